@@ -1,0 +1,3 @@
+"""packer: chat files in; a verified, packed, fingerprinted token cache out."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,180 @@
+"""What flows between the stages: flat arrays and offsets, never one object a token or a document.
+
+    RowBatch ─render▶ TurnBatch ─tokenize▶ TokenBatch ─supervise▶ DocumentBatch ─pack▶ PackPlan, BlockBatch
+
+Offsets follow one convention: item ``i`` of a flat array is ``flat[offsets[i]:offsets[i + 1]]``, so ``offsets`` has one
+entry more than there are items and starts at 0. Worked example: the items ``[7, 8], [], [9]`` are
+``flat = [7, 8, 9]`` with ``offsets = [0, 2, 2, 3]``.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Int32: TypeAlias = npt.NDArray[np.int32]
+Int64: TypeAlias = npt.NDArray[np.int64]
+UInt64: TypeAlias = npt.NDArray[np.uint64]
+Float32: TypeAlias = npt.NDArray[np.float32]
+Bool: TypeAlias = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message of a chat, as the template will see it."""
+
+    fields: dict[str, Any]
+    """JSON values under the field names of the OpenAI chat format; always holds ``role``."""
+
+    weight: float | None = None
+    """Loss weight of an assistant message, 0 to 1; None leaves the decision to ``supervision.turns``."""
+
+    @property
+    def role(self) -> str:
+        return str(self.fields["role"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One input row after its schema was understood."""
+
+    kind: Literal["chat", "completion", "text"]
+    """``chat`` is rendered by the template; ``completion`` and ``text`` are taken as they are."""
+
+    row: int
+    """Row number from 0 within the partition; equals the sample's index among all rows, rejected ones too."""
+
+    messages: tuple[Message, ...] = ()
+    tools: list[Any] | None = None
+    template_kwargs: dict[str, Any] = field(default_factory=dict)
+    prompt: str = ""
+    """Only for ``completion``."""
+
+    text: str = ""
+    """The completion of a ``completion``, the whole of a ``text``."""
+
+    sample_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """A row that is not in the cache, and why."""
+
+    row: int
+    """Row number from 0 within the partition."""
+
+    code: str
+    """One of :data:`packer.rejections.CODES`."""
+
+    reason: str
+    """One sentence for a person; never the row's content beyond a short quote of a control token or a key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowBatch:
+    """Consecutive rows of one partition, read and understood."""
+
+    samples: tuple[Sample, ...]
+    rejections: tuple[Rejection, ...]
+    num_rows: int
+    """Rows read for this batch: ``len(samples) + len(rejections)``. Blank lines are not rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnBatch:
+    """Rendered texts, and the turns to be learned in them. N texts, T turns, G guarded ranges.
+
+    ``prompt_end`` and ``completion_end`` count UTF-8 bytes from the start of the turn's own text; the completion is
+    ``text[prompt_end:completion_end]`` and ends with its terminator.
+    """
+
+    text: bytes
+    """All N texts, UTF-8, one after another."""
+
+    text_offsets: Int64  # [N + 1] bytes
+    raw: Bool  # [N] encoded with the tokenizer's own special tokens (plain text and completions, not chats)
+    sample: Int32  # [N] row of the sample within the partition
+    turn_text: Int32  # [T] index of the text a turn is trained in
+    turn_message: Int32  # [T] index of the message in its sample; 0 for a completion or a text
+    prompt_end: Int64  # [T] bytes
+    completion_end: Int64  # [T] bytes
+    weight: Float32  # [T]
+    guarded: Int64  # [G, 2] byte ranges of `text`: control tokens typed by a person, to be encoded as ordinary text
+    rejections: tuple[Rejection, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenBatch:
+    """The ids of every text, and where each turn's prompt and completion end in them. S sequences, T turns.
+
+    A sequence is a text's ids, except for a turn whose border merges: it has a sequence of its own, the ids of
+    its prompt followed by the ids of its completion.
+    """
+
+    ids: Int32  # [K]
+    offsets: Int64  # [S + 1]
+    sequence_text: Int32  # [S] index of the text a sequence was made from
+    turn_sequence: Int32  # [T]
+    prompt_tokens: Int64  # [T] from the start of the sequence
+    completion_tokens: Int64  # [T] from the start of the sequence; the terminator is the id before it
+    merged: Bool  # [T] True where the border merged
+    rejections: tuple[Rejection, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentBatch:
+    """Documents with their trained runs. D documents, U runs."""
+
+    input_ids: Int32  # [K]
+    offsets: Int64  # [D + 1]
+    sample: Int32  # [D] row of the sample within the partition
+    sample_id: tuple[str | None, ...]  # D entries
+    run_offsets: Int64  # [D + 1]
+    run_start: Int32  # [U] tokens from the start of the document; at least 1
+    run_end: Int32  # [U]
+    run_message: Int32  # [U]
+    run_weight: Float32  # [U] in (0, 1]
+
+    @property
+    def num_documents(self) -> int:
+        return len(self.offsets) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackPlan:
+    """Which piece of which document lies where. M pieces, B blocks.
+
+    Pieces are in block order, and within a block in the order they are laid out.
+    """
+
+    document: Int64  # [M] index of the document
+    start: Int64  # [M] first token of the piece within its document
+    length: Int32  # [M]
+    block_offsets: Int64  # [B + 1] pieces of each block
+    block_of: Int64  # [N] block of each document (of its first piece); -1 where a document is in no block
+
+    @property
+    def num_blocks(self) -> int:
+        return len(self.block_offsets) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockBatch:
+    """Blocks of one length L. B blocks; P pieces, padding runs not counted."""
+
+    input_ids: Int32  # [B, L]
+    labels: Int32  # [B, L]
+    position_ids: Int32  # [B, L]
+    loss_weights: Float32 | None  # [B, L], only where a weight is fractional
+    seq_lengths: Int32  # [M] sums to L in each block: a padding run is its last entry
+    seq_offsets: Int64  # [B + 1] entries of seq_lengths of each block
+    doc_ids: Int64  # [P] identity of the document of each piece
+    doc_starts: Int32  # [P] where in its document the piece starts
+    doc_offsets: Int64  # [B + 1] entries of doc_ids and doc_starts of each block
+    length: Int32  # [B] tokens without padding
+    num_trained: Int32  # [B]
+
+    @property
+    def num_blocks(self) -> int:
+        return len(self.length)

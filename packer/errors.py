@@ -1,0 +1,65 @@
+"""Every error packer raises for something a user can cause.
+
+    PackerError
+    ├── CheckError          1   a check failed: bytes or rows are not what the manifest says
+    ├── UsageError          2   the command or the recipe asks for something that cannot be
+    │   ├── RecipeError         a key, a value or a combination in the recipe
+    │   └── TemplateError       the template cannot be used with this tokenizer or these rows
+    ├── InputError          3   a source, a tokenizer folder or a row is missing or unreadable
+    │   └── NothingKeptError    every row was rejected
+    ├── BusyError           4   another process is writing this cache
+    └── StorageError        5   the disk refused: full, read-only, gone
+
+The number is the process's exit code. An error says what, where, expected and found; `hint` is the way out.
+"""
+
+from typing import ClassVar
+
+
+class PackerError(Exception):
+    """Base of all errors a user can cause; `hint` says how to go on."""
+
+    exit_code: ClassVar[int] = 70
+    code: ClassVar[str] = "error"
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class CheckError(PackerError):
+    exit_code = 1
+    code = "check_failed"
+
+
+class UsageError(PackerError):
+    exit_code = 2
+    code = "usage"
+
+
+class RecipeError(UsageError):
+    code = "recipe"
+
+
+class TemplateError(UsageError):
+    code = "template"
+
+
+class InputError(PackerError):
+    exit_code = 3
+    code = "input"
+
+
+class NothingKeptError(InputError):
+    code = "nothing_kept"
+
+
+class BusyError(PackerError):
+    exit_code = 4
+    code = "busy"
+
+
+class StorageError(PackerError):
+    exit_code = 5
+    code = "storage"

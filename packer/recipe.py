@@ -1,0 +1,283 @@
+"""The recipe: everything that decides the bytes of a cache, typed and strict.
+
+A recipe has two halves. A change in the *documents half* (sources, tokenizer, template, supervision, …) tokenizes again;
+a change in the *blocks half* (``pack``, ``shard_bytes``) only packs again. Paths, job counts and folders are not part
+of a recipe's identity; see :mod:`packer.build.identity`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+import yaml
+from msgspec import Meta
+
+from packer.errors import RecipeError
+
+T = TypeVar("T")
+
+MAX_BLOCK_LEN = 1_048_576
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+PositiveInt = Annotated[int, Meta(ge=1)]
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One entry of ``sources``: a path or glob and how to read it."""
+
+    path: str
+    split: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.]*$")] = "train"
+    format: Literal["auto", "jsonl", "json"] = "auto"
+    schema: Literal["auto", "messages", "sharegpt", "alpaca", "completion", "text"] = "auto"
+    columns: dict[str, str | None] = {}
+    """New name of a field → its name in the rows; None hides a field."""
+
+    limit: PositiveInt | None = None
+    """Read at most this many rows of each file."""
+
+
+class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    file: str | None = None
+    date: Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}$")] = "2026-01-01"
+    """The day a template sees when it asks for the clock."""
+
+    kwargs: dict[str, Any] = {}
+
+
+class Rows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    max_bytes: PositiveInt = 64 * 2**20
+    max_render_bytes: PositiveInt = 64 * 2**20
+
+
+DroppedKind = Literal["system", "user", "content", "reasoning", "tool_call", "tool_result"]
+
+
+class Supervision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    turns: Literal["all", "last", "marked"] = "all"
+    source: Literal["equivalence"] = "equivalence"
+    rewritten: Literal["exact", "last", "as_rendered"] | None = None
+    divergent: Literal["refuse", "common_prefix"] = "refuse"
+    stop: tuple[str, ...] = ()
+    no_terminator: Literal["refuse", "append"] = "refuse"
+    allow_dropped: tuple[DroppedKind, ...] = ()
+    control_tokens: Literal["text", "reject", "allow"] = "text"
+    """Control tokens typed in a message. ``text``: ordinary text outside assistant turns, rejected inside them.
+    ``reject``: rejected everywhere. ``allow``: ordinary text everywhere."""
+
+
+class Text(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    append_eos: bool = True
+
+
+class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    mode: Literal["isolated", "none"] = "isolated"
+    block_len: Annotated[int, Meta(ge=1, le=MAX_BLOCK_LEN)] = 4096
+    strategy: Literal["best_fit"] = "best_fit"
+    overlong: Literal["reject"] = "reject"
+    min_length: PositiveInt = 1
+    pad_id: Annotated[int, Meta(ge=0)] | None = None
+    """Id of padding; None takes the tokenizer's pad token, else its first stop id."""
+
+    group_documents: PositiveInt = 10_000_000
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that decides the bytes; every field has the default a newcomer should get."""
+
+    version: Literal[1] = 1
+    sources: tuple[Source, ...] = ()
+    tokenizer: str | None = None
+    engine: Literal["auto", "reference"] = "auto"
+    template: Template = Template()
+    rows: Rows = Rows()
+    partition_bytes: PositiveInt = 8 * 2**20
+    supervision: Supervision = Supervision()
+    text: Text = Text()
+    pack: Pack = Pack()
+    shard_bytes: PositiveInt = 512 * 2**20
+
+    def documents_half(self) -> dict[str, Any]:
+        """JSON of what decides the documents, with every default written out, without names of places.
+
+        `supervision.rewritten` unset means the same documents as ``exact``; only the price check differs.
+        """
+        whole = to_json(self)
+        half = {key: whole[key] for key in ("engine", "rows", "supervision", "text")}
+        half["template"] = {key: whole["template"][key] for key in ("date", "kwargs")}
+        half["supervision"]["rewritten"] = whole["supervision"]["rewritten"] or "exact"
+        return half
+
+    def blocks_half(self) -> dict[str, Any]:
+        """JSON of what decides the blocks, with every default written out."""
+        whole = to_json(self)
+        return {key: whole[key] for key in ("pack", "shard_bytes")}
+
+
+def to_json(value: msgspec.Struct) -> dict[str, Any]:
+    """A struct as plain JSON values, every default written out."""
+    plain: dict[str, Any] = msgspec.to_builtins(value)
+    return plain
+
+
+def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a YAML recipe and apply ``a.b=value`` overrides.
+
+    Relative paths in the file stay relative to the file's folder: they come back joined with it.
+
+    Raises:
+        RecipeError: unreadable file, unknown or duplicate key, wrong type, value out of range.
+
+    """
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        raise RecipeError(f"recipe {path}: no such file", hint="packer init DIR writes a starter recipe") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"recipe {path}: {error}") from error
+    values = _parse_yaml(text, str(path))
+    if values is None:
+        values = {}
+    if not isinstance(values, dict):
+        raise RecipeError(f"recipe {path}: expected a mapping of keys, found {type(values).__name__}")
+    _relocate(values, path.parent)
+    return make_recipe(values, overrides, where=str(path))
+
+
+def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, where: str = "recipe") -> Recipe:
+    """Build a recipe from plain values and ``a.b=value`` overrides.
+
+    Example:
+        >>> make_recipe({}, ["pack.block_len=2048"]).pack.block_len
+        2048
+
+    Raises:
+        RecipeError: unknown key, wrong type, value out of range.
+
+    """
+    merged = _copy(values)
+    for override in overrides:
+        _apply(merged, override)
+    for keys in (("partition_bytes",), ("shard_bytes",), ("rows", "max_bytes"), ("rows", "max_render_bytes")):
+        _parse_size(merged, keys)
+    try:
+        return msgspec.convert(merged, Recipe)
+    except msgspec.ValidationError as error:
+        raise RecipeError(f"{where}: {_explain(str(error))}", hint=_hint(str(error))) from None
+
+
+def override_values(overrides: Sequence[str]) -> dict[str, Any]:
+    """The plain values that ``a.b=value`` overrides stand for."""
+    values: dict[str, Any] = {}
+    for override in overrides:
+        _apply(values, override)
+    return values
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML without duplicate keys and without dates: ``date: 2026-01-01`` stays the text that was typed."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - yaml's signature
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            if key in seen:
+                raise RecipeError(f"duplicate key '{key}' in line {key_node.start_mark.line + 1}")
+            seen.add(key)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
+
+
+_StrictLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _parse_yaml(text: str, where: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
+    except yaml.YAMLError as error:
+        raise RecipeError(f"{where}: not valid YAML: {error}") from None
+    except RecipeError as error:
+        raise RecipeError(f"{where}: {error.message}") from None
+
+
+def _relocate(values: dict[str, Any], folder: Path) -> None:
+    def relative(path: Any) -> Any:
+        if not isinstance(path, str) or path == "-" or Path(path).is_absolute():
+            return path
+        return (folder / path).as_posix()
+
+    for source in values.get("sources") or []:
+        if isinstance(source, dict) and "path" in source:
+            source["path"] = relative(source["path"])
+    if isinstance(values.get("tokenizer"), str) and (folder / values["tokenizer"]).exists():
+        values["tokenizer"] = relative(values["tokenizer"])
+    template = values.get("template")
+    if isinstance(template, dict) and "file" in template:
+        template["file"] = relative(template["file"])
+
+
+def _apply(values: dict[str, Any], override: str) -> None:
+    path, separator, text = override.partition("=")
+    if not separator or not path:
+        raise RecipeError(f"--set {override}: expected KEY=VALUE", hint="for example --set pack.block_len=2048")
+    *parents, last = path.split(".")
+    for parent in parents:
+        child = values.setdefault(parent, {})
+        if not isinstance(child, dict):
+            raise RecipeError(f"--set {override}: '{parent}' holds no keys")
+        values = child
+    values[last] = _parse_yaml(text, f"--set {override}")
+
+
+def _parse_size(values: dict[str, Any], keys: Sequence[str]) -> None:
+    *parents, last = keys
+    for parent in parents:
+        child = values.get(parent)
+        if not isinstance(child, dict):
+            return
+        values = child
+    text = values.get(last)
+    if not isinstance(text, str):
+        return
+    match = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", text.strip())
+    if match is None or match[2].upper() not in _UNITS:
+        raise RecipeError(f"{'.'.join(keys)}: expected a size such as 64MiB, found '{text}'")
+    values[last] = int(match[1]) * _UNITS[match[2].upper()]
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copy(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_copy(item) for item in value]
+    return value
+
+
+def _explain(message: str) -> str:
+    """msgspec says ``… - at `$.pack.block_len```; people look for the key first."""
+    text, separator, path = message.partition(" - at `$")
+    key = path.rstrip("`").lstrip(".")
+    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", text)
+    if unknown:
+        return f"unknown key '{f'{key}.' if key else ''}{unknown[1]}'"
+    return f"{key}: {text[0].lower()}{text[1:]}" if separator and key else text
+
+
+def _hint(message: str) -> str:
+    unknown = re.match(r"Object contains unknown field `(.*?)`(?: - at `\$\.?(.*)`)?$", message)
+    if unknown is None:
+        return "docs/reference/recipe.md lists every key with its values"
+    import difflib  # noqa: PLC0415 - only on this path
+
+    group: Any = Recipe
+    for key in re.sub(r"\[[^]]*\]", "", unknown[2] or "").split("."):
+        if key:
+            group = {"sources": Source}.get(key) or getattr(Recipe(), key).__class__
+    close = difflib.get_close_matches(unknown[1], group.__struct_fields__, n=1)
+    return f"did you mean '{close[0]}'?" if close else "keys here: " + ", ".join(group.__struct_fields__)

@@ -1,0 +1,35 @@
+"""Why a row is not in the cache. The codes are part of the file format: they may be added to, never changed."""
+
+CODES: dict[str, str] = {
+    # read
+    "not_utf8": "the row is not valid UTF-8, or holds half of a surrogate pair",
+    "not_json": "the row is not valid JSON",
+    "row_too_large": "the row is larger than rows.max_bytes",
+    # understood
+    "unknown_schema": "the row has none of the fields its schema needs",
+    "wrong_type": "a value has the wrong type; the reason holds its path",
+    "unknown_role": "a message has a role the schema does not know",
+    "bad_tools": "tools or a tool call cannot be read",
+    "empty": "the row has no messages or no text",
+    "multimodal": "the row holds images, audio or video, which packer does not do",
+    "preference": "the row is a preference pair or a rated answer, not an example to imitate",
+    # rendered
+    "template_error": "the chat template raised an error for this row",
+    "render_too_large": "the rendered text is larger than rows.max_render_bytes",
+    "prompt_diverges": "no prompt the template can write is continued by the turn it renders",
+    "no_terminator": "the template writes no stop token after a turn",
+    "dropped_system": "the template does not render a system message",
+    "dropped_user": "the template does not render a user message",
+    "dropped_content": "the template does not render the text of an assistant turn",
+    "dropped_reasoning": "the template does not render the reasoning of an assistant turn",
+    "dropped_tool_call": "the template does not render a tool call",
+    "dropped_tool_result": "the template does not render a tool result",
+    "control_token": "an assistant turn holds the text of a control token",
+    "control_render": "a control token typed in a message changes how the template renders the row",
+    # supervised
+    "nothing_trained": "the row has no turn to learn",
+    "proof_failed": "the ids do not spell the rendered text; nothing uncertain is written",
+    # packed
+    "overlong": "the document is longer than a block",
+    "too_short": "the document is shorter than pack.min_length",
+}

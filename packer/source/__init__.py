@@ -1,0 +1,1 @@
+"""Stage: partitions and rows."""
