@@ -1,0 +1,77 @@
+"""Labels, positions, cumulative lengths and document numbers: one definition, for build, audit and reader alike.
+
+Labels are unshifted: ``labels[t]`` is ``input_ids[t]`` or -100, and the consumer shifts, as Hugging Face models do. The
+first token of every document, of every piece and of every block is -100, so that no shift and no flattening
+can make a target out of another document's token.
+"""
+
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from packer.batches import Bool, DocumentBatch, Float32, Int32, Int64
+
+MASKED = -100
+LABEL_SHIFT: Literal["none"] = "none"
+
+
+def concatenated_ranges(starts: npt.NDArray[np.integer], lengths: npt.NDArray[np.integer]) -> Int64:
+    """The ranges ``[starts[i], starts[i] + lengths[i])`` one after another.
+
+    Worked example: starts [10, 0], lengths [3, 2] give [10, 11, 12, 0, 1]. Each output is its range's start
+    plus its distance from where the range begins in the output: [10, 10, 10, 0, 0] + [0, 1, 2, 3, 4] - [0, 0, 0, 3, 3].
+    """
+    lengths = np.asarray(lengths, np.int64)
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    shift = np.asarray(starts, np.int64) - (ends - lengths)
+    ranges: Int64 = np.arange(total, dtype=np.int64) + np.repeat(shift, lengths)
+    return ranges
+
+
+def trained_tokens(documents: DocumentBatch) -> Bool:
+    """True where a token of the flat batch is trained.  # bool[K]"""
+    mask = np.zeros(len(documents.input_ids), np.bool_)
+    mask[_run_tokens(documents)] = True
+    return mask
+
+
+def document_labels(documents: DocumentBatch) -> Int32:
+    """Labels of the flat batch: the id where a run covers it, -100 elsewhere.  # int32[K]"""
+    return np.where(trained_tokens(documents), documents.input_ids, np.int32(MASKED))
+
+
+def document_weights(documents: DocumentBatch) -> Float32:
+    """Loss weights of the flat batch: the run's weight where trained, 0 elsewhere.  # float32[K]"""
+    weights = np.zeros(len(documents.input_ids), np.float32)
+    weights[_run_tokens(documents)] = np.repeat(documents.run_weight, documents.run_end - documents.run_start)
+    return weights
+
+
+def positions(seq_lengths: npt.NDArray[np.integer]) -> Int32:
+    """Position of each token in its sequence: [3, 2] gives [0, 1, 2, 0, 1].  # int32[Σ seq_lengths]"""
+    return concatenated_ranges(np.zeros(len(seq_lengths), np.int64), seq_lengths).astype(np.int32)
+
+
+def cu_seq_lens(seq_lengths: npt.NDArray[np.integer]) -> Int32:
+    """Cumulative lengths as variable-length attention wants them: [3, 2] gives [0, 3, 5].  # int32[S + 1]
+
+    A sequence of no tokens has no place in it: kernels reject an empty range.
+    """
+    bounds = np.zeros(len(seq_lengths) + 1, np.int32)
+    np.cumsum(seq_lengths, out=bounds[1:])
+    return bounds
+
+
+def sequence_numbers(seq_lengths: npt.NDArray[np.integer]) -> Int32:
+    """Number of the sequence each token belongs to: [3, 2] gives [0, 0, 0, 1, 1].  # int32[Σ seq_lengths]"""
+    numbers: Int32 = np.repeat(np.arange(len(seq_lengths), dtype=np.int32), seq_lengths)
+    return numbers
+
+
+def _run_tokens(documents: DocumentBatch) -> Int64:
+    """Indices into the flat batch of every trained token, run by run."""
+    runs_of_document = np.diff(documents.run_offsets)
+    document_start = np.repeat(documents.offsets[:-1], runs_of_document)
+    return concatenated_ranges(document_start + documents.run_start, documents.run_end - documents.run_start)

@@ -1,0 +1,22 @@
+"""Shared fixtures: where real data lies, and how properties are searched."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("test", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("deep", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def real() -> Path:
+    """Folder of real corpora, tokenizers and templates; without it the test is skipped, with a word why."""
+    folder = Path(os.environ.get("PACKER_REAL", REPOSITORY.parent / "shared" / "real"))
+    if not (folder / "corpora").is_dir():
+        pytest.skip(f"REAL DATA MISSING: {folder}/corpora not found; set PACKER_REAL to run this test")
+    return folder
