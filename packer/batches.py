@@ -119,7 +119,6 @@ class TokenBatch:
     prompt_tokens: Int64  # [T] from the start of the sequence
     completion_tokens: Int64  # [T] from the start of the sequence; the terminator is the id before it
     merged: Bool  # [T] True where the border merged
-    rejections: tuple[Rejection, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -183,7 +183,7 @@ class _StrictLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - yaml's signature
         seen = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            key = self.construct_object(key_node, deep=True)
             if key in seen:
                 raise RecipeError(f"duplicate key '{key}' in line {key_node.start_mark.line + 1}")
             seen.add(key)
@@ -260,7 +260,7 @@ def _copy(value: Any) -> Any:
 
 
 def _explain(message: str) -> str:
-    """msgspec says ``… - at `$.pack.block_len```; people look for the key first."""
+    """Msgspec says ``… - at `$.pack.block_len```; people look for the key first."""
     text, separator, path = message.partition(" - at `$")
     key = path.rstrip("`").lstrip(".")
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", text)

@@ -1,0 +1,291 @@
+"""A tokenizer folder: its files, template, stop ids and control tokens.
+
+Everything packer knows of a model comes from these files, byte for byte; their digests are part of a cache's identity.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from packer.errors import InputError
+
+TOKENIZER_FILE = "tokenizer.json"
+CONFIG_FILE = "tokenizer_config.json"
+TEMPLATE_FILE = "chat_template.jinja"
+TOOL_TEMPLATE_FILE = "chat_template_tool_use.jinja"
+GENERATION_FILE = "generation_config.json"
+
+_NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedToken:
+    """An entry of ``added_tokens``: matched in the text before anything else is tokenized."""
+
+    id: int
+    content: str
+    special: bool
+    normalized: bool
+    single_word: bool
+    lstrip: bool
+    rstrip: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """What the stages need to know of a tokenizer folder."""
+
+    files: Mapping[str, bytes]
+    """Canonical file name → bytes; enough to load the model again, and kept in the cache."""
+
+    template: str | None
+    tool_template: str | None
+    """A second template for rows with tools, where the folder has one."""
+
+    named_tokens: Mapping[str, Any]
+    """`bos_token`, `eos_token`, …: variables of the template, only those that are set."""
+
+    added_tokens: tuple[AddedToken, ...]
+    vocab_size: int
+    """One more than the largest id."""
+
+    eos_id: int | None
+    pad_id: int
+    stop_ids: tuple[int, ...]
+    """Ids at which generation stops, sorted."""
+
+    control: Mapping[str, int]
+    """Text of each control token → its id."""
+
+    def content(self, token_id: int) -> str:
+        """Text of an added token, or of an entry of the vocabulary, as the tokenizer writes it."""
+        for token in self.added_tokens:
+            if token.id == token_id:
+                return token.content
+        entry = json.loads(self.files[TOKENIZER_FILE])["model"]["vocab"]
+        pairs = entry.items() if isinstance(entry, dict) else ((piece, i) for i, (piece, _) in enumerate(entry))
+        return next(str(piece) for piece, i in pairs if i == token_id)
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Texts of the stop ids, in the order of `stop_ids`."""
+        return tuple(self.content(token_id) for token_id in self.stop_ids)
+
+    @property
+    def special_ids(self) -> tuple[int, ...]:
+        """Ids of special tokens and stop ids, sorted."""
+        return tuple(sorted({token.id for token in self.added_tokens if token.special} | set(self.stop_ids)))
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """File name → sha256."""
+        return {name: hashlib.sha256(content).hexdigest() for name, content in sorted(self.files.items())}
+
+    def with_control(self, markers: Mapping[str, int]) -> "Model":
+        """The same model where the role markers a template writes are control tokens too."""
+        return replace(self, control=dict(sorted({**self.control, **markers}.items())))
+
+
+def load_model(
+    tokenizer: Path, *, template: Path | None = None, stop: Sequence[str] = (), pad_id: int | None = None
+) -> Model:
+    """Read a tokenizer folder, or a bare `tokenizer.json`.
+
+    Args:
+        tokenizer: folder with `tokenizer.json`, or that file alone (then nothing else is known of the model).
+        template: a chat template file that takes the place of the folder's own.
+        stop: texts of further stop tokens; each must be one token.
+        pad_id: id of padding; by default the pad token, else the first stop id, else 0.
+
+    Raises:
+        InputError: a file is missing, unreadable or contradicts another.
+
+    """
+    files = _read_files(tokenizer)
+    backend = _load_tokenizer(files[TOKENIZER_FILE], tokenizer)
+    config = _read_json(files, CONFIG_FILE, tokenizer)
+    main_template, tool_template = _templates(files, config)
+    if template is not None:
+        main_template, tool_template = _read_template(template), None
+    files = {name: content for name, content in files.items() if name not in (TEMPLATE_FILE, TOOL_TEMPLATE_FILE)}
+    if main_template is not None:
+        files[TEMPLATE_FILE] = main_template.encode()
+    if tool_template is not None:
+        files[TOOL_TEMPLATE_FILE] = tool_template.encode()
+
+    added = _added_tokens(backend, config, tokenizer)
+    named = _named_tokens(config)
+    eos_id = _token_id(backend, named["eos_token"], "eos_token", tokenizer) if "eos_token" in named else None
+    stop_ids = _stop_ids(backend, files, eos_id, stop, tokenizer)
+    contents = {token.id: token.content for token in added}
+    control = {token.content: token.id for token in added if token.special}
+    control |= {contents.get(i) or str(backend.id_to_token(i)): i for i in stop_ids}
+    vocab_size = max(backend.get_vocab(with_added_tokens=True).values()) + 1
+    pad = pad_id if pad_id is not None else _pad_id(backend, named, stop_ids, tokenizer)
+    if pad >= vocab_size:
+        raise InputError(f"pack.pad_id {pad}: the vocabulary ends at {vocab_size - 1}")
+    return Model(
+        files=files,
+        template=main_template,
+        tool_template=tool_template,
+        named_tokens=named,
+        added_tokens=added,
+        vocab_size=vocab_size,
+        eos_id=eos_id,
+        pad_id=pad,
+        stop_ids=stop_ids,
+        control=dict(sorted(control.items())),
+    )
+
+
+def load_backend(model_json: bytes) -> Tokenizer:
+    """The `tokenizers` object of a `tokenizer.json`, with truncation and padding off: packer never truncates silently."""
+    backend = Tokenizer.from_str(model_json.decode())
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
+
+
+def _read_files(tokenizer: Path) -> dict[str, bytes]:
+    try:
+        if tokenizer.is_file():
+            return {TOKENIZER_FILE: tokenizer.read_bytes()}
+        if not tokenizer.is_dir():
+            raise InputError(
+                f"tokenizer {tokenizer}: no such file or folder",
+                hint="give the folder that holds the model's tokenizer.json, or that file itself",
+            )
+        if not (tokenizer / TOKENIZER_FILE).is_file():
+            found = sorted(path.name for path in tokenizer.iterdir())[:8]
+            raise InputError(
+                f"tokenizer {tokenizer}: no {TOKENIZER_FILE} in this folder (found: {', '.join(found) or 'nothing'})",
+                hint="AutoTokenizer.from_pretrained(...).save_pretrained(DIR) in transformers writes one",
+            )
+        names = (TOKENIZER_FILE, CONFIG_FILE, TEMPLATE_FILE, GENERATION_FILE, TOOL_TEMPLATE_FILE)
+        files = {name: (tokenizer / name).read_bytes() for name in names if (tokenizer / name).is_file()}
+        tool_use = tokenizer / "additional_chat_templates" / "tool_use.jinja"
+        if tool_use.is_file():
+            files[TOOL_TEMPLATE_FILE] = tool_use.read_bytes()
+    except OSError as error:
+        raise InputError(f"tokenizer {tokenizer}: {error}") from error
+    return files
+
+
+def _load_tokenizer(content: bytes, where: Path) -> Tokenizer:
+    try:
+        return load_backend(content)
+    except Exception as error:
+        raise InputError(f"tokenizer {where}: {TOKENIZER_FILE} cannot be loaded: {error}") from error
+
+
+def _read_json(files: Mapping[str, bytes], name: str, where: Path) -> dict[str, Any]:
+    if name not in files:
+        return {}
+    try:
+        value = json.loads(files[name])
+    except ValueError as error:
+        raise InputError(f"tokenizer {where}: {name} is not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise InputError(f"tokenizer {where}: {name}: expected an object, found {type(value).__name__}")
+    return value
+
+
+def _read_template(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"template {path}: {error}", hint="--template takes a Jinja chat template file") from error
+
+
+def _templates(files: Mapping[str, bytes], config: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """The folder's template, and its template for rows with tools.
+
+    As in transformers: a file beats the configuration, and a list in the configuration holds named templates.
+    """
+    inline = config.get("chat_template")
+    named: dict[str, str] = {}
+    if isinstance(inline, str):
+        named["default"] = inline
+    elif isinstance(inline, list):
+        named = {entry["name"]: entry["template"] for entry in inline if isinstance(entry, dict)}
+    if TEMPLATE_FILE in files:
+        named["default"] = files[TEMPLATE_FILE].decode("utf-8")
+    if TOOL_TEMPLATE_FILE in files:
+        named["tool_use"] = files[TOOL_TEMPLATE_FILE].decode("utf-8")
+    return named.get("default"), named.get("tool_use")
+
+
+def _added_tokens(backend: Tokenizer, config: Mapping[str, Any], where: Path) -> tuple[AddedToken, ...]:
+    declared = config.get("added_tokens_decoder") or {}
+    for key, entry in declared.items():
+        content = entry["content"] if isinstance(entry, dict) else str(entry)
+        if backend.token_to_id(content) != int(key):
+            raise InputError(
+                f"tokenizer {where}: {CONFIG_FILE} gives '{content}' id {key}, "
+                f"{TOKENIZER_FILE} gives it {backend.token_to_id(content)}",
+                hint="load the folder with transformers and save it again, so that both files agree",
+            )
+    marked = {int(key) for key, entry in declared.items() if isinstance(entry, dict) and entry.get("special")}
+    return tuple(
+        AddedToken(
+            id=token_id,
+            content=token.content,
+            special=token.special or token_id in marked,
+            normalized=token.normalized,
+            single_word=token.single_word,
+            lstrip=token.lstrip,
+            rstrip=token.rstrip,
+        )
+        for token_id, token in sorted(backend.get_added_tokens_decoder().items())
+    )
+
+
+def _named_tokens(config: Mapping[str, Any]) -> dict[str, Any]:
+    named: dict[str, Any] = {}
+    for name in _NAMED_TOKENS:
+        value = config.get(name)
+        if isinstance(value, dict):
+            value = value.get("content")
+        if isinstance(value, str):
+            named[name] = value
+    additional = config.get("additional_special_tokens")
+    if isinstance(additional, list):
+        named["additional_special_tokens"] = [
+            entry["content"] if isinstance(entry, dict) else str(entry) for entry in additional
+        ]
+    return named
+
+
+def _token_id(backend: Tokenizer, content: str, name: str, where: Path) -> int:
+    token_id: int | None = backend.token_to_id(content)
+    if token_id is None:
+        raise InputError(f"tokenizer {where}: {name} '{content}' is not in its vocabulary")
+    return token_id
+
+
+def _stop_ids(
+    backend: Tokenizer, files: Mapping[str, bytes], eos_id: int | None, stop: Sequence[str], where: Path
+) -> tuple[int, ...]:
+    ids = set() if eos_id is None else {eos_id}
+    generation = _read_json(files, GENERATION_FILE, where).get("eos_token_id")
+    for token_id in generation if isinstance(generation, list) else [generation]:
+        if token_id is None:
+            continue
+        if not isinstance(token_id, int) or backend.id_to_token(token_id) is None:
+            raise InputError(
+                f"tokenizer {where}: {GENERATION_FILE}: eos_token_id {token_id!r} is not in its vocabulary"
+            )
+        ids.add(token_id)
+    ids |= {_token_id(backend, content, "supervision.stop", where) for content in stop}
+    return tuple(sorted(ids))
+
+
+def _pad_id(backend: Tokenizer, named: Mapping[str, Any], stop_ids: Sequence[int], where: Path) -> int:
+    if "pad_token" in named:
+        return _token_id(backend, named["pad_token"], "pad_token", where)
+    return stop_ids[0] if stop_ids else 0

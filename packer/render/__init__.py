@@ -1,0 +1,12 @@
+"""Stage: samples become rendered texts with the turns to be learned in them (RowBatch → TurnBatch).
+
+`environment` runs a template as Hugging Face does; `chat` asks it for the prompts and turns of one sample; `control`
+keeps control tokens typed by people apart; `dropped` notices what a template leaves out; `documents` keeps the maximal
+texts; `batch` walks a RowBatch.
+"""
+
+from packer.render.batch import Renderer, RenderRules
+from packer.render.environment import ChatTemplate, RenderError
+from packer.render.probe import role_markers, split_markers
+
+__all__ = ["ChatTemplate", "RenderError", "RenderRules", "Renderer", "role_markers", "split_markers"]

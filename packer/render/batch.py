@@ -1,0 +1,282 @@
+"""A RowBatch becomes a TurnBatch: each sample rendered, checked for losses, and dealt to texts."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from packer.batches import Rejection, RowBatch, Sample, TurnBatch
+from packer.model import Model
+from packer.recipe import Recipe
+from packer.render.chat import Conversation, RenderedTurn, TurnRules, renderable, turn_weights
+from packer.render.control import StandIns, control_pattern, find_control, holds_stand_in
+from packer.render.documents import Document, documents_of
+from packer.render.dropped import LossCheck
+from packer.render.environment import ChatTemplate, RenderError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderRules:
+    """What rendering needs of a recipe."""
+
+    turns: str
+    rewritten: str
+    common_prefix: bool
+    append_terminator: bool
+    allow_dropped: frozenset[str]
+    control_tokens: str
+    template_kwargs: Mapping[str, Any]
+    date: str
+    append_eos: bool
+    max_render_bytes: int
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> "RenderRules":
+        supervision = recipe.supervision
+        return cls(
+            turns=supervision.turns,
+            rewritten=supervision.rewritten or "exact",
+            common_prefix=supervision.divergent == "common_prefix",
+            append_terminator=supervision.no_terminator == "append",
+            allow_dropped=frozenset(supervision.allow_dropped),
+            control_tokens=supervision.control_tokens,
+            template_kwargs=recipe.template.kwargs,
+            date=recipe.template.date,
+            append_eos=recipe.text.append_eos,
+            max_render_bytes=recipe.rows.max_render_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """One text to be encoded, and its turns as (message, prompt end, completion end, weight) in characters."""
+
+    text: str
+    raw: bool
+    turns: tuple[tuple[int, int, int, float], ...]
+    guarded: tuple[tuple[int, int], ...] = ()
+
+
+class Renderer:
+    """Renders samples by one model's template and one recipe's rules."""
+
+    def __init__(self, model: Model, rules: RenderRules) -> None:
+        """Compile the templates.
+
+        Raises:
+            RenderError: a template is not valid Jinja.
+
+        """
+        self._rules = rules
+        self._template = self._compile(model, model.template)
+        self._tool_template = self._compile(model, model.tool_template)
+        self._control = control_pattern(model.control)
+        stops = (
+            re.compile("|".join(map(re.escape, sorted(model.stops, key=len, reverse=True)))) if model.stops else None
+        )
+        eos = model.content(model.eos_id) if model.eos_id is not None else None
+        self._eos = eos if eos is not None else (model.stops[0] if model.stops else None)
+        append = self._eos if rules.append_terminator else None
+        self._turn_rules = TurnRules(stops=stops, append=append, common_prefix=rules.common_prefix)
+        self._losses = LossCheck(rules.allow_dropped)
+
+    def render(self, rows: RowBatch) -> TurnBatch:
+        """Render every sample; what cannot be rendered rightly comes back as a rejection."""
+        texts: list[_Text] = []
+        owners: list[int] = []
+        rejections: list[Rejection] = []
+        for sample in rows.samples:
+            try:
+                rendered = self._render_sample(sample)
+            except RenderError as error:
+                rejections.append(Rejection(row=sample.row, code=error.code, reason=str(error)))
+                continue
+            texts += rendered
+            owners += [sample.row] * len(rendered)
+        return _turn_batch(texts, owners, rejections)
+
+    def conversation(self, sample: Sample) -> Conversation:
+        """The sample's messages under the template that fits it.
+
+        Raises:
+            RenderError: there is no template.
+
+        """
+        template = (self._tool_template if sample.tools else None) or self._template
+        if template is None:
+            raise RenderError("the tokenizer has no chat template; give one with --template FILE")
+        return Conversation(
+            template,
+            [message.fields for message in sample.messages],
+            tools=sample.tools,
+            kwargs={**self._rules.template_kwargs, **sample.template_kwargs},
+        )
+
+    def _compile(self, model: Model, source: str | None) -> ChatTemplate | None:
+        if source is None:
+            return None
+        rules = self._rules
+        return ChatTemplate(source, date=rules.date, variables=model.named_tokens, max_bytes=rules.max_render_bytes)
+
+    def _render_sample(self, sample: Sample) -> list[_Text]:
+        return self._render_chat(sample) if sample.kind == "chat" else [self._plain(sample)]
+
+    def _plain(self, sample: Sample) -> _Text:
+        """A completion (trained after its prompt) or a text (trained throughout), closed by EOS."""
+        completion = sample.kind == "completion"
+        if not sample.text:
+            raise RenderError("the row has no text to learn", code="nothing_trained")
+        close = (self._eos or "") if completion or self._rules.append_eos else ""
+        if completion and not close:
+            raise RenderError("the tokenizer has no EOS to close a completion with", code="no_terminator")
+        if completion:
+            self._refuse_control(sample.text, "completion")
+        whole = sample.prompt + sample.text
+        guarded = [match.span() for match in self._control.finditer(whole)] if self._control else []
+        if guarded and self._rules.control_tokens == "reject":
+            raise RenderError(f"the row holds the control token '{whole[slice(*guarded[0])]}'", code="control_token")
+        prompt_end = len(sample.prompt)
+        turn = (0, prompt_end, len(whole) + len(close), 1.0)
+        return _Text(whole + close, True, (turn,), tuple(guarded))
+
+    def _refuse_control(self, value: Any, where: str) -> None:
+        if self._control is None or self._rules.control_tokens == "allow":
+            return
+        found = find_control(value, self._control)
+        if found is not None:
+            raise RenderError(
+                f"{where} holds the text of the control token '{found}', which would be learned as text",
+                code="control_token",
+            )
+
+    def _render_chat(self, sample: Sample) -> list[_Text]:
+        weights = turn_weights(sample, self._rules.turns)
+        if not weights:
+            raise RenderError("no assistant turn to learn", code="nothing_trained")
+        original = self.conversation(sample)
+        stand_ins, conversation = self._hide_control(original)
+        last = max(weights)
+        conversation = renderable(conversation, last)
+        turns = [
+            turn
+            for k, weight in weights.items()
+            if (turn := conversation.turn(k, weight, self._turn_rules)) is not None
+        ]
+        if not turns:
+            raise RenderError("no assistant turn that the template can prompt for", code="nothing_trained")
+        self._check_losses(conversation, turns)
+        documents = documents_of(turns, rewritten=self._rules.rewritten, stops=self._turn_rules.stops)
+        if stand_ins is None:
+            return [_plain_text(document) for document in documents]
+        same_form = renderable(original, last)
+        return [_revealed(document, stand_ins, same_form) for document in documents]
+
+    def _hide_control(self, conversation: Conversation) -> tuple[StandIns | None, Conversation]:
+        pattern = self._control
+        if pattern is None:
+            return None, conversation
+        messages, tools = conversation.messages, conversation.tools
+        if find_control(messages, pattern) is None and find_control(tools, pattern) is None:
+            return None, conversation
+        for k, message in enumerate(messages):
+            if message["role"] == "assistant" or self._rules.control_tokens == "reject":
+                self._refuse_control(message, f"messages[{k}]")
+        if holds_stand_in(messages) or holds_stand_in(tools):
+            raise RenderError("control tokens typed beside private-use characters", code="control_render")
+        stand_ins = StandIns(pattern, [])
+        hidden = Conversation(
+            conversation.template,
+            stand_ins.hide(messages),
+            tools=stand_ins.hide(tools),
+            kwargs=conversation.kwargs,
+        )
+        return stand_ins, hidden
+
+    def _check_losses(self, conversation: Conversation, turns: Sequence[RenderedTurn]) -> None:
+        """Every message must show in the rendering of the first learned turn after it."""
+        first = 0
+        for turn in turns:
+            lost = self._losses.find(
+                conversation.messages,
+                first,
+                turn.message,
+                turn.whole,
+                conversation.tools is not None,
+                lambda messages, mode=turn.mode: conversation.render(messages, mode),  # type: ignore[misc]
+            )
+            if lost is not None:
+                kind, number = lost
+                raise RenderError(
+                    f"messages[{number}]: the template does not render its {kind.replace('_', ' ')}",
+                    code=f"dropped_{kind}",
+                )
+            first = turn.message + 1
+
+
+def _plain_text(document: Document) -> _Text:
+    turns = tuple((p.turn.message, p.prompt_end, p.completion_end, p.turn.weight) for p in document.placed)
+    return _Text(document.base.text, False, turns)
+
+
+def _revealed(document: Document, stand_ins: StandIns, original: Conversation) -> _Text:
+    base = document.base
+    whole, _, _ = stand_ins.reveal(base.whole)
+    if whole != original.render(original.messages[: base.message + 1], base.mode):
+        raise RenderError(
+            "a control token typed in a message changes how the template renders the row", code="control_render"
+        )
+    text, guarded, moved = stand_ins.reveal(base.text)
+    turns = tuple(
+        (p.turn.message, moved(p.prompt_end), moved(p.completion_end), p.turn.weight) for p in document.placed
+    )
+    return _Text(text, False, turns, tuple(guarded))
+
+
+def _turn_batch(texts: Sequence[_Text], owners: Sequence[int], rejections: list[Rejection]) -> TurnBatch:
+    """Lay the texts end to end and turn character positions into byte positions."""
+    encoded: list[bytes] = []
+    kept_owners: list[int] = []
+    turns: list[tuple[int, int, int, int, float]] = []
+    raw: list[bool] = []
+    guarded: list[tuple[int, int]] = []
+    start = 0
+    lost = set()
+    for text, owner in zip(texts, owners, strict=True):
+        try:
+            content = text.text.encode()
+        except UnicodeEncodeError:
+            lost.add(owner)
+            rejections.append(Rejection(row=owner, code="not_utf8", reason="half of a surrogate pair in the rendering"))
+            continue
+        if owner in lost:
+            continue
+        places = (
+            (lambda position: position)
+            if len(content) == len(text.text)
+            else (lambda position, text=text.text: len(text[:position].encode()))
+        )
+        number = len(encoded)
+        turns += [(number, message, places(a), places(b), weight) for message, a, b, weight in text.turns]
+        guarded += [(start + places(a), start + places(b)) for a, b in text.guarded]
+        encoded.append(content)
+        kept_owners.append(owner)
+        raw.append(text.raw)
+        start += len(content)
+    columns = list(zip(*turns, strict=True)) if turns else [()] * 5
+    return TurnBatch(
+        text=b"".join(encoded),
+        text_offsets=np.concatenate([[0], np.cumsum([len(content) for content in encoded], dtype=np.int64)]).astype(
+            np.int64
+        ),
+        raw=np.array(raw, np.bool_),
+        sample=np.array(kept_owners, np.int32),
+        turn_text=np.array(columns[0], np.int32),
+        turn_message=np.array(columns[1], np.int32),
+        prompt_end=np.array(columns[2], np.int64),
+        completion_end=np.array(columns[3], np.int64),
+        weight=np.array(columns[4], np.float32),
+        guarded=np.array(guarded, np.int64).reshape(-1, 2),
+        rejections=tuple(rejections),
+    )

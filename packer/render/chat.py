@@ -1,0 +1,260 @@
+"""One conversation and a template: the prompt and the turn of each assistant message, by DESIGN's definition.
+
+For the assistant message k with the messages C before it, `P = render(C, add_generation_prompt=True)` is what inference
+would see and `Q = render(C + [turn])` is what the template makes of the turn. The turn is learned as the part of Q after
+P, up to and including the first stop token. Nothing here knows of ids; the tokenize stage has the last word on borders.
+"""
+
+import functools
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from packer.batches import Sample
+from packer.render.environment import ChatTemplate, RenderError
+
+Mode = Mapping[str, Any]
+JSONMessage = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedTurn:
+    """A turn as the template writes it."""
+
+    message: int
+    text: str
+    """Q up to and including the terminator."""
+
+    prompt_end: int
+    """Characters of `text` that are the prompt."""
+
+    weight: float
+    prompts: tuple[str, ...]
+    """P in every mode the template knows; the turn's own is ``text[:prompt_end]``."""
+
+    whole: str
+    """Q, with what the template writes after the terminator."""
+
+    mode: Mode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRules:
+    """What `turns_of` needs of the recipe."""
+
+    stops: re.Pattern[str] | None
+    """Matches any stop token."""
+
+    append: str | None
+    """Text to close a turn with where the template writes no stop token; None refuses it."""
+
+    common_prefix: bool
+    """Where no prompt is continued, take what prompt and turn have in common as the prompt."""
+
+
+class Conversation:
+    """Messages under one template, with its prompts and turns."""
+
+    def __init__(
+        self,
+        template: ChatTemplate,
+        messages: Sequence[JSONMessage],
+        *,
+        tools: Sequence[Any] | None,
+        kwargs: Mapping[str, Any],
+    ) -> None:
+        self.template = template
+        self.messages = list(messages)
+        self.tools = tools or None
+        self.kwargs = dict(kwargs)
+        free = [switch for switch in template.switches if switch not in self.kwargs]
+        self.modes: tuple[Mode, ...] = ({}, *({switch: value} for switch in free for value in (True, False)))
+
+    def render(self, messages: Sequence[Mapping[str, Any]], mode: Mode, *, prompt: bool = False) -> str:
+        kwargs = {**self.kwargs, **mode}
+        return self.template.render(messages, tools=self.tools, add_generation_prompt=prompt, kwargs=kwargs)
+
+    def prompts(self, k: int) -> list[tuple[str, Mode]]:
+        """P of message k in every mode that renders, the longest first, the default before its equals.
+
+        Raises:
+            RenderError: no mode renders; the message is the default mode's.
+
+        """
+        rendered: list[tuple[str, Mode]] = []
+        failure: RenderError | None = None
+        for mode in self.modes:
+            try:
+                rendered.append((self.render(self.messages[:k], mode, prompt=True), mode))
+            except RenderError as error:
+                failure = failure or error
+        if not rendered:
+            assert failure is not None
+            raise failure
+        return sorted(rendered, key=lambda entry: -len(entry[0]))
+
+    def turn(self, k: int, weight: float, rules: TurnRules) -> RenderedTurn | None:
+        """The turn of message k; None where it is an opening whose prompt the template cannot render.
+
+        Raises:
+            RenderError: with the code of the rejection.
+
+        """
+        try:
+            prompts = self.prompts(k)
+        except RenderError:
+            if any(message["role"] == "user" for message in self.messages[:k]):
+                raise
+            return None
+        failure: RenderError | None = None
+        fallback: tuple[str, str, Mode] | None = None
+        for prompt, mode in prompts:
+            try:
+                whole = self.render(self.messages[: k + 1], mode)
+            except RenderError as error:
+                failure = failure or error
+                continue
+            if whole.startswith(prompt):
+                return self._close(k, prompt, whole, mode, weight, prompts, rules)
+            if not mode:
+                fallback = (prompt, whole, mode)
+        if failure is not None:
+            raise failure
+        if not rules.common_prefix or fallback is None:
+            raise RenderError(
+                f"messages[{k}]: the template's prompt is not how it begins this turn", code="prompt_diverges"
+            )
+        prompt, whole, mode = fallback
+        common = next((i for i, (a, b) in enumerate(zip(prompt, whole, strict=False)) if a != b), len(whole))
+        return self._close(k, prompt[:common], whole, mode, weight, prompts, rules)
+
+    def _close(
+        self,
+        k: int,
+        prompt: str,
+        whole: str,
+        mode: Mode,
+        weight: float,
+        prompts: Sequence[tuple[str, Mode]],
+        rules: TurnRules,
+    ) -> RenderedTurn:
+        return RenderedTurn(
+            message=k,
+            text=self._terminated(k, len(prompt), whole, mode, rules),
+            prompt_end=len(prompt),
+            weight=weight,
+            prompts=tuple(dict.fromkeys(text for text, _ in prompts)),
+            whole=whole,
+            mode=mode,
+        )
+
+    def _terminated(self, k: int, prompt_end: int, whole: str, mode: Mode, rules: TurnRules) -> str:
+        stop = rules.stops.search(whole, prompt_end) if rules.stops else None
+        if stop is not None:
+            return whole[: stop.end()]
+        if rules.stops:
+            header = self._next_header(k, whole, mode, rules.stops)
+            if header is not None:
+                return whole + header
+        if rules.append is not None:
+            return whole + rules.append
+        raise RenderError(f"messages[{k}]: the template writes no stop token after this turn", code="no_terminator")
+
+    def _next_header(self, k: int, whole: str, mode: Mode, stops: re.Pattern[str]) -> str | None:
+        """The stop token that the header of the message after turn k begins with (GLM closes turns so)."""
+        following = self.messages[k + 1] if k + 1 < len(self.messages) else {"role": "user", "content": "?"}
+        try:
+            longer = self.render([*self.messages[: k + 1], following], mode)
+        except RenderError:
+            longer = ""
+        if not longer.startswith(whole):
+            # The next message rewrites this turn: ask the same of a conversation with nothing to rewrite.
+            plain = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
+            try:
+                whole, longer = self.render(plain, mode), self.render([*plain, plain[0]], mode)
+            except RenderError:
+                return None
+        match = stops.match(longer, len(whole)) if longer.startswith(whole) else None
+        return match[0] if match else None
+
+
+def turn_weights(sample: Sample, turns: str) -> dict[int, float]:
+    """Message number → loss weight of every assistant message that is to be trained.
+
+    A message's own weight wins over the rule; a message with nothing in it is never trained.
+    """
+    assistants = [k for k, message in enumerate(sample.messages) if message.role == "assistant"]
+    by_rule = {"all": assistants, "last": assistants[-1:], "marked": []}[turns]
+    weights = {}
+    for k in assistants:
+        message = sample.messages[k]
+        weight = message.weight if message.weight is not None else float(k in by_rule)
+        if weight > 0 and says_something(message.fields):
+            weights[k] = weight
+    return weights
+
+
+def says_something(message: Mapping[str, Any]) -> bool:
+    """Whether a message has text, a call or reasoning."""
+    texts = (message.get(name) for name in ("content", "reasoning_content", "thinking", "reasoning"))
+    return any(isinstance(text, str) and text.strip() for text in texts) or bool(message.get("tool_calls"))
+
+
+def renderable(conversation: Conversation, last: int) -> Conversation:
+    """The conversation in the form the template takes, tried on messages up to `last`.
+
+    As the row has it, if the template accepts that. Else null contents as empty strings, else tool-call arguments as
+    JSON strings, else both. Null contents that a template would print as the word None are empty strings too.
+
+    Raises:
+        RenderError: the template takes none of them; the message is what it said of the row as it is.
+
+    """
+    messages = conversation.messages
+    nulls = any(message.get("content", "") is None for message in messages)
+    calls = any(message.get("tool_calls") for message in messages)
+    changes: list[tuple[Callable[[JSONMessage], JSONMessage], ...]] = [()]
+    changes += [(_without_null,)] * nulls + [(_string_arguments,)] * calls
+    changes += [(_without_null, _string_arguments)] * (nulls and calls)
+    failure: RenderError | None = None
+    for change in changes:
+        tried = conversation
+        if change:
+            changed = [functools.reduce(lambda message, step: step(message), change, message) for message in messages]
+            tried = Conversation(conversation.template, changed, tools=conversation.tools, kwargs=conversation.kwargs)
+        try:
+            text = tried.render(tried.messages[: last + 1], {})
+        except RenderError as error:
+            failure = failure or error
+            continue
+        if nulls and _without_null not in change and _prints_none(tried, text, last):
+            continue
+        return tried
+    assert failure is not None
+    raise failure
+
+
+def _prints_none(conversation: Conversation, text: str, last: int) -> bool:
+    try:
+        empty = conversation.render([_without_null(message) for message in conversation.messages[: last + 1]], {})
+    except RenderError:
+        return False
+    return text.count("None") > empty.count("None")
+
+
+def _without_null(message: JSONMessage) -> JSONMessage:
+    return {**message, "content": ""} if message.get("content", "") is None else message
+
+
+def _string_arguments(message: JSONMessage) -> JSONMessage:
+    calls = message.get("tool_calls")
+    return {**message, "tool_calls": [_string_call(call) for call in calls]} if calls else message
+
+
+def _string_call(call: Any) -> Any:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or isinstance(function.get("arguments"), str | None):
+        return call
+    return {**call, "function": {**function, "arguments": json.dumps(function["arguments"], ensure_ascii=False)}}

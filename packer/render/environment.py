@@ -1,0 +1,165 @@
+"""A chat template, run as Hugging Face transformers runs it (`apply_chat_template`), but for the clock.
+
+Sandboxed Jinja2 with `trim_blocks` and `lstrip_blocks`, loop controls, a `tojson` that keeps Unicode and takes its
+arguments, `raise_exception`, and `{% generation %}` as a transparent block. `strftime_now` sees the recipe's date: a
+cache that depended on the day it was built could not be built again.
+"""
+
+import datetime
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jinja2
+import jinja2.ext
+import jinja2.nodes
+import jinja2.parser
+import jinja2.sandbox
+import jinja2.utils
+
+MODE_SWITCHES = ("enable_thinking", "thinking")
+"""Template variables that choose between a thinking and a plain prompt."""
+
+
+class RenderError(Exception):
+    """The template raised, or wrote more than the limit; the message is the template's own."""
+
+    def __init__(self, message: str, *, code: str = "template_error") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ChatTemplate:
+    """One compiled template with the variables that never change between rows."""
+
+    def __init__(self, source: str, *, date: str, variables: Mapping[str, Any], max_bytes: int) -> None:
+        """Compile `source`.
+
+        Raises:
+            RenderError: the template is not valid Jinja.
+
+        """
+        self._max_bytes = max_bytes
+        self._variables = dict(variables)
+        environment = _environment(date)
+        try:
+            parsed = environment.parse(source)
+            self._template = environment.from_string(source)
+        except jinja2.TemplateError as error:
+            line = getattr(error, "lineno", None)
+            raise RenderError(f"not a valid Jinja template{f' (line {line})' if line else ''}: {error}") from error
+        read = {name.name for name in parsed.find_all(jinja2.nodes.Name) if name.ctx == "load"}
+        self.switches = tuple(name for name in MODE_SWITCHES if name in read)
+        """Which of :data:`MODE_SWITCHES` the template reads."""
+
+        self.reads_clock = "strftime_now" in read
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Any] | None = None,
+        add_generation_prompt: bool = False,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Render messages to text.
+
+        Raises:
+            RenderError: whatever the template raised, in its own words.
+
+        """
+        try:
+            text = self._template.render(
+                **self._variables,
+                **(kwargs or {}),
+                messages=messages,
+                tools=tools,
+                documents=None,
+                add_generation_prompt=add_generation_prompt,
+            )
+        except Exception as error:
+            raise RenderError(_explain(error)) from error
+        if len(text) * 4 > self._max_bytes and len(text.encode("utf-8", "surrogatepass")) > self._max_bytes:
+            raise RenderError(f"rendered to more than {self._max_bytes} bytes", code="render_too_large")
+        return text
+
+
+def _explain(error: Exception) -> str:
+    message = str(error) or type(error).__name__
+    return message if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: {message}"
+
+
+class _Generation(jinja2.ext.Extension):
+    """`{% generation %}` … `{% endgeneration %}`: renders its body."""
+
+    tags = {"generation"}  # noqa: RUF012 - the attribute Jinja reads
+
+    def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
+        # A call block, as in transformers, and not the bare body: assignments inside keep their own scope.
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        call = self.call_method("_render_body", [], [])
+        return jinja2.nodes.CallBlock(call, [], [], body).set_lineno(line)
+
+    def _render_body(self, caller: Any) -> str:
+        text: str = caller()
+        return text
+
+
+class _Namespace(jinja2.utils.Namespace):
+    """Refuses names that reach into the interpreter, as transformers does."""
+
+    def __init__(*args: Any, **kwargs: Any) -> None:
+        self, *positional = args
+        attributes = dict(*positional, **kwargs)
+        for name in attributes:
+            _Namespace._check(name)
+        jinja2.utils.Namespace.__init__(self, attributes)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _Namespace._check(name)
+        super().__setitem__(name, value)
+
+    @staticmethod
+    def _check(name: Any) -> None:
+        if isinstance(name, str) and name.startswith("_"):
+            raise jinja2.exceptions.SecurityError(f"a namespace cannot hold the attribute {name!r}")
+
+
+class _DictFactory:
+    """`dict(…)` and `dict.fromkeys(…)` for templates, without the type's other attributes."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        return dict(*args, **kwargs)
+
+    def fromkeys(self, *args: Any) -> dict[Any, Any]:
+        return dict.fromkeys(*args)
+
+
+@functools.cache
+def _environment(date: str) -> jinja2.sandbox.ImmutableSandboxedEnvironment:
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
+    )
+    today = datetime.datetime.fromisoformat(date)
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = today.strftime
+    environment.globals["dict"] = _DictFactory()
+    environment.globals["namespace"] = _Namespace
+    return environment
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,  # noqa: FBT001, FBT002 - templates may pass it by position
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,  # noqa: FBT001, FBT002 - as above
+) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise_exception(message: str) -> None:
+    raise jinja2.TemplateError(message)

@@ -1,0 +1,147 @@
+"""Documents from turns, and their proof.
+
+A document is a sequence cut after its last trained terminator; its runs are the completions of the turns placed in it.
+What is written is proved first, turn by turn: the trained ids spell exactly the completion's bytes of the rendered
+text, and the last of them is a stop id wherever the rendering closes the turn with one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from packer.batches import Bool, DocumentBatch, Int32, Int64, Rejection, TokenBatch, TurnBatch
+from packer.layout import concatenated_ranges
+from packer.supervise.surface import Surface
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supervised:
+    """Documents of a batch of rows, and the rows that failed their proof or have nothing to learn."""
+
+    documents: DocumentBatch
+    rejections: tuple[Rejection, ...]
+    num_merged: int
+    """Turns whose border merged."""
+
+
+class Supervisor:
+    """The supervise stage for one model."""
+
+    def __init__(self, surface: Surface, stop_ids: tuple[int, ...]) -> None:
+        self._surface = surface
+        self._stop_ids = np.array(stop_ids, np.int32)
+
+    def supervise(self, turns: TurnBatch, tokens: TokenBatch, sample_ids: Mapping[int, str | None]) -> Supervised:
+        """Make documents; `sample_ids` by row of the sample."""
+        proved = self._prove(turns, tokens)
+        sample_of_turn = turns.sample[turns.turn_text]
+        failed = np.unique(sample_of_turn[~proved])
+        # The first token of a document is never trained, so a run may be empty.
+        learned = (np.maximum(tokens.prompt_tokens, 1) < tokens.completion_tokens) & ~np.isin(sample_of_turn, failed)
+        empty = np.setdiff1d(np.unique(sample_of_turn), np.concatenate([failed, np.unique(sample_of_turn[learned])]))
+        rejections = [
+            Rejection(row=int(row), code="proof_failed", reason="the ids do not spell the rendered completion")
+            for row in failed
+        ]
+        rejections += [
+            Rejection(row=int(row), code="nothing_trained", reason="all there is to learn opens its document")
+            for row in empty
+        ]
+        return Supervised(
+            documents=_documents(turns, tokens, np.flatnonzero(learned), sample_ids),
+            rejections=tuple(rejections),
+            num_merged=int(np.count_nonzero(tokens.merged & learned)),
+        )
+
+    def _prove(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
+        """For each turn, whether its trained ids spell its completion."""
+        proved = self._prove_by_length(turns, tokens)
+        for t in np.flatnonzero(~proved):
+            sequence = tokens.turn_sequence[t]
+            start = tokens.offsets[sequence]
+            ids = tokens.ids[start + tokens.prompt_tokens[t] : start + tokens.completion_tokens[t]]
+            text = turns.text_offsets[turns.turn_text[t]]
+            completion = turns.text[text + turns.prompt_end[t] : text + turns.completion_end[t]]
+            if turns.raw[turns.turn_text[t]]:
+                ids = _without_added(ids, completion, self._surface)
+            proved[t] = self._surface.spells(ids.tolist(), completion)
+        return proved & self._closed(turns, tokens)
+
+    def _prove_by_length(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
+        """The proof for all turns at once: the ids of a text spell its bytes, and borders fall on the same bytes.
+
+        True only where that is shown; normalized texts and dummy spaces need the closer look of `Surface.spells`.
+        """
+        num_bytes = self._surface.num_bytes[tokens.ids]
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(num_bytes)])
+        first = tokens.offsets[tokens.turn_sequence]
+        prompt_bytes = ends[first + tokens.prompt_tokens] - ends[first]
+        completion_bytes = ends[first + tokens.completion_tokens] - ends[first]
+        placed = (prompt_bytes == turns.prompt_end) & (completion_bytes == turns.completion_end)
+        placed &= tokens.sequence_text[tokens.turn_sequence] == turns.turn_text
+        if not self._surface.byte_level or np.any(num_bytes < 0):
+            return np.zeros(len(placed), np.bool_)
+        same = np.zeros(len(tokens.sequence_text), np.bool_)
+        spelled = self._surface.spell(tokens.ids.tolist())
+        sequence_bytes = ends[tokens.offsets]
+        text_bytes = turns.text_offsets
+        for s, text in enumerate(tokens.sequence_text.tolist()):
+            length = sequence_bytes[s + 1] - sequence_bytes[s]
+            own = spelled[sequence_bytes[s] : sequence_bytes[s + 1]]
+            same[s] = length <= text_bytes[text + 1] - text_bytes[text] and (
+                own == turns.text[text_bytes[text] : text_bytes[text] + length]
+            )
+        proof: Bool = placed & same[tokens.turn_sequence]
+        return proof
+
+    def _closed(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
+        """The last id of a chat turn is a stop id, and none comes before it."""
+        first = tokens.offsets[tokens.turn_sequence]
+        is_stop = np.isin(tokens.ids, self._stop_ids)
+        stops = np.concatenate([np.zeros(1, np.int64), np.cumsum(is_stop)])
+        start, end = first + tokens.prompt_tokens, first + tokens.completion_tokens
+        closed: Bool = (stops[end] - stops[start] == 1) & is_stop[np.maximum(end - 1, 0)]
+        return closed | turns.raw[turns.turn_text]
+
+
+def _without_added(ids: Int32, completion: bytes, surface: Surface) -> Int32:
+    """Ids of a raw text without a closing special token that the tokenizer added and the text does not hold."""
+    if len(ids) and not completion.endswith(surface.spell([int(ids[-1])])):
+        return ids[:-1]
+    return ids
+
+
+def _documents(
+    turns: TurnBatch, tokens: TokenBatch, learned: Int64, sample_ids: Mapping[int, str | None]
+) -> DocumentBatch:
+    """Cut the sequences that hold learned turns after the last of them, in the order of rows and messages."""
+    sequence = tokens.turn_sequence[learned]
+    used, document = np.unique(sequence, return_inverse=True)
+    end = np.zeros(len(used), np.int64)
+    np.maximum.at(end, document, tokens.completion_tokens[learned])
+    last_message = np.zeros(len(used), np.int64)
+    np.maximum.at(last_message, document, turns.turn_message[learned])
+    row = turns.sample[tokens.sequence_text[used]]
+    order = np.lexsort((last_message, row))
+    rank = np.empty(len(used), np.int64)
+    rank[order] = np.arange(len(used))
+    runs = np.lexsort((tokens.prompt_tokens[learned], rank[document]))
+    of_run = learned[runs]
+    num_runs = np.bincount(rank[document], minlength=len(used))
+    lengths, row = end[order], row[order]
+    return DocumentBatch(
+        input_ids=tokens.ids[concatenated_ranges(tokens.offsets[used[order]], lengths)],
+        offsets=_offsets(lengths),
+        sample=row.astype(np.int32),
+        sample_id=tuple(sample_ids[int(r)] for r in row),
+        run_offsets=_offsets(num_runs),
+        run_start=np.maximum(tokens.prompt_tokens[of_run], 1).astype(np.int32),
+        run_end=tokens.completion_tokens[of_run].astype(np.int32),
+        run_message=turns.turn_message[of_run].astype(np.int32),
+        run_weight=turns.weight[of_run],
+    )
+
+
+def _offsets(lengths: Int64) -> Int64:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])

@@ -1,0 +1,83 @@
+"""Encoding of texts that hold control tokens typed by people.
+
+Such a text holds some control tokens that are real (written by the template) and some that are not. In a copy of the
+tokenizer every control token goes by an alias of private-use characters; in the text the real ones are replaced by
+their alias, the typed ones stay. So one encoding of the whole text takes the real ones as control tokens and the typed
+ones as ordinary text, with everything around them as it would be.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from packer.batches import Int32
+from packer.model import AddedToken, load_backend
+
+
+class Aliases:
+    """The aliased copy of a tokenizer."""
+
+    def __init__(self, tokenizer_json: bytes, control: Mapping[str, int], added_tokens: Sequence[AddedToken]) -> None:
+        """`control`: text → id of the control tokens; those that are no added tokens cannot be kept apart."""
+        contents = {token.content for token in added_tokens}
+        self._alias = {
+            content: f"\ue0f2{chr(0xE200 + number)}\ue0f3"
+            for number, content in enumerate(control)
+            if content in contents
+        }
+        definition = json.loads(tokenizer_json)
+        for token in definition["added_tokens"]:
+            token["content"] = self._alias.get(token["content"], token["content"])
+        self.tokenizer_json = json.dumps(definition).encode()
+        backend = load_backend(self.tokenizer_json)
+        aliased = {self._alias.get(token.content, token.content): token for token in added_tokens}
+        # Added tokens that had an id of the model's vocabulary get a new one under their alias: map it back.
+        self._original = np.arange(max(backend.get_vocab(with_added_tokens=True).values()) + 1, dtype=np.int32)
+        for content, token in aliased.items():
+            self._original[backend.token_to_id(content)] = token.id
+        self.added_tokens = tuple(
+            AddedToken(
+                id=token.id,
+                content=content,
+                special=token.special,
+                normalized=token.normalized,
+                single_word=token.single_word,
+                lstrip=token.lstrip,
+                rstrip=token.rstrip,
+            )
+            for content, token in aliased.items()
+        )
+        self._pattern = re.compile(
+            b"|".join(re.escape(content.encode()) for content in sorted(self._alias, key=len, reverse=True))
+        )
+
+    def original(self, ids: Int32) -> Int32:
+        """Ids of the copy as ids of the tokenizer."""
+        mapped: Int32 = self._original[ids]
+        return mapped
+
+    def replace(
+        self, text: bytes, guarded: Sequence[tuple[int, int]], positions: Sequence[int]
+    ) -> tuple[bytes, list[int]]:
+        """Put aliases for the control tokens outside the guarded byte ranges.
+
+        Returns:
+            The text, and where `positions` (bytes, in any order) have moved to.
+
+        """
+        pieces: list[bytes] = []
+        last = length = 0
+        moves: list[tuple[int, int]] = []
+        for match in self._pattern.finditer(text):
+            start, end = match.span()
+            if any(start < stop and begin < end for begin, stop in guarded):
+                continue
+            pieces += (text[last:start], self._alias[match[0].decode()].encode())
+            length += len(pieces[-2]) + len(pieces[-1])
+            last = end
+            moves.append((end, length - end))
+        pieces.append(text[last:])
+        shifted = [p + next((by for end, by in reversed(moves) if end <= p), 0) for p in positions]
+        return b"".join(pieces), shifted

@@ -1,0 +1,109 @@
+"""The reference encoder: Hugging Face `tokenizers`, which defines what the ids of a text are.
+
+`encode` never adds the tokenizer's own special tokens: a BOS is there if and only if the text holds it.
+"""
+
+import json
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Protocol
+
+import numpy as np
+
+from packer.batches import Int32, Int64
+from packer.model import load_backend
+
+_BATCH_CHARACTERS = 1_000_000
+"""Encoding objects cost some 50 bytes a token; a bounded batch bounds them."""
+
+
+class Encoder(Protocol):
+    """What every engine offers."""
+
+    name: str
+    version: str
+
+    def encode(self, texts: Sequence[str]) -> tuple[Int32, Int64]:
+        """Ids of all texts one after another, and their offsets.  # int32[K], int64[N + 1]"""
+        ...
+
+
+class ReferenceEncoder:
+    """Encodes with `tokenizers`, whatever the tokenizer."""
+
+    name = "reference"
+    version = version("tokenizers")
+
+    def __init__(self, tokenizer_json: bytes) -> None:
+        self._backend = load_backend(tokenizer_json)
+
+    def encode(self, texts: Sequence[str]) -> tuple[Int32, Int64]:
+        lengths = np.zeros(len(texts), np.int64)
+        parts: list[Int32] = []
+        for start, stop in _slices(texts):
+            encodings = self._backend.encode_batch_fast(list(texts[start:stop]), add_special_tokens=False)
+            for i, encoding in enumerate(encodings, start):
+                ids = np.array(encoding.ids, np.int32)
+                parts.append(ids)
+                lengths[i] = len(ids)
+        ids = np.concatenate(parts) if parts else np.zeros(0, np.int32)
+        return ids, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+
+    def own_special_tokens(self) -> tuple[Int32, Int32]:
+        """Ids the tokenizer itself puts before and after a plain text (BOS, sometimes EOS)."""
+        bare = self._backend.encode("a", add_special_tokens=False).ids
+        full = self._backend.encode("a", add_special_tokens=True).ids
+        for start in range(len(full) - len(bare) + 1):
+            if full[start : start + len(bare)] == bare:
+                return np.array(full[:start], np.int32), np.array(full[start + len(bare) :], np.int32)
+        raise AssertionError("special tokens change the ids of the text between them")
+
+
+def without_start_effects(tokenizer_json: bytes) -> bytes:
+    """The same tokenizer without what it does only to the start of a text: a dummy space before the first word.
+
+    Used for a completion that is encoded apart from its prompt: nothing starts there.
+    """
+    definition = json.loads(tokenizer_json)
+    definition["normalizer"] = _without_prepend(definition.get("normalizer"))
+    definition["pre_tokenizer"] = _without_prefix_space(definition.get("pre_tokenizer"))
+    return json.dumps(definition).encode()
+
+
+def _without_prepend(normalizer: dict[str, object] | None) -> dict[str, object] | None:
+    if normalizer is None or normalizer.get("type") == "Prepend":
+        return None
+    members = normalizer.get("normalizers")
+    if isinstance(members, list):
+        kept = [member for member in map(_without_prepend, members) if member is not None]
+        return {**normalizer, "normalizers": kept}
+    return normalizer
+
+
+def _without_prefix_space(pre_tokenizer: dict[str, object] | None) -> dict[str, object] | None:
+    if pre_tokenizer is None:
+        return None
+    members = pre_tokenizer.get("pretokenizers")
+    if isinstance(members, list):
+        return {**pre_tokenizer, "pretokenizers": [_without_prefix_space(member) for member in members]}
+    changed = dict(pre_tokenizer)
+    if changed.get("type") == "Metaspace":
+        changed["prepend_scheme"] = "never"
+        changed.pop("add_prefix_space", None)
+    if "add_prefix_space" in changed:
+        changed["add_prefix_space"] = False
+    return changed
+
+
+def _slices(texts: Sequence[str]) -> list[tuple[int, int]]:
+    """Consecutive runs of texts of about `_BATCH_CHARACTERS` together."""
+    slices: list[tuple[int, int]] = []
+    start = size = 0
+    for i, text in enumerate(texts):
+        size += len(text)
+        if size >= _BATCH_CHARACTERS:
+            slices.append((start, i + 1))
+            start, size = i + 1, 0
+    if start < len(texts):
+        slices.append((start, len(texts)))
+    return slices
