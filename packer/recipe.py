@@ -63,6 +63,9 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     stop: tuple[str, ...] = ()
     no_terminator: Literal["refuse", "append"] = "refuse"
     allow_dropped: tuple[DroppedKind, ...] = ()
+    markers: Literal["refuse", "text"] = "refuse"
+    """Role markers such as `<|user|>` that are not one token of the tokenizer. ``text``: take them as the text they are."""
+
     control_tokens: Literal["text", "reject", "allow"] = "text"
     """Control tokens typed in a message. ``text``: ordinary text outside assistant turns, rejected inside them.
     ``reject``: rejected everywhere. ``allow``: ordinary text everywhere."""

@@ -7,6 +7,6 @@ texts; `batch` walks a RowBatch.
 
 from packer.render.batch import Renderer, RenderRules
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.probe import role_markers, split_markers
+from packer.render.probe import role_markers, written_markers
 
-__all__ = ["ChatTemplate", "RenderError", "RenderRules", "Renderer", "role_markers", "split_markers"]
+__all__ = ["ChatTemplate", "RenderError", "RenderRules", "Renderer", "role_markers", "written_markers"]

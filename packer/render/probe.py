@@ -1,7 +1,7 @@
-"""What a template does, seen on a conversation made for the purpose: its role markers, and markers that fall apart."""
+"""What a template does, seen on a conversation made for the purpose: the headers of its roles."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from packer.model import AddedToken
 from packer.render.environment import ChatTemplate, RenderError
@@ -28,11 +28,10 @@ def role_markers(template: ChatTemplate, added_tokens: Sequence[AddedToken]) -> 
     return {token.content: token.id for token in markers if token.content in text}
 
 
-def split_markers(template: ChatTemplate, vocabulary: Mapping[str, int]) -> tuple[str, ...]:
-    """Markers the template writes like control tokens but which are no single token of the vocabulary."""
+def written_markers(template: ChatTemplate) -> tuple[str, ...]:
+    """Texts the template writes that look like control tokens, in the order of their appearance."""
     texts = _renders(template, prompt=True)
-    found = dict.fromkeys(marker for text in texts for marker in _MARKER.findall(text))
-    return tuple(marker for marker in found if marker not in vocabulary)
+    return tuple(dict.fromkeys(marker for text in texts for marker in _MARKER.findall(text)))
 
 
 def _renders(template: ChatTemplate, *, prompt: bool) -> list[str]:

@@ -1,0 +1,62 @@
+# What a person types. Every target sets up what it needs; nothing has to be installed by hand but Python, git and make.
+
+PYTHON ?= python3
+CONSTRAINTS := tests/constraints.txt
+CORE := .venv/.core
+DEV := .venv/.dev
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check deep bench docs dist clean
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+install: $(CORE) ## Make .venv with packer in it (no torch)
+
+demo: $(CORE) ## Build, inspect and verify a cache from the starter folder
+	@rm -rf demo
+	@for step in "init demo" "build -c demo/recipe.yaml -o demo/cache" "inspect demo/cache" "verify demo/cache"; do \
+	  printf '\n$$ packer %s\n' "$$step"; .venv/bin/packer $$step || exit $$?; done
+	@printf '\nDone: demo/data became demo/cache, and every byte of it was checked.\nNext:\n'
+	@printf '  %s\n' '. .venv/bin/activate                      puts packer on your path' \
+	  'packer stats demo/cache                   lengths, fill, what was rejected and why' \
+	  'packer build YOUR.jsonl --tokenizer YOUR_MODEL_FOLDER -o cache' \
+	  'docs/tutorial.md                          the same, step by step, to a training loop'
+
+test: $(DEV) ## All tests (unit, properties, command line, conformance, faults; real data where it lies)
+	.venv/bin/python -m pytest -q -m "not slow" -n 2
+
+check: $(DEV) ## Lint, formatting, types, generated docs
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/python -m packer_cli.reference --check
+
+deep: $(DEV) ## The same properties, searched much longer, and the slow tests
+	HYPOTHESIS_PROFILE=deep .venv/bin/python -m pytest -q -n 2
+
+bench: $(DEV) ## Figures, as ratios within one run
+	.venv/bin/python tests/bench/run.py
+
+docs: $(DEV) ## Generate the reference pages
+	.venv/bin/python -m packer_cli.reference
+
+dist: $(DEV) ## Wheel and source archive in dist/
+	.venv/bin/python -m build
+
+clean: ## Remove what the targets made
+	rm -rf .venv build dist demo *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "packer needs Python 3.11 or newer")'
+	$(PYTHON) -m venv .venv
+
+$(CORE): .venv/bin/python pyproject.toml
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --editable .
+	@touch $@
+
+# torch first and pinned: a range would bring gigabytes of CUDA to a machine without a GPU.
+$(DEV): $(CORE) $(CONSTRAINTS) tests/requirements.txt
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) torch
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --requirement tests/requirements.txt
+	@touch $@
