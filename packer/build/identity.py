@@ -1,0 +1,104 @@
+"""Names of what is built: keys of partitions, and the fingerprints of recipe and content.
+
+All are sha256 of canonical JSON or of digests. Places (paths, folders), times and numbers of workers never enter. Of a
+recipe only the keys that differ from their default enter, so that a later version of packer can add a key without
+making every cache look stale.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from packer.batches import UInt64
+from packer.model import Model
+from packer.recipe import Recipe
+from packer.source import Partition
+from packer.store.manifest import FORMAT_VERSION, Input
+
+RULES_VERSION = 1
+"""Raised when the same rows, recipe and engine come to other documents."""
+
+
+def documents_identity(recipe: Recipe, model: Model, engine_version: str) -> dict[str, Any]:
+    """What decides the documents of a row, besides the row."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "rules_version": RULES_VERSION,
+        "engine_version": engine_version,
+        "model": model.digests,
+        "recipe": _changed(recipe.documents_half(), Recipe().documents_half()),
+    }
+
+
+def partition_key(
+    partition: Partition, *, schema: str, columns: Mapping[str, str | None], documents: Mapping[str, Any]
+) -> str:
+    """Identity of a partition's result: its bytes, how its rows are read, and the documents half."""
+    return _digest(
+        {
+            "bytes": partition.xxh3,
+            "num_bytes": partition.stop - partition.start,
+            "num_rows": partition.num_rows,
+            "format": partition.format,
+            "schema": schema,
+            "columns": dict(columns),
+            "documents": documents,
+        }
+    )
+
+
+def recipe_fingerprint(
+    recipe: Recipe, documents: Mapping[str, Any], inputs: Sequence[Input], columns: Sequence[Mapping[str, str | None]]
+) -> str:
+    """Identity of what a build would make: equal fingerprints make the same cache.
+
+    `columns`: the renaming each input is read with.
+    """
+    read = [
+        {
+            "split": entry.split,
+            "format": entry.format,
+            "schema": entry.schema,
+            "sha256": entry.sha256,
+            "num_rows": entry.num_rows,
+            "columns": dict(names),
+        }
+        for entry, names in zip(inputs, columns, strict=True)
+    ]
+    blocks = _changed(recipe.blocks_half(), Recipe().blocks_half())
+    partition_bytes = recipe.partition_bytes
+    return _digest({"documents": documents, "blocks": blocks, "inputs": read, "partition_bytes": partition_bytes})
+
+
+def content_fingerprint(digests: Mapping[str, Sequence[UInt64]]) -> str:
+    """Identity of the column values in row order, by kind and split, from the rows' own digests.
+
+    Args:
+        digests: ``"blocks/train"`` → arrays of row digests, in row order; how rows are cut into shards does not matter.
+
+    """
+    whole = hashlib.sha256()
+    for name, parts in sorted(digests.items()):
+        rows = hashlib.sha256()
+        for part in parts:
+            rows.update(part.astype("<u8").tobytes())
+        whole.update(f"{name} {sum(map(len, parts))} {rows.hexdigest()}\n".encode())
+    return whole.hexdigest()
+
+
+def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries that differ from their default, level by level."""
+    changed: dict[str, Any] = {}
+    for key, value in values.items():
+        default = defaults.get(key)
+        if value == default:
+            continue
+        nested = isinstance(value, Mapping) and isinstance(default, Mapping)
+        changed[key] = _changed(value, default) if nested and default else value
+    return changed
+
+
+def _digest(value: Any) -> str:
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()

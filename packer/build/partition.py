@@ -1,0 +1,112 @@
+"""The task of one partition: its bytes become a document shard and a journal entry.
+
+A pure function of the partition's bytes, how its rows are read, and the documents half of the recipe. The journal entry
+(`.packer/partitions/<key>.json`) is written after the shard, so a build that is killed finds what it finished.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from packer.batches import RowBatch
+from packer.build.stages import Stages
+from packer.errors import InputError
+from packer.model import Model
+from packer.recipe import Recipe
+from packer.source import Partition, read_rows
+from packer.store.documents import DocumentShardWriter
+from packer.store.folder import write_atomically
+from packer.store.manifest import Shard
+
+JOURNAL = Path(".packer") / "partitions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionTask:
+    """One partition to be made into a shard."""
+
+    partition: Partition
+    schema: str
+    columns: dict[str, str | None]
+    split: str
+    source: int
+    index: int
+    """Number of the shard in its split."""
+
+    key: str
+
+
+class RejectedRow(msgspec.Struct, frozen=True, array_like=True):
+    """A rejection as the journal keeps it."""
+
+    row: int
+    code: str
+    reason: str
+
+
+class PartitionResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a partition came to."""
+
+    shard: Shard
+    rejected: tuple[RejectedRow, ...]
+
+
+def run_partition(
+    task: PartitionTask, *, folder: Path, recipe: Recipe, model: Model, stages: Stages
+) -> PartitionResult:
+    """Make the shard of one partition.
+
+    Raises:
+        InputError: the file changed since it was planned.
+        StorageError: the disk refuses.
+
+    """
+    rejected: list[RejectedRow] = []
+    num_rows = num_merged = 0
+    with DocumentShardWriter(folder, special_ids=np.array(model.special_ids, np.int32)) as writer:
+        for rows in _batches(task, recipe):
+            done = stages.run(rows)
+            writer.append(done.documents)
+            rejected += (RejectedRow(r.row, r.code, r.reason) for r in done.rejections)
+            num_rows += rows.num_rows
+            num_merged += done.num_merged
+        written = writer.finish(split=task.split, index=task.index)
+    if num_rows != task.partition.num_rows:
+        raise InputError(
+            f"{task.partition.path}: expected {task.partition.num_rows} rows, found {num_rows}: the file was changed",
+            hint="run the build again",
+        )
+    shard = written.as_shard(
+        first_row=task.partition.first_row,
+        source=task.source,
+        key=task.key,
+        num_input_rows=num_rows,
+        num_rejected=len(rejected),
+        num_merged=num_merged,
+    )
+    result = PartitionResult(shard=shard, rejected=tuple(rejected))
+    write_atomically(folder / JOURNAL / f"{task.key}.json", msgspec.json.encode(result))
+    return result
+
+
+def read_journal(folder: Path) -> dict[str, PartitionResult]:
+    """Results of a build that did not finish, by key; entries that cannot be read are as good as missing."""
+    entries: dict[str, PartitionResult] = {}
+    for path in sorted((folder / JOURNAL).glob("*.json")):
+        try:
+            entries[path.stem] = msgspec.json.decode(path.read_bytes(), type=PartitionResult)
+        except (OSError, msgspec.MsgspecError):
+            continue
+    return entries
+
+
+def _batches(task: PartitionTask, recipe: Recipe) -> Iterator[RowBatch]:
+    return read_rows(
+        task.partition,
+        schema=task.schema,  # type: ignore[arg-type]
+        columns=task.columns,
+        max_row_bytes=recipe.rows.max_bytes,
+    )

@@ -1,0 +1,111 @@
+"""Tasks in spawned processes, or inline; the results do not depend on which.
+
+Workers hand back paths and counts, never data. They ignore Ctrl-C (the parent stops them) and end when the parent is
+gone, however it went.
+"""
+
+import concurrent.futures
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, Generic, TypeVar
+
+from packer.errors import PackerError
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+class WorkerDiedError(PackerError):
+    """A worker process was killed, most often for want of memory."""
+
+    exit_code = 5
+    code = "worker_died"
+
+
+def default_jobs() -> int:
+    """Processors this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Pool(Generic[Task, Result]):
+    """Runs one function over tasks; `make` builds the function once in every process that needs it."""
+
+    def __init__(self, make: Callable[..., Callable[[Task], Result]], arguments: Sequence[Any], jobs: int) -> None:
+        """`make(*arguments)` gives the function; both must pickle."""
+        self._make = make
+        self._arguments = tuple(arguments)
+        self._jobs = jobs
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Result]]:
+        """Yield (number of the task, result) as they come.
+
+        Raises:
+            PackerError: what a task raised, or a worker that died.
+
+        """
+        jobs = min(self._jobs, len(tasks))
+        if jobs <= 1:
+            function = self._make(*self._arguments) if tasks else None
+            for number, task in enumerate(tasks):
+                assert function is not None
+                yield number, function(task)
+            return
+        yield from self._run_spawned(tasks, jobs)
+
+    def _run_spawned(self, tasks: Sequence[Task], jobs: int) -> Iterator[tuple[int, Result]]:
+        executor = concurrent.futures.ProcessPoolExecutor(
+            jobs,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_start,
+            initargs=(self._make, self._arguments),
+        )
+        try:
+            futures = {executor.submit(_work, task): number for number, task in enumerate(tasks)}
+            for future in concurrent.futures.as_completed(futures):
+                yield futures[future], future.result()
+            executor.shutdown()
+        except BrokenProcessPool as error:
+            raise WorkerDiedError(
+                "a worker process was killed, most often for want of memory",
+                hint="what is finished is kept: run the same command again with fewer processes (-j 1)",
+            ) from error
+        finally:
+            _stop(executor)
+
+
+_FUNCTION: list[Callable[[Any], Any]] = []
+"""The function of this worker process; made once, by `_start`."""
+
+
+def _start(make: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # One process a core: threads inside the encoder would only be in each other's way.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _FUNCTION.append(make(*arguments))
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+def _work(task: Any) -> Any:
+    return _FUNCTION[0](task)
+
+
+def _stop(executor: concurrent.futures.ProcessPoolExecutor) -> None:
+    """End the workers now: a task that is cut off leaves a temporary file, which the next build removes."""
+    processes = list((executor._processes or {}).values())  # noqa: SLF001 - the only way to the worker processes
+    executor.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join(timeout=5)

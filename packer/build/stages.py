@@ -1,0 +1,89 @@
+"""The stages of one model and recipe, joined: rows in, proved documents out."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from packer.batches import DocumentBatch, Rejection, RowBatch
+from packer.errors import TemplateError
+from packer.model import TOKENIZER_FILE, Model
+from packer.recipe import Recipe
+from packer.render import ChatTemplate, Renderer, RenderError, RenderRules, role_markers, written_markers
+from packer.supervise import Supervisor, Surface
+from packer.tokenize import ReferenceEncoder, Tokenizing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisedRows:
+    """What became of a batch of rows: every row has documents or a rejection."""
+
+    documents: DocumentBatch
+    rejections: tuple[Rejection, ...]
+    """In the order of rows."""
+
+    num_merged: int
+
+
+class Stages:
+    """Render, tokenize and supervise for one model and recipe; make one per process and use it for every batch."""
+
+    def __init__(self, recipe: Recipe, model: Model) -> None:
+        self._renderer = Renderer(model, RenderRules.of(recipe))
+        self._tokenizing = Tokenizing(model, ReferenceEncoder(model.files[TOKENIZER_FILE]))
+        self._supervisor = Supervisor(Surface(model), model.stop_ids)
+
+    def run(self, rows: RowBatch) -> SupervisedRows:
+        """Take rows to documents."""
+        turns = self._renderer.render(rows)
+        tokens = self._tokenizing.tokenize(turns)
+        sample_ids = {sample.row: sample.sample_id for sample in rows.samples}
+        supervised = self._supervisor.supervise(turns, tokens, sample_ids)
+        rejections = (*rows.rejections, *turns.rejections, *supervised.rejections)
+        return SupervisedRows(
+            documents=supervised.documents,
+            rejections=tuple(sorted(rejections, key=lambda rejection: rejection.row)),
+            num_merged=supervised.num_merged,
+        )
+
+
+def with_role_markers(model: Model, recipe: Recipe) -> Model:
+    """The model where role markers its templates write are control tokens.
+
+    Raises:
+        TemplateError: a template that is not valid Jinja.
+
+    """
+    markers: dict[str, int] = {}
+    for source in (model.template, model.tool_template):
+        if source is None:
+            continue
+        try:
+            template = ChatTemplate(
+                source,
+                date=recipe.template.date,
+                variables=model.named_tokens,
+                max_bytes=recipe.rows.max_render_bytes,
+            )
+        except RenderError as error:
+            raise TemplateError(f"chat template: {error}") from error
+        markers |= role_markers(template, model.added_tokens)
+        if recipe.supervision.markers == "refuse":
+            _refuse_split_markers(template, model)
+    return model.with_control(markers)
+
+
+def _refuse_split_markers(template: ChatTemplate, model: Model) -> None:
+    encoder = ReferenceEncoder(model.files[TOKENIZER_FILE])
+    for marker in written_markers(template):
+        ids, _ = encoder.encode([marker])
+        if marker not in model.control and len(ids) != 1:
+            raise TemplateError(
+                f"the chat template writes '{marker}', which this tokenizer splits into {len(ids)} tokens",
+                hint="use the tokenizer this template was made for, or add the token to it; "
+                "--set supervision.markers=text takes such markers as plain text",
+            )
+
+
+def count_codes(rejections: Iterable[Rejection]) -> dict[str, int]:
+    """Rejections by code, the most frequent first."""
+    return dict(Counter(rejection.code for rejection in rejections).most_common())

@@ -1,0 +1,75 @@
+"""The layout of docs/architecture.md, held to the code: who may import whom."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+# From the bottom up: a module imports only from layers above its own line.
+LAYERS = (
+    "errors", "rejections", "batches", "recipe", "model", "layout", "permute",
+    "source", "render", "tokenize", "supervise", "pack", "store", "build", "audit", "load", "starter",
+)  # fmt: skip
+STAGES = {"source", "render", "tokenize", "supervise", "pack", "store", "starter"}
+COMPOSERS = {"build", "audit", "load"}
+
+
+def layer_of(path: Path) -> str:
+    return path.relative_to(REPOSITORY / "packer").parts[0].removesuffix(".py")
+
+
+def imports_of(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found |= {node.module or ""} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+MODULES = sorted(path for path in (REPOSITORY / "packer").rglob("*.py") if "files" not in path.parts)
+
+
+def test_modules_import_only_what_stands_before_them() -> None:
+    checked = 0
+    for path in MODULES:
+        own = layer_of(path)
+        if own in ("__init__", "__main__"):
+            continue
+        for name in imports_of(path):
+            parts = name.split(".")
+            if parts[0] != "packer" or len(parts) == 1 or parts[1] == own or parts[1].startswith("__"):
+                continue
+            checked += 1
+            if parts[1] not in LAYERS:
+                continue
+            assert LAYERS.index(parts[1]) < LAYERS.index(own), f"{path} imports {name}"
+            assert not (own in STAGES and parts[1] in STAGES), f"stage {own} imports stage {parts[1]} in {path}"
+            assert not (own == "load" and parts[1] in {"build", "audit"} | STAGES - {"store"}), f"{path} imports {name}"
+    assert checked > 100
+
+
+@pytest.mark.parametrize(("library", "allowed"), [("click", None), ("rich", None), ("torch", "load"), ("yaml", "recipe")])
+def test_a_library_is_imported_only_where_it_belongs(library: str, allowed: str | None) -> None:
+    for path in MODULES:
+        if any(name.split(".")[0] == library for name in imports_of(path)):
+            assert layer_of(path) == allowed, f"{path} imports {library}"
+
+
+def test_the_map_names_every_folder_of_the_library() -> None:
+    text = (REPOSITORY / "docs" / "architecture.md").read_text("utf-8")
+    folders = sorted(path.name for path in (REPOSITORY / "packer").iterdir() if (path / "__init__.py").exists())
+    assert len(folders) > 8
+    for folder in folders:
+        assert f"{folder}/" in text, f"docs/architecture.md does not speak of packer/{folder}"
+
+
+def test_every_package_is_installed() -> None:
+    text = (REPOSITORY / "pyproject.toml").read_text("utf-8")
+    for path in sorted((REPOSITORY / "packer").rglob("__init__.py")):
+        package = ".".join(path.parent.relative_to(REPOSITORY).parts)
+        assert f'"{package}"' in text, f"pyproject.toml does not list {package}"
