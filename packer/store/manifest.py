@@ -1,15 +1,25 @@
 """The manifest: what a cache is made of, from what, by which rules. Its presence is the commit.
 
-Canonical JSON: UTF-8, keys sorted, one shard a line-free object, POSIX relative paths, a newline at the end; the same
-manifest is always the same bytes.
+Canonical JSON: UTF-8, keys sorted, no spaces, one line for each key and for each input and shard, POSIX relative paths,
+a newline at the end; the same manifest is always the same bytes.
 """
 
+import hashlib
+import json
+import re
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+from packer.errors import CheckError, InputError, StorageError
+from packer.store.failures import storage_errors
+from packer.store.folder import write_atomically
+
 FORMAT_VERSION = 1
+MANIFEST_NAME = "manifest.json"
+MAX_MANIFEST_BYTES = 2**30
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Hex = Annotated[str, Meta(pattern=r"^[0-9a-f]+$")]
@@ -136,3 +146,141 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     content_fingerprint: Hex
     versions: dict[str, str]
     """What wrote the bytes; not part of the fingerprints above."""
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The manifest's bytes in the file; equal manifests give equal bytes."""
+    fields = sorted((name, getattr(manifest, name)) for name in manifest.__struct_fields__)
+    lines = [f"{json.dumps(name)}:".encode() + _encode_lines(value) for name, value in fields]
+    return b"{\n" + b",\n".join(lines) + b"\n}\n"
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> str:
+    """Replace the manifest, all of it or not at all, and return its fingerprint. This commits a build: write it last.
+
+    Raises:
+        StorageError: the disk refuses; the manifest of before is still there.
+
+    """
+    return write_atomically(folder / MANIFEST_NAME, encode_manifest(manifest)).sha256
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read and check the manifest of a finished cache.
+
+    Raises:
+        InputError: there is no manifest: not a cache, or its build did not finish.
+        CheckError: it is not what a build writes; the message names the key.
+        StorageError: it cannot be read.
+
+    """
+    return decode_manifest(folder, manifest_bytes(folder))
+
+
+def manifest_fingerprint(folder: Path) -> str:
+    """Identity of all bytes of a cache: sha256 of its manifest, which holds the sha256 of every shard.
+
+    Raises:
+        InputError, CheckError, StorageError: as :func:`read_manifest`.
+
+    """
+    return fingerprint_of(manifest_bytes(folder))
+
+
+def fingerprint_of(content: bytes) -> str:
+    """Fingerprint of a manifest's bytes."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def manifest_bytes(folder: Path) -> bytes:
+    """The bytes of the manifest, not yet believed.
+
+    Raises:
+        InputError: there is none.
+        CheckError: it is too large to be one.
+        StorageError: it cannot be read.
+
+    """
+    path = folder / MANIFEST_NAME
+    try:
+        with storage_errors("read", path), path.open("rb") as file:
+            content = file.read(MAX_MANIFEST_BYTES + 1)
+    except StorageError as error:
+        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+            raise InputError(
+                f"{folder} is not a cache, or its build did not finish: it has no {MANIFEST_NAME}",
+                hint=f"packer build SOURCE... -o {folder}",
+            ) from None
+        raise
+    if len(content) > MAX_MANIFEST_BYTES:
+        raise CheckError(f"{path}: expected at most {MAX_MANIFEST_BYTES} bytes, found more")
+    return content
+
+
+def decode_manifest(folder: Path, content: bytes) -> Manifest:
+    """The manifest its bytes stand for; ``folder`` is where its shards must lie.
+
+    Raises:
+        CheckError: not JSON, a duplicate or unknown key, a wrong type or value, a path that leads out of the cache.
+
+    """
+    path = folder / MANIFEST_NAME
+    hint = f"it was changed or damaged after the build; packer build -o {folder} --repair makes it again"
+    try:
+        json.loads(content, object_pairs_hook=_without_duplicates)
+        manifest = msgspec.json.decode(content, type=Manifest)
+        root = folder.resolve()
+        for i, shard in enumerate(manifest.shards):
+            _check_shard_path(root, f"shards[{i}].path", shard)
+        for i, file in enumerate(manifest.model.files):
+            _check_path(f"model.files[{i}].path", file.path)
+    except msgspec.ValidationError as error:
+        raise CheckError(f"{path}: {_explain(str(error))}", hint=hint) from None
+    except (json.JSONDecodeError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CheckError(f"{path}: not valid JSON: {error}", hint=hint) from None
+    except ValueError as error:
+        raise CheckError(f"{path}: {error}", hint=hint) from None
+    return manifest
+
+
+def _encode_lines(value: Any) -> bytes:
+    """JSON with sorted keys; a list of objects takes one line an object."""
+    if isinstance(value, tuple) and value:
+        return b"[\n" + b",\n".join(msgspec.json.encode(item, order="sorted") for item in value) + b"\n]"
+    return msgspec.json.encode(value, order="sorted")
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys: set[str] = set()
+    for key, _ in pairs:
+        if key in keys:
+            raise ValueError(f"duplicate key '{key}'")
+        keys.add(key)
+    return dict(pairs)
+
+
+def _check_shard_path(root: Path, key: str, shard: Shard) -> None:
+    _check_path(key, shard.path)
+    if PurePosixPath(shard.path).parts[0] != shard.kind:
+        raise ValueError(f"{key}: expected a path in {shard.kind}/, found '{shard.path}'")
+    if not (root / shard.path).resolve().is_relative_to(root):
+        raise ValueError(f"{key}: '{shard.path}' is a link that leads out of the cache; copy the files themselves")
+
+
+def _check_path(key: str, path: str) -> None:
+    parts = path.split("/")
+    if not path.isprintable() or "\\" in path or any(part in {"", ".", ".."} for part in parts):
+        raise ValueError(f"{key}: expected a relative path with '/' inside the cache, found '{path}'")
+
+
+def _explain(message: str) -> str:
+    """From "Expected `int`, got `str` - at `$.shards[0].num_rows`" to the key first, in our words."""
+    text, _, where = message.partition(" - at `$")
+    key = where.rstrip("`").lstrip(".")
+    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", text)
+    if unknown:
+        return f"unknown key '{f'{key}.' if key else ''}{unknown[1]}'"
+    missing = re.fullmatch(r"Object missing required field `(.*)`", text)
+    if missing:
+        return f"missing key '{f'{key}.' if key else ''}{missing[1]}'"
+    return f"{key or 'the whole'}: {text[0].lower()}{text[1:].replace(', got ', ', found ')}"

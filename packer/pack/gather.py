@@ -1,0 +1,220 @@
+"""The blocks of a plan, gathered from the documents' columns."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from packer.batches import BlockBatch, Bool, Float32, Int32, Int64, PackPlan
+from packer.layout import MASKED, concatenated_ranges, positions
+from packer.pack.copy import copy_ranges
+
+_COPY_TOKENS = 2**17  # tokens copied at a time: half a MiB of windows on their way
+_INDEX_SLOTS = 2**16  # slots indexed one by one at a time: half a MiB an index array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentColumns:
+    """Documents in the flat columns of C chunks (shards, usually), and where each of N documents lies in them.
+
+    Arrays may be read-only views of mapped files; only the pages that are asked for are touched.
+
+    Raises:
+        ValueError: chunks that differ in number, length or type, or are not contiguous.
+
+    """
+
+    input_ids: tuple[Int32, ...]
+    labels: tuple[Int32, ...]
+    loss_weights: tuple[Float32, ...] | None
+    """Only where a weight is fractional."""
+
+    chunk: Int32  # [N] index of the chunk a document is in
+    start: Int64  # [N] place of its first token in the chunk's flat columns
+    length: Int32  # [N] tokens
+    doc_id: Int64  # [N]
+
+    def __post_init__(self) -> None:
+        _check_chunks("labels", self.labels, self.input_ids, np.int32)
+        _check_chunks("input_ids", self.input_ids, self.input_ids, np.int32)
+        if self.loss_weights is not None:
+            _check_chunks("loss_weights", self.loss_weights, self.input_ids, np.float32)
+        sizes = {len(self.chunk), len(self.start), len(self.length), len(self.doc_id)}
+        if len(sizes) > 1:
+            raise ValueError(f"chunk, start, length and doc_id have {sorted(sizes)} entries; expected one a document")
+
+
+def gather(
+    plan: PackPlan, first_block: int, last_block: int, columns: DocumentColumns, *, block_len: int, pad_id: int
+) -> BlockBatch:
+    """Lay out the blocks ``[first_block, last_block)`` of a plan.
+
+    A block holds its pieces one after another and then a padding run: ``pad_id``, label -100, weight 0, positions
+    of its own. The first token of every piece is masked, whatever its label in the columns. The result does not
+    depend on how the documents are divided into chunks.
+
+    Memory beside the blocks is a few numbers for each piece and a few MiB, whatever the number of tokens. A call reads
+    each chunk once, from its beginning to its end, so few calls for many blocks read less at random than many for few.
+
+    Raises:
+        ValueError: blocks the plan does not have, a block of more than ``block_len`` tokens, a piece outside its
+            document.
+
+    """
+    pieces = _Pieces.of(plan, first_block, last_block, block_len)
+    _check_pieces(pieces, columns)
+    seq_lengths, seq_offsets = _with_padding(pieces, block_len)
+    shape = (pieces.num_blocks, block_len)
+    input_ids, labels, position_ids = (np.empty(shape, np.int32) for _ in range(3))
+    weights = None if columns.loss_weights is None else np.empty(shape, np.float32)
+    num_trained = np.empty(pieces.num_blocks, np.int32)
+    _copy_pieces(pieces, columns, input_ids.reshape(-1), labels.reshape(-1), weights)
+    for rows in _row_slices(pieces.num_blocks, _INDEX_SLOTS // block_len):
+        padding = _padding_slots(pieces, rows, block_len)
+        input_ids[rows].reshape(-1)[padding] = pad_id
+        labels[rows].reshape(-1)[padding] = MASKED
+        if weights is not None:
+            weights[rows].reshape(-1)[padding] = 0
+        runs = seq_lengths[seq_offsets[rows.start] : seq_offsets[rows.stop]]
+        position_ids[rows] = positions(runs).reshape(-1, block_len)
+        num_trained[rows] = (labels[rows] != MASKED).sum(axis=1, dtype=np.int32)
+    return BlockBatch(
+        input_ids=input_ids,
+        labels=labels,
+        position_ids=position_ids,
+        loss_weights=weights,
+        seq_lengths=seq_lengths,
+        seq_offsets=seq_offsets,
+        doc_ids=columns.doc_id[pieces.document],
+        doc_starts=pieces.start.astype(np.int32),
+        doc_offsets=pieces.offsets,
+        length=pieces.filled.astype(np.int32),
+        num_trained=num_trained,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pieces:
+    """The pieces of some blocks, P in B blocks, and where they go in the flat blocks."""
+
+    document: Int64  # [P]
+    start: Int64  # [P]
+    length: Int64  # [P]
+    place: Int64  # [P] of the first token in the flat blocks, padding counted
+    offsets: Int64  # [B + 1] pieces of each block
+    filled: Int64  # [B] tokens without padding
+
+    @property
+    def num_blocks(self) -> int:
+        return len(self.filled)
+
+    @classmethod
+    def of(cls, plan: PackPlan, first_block: int, last_block: int, block_len: int) -> "_Pieces":
+        """Take the pieces of ``[first_block, last_block)``.
+
+        Worked example for place, block_len 8: blocks of lengths [3, 2] and [5]. The tokens before each piece are
+        [0, 3, 5], those before its block [0, 0, 5]; the difference is its place in the block, [0, 3, 0], to which the
+        block's own place is added: [0, 3, 8].
+        """
+        if not 0 <= first_block <= last_block <= plan.num_blocks:
+            raise ValueError(f"blocks [{first_block}, {last_block}) of a plan of {plan.num_blocks} blocks")
+        offsets = plan.block_offsets[first_block : last_block + 1]
+        taken = slice(int(offsets[0]), int(offsets[-1]))
+        offsets = offsets - offsets[0]
+        length = plan.length[taken].astype(np.int64)
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(length)])
+        filled = np.diff(before[offsets])
+        if filled.size and int(filled.max()) > block_len:
+            crowded = first_block + int(filled.argmax())
+            raise ValueError(f"block {crowded} of the plan has {filled.max()} tokens; expected at most {block_len}")
+        shift = np.arange(len(filled)) * block_len - before[offsets[:-1]]
+        return cls(
+            document=plan.document[taken],
+            start=plan.start[taken],
+            length=length,
+            place=before[:-1] + np.repeat(shift, np.diff(offsets)),
+            offsets=offsets,
+            filled=filled,
+        )
+
+
+def _check_chunks(name: str, chunks: tuple[npt.NDArray[np.generic], ...], like: tuple[Int32, ...], dtype: type) -> None:
+    if [len(chunk) for chunk in chunks] != [len(chunk) for chunk in like]:
+        raise ValueError(f"{name} and input_ids differ in chunks or in their lengths")
+    for number, chunk in enumerate(chunks):
+        if chunk.dtype != dtype or chunk.ndim != 1 or not chunk.flags.c_contiguous:
+            raise ValueError(
+                f"chunk {number} of {name} is {chunk.dtype}{list(chunk.shape)}; expected contiguous {np.dtype(dtype)}"
+            )
+
+
+def _check_pieces(pieces: _Pieces, columns: DocumentColumns) -> None:
+    """A piece outside its document, or a document outside its chunk, would be another document's tokens."""
+    document, end = pieces.document, pieces.start + pieces.length
+    if document.size and (int(document.min()) < 0 or int(document.max()) >= len(columns.length)):
+        raise ValueError(f"the plan names document {document.max()}; the columns have {len(columns.length)}")
+    wrong: Bool = (pieces.start < 0) | (pieces.length < 1) | (end > columns.length[document])
+    sizes = np.array([len(chunk) for chunk in columns.input_ids], np.int64)
+    chunk, start = columns.chunk[document], columns.start[document]
+    if document.size and (int(chunk.min()) < 0 or int(chunk.max()) >= len(sizes)):
+        raise ValueError(f"a document is in chunk {chunk.max()}; the columns have {len(sizes)}")
+    wrong |= (start < 0) | (start + end > sizes[chunk])
+    if wrong.any():
+        at = int(wrong.argmax())
+        raise ValueError(f"piece [{pieces.start[at]}, {end[at]}) is not inside document {document[at]}")
+
+
+def _copy_pieces(
+    pieces: _Pieces, columns: DocumentColumns, input_ids: Int32, labels: Int32, weights: Float32 | None
+) -> None:
+    """Copy every piece to its place, reading each chunk once, from its beginning to its end."""
+    chunk = columns.chunk[pieces.document]
+    source = columns.start[pieces.document] + pieces.start
+    before = np.cumsum([0, *map(len, columns.input_ids)])[:-1]  # tokens in the chunks before each
+    order = np.argsort(before[chunk] + source)
+    chunk, source, place, length = chunk[order], source[order], pieces.place[order], pieces.length[order]
+    for part in _copy_slices(chunk, length):
+        number = int(chunk[part.start])
+        pairs: list[tuple[Int32 | Float32, Int32 | Float32]] = [
+            (columns.input_ids[number], input_ids),
+            (columns.labels[number], labels),
+        ]
+        if columns.loss_weights is not None and weights is not None:
+            pairs.append((columns.loss_weights[number], weights.reshape(-1)))
+        copy_ranges(pairs, source[part], place[part], length[part])
+    labels[place] = MASKED
+    if weights is not None:
+        weights.reshape(-1)[place] = 0
+
+
+def _copy_slices(chunk: Int32, length: Int64) -> Iterator[slice]:
+    """Cut pieces, sorted by chunk, into slices of one chunk and of about ``_COPY_TOKENS`` tokens."""
+    number = (np.cumsum(length) - length) // _COPY_TOKENS
+    cuts = np.flatnonzero((np.diff(chunk) != 0) | (np.diff(number) != 0)) + 1
+    bounds = [0, *cuts.tolist(), len(chunk)] if len(chunk) else [0]
+    return map(slice, bounds[:-1], bounds[1:])
+
+
+def _padding_slots(pieces: _Pieces, rows: slice, block_len: int) -> Int64:
+    """Slots of the padding runs of some blocks, counted from the first of these blocks."""
+    filled = pieces.filled[rows]
+    return concatenated_ranges(np.arange(len(filled)) * block_len + filled, block_len - filled)
+
+
+def _with_padding(pieces: _Pieces, block_len: int) -> tuple[Int32, Int64]:
+    """Lengths of all runs, a padding run the last of its block, and their offsets.  # int32[M], int64[B + 1]
+
+    Worked example, block_len 8: blocks [3, 2] and [8] give [3, 2, 3, 8] with offsets [0, 3, 4].
+    """
+    padding = block_len - pieces.filled
+    padded = padding > 0
+    seq_lengths = np.insert(pieces.length, pieces.offsets[1:][padded], padding[padded]).astype(np.int32)
+    seq_offsets = pieces.offsets.copy()
+    seq_offsets[1:] += np.cumsum(padded)
+    return seq_lengths, seq_offsets
+
+
+def _row_slices(num_blocks: int, step: int) -> Iterator[slice]:
+    step = max(1, step)
+    return (slice(first, min(first + step, num_blocks)) for first in range(0, num_blocks, step))

@@ -1,0 +1,148 @@
+"""Reading blocks: rows of any shards gathered in the order asked, each row's digest checked on first touch."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer.batches import BlockBatch, Float32, Int32, Int64, UInt64
+from packer.errors import CheckError
+from packer.layout import MASKED
+from packer.store.chunks import Chunks
+from packer.store.columns import BlockRows
+from packer.store.manifest import Shard
+from packer.store.mapping import repair_hint
+from packer.store.views import block_rows
+
+_TOKENS = ("input_ids", "labels", "position_ids")
+_SCALARS = ("length", "num_trained")
+_LISTS = ("seq_lengths", "doc_ids", "doc_starts")
+
+
+class BlockShards:
+    """The blocks of some shards, numbered through. Safe to read from several threads; pickles as folder and shards.
+
+    Args:
+        folder: the cache.
+        shards: block shards of one block length, in order.
+
+    """
+
+    def __init__(self, folder: Path, shards: Sequence[Shard]) -> None:
+        self._chunks = Chunks(Path(folder), shards, kind="blocks", opener=block_rows)
+        self._block_len: int | None = None
+        self.weighted = any("loss_weights" in place.columns for shard in shards for place in shard.places)
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BlockShards, (self._chunks.folder, self._chunks.shards)
+
+    @property
+    def folder(self) -> Path:
+        return self._chunks.folder
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        return self._chunks.shards
+
+    @property
+    def block_len(self) -> int:
+        """Tokens of a block; 0 where there are no shards.
+
+        Raises:
+            CheckError: the first shard is damaged.
+
+        """
+        if self._block_len is None:
+            self._block_len = self._chunks.mapped(0).block_len if self.shards else 0
+        return self._block_len
+
+    def read(self, indices: Int64, *, check: bool = True) -> BlockBatch:
+        """Blocks by number, in the order asked; the arrays are copies and may be written to.
+
+        Args:
+            indices: int64[B], any order, repeats allowed.
+            check: compare each row's digest where this reader did not before.
+
+        Raises:
+            CheckError: a row is not what was written.
+            IndexError: a block that is not there.
+
+        """
+        indices = np.asarray(indices, np.int64)
+        chunks, rows = self._chunks.locate(indices)
+        if check:
+            self._chunks.check(indices)
+        B, L = len(indices), self.block_len
+        arrays: dict[str, Int32] = {name: np.empty((B, L), np.int32) for name in _TOKENS}
+        arrays |= {name: np.empty(B, np.int32) for name in _SCALARS}
+        lists: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _LISTS}
+        weights: Float32 | None = np.empty((B, L), np.float32) if self.weighted else None
+        for i, (chunk, row) in enumerate(zip(chunks.tolist(), rows.tolist(), strict=True)):
+            opened = self._opened(chunk)
+            for name, flat in arrays.items():
+                flat[i] = getattr(opened, name)[row]
+            for name, parts in lists.items():
+                parts.append(getattr(opened, name).row(row))
+            if weights is not None:
+                weights[i] = _weights(opened, row)
+        seq_lengths, seq_offsets = _join(lists["seq_lengths"], np.int32)
+        doc_ids, doc_offsets = _join(lists["doc_ids"], np.int64)
+        doc_starts, start_offsets = _join(lists["doc_starts"], np.int32)
+        if not np.array_equal(doc_offsets, start_offsets):
+            raise CheckError(
+                f"{self.folder}: a block's doc_ids and doc_starts differ in length", hint=repair_hint(self.folder)
+            )
+        return BlockBatch(
+            **arrays,
+            loss_weights=weights,
+            seq_lengths=seq_lengths,
+            seq_offsets=seq_offsets,
+            doc_ids=doc_ids,
+            doc_starts=doc_starts,
+            doc_offsets=doc_offsets,
+        )
+
+    def verify(self, indices: Int64 | None = None) -> None:
+        """Check the digests of some blocks, of all where none are named.
+
+        Raises:
+            CheckError: a row is not what was written.
+
+        """
+        self._chunks.verify(indices)
+
+    def digests(self) -> UInt64:
+        """The stored row digests, in row order.  # uint64[N]"""
+        return self._chunks.digests()
+
+    def place(self, index: int) -> tuple[str, int]:
+        """Relative path of a block's shard, and its row in there."""
+        chunks, rows = self._chunks.locate(np.array([index]))
+        return self._chunks.path_of(int(chunks[0])), self._chunks.row_in_shard(int(chunks[0]), int(rows[0]))
+
+    def _opened(self, chunk: int) -> BlockRows:
+        opened = self._chunks[chunk][0]
+        found = opened.input_ids.shape[1]
+        if found != self.block_len:
+            raise self._chunks.damaged(chunk, f"expected blocks of {self.block_len} tokens, found {found}")
+        return opened
+
+
+def _join(parts: list[npt.NDArray[Any]], dtype: type[np.integer]) -> tuple[npt.NDArray[Any], Int64]:
+    """Rows of a list column one after another, and their offsets: [7, 8], [9] give [7, 8, 9] and [0, 2, 3]."""
+    offsets = np.zeros(len(parts) + 1, np.int64)
+    np.cumsum([len(part) for part in parts], out=offsets[1:])
+    return np.concatenate(parts) if parts else np.zeros(0, dtype), offsets
+
+
+def _weights(rows: BlockRows, row: int) -> Float32:
+    if rows.loss_weights is not None:
+        weights: Float32 = rows.loss_weights[row]
+        return weights
+    made: Float32 = (rows.labels[row] != MASKED).astype(np.float32)
+    return made

@@ -1,0 +1,108 @@
+"""A finished cache, opened for reading."""
+
+from pathlib import Path
+from typing import Any, Self
+
+from packer.errors import CheckError, UsageError
+from packer.store.block_shards import BlockShards
+from packer.store.document_shards import Document, DocumentArrays, DocumentShards
+from packer.store.manifest import Manifest, Shard, decode_manifest, fingerprint_of, manifest_bytes
+from packer.store.mapping import check_size
+from packer.store.schema import Kind
+
+__all__ = ["BlockShards", "Cache", "Document", "DocumentArrays", "DocumentShards"]
+
+
+class Cache:
+    """A cache whose manifest and file sizes were checked. Shards are mapped when they are first read.
+
+    Pickles as its folder and fingerprint: what another process opens is the same bytes, or an error.
+
+    Example:
+        >>> cache = Cache.open("cache")  # doctest: +SKIP
+        >>> cache.blocks("train").read(np.array([0, 1]))  # doctest: +SKIP
+
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest, fingerprint: str) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self.fingerprint = fingerprint
+        """sha256 of the manifest: identity of all bytes of the cache."""
+
+        self._blocks: dict[str, BlockShards] = {}
+        self._documents: dict[str, DocumentShards] = {}
+
+    @classmethod
+    def open(cls, folder: Path | str) -> Self:
+        """Read the manifest and compare every shard's size with it.
+
+        Raises:
+            InputError: not a cache, or its build did not finish.
+            CheckError: the manifest is not what a build writes, or a shard is missing, truncated or too long.
+            StorageError: something cannot be read.
+
+        """
+        folder = Path(folder)
+        content = manifest_bytes(folder)
+        manifest = decode_manifest(folder, content)
+        for shard in manifest.shards:
+            check_size(folder, shard)
+        return cls(folder, manifest, fingerprint_of(content))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self.folder.absolute(), self.fingerprint)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def splits(self, kind: Kind) -> tuple[str, ...]:
+        """Splits that have shards of a kind, in the manifest's order."""
+        return tuple(dict.fromkeys(shard.split for shard in self.manifest.shards if shard.kind == kind))
+
+    def documents(self, split: str) -> DocumentShards:
+        """Documents of a split.
+
+        Raises:
+            UsageError: no such split.
+
+        """
+        if split not in self._documents:
+            self._documents[split] = DocumentShards(self.folder, self._shards("documents", split))
+        return self._documents[split]
+
+    def blocks(self, split: str) -> BlockShards:
+        """Blocks of a split.
+
+        Raises:
+            UsageError: no such split.
+
+        """
+        if split not in self._blocks:
+            self._blocks[split] = BlockShards(self.folder, self._shards("blocks", split))
+        return self._blocks[split]
+
+    def close(self) -> None:
+        """Let go of the mapped files; arrays that were handed out stay valid."""
+        self._blocks.clear()
+        self._documents.clear()
+
+    def _shards(self, kind: Kind, split: str) -> tuple[Shard, ...]:
+        shards = tuple(shard for shard in self.manifest.shards if (shard.kind, shard.split) == (kind, split))
+        if not shards:
+            there = ", ".join(self.splits(kind)) or "none"
+            raise UsageError(f"{self.folder} has no {kind} of split '{split}'", hint=f"splits with {kind}: {there}")
+        return shards
+
+
+def _reopen(folder: Path, fingerprint: str) -> Cache:
+    cache = Cache.open(folder)
+    if cache.fingerprint != fingerprint:
+        raise CheckError(
+            f"{folder} was built again while in use: expected fingerprint {fingerprint}, found {cache.fingerprint}",
+            hint="start again with the new cache",
+        )
+    return cache

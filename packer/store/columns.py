@@ -1,0 +1,219 @@
+"""The rows of one record batch as flat arrays: made by the writers, seen again by the readers, digested by both."""
+
+import struct
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from xxhash import xxh3_64
+
+from packer.batches import BlockBatch, Float32, Int32, Int64, UInt64
+from packer.layout import MASKED
+from packer.store.row_digest import Pieces, digest_rows
+
+_DOCUMENT_HEADER = struct.Struct("<10q")
+_BLOCK_HEADER = struct.Struct("<7q")
+_FEW = 4
+"""Below this many rows, one at a time is faster than arrays over all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ragged:
+    """A list column: row ``i`` is ``values[offsets[i]:offsets[i + 1]]``."""
+
+    values: npt.NDArray[Any]
+    offsets: npt.NDArray[np.integer]  # [R + 1]
+
+    def row(self, index: int) -> npt.NDArray[Any]:
+        """Values of one row; none where its range is impossible."""
+        start, end = self.offsets[index : index + 2].tolist()
+        return self.values[start:end] if 0 <= start <= end <= len(self.values) else self.values[:0]
+
+    def lengths(self) -> Int64:
+        return np.diff(self.offsets).astype(np.int64, copy=False)
+
+    def take(self, indices: Int64, *, packed: int = 1) -> tuple[Int64, Int64]:
+        """Starts and ends of some rows, int64[R] each; an impossible range is made empty, so that its digest tells.
+
+        Args:
+            indices: int64[R]
+            packed: how many values of the column one entry of ``values`` holds.
+
+        """
+        starts = self.offsets[indices].astype(np.int64, copy=False)
+        ends = self.offsets[indices + 1].astype(np.int64, copy=False)
+        possible = (starts >= 0) & (starts <= ends) & (ends <= len(self.values) * packed)
+        return np.where(possible, starts, 0), np.where(possible, ends, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentRows:
+    """Rows of a document shard. R rows."""
+
+    doc_id: Int64  # [R]
+    input_ids: Ragged  # int32
+    labels: Ragged  # int32
+    special_tokens_mask: Ragged  # values are bits, eight a byte, lowest first; offsets count bits
+    loss_weights: Ragged | None  # float32
+    span_offsets: Int32  # [R + 1]
+    span_message: Int32  # [U]
+    span_start: Int32  # [U]
+    span_end: Int32  # [U]
+    length: Int32  # [R]
+    num_trained: Int32  # [R]
+    row: Int32  # [R]
+    sample_id: Ragged  # uint8, UTF-8
+    has_sample_id: npt.NDArray[np.bool_]  # [R]
+
+    def special_tokens(self, index: int) -> npt.NDArray[np.bool_]:
+        """special_tokens_mask of one row, unpacked.  # bool[n]"""
+        start, end = int(self.special_tokens_mask.offsets[index]), int(self.special_tokens_mask.offsets[index + 1])
+        return unpack_bits(self.special_tokens_mask.values, start, end).view(np.bool_)
+
+    def digests(self, indices: Int64 | None = None) -> UInt64:
+        """Row digests as :mod:`packer.store.row_digest` defines them; all rows where none are named.  # uint64[R]"""
+        if indices is not None and len(indices) < _FEW:
+            return np.array([self._digest(row) for row in indices.tolist()], np.uint64)
+        rows = np.arange(len(self.row), dtype=np.int64) if indices is None else indices
+        lists: list[Pieces] = [(column.values, *column.take(rows)) for column in (self.input_ids, self.labels)]
+        lists.append(self._mask(rows))
+        if self.loss_weights is not None:
+            lists.append((self.loss_weights.values, *self.loss_weights.take(rows)))
+        spans: list[Pieces] = [
+            (values, *Ragged(values=values, offsets=self.span_offsets).take(rows))
+            for values in (self.span_message, self.span_start, self.span_end)
+        ]
+        texts: Pieces = (self.sample_id.values, *self.sample_id.take(rows))
+        sizes = [_sizes(column) for column in lists]
+        if self.loss_weights is None:
+            sizes.append(np.full(len(rows), -1))
+        header = np.stack(
+            [
+                *(column[rows].astype(np.int64) for column in (self.doc_id, self.length, self.num_trained, self.row)),
+                *sizes,
+                _sizes(spans[0]),
+                np.where(self.has_sample_id[rows], _sizes(texts), -1),
+            ],
+            axis=1,
+        )
+        return digest_rows(header, [*lists, *spans, texts])
+
+    def _digest(self, row: int) -> int:
+        """The same for one row, without the arrays that pay only for many."""
+        start, end = (int(bound[0]) for bound in self.special_tokens_mask.take(np.array([row]), packed=8))
+        lists = [
+            self.input_ids.row(row),
+            self.labels.row(row),
+            unpack_bits(self.special_tokens_mask.values, start, end),
+        ]
+        if self.loss_weights is not None:
+            lists.append(self.loss_weights.row(row))
+        sizes = [len(values) for values in lists] + ([-1] if self.loss_weights is None else [])
+        spans = [
+            Ragged(values=values, offsets=self.span_offsets).row(row)
+            for values in (self.span_message, self.span_start, self.span_end)
+        ]
+        text = self.sample_id.row(row)
+        sizes += [len(spans[0]), len(text) if self.has_sample_id[row] else -1]
+        scalars = (self.doc_id[row], self.length[row], self.num_trained[row], self.row[row])
+        state = xxh3_64(_DOCUMENT_HEADER.pack(*scalars, *sizes))
+        for values in (*lists, *spans, text):
+            state.update(values.data)
+        return state.intdigest()
+
+    def _mask(self, rows: Int64) -> Pieces:
+        """The mask of some rows, one byte a value, and where each row's piece lies in it.
+
+        Consecutive rows are unpacked in one go, others one at a time.
+        """
+        bits = self.special_tokens_mask.values
+        starts, ends = self.special_tokens_mask.take(rows, packed=8)
+        if len(rows) and (np.diff(rows) == 1).all() and (starts[1:] == ends[:-1]).all():
+            first = int(starts[0])
+            return unpack_bits(bits, first, int(ends[-1])), starts - first, ends - first
+        unpacked = [unpack_bits(bits, start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        bounds = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(ends - starts, out=bounds[1:])
+        return np.concatenate(unpacked) if unpacked else np.zeros(0, np.uint8), bounds[:-1], bounds[1:]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockRows:
+    """Rows of a block shard. R rows, L tokens each."""
+
+    input_ids: Int32  # [R, L]
+    labels: Int32  # [R, L]
+    position_ids: Int32  # [R, L]
+    doc_ids: Ragged  # int64
+    doc_starts: Ragged  # int32
+    seq_lengths: Ragged  # int32
+    length: Int32  # [R]
+    num_trained: Int32  # [R]
+    loss_weights: Float32 | None  # [R, L]
+
+    @classmethod
+    def of(cls, batch: BlockBatch, *, weighted: bool) -> Self:
+        """The rows that a batch stands for; with ``weighted`` its weights, or 1 where trained if it has none."""
+        weights = batch.loss_weights if weighted else None
+        if weighted and weights is None:
+            weights = (batch.labels != MASKED).astype(np.float32)
+        return cls(
+            input_ids=batch.input_ids,
+            labels=batch.labels,
+            position_ids=batch.position_ids,
+            doc_ids=Ragged(values=batch.doc_ids, offsets=batch.doc_offsets),
+            doc_starts=Ragged(values=batch.doc_starts, offsets=batch.doc_offsets),
+            seq_lengths=Ragged(values=batch.seq_lengths, offsets=batch.seq_offsets),
+            length=batch.length,
+            num_trained=batch.num_trained,
+            loss_weights=weights,
+        )
+
+    def digests(self, indices: Int64 | None = None) -> UInt64:
+        """Row digests as :mod:`packer.store.row_digest` defines them; all rows where none are named.  # uint64[R]"""
+        rows = range(len(self.length)) if indices is None else indices.tolist()
+        return np.fromiter((self._digest(row) for row in rows), np.uint64, len(rows))
+
+    def _digest(self, row: int) -> int:
+        lists = [column.row(row) for column in (self.doc_ids, self.doc_starts, self.seq_lengths)]
+        weighted = self.loss_weights is not None
+        sizes = (self.input_ids.shape[1], weighted, *(len(values) for values in lists))
+        state = xxh3_64(_BLOCK_HEADER.pack(self.length[row], self.num_trained[row], *sizes))
+        for tokens in (self.input_ids, self.labels, self.position_ids):
+            state.update(tokens[row].data)
+        for values in lists:
+            state.update(values.data)
+        if self.loss_weights is not None:
+            state.update(self.loss_weights[row].data)
+        return state.intdigest()
+
+
+def unpack_bits(bits: npt.NDArray[np.uint8], start: int, end: int) -> npt.NDArray[np.uint8]:
+    """Bits ``[start, end)`` as bytes of 0 and 1.  # uint8[end - start]
+
+    Worked example: bits [0b00000110, 0b1], start 1, end 9: bytes 0 and 1 unpack to 0 1 1 0 0 0 0 0 1 0 0 0 0 0 0 0;
+    from place 1, 8 of them: 1 1 0 0 0 0 0 1.
+    """
+    first = start // 8
+    whole = np.unpackbits(bits[first : (end + 7) // 8], bitorder="little")
+    return whole[start - first * 8 : end - first * 8]
+
+
+def list_array(kind: pa.DataType, values: pa.Array, offsets: npt.NDArray[np.integer]) -> pa.Array:
+    """A list column without nulls from flat values, of the type named by the schema."""
+    width = np.int64 if pa.types.is_large_list(kind) else np.int32
+    bounds = pa.py_buffer(np.ascontiguousarray(offsets, width))
+    return pa.Array.from_buffers(kind, len(offsets) - 1, [None, bounds], children=[values])
+
+
+def flat_array(kind: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
+    """A column of fixed-width values without nulls, of the type named by the schema; copies only to convert."""
+    return pa.Array.from_buffers(
+        kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values, kind.to_pandas_dtype()))]
+    )
+
+
+def _sizes(column: Pieces) -> Int64:
+    return column[2] - column[1]

@@ -1,0 +1,232 @@
+"""Reading documents: flat columns for packing, single documents for people; digests are checked on first touch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from packer.batches import Bool, Float32, Int32, Int64, UInt64
+from packer.layout import MASKED
+from packer.store.chunks import Chunks
+from packer.store.columns import DocumentRows
+from packer.store.manifest import Shard
+from packer.store.views import document_rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentArrays:
+    """Where the tokens of N documents lie: document ``i`` is ``input_ids[chunk[i]][start[i]:start[i] + length[i]]``."""
+
+    input_ids: tuple[Int32, ...]
+    labels: tuple[Int32, ...]
+    loss_weights: tuple[Float32, ...] | None
+    """None where no shard has fractional weights."""
+
+    chunk: Int32  # [N]
+    start: Int64  # [N]
+    length: Int32  # [N]
+    doc_id: Int64  # [N]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """One document. n tokens, U trained runs."""
+
+    doc_id: int
+    input_ids: Int32  # [n]
+    labels: Int32  # [n]
+    special_tokens_mask: Bool  # [n]
+    loss_weights: Float32 | None  # [n], only in a shard with fractional weights
+    span_message: Int32  # [U]
+    span_start: Int32  # [U]
+    span_end: Int32  # [U]
+    length: int
+    num_trained: int
+    row: int
+    """Row of its sample, from 0 in its partition."""
+
+    sample_id: str | None
+    digest: int
+    path: str
+    """Its shard, relative to the cache."""
+
+    shard_row: int
+    """Its row in that file."""
+
+
+class DocumentShards:
+    """The documents of some shards, numbered through; needs no manifest. Pickles as folder and shards.
+
+    Args:
+        folder: the cache.
+        shards: document shards, in order.
+
+    """
+
+    def __init__(self, folder: Path, shards: Sequence[Shard]) -> None:
+        self._chunks = Chunks(Path(folder), shards, kind="documents", opener=_open)
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DocumentShards, (self._chunks.folder, self._chunks.shards)
+
+    @property
+    def folder(self) -> Path:
+        return self._chunks.folder
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        return self._chunks.shards
+
+    @property
+    def weighted(self) -> bool:
+        """Whether some shard has fractional loss weights."""
+        return any(self._chunks.mapped(i).weighted for i in range(len(self.shards)))
+
+    def lengths(self) -> Int32:
+        """Tokens of each document, compared with where its ids lie.  # int32[N]
+
+        Raises:
+            CheckError: a length is not the one of the ids; digests are not checked here.
+
+        """
+        return self._lengths
+
+    def doc_ids(self) -> Int64:
+        """Identity of each document; digests are not checked here.  # int64[N]"""
+        return self._doc_ids
+
+    def columns(self) -> DocumentArrays:
+        """All tokens, one flat array a record batch, over the files' own pages.
+
+        No digest is checked: call :meth:`verify` with the documents that are about to be used. Where only some shards
+        have loss weights, those of the others are made in memory (1 where trained), four bytes a token.
+
+        Raises:
+            CheckError: a shard's size or structure is not what the manifest says.
+
+        """
+        opened = [rows for rows, _ in self._chunks]
+        starts = [rows.input_ids.offsets[:-1].astype(np.int64) for rows in opened]
+        numbers = np.arange(len(opened), dtype=np.int32)
+        weighted = any(rows.loss_weights is not None for rows in opened)
+        return DocumentArrays(
+            input_ids=tuple(rows.input_ids.values for rows in opened),
+            labels=tuple(rows.labels.values for rows in opened),
+            loss_weights=tuple(_weights(rows) for rows in opened) if weighted else None,
+            chunk=np.repeat(numbers, np.diff(self._chunks.bounds)),
+            start=np.concatenate(starts) if starts else np.zeros(0, np.int64),
+            length=self.lengths(),
+            doc_id=self.doc_ids(),
+        )
+
+    def verify(self, indices: Int64 | None = None) -> None:
+        """Check the digests of some documents, of all where none are named.
+
+        Raises:
+            CheckError: a row is not what was written.
+
+        """
+        self._chunks.verify(indices)
+
+    def digests(self) -> UInt64:
+        """The stored row digests, in row order.  # uint64[N]"""
+        return self._chunks.digests()
+
+    def read(self, index: int) -> Document:
+        """One document; its arrays are views of the file and cannot be written to.
+
+        Raises:
+            CheckError: the row is not what was written.
+            IndexError: a document that is not there.
+
+        """
+        chunk, row = self._checked_row(index)
+        rows, digests = self._chunks[chunk]
+        spans = slice(int(rows.span_offsets[row]), int(rows.span_offsets[row + 1]))
+        return Document(
+            doc_id=int(rows.doc_id[row]),
+            input_ids=rows.input_ids.row(row),
+            labels=rows.labels.row(row),
+            special_tokens_mask=rows.special_tokens(row),
+            loss_weights=None if rows.loss_weights is None else rows.loss_weights.row(row),
+            span_message=rows.span_message[spans],
+            span_start=rows.span_start[spans],
+            span_end=rows.span_end[spans],
+            length=int(rows.length[row]),
+            num_trained=int(rows.num_trained[row]),
+            row=int(rows.row[row]),
+            sample_id=rows.sample_id.row(row).tobytes().decode() if rows.has_sample_id[row] else None,
+            digest=int(digests[row]),
+            path=self._chunks.path_of(chunk),
+            shard_row=self._chunks.row_in_shard(chunk, row),
+        )
+
+    def find(self, doc_id: int) -> int | None:
+        """Number of the first document with this identity, or None."""
+        order, ids = self._by_id
+        place = int(np.searchsorted(ids, doc_id))
+        return int(order[place]) if place < len(ids) and int(ids[place]) == doc_id else None
+
+    def origin(self, index: int) -> tuple[int, int]:
+        """Which of the manifest's inputs a document comes from, and the row in that file, from 0.
+
+        Raises:
+            CheckError: the row is not what was written.
+            ValueError: the shard was made without a source.
+
+        """
+        chunk, row = self._checked_row(index)
+        shard = self.shards[self._chunks.shard_of[chunk]]
+        if shard.source is None:
+            raise ValueError(f"{shard.path} names no source")
+        return shard.source, shard.first_row + int(self._chunks[chunk][0].row[row])
+
+    def _checked_row(self, index: int) -> tuple[int, int]:
+        chunks, rows = self._chunks.locate(np.array([index], np.int64))
+        self._chunks.check(np.array([index], np.int64))
+        return int(chunks[0]), int(rows[0])
+
+    @cached_property
+    def _lengths(self) -> Int32:
+        parts = []
+        for chunk, (rows, _) in enumerate(self._chunks):
+            offsets = rows.input_ids.offsets
+            inside = offsets[0] >= 0 and offsets[-1] <= len(rows.input_ids.values)
+            if not inside or not np.array_equal(rows.length, np.diff(offsets)) or (rows.length < 0).any():
+                raise self._chunks.damaged(chunk, "length is not the number of input_ids")
+            parts.append(rows.length)
+        lengths: Int32 = np.concatenate(parts) if parts else np.zeros(0, np.int32)
+        lengths.flags.writeable = False
+        return lengths
+
+    @cached_property
+    def _doc_ids(self) -> Int64:
+        parts = [rows.doc_id for rows, _ in self._chunks]
+        ids: Int64 = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        ids.flags.writeable = False
+        return ids
+
+    @cached_property
+    def _by_id(self) -> tuple[Int64, Int64]:
+        """Documents in the order of their identity, of equals the first one first, and the identities in that order."""
+        order = np.argsort(self._doc_ids, kind="stable")
+        return order, self._doc_ids[order]
+
+
+def _open(batch: pa.RecordBatch, _: int) -> DocumentRows:
+    return document_rows(batch)
+
+
+def _weights(rows: DocumentRows) -> Float32:
+    if rows.loss_weights is not None:
+        weights: Float32 = rows.loss_weights.values
+        return weights
+    made: Float32 = (rows.labels.values != MASKED).astype(np.float32)
+    return made

@@ -1,0 +1,244 @@
+"""The cache folder: one writer at a time, files that appear whole or not at all, nothing left over.
+
+A file is written under a temporary name next to its place, flushed to the disk, renamed, and the folder is flushed too.
+So after a crash at any moment a name is either absent or holds all of its bytes.
+"""
+
+import errno
+import fcntl
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from packer.errors import BusyError
+from packer.store.digest import FileDigest
+from packer.store.failures import storage_errors
+
+if TYPE_CHECKING:  # the manifest is written through this module
+    from packer.store.manifest import Manifest
+
+PRIVATE = ".packer"
+"""Folder within a cache for what is not part of it: the lock, pieces of an unfinished build."""
+
+LOCK_NAME = "lock"
+TEMPORARY_PREFIX = ".tmp-packer-"
+_BUFFER_BYTES = 2**20
+_SWEPT = ("documents", "blocks", "model", PRIVATE)
+
+
+@contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """Keep every other writer out of a cache while the body runs; makes the folder where there is none.
+
+    The kernel holds the lock for the open file, so it is free again when the process ends, however it ends.
+
+    Raises:
+        BusyError: another process holds it.
+        StorageError: the folder cannot be written, or its file system has no locks.
+
+    """
+    path = folder / PRIVATE / LOCK_NAME
+    with storage_errors("lock", folder):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        with storage_errors("lock", folder):
+            _take(descriptor, folder)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+        who = f"process {holder}" if holder.isdigit() else "another process"
+        raise BusyError(
+            f"{folder}: {who} is writing this cache", hint="wait until it ends, or build into another folder"
+        ) from None
+
+
+class AtomicFile:
+    """A file that gets its name only when all of its bytes are on the disk.
+
+    A binary file object to write to; its bytes are hashed on the way. Leaving the context without :meth:`commit`
+    removes it.
+
+    Example:
+        >>> with AtomicFile(Path("cache")) as file:  # doctest: +SKIP
+        ...     file.write(b"{}")
+        ...     file.commit("manifest.json")
+
+    Raises:
+        StorageError: from any method, where the disk refuses.
+
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+        self.digest = FileDigest()
+        with storage_errors("write into", folder):
+            if not folder.is_dir():
+                folder.mkdir(parents=True, exist_ok=True)
+                sync_folder(folder.parent)
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._file = os.fdopen(descriptor, "wb", buffering=_BUFFER_BYTES)
+        self._live = True
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:
+        with storage_errors("write", self.path):
+            self._file.write(data)
+        self.digest.update(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self.digest.num_bytes
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    def flush(self) -> None:
+        with storage_errors("write", self.path):
+            self._file.flush()
+
+    def close(self) -> None:
+        """Write what is buffered; the temporary file stays until `commit` or `abort`."""
+        self.flush()
+
+    def commit(self, name: str) -> Path:
+        """Flush to the disk and rename to ``name`` in the same folder, replacing what is there."""
+        target = self.folder / name
+        with storage_errors("write", target):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self.path.replace(target)
+            self._live = False
+            sync_folder(self.folder)
+        return target
+
+    def abort(self) -> None:
+        """Remove the temporary file; nothing after `commit`."""
+        if not self._live:
+            return
+        self._live = False
+        # A full disk refuses the last buffered bytes as well; they are not wanted any more.
+        with suppress(OSError):
+            self._file.close()
+        with suppress(OSError):
+            self.path.unlink()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.abort()
+
+
+def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> FileDigest:
+    """Write a whole file, or none of it; returns the digests of its bytes.
+
+    Raises:
+        StorageError: the disk refuses; what was at ``path`` is still there.
+
+    """
+    with AtomicFile(path.parent) as file:
+        for chunk in (content,) if isinstance(content, bytes) else content:
+            file.write(chunk)
+        file.commit(path.name)
+        return file.digest
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames within a folder survive a power cut.
+
+    Raises:
+        OSError: the disk refuses.
+
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems (network, FUSE) cannot flush a folder and say so like this; there is nothing better.
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def sweep(cache: Path, manifest: "Manifest") -> tuple[str, ...]:
+    """Remove what a committed manifest does not name; returns the relative paths removed.
+
+    Looks only into documents/, blocks/, model/ and .packer/, and for packer's own temporary files beside the manifest.
+    Folders that are symbolic links are left alone: what they lead to is not this cache's. Call it under the lock.
+
+    Raises:
+        StorageError: a file cannot be removed.
+
+    """
+    named = {shard.path for shard in manifest.shards}
+    named |= {f"model/{file.path}" for file in manifest.model.files}
+    named.add(f"{PRIVATE}/{LOCK_NAME}")
+    found = [path for name in _SWEPT for path in _files_below(cache / name)]
+    removed = [path for path in found if path.relative_to(cache).as_posix() not in named]
+    removed += _temporaries(cache)
+    _remove(removed)
+    return tuple(path.relative_to(cache).as_posix() for path in removed)
+
+
+def sweep_temporary(cache: Path) -> tuple[str, ...]:
+    """Remove the temporary files of writers that died; finished shards stay. Call it under the lock, before writing.
+
+    Raises:
+        StorageError: a file cannot be removed.
+
+    """
+    folders = [cache, *(cache / name for name in _SWEPT)]
+    removed = [path for folder in folders for path in _temporaries(folder)]
+    _remove(removed)
+    return tuple(path.relative_to(cache).as_posix() for path in removed)
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """Files and links below a folder, folders that are links not entered, in a fixed order."""
+    if folder.is_symlink():
+        return []
+    files: list[Path] = []
+    for parent, folders, names in os.walk(folder, followlinks=False):
+        files += [Path(parent, name) for name in sorted(names)]
+        files += [Path(parent, name) for name in sorted(folders) if Path(parent, name).is_symlink()]
+    return files
+
+
+def _temporaries(folder: Path) -> list[Path]:
+    if folder.is_symlink() or not folder.is_dir():
+        return []
+    return sorted(path for path in folder.glob(f"{TEMPORARY_PREFIX}*") if path.is_file())
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with storage_errors("remove", path):
+            path.unlink(missing_ok=True)

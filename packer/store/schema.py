@@ -1,0 +1,66 @@
+"""Arrow schemas of the two kinds of shard. They are the file format: see `docs/reference/format.md`."""
+
+from typing import Final, Literal, TypeAlias
+
+import pyarrow as pa
+
+from packer.store.manifest import FORMAT_VERSION
+
+Kind: TypeAlias = Literal["documents", "blocks"]
+
+DOCUMENT_SCALARS: Final = ("doc_id", "length", "num_trained", "row", "digest")
+"""Columns of a document shard with one fixed-width value a row."""
+
+BLOCK_SCALARS: Final = ("length", "num_trained", "digest")
+BLOCK_LISTS: Final = ("input_ids", "labels", "position_ids", "loss_weights")
+"""Columns of a block shard with L values a row; the last one is optional."""
+
+_SPAN = pa.struct([pa.field("message", pa.int32()), pa.field("start", pa.int32()), pa.field("end", pa.int32())])
+
+
+def documents_schema(*, weighted: bool) -> pa.Schema:
+    """Schema of a document shard; ``weighted`` adds loss_weights."""
+    weights = [pa.field("loss_weights", pa.large_list(pa.float32()))] if weighted else []
+    fields = [
+        pa.field("doc_id", pa.int64()),
+        pa.field("input_ids", pa.large_list(pa.int32())),
+        pa.field("labels", pa.large_list(pa.int32())),
+        pa.field("special_tokens_mask", pa.large_list(pa.bool_())),
+        *weights,
+        pa.field("spans", pa.list_(_SPAN)),
+        pa.field("length", pa.int32()),
+        pa.field("num_trained", pa.int32()),
+        pa.field("row", pa.int32()),
+        pa.field("sample_id", pa.string()),
+        pa.field("digest", pa.uint64()),
+    ]
+    return pa.schema(fields, metadata=_metadata("documents"))
+
+
+def blocks_schema(block_len: int, *, weighted: bool) -> pa.Schema:
+    """Schema of a block shard of blocks of ``block_len`` tokens; ``weighted`` adds loss_weights."""
+    weights = [pa.field("loss_weights", pa.list_(pa.float32(), block_len))] if weighted else []
+    fields = [
+        pa.field("input_ids", pa.list_(pa.int32(), block_len)),
+        pa.field("labels", pa.list_(pa.int32(), block_len)),
+        pa.field("position_ids", pa.list_(pa.int32(), block_len)),
+        pa.field("doc_ids", pa.list_(pa.int64())),
+        pa.field("doc_starts", pa.list_(pa.int32())),
+        pa.field("seq_lengths", pa.list_(pa.int32())),
+        pa.field("length", pa.int32()),
+        pa.field("num_trained", pa.int32()),
+        *weights,
+        pa.field("digest", pa.uint64()),
+    ]
+    return pa.schema(fields, metadata=_metadata("blocks"))
+
+
+def fixed_columns(schema: pa.Schema) -> tuple[str, ...]:
+    """Columns of fixed width, whose places the manifest gives, in the order of the schema."""
+    return tuple(
+        field.name for field in schema if pa.types.is_primitive(field.type) or pa.types.is_fixed_size_list(field.type)
+    )
+
+
+def _metadata(kind: Kind) -> dict[str, str]:
+    return {"packer.kind": kind, "packer.format_version": str(FORMAT_VERSION)}

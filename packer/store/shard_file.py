@@ -1,0 +1,239 @@
+"""One Arrow file of a cache, from its temporary name to its content-addressed name.
+
+The bytes are a function of the record batches alone: Arrow IPC *file* format, metadata version 5, uncompressed, no
+dictionaries, no time, no host. The name ends in the first 12 digits of the file's sha256.
+"""
+
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from packer.errors import CheckError
+from packer.store.failures import storage_errors
+from packer.store.folder import TEMPORARY_PREFIX, AtomicFile, sync_folder
+from packer.store.manifest import Place, Shard
+from packer.store.schema import Kind, fixed_columns
+
+_OPTIONS = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V5, compression=None, use_threads=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenShard:
+    """A finished shard, as far as its own bytes tell."""
+
+    path: str
+    """Relative to the cache, POSIX."""
+
+    kind: Kind
+    split: str
+    num_rows: int
+    num_tokens: int
+    num_trained: int
+    num_last_tokens: int
+    """Documents: tokens of the last document of each input row. Blocks: 0."""
+
+    num_bytes: int
+    xxh3: str
+    sha256: str
+    places: tuple[Place, ...]
+
+    def as_shard(
+        self,
+        *,
+        first_row: int,
+        source: int | None = None,
+        key: str | None = None,
+        num_input_rows: int = 0,
+        num_rejected: int = 0,
+        num_merged: int = 0,
+    ) -> Shard:
+        """The manifest's entry: this and what only the build knows."""
+        return Shard(
+            path=self.path,
+            kind=self.kind,
+            split=self.split,
+            source=source,
+            key=key,
+            first_row=first_row,
+            num_rows=self.num_rows,
+            num_input_rows=num_input_rows,
+            num_rejected=num_rejected,
+            num_tokens=self.num_tokens,
+            num_trained=self.num_trained,
+            num_merged=num_merged,
+            num_last_tokens=self.num_last_tokens,
+            num_bytes=self.num_bytes,
+            xxh3=self.xxh3,
+            sha256=self.sha256,
+            places=self.places,
+        )
+
+
+def shard_name(*, split: str, index: int, sha256: str) -> str:
+    """File name of a shard: ``train-00000-0123456789ab.arrow``."""
+    return f"{split}-{index:05d}-{sha256[:12]}.arrow"
+
+
+class ShardFile:
+    """An Arrow file being written. Leaving the context without :meth:`commit` removes it.
+
+    Raises:
+        StorageError: from any method, where the disk refuses.
+
+    """
+
+    def __init__(self, folder: Path, *, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.num_rows = 0
+        self._file = AtomicFile(folder)
+        try:
+            self._writer = pa.ipc.new_file(self._file, schema, options=_OPTIONS)
+        except BaseException:
+            self._file.abort()
+            raise
+
+    @property
+    def path(self) -> Path:
+        """Where the bytes are until `commit`."""
+        return self._file.path
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        assert batch.num_rows > 0, "a record batch without rows has no places"
+        self._writer.write_batch(batch)
+        self.num_rows += batch.num_rows
+
+    def close(self) -> None:
+        """Write the footer: from here on the temporary file is a whole Arrow file."""
+        self._writer.close()
+        self._file.flush()
+
+    def commit(
+        self, *, kind: Kind, split: str, index: int, num_tokens: int, num_trained: int, num_last_tokens: int = 0
+    ) -> WrittenShard:
+        """Finish the file under its content-addressed name."""
+        self.close()
+        places = find_places(self._file.path)
+        digest = self._file.digest
+        name = shard_name(split=split, index=index, sha256=digest.sha256)
+        self._file.commit(name)
+        return WrittenShard(
+            path=f"{self._file.folder.name}/{name}",
+            kind=kind,
+            split=split,
+            num_rows=self.num_rows,
+            num_tokens=num_tokens,
+            num_trained=num_trained,
+            num_last_tokens=num_last_tokens,
+            num_bytes=digest.num_bytes,
+            xxh3=digest.xxh3,
+            sha256=digest.sha256,
+            places=places,
+        )
+
+    def abort(self) -> None:
+        self._file.abort()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.abort()
+
+
+def map_file(path: Path) -> pa.Buffer:
+    """A file's bytes, mapped read-only. No descriptor stays open, so a cache may have any number of shards."""
+    with pa.memory_map(str(path)) as mapped:
+        return mapped.read_buffer()
+
+
+def find_places(path: Path) -> tuple[Place, ...]:
+    """Where each record batch of an Arrow file keeps its fixed-width columns."""
+    mapped = map_file(path)
+    reader = pa.ipc.open_file(pa.BufferReader(mapped))
+    places: list[Place] = []
+    first_row = 0
+    for i in range(reader.num_record_batches):
+        batch = reader.get_batch(i)
+        places.append(place_of(batch, base=mapped.address, first_row=first_row))
+        first_row += batch.num_rows
+    return tuple(places)
+
+
+def place_of(batch: pa.RecordBatch, *, base: int, first_row: int) -> Place:
+    """Place of one record batch of a file mapped at address ``base``; ValueError where it has none.
+
+    The values of a column are its last buffer: buffers are [validity, values], and for a fixed-size list
+    [validity of the list, validity of the values, values].
+    """
+    values = {name: batch.column(name).buffers()[-1] for name in fixed_columns(batch.schema)}
+    if batch.num_rows < 1 or any(buffer is None for buffer in values.values()):
+        raise ValueError("a record batch holds no values")
+    columns = {name: buffer.address - base for name, buffer in values.items()}
+    return Place(first_row=first_row, num_rows=batch.num_rows, columns=columns)
+
+
+def relink(cache: Path, shard: Shard | WrittenShard, *, index: int, source: Path | None = None) -> str:
+    """Give a shard's bytes the name of another index, and return its relative path; the old name stays.
+
+    A hard link where the file system has them, else a copy, which is digested on the way.
+
+    Args:
+        cache: the cache that gets the new name.
+        shard: the shard as it is named now.
+        index: its new number within its split.
+        source: the cache that has the shard, where that is another one.
+
+    Raises:
+        CheckError: a copy was needed, and the bytes are not the shard's.
+        StorageError: the disk refuses.
+
+    """
+    old = (source or cache) / shard.path
+    relative = f"{shard.kind}/{shard_name(split=shard.split, index=index, sha256=shard.sha256)}"
+    new = cache / relative
+    if old == new:
+        return relative
+    with storage_errors("write into", new.parent):
+        new.parent.mkdir(parents=True, exist_ok=True)
+    if not old.is_file():
+        raise CheckError(f"{old} is missing", hint="packer build --repair makes it again")
+    if not _hard_link(old, new):
+        _copy(old, new, shard.sha256)
+    return relative
+
+
+def _hard_link(old: Path, new: Path) -> bool:
+    temporary = new.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-link-{new.name}"
+    try:
+        temporary.hardlink_to(old)
+    except OSError:
+        return False  # another disk, no hard links here, somebody else's file: a copy will do or say why not
+    try:
+        with storage_errors("write", new):
+            temporary.replace(new)
+            sync_folder(new.parent)
+    finally:
+        # Renaming onto another link to the same bytes does nothing at all, and leaves the old name (POSIX).
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    return True
+
+
+def _copy(old: Path, new: Path, sha256: str) -> None:
+    with AtomicFile(new.parent) as target:
+        with storage_errors("read", old), old.open("rb") as file:
+            shutil.copyfileobj(file, target, 4 * 2**20)
+        if target.digest.sha256 != sha256:
+            raise CheckError(
+                f"{old} is damaged: expected sha256 {sha256}, found {target.digest.sha256}",
+                hint="packer build --repair makes it again",
+            )
+        target.commit(new.name)

@@ -1,0 +1,276 @@
+"""A build from the starter: up to date, incremental, interrupted, refused; and the same bytes every time."""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from packer.build import BuildResult, build
+from packer.errors import BusyError, InputError, NothingKeptError, PackerError, RecipeError, TemplateError, UsageError
+from packer.recipe import Recipe, load_recipe, make_recipe
+from packer.rejections import CODES
+from packer.starter import write_starter
+from packer.store.cache import Cache
+from packer.store.folder import lock
+from packer.store.rejected import read_rejected
+
+
+@pytest.fixture
+def starter(tmp_path: Path) -> Path:
+    write_starter(tmp_path / "starter")
+    return tmp_path / "starter"
+
+
+def recipe_of(starter: Path, *overrides: str) -> Recipe:
+    return load_recipe(starter / "recipe.yaml", overrides)
+
+
+def build_one(starter: Path, folder: Path, *overrides: str, jobs: int = 1, **options: object) -> BuildResult:
+    return build(recipe_of(starter, *overrides), folder, jobs=jobs, **options)  # type: ignore[arg-type]
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and ".packer" not in path.parts
+    }
+
+
+def test_every_row_is_kept_or_accounted_for(starter: Path, tmp_path: Path) -> None:
+    result = build_one(starter, tmp_path / "cache")
+    assert result.manifest is not None
+    totals = result.manifest.totals
+    rows = sum(1 for path in (starter / "data").iterdir() for line in path.read_bytes().splitlines() if line.strip())
+    assert totals.rows == rows == totals.kept + sum(totals.rejected.values())
+    rejected = list(read_rejected(tmp_path / "cache"))
+    assert len([line for line in rejected if line.document is None]) == sum(totals.rejected.values()) > 0
+    assert {line.code for line in rejected} <= set(CODES)
+    assert totals.tokens == totals.trained + totals.masked > 10_000
+
+
+def test_bytes_depend_neither_on_processes_nor_on_folder_nor_on_hash_seed(starter: Path, tmp_path: Path) -> None:
+    first = build_one(starter, tmp_path / "one", "partition_bytes=8KiB")
+    assert first.num_partitions_built > 10
+    build_one(starter, tmp_path / "deep" / "er" / "two", "partition_bytes=8KiB", jobs=2)
+    code = "import sys; from pathlib import Path; from packer.build import build; from packer.recipe import load_recipe\n"
+    code += "build(load_recipe(Path(sys.argv[1]), ['partition_bytes=8KiB']), sys.argv[2], jobs=1)"
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "TZ": "Pacific/Auckland", "LC_ALL": "C"}
+    command = [sys.executable, "-c", code, str(starter / "recipe.yaml"), str(tmp_path / "three")]
+    subprocess.run(command, check=True, env=environment)
+    assert digests(tmp_path / "one") == digests(tmp_path / "deep" / "er" / "two") == digests(tmp_path / "three")
+
+
+def test_building_again_changes_nothing(starter: Path, tmp_path: Path) -> None:
+    first = build_one(starter, tmp_path / "cache")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*")}
+    again = build_one(starter, tmp_path / "cache")
+    assert (again.built, again.fingerprint) == (False, first.fingerprint)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*")} == before
+
+
+def test_adding_a_file_tokenizes_only_that_file(starter: Path, tmp_path: Path) -> None:
+    sources = [{"path": str(starter / "data" / "*.jsonl")}]
+    recipe = make_recipe({"sources": sources, "tokenizer": str(starter / "tokenizer")})
+    first = build(recipe, tmp_path / "cache", jobs=1)
+    shutil.copy(starter / "data" / "chat.jsonl", starter / "data" / "added.jsonl")
+    second = build(recipe, tmp_path / "cache", jobs=1)
+    assert (second.num_partitions_built, second.num_partitions_reused) == (0, first.num_partitions_built + 1)
+    with (starter / "data" / "added.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"messages": [{"role": "user", "content": "Ping?"}, {"role": "assistant", "content": "Pong."}]}\n')
+    third = build(recipe, tmp_path / "cache", jobs=1)
+    assert (third.num_partitions_built, third.num_partitions_reused) == (1, first.num_partitions_built)
+    build(recipe, tmp_path / "anew", jobs=1)
+    assert digests(tmp_path / "cache") == digests(tmp_path / "anew")
+
+
+def test_appending_to_a_file_tokenizes_its_tail(starter: Path, tmp_path: Path) -> None:
+    recipe = make_recipe({
+        "sources": [{"path": str(starter / "data" / "chat.jsonl")}],
+        "tokenizer": str(starter / "tokenizer"),
+        "partition_bytes": 8192,
+    })  # fmt: skip
+    first = build(recipe, tmp_path / "cache", jobs=1)
+    with (starter / "data" / "chat.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"messages": [{"role": "user", "content": "Ping?"}, {"role": "assistant", "content": "Pong."}]}\n')
+    second = build(recipe, tmp_path / "cache", jobs=1)
+    assert first.num_partitions_built > 4
+    assert second.num_partitions_built == 1 and second.num_partitions_reused >= first.num_partitions_built - 1
+
+
+def test_another_block_length_tokenizes_nothing(starter: Path, tmp_path: Path) -> None:
+    first = build_one(starter, tmp_path / "cache")
+    second = build_one(starter, tmp_path / "cache", "pack.block_len=1024", force=True)
+    assert (second.num_partitions_built, second.num_partitions_reused) == (0, first.num_partitions_built)
+    build_one(starter, tmp_path / "anew", "pack.block_len=1024")
+    assert digests(tmp_path / "cache") == digests(tmp_path / "anew")
+
+
+def test_a_cache_of_another_recipe_is_not_replaced_without_a_word(starter: Path, tmp_path: Path) -> None:
+    build_one(starter, tmp_path / "cache")
+    before = digests(tmp_path / "cache")
+    with pytest.raises(UsageError, match="pack") as caught:
+        build_one(starter, tmp_path / "cache", "pack.block_len=1024")
+    assert "--force" in str(caught.value.hint)
+    assert digests(tmp_path / "cache") == before
+
+
+def test_a_template_that_changed_makes_the_cache_stale(starter: Path, tmp_path: Path) -> None:
+    build_one(starter, tmp_path / "cache")
+    template = starter / "tokenizer" / "chat_template.jinja"
+    template.write_text(template.read_text("utf-8").replace("<tools>", "<functions>") + "{# changed #}", "utf-8")
+    with pytest.raises(UsageError, match="chat_template.jinja differs"):
+        build_one(starter, tmp_path / "cache")
+
+
+def test_a_killed_build_is_resumed_to_the_same_bytes(starter: Path, tmp_path: Path) -> None:
+    code = "import sys; from pathlib import Path; from packer.build import build; from packer.recipe import load_recipe\n"
+    code += "build(load_recipe(Path(sys.argv[1]), ['partition_bytes=4KiB']), sys.argv[2], jobs=1)"
+    command = [sys.executable, "-c", code, str(starter / "recipe.yaml"), str(tmp_path / "killed")]
+    process = subprocess.Popen(command)
+    journal = tmp_path / "killed" / ".packer" / "partitions"
+    deadline = time.monotonic() + 60
+    while len(list(journal.glob("*.json"))) < 2 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    with pytest.raises(InputError, match="not a cache"):
+        Cache.open(tmp_path / "killed")
+    resumed = build_one(starter, tmp_path / "killed", "partition_bytes=4KiB")
+    build_one(starter, tmp_path / "whole", "partition_bytes=4KiB")
+    assert resumed.num_partitions_reused >= 2
+    assert digests(tmp_path / "killed") == digests(tmp_path / "whole")
+    assert not list(journal.glob("*")), "the journal of a finished build is gone"
+
+
+def test_repair_makes_damaged_shards_again_and_only_those(starter: Path, tmp_path: Path) -> None:
+    first = build_one(starter, tmp_path / "cache", "partition_bytes=8KiB")
+    assert first.manifest is not None
+    before = digests(tmp_path / "cache")
+    shard = next(shard for shard in first.manifest.shards if shard.kind == "documents" and shard.num_rows)
+    path = tmp_path / "cache" / shard.path
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    repaired = build_one(starter, tmp_path / "cache", "partition_bytes=8KiB", repair=True)
+    assert repaired.num_partitions_built == 1
+    assert digests(tmp_path / "cache") == before
+
+
+def test_a_second_writer_is_kept_out(starter: Path, tmp_path: Path) -> None:
+    with lock(tmp_path / "cache"), pytest.raises(BusyError):
+        build_one(starter, tmp_path / "cache")
+
+
+def test_a_dry_run_writes_nothing(starter: Path, tmp_path: Path) -> None:
+    result = build_one(starter, tmp_path / "cache", dry_run=True)
+    assert not result.built and result.num_partitions_built == 5
+    assert not (tmp_path / "cache").exists()
+
+
+def test_on_error_fail_stops_at_a_rejected_row(starter: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"\.jsonl: row \d+: ") as caught:
+        build_one(starter, tmp_path / "cache", on_error="fail")
+    assert caught.value.exit_code == 3
+    assert not (tmp_path / "cache" / "manifest.json").exists()
+
+
+def test_mode_none_keeps_documents_only(starter: Path, tmp_path: Path) -> None:
+    result = build_one(starter, tmp_path / "cache", "pack.mode=none")
+    assert result.manifest is not None
+    assert {shard.kind for shard in result.manifest.shards} == {"documents"}
+    assert Cache.open(tmp_path / "cache").splits("blocks") == ()
+
+
+def test_overlong_documents_are_in_the_ledger(starter: Path, tmp_path: Path) -> None:
+    result = build_one(starter, tmp_path / "cache", "pack.block_len=128", "pack.min_length=30")
+    assert result.manifest is not None
+    totals = result.manifest.totals
+    lines = [line for line in read_rejected(tmp_path / "cache") if line.document is not None]
+    assert len(lines) == sum(totals.left_out.values()) > 0
+    lengths = {line.document: int(line.reason.rsplit("(", 1)[1].split()[0]) for line in lines}
+    assert all(length > 128 or length < 30 for length in lengths.values())
+    assert totals.cut == sum(int(line.reason.rsplit("(", 1)[1].split()[0]) for line in lines)
+
+
+BAD = [
+    (["tokenizer=missing"], InputError, "no such file or folder"),
+    (["tokenizer=data"], InputError, "no tokenizer.json"),
+    (["sources=[]"], RecipeError, "no sources"),
+    (["pack.block_len=0"], RecipeError, "pack.block_len"),
+    (["pack.blok_len=5"], RecipeError, "unknown key 'pack.blok_len'"),
+    (["sources=[{path: missing.jsonl}]"], InputError, "missing.jsonl"),
+    (["sources=[{path: empty.jsonl}]"], InputError, "empty.jsonl"),
+    (["sources=[{path: noise.jsonl}]"], InputError, "noise.jsonl"),
+    (["sources=[{path: nothing.jsonl, schema: messages}]"], NothingKeptError, "nothing kept"),
+    (["template.file=broken.jinja"], TemplateError, "not a valid Jinja template"),
+    (["template.file=markers.jinja"], TemplateError, "splits into"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "error", "words"), BAD, ids=[words for _, _, words in BAD])
+def test_bad_input_is_one_clear_error_and_leaves_no_cache(
+    starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: list[str], error: type[PackerError], words: str
+) -> None:
+    monkeypatch.chdir(starter)
+    (starter / "empty.jsonl").write_text("")
+    (starter / "noise.jsonl").write_bytes(b"\x00\x01\x02 not text \xff\n")
+    (starter / "nothing.jsonl").write_text('{"messages": [{"role": "user", "content": "alone"}]}\n')
+    (starter / "broken.jinja").write_text("{% for message in messages %}")
+    (starter / "markers.jinja").write_text(
+        "{% for m in messages %}<|turn|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|turn|>assistant\n{% endif %}"
+    )
+    with pytest.raises(error, match=words) as caught:
+        build(load_recipe(Path("recipe.yaml"), overrides), tmp_path / "cache", jobs=1)
+    assert caught.value.hint
+    assert not (tmp_path / "cache" / "manifest.json").exists()
+
+
+def test_a_wrong_type_deep_in_a_row_is_named_by_its_path(starter: Path, tmp_path: Path) -> None:
+    row = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": 5}]}
+    good = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(good) + "\n" + json.dumps(row) + "\n")
+    recipe = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(starter / "tokenizer")})
+    build(recipe, tmp_path / "cache", jobs=1)
+    (line,) = read_rejected(tmp_path / "cache")
+    assert (line.row, line.code) == (1, "wrong_type") and "$.messages[2].content" in line.reason
+
+
+def test_a_folder_with_other_things_in_it_is_not_taken_for_a_cache(starter: Path, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.txt").write_text("years of work")
+    with pytest.raises(UsageError, match="holds other files"):
+        build_one(starter, tmp_path / "home")
+    assert (tmp_path / "home" / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_cache_knows_its_tokenizer_and_template(starter: Path, tmp_path: Path) -> None:
+    result = build_one(starter, tmp_path / "cache")
+    assert result.manifest is not None
+    kept = {Path(file.path).name: (tmp_path / "cache" / "model" / file.path).read_bytes() for file in result.manifest.model.files}
+    assert kept["tokenizer.json"] == (starter / "tokenizer" / "tokenizer.json").read_bytes()
+    assert kept["chat_template.jinja"] == (starter / "tokenizer" / "chat_template.jinja").read_bytes()
+
+
+def test_fractional_weights_become_loss_weights(starter: Path, tmp_path: Path) -> None:
+    rows = [
+        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "half of this", "weight": 0.5}]},
+        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "all of this"}]},
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"\n".join(map(msgspec.json.encode, rows)))
+    recipe = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(starter / "tokenizer")}, ["pack.block_len=64"])
+    build(recipe, tmp_path / "cache", jobs=1)
+    documents = Cache.open(tmp_path / "cache").documents("train")
+    weights = [set(weights.tolist()) for i in range(2) if (weights := documents.read(i).loss_weights) is not None]
+    assert weights == [{0.0, 0.5}, {0.0, 1.0}]

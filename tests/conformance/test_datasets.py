@@ -1,0 +1,58 @@
+"""Shards are Arrow files that Hugging Face datasets loads as they are."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from store.samples import SPECIAL, block_batch, document_batch, write_blocks, write_documents
+
+from packer.layout import document_labels, document_weights
+
+datasets = pytest.importorskip("datasets")
+
+
+def _load(files: list[Path], cache: Path):
+    datasets.disable_progress_bars()
+    return datasets.load_dataset("arrow", data_files=[str(file) for file in files], cache_dir=str(cache), split="train")
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_datasets_loads_document_shards(tmp_path: Path, weighted: bool) -> None:
+    batches = [document_batch(30, seed=seed, weights=(0.5,) if weighted else (1.0,)) for seed in range(2)]
+    shards = [write_documents(tmp_path, [batch], index=i) for i, batch in enumerate(batches)]
+    table = _load([tmp_path / shard.path for shard in shards], tmp_path / "hub")
+    assert table.num_rows == 60
+    row = 0
+    for batch in batches:
+        labels, weights = document_labels(batch), document_weights(batch)
+        for i in range(batch.num_documents):
+            tokens = slice(batch.offsets[i], batch.offsets[i + 1])
+            found = table[row]
+            assert found["input_ids"] == batch.input_ids[tokens].tolist()
+            assert found["labels"] == labels[tokens].tolist()
+            assert found["special_tokens_mask"] == np.isin(batch.input_ids[tokens], SPECIAL).tolist()
+            assert found["sample_id"] == batch.sample_id[i]
+            runs = slice(batch.run_offsets[i], batch.run_offsets[i + 1])
+            assert [span["start"] for span in found["spans"]] == batch.run_start[runs].tolist()
+            assert [span["end"] for span in found["spans"]] == batch.run_end[runs].tolist()
+            assert ("loss_weights" in found) == weighted
+            if weighted:
+                assert found["loss_weights"] == weights[tokens].tolist()
+            row += 1
+    assert row == 60
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_datasets_loads_block_shards(tmp_path: Path, weighted: bool) -> None:
+    batches = [block_batch(10, seed=seed, weighted=weighted) for seed in range(4)]
+    shards = [write_blocks(tmp_path, batches[i : i + 2], index=i, weighted=weighted) for i in (0, 2)]
+    table = _load([tmp_path / shard.path for shard in shards], tmp_path / "hub")
+    assert table.num_rows == 40
+    names = ["input_ids", "labels", "position_ids", "length", "num_trained"] + ["loss_weights"] * weighted
+    for name in names:
+        expected = np.concatenate([getattr(batch, name) for batch in batches])
+        np.testing.assert_array_equal(np.array(table[:][name]), expected)
+    for name in ("doc_ids", "doc_starts", "seq_lengths"):
+        expected = np.concatenate([getattr(batch, name) for batch in batches])
+        assert [value for row in table[:][name] for value in row] == expected.tolist()
+    assert "digest" in table.column_names

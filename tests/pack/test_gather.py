@@ -1,0 +1,270 @@
+"""Blocks hold the documents' tokens, each once, and no target across a border."""
+
+from dataclasses import fields, replace
+from importlib import import_module
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pack.oracles import literal_blocks
+
+from packer.batches import PackPlan
+from packer.pack import DocumentColumns, gather, plan
+
+PAD = 7
+DOCUMENT_STRIDE = 1000  # id of token t of document d: d · 1000 + 1000 + t
+
+
+def make_documents(lengths, seed=0):
+    """(ids, labels, weights) of each document; some begin with a label, which no block may keep."""
+    random = np.random.default_rng(seed)
+    documents = []
+    for number, length in enumerate(lengths):
+        ids = [DOCUMENT_STRIDE * (number + 1) + t for t in range(length)]
+        trained = random.random(length) < 0.6
+        weights = (random.integers(1, 5, length) / 4 * trained).tolist()
+        documents.append((ids, [i if on else -100 for i, on in zip(ids, trained, strict=True)], weights))
+    return documents
+
+
+def make_columns(documents, chunk_of, *, weighted=True):
+    """Columns with document i in chunk ``chunk_of[i]``; a chunk holds its documents in order, with a few stray tokens before."""
+    num_chunks = max(chunk_of, default=0) + 1
+    flat = [([-1] * c, [-1] * c, [-1.0] * c) for c in range(num_chunks)]
+    start = []
+    for document, c in zip(documents, chunk_of, strict=True):
+        start.append(len(flat[c][0]))
+        for column, values in zip(flat[c], document, strict=True):
+            column.extend(values)
+    return DocumentColumns(
+        input_ids=tuple(np.array(columns[0], np.int32) for columns in flat),
+        labels=tuple(np.array(columns[1], np.int32) for columns in flat),
+        loss_weights=tuple(np.array(columns[2], np.float32) for columns in flat) if weighted else None,
+        chunk=np.array(chunk_of, np.int32),
+        start=np.array(start, np.int64),
+        length=np.array([len(ids) for ids, _, _ in documents], np.int32),
+        doc_id=np.arange(len(documents), dtype=np.int64) * 31 + 5,
+    )
+
+
+def assert_batches_equal(one, other):
+    for field in fields(one):
+        a, b = getattr(one, field.name), getattr(other, field.name)
+        assert (a is None) == (b is None), field.name
+        if a is not None:
+            assert a.dtype == b.dtype, field.name
+            assert np.array_equal(a, b), field.name
+
+
+def assert_is_literal(batch, packed, documents, block_len):
+    blocks = literal_blocks(packed, documents, block_len, PAD)
+    assert batch.num_blocks == len(blocks)
+    for row, (ids, labels, positions, weights, runs, pieces) in enumerate(blocks):
+        assert batch.input_ids[row].tolist() == ids
+        assert batch.labels[row].tolist() == labels
+        assert batch.position_ids[row].tolist() == positions
+        assert batch.loss_weights is None or batch.loss_weights[row].tolist() == weights
+        assert batch.seq_lengths[batch.seq_offsets[row] : batch.seq_offsets[row + 1]].tolist() == runs
+        mine = slice(batch.doc_offsets[row], batch.doc_offsets[row + 1])
+        assert batch.doc_ids[mine].tolist() == [31 * document + 5 for document, _ in pieces]
+        assert batch.doc_starts[mine].tolist() == [start for _, start in pieces]
+        assert batch.length[row] == sum(int(n) for n in runs) - (runs[-1] if len(runs) > len(pieces) else 0)
+        assert batch.num_trained[row] == sum(label != -100 for label in labels)
+
+
+@st.composite
+def cases(draw, max_documents=40):
+    lengths = draw(st.lists(st.integers(0, 20), max_size=max_documents))
+    block_len = draw(st.integers(1, 24))
+    chunks = draw(st.lists(st.integers(0, 3), min_size=len(lengths), max_size=len(lengths)))
+    return make_documents(lengths), block_len, chunks
+
+
+def gather_all(packed, columns, block_len):
+    return gather(packed, 0, packed.num_blocks, columns, block_len=block_len, pad_id=PAD)
+
+
+def plan_of(documents, block_len, **options):
+    return plan(np.array([len(ids) for ids, _, _ in documents], np.int32), block_len, **options)
+
+
+@given(cases(), st.booleans())
+def test_blocks_are_those_of_the_literal_layout(case, weighted):
+    documents, block_len, chunks = case
+    packed = plan_of(documents, block_len)
+    batch = gather_all(packed, make_columns(documents, chunks, weighted=weighted), block_len)
+    assert (batch.loss_weights is not None) == weighted
+    assert_is_literal(batch, packed, documents, block_len)
+
+
+def test_large_blocks_of_many_documents_are_those_of_the_literal_layout(monkeypatch):
+    """Enough documents of every length for the windowed copy, in several slices of every chunk."""
+    monkeypatch.setattr(import_module("packer.pack.gather"), "_COPY_TOKENS", 5_000)
+    monkeypatch.setattr(import_module("packer.pack.gather"), "_INDEX_SLOTS", 1_000)
+    random = np.random.default_rng(5)
+    documents = make_documents(random.integers(1, 300, 600).tolist())
+    packed = plan_of(documents, 512, seed=9)
+    columns = make_columns(documents, random.integers(0, 3, 600).tolist())
+    assert_is_literal(gather_all(packed, columns, 512), packed, documents, 512)
+
+
+@given(cases())
+def test_each_token_of_each_kept_document_is_in_exactly_one_block(case):
+    documents, block_len, chunks = case
+    batch = gather_all(plan_of(documents, block_len), make_columns(documents, chunks), block_len)
+    found = sorted(token for token in batch.input_ids.reshape(-1).tolist() if token != PAD)
+    assert found == sorted(token for ids, _, _ in documents if len(ids) <= block_len for token in ids)
+    assert batch.length.sum() == len(found)
+
+
+@given(cases())
+def test_positions_restart_at_zero_at_each_piece(case):
+    documents, block_len, chunks = case
+    batch = gather_all(plan_of(documents, block_len), make_columns(documents, chunks), block_len)
+    for ids, positions in zip(batch.input_ids.tolist(), batch.position_ids.tolist(), strict=True):
+        for t, (token, position) in enumerate(zip(ids, positions, strict=True)):
+            same = (
+                t > 0
+                and (token == PAD) == (ids[t - 1] == PAD)
+                and token // DOCUMENT_STRIDE == ids[t - 1] // DOCUMENT_STRIDE
+            )
+            assert position == (positions[t - 1] + 1 if same else 0)
+
+
+@given(cases())
+def test_no_target_is_predicted_from_another_documents_token(case):
+    """Read as rows, and flattened to one row: a trained token's predecessor is the token before it in its document."""
+    documents, block_len, chunks = case
+    batch = gather_all(plan_of(documents, block_len), make_columns(documents, chunks), block_len)
+    for shape in (batch.input_ids.shape, (1, -1)):
+        ids, labels = batch.input_ids.reshape(shape), batch.labels.reshape(shape)
+        assert (labels[:, :1] == -100).all()
+        targets, context = labels[:, 1:], ids[:, :-1]
+        trained = targets != -100
+        assert np.array_equal(targets[trained], context[trained] + 1)
+        assert np.count_nonzero(trained) == batch.num_trained.sum()
+
+
+@given(cases(), st.data())
+def test_blocks_do_not_depend_on_chunks_or_on_how_many_are_gathered_at_once(case, data):
+    documents, block_len, chunks = case
+    packed = plan_of(documents, block_len)
+    whole = gather_all(packed, make_columns(documents, [0] * len(documents)), block_len)
+    columns = make_columns(documents, chunks)
+    assert_batches_equal(gather_all(packed, columns, block_len), whole)
+    first = data.draw(st.integers(0, packed.num_blocks))
+    last = data.draw(st.integers(first, packed.num_blocks))
+    part = gather(packed, first, last, columns, block_len=block_len, pad_id=PAD)
+    assert part.seq_offsets[0] == part.doc_offsets[0] == 0
+    for name in ("input_ids", "labels", "position_ids", "loss_weights", "length", "num_trained"):
+        assert np.array_equal(getattr(part, name), getattr(whole, name)[first:last]), name
+    for values, offsets in (("seq_lengths", "seq_offsets"), ("doc_ids", "doc_offsets"), ("doc_starts", "doc_offsets")):
+        bounds = getattr(whole, offsets)[[first, last]]
+        assert np.array_equal(getattr(part, values), getattr(whole, values)[bounds[0] : bounds[1]]), values
+
+
+def test_pieces_of_one_document_are_each_masked_at_their_first_token():
+    documents = [(list(range(1000, 1010)), list(range(1000, 1010)), [1.0] * 10)]
+    packed = PackPlan(
+        document=np.array([0, 0, 0]),
+        start=np.array([0, 4, 8]),
+        length=np.array([4, 4, 2], np.int32),
+        block_offsets=np.array([0, 2, 3]),
+        block_of=np.array([0]),
+    )
+    batch = gather_all(packed, make_columns(documents, [0]), 8)
+    assert_is_literal(batch, packed, documents, 8)
+    assert batch.labels.tolist() == [
+        [-100, 1001, 1002, 1003, -100, 1005, 1006, 1007],
+        [-100, 1009, -100, -100, -100, -100, -100, -100],
+    ]
+    assert batch.seq_lengths.tolist() == [4, 4, 2, 6]
+    assert batch.seq_offsets.tolist() == [0, 2, 4]
+    assert batch.doc_starts.tolist() == [0, 4, 8]
+
+
+def test_columns_of_a_mapped_file_are_gathered_as_they_lie(tmp_path):
+    documents = make_documents([5, 17, 30, 2, 9] * 20)
+    packed = plan_of(documents, 32)
+    columns = make_columns(documents, [0] * 100)
+    mapped = []
+    for name in ("input_ids", "labels"):
+        getattr(columns, name)[0].tofile(tmp_path / name)
+        mapped.append(np.memmap(tmp_path / name, np.int32, "r"))
+    lying = replace(columns, input_ids=(mapped[0],), labels=(mapped[1],))
+    assert_batches_equal(gather_all(packed, lying, 32), gather_all(packed, columns, 32))
+
+
+def test_no_blocks_give_arrays_of_no_rows():
+    batch = gather(plan_of([], 8), 0, 0, make_columns([], []), block_len=8, pad_id=PAD)
+    assert batch.input_ids.shape == batch.labels.shape == batch.position_ids.shape == (0, 8)
+    assert batch.seq_offsets.tolist() == batch.doc_offsets.tolist() == [0]
+
+
+@pytest.fixture
+def two():
+    documents = make_documents([3, 4])
+    return plan_of(documents, 8), make_columns(documents, [0, 1])
+
+
+@pytest.mark.parametrize(("first", "last"), [(-1, 1), (1, 0), (0, 2)])
+def test_blocks_the_plan_does_not_have_are_refused(two, first, last):
+    packed, columns = two
+    with pytest.raises(ValueError, match="of a plan of 1 blocks"):
+        gather(packed, first, last, columns, block_len=8, pad_id=PAD)
+
+
+def test_a_block_with_too_many_tokens_is_refused(two):
+    packed, columns = two
+    with pytest.raises(ValueError, match="block 0 of the plan has 7 tokens; expected at most 6"):
+        gather_all(packed, columns, 6)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"document": np.array([0, 2])}, "names document 2"),
+        ({"document": np.array([0, -1])}, "names document"),
+        ({"start": np.array([0, 1])}, r"piece \[1, 5\) is not inside document 1"),
+        ({"start": np.array([-1, 0])}, r"piece \[-1, 2\)"),
+        ({"length": np.array([3, 0], np.int32)}, r"piece \[0, 0\)"),
+    ],
+)
+def test_a_piece_outside_its_document_is_refused(two, change, match):
+    packed, columns = two
+    with pytest.raises(ValueError, match=match):
+        gather_all(replace(packed, **change), columns, 8)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"chunk": np.array([0, 2], np.int32)}, "chunk 2"),
+        ({"chunk": np.array([-1, 0], np.int32)}, "chunk"),
+        ({"start": np.array([0, 2])}, "not inside document 1"),
+        ({"start": np.array([-1, 1])}, "not inside document 0"),
+    ],
+)
+def test_a_document_outside_its_chunk_is_refused(two, change, match):
+    packed, columns = two
+    with pytest.raises(ValueError, match=match):
+        gather_all(packed, replace(columns, **change), 8)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"labels": (np.zeros(3, np.int32),)}, "labels and input_ids differ"),
+        ({"labels": (np.zeros(3, np.int32), np.zeros(4, np.int32))}, "labels and input_ids differ"),
+        ({"labels": (np.zeros(3, np.int32), np.zeros(5, np.int64))}, "chunk 1 of labels is int64"),
+        ({"input_ids": (np.zeros(3, np.int64), np.zeros(5, np.int32))}, "chunk 0 of input_ids is int64"),
+        ({"input_ids": (np.zeros(6, np.int32)[::2], np.zeros(5, np.int32))}, "chunk 0 of input_ids"),
+        ({"loss_weights": (np.zeros(3, np.float32), np.zeros(5))}, "chunk 1 of loss_weights is float64"),
+        ({"doc_id": np.zeros(3, np.int64)}, "one a document"),
+    ],
+)
+def test_columns_that_do_not_belong_together_are_refused(two, change, match):
+    _, columns = two
+    with pytest.raises(ValueError, match=match):
+        replace(columns, **change)

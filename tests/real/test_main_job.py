@@ -1,0 +1,179 @@
+"""The main job on real corpora: files in, a verified cache out, every promise looked at on the way."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from packer.audit.verify import verify
+from packer.build import BuildResult, build
+from packer.errors import PackerError
+from packer.recipe import make_recipe
+from packer.store.cache import Cache
+
+pytestmark = pytest.mark.real
+
+LISTED = ("sgd_train_tools_600", "taubench_airline_gpt4o", "reason_tool_use_openai_50", "kdconv_zh_devtest", "multilingual_chat_a")
+
+
+def build_real(real: Path, corpus: str, tokenizer: str, folder: Path, *overrides: str, jobs: int = 1) -> BuildResult:
+    values = {"sources": [{"path": str(real / "corpora" / corpus)}], "tokenizer": str(real / "tokenizers" / tokenizer)}
+    return build(make_recipe(values, overrides), folder, jobs=jobs)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and ".packer" not in path.parts
+    }
+
+
+MEASURED = """
+import json, resource, sys, time
+from packer.build import build
+from packer.recipe import make_recipe
+start = time.perf_counter()
+result = build(make_recipe(json.loads(sys.argv[1])), sys.argv[2], jobs=1)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+print(json.dumps({"seconds": time.perf_counter() - start, "peak_bytes": peak}))
+"""
+
+
+@pytest.fixture(scope="module")
+def alpaca(real: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, float]]:
+    folder = tmp_path_factory.mktemp("alpaca") / "cache"
+    values = {
+        "sources": [{"path": str(real / "corpora" / "alpaca_en_52k.jsonl")}],
+        "tokenizer": str(real / "tokenizers" / "llama-3"),
+        "pack": {"block_len": 2048},
+    }
+    command = [sys.executable, "-c", MEASURED, json.dumps(values), str(folder)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    return folder, json.loads(run.stdout)
+
+
+def test_alpaca_is_built_whole_full_and_in_little_memory(alpaca: tuple[Path, dict[str, float]]) -> None:
+    folder, measured = alpaca
+    totals = Cache.open(folder).manifest.totals
+    assert totals.rows == 52_002 == totals.kept + sum(totals.rejected.values())
+    fill = 1 - totals.padding / totals.slots
+    assert fill >= 0.998
+    assert measured["peak_bytes"] < 2**30
+    print(
+        f"\nalpaca_en_52k, llama-3, block 2048, one process: {totals.rows} rows = {totals.kept} kept + {totals.rejected}; "
+        f"{totals.documents} documents, {totals.tokens} tokens, {totals.trained} trained, {totals.blocks} blocks, "
+        f"fill {fill:.4%}, peak {measured['peak_bytes'] / 2**20:.0f} MiB, {measured['seconds']:.1f} s"
+    )
+    assert verify(folder, level="full").ok
+
+
+def test_every_trained_run_of_alpaca_is_the_output_and_its_terminator(alpaca: tuple[Path, dict[str, float]], real: Path) -> None:
+    folder, _ = alpaca
+    backend = Tokenizer.from_file(str(real / "tokenizers" / "llama-3" / "tokenizer.json"))
+    rows = [json.loads(line) for line in (real / "corpora" / "alpaca_en_52k.jsonl").open(encoding="utf-8")]
+    cache = Cache.open(folder)
+    documents = cache.documents("train")
+    runs, expected = [], []
+    for number in range(len(documents)):
+        document = documents.read(number)
+        assert len(document.span_start) == 1
+        start, end = int(document.span_start[0]), int(document.span_end[0])
+        assert (document.labels[start:end] == document.input_ids[start:end]).all()
+        assert (document.labels[:start] == -100).all() and (document.labels[end:] == -100).all()
+        runs.append(document.input_ids[start:end].tolist())
+        # the Llama 3.1 template trims what it renders
+        expected.append(rows[documents.origin(number)[1]]["output"].strip() + "<|eot_id|>")
+    assert backend.decode_batch(runs, skip_special_tokens=False) == expected
+    assert len(runs) == cache.manifest.totals.kept == 52_002 - sum(cache.manifest.totals.rejected.values())
+
+
+def corpora(real: Path) -> list[str]:
+    listed = [f"{name}.jsonl" for name in LISTED]
+    folders = [f"{path.parent.name}/{path.name}" for name in ("formats", "llamafactory") for path in sorted((real / "corpora" / name).glob("*.jsonl"))]
+    return listed + folders
+
+
+def test_every_listed_corpus_is_built_or_rejected_with_reasons(real: Path, tmp_path: Path) -> None:
+    table, kept = [], 0
+    for tokenizer in ("qwen3", "llama-3"):
+        for number, corpus in enumerate(corpora(real)):
+            folder = tmp_path / f"{tokenizer}-{number}"
+            try:
+                result = build_real(real, corpus, tokenizer, folder, "supervision.rewritten=as_rendered", "pack.block_len=16384")
+            except PackerError as error:
+                assert error.exit_code == 3 and error.hint, f"{corpus}: {error}"
+                assert not (folder / "manifest.json").exists()
+                table.append(f"{tokenizer:8} {corpus:45} {error.message[:110]}")
+                continue
+            assert result.manifest is not None
+            totals = result.manifest.totals
+            assert totals.rows == totals.kept + sum(totals.rejected.values())
+            assert verify(folder).ok
+            kept += totals.kept
+            table.append(f"{tokenizer:8} {corpus:45} rows {totals.rows:5} documents {totals.documents:5} tokens {totals.tokens:8} {totals.rejected or ''} {totals.left_out or ''}")
+    print("", *table, sep="\n")
+    assert kept > 10_000
+
+
+def test_plain_chat_under_a_rewriting_template_asks_before_it_pays(real: Path, tmp_path: Path) -> None:
+    with pytest.raises(PackerError, match="times the tokens") as caught:
+        build_real(real, "kdconv_zh_devtest.jsonl", "qwen3", tmp_path / "cache")
+    assert caught.value.exit_code == 2 and "supervision.rewritten" in str(caught.value.hint)
+    assert not (tmp_path / "cache" / "manifest.json").exists()
+
+
+def test_one_and_two_processes_give_the_same_bytes_and_building_again_does_nothing(real: Path, tmp_path: Path) -> None:
+    overrides = ("partition_bytes=300KiB", "pack.block_len=2048")
+    one = build_real(real, "hh_harmless_test_messages.jsonl", "llama-3", tmp_path / "one", *overrides, jobs=1)
+    build_real(real, "hh_harmless_test_messages.jsonl", "llama-3", tmp_path / "two", *overrides, jobs=2)
+    assert one.num_partitions_built > 4
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+    again = build_real(real, "hh_harmless_test_messages.jsonl", "llama-3", tmp_path / "one", *overrides, jobs=1)
+    assert not again.built and again.fingerprint == one.fingerprint
+
+
+def test_a_killed_build_goes_on_to_the_same_bytes(real: Path, tmp_path: Path) -> None:
+    values = {
+        "sources": [{"path": str(real / "corpora" / "sgd_train_chat_1800.jsonl")}],
+        "tokenizer": str(real / "tokenizers" / "llama-3"),
+        "partition_bytes": 200_000,
+    }
+    command = [sys.executable, "-c", MEASURED, json.dumps(values), str(tmp_path / "killed")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    deadline = time.monotonic() + 120
+    journal = tmp_path / "killed" / ".packer" / "partitions"
+    while len(list(journal.glob("*.json"))) < 3 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "killed" / "manifest.json").exists()
+    assert len(list(journal.glob("*.json"))) >= 3
+    resumed = build(make_recipe(values), tmp_path / "killed", jobs=1)
+    build(make_recipe(values), tmp_path / "whole", jobs=1)
+    assert resumed.num_partitions_reused >= 3
+    assert digests(tmp_path / "killed") == digests(tmp_path / "whole")
+
+
+def test_every_token_of_every_document_is_in_exactly_one_block(alpaca: tuple[Path, dict[str, float]]) -> None:
+    cache = Cache.open(alpaca[0])
+    documents, blocks = cache.documents("train"), cache.blocks("train")
+    arrays = documents.columns()
+    expected = Counter(zip(arrays.doc_id.tolist(), arrays.length.tolist(), strict=True))
+    batch = blocks.read(np.arange(len(blocks), dtype=np.int64))
+    found: Counter[tuple[int, int]] = Counter()
+    for b in range(batch.num_blocks):
+        ids = batch.doc_ids[batch.doc_offsets[b] : batch.doc_offsets[b + 1]]
+        lengths = batch.seq_lengths[batch.seq_offsets[b] : batch.seq_offsets[b + 1]][: len(ids)]
+        found.update(zip(ids.tolist(), lengths.tolist(), strict=True))
+        assert lengths.sum() == batch.length[b]
+    assert found == expected

@@ -1,0 +1,146 @@
+"""Seeded documents, blocks and whole small caches for the tests of the store."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from packer.batches import BlockBatch, DocumentBatch
+from packer.layout import MASKED
+from packer.store.blocks import BlockShardWriter
+from packer.store.documents import DocumentShardWriter
+from packer.store.manifest import Input, Manifest, ModelFile, ModelRecord, Totals, write_manifest
+from packer.store.rejected import Rejected, write_rejected
+from packer.store.shard_file import WrittenShard
+
+SPECIAL = np.array([0, 2, 7], np.int32)
+
+
+def document_batch(
+    num_documents: int,
+    *,
+    seed: int = 0,
+    max_length: int = 40,
+    weights: Sequence[float] = (1.0,),
+    row_of: Callable[[int], int] = lambda i: i,
+) -> DocumentBatch:
+    """Documents of random ids, each with one or two trained runs; every third has no sample_id."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(4, max_length + 1, num_documents)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    starts, ends, counts = [], [], []
+    for length in lengths.tolist():
+        cut = int(rng.integers(2, length))
+        runs = [(1, cut)] if length - cut < 2 else [(1, cut), (cut + 1, length)]
+        counts.append(len(runs))
+        starts += [run[0] for run in runs]
+        ends += [run[1] for run in runs]
+    return DocumentBatch(
+        input_ids=rng.integers(0, 1000, int(offsets[-1])).astype(np.int32),
+        offsets=offsets,
+        sample=np.array([row_of(i) for i in range(num_documents)], np.int32),
+        sample_id=tuple(None if i % 3 == 0 else f"häuser-{seed}-{i}" for i in range(num_documents)),
+        run_offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        run_start=np.array(starts, np.int32),
+        run_end=np.array(ends, np.int32),
+        run_message=rng.integers(0, 9, len(starts)).astype(np.int32),
+        run_weight=rng.choice(np.array(weights, np.float32), len(starts)),
+    )
+
+
+def block_batch(num_blocks: int, *, block_len: int = 32, seed: int = 0, weighted: bool = False) -> BlockBatch:
+    """Blocks of two to four sequences, the last one padding."""
+    rng = np.random.default_rng(seed)
+    B, L = num_blocks, block_len
+    counts = rng.integers(2, 5, B)
+    rows = [np.sort(rng.choice(np.arange(1, L), int(count) - 1, replace=False)) for count in counts]
+    seq_lengths = [np.diff(np.concatenate([[0], row, [L]])) for row in rows]
+    labels = rng.integers(0, 1000, (B, L)).astype(np.int32)
+    labels[rng.random((B, L)) < 0.5] = MASKED
+    num_pieces = counts - 1
+    return BlockBatch(
+        input_ids=rng.integers(0, 1000, (B, L)).astype(np.int32),
+        labels=labels,
+        position_ids=rng.integers(0, L, (B, L)).astype(np.int32),
+        loss_weights=(rng.random((B, L)) * (labels != MASKED)).astype(np.float32) if weighted else None,
+        seq_lengths=np.concatenate([*seq_lengths, np.zeros(0)]).astype(np.int32),
+        seq_offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        doc_ids=rng.integers(-(2**63), 2**63 - 1, int(num_pieces.sum())),
+        doc_starts=rng.integers(0, 9, int(num_pieces.sum())).astype(np.int32),
+        doc_offsets=np.concatenate([[0], np.cumsum(num_pieces)]).astype(np.int64),
+        length=np.array([L - row[-1] for row in seq_lengths], np.int32),
+        num_trained=(labels != MASKED).sum(axis=1).astype(np.int32),
+    )
+
+
+def write_documents(folder: Path, batches: Sequence[DocumentBatch], *, index: int = 0) -> WrittenShard:
+    with DocumentShardWriter(folder, special_ids=SPECIAL) as writer:
+        for batch in batches:
+            writer.append(batch)
+        return writer.finish(split="train", index=index)
+
+
+def write_blocks(
+    folder: Path, batches: Sequence[BlockBatch], *, index: int = 0, weighted: bool = False
+) -> WrittenShard:
+    with BlockShardWriter(folder, block_len=batches[0].input_ids.shape[1], weighted=weighted) as writer:
+        for batch in batches:
+            writer.append(batch)
+        return writer.finish(split="train", index=index)
+
+
+def small_manifest(**changes: Any) -> Manifest:
+    """A manifest of nothing, with some fields changed."""
+    counts = dict.fromkeys(("rows", "kept", "documents", "tokens", "trained", "masked", "merged", "cut"), 0)
+    totals = Totals(**counts, rejected={"empty": 1}, left_out={}, blocks=0, slots=0, padding=0)
+    model = ModelRecord(
+        files=(ModelFile(path="tokenizer.json", num_bytes=2, sha256="44"),),
+        vocab_size=1000,
+        pad_id=0,
+        eos_id=None,
+        stop_ids=(2,),
+        control_ids=(2, 7),
+    )
+    source = Input(
+        path="a.jsonl", split="train", format="jsonl", schema="messages", num_bytes=9, sha256="ab", num_rows=9
+    )
+    fields: dict[str, Any] = {
+        "format": "packer-cache",
+        "format_version": 1,
+        "label_shift": "none",
+        "recipe": {"version": 1, "pack": {"block_len": 32}},
+        "engine": "reference",
+        "engine_version": "1",
+        "model": model,
+        "inputs": (source, source),
+        "shards": (),
+        "rejected_sha256": "00",
+        "totals": totals,
+        "recipe_fingerprint": "01",
+        "content_fingerprint": "02",
+        "versions": {"packer": "0"},
+    }
+    return Manifest(**fields | changes)
+
+
+def small_cache(folder: Path, *, num_blocks: int = 12) -> Manifest:
+    """A finished cache: two document shards, two block shards, a model file and one rejected row."""
+    documents = [write_documents(folder, [document_batch(20, seed=i)], index=i) for i in range(2)]
+    blocks = [
+        write_blocks(folder, [block_batch(num_blocks, seed=10 * i + j) for j in range(2)], index=i) for i in range(2)
+    ]
+    (folder / "model").mkdir()
+    (folder / "model" / "tokenizer.json").write_text("{}")
+    manifest = small_manifest(
+        shards=(
+            documents[0].as_shard(first_row=0, source=0, key="aa", num_input_rows=20),
+            documents[1].as_shard(first_row=50, source=1, key="bb", num_input_rows=20),
+            *(shard.as_shard(first_row=i * 2 * num_blocks) for i, shard in enumerate(blocks)),
+        ),
+        rejected_sha256=write_rejected(
+            folder, [Rejected(source="a.jsonl", row=3, code="empty", reason="the row has no messages")]
+        ),
+    )
+    write_manifest(folder, manifest)
+    return manifest

@@ -1,0 +1,109 @@
+"""A finished cache, opened."""
+
+import json
+import pickle
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from store.samples import block_batch, document_batch, small_cache
+
+from packer.errors import CheckError, InputError, UsageError
+from packer.store.cache import Cache
+from packer.store.digest import digest_file
+from packer.store.manifest import manifest_fingerprint, write_manifest
+from packer.store.rejected import Rejected, read_rejected, write_rejected
+
+
+def test_an_opened_cache_gives_its_shards_by_split(tmp_path: Path) -> None:
+    manifest = small_cache(tmp_path)
+    with Cache.open(str(tmp_path)) as cache:
+        assert cache.folder == tmp_path
+        assert cache.manifest == manifest
+        assert cache.fingerprint == manifest_fingerprint(tmp_path)
+        assert cache.splits("documents") == cache.splits("blocks") == ("train",)
+        blocks, documents = cache.blocks("train"), cache.documents("train")
+        assert (len(blocks), len(documents)) == (48, 40)
+        assert cache.blocks("train") is blocks
+        np.testing.assert_array_equal(blocks.read(np.arange(12, 24)).input_ids, block_batch(12, seed=1).input_ids)
+        assert (
+            documents.read(20).input_ids.tolist()
+            == document_batch(20, seed=1).input_ids[:35].tolist()[: documents.read(20).length]
+        )
+        assert documents.origin(25) == (1, 55)
+        with pytest.raises(UsageError, match="has no blocks of split 'valid'") as caught:
+            cache.blocks("valid")
+        assert caught.value.hint == "splits with blocks: train"
+
+
+def test_arrays_stay_valid_after_the_cache_is_closed(tmp_path: Path) -> None:
+    small_cache(tmp_path)
+    with Cache.open(tmp_path) as cache:
+        ids = cache.documents("train").read(0).input_ids
+        expected = ids.tolist()
+    del cache
+    assert ids.tolist() == expected
+
+
+def test_an_unfinished_build_is_not_a_cache(tmp_path: Path) -> None:
+    small_cache(tmp_path)
+    (tmp_path / "manifest.json").unlink()
+    with pytest.raises(InputError, match="its build did not finish"):
+        Cache.open(tmp_path)
+
+
+def test_a_pickled_cache_opens_the_same_bytes_or_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = small_cache(tmp_path / "cache")
+    monkeypatch.chdir(tmp_path)
+    pickled = pickle.dumps(Cache.open("cache"))
+    monkeypatch.chdir("/")
+    again = pickle.loads(pickled)
+    assert again.manifest == manifest
+    assert len(again.blocks("train")) == 48
+    write_manifest(tmp_path / "cache", msgspec.structs.replace(manifest, engine_version="2"))
+    with pytest.raises(CheckError, match="was built again while in use"):
+        pickle.loads(pickled)
+
+
+def test_no_file_stays_open(tmp_path: Path) -> None:
+    """A cache may have more shards than a process may have files."""
+    small_cache(tmp_path)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    cache = Cache.open(tmp_path)
+    cache.blocks("train").verify()
+    cache.documents("train").verify()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_rejected_rows_come_back_in_order_as_json_lines(tmp_path: Path) -> None:
+    rows = [
+        Rejected(source="a.jsonl", row=3, code="empty", reason="the row has no messages"),
+        Rejected(source="ü.jsonl", row=0, code="overlong", reason="9 tokens\nof 8", document=-5),
+    ]
+    sha256 = write_rejected(tmp_path, iter(rows))
+    path = tmp_path / "rejected.jsonl"
+    assert digest_file(path)[2] == sha256
+    assert list(read_rejected(tmp_path)) == rows
+    assert [json.loads(line) for line in path.read_text("utf-8").splitlines()] == [
+        {"source": "a.jsonl", "row": 3, "code": "empty", "reason": "the row has no messages"},
+        {"source": "ü.jsonl", "row": 0, "code": "overlong", "reason": "9 tokens\nof 8", "document": -5},
+    ]
+
+
+def test_no_rejected_rows_are_an_empty_file(tmp_path: Path) -> None:
+    write_rejected(tmp_path, [])
+    assert (tmp_path / "rejected.jsonl").read_bytes() == b""
+    assert list(read_rejected(tmp_path)) == []
+
+
+@pytest.mark.parametrize("line", [b"{", b"\n", b'{"source": "a"}\n', b'{"extra": 1}\n', b'{"source": "\xff"}\n'])
+def test_a_damaged_line_is_refused_by_its_number(tmp_path: Path, line: bytes) -> None:
+    write_rejected(tmp_path, [Rejected(source="a", row=0, code="empty", reason="x")])
+    with (tmp_path / "rejected.jsonl").open("ab") as file:
+        file.write(line)
+    with pytest.raises(CheckError, match="line 2"):
+        list(read_rejected(tmp_path))
+    (tmp_path / "rejected.jsonl").unlink()
+    with pytest.raises(CheckError, match="is missing"):
+        list(read_rejected(tmp_path))

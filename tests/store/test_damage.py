@@ -1,0 +1,209 @@
+"""Damage: any file that is not what was written is refused with a reason, and never crashes the process."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from store.samples import block_batch, document_batch, small_cache, write_blocks, write_documents
+
+from packer.errors import CheckError
+from packer.store.block_shards import BlockShards
+from packer.store.cache import Cache
+from packer.store.digest import digest_file, digest_file_xxh3
+from packer.store.document_shards import DocumentShards
+from packer.store.manifest import Shard
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def _shard(folder: Path, kind: str, weighted: bool) -> Shard:
+    weights = (0.5, 1.0) if weighted else (1.0,)
+    if kind == "documents":
+        return write_documents(folder, [document_batch(40, weights=weights)]).as_shard(first_row=0)
+    return write_blocks(folder, [block_batch(20, weighted=weighted)], weighted=weighted).as_shard(first_row=0)
+
+
+def _values(folder: Path, shard: Shard) -> list:
+    """Everything a reader hands out, as plain values; every digest is checked."""
+    if shard.kind == "documents":
+        documents = DocumentShards(folder, [shard])
+        documents.lengths()
+        rows = [dataclasses.astuple(documents.read(i)) for i in range(len(documents))]
+        return [value.tolist() if isinstance(value, np.ndarray) else value for row in rows for value in row]
+    batch = BlockShards(folder, [shard]).read(np.arange(shard.num_rows))
+    values = [getattr(batch, name) for name in batch.__slots__]
+    return [value if value is None else value.tolist() for value in values]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", ["documents", "blocks"])
+def test_flipping_any_bit_of_a_shard_is_detected(tmp_path: Path, kind: str, weighted: bool) -> None:
+    """By the reader wherever it would change a value handed out; by the file's digest wherever it is."""
+    shard = _shard(tmp_path, kind, weighted)
+    path = tmp_path / shard.path
+    content = path.read_bytes()
+    expected = _values(tmp_path, shard)
+    rng = np.random.default_rng(0)
+    refused = harmless = 0
+    for bit in rng.choice(len(content) * 8, 600, replace=False).tolist():
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        assert digest_file(path)[1:] != (shard.xxh3, shard.sha256)
+        assert digest_file_xxh3(path) != shard.xxh3
+        try:
+            found = _values(tmp_path, shard)
+        except CheckError as error:
+            refused += shard.path in error.message and "--repair" in error.hint
+        else:
+            harmless += 1
+            assert found == expected  # padding between buffers, and metadata that nothing reads
+    assert refused + harmless == 600
+    assert refused > 400
+    print(f"{kind}: {refused} refused by the reader, {harmless} of no consequence")
+
+
+@pytest.mark.parametrize("kind", ["documents", "blocks"])
+def test_a_damaged_row_is_refused_by_file_row_and_digests(tmp_path: Path, kind: str) -> None:
+    shard = _shard(tmp_path, kind, weighted=False)
+    path = tmp_path / shard.path
+    content = bytearray(path.read_bytes())
+    content[shard.places[0].columns["length"] + 4 * 3] ^= 1  # the length of row 3
+    path.write_bytes(content)
+    reader = DocumentShards(tmp_path, [shard]) if kind == "documents" else BlockShards(tmp_path, [shard])
+    message = rf"{shard.path} is damaged: row 3: expected digest [0-9a-f]{{16}}, found [0-9a-f]{{16}}"
+    with pytest.raises(CheckError, match=message):
+        reader.verify()
+    reader.verify(np.array([0, 1, 2, 4, 5]))
+    with pytest.raises(CheckError, match=message):
+        reader.verify(np.array([5, 3]))
+    if isinstance(reader, BlockShards):
+        reader.read(np.array([0, 1, 2]))
+        for _ in range(2):  # a row found damaged stays damaged
+            with pytest.raises(CheckError, match=message):
+                reader.read(np.array([0, 3]))
+        reader.read(np.array([3]), check=False)
+    else:
+        with pytest.raises(CheckError, match="length is not the number of input_ids"):
+            reader.lengths()
+        with pytest.raises(CheckError, match=message):
+            reader.read(3)
+        assert reader.read(2).length > 0
+
+
+def test_a_row_is_digested_once_and_again_when_asked(tmp_path: Path) -> None:
+    """A file changed under a reader: rows already checked are believed by `read`, not by `verify`."""
+    shard = _shard(tmp_path, "blocks", weighted=False)
+    reader = BlockShards(tmp_path, [shard])
+    reader.read(np.array([3]))
+    with (tmp_path / shard.path).open("r+b") as file:
+        file.seek(shard.places[0].columns["length"] + 4 * 3)
+        file.write(b"\x07\x07\x07\x07")
+    assert reader.read(np.array([3])).length.tolist() == [0x07070707]
+    with pytest.raises(CheckError, match="row 3"):
+        reader.verify()
+
+
+TRUNCATE = """
+import sys, json, os
+import numpy as np
+from pathlib import Path
+from packer.errors import CheckError
+from packer.store.cache import Cache
+cache, name, size = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+refused = 0
+lengths = sorted({0, 1, 8, 100, *range(0, size, max(1, size // 60)), size - 1, size + 1, size + 4096}, reverse=True)
+for length in lengths:
+    os.truncate(cache / name, length)
+    try:
+        Cache.open(cache)
+    except CheckError as error:
+        assert f"expected {size} bytes, found {length}" in error.message, error.message
+        assert error.hint.startswith("packer build"), error.hint
+        refused += 1
+    else:
+        assert length == size
+print(refused, len(lengths) - (size in lengths))
+"""
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_a_file_of_any_other_length_is_refused_before_it_is_mapped(tmp_path: Path, number: int) -> None:
+    """In a process of its own, which a page that is not there would kill."""
+    shard = small_cache(tmp_path).shards[number]
+    process = subprocess.run(
+        [sys.executable, "-c", TRUNCATE, str(tmp_path), shard.path, str(shard.num_bytes)],
+        cwd=REPOSITORY,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 0, process.stderr
+    refused, tried = map(int, process.stdout.split())
+    assert refused == tried > 60
+
+
+def test_a_file_truncated_after_the_cache_was_opened_is_refused_when_it_is_mapped(tmp_path: Path) -> None:
+    manifest = small_cache(tmp_path)
+    with Cache.open(tmp_path) as cache:
+        (tmp_path / manifest.shards[3].path).write_bytes(b"ARROW1")
+        blocks = cache.blocks("train")
+        blocks.read(np.array([0]))
+        with pytest.raises(CheckError, match=r"is truncated: expected \d+ bytes, found 6"):
+            blocks.read(np.array([len(blocks) - 1]))
+
+
+def test_a_missing_shard_or_a_folder_in_its_place_is_refused(tmp_path: Path) -> None:
+    manifest = small_cache(tmp_path)
+    path = tmp_path / manifest.shards[0].path
+    path.unlink()
+    with pytest.raises(CheckError, match=f"{path} is missing: expected {manifest.shards[0].num_bytes} bytes"):
+        Cache.open(tmp_path)
+    path.mkdir()
+    with pytest.raises(CheckError, match="expected"):
+        Cache.open(tmp_path)
+
+
+def test_a_file_swapped_for_another_of_the_same_size_is_refused(tmp_path: Path) -> None:
+    shard = _shard(tmp_path, "blocks", weighted=False)
+    path = tmp_path / shard.path
+    for content in (b"\0" * shard.num_bytes, b"ARROW1\0\0" + b"\xff" * (shard.num_bytes - 14) + b"ARROW1"):
+        path.write_bytes(content)
+        with pytest.raises(CheckError, match="is damaged"):
+            BlockShards(tmp_path, [shard]).read(np.array([0]))
+
+
+def test_places_that_are_not_the_files_are_refused(tmp_path: Path) -> None:
+    shard = _shard(tmp_path, "documents", weighted=False)
+    values = json.loads(msgspec.json.encode(shard))
+    for change, message in [
+        ({"places": []}, "do not add up"),
+        ({"num_rows": 41}, "do not add up"),
+        ({"places": [{**values["places"][0], "columns": {}}]}, "does not lie where the manifest says"),
+        ({"places": [{**values["places"][0], "num_rows": 41}], "num_rows": 41}, "does not lie where"),
+        ({"places": [values["places"][0]] * 2, "num_rows": 80}, "expected 2 record batches, found 1"),
+    ]:
+        changed = msgspec.convert(values | change, Shard)
+        with pytest.raises(CheckError, match=message):
+            DocumentShards(tmp_path, [changed]).verify()
+
+
+def test_shards_of_another_kind_are_not_taken(tmp_path: Path) -> None:
+    shard = _shard(tmp_path, "documents", weighted=False)
+    with pytest.raises(ValueError, match="expected shards of blocks"):
+        BlockShards(tmp_path, [shard])
+    disguised = msgspec.structs.replace(shard, kind="blocks")
+    with pytest.raises(CheckError, match="schema is not the one of blocks"):
+        BlockShards(tmp_path, [disguised]).read(np.array([0]))
+
+
+def test_shards_of_two_block_lengths_do_not_mix(tmp_path: Path) -> None:
+    shards = [write_blocks(tmp_path, [block_batch(3, block_len=n)], index=n).as_shard(first_row=0) for n in (16, 32)]
+    reader = BlockShards(tmp_path, shards)
+    with pytest.raises(CheckError, match="expected blocks of 16 tokens, found 32"):
+        reader.read(np.array([0, 3]), check=False)

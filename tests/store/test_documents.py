@@ -1,0 +1,267 @@
+"""Document shards: what is written is what any Arrow reader sees, and the bytes depend on nothing but the documents."""
+
+import struct
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from store.samples import SPECIAL, document_batch, write_documents
+from xxhash import xxh3_64_intdigest
+
+from packer.batches import DocumentBatch
+from packer.layout import document_labels, document_weights, trained_tokens
+from packer.store import documents
+from packer.store.document_shards import DocumentShards
+from packer.store.documents import DocumentShardWriter, concatenate_documents, slice_documents
+from packer.store.schema import documents_schema
+from packer.store.views import document_rows
+
+
+def _table(path: Path) -> pa.Table:
+    with pa.OSFile(str(path)) as file:
+        return pa.ipc.open_file(file).read_all()
+
+
+def _expected_rows(batch: DocumentBatch) -> list[dict]:
+    """What each row must hold, spelled out document by document."""
+    labels, trained = document_labels(batch), trained_tokens(batch)
+    rows = []
+    for i in range(batch.num_documents):
+        tokens = slice(batch.offsets[i], batch.offsets[i + 1])
+        runs = range(batch.run_offsets[i], batch.run_offsets[i + 1])
+        ids = batch.input_ids[tokens].tolist()
+        rows.append(
+            {
+                "input_ids": ids,
+                "labels": labels[tokens].tolist(),
+                "special_tokens_mask": [token in SPECIAL.tolist() for token in ids],
+                "spans": [
+                    {
+                        "message": int(batch.run_message[run]),
+                        "start": int(batch.run_start[run]),
+                        "end": int(batch.run_end[run]),
+                    }
+                    for run in runs
+                ],
+                "length": len(ids),
+                "num_trained": int(trained[tokens].sum()),
+                "row": int(batch.sample[i]),
+                "sample_id": batch.sample_id[i],
+            }
+        )
+    return rows
+
+
+def _oracle_digest(row: dict) -> int:
+    """The row digest of the format's definition, one value at a time."""
+    weights = row.get("loss_weights")
+    name = None if row["sample_id"] is None else row["sample_id"].encode()
+    lengths = [len(row[key]) for key in ("input_ids", "labels", "special_tokens_mask")]
+    header = [row["doc_id"], row["length"], row["num_trained"], row["row"], *lengths]
+    header += [-1 if weights is None else len(weights), len(row["spans"]), -1 if name is None else len(name)]
+    content = struct.pack("<10q", *header)
+    for key in ("input_ids", "labels"):
+        content += struct.pack(f"<{len(row[key])}i", *row[key])
+    content += bytes(row["special_tokens_mask"])
+    content += b"" if weights is None else struct.pack(f"<{len(weights)}f", *weights)
+    for key in ("message", "start", "end"):
+        content += struct.pack(f"<{len(row['spans'])}i", *(span[key] for span in row["spans"]))
+    return xxh3_64_intdigest(content + (name or b""))
+
+
+def _oracle_doc_id(row: dict, *, fractional: bool) -> int:
+    n = len(row["input_ids"])
+    content = struct.pack(f"<2q{n}i{n}i", n, fractional, *row["input_ids"], *row["labels"])
+    if fractional:
+        content += struct.pack(f"<{n}f", *row["loss_weights"])
+    return struct.unpack("<q", struct.pack("<Q", xxh3_64_intdigest(content)))[0]
+
+
+def test_arrow_reads_the_documents_that_were_written(tmp_path: Path) -> None:
+    batch = document_batch(50)
+    shard = write_documents(tmp_path, [batch])
+    table = _table(tmp_path / shard.path)
+    assert table.schema.equals(documents_schema(weighted=False), check_metadata=True)
+    rows = table.to_pylist()
+    expected = _expected_rows(batch)
+    assert [{key: row[key] for key in expected[0]} for row in rows] == expected
+    assert any(any(row["special_tokens_mask"]) for row in rows)
+    assert [row["digest"] for row in rows] == [_oracle_digest(row) for row in rows]
+    assert [row["doc_id"] for row in rows] == [_oracle_doc_id(row, fractional=False) for row in rows]
+    assert (shard.num_rows, shard.num_tokens) == (50, len(batch.input_ids))
+    assert shard.num_trained == sum(row["num_trained"] for row in expected)
+    table.validate(full=True)
+
+
+def test_the_reader_gives_back_the_documents_that_were_written(tmp_path: Path) -> None:
+    batch = document_batch(50, weights=(0.5, 1.0))
+    shard = write_documents(tmp_path, [batch])
+    reader = DocumentShards(tmp_path, [shard.as_shard(first_row=7, source=3)])
+    weights = document_weights(batch)
+    expected = _expected_rows(batch)
+    for i, row in enumerate(expected):
+        document = reader.read(i)
+        tokens = slice(batch.offsets[i], batch.offsets[i + 1])
+        assert document.input_ids.tolist() == row["input_ids"]
+        assert document.labels.tolist() == row["labels"]
+        assert document.special_tokens_mask.tolist() == row["special_tokens_mask"]
+        np.testing.assert_array_equal(document.loss_weights, weights[tokens])
+        spans = zip(document.span_message, document.span_start, document.span_end, strict=True)
+        assert [{"message": m, "start": s, "end": e} for m, s, e in spans] == row["spans"]
+        found = (document.length, document.num_trained, document.row, document.sample_id)
+        assert found == (row["length"], row["num_trained"], row["row"], row["sample_id"])
+        assert (document.path, document.shard_row) == (shard.path, i)
+        assert reader.origin(i) == (3, 7 + row["row"])
+        assert reader.find(document.doc_id) == i
+    assert len(expected) == len(reader) == 50
+
+
+def test_columns_lead_to_every_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "BATCH_ROWS", 7)
+    batches = [document_batch(20, seed=0), document_batch(20, seed=1, weights=(0.25,))]
+    shards = [write_documents(tmp_path, [batch], index=i) for i, batch in enumerate(batches)]
+    reader = DocumentShards(tmp_path, [shard.as_shard(first_row=0) for shard in shards])
+    columns = reader.columns()
+    assert len(columns.input_ids) == 6  # 7 + 7 + 6 rows, twice
+    together = concatenate_documents(batches)
+    for i in range(40):
+        place = slice(columns.start[i], columns.start[i] + columns.length[i])
+        tokens = slice(together.offsets[i], together.offsets[i + 1])
+        chunk = columns.chunk[i]
+        np.testing.assert_array_equal(columns.input_ids[chunk][place], together.input_ids[tokens])
+        np.testing.assert_array_equal(columns.labels[chunk][place], document_labels(together)[tokens])
+        np.testing.assert_array_equal(columns.loss_weights[chunk][place], document_weights(together)[tokens])
+    np.testing.assert_array_equal(columns.length, np.diff(together.offsets))
+    assert columns.doc_id.tolist() == [reader.read(i).doc_id for i in range(40)]
+    unweighted = DocumentShards(tmp_path, [shards[0].as_shard(first_row=0)]).columns()
+    assert unweighted.loss_weights is None
+
+
+@pytest.mark.parametrize("weights", [(1.0,), (0.5, 1.0)])
+def test_few_rows_and_many_rows_have_the_same_digests(tmp_path: Path, weights: tuple[float, ...]) -> None:
+    shard = write_documents(tmp_path, [document_batch(40, weights=weights)])
+    rows = document_rows(_table(tmp_path / shard.path).to_batches()[0])
+    expected = [_oracle_digest(row) for row in _table(tmp_path / shard.path).to_pylist()]
+    assert rows.digests().tolist() == expected
+    for count in range(8):
+        some = np.random.default_rng(count).permutation(40)[:count]
+        assert rows.digests(some).tolist() == [expected[i] for i in some]
+
+
+@given(cuts=st.lists(st.integers(0, 60), max_size=8), weighted_from=st.sampled_from([0, 1, 30, 59, 60]))
+def test_bytes_do_not_depend_on_how_documents_are_handed_over(
+    tmp_path_factory: pytest.TempPathFactory, cuts: list[int], weighted_from: int
+) -> None:
+    """Batches are cut anywhere; the first fractional weight comes anywhere, or (60) never."""
+    tmp_path = tmp_path_factory.mktemp("cache")
+    whole = document_batch(60, weights=(1.0,))
+    run_weight = whole.run_weight.copy()
+    run_weight[whole.run_offsets[weighted_from] :] = 0.5
+    fields = {name: getattr(whole, name) for name in whole.__slots__}
+    whole = DocumentBatch(**fields | {"run_weight": run_weight})
+    bounds = [0, *sorted(cuts), 60]
+    pieces = [slice_documents(whole, a, b) for a, b in pairwise(bounds)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(documents, "BATCH_ROWS", 9)
+        patch.setattr(documents, "BATCH_TOKENS", 200)
+        expected = write_documents(tmp_path / "one", [whole])
+        found = write_documents(tmp_path / "many", pieces)
+    assert found == expected
+    assert (tmp_path / "one" / expected.path).read_bytes() == (tmp_path / "many" / found.path).read_bytes()
+    assert len(expected.places) > 6
+    rows = _table(tmp_path / "one" / expected.path).to_pylist()
+    assert ("loss_weights" in rows[0]) == (weighted_from < 60)
+    assert [row["digest"] for row in rows] == [_oracle_digest(row) for row in rows]
+    ids = [_oracle_doc_id(row, fractional=i >= weighted_from) for i, row in enumerate(rows)]
+    assert [row["doc_id"] for row in rows] == ids
+    assert list((tmp_path / "many" / "documents").iterdir()) == [tmp_path / "many" / found.path]
+
+
+def test_a_record_batch_ends_with_the_row_that_fills_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "BATCH_ROWS", 5)
+    monkeypatch.setattr(documents, "BATCH_TOKENS", 100)
+    batch = document_batch(200)
+    places = write_documents(tmp_path, [batch]).places
+    rows, tokens, expected = 0, 0, []
+    for length in np.diff(batch.offsets).tolist():
+        rows, tokens = rows + 1, tokens + length
+        if rows == 5 or tokens >= 100:
+            expected.append(rows)
+            rows = tokens = 0
+    expected += [rows] if rows else []
+    assert [place.num_rows for place in places] == expected
+    assert {5} < set(expected)  # both limits were met
+
+
+def test_places_lead_to_the_values_without_arrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "BATCH_ROWS", 16)
+    shard = write_documents(tmp_path, [document_batch(40, weights=(0.5,))])
+    content = (tmp_path / shard.path).read_bytes()
+    table = _table(tmp_path / shard.path)
+    dtypes = {"doc_id": "<i8", "length": "<i4", "num_trained": "<i4", "row": "<i4", "digest": "<u8"}
+    assert [place.first_row for place in shard.places] == [0, 16, 32]
+    for place in shard.places:
+        assert set(place.columns) == set(dtypes)
+        for name, offset in place.columns.items():
+            values = np.frombuffer(content, dtypes[name], place.num_rows, offset).tolist()
+            assert values == table[name].slice(place.first_row, place.num_rows).to_pylist()
+
+
+def test_last_documents_of_rows_count_across_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "BATCH_ROWS", 2)
+    batch = document_batch(9, row_of=lambda i: [0, 0, 0, 2, 3, 3, 3, 7, 7][i])
+    lengths = np.diff(batch.offsets)
+    shard = write_documents(tmp_path, [slice_documents(batch, 0, 5), slice_documents(batch, 5, 9)])
+    assert shard.num_last_tokens == lengths[[2, 3, 6, 8]].sum()
+
+
+def test_a_partition_without_documents_is_a_shard_without_rows(tmp_path: Path) -> None:
+    shard = write_documents(tmp_path, [slice_documents(document_batch(3), 1, 1)])
+    assert (shard.num_rows, shard.num_tokens, shard.num_last_tokens, shard.places) == (0, 0, 0, ())
+    assert _table(tmp_path / shard.path).num_rows == 0
+    full = write_documents(tmp_path, [document_batch(3)], index=1)
+    reader = DocumentShards(tmp_path, [item.as_shard(first_row=0) for item in (shard, full, shard)])
+    reader.verify()
+    assert len(reader) == 3
+    assert reader.read(2).shard_row == 2
+    empty = DocumentShards(tmp_path, [shard.as_shard(first_row=0)])
+    assert len(empty.columns().doc_id) == len(empty.lengths()) == len(empty.digests()) == 0
+    assert empty.find(1) is None
+
+
+def test_equal_documents_have_equal_ids_wherever_they_are(tmp_path: Path) -> None:
+    batch = document_batch(6)
+    order = [4, 2, 0, 5, 1, 3]
+    shuffled = concatenate_documents([slice_documents(batch, i, i + 1) for i in order])
+    first = DocumentShards(tmp_path, [write_documents(tmp_path, [batch]).as_shard(first_row=0)])
+    second = DocumentShards(tmp_path, [write_documents(tmp_path, [shuffled], index=1).as_shard(first_row=0)])
+    assert second.doc_ids().tolist() == first.doc_ids()[order].tolist()
+    assert len(set(first.doc_ids().tolist())) == 6
+
+
+def test_find_gives_the_first_of_equal_documents_and_none_for_a_stranger(tmp_path: Path) -> None:
+    batch = document_batch(3)
+    shard = write_documents(tmp_path, [batch, batch]).as_shard(first_row=0)
+    reader = DocumentShards(tmp_path, [shard])
+    ids = reader.doc_ids().tolist()
+    assert [reader.find(doc_id) for doc_id in ids] == [0, 1, 2, 0, 1, 2]
+    assert reader.find(next(i for i in range(99) if i not in ids)) is None
+
+
+def test_leaving_a_writer_without_finish_leaves_nothing(tmp_path: Path) -> None:
+    with DocumentShardWriter(tmp_path, special_ids=SPECIAL) as writer:
+        writer.append(document_batch(5))
+    assert list((tmp_path / "documents").iterdir()) == []
+
+
+def test_no_id_is_special_when_none_is_named(tmp_path: Path) -> None:
+    with DocumentShardWriter(tmp_path, special_ids=np.zeros(0, np.int32)) as writer:
+        writer.append(document_batch(5))
+        shard = writer.finish(split="train", index=0)
+    masks = _table(tmp_path / shard.path)["special_tokens_mask"].to_pylist()
+    assert len(masks) == 5
+    assert not any(any(mask) for mask in masks)

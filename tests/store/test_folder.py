@@ -1,0 +1,330 @@
+"""The cache folder: one writer, whole files or none, nothing left over, nothing of others touched."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from store.samples import document_batch, small_cache, write_documents
+
+from packer.errors import BusyError, CheckError, StorageError
+from packer.store import folder as folder_module
+from packer.store import shard_file
+from packer.store.cache import Cache
+from packer.store.digest import digest_file, digest_file_xxh3
+from packer.store.folder import AtomicFile, lock, sweep, sweep_temporary, write_atomically
+from packer.store.shard_file import relink
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from packer.store.folder import lock
+with lock(Path(sys.argv[1])):
+    print("locked", flush=True)
+    time.sleep(600)
+"""
+
+
+def _holder(cache: Path) -> subprocess.Popen:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(cache)], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "locked\n"
+    return process
+
+
+def test_a_second_process_is_kept_out_until_the_first_is_killed(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    with _holder(cache) as process:
+        with pytest.raises(BusyError, match=f"process {process.pid} is writing this cache") as caught, lock(cache):
+            pytest.fail("two writers")
+        assert caught.value.exit_code == 4
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    with lock(cache):
+        pass
+
+
+def test_a_lock_is_free_again_after_its_body_however_it_ends(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), lock(tmp_path):
+        raise KeyError
+    with lock(tmp_path), pytest.raises(BusyError, match=f"process {os.getpid()}"), lock(tmp_path):
+        pytest.fail("two writers")
+    with lock(tmp_path):
+        pass
+
+
+def test_a_folder_that_cannot_be_made_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StorageError, match="cannot lock"), lock(tmp_path / "file" / "cache"):
+        pytest.fail("locked a file")
+    with pytest.raises(StorageError, match="cannot write into"):
+        write_atomically(tmp_path / "file" / "a.json", b"")
+
+
+def test_a_file_appears_whole_and_with_its_digests(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "a.bin"
+    digest = write_atomically(path, [b"abc", b"", b"def" * 1_000_000])
+    assert path.read_bytes() == b"abc" + b"def" * 1_000_000
+    assert (digest.num_bytes, digest.xxh3, digest.sha256) == digest_file(path)
+    assert digest.xxh3 == digest_file_xxh3(path)
+    assert list(path.parent.iterdir()) == [path]
+    write_atomically(path, b"other")
+    assert path.read_bytes() == b"other"
+
+
+def test_a_digest_of_a_missing_file_is_a_storage_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot read"):
+        digest_file(tmp_path / "missing")
+
+
+def test_an_error_while_writing_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"old")
+
+    def chunks() -> Any:
+        yield b"new"
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        write_atomically(path, chunks())
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+CRASH = """
+import os, sys
+from pathlib import Path
+from packer.store import folder
+from packer.store.folder import AtomicFile
+step = sys.argv[2]
+if step == "fsync":
+    os.fsync = lambda descriptor: os._exit(9)
+if step == "rename":
+    Path.replace = lambda self, target: os._exit(9)
+with AtomicFile(Path(sys.argv[1])) as file:
+    file.write(b"x" * 3_000_000)
+    if step == "write":
+        os._exit(9)
+    file.commit("a.bin")
+"""
+
+
+@pytest.mark.parametrize("step", ["write", "fsync", "rename"])
+def test_a_crash_before_the_rename_leaves_no_visible_file(tmp_path: Path, step: str) -> None:
+    process = subprocess.run([sys.executable, "-c", CRASH, str(tmp_path), step], cwd=REPOSITORY, check=False)
+    assert process.returncode == 9
+    left = [path.name for path in tmp_path.iterdir()]
+    assert len(left) == 1
+    assert left[0].startswith(".tmp-")
+    assert sweep_temporary(tmp_path) == tuple(left)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_bytes_are_on_the_disk_before_the_name_and_the_name_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = []
+    fsync, replace = os.fsync, Path.replace
+
+    def log_fsync(descriptor: int) -> None:
+        events.append("flush folder" if Path(f"/proc/self/fd/{descriptor}").is_dir() else "flush file")
+        fsync(descriptor)
+
+    def log_replace(self: Path, target: Path) -> Path:
+        events.append("rename")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", log_fsync)
+    monkeypatch.setattr(Path, "replace", log_replace)
+    write_atomically(tmp_path / "a.bin", b"x")
+    assert events == ["flush file", "rename", "flush folder"]
+
+
+class _Full:
+    """A file on a disk with room for some bytes."""
+
+    def __init__(self, file: Any, room: int) -> None:
+        self._file = file
+        self._room = room
+
+    def write(self, data: Any) -> int:
+        self._room -= len(data)
+        if self._room < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self._file.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def test_a_full_disk_is_a_storage_error_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every size: in the schema, in the middle of a column, in the footer."""
+    size = write_documents(tmp_path / "whole", [document_batch(50)]).num_bytes
+    fdopen = os.fdopen
+    rooms = [0, 7, 8, 200, *range(1000, size, 997), size - 400, size - 10, size - 1]
+    for room in rooms:
+        with monkeypatch.context() as patch:
+            patch.setattr(folder_module.os, "fdopen", lambda *a, room=room, **k: _Full(fdopen(*a, **k), room))
+            with pytest.raises(StorageError, match="No space left on device") as caught:
+                write_documents(tmp_path / "full", [document_batch(50)])
+        assert caught.value.exit_code == 5
+        assert "free some space" in caught.value.hint
+        assert list((tmp_path / "full" / "documents").iterdir()) == []
+    assert len(rooms) > 10
+    write_documents(tmp_path / "full", [document_batch(50)])
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_disk_that_refuses_at_the_end_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    owner = os if step == "fsync" else Path
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, step, refuse)
+        with pytest.raises(StorageError, match=r"a\.bin: Input/output error"):
+            write_atomically(tmp_path / "a.bin", b"x")
+    assert list(tmp_path.iterdir()) == []
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from packer.errors import StorageError
+from packer.store.folder import write_atomically
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    write_atomically(Path(sys.argv[1]) / "a.bin", b"x" * 5_000_000)
+except StorageError as error:
+    print(error)
+"""
+
+
+def test_a_limit_of_the_kernel_is_a_storage_error_and_leaves_nothing(tmp_path: Path) -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(tmp_path)], cwd=REPOSITORY, check=True, capture_output=True, text=True
+    )
+    assert "File too large" in process.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sweep_removes_what_the_manifest_does_not_name_and_nothing_else(tmp_path: Path) -> None:
+    cache, outside = tmp_path / "cache", tmp_path / "outside"
+    manifest = small_cache(cache)
+    outside.mkdir()
+    (outside / "precious.arrow").write_text("x")
+    strangers = [
+        ".packer/units/a.json",
+        "blocks/old.arrow",
+        "documents/.tmp-packer-1-ab",
+        "documents/old.arrow",
+        "model/old.json",
+    ]
+    for name in strangers:
+        (cache / name).parent.mkdir(parents=True, exist_ok=True)
+        (cache / name).write_text("x")
+    (cache / ".tmp-packer-1-cd").write_text("x")
+    (cache / "blocks" / "link").symlink_to(outside)
+    (cache / "notes.txt").write_text("mine")
+    (cache / "mine").mkdir()
+    (cache / "mine" / "old.arrow").write_text("mine")
+    with lock(cache):
+        removed = sweep(cache, manifest)
+        assert sweep(cache, manifest) == ()
+    assert set(removed) == {*strangers, ".tmp-packer-1-cd", "blocks/link"}
+    assert (outside / "precious.arrow").exists()
+    kept = {path.relative_to(cache).as_posix() for path in cache.rglob("*") if path.is_file()}
+    named = {shard.path for shard in manifest.shards}
+    assert kept == named | {
+        ".packer/lock",
+        "manifest.json",
+        "mine/old.arrow",
+        "model/tokenizer.json",
+        "notes.txt",
+        "rejected.jsonl",
+    }
+    Cache.open(cache).blocks("train").verify()
+
+
+def test_sweep_does_not_follow_a_folder_that_is_a_link(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    manifest = small_cache(cache)
+    outside = (cache / "documents").rename(tmp_path / "outside")
+    (cache / "documents").symlink_to(outside)
+    (outside / "precious.arrow").write_text("x")
+    assert sweep(cache, manifest) == ()
+    assert sweep_temporary(cache) == ()
+    assert (outside / "precious.arrow").exists()
+
+
+def test_sweeping_temporary_files_keeps_finished_shards(tmp_path: Path) -> None:
+    shard = write_documents(tmp_path, [document_batch(3)])
+    dead = AtomicFile(tmp_path / "documents")
+    dead.write(b"x")
+    assert sweep_temporary(tmp_path) == (dead.path.relative_to(tmp_path).as_posix(),)
+    assert [path.name for path in (tmp_path / "documents").iterdir()] == [Path(shard.path).name]
+    dead.abort()
+
+
+def test_relinking_gives_the_same_bytes_another_number(tmp_path: Path) -> None:
+    shard = write_documents(tmp_path, [document_batch(3)])
+    assert relink(tmp_path, shard, index=0) == shard.path
+    path = relink(tmp_path, shard, index=12)
+    assert path == shard.path.replace("train-00000-", "train-00012-")
+    assert (tmp_path / path).samefile(tmp_path / shard.path)
+    assert relink(tmp_path, shard, index=12) == path
+    assert len(list((tmp_path / "documents").iterdir())) == 2
+    other = relink(tmp_path / "other", shard, index=1, source=tmp_path)
+    assert (tmp_path / "other" / other).samefile(tmp_path / shard.path)
+
+
+def test_relinking_copies_where_there_are_no_links_and_checks_the_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    monkeypatch.setattr(shard_file.Path, "hardlink_to", refuse)
+    shard = write_documents(tmp_path, [document_batch(3)])
+    path = tmp_path / relink(tmp_path, shard, index=1)
+    assert not path.samefile(tmp_path / shard.path)
+    assert digest_file(path) == (shard.num_bytes, shard.xxh3, shard.sha256)
+    content = bytearray((tmp_path / shard.path).read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / shard.path).write_bytes(content)
+    with pytest.raises(CheckError, match="is damaged: expected sha256"):
+        relink(tmp_path, shard, index=2)
+    assert len(list((tmp_path / "documents").iterdir())) == 2
+    (tmp_path / shard.path).unlink()
+    with pytest.raises(CheckError, match="is missing"):
+        relink(tmp_path, shard, index=2)
+
+
+def test_a_killed_writer_leaves_no_visible_shard(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.path[:0] = ['tests']\n"
+        "from pathlib import Path\n"
+        "from store.samples import *\n"
+        "writer = DocumentShardWriter(Path(sys.argv[1]), special_ids=SPECIAL)\n"
+        "batch = document_batch(5000)\n"
+        "while True:\n"
+        "    writer.append(batch)\n"
+        "    print('more', flush=True)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+    ) as process:
+        for _ in range(5):
+            assert process.stdout.readline() == "more\n"
+        process.kill()
+    assert [path.name[:5] for path in (tmp_path / "documents").iterdir()] == [".tmp-"]
+    assert list((tmp_path / "documents").glob("*.arrow")) == []

@@ -1,0 +1,186 @@
+"""The manifest: canonical bytes out, nothing but what a build writes in."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from store.samples import small_cache, small_manifest
+
+from packer.errors import CheckError, InputError
+from packer.store import manifest as manifest_module
+from packer.store.manifest import (
+    decode_manifest,
+    encode_manifest,
+    fingerprint_of,
+    manifest_bytes,
+    manifest_fingerprint,
+    read_manifest,
+    write_manifest,
+)
+
+
+def _write(folder: Path, values: Any) -> None:
+    (folder / "manifest.json").write_text(values if isinstance(values, str) else json.dumps(values))
+
+
+def test_a_manifest_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    manifest = small_cache(tmp_path)
+    assert read_manifest(tmp_path) == manifest
+    assert write_manifest(tmp_path, manifest) == manifest_fingerprint(tmp_path)
+
+
+def test_the_bytes_are_canonical(tmp_path: Path) -> None:
+    manifest = small_cache(tmp_path)
+    content = encode_manifest(manifest)
+    assert encode_manifest(msgspec.json.decode(content, type=type(manifest))) == content
+    assert content.endswith(b"}\n")
+    values = json.loads(content)
+
+    def sorted_everywhere(value: Any) -> bool:
+        if isinstance(value, dict):
+            return list(value) == sorted(value) and all(map(sorted_everywhere, value.values()))
+        return all(map(sorted_everywhere, value)) if isinstance(value, list) else True
+
+    assert sorted_everywhere(values)
+    lines = content.decode().splitlines()
+    shard_lines = [line for line in lines if line.startswith("{") and '"path":' in line and '"places":' in line]
+    assert len(shard_lines) == len(manifest.shards) == 4
+
+
+def test_keys_of_the_recipe_are_sorted_and_text_is_utf8(tmp_path: Path) -> None:
+    first = encode_manifest(small_manifest(recipe={"b": {"z": 1, "a": "ü"}, "a": 2}))
+    second = encode_manifest(small_manifest(recipe={"a": 2, "b": {"a": "ü", "z": 1}}))
+    assert first == second
+    assert "ü".encode() in first
+
+
+def test_flipping_any_bit_of_the_manifest_is_detected_or_changes_its_fingerprint(tmp_path: Path) -> None:
+    fingerprint = write_manifest(tmp_path, small_manifest())
+    content = manifest_bytes(tmp_path)
+    assert fingerprint_of(content) == fingerprint
+    refused = 0
+    for bit in range(len(content) * 8):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        assert fingerprint_of(bytes(damaged)) != fingerprint
+        try:
+            decode_manifest(tmp_path, bytes(damaged))
+        except CheckError:
+            refused += 1
+    assert len(content) * 8 > refused > len(content) * 4
+
+
+@pytest.mark.parametrize("folder", ["", "missing", "file"])
+def test_without_a_manifest_it_is_not_a_cache(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="is not a cache, or its build did not finish") as caught:
+        read_manifest(tmp_path / folder)
+    assert caught.value.hint.startswith("packer build")
+
+
+def _damaged(change: Any) -> dict:
+    values = json.loads(encode_manifest(small_manifest()))
+    change(values)
+    return values
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda v: v.update(extra=1), "unknown key 'extra'"),
+        (lambda v: v["totals"].update(extra=1), "unknown key 'totals.extra'"),
+        (lambda v: v["inputs"][1].update(extra=1), r"unknown key 'inputs\[1\].extra'"),
+        (lambda v: v.pop("engine"), "missing key 'engine'"),
+        (lambda v: v["totals"].update(rows="3"), "totals.rows: expected `int`, found `str`"),
+        (lambda v: v["totals"].update(rows=True), "totals.rows: expected `int`, found `bool`"),
+        (lambda v: v["totals"].update(rows=-1), "totals.rows: expected `int` >= 0"),
+        (lambda v: v["totals"].update(rows=2**63), "totals.rows"),
+        (lambda v: v.update(format="other"), "format: invalid enum value 'other'"),
+        (lambda v: v.update(format_version=2), "format_version: invalid enum value 2"),
+        (lambda v: v.update(rejected_sha256="XY"), "rejected_sha256: expected `str` matching"),
+        (lambda v: v["model"]["files"][0].update(path="../x"), r"model.files\[0\].path: expected a relative path"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_key(tmp_path: Path, change: Any, message: str) -> None:
+    _write(tmp_path, _damaged(change))
+    with pytest.raises(CheckError, match=message):
+        read_manifest(tmp_path)
+
+
+def test_what_is_not_json_is_refused(tmp_path: Path) -> None:
+    whole = encode_manifest(small_manifest()).decode()
+    texts = ["", "{", "[]", "null", whole[:-3], whole + "x", '{"a":NaN}', "[" * 100_000, whole.replace('"02"', "1e999")]
+    for text in texts:
+        _write(tmp_path, text)
+        with pytest.raises(CheckError, match=r"manifest\.json"):
+            read_manifest(tmp_path)
+    (tmp_path / "manifest.json").write_bytes(b'{"a": "\xff"}')
+    with pytest.raises(CheckError, match="not valid JSON"):
+        read_manifest(tmp_path)
+
+
+def test_a_key_given_twice_is_refused_at_any_depth(tmp_path: Path) -> None:
+    whole = encode_manifest(small_manifest()).decode()
+    for old, new in [
+        ('"engine":"reference"', '"engine":"reference",\n"engine":"reference"'),
+        ('"block_len":32', '"block_len":32,"block_len":64'),
+    ]:
+        assert old in whole
+        _write(tmp_path, whole.replace(old, new))
+        with pytest.raises(CheckError, match="duplicate key"):
+            read_manifest(tmp_path)
+
+
+def test_a_huge_manifest_is_refused_before_it_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_manifest(tmp_path, small_manifest())
+    size = (tmp_path / "manifest.json").stat().st_size
+    monkeypatch.setattr(manifest_module, "MAX_MANIFEST_BYTES", size)
+    read_manifest(tmp_path)
+    monkeypatch.setattr(manifest_module, "MAX_MANIFEST_BYTES", size - 1)
+    with pytest.raises(CheckError, match="expected at most"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/passwd",
+        "../documents/a.arrow",
+        "documents/../../a.arrow",
+        "documents/./a.arrow",
+        "documents//a.arrow",
+        "documents\\a.arrow",
+        "documents/a\narrow",
+        "",
+        "documents/",
+        "blocks/a.arrow",
+        "a.arrow",
+        "manifest.json",
+        "C:/a.arrow",
+    ],
+)
+def test_a_shard_path_that_is_not_in_its_folder_is_refused(tmp_path: Path, path: str) -> None:
+    manifest = small_cache(tmp_path)
+    values = json.loads(encode_manifest(manifest))
+    values["shards"][0]["path"] = path
+    _write(tmp_path, values)
+    with pytest.raises(CheckError, match=r"shards\[0\].path: expected a"):
+        read_manifest(tmp_path)
+
+
+def test_a_link_that_leads_out_of_the_cache_is_refused(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    manifest = small_cache(cache)
+    shard = cache / manifest.shards[0].path
+    outside = shard.rename(tmp_path / "outside.arrow")
+    shard.symlink_to(outside)
+    with pytest.raises(CheckError, match="leads out of the cache"):
+        read_manifest(cache)
+
+
+def test_a_cache_reached_through_a_link_is_a_cache(tmp_path: Path) -> None:
+    manifest = small_cache(tmp_path / "cache")
+    (tmp_path / "link").symlink_to(tmp_path / "cache")
+    assert read_manifest(tmp_path / "link") == manifest

@@ -1,0 +1,63 @@
+"""The columns of both kinds of shard, as the format says."""
+
+from packer.store.schema import (
+    BLOCK_LISTS,
+    BLOCK_SCALARS,
+    DOCUMENT_SCALARS,
+    blocks_schema,
+    documents_schema,
+    fixed_columns,
+)
+
+
+def _columns(schema) -> dict[str, str]:
+    return {field.name: str(field.type) for field in schema}
+
+
+DOCUMENTS = {
+    "doc_id": "int64",
+    "input_ids": "large_list<item: int32>",
+    "labels": "large_list<item: int32>",
+    "special_tokens_mask": "large_list<item: bool>",
+    "loss_weights": "large_list<item: float>",
+    "spans": "list<item: struct<message: int32, start: int32, end: int32>>",
+    "length": "int32",
+    "num_trained": "int32",
+    "row": "int32",
+    "sample_id": "string",
+    "digest": "uint64",
+}
+
+BLOCKS = {
+    "input_ids": "fixed_size_list<item: int32>[8]",
+    "labels": "fixed_size_list<item: int32>[8]",
+    "position_ids": "fixed_size_list<item: int32>[8]",
+    "doc_ids": "list<item: int64>",
+    "doc_starts": "list<item: int32>",
+    "seq_lengths": "list<item: int32>",
+    "length": "int32",
+    "num_trained": "int32",
+    "loss_weights": "fixed_size_list<item: float>[8]",
+    "digest": "uint64",
+}
+
+
+def test_the_schemas_are_the_formats() -> None:
+    for weighted in (True, False):
+        for expected, found in [
+            (DOCUMENTS, documents_schema(weighted=weighted)),
+            (BLOCKS, blocks_schema(8, weighted=weighted)),
+        ]:
+            columns = {name: kind for name, kind in expected.items() if weighted or name != "loss_weights"}
+            assert _columns(found) == columns
+            assert list(_columns(found)) == list(columns)
+
+
+def test_a_file_names_its_kind_and_format_version() -> None:
+    assert documents_schema(weighted=False).metadata == {b"packer.kind": b"documents", b"packer.format_version": b"1"}
+    assert blocks_schema(8, weighted=False).metadata == {b"packer.kind": b"blocks", b"packer.format_version": b"1"}
+
+
+def test_fixed_width_columns_are_those_with_places() -> None:
+    assert set(fixed_columns(documents_schema(weighted=True))) == set(DOCUMENT_SCALARS)
+    assert set(fixed_columns(blocks_schema(8, weighted=True))) == {*BLOCK_LISTS, *BLOCK_SCALARS}
