@@ -1,7 +1,7 @@
 """The recipe: everything that decides the bytes of a cache, typed and strict.
 
-A recipe has two halves. A change in the *documents half* (sources, tokenizer, template, supervision, …) tokenizes again;
-a change in the *blocks half* (``pack``, ``shard_bytes``) only packs again. Paths, job counts and folders are not part
+A recipe has two halves. A change in the *documents half* (sources, tokenizer, template, supervision, …) tokenizes
+again; a change in the *blocks half* (``pack``, ``shard_bytes``) only packs again. Paths, job counts and folders are not part
 of a recipe's identity; see :mod:`packer.build.identity`.
 """
 
@@ -64,7 +64,7 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     no_terminator: Literal["refuse", "append"] = "refuse"
     allow_dropped: tuple[DroppedKind, ...] = ()
     markers: Literal["refuse", "text"] = "refuse"
-    """Role markers such as `<|user|>` that are not one token of the tokenizer. ``text``: take them as the text they are."""
+    """Role markers such as `<|user|>` that are not one token of the tokenizer. ``text``: take them as plain text."""
 
     control_tokens: Literal["text", "reject", "allow"] = "text"
     """Control tokens typed in a message. ``text``: ordinary text outside assistant turns, rejected inside them.

@@ -61,7 +61,9 @@ def test_bytes_depend_neither_on_processes_nor_on_folder_nor_on_hash_seed(starte
     first = build_one(starter, tmp_path / "one", "partition_bytes=8KiB")
     assert first.num_partitions_built > 10
     build_one(starter, tmp_path / "deep" / "er" / "two", "partition_bytes=8KiB", jobs=2)
-    code = "import sys; from pathlib import Path; from packer.build import build; from packer.recipe import load_recipe\n"
+    code = (
+        "import sys; from pathlib import Path; from packer.build import build; from packer.recipe import load_recipe\n"
+    )
     code += "build(load_recipe(Path(sys.argv[1]), ['partition_bytes=8KiB']), sys.argv[2], jobs=1)"
     environment = {**os.environ, "PYTHONHASHSEED": "7", "TZ": "Pacific/Auckland", "LC_ALL": "C"}
     command = [sys.executable, "-c", code, str(starter / "recipe.yaml"), str(tmp_path / "three")]
@@ -132,7 +134,9 @@ def test_a_template_that_changed_makes_the_cache_stale(starter: Path, tmp_path: 
 
 
 def test_a_killed_build_is_resumed_to_the_same_bytes(starter: Path, tmp_path: Path) -> None:
-    code = "import sys; from pathlib import Path; from packer.build import build; from packer.recipe import load_recipe\n"
+    code = (
+        "import sys; from pathlib import Path; from packer.build import build; from packer.recipe import load_recipe\n"
+    )
     code += "build(load_recipe(Path(sys.argv[1]), ['partition_bytes=4KiB']), sys.argv[2], jobs=1)"
     command = [sys.executable, "-c", code, str(starter / "recipe.yaml"), str(tmp_path / "killed")]
     process = subprocess.Popen(command)
@@ -218,7 +222,12 @@ BAD = [
 
 @pytest.mark.parametrize(("overrides", "error", "words"), BAD, ids=[words for _, _, words in BAD])
 def test_bad_input_is_one_clear_error_and_leaves_no_cache(
-    starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: list[str], error: type[PackerError], words: str
+    starter: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    overrides: list[str],
+    error: type[PackerError],
+    words: str,
 ) -> None:
     monkeypatch.chdir(starter)
     (starter / "empty.jsonl").write_text("")
@@ -236,7 +245,13 @@ def test_bad_input_is_one_clear_error_and_leaves_no_cache(
 
 
 def test_a_wrong_type_deep_in_a_row_is_named_by_its_path(starter: Path, tmp_path: Path) -> None:
-    row = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": 5}]}
+    row = {
+        "messages": [
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": "b"},
+            {"role": "user", "content": 5},
+        ]
+    }
     good = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(good) + "\n" + json.dumps(row) + "\n")
@@ -257,19 +272,29 @@ def test_a_folder_with_other_things_in_it_is_not_taken_for_a_cache(starter: Path
 def test_a_cache_knows_its_tokenizer_and_template(starter: Path, tmp_path: Path) -> None:
     result = build_one(starter, tmp_path / "cache")
     assert result.manifest is not None
-    kept = {Path(file.path).name: (tmp_path / "cache" / "model" / file.path).read_bytes() for file in result.manifest.model.files}
+    kept = {
+        Path(file.path).name: (tmp_path / "cache" / "model" / file.path).read_bytes()
+        for file in result.manifest.model.files
+    }
     assert kept["tokenizer.json"] == (starter / "tokenizer" / "tokenizer.json").read_bytes()
     assert kept["chat_template.jinja"] == (starter / "tokenizer" / "chat_template.jinja").read_bytes()
 
 
 def test_fractional_weights_become_loss_weights(starter: Path, tmp_path: Path) -> None:
     rows = [
-        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "half of this", "weight": 0.5}]},
+        {
+            "messages": [
+                {"role": "user", "content": "a"},
+                {"role": "assistant", "content": "half of this", "weight": 0.5},
+            ]
+        },
         {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "all of this"}]},
     ]
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b"\n".join(map(msgspec.json.encode, rows)))
-    recipe = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(starter / "tokenizer")}, ["pack.block_len=64"])
+    recipe = make_recipe(
+        {"sources": [{"path": str(path)}], "tokenizer": str(starter / "tokenizer")}, ["pack.block_len=64"]
+    )
     build(recipe, tmp_path / "cache", jobs=1)
     documents = Cache.open(tmp_path / "cache").documents("train")
     weights = [set(weights.tolist()) for i in range(2) if (weights := documents.read(i).loss_weights) is not None]

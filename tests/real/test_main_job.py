@@ -22,7 +22,13 @@ from packer.store.cache import Cache
 
 pytestmark = pytest.mark.real
 
-LISTED = ("sgd_train_tools_600", "taubench_airline_gpt4o", "reason_tool_use_openai_50", "kdconv_zh_devtest", "multilingual_chat_a")
+LISTED = (
+    "sgd_train_tools_600",
+    "taubench_airline_gpt4o",
+    "reason_tool_use_openai_50",
+    "kdconv_zh_devtest",
+    "multilingual_chat_a",
+)
 
 
 def build_real(real: Path, corpus: str, tokenizer: str, folder: Path, *overrides: str, jobs: int = 1) -> BuildResult:
@@ -77,7 +83,9 @@ def test_alpaca_is_built_whole_full_and_in_little_memory(alpaca: tuple[Path, dic
     assert verify(folder, level="full").ok
 
 
-def test_every_trained_run_of_alpaca_is_the_output_and_its_terminator(alpaca: tuple[Path, dict[str, float]], real: Path) -> None:
+def test_every_trained_run_of_alpaca_is_the_output_and_its_terminator(
+    alpaca: tuple[Path, dict[str, float]], real: Path
+) -> None:
     folder, _ = alpaca
     backend = Tokenizer.from_file(str(real / "tokenizers" / "llama-3" / "tokenizer.json"))
     rows = [json.loads(line) for line in (real / "corpora" / "alpaca_en_52k.jsonl").open(encoding="utf-8")]
@@ -99,7 +107,11 @@ def test_every_trained_run_of_alpaca_is_the_output_and_its_terminator(alpaca: tu
 
 def corpora(real: Path) -> list[str]:
     listed = [f"{name}.jsonl" for name in LISTED]
-    folders = [f"{path.parent.name}/{path.name}" for name in ("formats", "llamafactory") for path in sorted((real / "corpora" / name).glob("*.jsonl"))]
+    folders = [
+        f"{path.parent.name}/{path.name}"
+        for name in ("formats", "llamafactory")
+        for path in sorted((real / "corpora" / name).glob("*.jsonl"))
+    ]
     return listed + folders
 
 
@@ -109,7 +121,9 @@ def test_every_listed_corpus_is_built_or_rejected_with_reasons(real: Path, tmp_p
         for number, corpus in enumerate(corpora(real)):
             folder = tmp_path / f"{tokenizer}-{number}"
             try:
-                result = build_real(real, corpus, tokenizer, folder, "supervision.rewritten=as_rendered", "pack.block_len=16384")
+                result = build_real(
+                    real, corpus, tokenizer, folder, "supervision.rewritten=as_rendered", "pack.block_len=16384"
+                )
             except PackerError as error:
                 assert error.exit_code == 3 and error.hint, f"{corpus}: {error}"
                 assert not (folder / "manifest.json").exists()
@@ -120,7 +134,9 @@ def test_every_listed_corpus_is_built_or_rejected_with_reasons(real: Path, tmp_p
             assert totals.rows == totals.kept + sum(totals.rejected.values())
             assert verify(folder).ok
             kept += totals.kept
-            table.append(f"{tokenizer:8} {corpus:45} rows {totals.rows:5} documents {totals.documents:5} tokens {totals.tokens:8} {totals.rejected or ''} {totals.left_out or ''}")
+            table.append(
+                f"{tokenizer:8} {corpus:45} rows {totals.rows:5} documents {totals.documents:5} tokens {totals.tokens:8} {totals.rejected or ''} {totals.left_out or ''}"
+            )
     print("", *table, sep="\n")
     assert kept > 10_000
 

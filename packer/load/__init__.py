@@ -1,0 +1,30 @@
+"""The reader: the only part of packer that imports torch, and only once one of its names is asked for.
+
+:mod:`packer.load.order` and :mod:`packer.load.state` need numpy alone.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from packer.load.dataset import PackedDataset, collate
+    from packer.load.labels import MicroBatch, shift_labels
+    from packer.load.loader import PackedLoader
+    from packer.load.step import Step
+
+__all__ = ["MicroBatch", "PackedDataset", "PackedLoader", "Step", "collate", "shift_labels"]
+
+_HOME = {
+    "MicroBatch": "labels",
+    "PackedDataset": "dataset",
+    "PackedLoader": "loader",
+    "Step": "step",
+    "collate": "dataset",
+    "shift_labels": "labels",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

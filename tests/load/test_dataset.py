@@ -1,0 +1,142 @@
+"""The map-style dataset: items, batches, workers, damage."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
+
+from small_blocks import random_blocks, small_cache, write_cache  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
+
+from packer.errors import CheckError, UsageError  # noqa: E402
+from packer.load import PackedDataset, PackedLoader, collate, shift_labels  # noqa: E402
+from packer.load.adapters import huggingface  # noqa: E402
+
+
+def test_an_item_is_the_block_as_stored():
+    cache = small_cache(9, 16)
+    stored = cache.blocks("train").read(np.arange(9))
+    dataset = PackedDataset(cache)
+    assert len(dataset) == 9
+    for i in range(9):
+        item = dataset[i]
+        for name in ("input_ids", "labels", "position_ids", "num_trained"):
+            assert item[name].tolist() == getattr(stored, name)[i].tolist()
+        assert (
+            item["seq_lengths"].tolist()
+            == stored.seq_lengths[stored.seq_offsets[i] : stored.seq_offsets[i + 1]].tolist()
+        )
+        assert {tensor.dtype for tensor in item.values()} == {torch.int64}
+        assert item["input_ids"].shape == (16,)
+
+
+def test_items_come_in_the_order_asked_and_from_either_end():
+    dataset = PackedDataset(small_cache(9))
+    asked = dataset.__getitems__([4, -1, 0, 4])
+    assert [item["input_ids"].tolist() for item in asked] == [dataset[i]["input_ids"].tolist() for i in (4, 8, 0, 4)]
+
+
+@pytest.mark.parametrize("index", [9, -10])
+def test_an_index_outside_the_split_is_refused(index):
+    with pytest.raises(IndexError, match="9 blocks"):
+        PackedDataset(small_cache(9))[index]
+
+
+def test_collated_items_equal_a_flattened_micro_batch():
+    cache = small_cache(8, weighted=True)
+    loader = PackedLoader(
+        cache, micro_batch_size=4, global_batch_size=4, order="sequential", rank=0, world_size=1, weights="use"
+    )
+    dataset = PackedDataset(cache, weights="use")
+    num_seen = 0
+    for step, collated in zip(loader, DataLoader(dataset, batch_size=4, collate_fn=collate), strict=True):
+        (micro_batch,) = step
+        assert set(collated) == set(micro_batch)
+        for name, value in micro_batch.items():
+            if isinstance(value, torch.Tensor):
+                assert collated[name].dtype == value.dtype
+                assert torch.equal(collated[name], value)
+            else:
+                assert collated[name] == value
+            num_seen += 1
+    assert num_seen == 2 * len(micro_batch)
+
+
+def test_spawned_workers_read_the_same_blocks():
+    dataset = PackedDataset(small_cache(6))
+    workers = DataLoader(dataset, batch_size=2, collate_fn=collate, num_workers=1, multiprocessing_context="spawn")
+    alone = DataLoader(dataset, batch_size=2, collate_fn=collate)
+    expected = [batch["input_ids"].tolist() for batch in alone]
+    assert [batch["input_ids"].tolist() for batch in workers] == expected
+
+
+def test_a_pickled_dataset_opens_the_same_bytes_or_nothing(tmp_path):
+    write_cache(tmp_path, [random_blocks(3)])
+    saved = pickle.dumps(PackedDataset(tmp_path))
+    assert pickle.loads(saved)[1]["labels"].tolist() == PackedDataset(tmp_path)[1]["labels"].tolist()
+    write_cache(tmp_path, [random_blocks(3, seed=1)])
+    with pytest.raises(CheckError, match="built again"):
+        pickle.loads(saved)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_flipped_bit_reaches_neither_dataset_nor_loader(tmp_path, prefetch):
+    write_cache(tmp_path, [random_blocks(4)])
+    (path,) = (tmp_path / "blocks").iterdir()
+    dataset = PackedDataset(tmp_path)
+    row = dataset[2]["input_ids"].numpy().astype("<i4").tobytes()
+    content = bytearray(path.read_bytes())
+    content[content.index(row)] ^= 1
+    path.write_bytes(content)
+    reopened = PackedDataset(tmp_path)
+    assert reopened[1]["input_ids"].tolist()
+    with pytest.raises(CheckError, match="row 2"):
+        reopened[2]
+    loader = PackedLoader(
+        tmp_path, micro_batch_size=1, global_batch_size=1, rank=0, world_size=1, order="sequential", prefetch=prefetch
+    )
+    steps = iter(loader)
+    assert [next(steps).index, next(steps).index] == [0, 1]
+    with pytest.raises(CheckError, match="row 2"):
+        next(steps)
+
+
+def test_weights_are_refused_or_used():
+    cache = small_cache(3, weighted=True)
+    with pytest.raises(UsageError, match="loss weights"):
+        PackedDataset(cache)
+    with pytest.raises(ValueError, match="refuse, use"):
+        PackedDataset(cache, weights="ignore")
+    stored = cache.blocks("train").read(np.arange(3)).loss_weights
+    assert PackedDataset(cache, weights="use")[2]["loss_weights"].tolist() == stored[2].tolist()
+
+
+# Shifting and adapters
+
+
+def test_labels_are_not_shifted_twice():
+    batch = {"labels": torch.tensor([[-100, 5, 6]]), "input_ids": torch.tensor([[4, 5, 6]])}
+    shifted = shift_labels(batch)
+    assert shifted["shift_labels"].tolist() == [[5, 6, -100]]
+    assert "labels" not in shifted
+    with pytest.raises(ValueError, match="already"):
+        shift_labels(shifted)
+    with pytest.raises(ValueError, match="no labels"):
+        shift_labels({"input_ids": batch["input_ids"]})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"flatten": False}, "several rows"),
+        ({"labels": "shifted"}, "shift them again"),
+        ({"weights": "use"}, "without loss_weights"),
+    ],
+)
+def test_the_hugging_face_adapter_refuses_what_its_models_would_misread(options, message):
+    loader = PackedLoader(small_cache(4), micro_batch_size=2, global_batch_size=4, rank=0, world_size=1, **options)
+    with pytest.raises(UsageError, match=message):
+        huggingface(next(iter(loader))[0])
+    loader.close()

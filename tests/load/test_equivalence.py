@@ -1,0 +1,177 @@
+"""Packed blocks train a model exactly as their documents run one by one do."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
+
+from small_blocks import PAD_ID, random_documents, write_cache  # noqa: E402
+from tiny_decoder import TinyDecoder, causal, summed_loss  # noqa: E402
+
+from packer.load import PackedLoader  # noqa: E402
+from packer.load.attention import block_diagonal_mask, document_ids, document_mask_mod  # noqa: E402
+from packer.pack import DocumentColumns, gather, plan  # noqa: E402
+
+BLOCK_LEN = 24
+
+
+def sample_documents(seed=0):
+    rng = np.random.default_rng(seed)
+    return random_documents(rng, rng.integers(2, 15, 20).tolist())
+
+
+def packed(documents, *, weighted=False):
+    """The documents, planned and gathered; doc_ids are indices into the list."""
+    lengths = np.array([len(document.input_ids) for document in documents], np.int32)
+    columns = DocumentColumns(
+        input_ids=(np.concatenate([document.input_ids for document in documents]),),
+        labels=(np.concatenate([document.labels for document in documents]),),
+        loss_weights=(np.concatenate([document.weights for document in documents]),) if weighted else None,
+        chunk=np.zeros(len(documents), np.int32),
+        start=np.cumsum(lengths, dtype=np.int64) - lengths,
+        length=lengths,
+        doc_id=np.arange(len(documents), dtype=np.int64),
+    )
+    layout = plan(lengths, BLOCK_LEN)
+    return gather(layout, 0, layout.num_blocks, columns, block_len=BLOCK_LEN, pad_id=PAD_ID)
+
+
+def loader_of(folder, blocks, **options):
+    write_cache(folder, [blocks])
+    options = {"micro_batch_size": 2, "global_batch_size": 4, "end": "pad", "rank": 0, "world_size": 1, **options}
+    return PackedLoader(folder, **options)
+
+
+def mask_of(micro_batch):
+    """The attention a model must use, made of nothing but what the micro-batch carries.  # bool [B, 1, T, T]"""
+    if "document_ids" in micro_batch:
+        return block_diagonal_mask(micro_batch["document_ids"]).unsqueeze(1)
+    return block_diagonal_mask(document_ids(micro_batch["cu_seq_lens_q"]))[None, None]
+
+
+def alone(model, document):
+    """Logits of one document by itself.  # float64 [1, n, V]"""
+    ids = torch.from_numpy(document.input_ids.astype(np.int64))[None]
+    return model(ids, torch.arange(ids.shape[1])[None], causal(ids.shape[1]))
+
+
+def labels_of(document):
+    return torch.from_numpy(document.labels.astype(np.int64))[None]
+
+
+def gradients(model, loss):
+    return torch.autograd.grad(loss, list(model.parameters()))
+
+
+def largest_difference(first, second):
+    return max(float((one - other).abs().max()) for one, other in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("flatten", [True, False])
+def test_loss_and_gradients_equal_those_of_documents_run_one_by_one(tmp_path, flatten):
+    documents, model = sample_documents(), TinyDecoder()
+    expected = sum(summed_loss(alone(model, document), labels_of(document)) for document in documents)
+    actual, num_micro_batches, num_items = 0, 0, 0
+    for step in loader_of(tmp_path, packed(documents), flatten=flatten):
+        for micro_batch in step:
+            logits = model(micro_batch["input_ids"], micro_batch["position_ids"], mask_of(micro_batch))
+            actual = actual + summed_loss(logits, micro_batch["labels"])
+            num_micro_batches += 1
+        num_items += step.num_items_in_batch
+    assert num_micro_batches > 2
+    assert num_items == sum(int((document.labels != -100).sum()) for document in documents)
+    assert abs((actual - expected).item()) < 1e-9
+    assert largest_difference(gradients(model, actual), gradients(model, expected)) < 1e-9
+
+
+def test_shifted_labels_give_the_same_loss(tmp_path):
+    documents, model = sample_documents(), TinyDecoder()
+    expected = sum(summed_loss(alone(model, document), labels_of(document)).item() for document in documents)
+    actual = 0.0
+    for step in loader_of(tmp_path, packed(documents), labels="shifted"):
+        for micro_batch in step:
+            logits = model(micro_batch["input_ids"], micro_batch["position_ids"], mask_of(micro_batch))
+            targets = micro_batch["shift_labels"].flatten()
+            actual += torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets, reduction="sum").item()
+    assert abs(actual - expected) < 1e-9
+
+
+def test_weighted_loss_equals_that_of_documents_run_one_by_one(tmp_path):
+    documents, model = sample_documents(), TinyDecoder()
+
+    def weighted_loss(logits, labels, weights):
+        losses = torch.nn.functional.cross_entropy(
+            logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), reduction="none"
+        )
+        return (losses * weights[:, 1:].flatten()).sum().item()
+
+    expected = sum(
+        weighted_loss(alone(model, document), labels_of(document), torch.from_numpy(document.weights)[None])
+        for document in documents
+    )
+    actual, num_items = 0.0, 0.0
+    for step in loader_of(tmp_path, packed(documents, weighted=True), weights="use"):
+        for micro_batch in step:
+            logits = model(micro_batch["input_ids"], micro_batch["position_ids"], mask_of(micro_batch))
+            actual += weighted_loss(logits, micro_batch["labels"], micro_batch["loss_weights"])
+        num_items += step.num_items_in_batch
+    assert abs(actual - expected) < 1e-9
+    assert num_items == sum(float(document.weights.sum(dtype=np.float64)) for document in documents)
+
+
+@pytest.mark.parametrize("flatten", [True, False])
+def test_poison_in_a_document_reaches_no_neighbour_and_does_under_a_plain_causal_mask(tmp_path, flatten):
+    """Change the ids of document A; no logit of any other may move. The plain causal mask shows that the test can fail."""
+    documents, model = sample_documents(), TinyDecoder()
+    clean = packed(documents)
+    block = int(np.flatnonzero(np.diff(clean.doc_offsets) > 1)[0])
+    poisoned = int(clean.doc_ids[clean.doc_offsets[block]])
+    other_ids = documents[poisoned].input_ids % 49 + 1
+    assert (other_ids != documents[poisoned].input_ids).all()
+    documents[poisoned] = type(documents[poisoned])(other_ids, documents[poisoned].labels, documents[poisoned].weights)
+    loaders = [
+        loader_of(tmp_path / name, blocks, flatten=flatten, micro_batch_size=1, global_batch_size=1, order="sequential")
+        for name, blocks in (("clean", clean), ("poisoned", packed(documents)))
+    ]
+    (before,), (after,) = (list(loader)[block] for loader in loaders)
+    length = len(other_ids)
+    assert torch.equal(before["input_ids"][0, length:], after["input_ids"][0, length:])
+    assert not torch.equal(before["input_ids"][0, :length], after["input_ids"][0, :length])
+
+    def moved(mask):
+        logits = [model(batch["input_ids"], batch["position_ids"], mask) for batch in (before, after)]
+        return (logits[0] != logits[1]).any(-1)[0]
+
+    held = moved(mask_of(before))
+    assert held[:length].any()
+    assert not held[length:].any()
+    assert moved(causal(BLOCK_LEN))[length:].all()
+
+
+def test_positions_restart_where_the_mask_has_its_borders(tmp_path):
+    num_seen = 0
+    for step in loader_of(tmp_path, packed(sample_documents())):
+        for micro_batch in step:
+            starts = torch.nonzero(micro_batch["position_ids"][0] == 0).flatten()
+            assert starts.tolist() == micro_batch["cu_seq_lens_q"][:-1].tolist()
+            num_seen += len(starts)
+    assert num_seen > 20
+
+
+def test_the_flex_attention_rule_is_the_block_diagonal_mask():
+    documents = torch.tensor([[0, 0, 1, 1, 1], [0, 1, 2, 2, 3]], dtype=torch.int32)
+    rule = document_mask_mod(documents)
+    batch, query, key = torch.meshgrid(torch.arange(2), torch.arange(5), torch.arange(5), indexing="ij")
+    mask = block_diagonal_mask(documents)
+    assert torch.equal(rule(batch, torch.tensor(0), query, key), mask)
+    assert mask[0].int().tolist() == [
+        [1, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0],
+        [0, 0, 1, 0, 0],
+        [0, 0, 1, 1, 0],
+        [0, 0, 1, 1, 1],
+    ]
+
+
+def test_document_numbers_come_from_cumulative_lengths():
+    assert document_ids(torch.tensor([0, 3, 5], dtype=torch.int32)).tolist() == [0, 0, 0, 1, 1]

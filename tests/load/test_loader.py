@@ -1,0 +1,510 @@
+"""Steps of the loader: exact under interruption, elastic over ranks, counted over the whole step."""
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
+
+from small_blocks import PAD_ID, small_cache  # noqa: E402
+
+from packer.errors import CheckError, InputError, UsageError  # noqa: E402
+from packer.load import PackedLoader  # noqa: E402
+from packer.load.order import EpochOrder  # noqa: E402
+
+
+def loader_of(cache, **options):
+    return PackedLoader(cache, **{"micro_batch_size": 1, "global_batch_size": 2, "rank": 0, "world_size": 1, **options})
+
+
+def ranks_of(cache, world_size, **options):
+    return [loader_of(cache, rank=rank, world_size=world_size, **options) for rank in range(world_size)]
+
+
+def omega(num_blocks, epoch=0, seed=0, fingerprint="f00d"):
+    order = EpochOrder(fingerprint=fingerprint, seed=seed, num_blocks=num_blocks, kind="random")
+    return order.blocks(epoch=epoch, start=0, stop=num_blocks).tolist()
+
+
+def watch(cache, seen):
+    """Call `seen` with the block numbers of every read of an open cache, before it."""
+    blocks = cache.blocks("train")
+    read = blocks.read
+    blocks.read = lambda indices: (seen(indices), read(indices))[1]
+
+
+def literal_targets(labels):
+    return int((labels[..., 1:] != -100).sum())
+
+
+def reader_threads():
+    return [thread for thread in threading.enumerate() if thread.name == "packer-load"]
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    yield
+    assert reader_threads() == []
+
+
+# What a step holds
+
+
+@given(
+    num_blocks=st.integers(1, 40),
+    stretches=st.lists(
+        st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(0, 6), st.integers(0, 3)),
+        min_size=1,
+        max_size=5,
+    ),
+    seed=st.integers(0, 1000),
+)
+def test_any_interruptions_with_other_sizes_give_each_epoch_in_order_and_every_block_once(num_blocks, stretches, seed):
+    """Each stretch has its own world size, micro-batch, accumulation, number of steps and prefetch, and ends in a restart."""
+    cache = small_cache(num_blocks)
+    taken, state, num_steps = [], None, 0
+    for world_size, micro_batch_size, accumulation, steps, prefetch in [*stretches, (1, 1, 1, num_blocks, 0)]:
+        loaders = ranks_of(
+            cache,
+            world_size,
+            micro_batch_size=micro_batch_size,
+            global_batch_size=world_size * micro_batch_size * accumulation,
+            end="pad",
+            seed=seed,
+            prefetch=prefetch,
+        )
+        for loader in loaders:
+            if state is not None:
+                loader.load_state_dict(state)
+        for _, parts in zip(range(steps), zip(*loaders, strict=True), strict=False):
+            assert {len(part) for part in parts} == {accumulation}
+            taken += [block for part in parts for block in part.block_ids.tolist() if block >= 0]
+            num_steps += 1
+        states = [loader.state_dict() for loader in loaders]
+        for loader in loaders:
+            loader.close()
+        assert all(other == states[0] for other in states)
+        state = states[0] if states[0]["epoch"] == 0 else {**states[0], "epoch": 0, "cursor": num_blocks}
+    assert taken == omega(num_blocks, seed=seed)
+    assert sorted(taken) == list(range(num_blocks))
+    assert state["counters"]["blocks"] == num_blocks
+    assert state["counters"]["steps"] == num_steps > 0
+
+
+@given(
+    num_blocks=st.integers(1, 40), world_size=st.integers(1, 4), micro=st.integers(1, 3), accumulation=st.integers(1, 3)
+)
+def test_world_size_and_micro_batches_never_change_which_blocks_a_step_holds(
+    num_blocks, world_size, micro, accumulation
+):
+    size = world_size * micro * accumulation
+    cache = small_cache(num_blocks)
+    loaders = ranks_of(cache, world_size, micro_batch_size=micro, global_batch_size=size, end="wrap", prefetch=0)
+    alone = loader_of(cache, global_batch_size=size, end="wrap", prefetch=0)
+    num_steps = 0
+    for whole, *parts in zip(alone, *loaders, strict=True):
+        assert np.concatenate([part.block_ids for part in parts]).tolist() == whole.block_ids.tolist()
+        assert {part.num_items_in_batch for part in parts} == {whole.num_items_in_batch}
+        num_steps += 1
+    assert num_steps == -(-num_blocks // size)
+
+
+@pytest.mark.parametrize("flatten", [True, False])
+def test_micro_batches_hold_the_blocks_the_step_names(flatten):
+    cache = small_cache(12, 8)
+    stored = cache.blocks("train").read(np.arange(len(cache.blocks("train"))))
+    num_seen = 0
+    for step in loader_of(cache, micro_batch_size=2, global_batch_size=4, flatten=flatten):
+        for i, micro_batch in enumerate(step):
+            blocks = step.block_ids[2 * i : 2 * i + 2]
+            for name in ("input_ids", "labels", "position_ids"):
+                assert micro_batch[name].dtype == torch.int64
+                assert micro_batch[name].shape == ((1, 16) if flatten else (2, 8))
+                assert micro_batch[name].reshape(2, 8).tolist() == getattr(stored, name)[blocks].tolist()
+            num_seen += 1
+    assert num_seen == 6
+
+
+def test_flattened_micro_batches_carry_cumulative_lengths_and_no_mask():
+    cache = small_cache(6, 8)
+    stored = cache.blocks("train").read(np.arange(len(cache.blocks("train"))))
+    for step in loader_of(cache, micro_batch_size=3, global_batch_size=3, order="sequential"):
+        (micro_batch,) = step
+        lengths = [
+            length
+            for block in step.block_ids
+            for length in stored.seq_lengths[stored.seq_offsets[block] : stored.seq_offsets[block + 1]].tolist()
+        ]
+        assert micro_batch["cu_seq_lens_q"].tolist() == [0, *np.cumsum(lengths).tolist()]
+        assert micro_batch["cu_seq_lens_k"].tolist() == micro_batch["cu_seq_lens_q"].tolist()
+        assert micro_batch["cu_seq_lens_q"].dtype == torch.int32
+        assert micro_batch["max_length_q"] == micro_batch["max_length_k"] == max(lengths)
+        assert set(micro_batch) == {
+            *("input_ids", "labels", "position_ids"),
+            *("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"),
+        }
+
+
+def test_stacked_micro_batches_carry_document_numbers_that_change_where_positions_restart():
+    for step in loader_of(small_cache(6, 8), micro_batch_size=3, global_batch_size=3, flatten=False):
+        (micro_batch,) = step
+        documents, positions = micro_batch["document_ids"], micro_batch["position_ids"]
+        assert documents.dtype == torch.int32
+        changes = documents.flatten().diff() != 0
+        assert changes.tolist() == (positions.flatten()[1:] == 0).tolist()
+        assert changes.any()
+
+
+def test_sequential_order_reads_as_stored():
+    steps = list(loader_of(small_cache(6), order="sequential"))
+    assert [step.block_ids.tolist() for step in steps] == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_what_a_step_says_of_itself():
+    steps = list(loader_of(small_cache(5), end="drop"))
+    assert [(step.index, step.epoch, step.coverage, len(step)) for step in steps] == [(0, 0, 0.4, 2), (1, 0, 0.8, 2)]
+    assert steps[0][1] is steps[0].micro_batches[1]
+
+
+# Counting
+
+
+@pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
+@pytest.mark.parametrize("flatten", [True, False])
+def test_num_items_is_the_literal_count_of_targets_of_all_ranks_and_micro_batches(end, flatten):
+    loaders = ranks_of(small_cache(11, 16), 2, micro_batch_size=2, global_batch_size=8, end=end, flatten=flatten)
+    total, num_steps = 0, 0
+    for parts in zip(*loaders, strict=True):
+        literal = sum(literal_targets(micro_batch["labels"]) for part in parts for micro_batch in part)
+        assert [part.num_items_in_batch for part in parts] == [literal, literal]
+        total += literal
+        num_steps += 1
+    assert num_steps == (1 if end == "drop" else 2)
+    assert [loader.state_dict()["counters"]["trained"] for loader in loaders] == [total, total]
+    assert total > 0
+
+
+def test_weighted_num_items_is_the_literal_sum_of_weights_on_every_rank():
+    cache = small_cache(8, 16, weighted=True)
+    loaders = ranks_of(cache, 2, micro_batch_size=2, global_batch_size=8, weights="use")
+    for parts in zip(*loaders, strict=True):
+        micro_batches = [micro_batch for part in parts for micro_batch in part]
+        literal = sum(
+            float(micro_batch["loss_weights"][micro_batch["labels"] != -100].double().sum())
+            for micro_batch in micro_batches
+        )
+        assert [part.num_items_in_batch for part in parts] == [literal, literal]
+        assert literal != sum(literal_targets(micro_batch["labels"]) for micro_batch in micro_batches)
+        assert {micro_batch["loss_weights"].dtype for micro_batch in micro_batches} == {torch.float32}
+
+
+def test_without_stored_weights_every_target_weighs_one():
+    (step, *_) = list(loader_of(small_cache(4), weights="use", micro_batch_size=2))
+    (micro_batch,) = step
+    assert micro_batch["loss_weights"].tolist() == (micro_batch["labels"] != -100).float().tolist()
+    assert step.num_items_in_batch == literal_targets(micro_batch["labels"])
+
+
+def test_a_cache_with_weights_is_refused_unless_the_consumer_uses_them():
+    with pytest.raises(UsageError, match="loss weights") as caught:
+        loader_of(small_cache(4, weighted=True))
+    assert "weights='use'" in caught.value.hint
+
+
+# Ends of an epoch
+
+
+def test_drop_leaves_out_the_end_of_the_order_and_the_next_epoch_begins_afresh():
+    loader = loader_of(small_cache(7), global_batch_size=3)
+    first, second = list(loader), list(loader)
+    assert [block for step in first for block in step.block_ids] == omega(7)[:6]
+    assert [block for step in second for block in step.block_ids] == omega(7, epoch=1)[:6]
+    assert [step.index for step in [*first, *second]] == [0, 1, 2, 3]
+    assert loader.epoch == 2
+
+
+def test_pad_fills_the_last_step_with_masked_rows():
+    cache = small_cache(3, 8)
+    *_, last = loader_of(cache, micro_batch_size=2, global_batch_size=4, end="pad", order="sequential", flatten=False)
+    assert last.block_ids.tolist() == [0, 1, 2, -1]
+    padding = {name: last[1][name][1].tolist() for name in ("input_ids", "labels", "position_ids")}
+    assert padding == {"input_ids": [PAD_ID] * 8, "labels": [-100] * 8, "position_ids": list(range(8))}
+    assert last[1]["document_ids"][1].unique().numel() == 1
+
+
+def test_pad_can_fill_a_whole_micro_batch():
+    *_, last = loader_of(small_cache(5, 8), global_batch_size=4, end="pad")
+    assert last.block_ids[1:].tolist() == [-1, -1, -1]
+    assert last[3]["cu_seq_lens_q"].tolist() == [0, 8]
+    assert last[3]["labels"].tolist() == [[-100] * 8]
+
+
+def test_wrap_takes_from_the_next_epoch_and_does_not_give_it_again():
+    loader = loader_of(small_cache(5), global_batch_size=4, end="wrap")
+    first, second = list(loader), list(loader)
+    taken = [block for step in [*first, *second] for block in step.block_ids.tolist()]
+    assert taken[:10] == omega(5) + omega(5, epoch=1)
+    assert taken[10:] == omega(5, epoch=2)[: len(taken) - 10]
+    assert [step.epoch for step in [*first, *second]] == [0, 0, 1]
+
+
+def test_endless_runs_from_epoch_to_epoch():
+    with loader_of(small_cache(4)) as loader:
+        steps = [step for step, _ in zip(loader.endless(), range(5), strict=False)]
+    assert [step.epoch for step in steps] == [0, 0, 1, 1, 2]
+    assert [block for step in steps[:4] for block in step.block_ids] == omega(4) + omega(4, epoch=1)
+
+
+@pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
+@pytest.mark.parametrize("size", [2, lambda _: 2])
+def test_len_is_the_number_of_steps_iterating_gives(end, size):
+    loader = loader_of(small_cache(7), end=end, global_batch_size=size)
+    for _ in range(3):
+        expected = len(loader)
+        assert expected == len(list(loader)) > 0
+
+
+# Resume
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
+@pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
+def test_resume_at_any_step_goes_on_exactly_as_the_uninterrupted_run(prefetch, end):
+    cache = small_cache(7)
+
+    def run(loader, epochs=3):
+        while loader.epoch < epochs:
+            for step in loader:
+                yield step.index, step.epoch, step.block_ids.tolist(), step.num_items_in_batch, loader.state_dict()
+
+    whole = list(run(loader_of(cache, end=end, prefetch=0)))
+    for i, (*_, state) in enumerate(whole):
+        loader = loader_of(cache, end=end, prefetch=prefetch)
+        loader.load_state_dict(state)
+        assert list(run(loader)) == whole[i + 1 :]
+    assert len(whole) >= 9
+
+
+def test_a_state_counts_what_was_returned_not_what_was_made_ahead():
+    cache, reads = small_cache(20), []
+    watch(cache, reads.extend)
+    with loader_of(cache, prefetch=4) as loader:
+        steps = iter(loader)
+        next(steps)
+        deadline = threading.Event()
+        while len(reads) < 8:
+            assert not deadline.wait(0.001)
+        assert loader.state_dict()["cursor"] == 2
+        assert loader.state_dict()["counters"]["steps"] == 1
+
+
+def test_leaving_an_iteration_and_beginning_another_repeats_nothing_and_skips_nothing():
+    loader = loader_of(small_cache(8), prefetch=3)
+    taken = []
+    for step in loader:
+        taken += step.block_ids.tolist()
+        break
+    for step in loader:
+        taken += step.block_ids.tolist()
+    assert taken == omega(8)
+
+
+def test_a_state_of_other_content_or_another_seed_is_refused():
+    state = loader_of(small_cache(4)).state_dict()
+    with pytest.raises(CheckError, match="fingerprint"):
+        loader_of(small_cache(4, fingerprint="beef")).load_state_dict(state)
+    with pytest.raises(CheckError, match="seed"):
+        loader_of(small_cache(4), seed=1).load_state_dict(state)
+
+
+def test_a_refused_state_leaves_the_loader_where_it_was():
+    loader = loader_of(small_cache(4))
+    next(iter(loader))
+    before = loader.state_dict()
+    with pytest.raises(CheckError):
+        loader.load_state_dict({**before, "cursor": 5})
+    assert loader.state_dict() == before
+
+
+# The size of a step may change
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 4])
+def test_a_new_batch_size_holds_from_the_next_step_on(prefetch):
+    loader = loader_of(small_cache(12), prefetch=prefetch)
+    sizes, taken = [], []
+    for step in loader:
+        sizes.append(len(step.block_ids))
+        taken += step.block_ids.tolist()
+        if step.index == 1:
+            loader.set_global_batch_size(4)
+    assert sizes == [2, 2, 4, 4]
+    assert taken == omega(12)
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_a_schedule_gives_each_step_its_size_and_resumes(prefetch):
+    cache = small_cache(13)
+
+    def schedule(step):
+        return 1 if step < 2 else 3
+
+    loader = loader_of(cache, global_batch_size=schedule, prefetch=prefetch)
+    steps = [(len(step.block_ids), loader.state_dict()) for step in loader]
+    assert [size for size, _ in steps] == [1, 1, 3, 3, 3]
+    resumed = loader_of(cache, global_batch_size=schedule, prefetch=prefetch)
+    resumed.load_state_dict(steps[0][1])
+    assert [len(step.block_ids) for step in resumed] == [1, 3, 3, 3]
+
+
+def test_a_batch_size_that_cannot_be_dealt_is_refused_wherever_it_comes_from():
+    cache = small_cache(16)
+    with pytest.raises(UsageError, match="multiple"):
+        loader_of(cache, micro_batch_size=2, global_batch_size=3)
+    loader = loader_of(cache, micro_batch_size=2, global_batch_size=4)
+    with pytest.raises(UsageError, match="multiple"):
+        loader.set_global_batch_size(3)
+    with pytest.raises(UsageError, match="multiple"):
+        list(loader_of(cache, micro_batch_size=2, global_batch_size=lambda _: 3))
+    assert len(next(iter(loader)).block_ids) == 4
+
+
+def test_a_step_larger_than_an_epoch_is_refused_where_it_would_drop_everything():
+    with pytest.raises(UsageError, match="would drop them all"):
+        loader_of(small_cache(3), global_batch_size=4)
+    with pytest.raises(UsageError, match="would drop them all"):
+        next(loader_of(small_cache(3), global_batch_size=lambda _: 4).endless())
+    assert len(next(iter(loader_of(small_cache(3), global_batch_size=4, end="wrap"))).block_ids) == 4
+
+
+# The thread
+
+
+def test_an_error_in_the_thread_reaches_the_consumer_after_the_steps_before_it():
+    cache = small_cache(6)
+
+    def broken(indices):
+        if 4 in indices.tolist():
+            raise CheckError("block 4 is damaged")
+
+    watch(cache, broken)
+    loader = loader_of(cache, order="sequential", prefetch=3)
+    steps = iter(loader)
+    assert [next(steps).index, next(steps).index] == [0, 1]
+    with pytest.raises(CheckError, match="block 4 is damaged"):
+        next(steps)
+    assert loader.state_dict()["cursor"] == 4
+
+
+def test_an_error_in_the_consumer_leaves_no_thread():
+    loader = loader_of(small_cache(40), prefetch=2)
+
+    def consume():
+        with loader:
+            for _ in loader:
+                assert len(reader_threads()) == 1
+                raise KeyError
+
+    with pytest.raises(KeyError):
+        consume()
+    assert reader_threads() == []
+
+
+def test_a_new_iteration_ends_the_one_before():
+    loader = loader_of(small_cache(8))
+    first = iter(loader)
+    next(first)
+    second = iter(loader)
+    next(second)
+    with pytest.raises(RuntimeError, match="ended by"):
+        next(first)
+    assert [step.index for step in second] == [2, 3]
+
+
+def test_the_reader_stays_no_more_than_its_prefetch_ahead():
+    cache, reads = small_cache(40), []
+    watch(cache, reads.extend)
+    with loader_of(cache, prefetch=2) as loader:
+        steps = iter(loader)
+        for returned in range(1, 11):
+            next(steps)
+            assert len(reads) <= 2 * (returned + 3)
+    assert len(reads) < 40
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"order": "shuffled"},
+        {"end": "repeat"},
+        {"labels": "twice"},
+        {"weights": "ignore"},
+        {"micro_batch_size": 0},
+        {"prefetch": -1},
+        {"world_size": None},
+        {"rank": 1},
+        {"device": "meta"},
+    ],
+)
+def test_arguments_outside_their_values_are_refused(options):
+    with pytest.raises(ValueError):
+        loader_of(small_cache(4), **options)
+
+
+def test_a_split_without_blocks_is_refused():
+    with pytest.raises(InputError, match="no blocks"):
+        loader_of(small_cache(0))
+
+
+def test_several_processes_without_torch_distributed_are_refused(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    with pytest.raises(UsageError, match="WORLD_SIZE is 8"):
+        loader_of(small_cache(4), rank=None, world_size=None)
+
+
+def test_rank_and_world_size_come_from_torch_distributed(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    try:
+        step = next(iter(loader_of(small_cache(4), rank=None, world_size=None)))
+    finally:
+        torch.distributed.destroy_process_group()
+    assert len(step.block_ids) == 2
+
+
+def test_shifted_labels_name_the_target_of_their_own_position_and_keep_the_count():
+    cache = small_cache(8, 16, weighted=True)
+    options = {"weights": "use", "micro_batch_size": 2, "global_batch_size": 4}
+    num_seen = 0
+    for plain, shifted in zip(loader_of(cache, **options), loader_of(cache, labels="shifted", **options), strict=True):
+        for one, other in zip(plain, shifted, strict=True):
+            assert "labels" not in other
+            assert "loss_weights" not in other
+            assert other["shift_labels"].tolist() == [[*one["labels"][0, 1:].tolist(), -100]]
+            assert other["shift_loss_weights"].tolist() == [[*one["loss_weights"][0, 1:].tolist(), 0]]
+            num_seen += 1
+    assert num_seen == 4
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA MISSING: staging to a device is not tested")
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_micro_batches_on_a_device_equal_those_on_the_host(prefetch):
+    cache = small_cache(64, 128)
+    options = {"micro_batch_size": 4, "global_batch_size": 16, "labels": "shifted", "prefetch": prefetch}
+    num_seen = 0
+    for host, device in zip(loader_of(cache, **options), loader_of(cache, device="cuda", **options), strict=True):
+        for one, other in zip(host, device, strict=True):
+            for name, value in one.items():
+                if isinstance(value, torch.Tensor):
+                    assert other[name].is_cuda
+                    assert other[name].dtype == value.dtype
+                    assert torch.equal(other[name].cpu(), value)
+                else:
+                    assert other[name] == value
+                num_seen += 1
+    assert num_seen > 0

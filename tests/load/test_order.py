@@ -1,0 +1,151 @@
+"""The order of an epoch and the arithmetic of steps, against a literal oracle."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer.errors import UsageError
+from packer.load.order import PADDING_ROW, EpochOrder, check_batch_size, plan_step, rank_share, steps_left
+
+
+def order_of(num_blocks, *, fingerprint="f00d", seed=0, kind="random"):
+    return EpochOrder(fingerprint=fingerprint, seed=seed, num_blocks=num_blocks, kind=kind)
+
+
+def epoch_of(order, epoch=0):
+    return order.blocks(epoch=epoch, start=0, stop=order.num_blocks).tolist()
+
+
+def oracle_steps(order, sizes, end, num_epochs):
+    """Literal: whole epochs as Python lists, eaten from the front. Yields (epoch, block numbers)."""
+    sizes = iter(sizes)
+    epochs = [epoch_of(order, epoch) for epoch in range(num_epochs + 50)]
+    epoch, rest = 0, list(epochs[0])
+    while epoch < num_epochs:
+        size = next(sizes)
+        if not rest or (end == "drop" and len(rest) < size):
+            epoch += 1
+            rest = list(epochs[epoch])
+            continue
+        began, step = epoch, []
+        while len(step) < size:
+            if not rest and end == "pad":
+                step.append(-1)
+                continue
+            if not rest:
+                epoch += 1
+                rest = list(epochs[epoch])
+            step.append(rest.pop(0))
+        yield began, step
+
+
+@given(num_blocks=st.integers(1, 200), seed=st.integers(0, 2**63 - 1), epoch=st.integers(0, 10**6))
+def test_every_epoch_is_a_permutation_of_all_blocks(num_blocks, seed, epoch):
+    assert sorted(epoch_of(order_of(num_blocks, seed=seed), epoch)) == list(range(num_blocks))
+
+
+@given(num_blocks=st.integers(1, 200), bounds=st.tuples(st.integers(0, 200), st.integers(0, 200)))
+def test_a_stretch_of_an_order_equals_that_stretch_of_the_whole(num_blocks, bounds):
+    order = order_of(num_blocks)
+    start, stop = sorted(min(bound, num_blocks) for bound in bounds)
+    assert order.blocks(epoch=3, start=start, stop=stop).tolist() == epoch_of(order, 3)[start:stop]
+
+
+def test_content_seed_and_epoch_each_give_another_order():
+    orders = [
+        epoch_of(order_of(1000)),
+        epoch_of(order_of(1000, fingerprint="beef")),
+        epoch_of(order_of(1000, seed=1)),
+        epoch_of(order_of(1000), epoch=1),
+    ]
+    assert len({tuple(order) for order in orders}) == len(orders)
+
+
+def test_sequential_order_is_the_order_of_storage_in_every_epoch():
+    order = order_of(7, kind="sequential")
+    assert epoch_of(order, 0) == epoch_of(order, 5) == list(range(7))
+
+
+@given(
+    num_blocks=st.integers(1, 30),
+    sizes=st.lists(st.integers(1, 40), min_size=1, max_size=60),
+    end=st.sampled_from(["pad", "wrap"]),
+)
+def test_steps_of_changing_sizes_equal_the_literal_oracle(num_blocks, sizes, end):
+    order = order_of(num_blocks)
+    schedule = sizes + [1] * (3 * num_blocks + 10)
+    expected = list(oracle_steps(order, schedule, end, num_epochs=2))
+    actual, epoch, cursor, asked = [], 0, 0, iter(schedule)
+    while epoch < 2:
+        plan = plan_step(order, epoch=epoch, cursor=cursor, size=next(asked), end=end)
+        if plan is None:
+            epoch, cursor = epoch + 1, 0
+            continue
+        actual.append((plan.epoch, plan.block_ids.tolist()))
+        epoch, cursor = plan.next_epoch, plan.next_cursor
+    assert actual
+    assert actual == expected
+
+
+@given(num_blocks=st.integers(1, 60), size=st.integers(1, 60))
+def test_drop_gives_whole_steps_and_leaves_out_exactly_the_remainder(num_blocks, size):
+    order = order_of(num_blocks)
+    if size > num_blocks:
+        with pytest.raises(UsageError, match="would drop them all"):
+            plan_step(order, epoch=0, cursor=0, size=size, end="drop")
+        return
+    taken, cursor = [], 0
+    while (plan := plan_step(order, epoch=0, cursor=cursor, size=size, end="drop")) is not None:
+        taken += plan.block_ids.tolist()
+        cursor = plan.next_cursor
+    assert taken == epoch_of(order)[: num_blocks // size * size]
+
+
+@given(
+    num_blocks=st.integers(1, 60),
+    size=st.integers(1, 60),
+    cursor=st.integers(0, 60),
+    end=st.sampled_from(["drop", "pad", "wrap"]),
+)
+def test_steps_left_counts_the_plans_that_follow(num_blocks, size, cursor, end):
+    order = order_of(num_blocks)
+    size, cursor = min(size, num_blocks), min(cursor, num_blocks)
+    count, epoch, place = 0, 0, cursor
+    while epoch == 0 and (plan := plan_step(order, epoch=0, cursor=place, size=size, end=end)) is not None:
+        count, epoch, place = count + 1, plan.next_epoch, plan.next_cursor
+    assert steps_left(num_blocks=num_blocks, cursor=cursor, size=size, end=end) == count
+
+
+def test_coverage_is_the_share_of_the_epoch_taken():
+    order = order_of(10)
+    assert plan_step(order, epoch=0, cursor=0, size=4, end="drop").coverage == 0.4
+    assert plan_step(order, epoch=0, cursor=8, size=4, end="pad").coverage == 1.0
+    assert plan_step(order, epoch=0, cursor=8, size=4, end="wrap").coverage == 1.0
+
+
+def test_padding_rows_stand_at_the_end_of_a_step():
+    plan = plan_step(order_of(10), epoch=0, cursor=8, size=4, end="pad")
+    assert (plan.block_ids == PADDING_ROW).tolist() == [False, False, True, True]
+    assert plan.num_blocks == 2
+
+
+@given(share=st.integers(1, 10), world_size=st.integers(1, 10))
+def test_shares_of_all_ranks_together_are_the_step(share, world_size):
+    step = np.arange(share * world_size)
+    shares = [rank_share(step, rank=rank, world_size=world_size) for rank in range(world_size)]
+    assert np.concatenate(shares).tolist() == step.tolist()
+    assert {len(part) for part in shares} == {share}
+
+
+@pytest.mark.parametrize(
+    ("size", "nearest"), [(10, "nearest: 8 or 16"), (3, "nearest: 8"), (0, "nearest: 8"), (-8, "nearest: 8")]
+)
+def test_a_batch_size_that_cannot_be_dealt_names_the_nearest_that_can(size, nearest):
+    with pytest.raises(UsageError, match="not a positive multiple") as caught:
+        check_batch_size(size, micro_batch_size=2, world_size=4)
+    assert caught.value.hint == nearest
+
+
+def test_a_batch_size_that_can_be_dealt_is_accepted():
+    assert check_batch_size(16, micro_batch_size=2, world_size=4) is None
