@@ -1,7 +1,7 @@
 """packer: chat files in; a verified, packed, fingerprinted token cache out.
 
-    from packer import build, load_recipe          # no torch needed
-    from packer import PackedDataset, PackedLoader # what training imports
+    from packer import build_cache, load_recipe, verify_cache   # no torch needed
+    from packer import PackedDataset, PackedLoader              # what training imports
 
 Names load when they are asked for: importing packer costs nothing, and torch is imported by the last two alone.
 """
@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from packer.audit.stats import stats
-    from packer.audit.verify import verify
-    from packer.build import build
+    from packer.audit.stats import stats as cache_stats
+    from packer.audit.verify import verify as verify_cache
+    from packer.build import build as build_cache
     from packer.errors import PackerError
     from packer.load import PackedDataset, PackedLoader
     from packer.recipe import Recipe, load_recipe, make_recipe
@@ -26,28 +26,30 @@ __all__ = [
     "PackedLoader",
     "PackerError",
     "Recipe",
-    "build",
+    "build_cache",
+    "cache_stats",
     "load_recipe",
     "make_recipe",
-    "stats",
-    "verify",
+    "verify_cache",
 ]
 
+# Name → module, and the name there: `packer.build` is a folder, so its function goes by another name here.
 _HOME = {
-    "Cache": "packer.store.cache",
-    "PackedDataset": "packer.load",
-    "PackedLoader": "packer.load",
-    "PackerError": "packer.errors",
-    "Recipe": "packer.recipe",
-    "build": "packer.build",
-    "load_recipe": "packer.recipe",
-    "make_recipe": "packer.recipe",
-    "stats": "packer.audit.stats",
-    "verify": "packer.audit.verify",
+    "Cache": ("packer.store.cache", "Cache"),
+    "PackedDataset": ("packer.load", "PackedDataset"),
+    "PackedLoader": ("packer.load", "PackedLoader"),
+    "PackerError": ("packer.errors", "PackerError"),
+    "Recipe": ("packer.recipe", "Recipe"),
+    "build_cache": ("packer.build", "build"),
+    "cache_stats": ("packer.audit.stats", "stats"),
+    "load_recipe": ("packer.recipe", "load_recipe"),
+    "make_recipe": ("packer.recipe", "make_recipe"),
+    "verify_cache": ("packer.audit.verify", "verify"),
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    module, attribute = _HOME[name]
+    return getattr(import_module(module), attribute)

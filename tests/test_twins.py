@@ -1,0 +1,221 @@
+"""Every twin has the trap it stands for; otherwise the tests that use it would prove nothing."""
+
+import unicodedata
+
+import pytest
+import twins
+from tokenizers import Tokenizer
+
+from packer.model import load_backend, load_model
+from packer.render.environment import ChatTemplate, RenderError
+
+CHAT = (
+    {"role": "user", "content": "How are you?"},
+    {"role": "assistant", "content": "Fine.", "reasoning_content": "A greeting."},
+    {"role": "user", "content": "And the dog?"},
+    {"role": "assistant", "content": "It sleeps."},
+)
+
+
+def backend(folder):
+    return Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+
+def encode(tokenizer, text):
+    return tokenizer.encode(text, add_special_tokens=False)
+
+
+def renderer(source, **variables):
+    template = ChatTemplate(source, date="2026-01-01", variables=variables, max_bytes=2**20)
+
+    def render(messages, *, prompt=False, **kwargs):
+        return template.render(messages, add_generation_prompt=prompt, kwargs=kwargs)
+
+    return render
+
+
+@pytest.mark.parametrize("twin", twins.TWINS)
+def test_a_twin_loads_as_a_model_and_reproduces_plain_text(tmp_path, twin):
+    model = load_model(twin(tmp_path / "model"))
+    assert model.template is not None
+    assert model.stops
+    assert model.vocab_size < 500
+    tokenizer = load_backend(model.files["tokenizer.json"])
+    text = "Hello! 你好, the 世 lazy dog\n\n  12 + 30 🎉"
+    assert tokenizer.decode(encode(tokenizer, text).ids, skip_special_tokens=False) == text
+
+
+@pytest.mark.parametrize("twin", twins.TWINS)
+def test_a_twin_is_the_same_bytes_every_time_it_is_trained(tmp_path, twin):
+    files = {path.name: path.read_bytes() for path in twin(tmp_path / "first").iterdir()}
+    for build in vars(twins).values():
+        if hasattr(build, "cache_clear"):
+            build.cache_clear()
+    assert {path.name: path.read_bytes() for path in twin(tmp_path / "second").iterdir()} == files
+    assert "tokenizer.json" in files
+
+
+@pytest.mark.parametrize("twin", twins.TWINS)
+def test_a_twin_can_come_without_a_template(tmp_path, twin):
+    assert load_model(twin(tmp_path / "model", template=None)).template is None
+
+
+@pytest.mark.parametrize("twin", twins.TWINS)
+def test_transformers_loads_a_twin_and_renders_the_same(tmp_path, twin):
+    transformers = pytest.importorskip("transformers")
+    model = load_model(twin(tmp_path / "model"))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    render = renderer(model.template, **model.named_tokens)
+    assert theirs.apply_chat_template(list(CHAT), tokenize=False) == render(CHAT)
+    assert (
+        theirs(render(CHAT), add_special_tokens=False)["input_ids"]
+        == encode(load_backend(model.files["tokenizer.json"]), render(CHAT)).ids
+    )
+
+
+def test_byte_level_adds_a_bos_only_when_asked(tmp_path):
+    plain, opening = backend(twins.byte_level(tmp_path / "a")), backend(twins.byte_level(tmp_path / "b", bos=True))
+    assert plain.encode("Hello").ids == encode(plain, "Hello").ids
+    assert opening.encode("Hello").tokens == ["<|begin|>", *encode(opening, "Hello").tokens]
+
+
+def test_double_newline_merges_across_the_border_of_prompt_and_reply(tmp_path):
+    tokenizer = backend(twins.double_newline(tmp_path))
+    prompt, reply = "<|im_start|>assistant\n", "\nHello"
+    whole = encode(tokenizer, prompt + reply).ids
+    apart = encode(tokenizer, prompt).ids
+    assert tokenizer.token_to_id("ĊĊ") in whole
+    assert whole[: len(apart)] != apart
+    # Without the twin's pattern the same text does not merge: the trap lies in the tokenizer, not in the text.
+    harmless = backend(twins.byte_level(tmp_path / "harmless"))
+    assert encode(harmless, prompt + reply).ids == encode(harmless, prompt).ids + encode(harmless, reply).ids
+
+
+def test_nfc_composes_letters_so_that_the_ids_do_not_spell_the_text(tmp_path):
+    tokenizer = backend(twins.nfc(tmp_path))
+    decomposed = "cafe\u0301"
+    assert encode(tokenizer, decomposed).ids == encode(tokenizer, "café").ids
+    decoded = tokenizer.decode(encode(tokenizer, decomposed).ids)
+    assert decoded != decomposed
+    assert decoded == unicodedata.normalize("NFC", decomposed)
+
+
+def test_nfc_has_thinking_tags_that_are_tokens_and_not_special(tmp_path):
+    model = load_model(twins.nfc(tmp_path))
+    tags = {token.content: token.special for token in model.added_tokens if "think" in token.content}
+    assert tags == {"<think>": False, "</think>": False}
+    assert not set(tags) & set(model.control)
+    tokenizer = load_backend(model.files["tokenizer.json"])
+    assert encode(tokenizer, "a<think>b").tokens == ["a", "<think>", "b"]
+
+
+def test_added_letters_are_tokens_whose_spelling_is_not_in_the_byte_alphabet(tmp_path):
+    model = load_model(twins.added_letters(tmp_path))
+    letters = {
+        token.content: (token.special, token.normalized) for token in model.added_tokens if len(token.content) == 1
+    }
+    assert letters == {"ü": (False, True), "õ": (False, True)}
+    tokenizer = load_backend(model.files["tokenizer.json"])
+    encoding = encode(tokenizer, "über")
+    assert encoding.tokens[0] == "ü"
+    # Read as the byte alphabet writes bytes, `ü` is the single byte FC: no valid text, and not what was encoded.
+    assert tokenizer.decode(encoding.ids[:1]) == "\ufffd"
+    assert encode(backend(twins.byte_level(tmp_path / "plain")), "ü").tokens == ["Ã", "¼"]
+
+
+def test_added_letters_splits_every_digit(tmp_path):
+    tokens = encode(backend(twins.added_letters(tmp_path / "a")), "42 42").tokens
+    assert [token for token in tokens if token.strip("Ġ")] == ["4", "2", "4", "2"]
+    assert "Ġ42" in encode(backend(twins.byte_level(tmp_path / "b")), "42 42").tokens
+
+
+def test_header_stops_are_the_next_messages_headers(tmp_path):
+    model = load_model(twins.header_stops(tmp_path))
+    assert set(model.stops) == {"<|endoftext|>", "<|user|>", "<|observation|>"}
+    render = renderer(model.template)
+    assert not any(stop in render(CHAT).rpartition("It sleeps.")[2] for stop in model.stops)
+    assert render(CHAT)[len(render(CHAT[:2])) :].startswith("<|user|>")
+
+
+def test_sentencepiece_like_puts_a_dummy_prefix_after_every_special_token(tmp_path):
+    tokenizer = backend(twins.sentencepiece_like(tmp_path))
+    assert encode(tokenizer, "<s>Hi</s>Hi").tokens == ["<s>", "▁H", "i", "</s>", "▁H", "i"]
+    assert encode(tokenizer, "Hello").ids + encode(tokenizer, " dog").ids != encode(tokenizer, "Hello dog").ids
+
+
+def test_sentencepiece_like_falls_back_to_bytes_and_adds_a_bos(tmp_path):
+    tokenizer = backend(twins.sentencepiece_like(tmp_path))
+    assert tokenizer.encode("世").tokens == ["<s>", "▁", "<0xE4>", "<0xB8>", "<0x96>"]
+
+
+def test_sentencepiece_like_and_its_template_together_give_two_bos(tmp_path):
+    model = load_model(twins.sentencepiece_like(tmp_path))
+    tokenizer = load_backend(model.files["tokenizer.json"])
+    text = renderer(model.template, **model.named_tokens)(CHAT[:1])
+    assert tokenizer.encode(text).tokens[:3] == ["<s>", "<s>", "▁"]
+    assert encode(tokenizer, text).tokens[:2] == ["<s>", "▁"]
+
+
+def test_metaspace_first_puts_the_dummy_prefix_only_at_the_very_start(tmp_path):
+    tokenizer = backend(twins.metaspace_first(tmp_path))
+    assert encode(tokenizer, "Hi<s>Hi").tokens == ["▁H", "i", "<s>", "H", "i"]
+    assert encode(tokenizer, "<s>Hi").tokens == ["<s>", "H", "i"]
+
+
+def test_a_swallowing_token_takes_the_newline_after_it(tmp_path):
+    tokenizer = backend(twins.swallowing(tmp_path))
+    text = "<|user|>\nHi<|end|>\n<|assistant|>\n"
+    encoding = encode(tokenizer, text)
+    assert [text[start:end] for start, end in encoding.offsets] == [
+        "<|user|>\n",
+        "H",
+        "i",
+        "<|end|>\n",
+        "<|assistant|>\n",
+    ]
+    assert "\n" not in tokenizer.decode(encoding.ids, skip_special_tokens=False)
+    # So a prompt that ends in a newline and one that does not have the same ids.
+    assert encode(tokenizer, "<|assistant|>").ids == encode(tokenizer, "<|assistant|>\n").ids
+
+
+def test_chatml_is_prefix_stable():
+    render = renderer(twins.CHATML)
+    whole = render(CHAT)
+    assert all(whole.startswith(render(CHAT[:k])) for k in range(len(CHAT) + 1))
+    assert all(render(CHAT[: k + 1]).startswith(render(CHAT[:k], prompt=True)) for k in (1, 3))
+    assert whole.count("<|im_end|>\n") == len(CHAT)
+
+
+def test_llama2_like_writes_a_bos_a_turn_and_no_generation_prompt():
+    render = renderer(twins.LLAMA2_LIKE, bos_token="<s>", eos_token="</s>")
+    assert render(CHAT[:1], prompt=True) == render(CHAT[:1])
+    assert render(CHAT) == ("<s>[INST] How are you? [/INST] Fine. </s><s>[INST] And the dog? [/INST] It sleeps. </s>")
+    system = {"role": "system", "content": "Be brief."}
+    assert render((system, *CHAT[:1])) == "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHow are you? [/INST]"
+    with pytest.raises(RenderError, match="Only user and assistant"):
+        render(({"role": "tool", "content": "4"},))
+
+
+def test_phi_like_ends_whatever_it_renders_in_eos():
+    render = renderer(twins.PHI_LIKE, eos_token="<|endoftext|>")
+    assert render(CHAT[:2]).endswith("Fine.<|end|>\n<|endoftext|>")
+    assert not render(CHAT).startswith(render(CHAT[:2]))
+    assert render(CHAT[:2]).startswith(render(CHAT[:1], prompt=True))
+
+
+def test_qwen3_like_rewrites_history():
+    render = renderer(twins.QWEN3_LIKE)
+    assert render(CHAT[:2]).endswith("assistant\n<think>\nA greeting.\n</think>\n\nFine.<|im_end|>\n")
+    assert "A greeting." not in render(CHAT)
+    assert render(CHAT).endswith("assistant\n<think>\n\n</think>\n\nIt sleeps.<|im_end|>\n")
+    prompts = [render(CHAT[:3], prompt=True, enable_thinking=mode) for mode in (True, False)]
+    assert all(render(CHAT).startswith(prompt) for prompt in prompts)
+    assert prompts[1] == prompts[0] + "<think>\n\n</think>\n\n"
+    assert not render(CHAT[:2]).startswith(render(CHAT[:1], prompt=True, enable_thinking=False))
+
+
+def test_no_terminator_writes_no_stop_token(tmp_path):
+    model = load_model(twins.byte_level(tmp_path, template=twins.NO_TERMINATOR))
+    text = renderer(model.template)(CHAT)
+    assert text == "user: How are you?\nassistant: Fine.\nuser: And the dog?\nassistant: It sleeps.\n"
+    assert not any(stop in text for stop in model.stops)
