@@ -3,6 +3,7 @@
 Everything packer knows of a model comes from these files, byte for byte; their digests are part of a cache's identity.
 """
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -109,7 +110,7 @@ def load_model(
     files = _read_files(tokenizer)
     backend = _load_tokenizer(files[TOKENIZER_FILE], tokenizer)
     config = _read_json(files, CONFIG_FILE, tokenizer)
-    main_template, tool_template = _templates(files, config)
+    main_template, tool_template = _templates(files, config, tokenizer)
     if template is not None:
         main_template, tool_template = _read_template(template), None
     files = {name: content for name, content in files.items() if name not in (TEMPLATE_FILE, TOOL_TEMPLATE_FILE)}
@@ -143,8 +144,12 @@ def load_model(
     )
 
 
+@functools.lru_cache(maxsize=4)
 def load_backend(model_json: bytes) -> Tokenizer:
-    """The `tokenizers` object of a `tokenizer.json`, with truncation and padding off: packer never truncates silently."""
+    """The `tokenizers` object of a `tokenizer.json`, shared: loading a large one takes most of a second.
+
+    Truncation and padding are off, whatever the file says: packer never truncates silently.
+    """
     backend = Tokenizer.from_str(model_json.decode())
     backend.no_truncation()
     backend.no_padding()
@@ -202,7 +207,7 @@ def _read_template(path: Path) -> str:
         raise InputError(f"template {path}: {error}", hint="--template takes a Jinja chat template file") from error
 
 
-def _templates(files: Mapping[str, bytes], config: Mapping[str, Any]) -> tuple[str | None, str | None]:
+def _templates(files: Mapping[str, bytes], config: Mapping[str, Any], where: Path) -> tuple[str | None, str | None]:
     """The folder's template, and its template for rows with tools.
 
     As in transformers: a file beats the configuration, and a list in the configuration holds named templates.
@@ -212,25 +217,37 @@ def _templates(files: Mapping[str, bytes], config: Mapping[str, Any]) -> tuple[s
     if isinstance(inline, str):
         named["default"] = inline
     elif isinstance(inline, list):
-        named = {entry["name"]: entry["template"] for entry in inline if isinstance(entry, dict)}
-    if TEMPLATE_FILE in files:
-        named["default"] = files[TEMPLATE_FILE].decode("utf-8")
-    if TOOL_TEMPLATE_FILE in files:
-        named["tool_use"] = files[TOOL_TEMPLATE_FILE].decode("utf-8")
+        try:
+            named = {entry["name"]: entry["template"] for entry in inline}
+        except (KeyError, TypeError):
+            raise InputError(
+                f"tokenizer {where}: {CONFIG_FILE}: chat_template: expected a text, or objects with name and template"
+            ) from None
+    for name, file in (("default", TEMPLATE_FILE), ("tool_use", TOOL_TEMPLATE_FILE)):
+        if file in files:
+            try:
+                named[name] = files[file].decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise InputError(f"tokenizer {where}: {file} is not UTF-8: {error}") from error
     return named.get("default"), named.get("tool_use")
 
 
 def _added_tokens(backend: Tokenizer, config: Mapping[str, Any], where: Path) -> tuple[AddedToken, ...]:
     declared = config.get("added_tokens_decoder") or {}
-    for key, entry in declared.items():
-        content = entry["content"] if isinstance(entry, dict) else str(entry)
-        if backend.token_to_id(content) != int(key):
+    try:
+        contents = {int(key): str(entry["content"]) for key, entry in declared.items()}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise InputError(
+            f"tokenizer {where}: {CONFIG_FILE}: added_tokens_decoder: expected ids with an object that holds content"
+        ) from None
+    for token_id, content in contents.items():
+        if backend.token_to_id(content) != token_id:
             raise InputError(
-                f"tokenizer {where}: {CONFIG_FILE} gives '{content}' id {key}, "
+                f"tokenizer {where}: {CONFIG_FILE} gives '{content}' id {token_id}, "
                 f"{TOKENIZER_FILE} gives it {backend.token_to_id(content)}",
                 hint="load the folder with transformers and save it again, so that both files agree",
             )
-    marked = {int(key) for key, entry in declared.items() if isinstance(entry, dict) and entry.get("special")}
+    marked = {int(key) for key, entry in declared.items() if entry.get("special")}
     return tuple(
         AddedToken(
             id=token_id,

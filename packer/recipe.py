@@ -1,8 +1,8 @@
 """The recipe: everything that decides the bytes of a cache, typed and strict.
 
 A recipe has two halves. A change in the *documents half* (sources, tokenizer, template, supervision, …) tokenizes
-again; a change in the *blocks half* (``pack``, ``shard_bytes``) only packs again. Paths, job counts and folders are not part
-of a recipe's identity; see :mod:`packer.build.identity`.
+again; a change in the *blocks half* (``pack``, ``shard_bytes``) only packs again. Paths, job counts and folders are
+not part of a recipe's identity; see :mod:`packer.build.identity`.
 """
 
 import re
@@ -122,7 +122,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def to_json(value: msgspec.Struct) -> dict[str, Any]:
     """A struct as plain JSON values, every default written out."""
-    plain: dict[str, Any] = msgspec.to_builtins(value)
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
     return plain
 
 

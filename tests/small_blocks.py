@@ -110,7 +110,7 @@ def write_cache(folder, batches, *, fingerprint="f00d"):
         inputs=(),
         shards=tuple(shards),
         rejected_sha256="00",
-        totals=Totals(**zeros, rejected={}, left_out={}, blocks=first_row, slots=0, padding=0),
+        totals=Totals(**zeros, rejected={}, packed=0, left_out={}, blocks=first_row, slots=0, padding=0),
         recipe_fingerprint="01",
         content_fingerprint=fingerprint,
         versions={},

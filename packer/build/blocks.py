@@ -43,7 +43,8 @@ class PackedSplit:
     """Code → numbers of the documents."""
 
     num_blocks: int
-    num_packed_tokens: int
+    num_packed: int
+    """Documents that are in a block."""
 
 
 def pack_split(split: str, documents: DocumentShards, pack: Pack, shard_bytes: int) -> PackedSplit:
@@ -69,7 +70,7 @@ def pack_split(split: str, documents: DocumentShards, pack: Pack, shard_bytes: i
         tasks=tasks,
         left_out={"overlong": overlong, "too_short": too_short},
         num_blocks=packed.num_blocks,
-        num_packed_tokens=int(packed.length.sum(dtype=np.int64)),
+        num_packed=int(np.count_nonzero(packed.block_of >= 0)),
     )
 
 

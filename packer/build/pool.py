@@ -35,11 +35,19 @@ def default_jobs() -> int:
 class Pool(Generic[Task, Result]):
     """Runs one function over tasks; `make` builds the function once in every process that needs it."""
 
-    def __init__(self, make: Callable[..., Callable[[Task], Result]], arguments: Sequence[Any], jobs: int) -> None:
-        """`make(*arguments)` gives the function; both must pickle."""
+    def __init__(
+        self,
+        make: Callable[..., Callable[[Task], Result]],
+        arguments: Sequence[Any],
+        jobs: int,
+        *,
+        inline: Callable[[Task], Result] | None = None,
+    ) -> None:
+        """`make(*arguments)` gives the function; both must pickle. `inline` is that function, where it is made already."""
         self._make = make
         self._arguments = tuple(arguments)
         self._jobs = jobs
+        self._inline = inline
 
     def run(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Result]]:
         """Yield (number of the task, result) as they come.
@@ -50,10 +58,9 @@ class Pool(Generic[Task, Result]):
         """
         jobs = min(self._jobs, len(tasks))
         if jobs <= 1:
-            function = self._make(*self._arguments) if tasks else None
-            for number, task in enumerate(tasks):
-                assert function is not None
-                yield number, function(task)
+            if tasks:
+                function = self._inline or self._make(*self._arguments)
+                yield from ((number, function(task)) for number, task in enumerate(tasks))
             return
         yield from self._run_spawned(tasks, jobs)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -165,13 +165,15 @@ class _Build:
             if task.key in reusable:
                 results[number] = _reuse(self._folder, reusable[task.key], task)
         missing = [number for number in range(len(plan.tasks)) if number not in results]
+        inline = None
         if missing:
-            check_sampled_price(plan, Stages(plan.recipe, plan.model))
+            stages = Stages(plan.recipe, plan.model)
+            check_sampled_price(plan, stages)
+            inline = _partition_function(self._folder, plan.recipe, plan.model, stages)
         tasks = [plan.tasks[number] for number in missing]
         self._progress.stage("documents", sum(task.partition.num_rows for task in tasks), "rows")
-        pool: Pool[PartitionTask, PartitionResult] = Pool(
-            _partition_worker, (self._folder, plan.recipe, plan.model), self._jobs
-        )
+        arguments = (self._folder, plan.recipe, plan.model)
+        pool: Pool[PartitionTask, PartitionResult] = Pool(_partition_worker, arguments, self._jobs, inline=inline)
         for i, result in pool.run(tasks):
             results[missing[i]] = result
             self._progress.advance(result.shard.num_input_rows, result.shard.num_tokens)
@@ -280,8 +282,13 @@ class _Build:
 
 
 def _partition_worker(folder: Path, recipe: Recipe, model: Model) -> Callable[[PartitionTask], PartitionResult]:
-    """The function that makes partitions in this process."""
-    stages = Stages(recipe, model)
+    """The function that makes partitions in another process."""
+    return _partition_function(folder, recipe, model, Stages(recipe, model))
+
+
+def _partition_function(
+    folder: Path, recipe: Recipe, model: Model, stages: Stages
+) -> Callable[[PartitionTask], PartitionResult]:
     return lambda task: run_partition(task, folder=folder, recipe=recipe, model=model, stages=stages)
 
 
@@ -317,19 +324,35 @@ def _up_to_date(folder: Path, manifest: Manifest, plan: BuildPlan) -> bool:
 
 def _refuse_other_recipe(folder: Path, manifest: Manifest, plan: BuildPlan) -> None:
     """New and changed inputs are what building again is for; other rules need a word."""
-    new = to_json(plan.recipe)
+    old, new = _flat(manifest.recipe), _flat(to_json(plan.recipe))
     changed = [
-        f"{key}: {_short(manifest.recipe.get(key))} → {_short(new[key])}"
-        for key in sorted(new)
-        if key not in ("sources", "tokenizer") and manifest.recipe.get(key) != new[key] and key != "template"
+        f"{key} was {_short(old.get(key))}, is {_short(new.get(key))}"
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key) and key not in _PLACES
     ]
     old_files = {Path(file.path).name: file.sha256 for file in manifest.model.files}
-    changed += [f"{name} differs" for name, digest in plan.model.digests.items() if old_files.get(name) != digest]
+    digests = plan.model.digests
+    changed += [
+        f"{name} differs" for name in sorted(old_files.keys() | digests) if old_files.get(name) != digests.get(name)
+    ]
     if changed:
         raise UsageError(
             f"{folder} was built by another recipe: {'; '.join(changed)}",
             hint="--force replaces it; -o another folder keeps both",
         )
+
+
+_PLACES = ("sources", "tokenizer", "template.file")
+"""Keys that name places; what lies there is compared by its digests."""
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested keys as dotted ones."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        nested = isinstance(value, Mapping) and value
+        flat |= _flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return flat
 
 
 def _short(value: object) -> str:
@@ -410,7 +433,9 @@ def _totals(
     rows = sum(shard.num_input_rows for shard in shards)
     tokens, trained = sum(shard.num_tokens for shard in shards), sum(shard.num_trained for shard in shards)
     num_blocks, in_blocks = sum(shard.num_rows for shard in blocks), sum(shard.num_tokens for shard in blocks)
-    left_out = Counter({code: len(n) for split in packed.values() for code, n in split.left_out.items() if len(n)})
+    left_out: Counter[str] = Counter()
+    for split in packed.values():
+        left_out.update({code: len(numbers) for code, numbers in split.left_out.items() if len(numbers)})
     return Totals(
         rows=rows,
         kept=rows - rejected.total(),
@@ -420,6 +445,7 @@ def _totals(
         trained=trained,
         masked=tokens - trained,
         merged=sum(shard.num_merged for shard in shards),
+        packed=sum(split.num_packed for split in packed.values()),
         left_out=dict(sorted(left_out.items())),
         cut=tokens - in_blocks if packed else 0,
         blocks=num_blocks,

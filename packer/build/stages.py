@@ -65,7 +65,9 @@ def with_role_markers(model: Model, recipe: Recipe) -> Model:
                 max_bytes=recipe.rows.max_render_bytes,
             )
         except RenderError as error:
-            raise TemplateError(f"chat template: {error}") from error
+            raise TemplateError(
+                f"chat template: {error}", hint="--template takes a file written for Hugging Face's apply_chat_template"
+            ) from error
         markers |= role_markers(template, model.added_tokens)
         if recipe.supervision.markers == "refuse":
             _refuse_split_markers(template, model)

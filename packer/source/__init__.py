@@ -1,1 +1,23 @@
-"""Stage: partitions and rows."""
+"""From files to samples: the first stage.
+
+`expand` finds the files, `detect_format` and `detect_schema` say what they are, `partition_file` cuts them into pieces
+that depend on nothing but their bytes, and `read_rows` turns a piece into batches of samples and rejections. No row is
+lost: each is one or the other.
+"""
+
+from packer.source.detect import detect_format, detect_schema
+from packer.source.files import expand
+from packer.source.partition import FilePartitions, Partition, partition_file
+from packer.source.read import read_rows
+from packer.source.schema import Schema
+
+__all__ = [
+    "FilePartitions",
+    "Partition",
+    "Schema",
+    "detect_format",
+    "detect_schema",
+    "expand",
+    "partition_file",
+    "read_rows",
+]

@@ -35,6 +35,7 @@ def check_conservation(manifest: Manifest) -> None:
     ]
     if manifest.recipe["pack"]["mode"] != "none":
         laws += [
+            ("documents = packed + left out", totals.documents, totals.packed + sum(totals.left_out.values())),
             ("tokens = packed + cut", totals.tokens, packed + totals.cut),
             ("slots = packed + padding", totals.slots, packed + totals.padding),
             ("slots = blocks × block_len", totals.slots, totals.blocks * manifest.recipe["pack"]["block_len"]),

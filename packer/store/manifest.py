@@ -117,6 +117,9 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     trained: Count
     masked: Count
     merged: Count
+    packed: Count
+    """Documents that are in a block."""
+
     left_out: dict[str, Count]
     """Documents that are in no block, by code."""
 

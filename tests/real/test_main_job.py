@@ -55,17 +55,26 @@ print(json.dumps({"seconds": time.perf_counter() - start, "peak_bytes": peak}))
 """
 
 
-@pytest.fixture(scope="module")
-def alpaca(real: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, float]]:
+# The template of Llama 3.1 writes a system message of 20 tokens into every row; that of Llama 3 does not. With it no
+# document is shorter than 42 tokens, and what best-fit decreasing leaves open in a block is mostly less than that.
+TEMPLATES = {"llama-3.1": (None, 0.995), "llama-3": ("templates/trl__llama3.jinja", 0.998)}
+
+
+@pytest.fixture(scope="module", params=TEMPLATES)
+def alpaca(
+    request: pytest.FixtureRequest, real: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, float]]:
+    template, least_fill = TEMPLATES[request.param]
     folder = tmp_path_factory.mktemp("alpaca") / "cache"
     values = {
+        "template": {"file": str(real / template) if template else None},
         "sources": [{"path": str(real / "corpora" / "alpaca_en_52k.jsonl")}],
         "tokenizer": str(real / "tokenizers" / "llama-3"),
         "pack": {"block_len": 2048},
     }
     command = [sys.executable, "-c", MEASURED, json.dumps(values), str(folder)]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
-    return folder, json.loads(run.stdout)
+    return folder, {**json.loads(run.stdout), "least_fill": least_fill}
 
 
 def test_alpaca_is_built_whole_full_and_in_little_memory(alpaca: tuple[Path, dict[str, float]]) -> None:
@@ -73,10 +82,10 @@ def test_alpaca_is_built_whole_full_and_in_little_memory(alpaca: tuple[Path, dic
     totals = Cache.open(folder).manifest.totals
     assert totals.rows == 52_002 == totals.kept + sum(totals.rejected.values())
     fill = 1 - totals.padding / totals.slots
-    assert fill >= 0.998
+    assert fill >= measured["least_fill"]
     assert measured["peak_bytes"] < 2**30
     print(
-        f"\nalpaca_en_52k, llama-3, block 2048, one process: {totals.rows} rows = {totals.kept} kept + {totals.rejected}; "
+        f"\nalpaca_en_52k, tokenizer llama-3, block 2048, one process: {totals.rows} rows = {totals.kept} kept + {totals.rejected}; "
         f"{totals.documents} documents, {totals.tokens} tokens, {totals.trained} trained, {totals.blocks} blocks, "
         f"fill {fill:.4%}, peak {measured['peak_bytes'] / 2**20:.0f} MiB, {measured['seconds']:.1f} s"
     )
@@ -88,7 +97,8 @@ def test_every_trained_run_of_alpaca_is_the_output_and_its_terminator(
 ) -> None:
     folder, _ = alpaca
     backend = Tokenizer.from_file(str(real / "tokenizers" / "llama-3" / "tokenizer.json"))
-    rows = [json.loads(line) for line in (real / "corpora" / "alpaca_en_52k.jsonl").open(encoding="utf-8")]
+    text = (real / "corpora" / "alpaca_en_52k.jsonl").read_text("utf-8")
+    rows = [json.loads(line) for line in text.split("\n") if line]
     cache = Cache.open(folder)
     documents = cache.documents("train")
     runs, expected = [], []
@@ -99,7 +109,7 @@ def test_every_trained_run_of_alpaca_is_the_output_and_its_terminator(
         assert (document.labels[start:end] == document.input_ids[start:end]).all()
         assert (document.labels[:start] == -100).all() and (document.labels[end:] == -100).all()
         runs.append(document.input_ids[start:end].tolist())
-        # the Llama 3.1 template trims what it renders
+        # both Llama templates trim what it renders
         expected.append(rows[documents.origin(number)[1]]["output"].strip() + "<|eot_id|>")
     assert backend.decode_batch(runs, skip_special_tokens=False) == expected
     assert len(runs) == cache.manifest.totals.kept == 52_002 - sum(cache.manifest.totals.rejected.values())

@@ -1,0 +1,43 @@
+"""Schema `alpaca`: an instruction, perhaps an input, and the output; ms-swift says `query` and `response`."""
+
+from typing import Any
+
+from packer.batches import Message, Sample
+from packer.source.chat import chat_sample
+from packer.source.decode import Refused
+from packer.source.row import RowFields, typed
+from packer.source.unsuited import refuse_media_tags
+
+
+class AlpacaRow(RowFields, frozen=True, kw_only=True):
+    instruction: str | None = None
+    query: str | None = None
+    input: str | None = None
+    output: str | None = None
+    response: str | None = None
+    history: list[tuple[str, str]] | None = None
+
+
+def read(row: dict[str, Any], number: int) -> Sample:
+    """``{"instruction": "…", "input": "…", "output": "…", "system": "…", "history": [["question", "answer"], …]}``
+
+    Raises:
+        Refused: the row cannot be a sample.
+
+    """
+    shape = typed(row, AlpacaRow)
+    instruction = shape.query if shape.instruction is None else shape.instruction
+    output = shape.response if shape.output is None else shape.output
+    assert instruction is not None, "rows without it do not get here"
+    assert output is not None, "rows without it do not get here"
+    question = f"{instruction}\n{shape.input}" if instruction and shape.input else instruction or shape.input
+    if not question:
+        raise Refused("empty", "`instruction` and `input` are both empty")
+    exchanges = [*(shape.history or ()), (question, output)]
+    messages = []
+    for asked, answered in exchanges:
+        refuse_media_tags(asked)
+        refuse_media_tags(answered)
+        messages.append(Message(fields={"role": "user", "content": asked}))
+        messages.append(Message(fields={"role": "assistant", "content": answered}))
+    return chat_sample(row, shape, messages, number=number)

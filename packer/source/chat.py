@@ -1,0 +1,123 @@
+"""Messages of a chat, as every schema of chats hands them on.
+
+The fields of a message keep their names and values, with these exceptions: the role gets its OpenAI name; a content
+list becomes a string; calls are read; reasoning stands where templates look for it; what says how much a message
+counts is taken out; a null counts as absent, except in `content`.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from packer.batches import Message, Sample
+from packer.source.content import Content, Part, read_content
+from packer.source.decode import Refused
+from packer.source.roles import CALL_ROLES, role_of
+from packer.source.row import RowFields, sample_id
+from packer.source.tool_calls import read_calls, read_tools
+
+Weight = Annotated[float, Meta(ge=0, le=1)]
+
+_REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
+_READ_FIELDS = frozenset({"role", "content", "tool_calls", "function_call", "train", "weight", "loss_weight"})
+
+
+class MessageFields(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of a message that have a meaning here, beside who says what."""
+
+    tool_calls: list[Any] | str | None = None
+    function_call: dict[str, Any] | None = None
+    """The older name of a single call."""
+
+    reasoning_content: str | None = None
+    thinking: str | None = None
+    reasoning: str | None = None
+    train: bool | None = None
+    weight: Weight | None = None
+    loss_weight: Weight | None = None
+
+
+class ChatMessage(MessageFields, frozen=True, kw_only=True):
+    """A message as OpenAI writes it."""
+
+    role: str
+    content: str | list[Part] | None = ""
+
+
+def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Message:
+    """Build a message.
+
+    Args:
+        raw: The message's fields; those without a meaning here are passed through.
+        shape: The same, typed.
+        where: Path of the message in its row, for reasons.
+
+    Raises:
+        Refused: `unknown_role`, `wrong_type`, `bad_tools`, `multimodal`.
+
+    """
+    content = _content(shape, where=where)
+    calls = [*read_calls(shape.tool_calls, where=f"{where}.tool_calls"), *content.calls]
+    if shape.function_call:
+        calls += read_calls([shape.function_call], where=f"{where}.function_call")
+    role = "assistant" if shape.role in CALL_ROLES else role_of(shape.role, where=f"{where}.role")
+    fields: dict[str, Any] = {"role": role, "content": content.text}
+    fields |= {key: value for key, value in raw.items() if value is not None and key not in _READ_FIELDS}
+    if calls:  # an empty list is no call, but a template that asks `is defined` takes it for one
+        fields["tool_calls"] = calls
+    return Message(fields=_with_reasoning(fields, content.reasoning, where=where), weight=_weight(shape))
+
+
+def _content(shape: ChatMessage, *, where: str) -> Content:
+    if shape.role not in CALL_ROLES:
+        return read_content(shape.content, where=f"{where}.content")
+    calls = read_calls(shape.content, where=where) if isinstance(shape.content, str) else []
+    if not calls:
+        raise Refused("bad_tools", f"no call at {where}")
+    return Content(text=None, calls=tuple(calls))
+
+
+def _with_reasoning(fields: dict[str, Any], reasoning: str | None, *, where: str) -> dict[str, Any]:
+    """Put reasoning where transformers 5 puts it: under `reasoning_content`, and `thinking` unless that is taken.
+
+    Source: `_alias_reasoning_fields` of transformers.utils.chat_template_utils.
+    """
+    given = next((fields[name] for name in _REASONING_FIELDS if name in fields), None)
+    if given is not None and reasoning is not None:
+        raise Refused("wrong_type", f"reasoning both as a field and as a content part at {where}")
+    reasoning = given if reasoning is None else reasoning
+    if reasoning is None:
+        return fields
+    return {"thinking": reasoning, **fields, "reasoning_content": reasoning}
+
+
+def _weight(shape: MessageFields) -> float | None:
+    if shape.train is not None:
+        return float(shape.train)
+    return shape.weight if shape.weight is not None else shape.loss_weight
+
+
+def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Message], *, number: int) -> Sample:
+    """A sample of messages, with the tools, the system message and the template variables of its row.
+
+    Raises:
+        Refused: `empty`, `bad_tools`, or `wrong_type` where the row has two system messages.
+
+    """
+    if not messages:
+        raise Refused("empty", "the row has no messages")
+    if fields.system:
+        if messages[0].role == "system":
+            raise Refused("wrong_type", "a system message in the field `system` and another among the messages")
+        messages = (Message(fields={"role": "system", "content": fields.system}), *messages)
+    tools = fields.tools or fields.functions
+    return Sample(
+        kind="chat",
+        row=number,
+        messages=tuple(messages),
+        tools=read_tools(tools, where="$.tools" if fields.tools else "$.functions") if tools else None,
+        template_kwargs=fields.chat_template_kwargs or {},
+        sample_id=sample_id(row),
+    )

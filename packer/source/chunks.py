@@ -1,0 +1,49 @@
+"""The bytes of a file, a megabyte at a time."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from packer.errors import InputError
+
+READ_BYTES = 2**20
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def read_chunks(path: Path, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+    """Bytes `start` … `stop` of a file; to its end where `stop` is None. No chunk is empty.
+
+    Raises:
+        InputError: the file cannot be read, or ends before `stop`.
+
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(start)
+            position = start
+            while stop is None or position < stop:
+                chunk = file.read(READ_BYTES if stop is None else min(READ_BYTES, stop - position))
+                if not chunk:
+                    break
+                position += len(chunk)
+                yield chunk
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if stop is not None and position < stop:
+        raise changed(path, f"expected {stop} bytes, found {position}")
+
+
+def without_mark(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Chunks from the start of a file, without the byte order mark it may begin with."""
+    for chunk in chunks:
+        yield chunk.removeprefix(BYTE_ORDER_MARK)
+        break
+    yield from chunks
+
+
+def unreadable(path: Path, error: OSError) -> InputError:
+    hint = "the path must be a file this user can read" if isinstance(error, PermissionError) else None
+    return InputError(f"{path}: cannot be read: {error.strerror or error}", hint=hint)
+
+
+def changed(path: Path, detail: str) -> InputError:
+    return InputError(f"{path}: changed while being read: {detail}", hint="build again when nothing writes to the file")

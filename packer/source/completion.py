@@ -1,0 +1,63 @@
+"""Schema `completion`: a prompt and what follows it, as strings, or as messages in TRL's conversational form."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from packer.batches import Message, Sample
+from packer.source.chat import ChatMessage, chat_sample, read_message
+from packer.source.decode import Refused
+from packer.source.row import RowFields, sample_id, type_name, typed
+from packer.source.unsuited import refuse_media_tags
+
+
+class StringsRow(msgspec.Struct, frozen=True, kw_only=True):
+    prompt: str
+    completion: str
+
+
+class MessagesRow(RowFields, frozen=True, kw_only=True):
+    prompt: list[ChatMessage]
+    completion: list[ChatMessage]
+
+
+def read(row: dict[str, Any], number: int) -> Sample:
+    """``{"prompt": "…", "completion": "…"}``, or both lists of messages: only those of `completion` are learned.
+
+    Raises:
+        Refused: the row cannot be a sample.
+
+    """
+    prompt, completion = row.get("prompt"), row.get("completion")
+    if isinstance(prompt, list) != isinstance(completion, list):
+        raise Refused("wrong_type", f"`prompt` is `{type_name(prompt)}`, but `completion` is `{type_name(completion)}`")
+    if isinstance(prompt, list):
+        return _chat(row, number)
+    strings = typed(row, StringsRow)
+    if not strings.completion:
+        raise Refused("empty", "`completion` is empty")
+    refuse_media_tags(strings.prompt)
+    refuse_media_tags(strings.completion)
+    return Sample(
+        kind="completion", row=number, prompt=strings.prompt, text=strings.completion, sample_id=sample_id(row)
+    )
+
+
+def _chat(row: dict[str, Any], number: int) -> Sample:
+    shape = typed(row, MessagesRow)
+    if not shape.completion:
+        raise Refused("empty", "`completion` has no messages")
+    prompt = [
+        _weighted(read_message(row["prompt"][i], message, where=f"$.prompt[{i}]"), 0.0)
+        for i, message in enumerate(shape.prompt)
+    ]
+    completion = [
+        read_message(row["completion"][i], m, where=f"$.completion[{i}]") for i, m in enumerate(shape.completion)
+    ]
+    learned = [message if message.weight is not None else _weighted(message, 1.0) for message in completion]
+    return chat_sample(row, shape, [*prompt, *learned], number=number)
+
+
+def _weighted(message: Message, weight: float) -> Message:
+    return replace(message, weight=weight) if message.role == "assistant" else message

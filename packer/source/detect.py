@@ -1,0 +1,177 @@
+"""What a file is, by its bytes: its format, and the schema of its rows."""
+
+import csv
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from packer.errors import InputError
+from packer.source.chunks import BYTE_ORDER_MARK, read_chunks, unreadable, without_mark
+from packer.source.columns import rename
+from packer.source.decode import Refused, decode_json
+from packer.source.elements import BrokenArray, split_elements
+from packer.source.lines import BLANK, split_lines
+from packer.source.partition import Format
+from packer.source.schema import FIELDS, Schema, schema_of
+
+_HEAD_ROWS = 500
+_SPREAD_PLACES = 50
+_ROWS_PER_PLACE = 10
+_LONGEST_SAMPLED_BYTES = 16 * 2**20
+"""Longer rows do not vote, so that a look at a file stays a look."""
+
+_SIGNATURES: tuple[tuple[bytes, str], ...] = (
+    (b"\x1f\x8b", "gzip"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"\xfd7zXZ\x00", "xz"),
+    (b"BZh", "bzip2"),
+    (b"PK\x03\x04", "a zip archive"),
+    (b"PAR1", "Parquet"),
+    (b"ARROW1", "an Arrow file"),
+    (b"SQLite format 3", "an SQLite database"),
+    (b"%PDF", "PDF"),
+    (b"\xff\xfe", "UTF-16 text"),
+    (b"\xfe\xff", "UTF-16 text"),
+)
+_WAY_OUT = {
+    "gzip": "unpack it first: gunzip -k {path}",
+    "zstd": "unpack it first: zstd -d {path}",
+    "xz": "unpack it first: xz -dk {path}",
+    "bzip2": "unpack it first: bunzip2 -k {path}",
+    "a zip archive": "unpack it first: unzip {path}",
+    "UTF-16 text": "rewrite it as UTF-8: iconv -f UTF-16 -t UTF-8 {path}",
+}
+
+
+def detect_format(path: Path) -> Format:
+    """Whether a file holds JSON lines or one JSON array (or one object over several lines). Its name does not count.
+
+    Raises:
+        InputError: the file cannot be read, is empty, or is neither; the message says what it looks like.
+
+    """
+    head = next(read_chunks(path), b"")
+    text = head.removeprefix(BYTE_ORDER_MARK).lstrip(BLANK)
+    if not text:
+        raise InputError(f"{path}: holds no rows", hint="remove the file from the sources, or write rows to it")
+    lines = [line.strip(b"\r") for line in text.split(b"\n")]
+    if text[:1] == b"[":
+        # An array ends where the text does; rows that are arrays are wrong, but they are rows.
+        return "jsonl" if _is_json(lines[0]) and any(line.strip(BLANK) for line in lines[1:]) else "json"
+    if any(line[:1] == b"{" and _is_json(line) for line in lines):
+        return "jsonl"
+    if text[:1] == b"{":
+        one_line = len([line for line in lines if line.strip(BLANK)]) == 1
+        return "jsonl" if one_line else "json"
+    raise _neither(path, head)
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        decode_json(data)
+    except Refused as refused:
+        return refused.code != "not_json"
+    return True
+
+
+def _neither(path: Path, head: bytes) -> InputError:
+    found = next((name for signature, name in _SIGNATURES if head.startswith(signature)), None)
+    if found is None and b"\x00" in head:
+        found = "binary data"
+    if found is None and _looks_like_csv(head):
+        found = "CSV"
+    hint = _WAY_OUT.get(found or "", "convert it to JSON lines first: one object a line, UTF-8")
+    message = f"{path}: expected JSON lines or a JSON array, found " + (found or "text that is not JSON")
+    return InputError(message, hint=hint.format(path=path))
+
+
+def _looks_like_csv(head: bytes) -> bool:
+    """Whether the first lines have the same number of fields, at least two."""
+    first = head.decode("utf-8-sig", "replace").splitlines()[:3]
+    for delimiter in ",\t;":
+        try:
+            num_fields = {len(fields) for fields in csv.reader(first, delimiter=delimiter)}
+        except csv.Error:
+            continue
+        if len(num_fields) == 1 and num_fields.pop() > 1:
+            return True
+    return False
+
+
+def detect_schema(path: Path, *, format: Format, columns: Mapping[str, str | None]) -> Schema:  # noqa: A002 - the recipe's word
+    """The schema that most rows fit, of up to a thousand: the first ones, and some from fifty places of the file.
+
+    The elements of an array are taken from its beginning only: it cannot be entered elsewhere.
+
+    Args:
+        path: The file.
+        format: As :func:`detect_format` says.
+        columns: New name of a field → its name in the rows, or None to hide it.
+
+    Raises:
+        InputError: the file cannot be read, or no row looked at fits a schema.
+
+    """
+    rows = [rename(value, columns) for value in _sampled_rows(path, format) if isinstance(value, dict)]
+    votes = Counter(schema for schema in map(schema_of, rows) if schema is not None)
+    if votes:
+        return max(FIELDS, key=lambda schema: votes[schema])  # the first of those with most votes
+    raise _no_schema(path, rows)
+
+
+def _no_schema(path: Path, rows: Sequence[Mapping[str, Any]]) -> InputError:
+    if not rows:
+        return InputError(f"{path}: none of the rows looked at is a JSON object", hint="expected one object a row")
+    names = Counter(name for row in rows for name in row)
+    found = ", ".join(f"`{name[:40]}`" for name, _ in names.most_common(12)) or "none"
+    needed = "; ".join(
+        f"{schema}: {' and '.join('/'.join(group) for group in groups)}" for schema, groups in FIELDS.items()
+    )
+    return InputError(
+        f"{path}: its rows fit no schema; fields found: {found}; fields needed: {needed}",
+        hint="say which field is which with `columns`, such as {instruction: question, output: answer}, and name"
+        " the `schema`, both in the recipe's `sources` entry or with --set",
+    )
+
+
+def _sampled_rows(path: Path, format: Format) -> Iterator[Any]:  # noqa: A002
+    rows = _array_head(path) if format == "json" else _spread_lines(path)
+    for row in rows:
+        if row is not None:
+            try:
+                yield decode_json(row)
+            except Refused:
+                continue
+
+
+def _array_head(path: Path) -> Iterator[bytes | None]:
+    chunks = without_mark(read_chunks(path))
+    try:
+        yield from islice(split_elements(chunks, max_row_bytes=_LONGEST_SAMPLED_BYTES), 2 * _HEAD_ROWS)
+    except BrokenArray as error:
+        raise InputError(f"{path}: is not JSON: {error}", hint="for a file of JSON lines, set format: jsonl") from None
+
+
+def _spread_lines(path: Path) -> Iterator[bytes | None]:
+    """The first rows, then the rows after places at equal distances; a place within the first rows is passed over."""
+    chunks = without_mark(read_chunks(path))
+    head_bytes = 0
+    for row in islice(split_lines(chunks, max_row_bytes=_LONGEST_SAMPLED_BYTES), _HEAD_ROWS):
+        head_bytes += len(row or b"")
+        yield row
+    try:
+        with path.open("rb") as file:
+            num_bytes = file.seek(0, 2)
+            for place in (num_bytes * i // _SPREAD_PLACES for i in range(1, _SPREAD_PLACES)):
+                if place < head_bytes:
+                    continue
+                file.seek(place)
+                file.readline(_LONGEST_SAMPLED_BYTES)  # the rest of the row the place lies in
+                for _ in range(_ROWS_PER_PLACE):
+                    line = file.readline(_LONGEST_SAMPLED_BYTES).strip(BLANK)
+                    if line:
+                        yield line
+    except OSError as error:
+        raise unreadable(path, error) from error

@@ -1,0 +1,54 @@
+"""Rows of JSON lines.
+
+A row is what stands between two newlines, unless it is blank: nothing but spaces, tabs and carriage returns. The last
+row may lack its newline.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+BLANK = b" \t\r\n"
+
+
+def split_lines(chunks: Iterable[bytes], *, max_row_bytes: int) -> Iterator[bytes | None]:
+    """Cut a stream into rows; a row of more than `max_row_bytes` comes as None and is never held in memory.
+
+    Blanks around a row are not part of what is handed out, but count towards its size.
+    """
+    open_line = _OpenLine(max_row_bytes)
+    for chunk in chunks:
+        first, *rest = chunk.split(b"\n")
+        open_line.add(first)
+        if not rest:
+            continue
+        yield from open_line.take()
+        *whole, last = rest
+        for line in whole:
+            row = line.strip(BLANK)
+            if row:
+                yield row if len(line) <= max_row_bytes else None
+        open_line.add(last)
+    yield from open_line.take()
+
+
+@dataclass(slots=True)
+class _OpenLine:
+    """A line whose newline has not been seen yet."""
+
+    max_row_bytes: int
+    num_bytes: int = 0
+    blank: bool = True
+    pieces: list[bytes] = field(default_factory=list)
+
+    def add(self, piece: bytes) -> None:
+        self.num_bytes += len(piece)
+        self.blank = self.blank and not piece.strip(BLANK)
+        if self.num_bytes <= self.max_row_bytes:
+            self.pieces.append(piece)
+        else:
+            self.pieces.clear()
+
+    def take(self) -> Iterator[bytes | None]:
+        if not self.blank:
+            yield b"".join(self.pieces).strip(BLANK) if self.num_bytes <= self.max_row_bytes else None
+        self.num_bytes, self.blank, self.pieces = 0, True, []

@@ -1,0 +1,241 @@
+"""Cutting an input file into partitions, the pieces that are built one by one.
+
+JSON lines are cut by bytes: nominal cuts lie at every multiple of `partition_bytes`, and a line belongs to the
+partition in which its first byte lies. So cuts depend on nothing but the file and `partition_bytes`, and appending to
+the file changes only its last partitions.
+
+Worked example, `partition_bytes` = 10: lines of 4, 9, 12 and 2 bytes begin at 0, 4, 13 and 25, so they belong to the
+nominal partitions 0, 0, 1 and 2, which are the bytes [0, 13), [13, 25) and [25, 27). Had the third line 20 bytes, the
+fourth would begin at 33, and there would be no partition for the nominal 2.
+
+A JSON array is one partition.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from packer.errors import InputError
+from packer.source.chunks import BYTE_ORDER_MARK, read_chunks, without_mark
+from packer.source.elements import BrokenArray, split_elements
+from packer.source.lines import BLANK
+
+Format = Literal["jsonl", "json"]
+
+_SOLID = np.ones(256, np.bool_)
+_SOLID[list(BLANK)] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """A piece of an input file that is read, tokenized and kept as one; holds at least one row."""
+
+    path: Path
+    format: Format
+    start: int  # bytes
+    stop: int  # bytes
+    first_row: int
+    """Rows of the file before this partition."""
+
+    num_rows: int
+    xxh3: str
+    """xxh3-128 of bytes `start` … `stop`, in hexadecimal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePartitions:
+    """A file and its partitions, in order; together they hold each of its rows once."""
+
+    sha256: str
+    """Of the whole file, rows beyond a limit too."""
+
+    num_bytes: int
+    num_rows: int
+    """Rows in the partitions: at most the limit."""
+
+    partitions: tuple[Partition, ...]
+
+
+def partition_file(path: Path, *, format: Format, partition_bytes: int, limit: int | None = None) -> FilePartitions:  # noqa: A002 - the recipe's word
+    """Cut a file into partitions in one pass, a megabyte in memory at a time.
+
+    Args:
+        path: The file.
+        format: As :func:`~packer.source.detect.detect_format` says.
+        partition_bytes: Distance of the nominal cuts.
+        limit: Take only this many rows, from the start of the file.
+
+    Raises:
+        InputError: the file cannot be read, holds no rows, or is not the array its format says.
+
+    """
+    sha256 = hashlib.sha256()
+    chunks = _hashed(read_chunks(path), sha256)
+    if format == "jsonl":
+        cutter = _LineCutter(path=path, partition_bytes=partition_bytes, limit=limit)
+        for chunk in chunks:
+            cutter.add(chunk)
+        num_bytes, partitions = cutter.position, cutter.finish()
+    else:
+        num_bytes, partitions = _whole_file(path, chunks, limit)
+    if not partitions:
+        raise InputError(f"{path}: holds no rows", hint="remove the file from the sources, or write rows to it")
+    return FilePartitions(
+        sha256=sha256.hexdigest(),
+        num_bytes=num_bytes,
+        num_rows=sum(partition.num_rows for partition in partitions),
+        partitions=partitions,
+    )
+
+
+def _hashed(chunks: Iterator[bytes], digest: "hashlib._Hash | xxhash.xxh3_128") -> Iterator[bytes]:
+    for chunk in chunks:
+        digest.update(chunk)
+        yield chunk
+
+
+def _whole_file(path: Path, chunks: Iterator[bytes], limit: int | None) -> tuple[int, tuple[Partition, ...]]:
+    xxh3 = xxhash.xxh3_128()
+    num_bytes = num_rows = 0
+
+    def counted() -> Iterator[bytes]:
+        nonlocal num_bytes
+        for chunk in _hashed(chunks, xxh3):
+            num_bytes += len(chunk)
+            yield chunk
+
+    try:
+        # No element is held: every one is larger than no bytes at all.
+        num_rows = sum(1 for _ in split_elements(without_mark(counted()), max_row_bytes=0))
+    except BrokenArray as error:
+        if num_bytes == 0:
+            return 0, ()
+        raise InputError(f"{path}: is not JSON: {error}", hint="for a file of JSON lines, set format: jsonl") from None
+    if num_rows == 0:
+        return num_bytes, ()
+    whole = Partition(
+        path=path,
+        format="json",
+        start=0,
+        stop=num_bytes,
+        first_row=0,
+        num_rows=num_rows if limit is None else min(num_rows, limit),
+        xxh3=xxh3.hexdigest(),
+    )
+    return num_bytes, (whole,)
+
+
+class _LineCutter:
+    """Cuts a stream of JSON lines; keeps the open partition's digest and counts, never its bytes."""
+
+    def __init__(self, *, path: Path, partition_bytes: int, limit: int | None) -> None:
+        self._path = path
+        self._partition_bytes = partition_bytes
+        self._limit = limit
+        self._partitions: list[Partition] = []
+        self._num_rows = 0  # of the file, up to here
+        self.position = 0  # bytes of the file, up to here
+        self._in_line = False
+        self._line_counted = False  # whether the open line is known to be a row
+        self._full = False  # the limit is reached, and its last row has ended
+        self._open(nominal=0, start=0)
+
+    def _open(self, *, nominal: int, start: int) -> None:
+        self._nominal = nominal
+        self._start = start
+        self._first_row = self._num_rows
+        self._stop = start
+        self._xxh3 = xxhash.xxh3_128()
+
+    def _close(self) -> None:
+        if self._num_rows == self._first_row:
+            return  # nothing but blank lines
+        self._partitions.append(
+            Partition(
+                path=self._path,
+                format="jsonl",
+                start=self._start,
+                stop=self._stop,
+                first_row=self._first_row,
+                num_rows=self._num_rows - self._first_row,
+                xxh3=self._xxh3.hexdigest(),
+            )
+        )
+
+    def add(self, chunk: bytes) -> None:
+        """Take the next bytes of the file. The first chunk holds at least the byte order mark, if there is one."""
+        if not self._full:
+            self._cut(chunk)
+        self.position += len(chunk)
+
+    def finish(self) -> tuple[Partition, ...]:
+        self._close()
+        return tuple(self._partitions)
+
+    def _cut(self, chunk: bytes) -> None:
+        r"""Deal the chunk's lines, and the rest of the line that was open, to partitions.
+
+        Worked example: a chunk ``d"}\n{"e":1}\n{"f`` met inside a line has pieces at 0, 4 and 12. The piece at 0 is the
+        rest of a line that was counted when it began; the one at 12 will be open when the next chunk comes.
+        """
+        data = np.frombuffer(chunk, np.uint8)
+        begins = np.append(0, np.flatnonzero(data == ord("\n")) + 1)
+        if begins[-1] == len(chunk):
+            begins = begins[:-1]
+        counts = self._counts(data, begins)
+        nominal = (self.position + begins) // self._partition_bytes
+        if self._in_line:
+            nominal[0] = self._nominal
+        kept = self._within_limit(counts)
+        ends = np.append(begins[1:], len(chunk))[:kept]
+        if kept:
+            self._deal(chunk, begins[:kept], ends, nominal[:kept], counts[:kept])
+        self._full = kept < len(begins)
+        self._line_counted = bool(counts[-1]) or (self._line_counted and self._in_line and len(begins) == 1)
+        self._in_line = chunk[-1:] != b"\n"
+
+    def _counts(self, data: npt.NDArray[np.uint8], begins: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which pieces make a line count as a row: those that bring its first byte that is not blank."""
+        solid = _SOLID[data]
+        if self.position == 0 and data[:3].tobytes() == BYTE_ORDER_MARK:
+            solid[:3] = False
+        counts = np.logical_or.reduceat(solid, begins)
+        if self._in_line and self._line_counted:
+            counts[0] = False
+        return counts
+
+    def _within_limit(self, counts: npt.NDArray[np.bool_]) -> int:
+        """How many of the pieces are taken: up to the end of the line that fills the limit."""
+        if self._limit is None:
+            return len(counts)
+        missing = self._limit - self._num_rows
+        if missing == 0:
+            return int(self._in_line)
+        return min(int(np.searchsorted(np.cumsum(counts), missing)) + 1, len(counts))
+
+    def _deal(
+        self,
+        chunk: bytes,
+        begins: npt.NDArray[np.int64],
+        ends: npt.NDArray[np.int64],
+        nominal: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.bool_],
+    ) -> None:
+        view = memoryview(chunk)
+        cuts = np.flatnonzero(np.diff(nominal)) + 1
+        bounds = [0, *cuts.tolist(), len(nominal)]
+        for first, last in pairwise(bounds):
+            begin, end = int(begins[first]), int(ends[last - 1])
+            if nominal[first] != self._nominal:
+                self._close()
+                self._open(nominal=int(nominal[first]), start=self.position + begin)
+            self._xxh3.update(view[begin:end])
+            self._num_rows += int(np.count_nonzero(counts[first:last]))
+            self._stop = self.position + end

@@ -1,0 +1,82 @@
+"""What every schema shares: typed views of JSON values, and the fields a row may have beside its messages."""
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from packer.source.decode import Refused, decode_json
+
+T = TypeVar("T")
+
+_ID_FIELDS = ("sample_id", "id", "uuid")
+_ID_SET = frozenset(_ID_FIELDS)
+
+
+class RowFields(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of a chat row beside its messages; every schema of chats extends it."""
+
+    tools: list[Any] | str | None = None
+    functions: list[Any] | str | None = None
+    """The older name of `tools`."""
+
+    system: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+def typed(value: Any, shape: type[T]) -> T:
+    """The value as a struct of `shape`, without coercions.
+
+    Raises:
+        Refused: `wrong_type`, with what was expected, what was found and where.
+
+    """
+    try:
+        return msgspec.convert(value, shape)
+    except msgspec.ValidationError as error:
+        raise Refused("wrong_type", type_reason(str(error))) from None
+
+
+def type_reason(message: str) -> str:
+    """A message of msgspec as a reason.
+
+    Example:
+        >>> type_reason("Expected `str`, got `int` - at `$.messages[3].content`")
+        'expected `str`, got `int` at $.messages[3].content'
+
+    """
+    text, separator, path = message.partition(" - at `")
+    missing = re.fullmatch(r"Object missing required field `(.*)`", text)
+    text = f"no field `{missing[1]}`" if missing else text[0].lower() + text[1:]
+    return f"{text} at {path.rstrip('`')}" if separator else text
+
+
+def type_name(value: Any) -> str:
+    """JSON's name of a value's type, spelled as msgspec spells it."""
+    names = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str", list: "array", dict: "object"}
+    return names[type(value)]
+
+
+def sample_id(row: dict[str, Any]) -> str | None:
+    """The row's own name: the first of `sample_id`, `id`, `uuid` that holds a string or a whole number."""
+    if _ID_SET.isdisjoint(row):
+        return None
+    for field in _ID_FIELDS:
+        value = row.get(field)
+        if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
+            return str(value)
+    return None
+
+
+def nested_json(text: str, *, where: str) -> Any:
+    """Decode JSON that stands inside a string of a row.
+
+    Raises:
+        Refused: `not_utf8` for half of a surrogate pair, else `bad_tools`: only tools and calls are written so.
+
+    """
+    try:
+        return decode_json(text.encode())
+    except Refused as refused:
+        code = "not_utf8" if refused.code == "not_utf8" else "bad_tools"
+        raise Refused(code, f"the JSON in {where}: {refused.reason}") from None

@@ -1,0 +1,77 @@
+"""Schema `sharegpt`: turns of `from` and `value`, and the forms that grew out of it.
+
+A turn may also be written ``{"role", "content"}``, and ms-swift writes an exchange as ``{"human": …, "assistant": …}``.
+A turn from `function_call` is the JSON of a call, or of a list of calls; it becomes an assistant message of its own.
+"""
+
+from typing import Any
+
+import msgspec
+
+from packer.batches import Message, Sample
+from packer.source.chat import ChatMessage, MessageFields, chat_sample, read_message
+from packer.source.content import Part
+from packer.source.decode import Refused
+from packer.source.row import RowFields, typed
+from packer.source.unsuited import refuse_media_tags
+
+
+class Turn(MessageFields, frozen=True, kw_only=True):
+    sender: str | None = msgspec.field(name="from", default=None)
+    role: str | None = None
+    value: str | list[Part] | None = None
+    content: str | list[Part] | None = None
+
+
+class Exchange(msgspec.Struct, frozen=True, kw_only=True):
+    human: str
+    assistant: str
+
+
+class TurnsRow(RowFields, frozen=True, kw_only=True):
+    conversations: list[Turn] | None = None
+    conversation: list[Turn] | None = None
+
+
+class ExchangesRow(RowFields, frozen=True, kw_only=True):
+    conversations: list[Exchange] | None = None
+    conversation: list[Exchange] | None = None
+
+
+def read(row: dict[str, Any], number: int) -> Sample:
+    """``{"conversations": [{"from": "human", "value": "…"}, …], "system": "…", "tools": "[…]"}``
+
+    Raises:
+        Refused: the row cannot be a sample.
+
+    """
+    name = "conversations" if row.get("conversations") is not None else "conversation"
+    raw = row[name]
+    if isinstance(raw, list) and raw and isinstance(raw[0], dict) and "human" in raw[0]:
+        exchanges = typed(row, ExchangesRow)
+        turns = exchanges.conversations or exchanges.conversation or []
+        return chat_sample(row, exchanges, [message for turn in turns for message in _exchange(turn)], number=number)
+    shape = typed(row, TurnsRow)
+    turns_of_row = shape.conversations or shape.conversation or []
+    messages = [_message(raw[i], turn, where=f"$.{name}[{i}]") for i, turn in enumerate(turns_of_row)]
+    return chat_sample(row, shape, messages, number=number)
+
+
+def _exchange(turn: Exchange) -> tuple[Message, Message]:
+    refuse_media_tags(turn.human)
+    refuse_media_tags(turn.assistant)
+    return (
+        Message(fields={"role": "user", "content": turn.human}),
+        Message(fields={"role": "assistant", "content": turn.assistant}),
+    )
+
+
+def _message(raw: dict[str, Any], turn: Turn, *, where: str) -> Message:
+    role = turn.sender if turn.sender is not None else turn.role
+    if role is None:
+        raise Refused("wrong_type", f"no field `from` at {where}")
+    content = turn.value if turn.value is not None else turn.content
+    other = {key: value for key, value in raw.items() if key not in ("from", "role", "value", "content")}
+    shared = {field: getattr(turn, field) for field in MessageFields.__struct_fields__}
+    shape = ChatMessage(role=role, content="" if content is None else content, **shared)
+    return read_message(other, shape, where=where)

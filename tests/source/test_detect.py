@@ -1,0 +1,135 @@
+import gzip
+import json
+
+import pytest
+
+from packer.errors import InputError
+from packer.source import detect_format, detect_schema
+
+LINE = b'{"text": "a"}'
+
+
+def write(tmp_path, content, name="rows.jsonl"):
+    path = tmp_path / name
+    path.write_bytes(content)
+    return path
+
+
+def lines(*rows):
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json", "rows"])
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (LINE, "jsonl"),
+        (LINE + b"\r\n" + LINE, "jsonl"),
+        (b"\xef\xbb\xbf\n \n" + LINE + b"\n", "jsonl"),
+        (b'{"text": broken}\n' + LINE + b"\n", "jsonl"),
+        (b"oops\n" + LINE + b"\n", "jsonl"),
+        (b'{"text": "cut off', "jsonl"),
+        (b'["a row that is an array"]\n' + LINE + b"\n", "jsonl"),
+        (b"[" + LINE + b"]", "json"),
+        (b"\xef\xbb\xbf [\n" + LINE + b",\n" + LINE + b"\n]\n", "json"),
+        (b"[" + LINE + b"]\n\n", "json"),
+        (json.dumps({"conversations": [{}, {"from": "human"}]}, indent=2).encode(), "json"),
+        (b'{"text": "' + b"x" * 2**20 + b'"}\n' + LINE, "jsonl"),
+    ],
+)
+def test_the_bytes_decide_the_format_whatever_the_name(tmp_path, name, content, expected):
+    assert detect_format(write(tmp_path, content, name)) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "found", "hint"),
+    [
+        (gzip.compress(LINE), "gzip", "gunzip"),
+        (b"\x28\xb5\x2f\xfd....", "zstd", "zstd -d"),
+        (b"PAR1" + bytes(20), "Parquet", "JSON lines"),
+        (b"ARROW1\x00\x00", "Arrow", "JSON lines"),
+        ('{"text": "a"}'.encode("utf-16"), "UTF-16", "iconv"),
+        (bytes(range(256)), "binary data", "JSON lines"),
+        (b"system,instruction,output\n,a,b\n", "CSV", "JSON lines"),
+        (b'prompt\tcompletion\n"a\tb"\tc\n', "CSV", "JSON lines"),
+        (b"Once upon a time\nthere was a file.\n", "text that is not JSON", "JSON lines"),
+    ],
+)
+def test_a_file_that_is_neither_is_told_what_it_looks_like(tmp_path, content, found, hint):
+    with pytest.raises(InputError, match=f"found .*{found}") as caught:
+        detect_format(write(tmp_path, content))
+    assert hint in caught.value.hint
+
+
+def test_an_empty_file_has_no_format(tmp_path):
+    with pytest.raises(InputError, match="holds no rows"):
+        detect_format(write(tmp_path, b"\xef\xbb\xbf \n"))
+
+
+TURNS = [{"role": "user", "content": "a"}]
+SCHEMAS = [
+    ({"messages": TURNS}, "messages"),
+    ({"messages": TURNS, "text": "rendered"}, "messages"),
+    ({"conversations": []}, "sharegpt"),
+    ({"conversation": []}, "sharegpt"),
+    ({"instruction": "a", "output": "b"}, "alpaca"),
+    ({"query": "a", "response": "b"}, "alpaca"),
+    ({"prompt": "a", "completion": "b"}, "completion"),
+    ({"text": "a", "messages": None}, "text"),
+    ({"messages": TURNS, "images": ["x.png"]}, "messages"),
+    ({"conversations": [], "chosen": {"from": "gpt"}, "rejected": {"from": "gpt"}}, "sharegpt"),
+    ({"chosen_messages": TURNS, "rejected_messages": TURNS}, "messages"),
+    ({"chosen": TURNS, "rejected": TURNS}, "messages"),
+    ({"chosen": "Human: a", "rejected": "Human: b"}, "text"),
+    ({"prompt": "a", "chosen": "b", "rejected": "c"}, "completion"),
+    ({"instruction": "a", "input": "", "chosen": "b", "rejected": "c"}, "alpaca"),
+]
+
+
+@pytest.mark.parametrize(("row", "expected"), SCHEMAS)
+def test_fields_decide_the_schema(tmp_path, row, expected):
+    assert detect_schema(write(tmp_path, lines(row)), format="jsonl", columns={}) == expected
+    array = write(tmp_path, json.dumps([row], indent=1).encode())
+    assert detect_schema(array, format="json", columns={}) == expected
+
+
+@pytest.mark.parametrize("row", [row for row, _ in SCHEMAS if "chosen" in row or "chosen_messages" in row])
+def test_rows_of_preference_pairs_are_detected_so_that_each_is_rejected_as_such(row, tmp_path, refusal):
+    schema = detect_schema(write(tmp_path, lines(row)), format="jsonl", columns={})
+    assert refusal(row, schema)[0] == "preference"
+
+
+def test_most_rows_decide(tmp_path):
+    rows = [{"text": "a"}, {"messages": TURNS}, {"text": "b"}, 7, {"note": 1}]
+    assert detect_schema(write(tmp_path, b"{broken\n" + lines(*rows)), format="jsonl", columns={}) == "text"
+
+
+def test_rows_far_from_the_beginning_vote(tmp_path):
+    head = [{"note": "x" * 50}] * 600
+    path = write(tmp_path, lines(*head, *[{"text": "y" * 50}] * 600))
+    assert detect_schema(path, format="jsonl", columns={}) == "text"
+
+
+def test_columns_are_renamed_before_they_vote(tmp_path):
+    path = write(tmp_path, lines({"q": "a", "a": "b", "text": "c"}))
+    columns = {"instruction": "q", "output": "a"}
+    assert detect_schema(path, format="jsonl", columns={}) == "text"
+    assert detect_schema(path, format="jsonl", columns=columns) == "alpaca"
+    assert detect_schema(path, format="jsonl", columns={"messages": "text"}) == "messages"
+
+
+def test_rows_that_fit_no_schema_are_an_error_that_names_their_fields(tmp_path):
+    with pytest.raises(InputError, match="fit no schema; fields found: `question`, `answer`") as caught:
+        detect_schema(write(tmp_path, lines({"question": "a", "answer": "b"})), format="jsonl", columns={})
+    assert "--set" in caught.value.hint
+    assert "columns" in caught.value.hint
+
+
+def test_rows_that_are_no_objects_are_an_error(tmp_path):
+    with pytest.raises(InputError, match="none of the rows looked at is a JSON object"):
+        detect_schema(write(tmp_path, b"1\n[]\nx\n"), format="jsonl", columns={})
+
+
+def test_a_broken_array_is_an_error_here_too(tmp_path):
+    with pytest.raises(InputError, match="is not JSON: it ends inside"):
+        detect_schema(write(tmp_path, b'[{"text": "a"}'), format="json", columns={})

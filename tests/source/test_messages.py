@@ -1,0 +1,272 @@
+import pytest
+
+USER = {"role": "user", "content": "hi"}
+CALL = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+
+
+def turn(**fields):
+    return {"messages": [USER, {"role": "assistant", "content": "yo"} | fields]}
+
+
+def answer(sample, **fields):
+    """The assistant message that `fields` become."""
+    return sample(turn(**fields)).messages[1]
+
+
+def test_a_chat_keeps_its_messages_and_every_field_with_another_meaning(sample):
+    found = sample(
+        {
+            "id": 5,
+            "messages": [
+                {"role": "system", "content": "be kind"},
+                {"role": "user", "content": "hi", "name": "Ann"},
+                {"role": "assistant", "content": None, "tool_calls": [CALL | {"id": "c1"}]},
+                {"role": "tool", "content": "{}", "tool_call_id": "c1"},
+            ],
+            "chat_template_kwargs": {"enable_thinking": False},
+        }
+    )
+    assert found.kind == "chat"
+    assert found.row == 7
+    assert found.sample_id == "5"
+    assert found.tools is None
+    assert found.template_kwargs == {"enable_thinking": False}
+    assert [message.fields for message in found.messages] == [
+        {"role": "system", "content": "be kind"},
+        {"role": "user", "content": "hi", "name": "Ann"},
+        {"role": "assistant", "content": None, "tool_calls": [CALL | {"id": "c1"}]},
+        {"role": "tool", "content": "{}", "tool_call_id": "c1"},
+    ]
+    assert [message.weight for message in found.messages] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "content"), [({"content": None}, None), ({"content": ""}, ""), ({"content": "{{name}}"}, "{{name}}")]
+)
+def test_a_content_comes_out_as_it_is(sample, fields, content):
+    assert answer(sample, **fields).fields["content"] == content
+
+
+def test_an_absent_content_is_an_empty_one(sample):
+    assert sample({"messages": [{"role": "assistant"}]}).messages[0].fields == {"role": "assistant", "content": ""}
+
+
+def test_text_parts_are_joined(sample):
+    parts = [{"type": "text", "text": "a\n"}, {"type": "text", "value": " b"}]
+    assert answer(sample, content=parts).fields == {"role": "assistant", "content": "a\n b"}
+
+
+def test_parts_of_reasoning_and_calls_go_where_a_message_keeps_them(sample):
+    parts = [
+        {"type": "reasoning", "value": "hm"},
+        {"type": "text", "value": "so"},
+        {"type": "tool_call", "value": '{"name": "f", "arguments": {"x": 1}}'},
+    ]
+    assert answer(sample, content=parts).fields == {
+        "role": "assistant",
+        "content": "so",
+        "reasoning_content": "hm",
+        "thinking": "hm",
+        "tool_calls": [CALL],
+    }
+
+
+def test_a_content_of_calls_only_is_null(sample):
+    parts = [{"type": "tool_call", "value": '{"name": "f", "arguments": {"x": 1}}'}]
+    assert answer(sample, content=parts).fields == {"role": "assistant", "content": None, "tool_calls": [CALL]}
+
+
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        ([{"type": "text"}], "no field `text` at $.messages[1].content[0]"),
+        ([{"type": "text", "text": 3}], "expected `str | null`, got `int` at $.messages[1].content[0].text"),
+        ([{"type": "text", "value": 3}], "expected `str` at $.messages[1].content[0].value"),
+        (["a"], "expected `object`, got `str` at $.messages[1].content[0]"),
+        ([{"type": "riddle"}], "a part of a type packer does not know at $.messages[1].content[0].type"),
+        (
+            [{"type": "text", "text": "a"}, {"type": "reasoning", "value": "b"}],
+            "a part out of order at $.messages[1].content[1]: reasoning, then text, then calls",
+        ),
+    ],
+)
+def test_a_part_that_cannot_be_kept_refuses_the_row(refusal, parts, reason):
+    assert refusal(turn(content=parts)) == ("wrong_type", reason)
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "thinking", "reasoning"])
+def test_reasoning_stands_where_templates_look_whatever_its_name(sample, field):
+    fields = answer(sample, **{field: "hm"}).fields
+    assert (fields["reasoning_content"], fields["thinking"]) == ("hm", "hm")
+
+
+def test_of_several_reasonings_the_first_name_wins_and_thinking_is_kept(sample):
+    fields = answer(sample, reasoning="c", thinking="b", reasoning_content="a").fields
+    assert (fields["reasoning_content"], fields["thinking"], fields["reasoning"]) == ("a", "b", "c")
+    fields = answer(sample, reasoning="c", thinking="b").fields
+    assert (fields["reasoning_content"], fields["thinking"]) == ("b", "b")
+
+
+def test_reasoning_in_two_places_refuses_the_row(refusal):
+    row = turn(reasoning_content="a", content=[{"type": "reasoning", "value": "b"}])
+    assert refusal(row) == ("wrong_type", "reasoning both as a field and as a content part at $.messages[1]")
+
+
+def test_null_fields_and_empty_calls_are_absent(sample):
+    found = answer(sample, tool_calls=[], name=None, reasoning_content=None, function_call=None)
+    assert found.fields == {"role": "assistant", "content": "yo"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "weight"),
+    [
+        ({}, None),
+        ({"train": True}, 1.0),
+        ({"train": False}, 0.0),
+        ({"weight": 0}, 0.0),
+        ({"weight": 0.25}, 0.25),
+        ({"loss_weight": 1.0}, 1.0),
+        ({"train": False, "weight": 1}, 0.0),
+        ({"train": None, "weight": None}, None),
+    ],
+)
+def test_what_a_message_counts_leaves_its_fields_and_becomes_its_weight(sample, fields, weight):
+    found = answer(sample, **fields)
+    assert found.weight == weight
+    assert found.fields == {"role": "assistant", "content": "yo"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"weight": 1.5}, "expected `float` <= 1.0 at $.messages[1].weight"),
+        ({"loss_weight": -1}, "expected `float` >= 0.0 at $.messages[1].loss_weight"),
+        ({"weight": True}, "expected `float | null`, got `bool` at $.messages[1].weight"),
+        ({"train": 1}, "expected `bool | null`, got `int` at $.messages[1].train"),
+        ({"content": 5}, "expected `str | array | null`, got `int` at $.messages[1].content"),
+        ({"reasoning": {}}, "expected `str | null`, got `object` at $.messages[1].reasoning"),
+        ({"role": None}, "expected `str`, got `null` at $.messages[1].role"),
+    ],
+)
+def test_a_wrong_type_is_named_with_its_path(refusal, fields, reason):
+    assert refusal(turn(**fields)) == ("wrong_type", reason)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"messages": "hi"}, "expected `array`, got `str` at $.messages"),
+        ({"messages": [{"content": "hi"}]}, "no field `role` at $.messages[0]"),
+        ({"messages": ["hi"]}, "expected `object`, got `str` at $.messages[0]"),
+        (turn() | {"tools": 3}, "expected `str | array | null`, got `int` at $.tools"),
+        (turn() | {"chat_template_kwargs": "x"}, "expected `object | null`, got `str` at $.chat_template_kwargs"),
+    ],
+)
+def test_a_wrong_type_in_the_row_is_named_with_its_path(refusal, row, reason):
+    assert refusal(row) == ("wrong_type", reason)
+
+
+@pytest.mark.parametrize(
+    ("spelled", "role"),
+    [
+        ("human", "user"),
+        ("Human", "user"),
+        ("gpt", "assistant"),
+        ("bot", "assistant"),
+        ("model", "assistant"),
+        ("chatgpt", "assistant"),
+        ("function", "tool"),
+        ("observation", "tool"),
+        ("ipython", "tool"),
+        ("developer", "developer"),
+    ],
+)
+def test_roles_get_their_openai_name(sample, spelled, role):
+    assert sample({"messages": [{"role": spelled, "content": "a"}]}).messages[0].role == role
+
+
+def test_an_unknown_role_refuses_the_row_and_quotes_only_what_looks_like_a_name(refusal):
+    code, reason = refusal({"messages": [USER, {"role": "narrator", "content": "a"}]})
+    assert code == "unknown_role"
+    assert reason.startswith("the role at $.messages[1].role is `narrator`; known: system, developer, user")
+    code, reason = refusal({"messages": [{"role": "my secret diary", "content": "a"}]})
+    assert code == "unknown_role"
+    assert "diary" not in reason
+
+
+def test_a_row_without_messages_is_empty(refusal):
+    assert refusal({"messages": []}) == ("empty", "the row has no messages")
+
+
+def test_a_system_field_becomes_the_first_message_and_two_are_refused(sample, refusal):
+    assert sample(turn() | {"system": "s"}).messages[0].fields == {"role": "system", "content": "s"}
+    assert len(sample(turn() | {"system": ""}).messages) == 2
+    assert refusal({"system": "s", "messages": [{"role": "system", "content": "t"}]})[0] == "wrong_type"
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        ({"id": "a"}, "a"),
+        ({"id": 3}, "3"),
+        ({"uuid": "u", "id": "a", "sample_id": "s"}, "s"),
+        ({"id": {"x": 1}, "uuid": "u"}, "u"),
+        ({"id": True}, None),
+        ({"id": ""}, None),
+        ({}, None),
+    ],
+)
+def test_the_row_s_own_name_is_kept(sample, row, found):
+    assert sample(turn() | row).sample_id == found
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        turn() | {"images": ["a.png"]},
+        turn() | {"image": "a.png"},
+        turn() | {"video": {"path": "x"}},
+        turn() | {"audios": ["x"]},
+        turn(content=[{"type": "image_url", "image_url": {"url": "x"}}]),
+        turn(content=[{"type": "image"}, {"type": "text", "text": "a"}]),
+        turn(content=[{"type": "input_audio", "input_audio": {}}]),
+        turn(content=[{"type": "video", "video": "x"}]),
+        turn(content="<img>http://x/a.png</img>what is it?"),
+        turn(content=[{"type": "text", "text": "<img>http://x/a.png</img>"}]),
+    ],
+)
+def test_pictures_and_sound_refuse_the_row(refusal, row):
+    assert refusal(row)[0] == "multimodal"
+
+
+@pytest.mark.parametrize("row", [turn() | {"images": []}, turn() | {"image": None}, turn(content="write an <img> tag")])
+def test_a_row_without_pictures_is_taken(sample, row):
+    assert len(sample(row).messages) == 2
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"chosen": "a", "rejected": "b"},
+        {"chosen_messages": [USER], "rejected_messages": [USER]},
+        {"rejected": [USER]},
+        {"label": True},
+        {"label": False},
+    ],
+)
+def test_rated_answers_refuse_the_row_unless_columns_hide_the_rating(sample, refusal, fields):
+    assert refusal(turn() | fields)[0] == "preference"
+    assert len(sample(turn() | fields, columns=dict.fromkeys(fields)).messages) == 2
+
+
+@pytest.mark.parametrize(
+    "fields", [{"label": "sports"}, {"label": 1}, {"label": None}, {"chosen": None, "rejected": ""}]
+)
+def test_labels_that_rate_nothing_are_ignored(sample, fields):
+    assert len(sample(turn() | fields).messages) == 2
+
+
+def test_one_side_of_a_pair_can_be_taken_by_columns(sample):
+    row = {"chosen": turn()["messages"], "rejected": [USER]}
+    found = sample(row, columns={"messages": "chosen", "rejected": None})
+    assert [message.role for message in found.messages] == ["user", "assistant"]

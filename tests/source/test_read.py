@@ -1,0 +1,146 @@
+import json
+
+import pytest
+
+from packer.errors import InputError
+from packer.source import chunks as chunks_module
+from packer.source import partition_file, read_rows
+from packer.source import read as read_module
+
+
+def partitions(tmp_path, content, name="rows.jsonl", **options):
+    path = tmp_path / name
+    path.write_bytes(content)
+    return partition_file(path, **{"format": "jsonl", "partition_bytes": 2**20} | options).partitions
+
+
+def read_all(partition, **options):
+    return list(read_rows(partition, **{"schema": "text", "columns": {}, "max_row_bytes": 1000} | options))
+
+
+BAD_ROWS = [
+    (b'{"text": "a\xff"}', "not_utf8", "invalid UTF-8 at byte 11"),
+    (b'{"text": "a", "other": "\xff"}', "not_utf8", "invalid UTF-8 at byte 24"),
+    (rb'{"text": "\ud800"}', "not_utf8", "an escape stands for half of a surrogate pair"),
+    (rb'{"text": "\udc00\ud800"}', "not_utf8", "an escape stands for half of a surrogate pair"),
+    (rb'{"text": "a", "\ud800": 1}', "not_utf8", "an escape stands for half of a surrogate pair"),
+    (b'{"text": "a"', "not_json", "ends too early, at byte 12"),
+    (b'{"text": "a"} x', "not_json", "trailing characters near byte 15"),
+    (b'{"text": "a\x01"}', "not_json", "invalid character near byte 11"),
+    (b'{"text": "a", "score": NaN}', "not_json", "invalid character near byte 23"),
+    (rb'{"text": "\ud800"', "not_json", "ends too early, at byte 17"),
+    (b'{"text": "a", "deep": ' + b"[" * 256 + b"]" * 256 + b"}", "not_json", "nested deeper than 256 levels"),
+    (b'{"text": "a", "deep": ' + b"[" * 300, "not_json", "nested deeper than 256 levels"),
+    (b'{"text": "a", "score": 1e999}', "wrong_type", "a number is out of range"),
+    (b'["text"]', "wrong_type", "expected `object`, got `array`"),
+    (b"7", "wrong_type", "expected `object`, got `int`"),
+    (b'{"text": 7}', "wrong_type", "expected `str`, got `int` at $.text"),
+    (b'{"txt": "a"}', "unknown_schema", "no field `text`, which schema text needs"),
+    (b'{"text": null}', "unknown_schema", "no field `text`, which schema text needs"),
+    (b'{"text": ""}', "empty", "`text` is empty"),
+    (b'{"text": "' + b"x" * 1000 + b'"}', "row_too_large", "more than rows.max_bytes, 1000 bytes"),
+]
+
+
+BAD_LINES = [("jsonl", *bad) for bad in BAD_ROWS]
+BAD_ELEMENTS = [
+    ("json", row, code, reason)
+    for row, code, reason in BAD_ROWS
+    if row.count(b"[") + row.count(b"{") == row.count(b"]") + row.count(b"}")  # else the array is broken as a whole
+]
+
+
+@pytest.mark.parametrize(("kind", "row", "code", "reason"), BAD_LINES + BAD_ELEMENTS)
+def test_a_bad_row_is_rejected_with_its_reason_and_spoils_no_other(tmp_path, kind, row, code, reason):
+    good = b'{"text": "good"}'
+    content = good + b"\n" + row + b"\n" + good if kind == "jsonl" else b"[" + good + b"," + row + b"," + good + b"]"
+    (partition,) = partitions(tmp_path, content, format=kind)
+    (batch,) = read_all(partition)
+    assert [(sample.row, sample.text) for sample in batch.samples] == [(0, "good"), (2, "good")]
+    assert [(rejected.row, rejected.code, rejected.reason) for rejected in batch.rejections] == [(1, code, reason)]
+    assert batch.num_rows == 3
+
+
+def test_256_levels_are_not_too_deep(tmp_path):
+    (partition,) = partitions(tmp_path, b'{"text": "a", "deep": ' + b"[" * 255 + b"]" * 255 + b"}")
+    (batch,) = read_all(partition)
+    assert len(batch.samples) == 1
+
+
+def test_brackets_within_strings_are_not_depth(tmp_path):
+    row = json.dumps({"text": '[{"\\"' * 200, "rest": [{}] * 300}).encode()
+    (partition,) = partitions(tmp_path, row)
+    (batch,) = read_all(partition, max_row_bytes=10**5)
+    assert batch.samples[0].text == '[{"\\"' * 200
+
+
+def test_marks_blank_lines_and_line_ends_are_no_part_of_rows(tmp_path):
+    content = b'\xef\xbb\xbf{"text": "a"}\r\n\r\n  {"text": "b"}  \n\t\n{"text": "c"}'
+    (partition,) = partitions(tmp_path, content)
+    (batch,) = read_all(partition)
+    assert [(sample.row, sample.text) for sample in batch.samples] == [(0, "a"), (1, "b"), (2, "c")]
+
+
+def test_rows_are_numbered_from_the_start_of_their_partition_across_batches(tmp_path):
+    content = b"".join(b'{"text": "%d"}\n' % i for i in range(100))
+    cut = partitions(tmp_path, content, partition_bytes=600)
+    assert len(cut) == 3
+    seen = []
+    for partition in cut:
+        batches = read_all(partition, batch_rows=7)
+        assert [batch.num_rows for batch in batches[:-1]] == [7] * (len(batches) - 1)
+        samples = [sample for batch in batches for sample in batch.samples]
+        assert [sample.row for sample in samples] == list(range(partition.num_rows))
+        assert [int(sample.text) for sample in samples] == [partition.first_row + sample.row for sample in samples]
+        seen += samples
+    assert len(seen) == 100
+
+
+def test_batches_of_large_rows_end_early(tmp_path, monkeypatch):
+    monkeypatch.setattr(read_module, "BATCH_BYTES", 100)
+    (partition,) = partitions(tmp_path, b'{"text": "%s"}\n' % (b"x" * 48) * 10)
+    assert [batch.num_rows for batch in read_all(partition)] == [2] * 5
+
+
+def test_a_limit_holds_for_arrays(tmp_path):
+    (partition,) = partitions(tmp_path, b'[{"text": "a"}, {"text": "b"}, {"text": "c"}]', format="json", limit=2)
+    (batch,) = read_all(partition)
+    assert [sample.text for sample in batch.samples] == ["a", "b"]
+
+
+def test_columns_rename_and_hide(tmp_path):
+    (partition,) = partitions(tmp_path, b'{"body": "a", "text": "old", "images": ["x"]}')
+    (batch,) = read_all(partition, columns={"text": "body", "images": None})
+    assert [sample.text for sample in batch.samples] == ["a"]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json"])
+def test_a_file_that_shrank_since_it_was_cut_is_an_error(tmp_path, kind):
+    content = b'{"text": "a"}\n{"text": "b"}' if kind == "jsonl" else b'[{"text": "a"},{"text": "b"}]'
+    (partition,) = partitions(tmp_path, content, format=kind)
+    partition.path.write_bytes(content[:10])
+    with pytest.raises(InputError, match="changed while being read"):
+        read_all(partition)
+
+
+def test_a_file_with_other_rows_than_were_counted_is_an_error(tmp_path):
+    (partition,) = partitions(tmp_path, b'{"text": "a"}\n{"text": "b"}')
+    partition.path.write_bytes(b'{"text": "a"} {"text": "b"}')
+    with pytest.raises(InputError, match="changed while being read: expected 2 rows, found 1"):
+        read_all(partition)
+
+
+def test_a_file_that_is_gone_is_an_error(tmp_path):
+    (partition,) = partitions(tmp_path, b'{"text": "a"}')
+    partition.path.unlink()
+    with pytest.raises(InputError, match="cannot be read"):
+        read_all(partition)
+
+
+def test_a_row_across_many_reads_is_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(chunks_module, "READ_BYTES", 7)
+    text = "é" * 200
+    (partition,) = partitions(tmp_path, json.dumps({"text": text}, ensure_ascii=False).encode() + b"\n{}\n")
+    (batch,) = read_all(partition)
+    assert batch.samples[0].text == text
+    assert batch.num_rows == 2

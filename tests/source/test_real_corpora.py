@@ -1,0 +1,135 @@
+"""Every real corpus is detected, cut and read.
+
+The table holds, for every file, its format, its schema, its rows, and those that are rejected.
+"""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from packer.errors import InputError
+from packer.rejections import CODES
+from packer.source import detect_format, detect_schema, partition_file, read_rows
+
+CORPORA = {
+    "alpaca_en_52k.jsonl": ("jsonl", "alpaca", 52002, {}),
+    "formats/axolotl_conversation.missingturns.json": ("json", "sharegpt", 1, {}),
+    "formats/fastchat_dummy_conversation.json": ("json", "sharegpt", 500, {}),
+    "formats/openai_toy_chat_fine_tuning.jsonl": ("jsonl", "messages", 10, {}),
+    "formats/swift_alpaca.jsonl": ("jsonl", "alpaca", 3, {}),
+    "formats/swift_chatml.jsonl": ("jsonl", "messages", 3, {}),
+    "formats/swift_conversations.jsonl": ("jsonl", "sharegpt", 3, {}),
+    "formats/swift_multi.jsonl": ("jsonl", "alpaca", 3, {}),
+    "formats/swift_multi_modal_1.jsonl": ("jsonl", "alpaca", 3, {"multimodal": 2}),
+    "formats/swift_sharegpt.jsonl": ("jsonl", "sharegpt", 3, {}),
+    "formats/swift_single.jsonl": ("jsonl", "alpaca", 3, {}),
+    "formats/tinker_conversations.jsonl": ("jsonl", "messages", 128, {}),
+    "hh_harmless_test_messages.jsonl": ("jsonl", "messages", 2312, {}),
+    "kdconv_zh_devtest.jsonl": ("jsonl", "messages", 900, {}),
+    "llamafactory/alpaca_en_demo.json": ("json", "alpaca", 999, {}),
+    "llamafactory/alpaca_zh_demo.json": ("json", "alpaca", 1000, {}),
+    "llamafactory/dpo_en_demo.json": ("json", "sharegpt", 300, {"preference": 300}),
+    "llamafactory/glaive_toolcall_en_demo.json": ("json", "sharegpt", 300, {}),
+    "llamafactory/glaive_toolcall_zh_demo.json": ("json", "sharegpt", 300, {}),
+    "llamafactory/identity.json": ("json", "alpaca", 91, {}),
+    "llamafactory/kto_en_demo.json": ("json", "messages", 300, {"preference": 300}),
+    "llamafactory/mllm_demo.json": ("json", "messages", 6, {"multimodal": 6}),
+    "llamafactory/reason_tool_use_demo_50.jsonl": ("jsonl", "messages", 50, {}),
+    "llamafactory/v1_dpo_demo.jsonl": ("jsonl", "messages", 10, {"preference": 10}),
+    "llamafactory/v1_multimodal_demo.jsonl": ("jsonl", "messages", 24, {"multimodal": 24}),
+    "llamafactory/v1_sft_demo.jsonl": ("jsonl", "messages", 500, {}),
+    "multilingual_chat_a.jsonl": ("jsonl", "messages", 3055, {}),
+    "reason_tool_use_openai_50.jsonl": ("jsonl", "messages", 50, {}),
+    "sgd_train_chat_1800.jsonl": ("jsonl", "messages", 1800, {}),
+    "sgd_train_tools_600.jsonl": ("jsonl", "messages", 600, {}),
+    "taubench_airline_gpt4o.jsonl": ("jsonl", "messages", 200, {}),
+}
+
+
+def samples_of(path: Path, *, partition_bytes=10**6, columns=None):
+    """Samples and rejections of a whole file, read partition by partition."""
+    kind = detect_format(path)
+    schema = detect_schema(path, format=kind, columns=columns or {})
+    cut = partition_file(path, format=kind, partition_bytes=partition_bytes)
+    samples, rejections = [], []
+    for partition in cut.partitions:
+        rows = []
+        for batch in read_rows(partition, schema=schema, columns=columns or {}, max_row_bytes=2**26):
+            samples += batch.samples
+            rejections += batch.rejections
+            rows += [entry.row for entry in (*batch.samples, *batch.rejections)]
+        assert sorted(rows) == list(range(partition.num_rows))
+    return kind, schema, samples, rejections
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", CORPORA)
+def test_every_row_of_a_real_corpus_becomes_a_sample_or_a_documented_rejection(real, name):
+    kind, schema, samples, rejections = samples_of(real / "corpora" / name)
+    rejected = Counter(rejection.code for rejection in rejections)
+    print(f"{name}: {kind}, {schema}, {len(samples)} samples, rejected {dict(rejected)}")
+    assert set(rejected) <= set(CODES)
+    assert (kind, schema, len(samples) + len(rejections), dict(rejected)) == CORPORA[name]
+
+
+@pytest.mark.real
+def test_the_table_holds_every_corpus(real):
+    found = {path.relative_to(real / "corpora").as_posix() for path in (real / "corpora").rglob("*.js*")}
+    assert found == set(CORPORA)
+
+
+@pytest.mark.real
+def test_csv_is_refused_by_name(real):
+    with pytest.raises(InputError, match="found CSV"):
+        detect_format(real / "corpora" / "formats" / "swift_alpaca.csv")
+
+
+@pytest.mark.real
+def test_two_spellings_of_one_corpus_become_the_same_samples(real):
+    """The restated file says what LLaMA-Factory's content parts say, so the messages must agree."""
+    *_, parts, _ = samples_of(real / "corpora" / "llamafactory" / "reason_tool_use_demo_50.jsonl")
+    *_, restated, _ = samples_of(real / "corpora" / "reason_tool_use_openai_50.jsonl")
+    assert len(parts) == 50
+    for one, other in zip(parts, restated, strict=True):
+        assert one.tools == other.tools
+        assert [comparable(message) for message in one.messages] == [comparable(message) for message in other.messages]
+
+
+def comparable(message):
+    """What a message says, without the call's own id, which only OpenAI's form has."""
+    fields = message.fields
+    calls = [call["function"] for call in fields.get("tool_calls", ())]
+    return fields["role"], fields["content"] or "", fields.get("reasoning_content"), calls
+
+
+@pytest.mark.real
+def test_real_calls_have_objects_as_arguments(real):
+    num_calls = 0
+    for name in (
+        "taubench_airline_gpt4o.jsonl",
+        "sgd_train_tools_600.jsonl",
+        "llamafactory/glaive_toolcall_zh_demo.json",
+    ):
+        *_, samples, _ = samples_of(real / "corpora" / name)
+        for sample in samples:
+            for message in sample.messages:
+                for call in message.fields.get("tool_calls", ()):
+                    assert isinstance(call["function"]["arguments"], dict)
+                    num_calls += 1
+    assert num_calls > 1164
+
+
+@pytest.mark.real
+def test_hiding_the_label_lets_rated_rows_in(real):
+    *_, samples, rejections = samples_of(
+        real / "corpora" / "llamafactory" / "kto_en_demo.json", columns={"label": None}
+    )
+    assert (len(samples), rejections) == (300, [])
+
+
+@pytest.mark.real
+def test_weights_of_real_messages_are_read(real):
+    *_, samples, _ = samples_of(real / "corpora" / "llamafactory" / "v1_sft_demo.jsonl")
+    weights = Counter((message.role, message.weight) for sample in samples for message in sample.messages)
+    assert weights == {("user", 0.0): 500, ("assistant", 1.0): 500}

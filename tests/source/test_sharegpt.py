@@ -1,0 +1,116 @@
+import pytest
+
+CALL = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+
+
+def fields(sample, turns, **row):
+    return [message.fields for message in sample({"conversations": turns} | row, "sharegpt").messages]
+
+
+def test_turns_become_messages(sample):
+    turns = [
+        {"from": "system", "value": "s"},
+        {"from": "human", "value": "a"},
+        {"from": "gpt", "value": "b"},
+        {"from": "user", "value": "c"},
+        {"from": "assistant", "value": "d"},
+    ]
+    found = sample({"id": "x", "conversations": turns}, "sharegpt")
+    assert [(m.role, m.fields["content"]) for m in found.messages] == [
+        ("system", "s"),
+        ("user", "a"),
+        ("assistant", "b"),
+        ("user", "c"),
+        ("assistant", "d"),
+    ]
+    assert all(set(m.fields) == {"role", "content"} for m in found.messages)
+    assert (found.kind, found.row, found.sample_id) == ("chat", 7, "x")
+
+
+def test_turns_may_be_spelled_as_messages(sample):
+    assert fields(sample, [{"role": "human", "content": "a"}]) == [{"role": "user", "content": "a"}]
+
+
+def test_calls_and_observations_become_messages_of_their_own(sample):
+    turns = [
+        {"from": "human", "value": "a"},
+        {"from": "gpt", "value": "wait"},
+        {"from": "function_call", "value": '{"name": "f", "arguments": {"x": 1}}'},
+        {"from": "observation", "value": "{}"},
+        {
+            "from": "function_call",
+            "value": '[{"name": "f", "arguments": "{\\"x\\": 1}"}, {"name": "f", "arguments": {}}]',
+        },
+        {"from": "tool", "value": "r"},
+    ]
+    empty = {"type": "function", "function": {"name": "f", "arguments": {}}}
+    assert fields(sample, turns) == [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "wait"},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "content": "{}"},
+        {"role": "assistant", "content": None, "tool_calls": [CALL, empty]},
+        {"role": "tool", "content": "r"},
+    ]
+
+
+@pytest.mark.parametrize("value", ["not json", "[]", "7", None, ""])
+def test_a_call_turn_that_holds_no_call_refuses_the_row(refusal, value):
+    assert refusal({"conversations": [{"from": "function_call", "value": value}]}, "sharegpt")[0] == "bad_tools"
+
+
+@pytest.mark.parametrize("turn", [{"from": "gpt", "value": None}, {"from": "gpt"}])
+def test_a_null_value_is_an_empty_text(sample, turn):
+    assert fields(sample, [turn]) == [{"role": "assistant", "content": ""}]
+
+
+def test_the_row_gives_the_system_message_and_the_tools(sample):
+    row = {
+        "conversation": [{"from": "human", "value": "a"}],
+        "system": "s",
+        "tools": '[{"name": "f", "parameters": {}}]',
+    }
+    found = sample(row, "sharegpt")
+    assert found.messages[0].fields == {"role": "system", "content": "s"}
+    assert found.tools == [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+
+
+def test_exchanges_become_two_messages_each(sample):
+    row = {"system": "s", "conversation": [{"human": "a", "assistant": "b"}, {"human": "c", "assistant": "d"}]}
+    found = sample(row, "sharegpt")
+    assert [message.fields["content"] for message in found.messages] == ["s", "a", "b", "c", "d"]
+    assert [message.role for message in found.messages] == ["system", "user", "assistant", "user", "assistant"]
+
+
+def test_weights_are_kept(sample):
+    found = sample(
+        {"conversations": [{"from": "gpt", "value": "a", "weight": 0}, {"from": "gpt", "train": True}]}, "sharegpt"
+    )
+    assert [message.weight for message in found.messages] == [0.0, 1.0]
+    assert all(set(message.fields) == {"role", "content"} for message in found.messages)
+
+
+@pytest.mark.parametrize(
+    ("turns", "reason"),
+    [
+        ([{"from": "gpt", "value": 3}], "expected `str | array | null`, got `int` at $.conversations[0].value"),
+        ([{"value": "a"}], "no field `from` at $.conversations[0]"),
+        ("a", "expected `array | null`, got `str` at $.conversations"),
+        ([{"human": "a"}], "no field `assistant` at $.conversations[0]"),
+        ([{"human": "a", "assistant": 3}], "expected `str`, got `int` at $.conversations[0].assistant"),
+    ],
+)
+def test_a_wrong_type_is_named_with_its_path(refusal, turns, reason):
+    assert refusal({"conversations": turns}, "sharegpt") == ("wrong_type", reason)
+
+
+def test_other_troubles_have_their_own_codes(refusal):
+    assert refusal({"conversations": []}, "sharegpt")[0] == "empty"
+    assert refusal({"conversations": [{"from": "narrator", "value": "a"}]}, "sharegpt")[0] == "unknown_role"
+    assert refusal({"conversations": [{"from": "human", "value": "<img>a.png</img>"}]}, "sharegpt")[0] == "multimodal"
+    assert refusal({"conversation": [{"human": "<img>a.png</img>", "assistant": ""}]}, "sharegpt")[0] == "multimodal"
+    assert refusal({"conversations": [{"from": "gpt", "value": "a"}], "label": True}, "sharegpt")[0] == "preference"
+    assert refusal({"turns": []}, "sharegpt") == (
+        "unknown_schema",
+        "no field `conversations` or `conversation`, which schema sharegpt needs",
+    )

@@ -1,0 +1,116 @@
+"""The schemas alpaca, completion and text."""
+
+import pytest
+
+USER = {"role": "user", "content": "q"}
+REPLY = {"role": "assistant", "content": "a"}
+
+
+def turns(sample, row):
+    return [(message.role, message.fields["content"]) for message in sample(row, "alpaca").messages]
+
+
+@pytest.mark.parametrize(
+    ("row", "question"),
+    [
+        ({"instruction": "do", "output": "a"}, "do"),
+        ({"instruction": "do", "input": "", "output": "a"}, "do"),
+        ({"instruction": "do", "input": None, "output": "a"}, "do"),
+        ({"instruction": "do", "input": "it", "output": "a"}, "do\nit"),
+        ({"instruction": "", "input": "it", "output": "a"}, "it"),
+        ({"query": "do", "response": "a"}, "do"),
+    ],
+)
+def test_instruction_and_input_are_the_question(sample, row, question):
+    assert turns(sample, row) == [("user", question), ("assistant", "a")]
+
+
+def test_system_and_history_come_first(sample):
+    row = {"instruction": "c", "output": "d", "system": "s", "history": [["a", "b"]]}
+    assert turns(sample, row) == [
+        ("system", "s"),
+        ("user", "a"),
+        ("assistant", "b"),
+        ("user", "c"),
+        ("assistant", "d"),
+    ]
+
+
+def test_an_empty_output_is_an_empty_turn(sample):
+    assert turns(sample, {"instruction": "do", "output": ""}) == [("user", "do"), ("assistant", "")]
+
+
+@pytest.mark.parametrize(
+    ("row", "refused"),
+    [
+        ({"instruction": "", "output": "a"}, ("empty", "`instruction` and `input` are both empty")),
+        ({"instruction": 3, "output": "a"}, ("wrong_type", "expected `str | null`, got `int` at $.instruction")),
+        (
+            {"instruction": "a", "output": "b", "history": [["a"]]},
+            ("wrong_type", "expected `array` of length 2, got 1 at $.history[0]"),
+        ),
+        (
+            {"instruction": "a", "output": None},
+            ("unknown_schema", "no field `output` or `response`, which schema alpaca needs"),
+        ),
+    ],
+)
+def test_an_alpaca_row_that_says_nothing_or_nonsense_is_refused(refusal, row, refused):
+    assert refusal(row, "alpaca") == refused
+
+
+def test_a_picture_anywhere_in_an_alpaca_row_refuses_it(refusal):
+    tag = "<img>a.png</img>"
+    assert refusal({"query": tag, "response": "b"}, "alpaca")[0] == "multimodal"
+    assert refusal({"query": "a", "response": "b", "history": [["c", tag]]}, "alpaca")[0] == "multimodal"
+
+
+def test_a_prompt_and_its_completion_are_taken_as_they_are(sample):
+    found = sample({"id": 1, "prompt": "2+2=", "completion": " 4"}, "completion")
+    assert (found.kind, found.prompt, found.text, found.row, found.sample_id) == ("completion", "2+2=", " 4", 7, "1")
+    assert found.messages == ()
+
+
+def test_of_conversational_completions_only_the_completion_is_learned(sample):
+    row = {
+        "prompt": [USER, REPLY, USER],
+        "completion": [REPLY, USER, REPLY | {"weight": 0.5}],
+        "tools": [{"name": "f"}],
+    }
+    found = sample(row, "completion")
+    assert found.kind == "chat"
+    assert [message.weight for message in found.messages] == [None, 0.0, None, 1.0, None, 0.5]
+    assert found.tools == [{"type": "function", "function": {"name": "f"}}]
+
+
+@pytest.mark.parametrize(
+    ("row", "refused"),
+    [
+        ({"prompt": "a", "completion": ""}, ("empty", "`completion` is empty")),
+        ({"prompt": [USER], "completion": []}, ("empty", "`completion` has no messages")),
+        (
+            {"prompt": [USER], "completion": "a"},
+            ("wrong_type", "`prompt` is `array`, but `completion` is `str`"),
+        ),
+        ({"prompt": "a", "completion": 3}, ("wrong_type", "expected `str`, got `int` at $.completion")),
+        (
+            {"prompt": [USER], "completion": [{"role": "assistant", "content": 3}]},
+            ("wrong_type", "expected `str | array | null`, got `int` at $.completion[0].content"),
+        ),
+    ],
+)
+def test_a_completion_row_that_says_nothing_or_nonsense_is_refused(refusal, row, refused):
+    assert refusal(row, "completion") == refused
+
+
+def test_a_rated_completion_is_refused(refusal):
+    assert refusal({"prompt": "a", "completion": "b", "label": False}, "completion")[0] == "preference"
+
+
+def test_a_text_is_taken_as_it_is_and_its_label_is_just_a_label(sample):
+    found = sample({"uuid": "u", "text": " a\n", "label": True}, "text")
+    assert (found.kind, found.text, found.row, found.sample_id) == ("text", " a\n", 7, "u")
+
+
+def test_a_picture_in_a_text_refuses_it(refusal):
+    assert refusal({"text": "<img>a.png</img>"}, "text")[0] == "multimodal"

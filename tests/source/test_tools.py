@@ -1,0 +1,122 @@
+import json
+
+import pytest
+
+FUNCTION = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
+TOOL = {"type": "function", "function": FUNCTION}
+CALL = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+USER = {"role": "user", "content": "hi"}
+
+
+def row(**message):
+    return {"messages": [USER, {"role": "assistant", "content": None} | message]}
+
+
+def with_tools(tools, name="tools"):
+    return {"messages": [USER], name: tools}
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        [TOOL],
+        [FUNCTION],
+        [FUNCTION | {"type": "function"}],
+        [{"function": FUNCTION}],
+        json.dumps([TOOL]),
+        json.dumps(FUNCTION),
+        [json.dumps(TOOL)],
+    ],
+)
+def test_tools_come_out_in_one_form_whatever_form_they_come_in(sample, tools):
+    assert sample(with_tools(tools)).tools == [TOOL]
+    assert sample(with_tools(tools, "functions")).tools == [TOOL]
+
+
+@pytest.mark.parametrize("tools", [None, [], "", " ", "[]", "null"])
+def test_no_tools_are_none(sample, tools):
+    assert sample(with_tools(tools)).tools is None
+
+
+def test_the_order_of_keys_is_kept(sample):
+    bare = {"parameters": {"b": 1, "a": 2}, "name": "f"}
+    whole = {"function": bare, "type": "function", "strict": True}
+    tools = sample(with_tools([bare, whole])).tools
+    assert json.dumps(tools) == json.dumps([{"type": "function", "function": bare}, whole])
+
+
+@pytest.mark.parametrize(
+    ("tools", "reason"),
+    [
+        ("{", "the JSON in $.tools: ends too early, at byte 1"),
+        ("7", "expected a list of tools, got `int` at $.tools"),
+        ([3], "expected a tool definition, got `int` at $.tools[0]"),
+        ([TOOL, {"x": 1}], "a tool without a name at $.tools[1]"),
+        ([{"type": "function", "function": {}}], "a tool without a name at $.tools[0]"),
+    ],
+)
+def test_tools_that_cannot_be_read_refuse_the_row(refusal, tools, reason):
+    assert refusal(with_tools(tools)) == ("bad_tools", reason)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        CALL,
+        {"function": {"name": "f", "arguments": '{"x": 1}'}},
+        {"name": "f", "arguments": {"x": 1}},
+        {"name": "f", "arguments": '{"x": 1}'},
+        '{"name": "f", "arguments": {"x": 1}}',
+    ],
+)
+def test_calls_come_out_in_one_form_with_arguments_as_an_object(sample, call):
+    assert sample(row(tool_calls=[call])).messages[1].fields["tool_calls"] == [CALL]
+    assert sample(row(tool_calls=json.dumps([call]))).messages[1].fields["tool_calls"] == [CALL]
+
+
+def test_the_id_of_a_call_is_kept(sample):
+    calls = [CALL | {"id": "a"}, {"id": "b", "name": "f", "arguments": {"x": 1}}]
+    found = sample(row(tool_calls=calls)).messages[1].fields["tool_calls"]
+    assert found == [CALL | {"id": "a"}, CALL | {"id": "b"}]
+
+
+@pytest.mark.parametrize("arguments", ["", " ", None, {}, "{}"])
+def test_a_call_without_arguments_has_none(sample, arguments):
+    found = sample(row(tool_calls=[{"name": "f", "arguments": arguments}])).messages[1].fields["tool_calls"]
+    assert found == [{"type": "function", "function": {"name": "f", "arguments": {}}}]
+
+
+def test_the_older_function_call_is_a_call(sample):
+    fields = sample(row(function_call={"name": "f", "arguments": '{"x": 1}'})).messages[1].fields
+    assert fields == {"role": "assistant", "content": None, "tool_calls": [CALL]}
+
+
+def test_the_row_is_not_changed_by_reading_it(sample):
+    given = row(tool_calls=[{"name": "f", "arguments": "{}"}], reasoning="x", weight=1) | {"tools": [FUNCTION]}
+    before = json.dumps(given)
+    sample(given)
+    assert json.dumps(given) == before
+
+
+WHERE = "$.messages[1].tool_calls[0]"
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (3, f"expected a tool call, got `int` at {WHERE}"),
+        ({"function": "f"}, f"a call without a name at {WHERE}.function"),
+        ({"arguments": {}}, f"a call without a name at {WHERE}"),
+        ({"name": "f", "arguments": "{x}"}, f"the JSON in {WHERE}.arguments: object keys must be strings near byte 1"),
+        ({"name": "f", "arguments": "[1]"}, f"expected an object, got `array` at {WHERE}.arguments"),
+        ({"name": "f", "arguments": 3}, f"expected an object, got `int` at {WHERE}.arguments"),
+    ],
+)
+def test_a_call_that_cannot_be_read_refuses_the_row(refusal, call, reason):
+    assert refusal(row(tool_calls=[call])) == ("bad_tools", reason)
+
+
+def test_half_a_surrogate_pair_in_nested_json_is_not_utf8(refusal):
+    code, reason = refusal(row(tool_calls=[{"name": "f", "arguments": r'{"x": "\ud800"}'}]))
+    assert code == "not_utf8"
+    assert reason.startswith(f"the JSON in {WHERE}.arguments")
