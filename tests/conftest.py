@@ -20,3 +20,24 @@ def real() -> Path:
     if not (folder / "corpora").is_dir():
         pytest.skip(f"REAL DATA MISSING: {folder}/corpora not found; set PACKER_REAL to run this test")
     return folder
+
+
+@pytest.fixture(scope="session")
+def starter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder `packer init` writes. Shared: tests that change something copy it."""
+    from packer.starter import write_starter
+
+    folder = tmp_path_factory.mktemp("starter") / "starter"
+    write_starter(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def starter_cache(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache of the starter recipe. Shared: tests that change something copy it."""
+    from packer.build import build
+    from packer.recipe import load_recipe
+
+    folder = tmp_path_factory.mktemp("built") / "cache"
+    build(load_recipe(starter / "recipe.yaml"), folder, jobs=1)
+    return folder

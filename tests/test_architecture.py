@@ -53,7 +53,9 @@ def test_modules_import_only_what_stands_before_them() -> None:
     assert checked > 100
 
 
-@pytest.mark.parametrize(("library", "allowed"), [("click", None), ("rich", None), ("torch", "load"), ("yaml", "recipe")])
+@pytest.mark.parametrize(
+    ("library", "allowed"), [("click", None), ("rich", None), ("torch", "load"), ("yaml", "recipe")]
+)
 def test_a_library_is_imported_only_where_it_belongs(library: str, allowed: str | None) -> None:
     for path in MODULES:
         if any(name.split(".")[0] == library for name in imports_of(path)):

@@ -12,6 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from packer.errors import PackerError
@@ -43,7 +44,7 @@ class Pool(Generic[Task, Result]):
         *,
         inline: Callable[[Task], Result] | None = None,
     ) -> None:
-        """`make(*arguments)` gives the function; both must pickle. `inline` is that function, where it is made already."""
+        """`make(*arguments)` gives the function; both must pickle. `inline` is the function, where there is one."""
         self._make = make
         self._arguments = tuple(arguments)
         self._jobs = jobs
@@ -72,7 +73,8 @@ class Pool(Generic[Task, Result]):
             initargs=(self._make, self._arguments),
         )
         try:
-            futures = {executor.submit(_work, task): number for number, task in enumerate(tasks)}
+            with _signals_held():
+                futures = {executor.submit(_work, task): number for number, task in enumerate(tasks)}
             for future in concurrent.futures.as_completed(futures):
                 yield futures[future], future.result()
             executor.shutdown()
@@ -89,8 +91,25 @@ _FUNCTION: list[Callable[[Any], Any]] = []
 """The function of this worker process; made once, by `_start`."""
 
 
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Ctrl-C and termination wait while workers are started: one that is cut off half-started prints a traceback.
+
+    Workers inherit the mask and keep it for Ctrl-C, which is the parent's to answer.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _start(make: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     # One process a core: threads inside the encoder would only be in each other's way.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -29,6 +29,7 @@ from packer.errors import CheckError, InputError, NothingKeptError, UsageError
 from packer.model import Model
 from packer.recipe import Recipe, to_json
 from packer.rejections import CODES
+from packer.source import line_of_row
 from packer.store.block_shards import BlockShards
 from packer.store.conservation import check_conservation
 from packer.store.digest import digest_file, digest_file_xxh3
@@ -164,6 +165,7 @@ class _Build:
         for number, task in enumerate(plan.tasks):
             if task.key in reusable:
                 results[number] = _reuse(self._folder, reusable[task.key], task)
+                self._check_rejected(results[number])
         missing = [number for number in range(len(plan.tasks)) if number not in results]
         inline = None
         if missing:
@@ -177,16 +179,19 @@ class _Build:
         for i, result in pool.run(tasks):
             results[missing[i]] = result
             self._progress.advance(result.shard.num_input_rows, result.shard.num_tokens)
-            if self._on_error == "fail" and result.rejected:
-                self._fail(result)
+            self._check_rejected(result)
         return [results[number] for number in range(len(plan.tasks))], len(missing)
 
-    def _fail(self, result: PartitionResult) -> None:
-        first = result.rejected[0]
-        assert result.shard.source is not None
-        path = self._plan.inputs[result.shard.source].path
+    def _check_rejected(self, result: PartitionResult) -> None:
+        if self._on_error != "fail" or not result.rejected:
+            return
+        first, shard = result.rejected[0], result.shard
+        assert shard.source is not None
+        entry = self._plan.inputs[shard.source]
+        number = shard.first_row + first.row
+        place = f"{entry.path}:{line_of_row(Path(entry.path), number)}" if entry.format == "jsonl" else entry.path
         raise InputError(
-            f"{path}: row {result.shard.first_row + first.row}: {first.code}: {first.reason}",
+            f"{place}: {first.code}: {first.reason} (row {number})",
             hint="without --on-error fail such rows are left out and listed in rejected.jsonl",
         )
 

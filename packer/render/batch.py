@@ -1,7 +1,7 @@
 """A RowBatch becomes a TurnBatch: each sample rendered, checked for losses, and dealt to texts."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,18 @@ class _Text:
     turns: tuple[tuple[int, int, int, float], ...]
     guarded: tuple[tuple[int, int], ...] = ()
 
+    def content(self) -> bytes:
+        try:
+            return self.text.encode()
+        except UnicodeEncodeError:
+            raise RenderError("half of a surrogate pair in the rendering", code="not_utf8") from None
+
+    def places(self, content: bytes) -> Callable[[int], int]:
+        """Maps a position in characters to one in bytes."""
+        if len(content) == len(self.text):
+            return int
+        return lambda position: len(self.text[:position].encode())
+
 
 class Renderer:
     """Renders samples by one model's template and one recipe's rules."""
@@ -84,12 +96,12 @@ class Renderer:
 
     def render(self, rows: RowBatch) -> TurnBatch:
         """Render every sample; what cannot be rendered rightly comes back as a rejection."""
-        texts: list[_Text] = []
+        texts: list[tuple[_Text, bytes]] = []
         owners: list[int] = []
         rejections: list[Rejection] = []
         for sample in rows.samples:
             try:
-                rendered = self._render_sample(sample)
+                rendered = [(text, text.content()) for text in self._render_sample(sample)]
             except RenderError as error:
                 rejections.append(Rejection(row=sample.row, code=error.code, reason=str(error)))
                 continue
@@ -202,9 +214,9 @@ class Renderer:
                 conversation.messages,
                 first,
                 turn.message,
-                turn.whole,
-                conversation.tools is not None,
-                lambda messages, mode=turn.mode: conversation.render(messages, mode),  # type: ignore[misc]
+                text=turn.whole,
+                tools=conversation.tools is not None,
+                render=lambda messages, mode=turn.mode: conversation.render(messages, mode),  # type: ignore[misc]
             )
             if lost is not None:
                 kind, number = lost
@@ -234,44 +246,25 @@ def _revealed(document: Document, stand_ins: StandIns, original: Conversation) -
     return _Text(text, False, turns, tuple(guarded))
 
 
-def _turn_batch(texts: Sequence[_Text], owners: Sequence[int], rejections: list[Rejection]) -> TurnBatch:
+def _turn_batch(
+    texts: Sequence[tuple[_Text, bytes]], owners: Sequence[int], rejections: Sequence[Rejection]
+) -> TurnBatch:
     """Lay the texts end to end and turn character positions into byte positions."""
-    encoded: list[bytes] = []
-    kept_owners: list[int] = []
+    offsets = np.zeros(len(texts) + 1, np.int64)
     turns: list[tuple[int, int, int, int, float]] = []
-    raw: list[bool] = []
     guarded: list[tuple[int, int]] = []
     start = 0
-    lost = set()
-    for text, owner in zip(texts, owners, strict=True):
-        try:
-            content = text.text.encode()
-        except UnicodeEncodeError:
-            lost.add(owner)
-            rejections.append(Rejection(row=owner, code="not_utf8", reason="half of a surrogate pair in the rendering"))
-            continue
-        if owner in lost:
-            continue
-        places = (
-            (lambda position: position)
-            if len(content) == len(text.text)
-            else (lambda position, text=text.text: len(text[:position].encode()))
-        )
-        number = len(encoded)
+    for number, (text, content) in enumerate(texts):
+        places = text.places(content)
         turns += [(number, message, places(a), places(b), weight) for message, a, b, weight in text.turns]
         guarded += [(start + places(a), start + places(b)) for a, b in text.guarded]
-        encoded.append(content)
-        kept_owners.append(owner)
-        raw.append(text.raw)
-        start += len(content)
+        offsets[number + 1] = start = start + len(content)
     columns = list(zip(*turns, strict=True)) if turns else [()] * 5
     return TurnBatch(
-        text=b"".join(encoded),
-        text_offsets=np.concatenate([[0], np.cumsum([len(content) for content in encoded], dtype=np.int64)]).astype(
-            np.int64
-        ),
-        raw=np.array(raw, np.bool_),
-        sample=np.array(kept_owners, np.int32),
+        text=b"".join(content for _, content in texts),
+        text_offsets=offsets,
+        raw=np.array([text.raw for text, _ in texts], np.bool_),
+        sample=np.array(owners, np.int32),
         turn_text=np.array(columns[0], np.int32),
         turn_message=np.array(columns[1], np.int32),
         prompt_end=np.array(columns[2], np.int64),

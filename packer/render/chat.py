@@ -1,8 +1,9 @@
 """One conversation and a template: the prompt and the turn of each assistant message, by DESIGN's definition.
 
-For the assistant message k with the messages C before it, `P = render(C, add_generation_prompt=True)` is what inference
-would see and `Q = render(C + [turn])` is what the template makes of the turn. The turn is learned as the part of Q after
-P, up to and including the first stop token. Nothing here knows of ids; the tokenize stage has the last word on borders.
+For the assistant message k with the messages C before it, `P = render(C, add_generation_prompt=True)` is what
+inference would see and `Q = render(C + [turn])` is what the template makes of the turn. The turn is learned as the part
+of Q after P, up to and including the first stop token. Nothing here knows of ids; the tokenize stage has the last word
+on borders.
 """
 
 import functools
@@ -117,7 +118,7 @@ class Conversation:
                 failure = failure or error
                 continue
             if whole.startswith(prompt):
-                return self._close(k, prompt, whole, mode, weight, prompts, rules)
+                return self._close(k, prompt, whole, mode=mode, weight=weight, prompts=prompts, rules=rules)
             if not mode:
                 fallback = (prompt, whole, mode)
         if failure is not None:
@@ -128,13 +129,14 @@ class Conversation:
             )
         prompt, whole, mode = fallback
         common = next((i for i, (a, b) in enumerate(zip(prompt, whole, strict=False)) if a != b), len(whole))
-        return self._close(k, prompt[:common], whole, mode, weight, prompts, rules)
+        return self._close(k, prompt[:common], whole, mode=mode, weight=weight, prompts=prompts, rules=rules)
 
     def _close(
         self,
         k: int,
         prompt: str,
         whole: str,
+        *,
         mode: Mode,
         weight: float,
         prompts: Sequence[tuple[str, Mode]],
@@ -206,19 +208,17 @@ def renderable(conversation: Conversation, last: int) -> Conversation:
     """The conversation in the form the template takes, tried on messages up to `last`.
 
     As the row has it, if the template accepts that. Else null contents as empty strings, else tool-call arguments as
-    JSON strings, else both. Null contents that a template would print as the word None are empty strings too.
-
-    Raises:
-        RenderError: the template takes none of them; the message is what it said of the row as it is.
-
+    JSON strings, else both; as the row has it where the template takes none of them. Null contents that a template
+    would print as the word None are empty strings too.
     """
     messages = conversation.messages
     nulls = any(message.get("content", "") is None for message in messages)
     calls = any(message.get("tool_calls") for message in messages)
+    if not nulls and not calls:
+        return conversation
     changes: list[tuple[Callable[[JSONMessage], JSONMessage], ...]] = [()]
     changes += [(_without_null,)] * nulls + [(_string_arguments,)] * calls
     changes += [(_without_null, _string_arguments)] * (nulls and calls)
-    failure: RenderError | None = None
     for change in changes:
         tried = conversation
         if change:
@@ -226,14 +226,12 @@ def renderable(conversation: Conversation, last: int) -> Conversation:
             tried = Conversation(conversation.template, changed, tools=conversation.tools, kwargs=conversation.kwargs)
         try:
             text = tried.render(tried.messages[: last + 1], {})
-        except RenderError as error:
-            failure = failure or error
+        except RenderError:
             continue
         if nulls and _without_null not in change and _prints_none(tried, text, last):
             continue
         return tried
-    assert failure is not None
-    raise failure
+    return conversation
 
 
 def _prints_none(conversation: Conversation, text: str, last: int) -> bool:

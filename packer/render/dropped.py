@@ -47,8 +47,9 @@ class LossCheck:
         messages: Messages,
         first: int,
         turn: int,
+        *,
         text: str,
-        tools: bool,  # noqa: FBT001 - part of the shape
+        tools: bool,
         render: Callable[[Messages], str],
     ) -> tuple[str, int] | None:
         """The first thing of messages `first` … `turn` that `text`, the rendering of messages up to `turn`, lacks.

@@ -5,7 +5,7 @@ arguments, `raise_exception`, and `{% generation %}` as a transparent block. `st
 cache that depended on the day it was built could not be built again.
 """
 
-import datetime
+import datetime as dt
 import functools
 import json
 from collections.abc import Mapping, Sequence
@@ -45,11 +45,11 @@ class ChatTemplate:
         environment = _environment(date)
         try:
             parsed = environment.parse(source)
-            self._template = environment.from_string(source)
+            read = {name.name for name in parsed.find_all(jinja2.nodes.Name) if name.ctx == "load"}
+            self._template = environment.from_string(parsed)
         except jinja2.TemplateError as error:
             line = getattr(error, "lineno", None)
             raise RenderError(f"not a valid Jinja template{f' (line {line})' if line else ''}: {error}") from error
-        read = {name.name for name in parsed.find_all(jinja2.nodes.Name) if name.ctx == "load"}
         self.switches = tuple(name for name in MODE_SWITCHES if name in read)
         """Which of :data:`MODE_SWITCHES` the template reads."""
 
@@ -142,7 +142,7 @@ def _environment(date: str) -> jinja2.sandbox.ImmutableSandboxedEnvironment:
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
     )
-    today = datetime.datetime.fromisoformat(date)
+    today = dt.datetime.fromisoformat(date)
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = today.strftime

@@ -19,13 +19,26 @@ _CHATS = (
 
 
 def role_markers(template: ChatTemplate, added_tokens: Sequence[AddedToken]) -> dict[str, int]:
-    """Added tokens the template writes around plain user messages, with their ids: the headers of roles.
+    """Added tokens the template writes around plain messages, with their ids: the headers of roles.
 
-    Reasoning and tool tags stand around assistant text only; they are ordinary vocabulary.
+    What comes in pairs, `<think>` and `</think>`, and does not stand around user messages sets parts of an answer
+    apart; it is ordinary vocabulary.
     """
-    text = "".join(_renders(template, prompt=False)[-1:])
-    markers = (token for token in added_tokens if not token.content.strip().isalnum())
-    return {token.content: token.id for token in markers if token.content in text}
+    contents = {token.content for token in added_tokens}
+    around_user = "".join(_renders(template, prompt=False)[-1:])
+    anywhere = "".join(_renders(template, prompt=True))
+    return {
+        token.content: token.id
+        for token in added_tokens
+        if not token.content.strip().isalnum()
+        and (token.content in around_user or (token.content in anywhere and not _partner(token.content) & contents))
+    }
+
+
+def _partner(content: str) -> set[str]:
+    """The closing tag of an opening one, and the other way round: `<x>` and `</x>`, `[X]` and `[/X]`."""
+    tag = re.fullmatch(r"([<\[])(/?)(.+)", content)
+    return {f"{tag[1]}{'' if tag[2] else '/'}{tag[3]}"} if tag else set()
 
 
 def written_markers(template: ChatTemplate) -> tuple[str, ...]:

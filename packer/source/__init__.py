@@ -7,6 +7,7 @@ lost: each is one or the other.
 
 from packer.source.detect import detect_format, detect_schema
 from packer.source.files import expand
+from packer.source.lines import line_of_row
 from packer.source.partition import FilePartitions, Partition, partition_file
 from packer.source.read import read_rows
 from packer.source.schema import Schema
@@ -18,6 +19,7 @@ __all__ = [
     "detect_format",
     "detect_schema",
     "expand",
+    "line_of_row",
     "partition_file",
     "read_rows",
 ]

@@ -6,6 +6,9 @@ row may lack its newline.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+
+from packer.source.chunks import BYTE_ORDER_MARK
 
 BLANK = b" \t\r\n"
 
@@ -29,6 +32,18 @@ def split_lines(chunks: Iterable[bytes], *, max_row_bytes: int) -> Iterator[byte
                 yield row if len(line) <= max_row_bytes else None
         open_line.add(last)
     yield from open_line.take()
+
+
+def line_of_row(path: Path, row: int) -> int:
+    """The line, from 1, that holds a row, from 0: blank lines are not rows. For messages to people."""
+    number = -1
+    with path.open("rb") as file:
+        for line, content in enumerate(file, 1):
+            solid = content.removeprefix(BYTE_ORDER_MARK) if line == 1 else content
+            number += bool(solid.strip(BLANK))
+            if number == row:
+                return line
+    raise ValueError(f"{path} has no row {row}")
 
 
 @dataclass(slots=True)

@@ -60,12 +60,13 @@ class Supervisor:
         for t in np.flatnonzero(~proved):
             sequence = tokens.turn_sequence[t]
             start = tokens.offsets[sequence]
-            ids = tokens.ids[start + tokens.prompt_tokens[t] : start + tokens.completion_tokens[t]]
+            first, end = start + tokens.prompt_tokens[t], start + tokens.completion_tokens[t]
+            ids, after = tokens.ids[first:end], int(tokens.ids[first - 1]) if first > start else None
             text = turns.text_offsets[turns.turn_text[t]]
             completion = turns.text[text + turns.prompt_end[t] : text + turns.completion_end[t]]
             if turns.raw[turns.turn_text[t]]:
                 ids = _without_added(ids, completion, self._surface)
-            proved[t] = self._surface.spells(ids.tolist(), completion)
+            proved[t] = self._surface.spells(ids.tolist(), completion, after=after)
         return proved & self._closed(turns, tokens)
 
     def _prove_by_length(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
@@ -116,7 +117,7 @@ def _documents(
     turns: TurnBatch, tokens: TokenBatch, learned: Int64, sample_ids: Mapping[int, str | None]
 ) -> DocumentBatch:
     """Cut the sequences that hold learned turns after the last of them, in the order of rows and messages."""
-    sequence = tokens.turn_sequence[learned]
+    sequence = _homes(turns, tokens, learned)
     used, document = np.unique(sequence, return_inverse=True)
     end = np.zeros(len(used), np.int64)
     np.maximum.at(end, document, tokens.completion_tokens[learned])
@@ -141,6 +142,36 @@ def _documents(
         run_message=turns.turn_message[of_run].astype(np.int32),
         run_weight=turns.weight[of_run],
     )
+
+
+def _homes(turns: TurnBatch, tokens: TokenBatch, learned: Int64) -> Int64:
+    """For each learned turn the sequence it is trained in: its sample's last that begins with its ids.  # int64[U]
+
+    Rendering has dealt the turns to texts by their characters. Only ids can tell that a sequence of a merged border
+    begins with the turns before it, or that two texts differ by a space the tokenizer swallows.
+    """
+    homes = tokens.turn_sequence[learned].astype(np.int64)
+    row = turns.sample[turns.turn_text[learned]]
+    order = np.lexsort((turns.turn_message[learned], row))
+    for turns_of_row in np.split(order, np.flatnonzero(np.diff(row[order])) + 1):
+        if len(turns_of_row) and np.any(homes[turns_of_row] != homes[turns_of_row[0]]):
+            _settle(homes, turns_of_row, tokens, learned)
+    return homes
+
+
+def _settle(homes: Int64, turns_of_row: Int64, tokens: TokenBatch, learned: Int64) -> None:
+    """Move the turns of one sample, in the order of their messages, to the last sequence that begins with each."""
+    starts, ends = tokens.offsets[homes[turns_of_row]], tokens.completion_tokens[learned[turns_of_row]]
+    upto = [tokens.ids[start : start + end] for start, end in zip(starts, ends, strict=True)]
+    sequences: dict[int, Int32] = {}
+    for i, ids in zip(turns_of_row[::-1], upto[::-1], strict=True):
+        sequences.setdefault(int(homes[i]), ids)  # up to its last turn; the sequences from the last back
+    for i, ids in zip(turns_of_row, upto, strict=True):
+        last, num = ids[-1], len(ids)
+        for sequence, other in sequences.items():
+            if len(other) >= num and other[num - 1] == last and np.array_equal(other[:num], ids):
+                homes[i] = sequence
+                break
 
 
 def _offsets(lengths: Int64) -> Int64:

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -35,6 +35,8 @@ class Surface:
         backend: Tokenizer = load_backend(model.files[TOKENIZER_FILE])
         kind = definition["model"].get("type") or ("Unigram" if "unk_id" in definition["model"] else "BPE")
         self._normalizer = backend.normalizer
+        self._prepends = "Prepend" in _types(definition.get("normalizer"))
+        self._has_dummy_space = self._prepends or _prefixes_space(definition.get("pre_tokenizer"))
         self.byte_level = "ByteLevel" in _types(definition.get("decoder"))
         if kind not in ("BPE", "Unigram") or definition["model"].get("continuing_subword_prefix"):
             raise InputError(
@@ -58,26 +60,33 @@ class Surface:
         table = self._table
         return b"".join([table[i] or b"" for i in ids])
 
-    def spells(self, ids: Sequence[int], text: bytes) -> bool:
+    def spells(self, ids: Sequence[int], text: bytes, *, after: int | None = None) -> bool:
         """Whether ids are a tokenization of `text`, as far as normalization and dummy spaces let it be seen.
 
-        Ids are read as stretches between added tokens. A stretch may begin with one space the text lacks; added
-        tokens that strip may stand for the white space beside them; the text may be what the normalizer makes of it.
+        Ids are read as stretches between added tokens. Where the tokenizer puts a space before words at the start of
+        a text or after an added token, a stretch may begin with one the text lacks; added tokens that strip may stand
+        for the white space beside them; the text may be what the normalizer makes of it. `after` is the id before
+        them, None at the start of a text.
         """
         if any(self._table[i] is None for i in ids):
             return False
-        stretches = list(self._stretches(ids))
+        before = None if after is None else self._added.get(after)
+        if before is not None and before.rstrip:
+            text = text[_past_space(text, 0) :]
+        stretches = list(self._stretches(ids, begins=after is None or before is not None))
         if _walk(stretches, self._plain(text)):
             return True
         if self._normalizer is None:
             return False
-        normalized = self._plain(self._normalizer.normalize_str(text.decode()).encode())
-        return _walk(stretches, normalized)
+        normalized = self._normalizer.normalize_str(text.decode()).encode()
+        # The dummy space is what a stretch may begin with anyway; it must not count twice.
+        return _walk(stretches, self._plain(normalized.removeprefix(_SPACE) if self._prepends else normalized))
 
     def _plain(self, text: bytes) -> bytes:
         return text if self.byte_level else text.replace(_SPACE, b" ")
 
-    def _stretches(self, ids: Sequence[int]) -> Iterator[tuple[bytes, AddedToken | None]]:
+    def _stretches(self, ids: Sequence[int], *, begins: bool) -> Iterator["_Stretch"]:
+        """`begins`: a dummy space may stand before the first stretch, as before every one after an added token."""
         run: list[int] = []
         for token_id in ids:
             token = self._added.get(token_id)
@@ -85,25 +94,34 @@ class Surface:
                 run.append(token_id)
                 continue
             if run:
-                yield self._plain(self.spell(run)), None
+                yield _Stretch(self._plain(self.spell(run)), begins and self._has_dummy_space, None)
                 run = []
-            yield self._plain(token.content.encode()), token
+            yield _Stretch(self._plain(token.content.encode()), False, token)
+            begins = True
         if run:
-            yield self._plain(self.spell(run)), None
+            yield _Stretch(self._plain(self.spell(run)), begins and self._has_dummy_space, None)
 
 
-def _walk(stretches: Sequence[tuple[bytes, AddedToken | None]], text: bytes) -> bool:
+class _Stretch(NamedTuple):
+    """What some ids spell: ordinary ones up to the next added token, or one added token."""
+
+    spelled: bytes
+    dummy: bool
+    """Its first space may be one the tokenizer put there."""
+
+    token: AddedToken | None
+
+
+def _walk(stretches: Sequence[_Stretch], text: bytes) -> bool:
     """Whether the stretches, one after another, cover the text to its end."""
     at = 0
-    for spelled, token in stretches:
+    for spelled, dummy, token in stretches:
         if token is not None and token.lstrip:
             at = _past_space(text, at)
         if text.startswith(spelled, at):
             at += len(spelled)
-        elif token is None and spelled.startswith(b" ") and text.startswith(spelled[1:], at):
+        elif dummy and spelled.startswith(b" ") and text.startswith(spelled[1:], at):
             at += len(spelled) - 1
-        elif at == 0 and text.startswith(b" ") and text.startswith(spelled, 1):
-            at = 1 + len(spelled)
         else:
             return False
         if token is not None and token.rstrip:
@@ -122,6 +140,17 @@ def _types(part: Mapping[str, Any] | None) -> set[str]:
         return set()
     members = [member for key in ("decoders", "pretokenizers", "normalizers") for member in part.get(key) or ()]
     return {str(part.get("type"))}.union(*map(_types, members))
+
+
+def _prefixes_space(pre_tokenizer: Mapping[str, Any] | None) -> bool:
+    """Whether a pre-tokenizer puts a space before words that have none."""
+    if pre_tokenizer is None:
+        return False
+    if any(_prefixes_space(member) for member in pre_tokenizer.get("pretokenizers") or ()):
+        return True
+    if "prepend_scheme" in pre_tokenizer:
+        return bool(pre_tokenizer["prepend_scheme"] != "never")
+    return bool(pre_tokenizer.get("add_prefix_space", pre_tokenizer.get("type") == "Metaspace"))
 
 
 @cache

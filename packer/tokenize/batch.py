@@ -4,7 +4,7 @@ import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -50,9 +50,8 @@ class Tokenizing:
         self._json = model.files[TOKENIZER_FILE]
         self._encoder = encoder
         self._normalizes = json.loads(self._json).get("normalizer") is not None
-        self._prefix, self._suffix = ReferenceEncoder(self._json).own_special_tokens()
         anchors = Anchors(model.added_tokens, model.vocab_size, normalizes=self._normalizes)
-        apart = ReferenceEncoder(without_start_effects(self._json))
+        apart = cache(lambda: ReferenceEncoder(without_start_effects(self._json)))
         self._borders = Borders(encoder, apart, anchors, model.stop_ids)
 
     def tokenize(self, turns: TurnBatch) -> TokenBatch:
@@ -83,25 +82,29 @@ class Tokenizing:
     def _aliased(self) -> tuple[Aliases, Encoder, Borders]:
         aliases = Aliases(self._json, self._model.control, self._model.added_tokens)
         encoder = _AliasEncoder(ReferenceEncoder(aliases.tokenizer_json), aliases)
-        apart = _AliasEncoder(ReferenceEncoder(without_start_effects(aliases.tokenizer_json)), aliases)
+        apart = cache(lambda: _AliasEncoder(ReferenceEncoder(without_start_effects(aliases.tokenizer_json)), aliases))
         anchors = Anchors(aliases.added_tokens, self._model.vocab_size, normalizes=self._normalizes)
         return aliases, encoder, Borders(encoder, apart, anchors, self._model.stop_ids)
+
+    @cached_property
+    def _own_special_tokens(self) -> tuple[Int32, Int32]:
+        return ReferenceEncoder(self._json).own_special_tokens()
 
     def _with_own_special_tokens(
         self, text: _Text, ids: Int32, borders: Sequence[Border]
     ) -> tuple[Int32, list[Border]]:
         """A plain text or completion as the tokenizer itself would open and close it; an EOS is not doubled."""
-        closed = len(ids) > 0 and len(self._suffix) > 0 and ids[-1] == self._suffix[-1]
-        suffix = self._suffix[:0] if closed else self._suffix
-        whole = np.concatenate([self._prefix, ids, suffix])
-        shift = len(self._prefix)
+        prefix, suffix = self._own_special_tokens
+        closed = len(ids) > 0 and len(suffix) > 0 and ids[-1] == suffix[-1]
+        whole = np.concatenate([prefix, ids, suffix[:0] if closed else suffix])
+        shift = len(prefix)
         if not text.prompted:
             return whole, [Border(prompt_tokens=shift, completion_tokens=len(whole))]
         return whole, [
             Border(
                 prompt_tokens=border.prompt_tokens + shift,
                 completion_tokens=border.completion_tokens + shift,
-                ids=None if border.ids is None else np.concatenate([self._prefix, border.ids]),
+                ids=None if border.ids is None else np.concatenate([prefix, border.ids]),
                 merged=border.merged,
             )
             for border in borders

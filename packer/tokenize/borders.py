@@ -10,7 +10,7 @@ the tail after that anchor is encoded, in almost every template one short header
 
 import itertools
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,8 +44,10 @@ class Border:
 class Borders:
     """Finds borders under one tokenizer."""
 
-    def __init__(self, encoder: Encoder, apart: Encoder, anchors: Anchors, stop_ids: Sequence[int]) -> None:
-        """`apart` encodes a completion without start-of-text effects."""
+    def __init__(
+        self, encoder: Encoder, apart: Callable[[], Encoder], anchors: Anchors, stop_ids: Sequence[int]
+    ) -> None:
+        """`apart` gives the encoder of a completion's start, without start-of-text effects; most texts need none."""
         self._encoder = encoder
         self._apart = apart
         self._anchors = anchors
@@ -111,9 +113,13 @@ class Borders:
         return Border(prompt_tokens=len(prompt), completion_tokens=end, ids=own)
 
     def _apart_sequence(self, text: bytes, prompt_end: int, completion_end: int) -> Border:
-        (prompt,) = self._encode_each(text[:prompt_end])
-        completion, _ = self._apart.encode([text[prompt_end:completion_end].decode()])
-        ids = np.concatenate([prompt, completion])
+        """Ids of the prompt, then of the completion: nothing starts at its start, but after an anchor something may."""
+        completion = text[prompt_end:completion_end]
+        starts, ends = self._anchors.find(completion)
+        first, through = (starts[0], ends[0]) if starts else (len(completion), len(completion))
+        prompt, rest = self._encode_each(text[:prompt_end], completion[first:])
+        start, _ = self._apart().encode([completion[:through].decode()])
+        ids = np.concatenate([prompt, start, rest[1:]])  # the first anchor stands in both
         return Border(prompt_tokens=len(prompt), completion_tokens=len(ids), ids=ids, merged=True)
 
     def _encode_each(self, *texts: bytes) -> list[Int32]:

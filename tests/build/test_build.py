@@ -129,7 +129,7 @@ def test_a_template_that_changed_makes_the_cache_stale(starter: Path, tmp_path: 
     build_one(starter, tmp_path / "cache")
     template = starter / "tokenizer" / "chat_template.jinja"
     template.write_text(template.read_text("utf-8").replace("<tools>", "<functions>") + "{# changed #}", "utf-8")
-    with pytest.raises(UsageError, match="chat_template.jinja differs"):
+    with pytest.raises(UsageError, match=r"chat_template\.jinja differs"):
         build_one(starter, tmp_path / "cache")
 
 
@@ -181,9 +181,10 @@ def test_a_dry_run_writes_nothing(starter: Path, tmp_path: Path) -> None:
 
 
 def test_on_error_fail_stops_at_a_rejected_row(starter: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"\.jsonl: row \d+: ") as caught:
-        build_one(starter, tmp_path / "cache", on_error="fail")
-    assert caught.value.exit_code == 3
+    for _ in range(2):  # the second time the partition is there already
+        with pytest.raises(InputError, match=r"chat\.jsonl:21: multimodal: .* \(row 20\)") as caught:
+            build_one(starter, tmp_path / "cache", on_error="fail")
+        assert caught.value.exit_code == 3
     assert not (tmp_path / "cache" / "manifest.json").exists()
 
 

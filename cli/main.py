@@ -1,0 +1,76 @@
+"""`packer`: finds the command, runs it, and turns errors into messages and exit codes."""
+
+import importlib
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from packer_cli import failures
+from packer_cli.options import HELP_OPTIONS, version_option
+
+COMMANDS = ("init", "build", "inspect", "verify", "stats")
+"""In the order a newcomer needs them; each is `packer_cli.<name>.command`."""
+
+
+class Packer(click.Group):
+    """Imports a command when it is asked for, and answers every error itself."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"packer_cli.{cmd_name}").command
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; click would answer these itself, with a code and an output of its own."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise failures.Signalled(signal.SIGINT) from None
+        except BrokenPipeError:
+            raise failures.Signalled(signal.SIGPIPE) from None
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **_: Any) -> NoReturn:  # type: ignore[override]
+        """Run and exit."""
+        arguments = list(sys.argv[1:] if args is None else args)
+        sys.exit(self._run(arguments, prog_name or "packer"))
+
+    def _run(self, arguments: list[str], prog_name: str) -> int:
+        # An error may come before the options are understood; still it is told in the form that was asked for.
+        options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+        as_json, verbose = "--json" in options, "-v" in options or "--verbose" in options
+        try:
+            code = super().main(arguments, prog_name, standalone_mode=False)
+            sys.stdout.flush()
+        except BaseException as error:  # noqa: BLE001 - the outermost frame: every error becomes a message and a code
+            return failures.answer(error, as_json=as_json, verbose=verbose)
+        return code if isinstance(code, int) else 0
+
+
+@click.command(cls=Packer, context_settings=HELP_OPTIONS, no_args_is_help=True)
+@version_option
+def cli() -> None:
+    """Chat files in; a verified, packed, fingerprinted token cache out.
+
+    Start with `packer init DIR`: it writes a folder with everything to build a first cache.
+    """
+
+
+def main() -> None:
+    """Entry point of the `packer` command."""
+    signal.signal(signal.SIGTERM, _terminate)
+    # A terminal or a locale that cannot write a character shows an escape; it does not end the program.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    cli.main(prog_name="packer")
+
+
+def _terminate(number: int, _: object) -> NoReturn:
+    raise failures.Signalled(number)

@@ -1,0 +1,97 @@
+"""Writes the reference pages that can be generated: `python -m packer_cli.reference`, `--check` to compare only."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from packer.rejections import CODES
+from packer_cli.main import COMMANDS, cli
+
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
+
+_EXIT_CODES = (
+    (0, "it worked, or there was nothing to do"),
+    (1, "a check failed: bytes or rows are not what they should be"),
+    (2, "the command or the recipe asks for something that cannot be"),
+    (3, "an input is missing or unreadable, or no row could be kept"),
+    (4, "another process is writing this cache"),
+    (5, "the disk refused, or a worker process was killed"),
+    (70, "a bug in packer"),
+    (130, "Ctrl-C"),
+    (141, "whoever read the output stopped reading"),
+    (143, "SIGTERM"),
+)
+
+_EXIT_TABLE = "| code | meaning |\n| ---: | --- |\n" + "\n".join(
+    f"| {code} | {meaning} |" for code, meaning in _EXIT_CODES
+)
+
+_OPENING = """\
+# Command line
+
+Generated from the program's own help. Data goes to stdout, progress and errors to stderr. With `--json`, stdout is one
+JSON object with `"schema": 1`; an error is one too, under the key `error`. `NO_COLOR` is honoured."""
+
+_REJECTIONS = """\
+# Rejections
+
+Every row that is not in the cache, and every document that is in no block, has a line in `rejected.jsonl`: `source`,
+`row` (from 0, blank lines not counted), `code`, `reason`, and `document` where a single document was left out.
+`packer inspect CACHE --row FILE:N` shows the line of a row. Codes are part of the file format: some may be added, none
+will change.
+
+| code | meaning |
+| --- | --- |
+"""
+
+
+def pages() -> dict[str, str]:
+    """File name → text of every generated page."""
+    return {"cli.md": _command_line(), "rejections.md": _rejections()}
+
+
+def _command_line() -> str:
+    parts = [_OPENING, "## Exit codes", _EXIT_TABLE, "## packer", _help(cli, "packer")]
+    with click.Context(cli, info_name="packer") as context:
+        for name in COMMANDS:
+            found = cli.get_command(context, name)
+            assert found is not None
+            parts += [f"## packer {name}", _help(found, f"packer {name}")]
+    return "\n\n".join(parts) + "\n"
+
+
+def _help(command: click.Command, name: str) -> str:
+    # Width is given, or the page would depend on the terminal it was made in.
+    context = click.Context(
+        command, info_name=name, terminal_width=80, max_content_width=80, help_option_names=["-h", "--help"]
+    )
+    return f"```text\n{command.get_help(context)}\n```"
+
+
+def _rejections() -> str:
+    return _REJECTIONS + "".join(f"| `{code}` | {meaning} |\n" for code, meaning in CODES.items())
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages; with `--check` say which are stale, and return 1 if any is."""
+    stale = [name for name, text in pages().items() if not _is_current(FOLDER / name, text)]
+    if arguments == ["--check"]:
+        for name in stale:
+            click.echo(f"{FOLDER / name} is stale; `make docs` writes it", err=True)
+        return int(bool(stale))
+    if arguments:
+        click.echo("usage: python -m packer_cli.reference [--check]", err=True)
+        return 2
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text, "utf-8")
+    return 0
+
+
+def _is_current(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_text("utf-8") == text
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,149 @@
+"""`packer stats`: the numbers of a cache."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from packer_cli.failures import print_json
+from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
+from packer_cli.output import can_draw, number, percent, plural, print_table, size, stdout
+
+if TYPE_CHECKING:
+    from packer.audit import SplitStats, Stats
+
+_BAR = 32
+
+
+@click.command("stats", context_settings=HELP_OPTIONS)
+@cache_argument
+@output_options
+def command(*, cache: Path, verbose: bool, quiet: bool, as_json: bool) -> None:  # noqa: ARG001 - every command takes them
+    """Show lengths, fill, the trained share and what was rejected."""
+    from packer.audit import stats  # noqa: PLC0415 - not for --help
+
+    found = stats(cache)
+    if as_json:
+        _print_json(found)
+        return
+    _print(found)
+
+
+def _print(found: "Stats") -> None:
+    console = stdout()
+    facts = [
+        ("rows", number(found.rows), f"{number(found.kept)} kept, {number(found.rows - found.kept)} rejected"),
+        ("documents", number(found.documents), _rewriting(found.rewriting)),
+        ("tokens", number(found.tokens), f"{number(found.trained)} trained ({percent(found.trained_share)})"),
+    ]
+    if found.mode != "none":
+        facts += [
+            ("blocks", number(found.blocks), f"of {number(found.block_len)} tokens, {percent(found.fill)} full"),
+            ("padding", number(found.padding), "tokens at the end of blocks"),
+        ]
+    if found.merged:
+        facts.append(("merged", number(found.merged), "turns encoded apart, as their text merges with the prompt's"))
+    facts += [
+        (
+            "on disk",
+            size(found.num_bytes),
+            f"documents {size(found.documents_bytes)}, blocks {size(found.blocks_bytes)}",
+        ),
+        ("", f"{found.bytes_per_token:.1f}", "bytes a token"),
+    ]
+    print_table(console, [("", "<"), ("", ">"), ("", "<")], facts)
+    _print_reasons(found)
+    console.print("\nsplits")
+    print_table(console, _SPLIT_COLUMNS, [_split_row(split) for split in found.splits])
+    for split in found.splits:
+        _print_lengths(split)
+    console.print(f"\nfingerprint  {found.fingerprint}", soft_wrap=True)
+
+
+_SPLIT_COLUMNS = [
+    ("", "<"),
+    ("rows", ">"),
+    ("documents", ">"),
+    ("tokens", ">"),
+    ("trained", ">"),
+    ("blocks", ">"),
+    ("full", ">"),
+    ("docs/block", ">"),
+]
+
+
+def _split_row(split: "SplitStats") -> tuple[str, ...]:
+    packed = split.blocks > 0
+    return (
+        split.split,
+        number(split.rows),
+        number(split.documents),
+        number(split.tokens),
+        percent(split.trained_share),
+        number(split.blocks) if packed else "-",
+        percent(split.fill) if packed else "-",
+        f"{split.documents_per_block:.1f}" if packed else "-",
+    )
+
+
+def _print_reasons(found: "Stats") -> None:
+    console = stdout()
+    columns = [("", ">"), ("", "<"), ("", "<")]
+    if found.rejected:
+        console.print("\nrejected rows (each is listed in rejected.jsonl)")
+        print_table(console, columns, [(number(r.count), r.code, r.meaning) for r in found.rejected])
+    if found.left_out:
+        cut = plural(found.cut, "token")
+        console.print(f"\ndocuments in no block ({cut})")
+        print_table(console, columns, [(number(r.count), r.code, r.meaning) for r in found.left_out])
+
+
+def _print_lengths(split: "SplitStats") -> None:
+    console = stdout()
+    lengths = split.lengths
+    if lengths is None:
+        return
+    console.print(f"\nlengths of documents in {split.split}")
+    quantiles = ("min", "p10", "p50", "p90", "p99", "max")
+    console.print("  " + "   ".join(f"{name} {number(getattr(lengths, name))}" for name in quantiles), soft_wrap=True)
+    most = max(count for _, _, count in lengths.bins)
+    rows = [
+        (
+            number(first) if first == last else f"{number(first)} to {number(last)}",
+            number(count),
+            percent(count / split.documents),
+            bar(count / most, _BAR, drawn=can_draw()),
+        )
+        for first, last, count in lengths.bins
+    ]
+    columns = [("tokens", ">"), ("documents", ">"), ("", ">"), ("", "<")]
+    print_table(console, columns, rows)
+
+
+def bar(share: float, width: int, *, drawn: bool) -> str:
+    """A bar of up to `width` cells, in eighths of a cell; with anything to show, something is shown."""
+    if not drawn:
+        return "#" * (max(1, round(share * width)) if share else 0)
+    eighths = max(1, round(share * width * 8)) if share else 0
+    return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
+
+
+def _rewriting(price: float) -> str:
+    if price < 1.005:
+        return ""
+    return f"the template rewrites earlier turns: {price:.2f} times the tokens"
+
+
+def _print_json(found: "Stats") -> None:
+    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
+
+    fields = asdict(found) | {
+        "folder": str(found.folder),
+        "trained_share": found.trained_share,
+        "fill": found.fill,
+        "num_bytes": found.num_bytes,
+        "bytes_per_token": found.bytes_per_token,
+    }
+    for values, split in zip(fields["splits"], found.splits, strict=True):
+        values |= {"trained_share": split.trained_share, "fill": split.fill}
+    print_json(command="stats", **fields)

@@ -1,0 +1,138 @@
+"""What every row of a shard must satisfy, whatever its digest says: a digest only proves that nothing changed since.
+
+Each check is a mask over rows; a broken rule names the rows that break it.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from packer.batches import Bool, Int64
+from packer.layout import MASKED, positions
+from packer.store.columns import BlockRows, DocumentRows, Ragged
+from packer.store.manifest import ModelRecord
+
+Rule = tuple[str, str, Bool]
+"""What is compared, what is expected, and the rows that break it.  # bool[R]"""
+
+
+def document_rules(rows: DocumentRows, model: ModelRecord) -> Iterator[Rule]:
+    """Rules of a record batch of documents."""
+    ids, labels = rows.input_ids, rows.labels
+    same = np.array_equal(ids.offsets, labels.offsets)
+    yield "labels", "as many labels as input_ids", ids.lengths() != labels.lengths()
+    yield "length", "the number of input_ids", rows.length != ids.lengths()
+    if not same or not _inside(ids) or not _inside(labels):
+        return
+    of_token = np.repeat(np.arange(len(rows.row)), ids.lengths())
+    start, end = int(ids.offsets[0]), int(ids.offsets[-1])
+    tokens, targets = ids.values[start:end], labels.values[start:end]
+    trained = targets != MASKED
+    num_rows = len(rows.row)
+    yield (
+        "input_ids",
+        f"ids from 0 to {model.vocab_size - 1}",
+        _rows_with((tokens < 0) | (tokens >= model.vocab_size), of_token, num_rows),
+    )
+    yield "labels", f"{MASKED} or the input id", _rows_with(trained & (targets != tokens), of_token, num_rows)
+    filled = np.flatnonzero(ids.lengths() > 0)
+    first = np.zeros(num_rows, np.bool_)
+    first[filled] = trained[ids.offsets[:-1][filled] - start]
+    yield "first token", "masked", first
+    yield "num_trained", "the number of labels", rows.num_trained != _count(trained, of_token, num_rows)
+    yield "spans", "exactly the trained runs", _spans_differ(rows, trained, of_token, start)
+    if rows.loss_weights is not None and np.array_equal(rows.loss_weights.offsets, ids.offsets):
+        weights = rows.loss_weights.values[start:end]
+        wrong = np.where(trained, ~((weights > 0) & (weights <= 1)), weights != 0)
+        yield "loss_weights", "within (0, 1] where trained, 0 elsewhere", _rows_with(wrong, of_token, num_rows)
+
+
+def block_rules(rows: BlockRows, model: ModelRecord) -> Iterator[Rule]:
+    """Rules of a record batch of blocks."""
+    num_rows, L = rows.input_ids.shape
+    ids, labels = rows.input_ids, rows.labels
+    trained = labels != MASKED
+    inside = np.arange(L)[None, :] < rows.length[:, None]
+    yield "length", f"from 1 to {L}", (rows.length < 1) | (rows.length > L)
+    yield "input_ids", f"ids from 0 to {model.vocab_size - 1}", _any((ids < 0) | (ids >= model.vocab_size))
+    yield "labels", f"{MASKED} or the input id", _any(trained & (labels != ids))
+    yield "padding", f"id {model.pad_id}, label {MASKED}", _any(~inside & (trained | (ids != model.pad_id)))
+    yield "num_trained", "the number of labels", rows.num_trained != trained.sum(axis=1)
+    if rows.loss_weights is not None:
+        weights = rows.loss_weights
+        wrong = np.where(trained, ~((weights > 0) & (weights <= 1)), weights != 0)
+        yield "loss_weights", "within (0, 1] where trained, 0 elsewhere", _any(wrong)
+    runs = rows.seq_lengths
+    whole = _adds_up(runs, L)
+    yield "seq_lengths", f"positive, with the sum {L}", ~whole
+    padded = (rows.length < L).astype(np.int64)
+    pieces = runs.lengths() - padded
+    yield "doc_ids", "one for each piece", rows.doc_ids.lengths() != pieces
+    yield "doc_starts", "one for each piece", rows.doc_starts.lengths() != pieces
+    expected = np.zeros(ids.shape, np.int32)
+    heads_trained = np.zeros(num_rows, np.bool_)
+    padding_differs = np.zeros(num_rows, np.bool_)
+    for row in np.flatnonzero(whole).tolist():
+        lengths = runs.row(row)
+        expected[row] = positions(lengths)
+        heads = np.cumsum(lengths) - lengths
+        heads_trained[row] = trained[row, heads].any()
+        padding_differs[row] = padded[row] and int(lengths[-1]) != L - int(rows.length[row])
+    yield "position_ids", "from 0 in each run", whole & _any(expected != rows.position_ids)
+    yield "first token of a piece", "masked", heads_trained
+    yield "padding run", "the last of seq_lengths", padding_differs
+
+
+def _inside(column: Ragged) -> bool:
+    offsets = column.offsets
+    return bool(offsets[0] >= 0 and offsets[-1] <= len(column.values) and (np.diff(offsets) >= 0).all())
+
+
+def _adds_up(runs: Ragged, L: int) -> Bool:
+    good = np.zeros(len(runs.offsets) - 1, np.bool_)
+    for row in range(len(good)):
+        lengths = runs.row(row)
+        good[row] = len(lengths) > 0 and int(lengths.min()) > 0 and int(lengths.sum(dtype=np.int64)) == L
+    return good
+
+
+def _any(wrong: Bool) -> Bool:
+    """Rows of a table that have a True.  # bool[R]"""
+    found: Bool = np.asarray(wrong.any(axis=1))
+    return found
+
+
+def _rows_with(wrong: Bool, of_token: Int64, num_rows: int) -> Bool:
+    """Rows that have a token where `wrong` is True."""
+    found = np.zeros(num_rows, np.bool_)
+    found[of_token[wrong]] = True
+    return found
+
+
+def _count(trained: Bool, of_token: Int64, num_rows: int) -> Int64:
+    return np.bincount(of_token[trained], minlength=num_rows)
+
+
+def _spans_differ(rows: DocumentRows, trained: Bool, of_token: Int64, start: int) -> Bool:
+    """Rows whose spans do not cover exactly their trained tokens.
+
+    Worked example: labels . x x . x and spans [1, 3), [4, 5): adding 1 at 1 and 4, -1 at 3 and 5 and summing up gives
+    0 1 1 0 1, which is the mask. Spans that touch ([1, 2), [2, 3)) are fine: they are two messages.
+    """
+    num_rows = len(rows.row)
+    counts = np.diff(rows.span_offsets)
+    first, last = int(rows.span_offsets[0]), int(rows.span_offsets[-1])
+    if (counts < 0).any() or first < 0 or last > len(rows.span_start):
+        return np.ones(num_rows, np.bool_)
+    of_span = np.repeat(np.arange(num_rows), counts)
+    starts, ends = rows.span_start[first:last], rows.span_end[first:last]
+    wrong_span = (starts < 1) | (ends <= starts) | (ends > rows.length[of_span])
+    differ = np.zeros(num_rows, np.bool_)
+    differ[of_span[wrong_span]] = True
+    base = rows.input_ids.offsets[:-1][of_span] - start
+    steps = np.zeros(len(trained) + 1, np.int64)
+    np.add.at(steps, (base + starts)[~wrong_span], 1)
+    np.add.at(steps, (base + ends)[~wrong_span], -1)
+    covered = np.cumsum(steps[:-1])
+    differ |= _rows_with(covered != trained, of_token, num_rows)
+    return differ

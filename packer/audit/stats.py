@@ -1,0 +1,269 @@
+"""Numbers of a cache: what went in, what came out, how long documents are, how full blocks are."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from packer.batches import Int32
+from packer.errors import CheckError
+from packer.rejections import CODES
+from packer.store.cache import Cache
+from packer.store.chunks import Chunks
+from packer.store.manifest import Manifest, Shard
+from packer.store.rejected import REJECTED_NAME
+from packer.store.views import block_rows
+
+QUANTILES = (0.0, 0.1, 0.5, 0.9, 0.99, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lengths:
+    """Tokens of the documents of a split: the smallest, the largest, and lengths that real documents have between."""
+
+    min: int
+    p10: int
+    """A tenth of the documents are this long or shorter."""
+
+    p50: int
+    p90: int
+    p99: int
+    max: int
+    bins: tuple[tuple[int, int, int], ...]
+    """(from, to, documents), both ends included: 1, 2-3, 4-7, 8-15, …; from the first to the last that has any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """How many rows, or documents, are not there for one reason."""
+
+    code: str
+    count: int
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitStats:
+    """One split. `rows` counts rows of the inputs."""
+
+    split: str
+    rows: int
+    kept: int
+    documents: int
+    tokens: int
+    trained: int
+    merged: int
+    """Turns whose text merges with their prompt's; they are encoded apart from it."""
+
+    lengths: Lengths | None
+    """None where there are no documents."""
+
+    blocks: int
+    slots: int
+    """blocks × block length."""
+
+    packed_tokens: int
+    padding: int
+    documents_per_block: float
+    """Mean number of pieces; 0 where there are no blocks."""
+
+    max_documents_per_block: int
+    left_out: int
+    """Documents in no block."""
+
+    rewriting: float
+    """Tokens of all documents over those of each row's last: 1 where the template rewrites nothing."""
+
+    @property
+    def trained_share(self) -> float:
+        """Trained tokens over all tokens of the documents."""
+        return _ratio(self.trained, self.tokens)
+
+    @property
+    def fill(self) -> float:
+        """Tokens in blocks over slots."""
+        return _ratio(self.packed_tokens, self.slots)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """A whole cache."""
+
+    folder: Path
+    fingerprint: str
+    mode: str
+    block_len: int
+    rows: int
+    kept: int
+    rejected: tuple[Reason, ...]
+    """The most frequent first."""
+
+    left_out: tuple[Reason, ...]
+    cut: int
+    """Tokens of documents in no block."""
+
+    documents: int
+    tokens: int
+    trained: int
+    merged: int
+    blocks: int
+    slots: int
+    padding: int
+    rewriting: float
+    documents_bytes: int
+    blocks_bytes: int
+    other_bytes: int
+    """Manifest, rejected.jsonl and the tokenizer's files."""
+
+    splits: tuple[SplitStats, ...]
+
+    @property
+    def trained_share(self) -> float:
+        return _ratio(self.trained, self.tokens)
+
+    @property
+    def fill(self) -> float:
+        return _ratio(self.slots - self.padding, self.slots)
+
+    @property
+    def num_bytes(self) -> int:
+        return self.documents_bytes + self.blocks_bytes + self.other_bytes
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Bytes of the whole cache over tokens of its documents."""
+        return _ratio(self.num_bytes, self.tokens)
+
+
+def stats(folder: Path | str) -> Stats:
+    """Count what is in a cache. Reads the manifest and the columns of lengths, no tokens.
+
+    Raises:
+        InputError: not a cache, or its build did not finish.
+        CheckError: a file is missing, or not of the size or structure the manifest says.
+        StorageError: something cannot be read.
+
+    """
+    with Cache.open(folder) as cache:
+        manifest = cache.manifest
+        totals = manifest.totals
+        splits = tuple(_split_stats(cache, split) for split in cache.splits("documents"))
+        return Stats(
+            folder=cache.folder,
+            fingerprint=cache.fingerprint,
+            mode=manifest.recipe["pack"]["mode"],
+            block_len=manifest.recipe["pack"]["block_len"],
+            rows=totals.rows,
+            kept=totals.kept,
+            rejected=_reasons(totals.rejected),
+            left_out=_reasons(totals.left_out),
+            cut=totals.cut,
+            documents=totals.documents,
+            tokens=totals.tokens,
+            trained=totals.trained,
+            merged=totals.merged,
+            blocks=totals.blocks,
+            slots=totals.slots,
+            padding=totals.padding,
+            rewriting=_rewriting(manifest.shards),
+            documents_bytes=_num_bytes(manifest, "documents"),
+            blocks_bytes=_num_bytes(manifest, "blocks"),
+            other_bytes=_other_bytes(cache),
+            splits=splits,
+        )
+
+
+def count_lengths(lengths: Int32) -> Lengths | None:
+    """Quantiles and a histogram in powers of two.
+
+    Worked example: lengths 3, 5, 6, 9 have the bins (2, 3, 1), (4, 7, 2), (8, 15, 1): the bit lengths are 2, 3, 3, 4.
+    """
+    if not len(lengths):
+        return None
+    minimum, p10, p50, p90, p99, maximum = np.quantile(lengths, QUANTILES, method="inverted_cdf").tolist()
+    bits = np.frexp(lengths.astype(np.float64))[1]
+    counts = np.bincount(bits)
+    first = int(bits.min())
+    bins = tuple(
+        (1 << (bit - 1) if bit else 0, (1 << bit) - 1, int(count))
+        for bit, count in enumerate(counts[first:].tolist(), first)
+    )
+    return Lengths(min=minimum, p10=p10, p50=p50, p90=p90, p99=p99, max=maximum, bins=bins)
+
+
+def _split_stats(cache: Cache, split: str) -> SplitStats:
+    documents = cache.documents(split)
+    shards = documents.shards
+    lengths = documents.lengths()
+    pieces, most = _pieces(cache, split)
+    blocks = [shard for shard in cache.manifest.shards if (shard.kind, shard.split) == ("blocks", split)]
+    num_blocks = sum(shard.num_rows for shard in blocks)
+    packed = sum(shard.num_tokens for shard in blocks)
+    slots = num_blocks * int(cache.manifest.recipe["pack"]["block_len"])
+    rows = sum(shard.num_input_rows for shard in shards)
+    return SplitStats(
+        split=split,
+        rows=rows,
+        kept=rows - sum(shard.num_rejected for shard in shards),
+        documents=len(lengths),
+        tokens=sum(shard.num_tokens for shard in shards),
+        trained=sum(shard.num_trained for shard in shards),
+        merged=sum(shard.num_merged for shard in shards),
+        lengths=count_lengths(lengths),
+        blocks=num_blocks,
+        slots=slots,
+        packed_tokens=packed,
+        padding=slots - packed,
+        documents_per_block=_ratio(pieces, num_blocks),
+        max_documents_per_block=most,
+        left_out=_left_out(cache.manifest, lengths),
+        rewriting=_rewriting(shards),
+    )
+
+
+def _pieces(cache: Cache, split: str) -> tuple[int, int]:
+    """Pieces in all blocks of a split, and the most in one."""
+    shards = [shard for shard in cache.manifest.shards if (shard.kind, shard.split) == ("blocks", split)]
+    counts = [rows.doc_ids.lengths() for rows, _ in Chunks(cache.folder, shards, kind="blocks", opener=block_rows)]
+    return sum(int(part.sum()) for part in counts), max((int(part.max(initial=0)) for part in counts), default=0)
+
+
+def _left_out(manifest: Manifest, lengths: Int32) -> int:
+    pack = manifest.recipe["pack"]
+    if pack["mode"] == "none":
+        return 0
+    return int(((lengths < pack["min_length"]) | (lengths > pack["block_len"])).sum())
+
+
+def _rewriting(shards: tuple[Shard, ...]) -> float:
+    documents = [shard for shard in shards if shard.kind == "documents"]
+    last = sum(shard.num_last_tokens for shard in documents)
+    return _ratio(sum(shard.num_tokens for shard in documents), last) or 1.0
+
+
+def _reasons(counts: dict[str, int]) -> tuple[Reason, ...]:
+    ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
+    return tuple(
+        Reason(code=code, count=count, meaning=CODES.get(code, "a reason this version of packer does not know"))
+        for code, count in ordered
+    )
+
+
+def _num_bytes(manifest: Manifest, kind: str) -> int:
+    return sum(shard.num_bytes for shard in manifest.shards if shard.kind == kind)
+
+
+def _other_bytes(cache: Cache) -> int:
+    own = [cache.folder / "manifest.json", cache.folder / REJECTED_NAME]
+    try:
+        sizes = sum(path.stat().st_size for path in own)
+    except OSError as error:
+        raise CheckError(
+            f"{error.filename} cannot be read: {error.strerror}",
+            hint=f"packer build -o {cache.folder} --repair makes it again",
+        ) from None
+    return sizes + sum(file.num_bytes for file in cache.manifest.model.files)
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0

@@ -1,0 +1,262 @@
+"""Verifying a cache: everything that is wrong, not just the first thing.
+
+    quick     the manifest, its laws, and the size of every file
+    default   every byte of the shards by xxh3-128, of other files by sha256; every row digest; the fingerprints
+    full      sha256 of the shards too, Arrow's own validation, the rules of rows, blocks against documents
+
+A manifest is what everything else is compared with. Nothing in the cache vouches for it but its own laws and its
+canonical form: to know that it is the one that was built, pin its fingerprint (`expect`).
+"""
+
+import hmac
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from packer.audit.files import check_file, check_input, check_rejected, check_size, find_strays
+from packer.audit.findings import Checked, Finding, Level, VerifyReport
+from packer.audit.identity import check_identity
+from packer.audit.pieces import check_pieces
+from packer.audit.shards import ShardAudit, audit_shard
+from packer.batches import UInt64
+from packer.build.identity import content_fingerprint
+from packer.build.pool import default_jobs
+from packer.build.progress import Progress, Silent
+from packer.errors import CheckError
+from packer.store.conservation import check_conservation
+from packer.store.manifest import (
+    MANIFEST_NAME,
+    Manifest,
+    decode_manifest,
+    encode_manifest,
+    fingerprint_of,
+    manifest_bytes,
+)
+from packer.store.rejected import REJECTED_NAME
+
+
+def verify(
+    folder: Path | str,
+    *,
+    level: Level = "default",
+    sources: bool = False,
+    expect: str | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> VerifyReport:
+    """Check a cache and tell everything that is wrong with it.
+
+    Args:
+        folder: the cache.
+        level: how much to check; see the module.
+        sources: also read the inputs again and compare their sha256.
+        expect: the fingerprint the cache must have.
+        threads: files checked at a time; by default one for each processor.
+        progress: listens; counts bytes.
+
+    Raises:
+        InputError: there is no manifest: not a cache, or its build did not finish.
+        StorageError: the manifest cannot be read.
+
+    """
+    folder, progress = Path(folder), progress or Silent()
+    try:
+        content = manifest_bytes(folder)
+    except CheckError as error:
+        return _unreadable(folder, level, b"", error, expect)
+    try:
+        manifest = decode_manifest(folder, content)
+    except CheckError as error:
+        return _unreadable(folder, level, content, error, expect)
+    found = _check_fingerprint(content, expect) + _check_manifest(manifest, content)
+    checked = [_checked("manifest", found, num_files=1, num_bytes=len(content))]
+    audit = _Audit(folder, manifest, level, threads or default_jobs(), progress)
+    for part, findings in (audit.shards(), audit.rejected(), audit.model(), *([audit.inputs()] if sources else [])):
+        checked += part
+        found += findings
+    if level != "quick":
+        found += audit.identity()
+    if level == "full":
+        found += audit.pieces()
+    return VerifyReport(
+        folder=folder,
+        level=level,
+        checked=tuple(checked),
+        findings=tuple(found),
+        strays=find_strays(folder, manifest),
+        fingerprint=fingerprint_of(content),
+        content_fingerprint=manifest.content_fingerprint,
+        recipe_fingerprint=manifest.recipe_fingerprint,
+    )
+
+
+class _Audit:
+    """The files of one cache; each method checks one kind of them."""
+
+    def __init__(self, folder: Path, manifest: Manifest, level: Level, threads: int, progress: Progress) -> None:
+        self._folder = folder
+        self._manifest = manifest
+        self._level: Level = level
+        self._threads = threads
+        self._progress = progress
+        self._shards: list[ShardAudit] = []
+        self._model_is_whole = False
+
+    def shards(self) -> tuple[list[Checked], list[Finding]]:
+        manifest = self._manifest
+        self._progress.stage("verifying", sum(shard.num_bytes for shard in manifest.shards), "bytes")
+        block_len = _block_len(manifest)
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="verify") as pool:
+            futures = [
+                pool.submit(
+                    audit_shard, self._folder, shard, level=self._level, model=manifest.model, block_len=block_len
+                )
+                for shard in manifest.shards
+            ]
+            try:
+                for future, shard in zip(futures, manifest.shards, strict=True):
+                    self._shards.append(future.result())
+                    self._progress.advance(shard.num_bytes, shard.num_tokens)
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+        checked = [
+            _checked(
+                kind,
+                [finding for audit in own for finding in audit.findings],
+                num_files=len(own),
+                num_rows=sum(audit.shard.num_rows for audit in own),
+                num_bytes=sum(audit.shard.num_bytes for audit in own),
+            )
+            for kind in ("documents", "blocks")
+            if (own := [audit for audit in self._shards if audit.shard.kind == kind])
+        ]
+        return checked, [finding for audit in self._shards for finding in audit.findings]
+
+    def rejected(self) -> tuple[list[Checked], list[Finding]]:
+        path, totals = self._folder / REJECTED_NAME, self._manifest.totals
+        if self._level == "quick":
+            there = path.is_file()
+            findings = [] if there else [_missing(REJECTED_NAME)]
+        else:
+            findings = check_rejected(self._folder, self._manifest)
+        lines = sum(totals.rejected.values()) + sum(totals.left_out.values())
+        size = path.stat().st_size if path.is_file() else 0
+        return [_checked("rejected", findings, num_files=1, num_rows=lines, num_bytes=size)], findings
+
+    def model(self) -> tuple[list[Checked], list[Finding]]:
+        files = self._manifest.model.files
+        findings: list[Finding] = []
+        for file in files:
+            path = f"model/{file.path}"
+            if self._level == "quick":
+                wrong = check_size(self._folder, path, file.num_bytes)
+                findings += [] if wrong is None else [wrong]
+            else:
+                findings += check_file(self._folder, path, sha256=file.sha256, num_bytes=file.num_bytes)
+        self._model_is_whole = not findings
+        num_bytes = sum(file.num_bytes for file in files)
+        return [_checked("model", findings, num_files=len(files), num_bytes=num_bytes)], findings
+
+    def inputs(self) -> tuple[list[Checked], list[Finding]]:
+        inputs = self._manifest.inputs
+        self._progress.stage("inputs", sum(entry.num_bytes for entry in inputs), "bytes")
+        findings: list[Finding] = []
+        for entry in inputs:
+            findings += check_input(entry.path, sha256=entry.sha256)
+            self._progress.advance(entry.num_bytes)
+        rows, num_bytes = sum(entry.num_rows for entry in inputs), sum(entry.num_bytes for entry in inputs)
+        return [_checked("inputs", findings, num_files=len(inputs), num_rows=rows, num_bytes=num_bytes)], findings
+
+    def identity(self) -> list[Finding]:
+        """The fingerprints, as far as what they are made of is whole."""
+        findings = check_identity(self._folder, self._manifest) if self._model_is_whole else []
+        digests: dict[str, list[UInt64]] = {f"{audit.shard.kind}/{audit.shard.split}": [] for audit in self._shards}
+        for audit in self._shards:
+            if audit.digests is None:
+                return findings
+            digests[f"{audit.shard.kind}/{audit.shard.split}"].append(audit.digests)
+        found, expected = content_fingerprint(digests), self._manifest.content_fingerprint
+        # Damaged rows were named already; the fingerprint over them says nothing new.
+        if found != expected and not any(audit.findings for audit in self._shards):
+            findings.append(_finding("content_fingerprint", expected, found))
+        return findings
+
+    def pieces(self) -> list[Finding]:
+        """Splits whose shards are all whole."""
+        damaged = {audit.shard.split for audit in self._shards if audit.findings}
+        splits = dict.fromkeys(shard.split for shard in self._manifest.shards if shard.kind == "blocks")
+        return [
+            finding
+            for split in splits
+            if split not in damaged
+            for finding in check_pieces(self._folder, self._manifest, split)
+        ]
+
+
+def _check_manifest(manifest: Manifest, content: bytes) -> list[Finding]:
+    """Canonical form and conservation laws."""
+    findings = []
+    if encode_manifest(manifest) != content:
+        findings.append(_finding("form", "canonical JSON as a build writes it", "other bytes that mean the same"))
+    checks: Sequence[Callable[[Manifest], None]] = (check_conservation, _check_numbering)
+    for check in checks:
+        try:
+            check(manifest)
+        except CheckError as error:
+            findings.append(_finding("laws", "every count accounted for", error.message))
+        except (KeyError, TypeError) as error:
+            findings.append(_finding("recipe", "a whole recipe", f"no {error}"))
+    return findings
+
+
+def _check_numbering(manifest: Manifest) -> None:
+    """Block shards follow one another; partitions follow one another within their input."""
+    expected: dict[tuple[str, str | int | None], int] = {}
+    for shard in manifest.shards:
+        is_document = shard.kind == "documents"
+        if is_document and (shard.source is None or shard.source >= len(manifest.inputs)):
+            raise CheckError(f"{shard.path} comes from input {shard.source}; there are {len(manifest.inputs)}")
+        group = (shard.kind, shard.source if is_document else shard.split)
+        if shard.first_row != expected.get(group, 0):
+            raise CheckError(f"{shard.path} begins with row {shard.first_row}, expected {expected.get(group, 0)}")
+        expected[group] = shard.first_row + (shard.num_input_rows if is_document else shard.num_rows)
+
+
+def _check_fingerprint(content: bytes, expect: str | None) -> list[Finding]:
+    if expect is None or hmac.compare_digest(fingerprint_of(content).encode(), expect.strip().lower().encode()):
+        return []
+    return [_finding("fingerprint", expect, fingerprint_of(content))]
+
+
+def _block_len(manifest: Manifest) -> int:
+    pack = manifest.recipe.get("pack")
+    found = pack.get("block_len") if isinstance(pack, dict) else None
+    return found if isinstance(found, int) else 0
+
+
+def _unreadable(folder: Path, level: Level, content: bytes, error: CheckError, expect: str | None) -> VerifyReport:
+    """Without a manifest there is nothing to compare with."""
+    findings = [*_check_fingerprint(content, expect), _finding("structure", "a manifest", error.message)]
+    return VerifyReport(
+        folder=folder,
+        level=level,
+        checked=(_checked("manifest", findings, num_files=1, num_bytes=len(content)),),
+        findings=tuple(findings),
+        strays=(),
+        fingerprint=fingerprint_of(content),
+        content_fingerprint=None,
+        recipe_fingerprint=None,
+    )
+
+
+def _checked(kind: str, findings: Sequence[Finding], *, num_files: int, num_bytes: int, num_rows: int = 0) -> Checked:
+    damaged = len({finding.path for finding in findings})
+    return Checked(kind=kind, num_files=num_files, num_rows=num_rows, num_bytes=num_bytes, num_damaged=damaged)
+
+
+def _missing(path: str) -> Finding:
+    return Finding(path=path, row=None, what="size", expected="a file", found="no file")
+
+
+def _finding(what: str, expected: str, found: str) -> Finding:
+    return Finding(path=MANIFEST_NAME, row=None, what=what, expected=expected, found=found)

@@ -1,0 +1,253 @@
+"""A block, a document or a row of a cache as runs of text, with where it comes from."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from packer.audit.runs import Run, kept_tokenizer, make_runs, padding_run
+from packer.batches import Int32
+from packer.errors import UsageError
+from packer.layout import MASKED
+from packer.store.cache import Cache
+from packer.store.document_shards import Document, DocumentShards
+from packer.store.rejected import Rejected, read_rejected
+
+__all__ = ["BlockView", "DocumentView", "RowView", "Run", "view_block", "view_document", "view_row"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentView:
+    """A document, or the piece of one that lies in a block."""
+
+    doc_id: int
+    split: str
+    source: str
+    """The input it comes from, as the manifest names it."""
+
+    row: int
+    """Row of that input, from 0."""
+
+    sample_id: str | None
+    num_identical: int
+    """Documents of the split with the same tokens and labels, this one included. `source` and `row` are the first's."""
+
+    piece_start: int
+    """Where in the document the piece starts; 0 for a whole document."""
+
+    document_length: int
+    length: int
+    num_trained: int
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockView:
+    """A block: its documents in order, then its padding."""
+
+    split: str
+    index: int
+    num_blocks: int
+    """Blocks of the split."""
+
+    path: str
+    """Its shard, relative to the cache."""
+
+    shard_row: int
+    block_len: int
+    length: int
+    num_trained: int
+    documents: tuple[DocumentView, ...]
+    padding: Run | None
+    """None where the block is full."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowView:
+    """What became of one input row: documents, or reasons, or both."""
+
+    source: str
+    row: int
+    documents: tuple[DocumentView, ...]
+    rejected: tuple[Rejected, ...]
+
+
+def view_block(cache: Cache, split: str, index: int, *, with_ids: bool = False) -> BlockView:
+    """Read a block for people; digests are checked.
+
+    Raises:
+        UsageError: no such split or block.
+        CheckError: the block, a document of it or the kept tokenizer is damaged.
+
+    """
+    shards = cache.blocks(split)
+    if not 0 <= index < len(shards):
+        raise UsageError(
+            f"no block {index} in split '{split}' of {cache.folder}", hint=f"blocks are numbered 0 to {len(shards) - 1}"
+        )
+    batch = shards.read(np.array([index]))
+    reader = _Reader(cache, split, with_ids=with_ids)
+    ids, labels = batch.input_ids[0], batch.labels[0]
+    views, at = [], 0
+    for doc_id, start, length in zip(
+        batch.doc_ids.tolist(), batch.doc_starts.tolist(), batch.seq_lengths.tolist(), strict=False
+    ):
+        views.append(reader.piece(doc_id, start, ids[at : at + length], labels[at : at + length]))
+        at += length
+    path, shard_row = shards.place(index)
+    missing = shards.block_len - at
+    pad_id = cache.manifest.model.pad_id
+    return BlockView(
+        split=split,
+        index=index,
+        num_blocks=len(shards),
+        path=path,
+        shard_row=shard_row,
+        block_len=shards.block_len,
+        length=int(batch.length[0]),
+        num_trained=int(batch.num_trained[0]),
+        documents=tuple(views),
+        padding=padding_run(at, missing, pad_id, with_ids=with_ids) if missing else None,
+    )
+
+
+def view_document(cache: Cache, doc_id: int, *, split: str | None = None, with_ids: bool = False) -> DocumentView:
+    """Read a document for people, by its doc_id; its digest is checked.
+
+    Args:
+        cache: an open cache.
+        doc_id: its identity, as in the column `doc_id`.
+        split: where to look; by default in all splits, in the manifest's order.
+        with_ids: keep the ids of each run.
+
+    Raises:
+        UsageError: no such document or split.
+        CheckError: the document or the kept tokenizer is damaged.
+
+    """
+    splits = cache.splits("documents") if split is None else (split,)
+    for name in splits:
+        index = cache.documents(name).find(doc_id)
+        if index is not None:
+            return _Reader(cache, name, with_ids=with_ids).document(index)
+    raise UsageError(
+        f"no document {doc_id} in {cache.folder}", hint="--block N shows documents with their numbers; --row FILE:N too"
+    )
+
+
+def view_row(cache: Cache, source: str, row: int, *, with_ids: bool = False) -> RowView:
+    """Find what became of a row of an input.
+
+    Args:
+        cache: an open cache.
+        source: the input as the manifest names it, or the end of that path (``chat.jsonl``) where only one ends so.
+        row: from 0; blank lines do not count.
+        with_ids: keep the ids of each run.
+
+    Raises:
+        UsageError: no such input or row, or several inputs end so.
+        CheckError: something is damaged.
+
+    """
+    numbers = _find_inputs(cache, source)
+    first = cache.manifest.inputs[numbers[0]]
+    if not 0 <= row < first.num_rows:
+        raise UsageError(f"no row {row} in {first.path}", hint=f"rows are numbered 0 to {first.num_rows - 1}")
+    views: list[DocumentView] = []
+    for number in numbers:
+        split = cache.manifest.inputs[number].split
+        documents = cache.documents(split)
+        found = _documents_of_row(documents, number, row)
+        if found:
+            reader = _Reader(cache, split, with_ids=with_ids)
+            views += [reader.document(index) for index in found]
+    rejected = tuple(line for line in read_rejected(cache.folder) if (line.source, line.row) == (first.path, row))
+    return RowView(source=first.path, row=row, documents=tuple(views), rejected=rejected)
+
+
+class _Reader:
+    """Makes views of the documents of a split."""
+
+    def __init__(self, cache: Cache, split: str, *, with_ids: bool) -> None:
+        self._cache = cache
+        self._split = split
+        self._with_ids = with_ids
+        self._documents: DocumentShards = cache.documents(split)
+        self._tokenizer: Tokenizer = kept_tokenizer(cache.folder, cache.manifest)
+
+    def document(self, index: int) -> DocumentView:
+        """A whole document by its number."""
+        document = self._documents.read(index)
+        return self._view(index, document, 0, document.input_ids, document.labels)
+
+    def piece(self, doc_id: int, start: int, input_ids: Int32, labels: Int32) -> DocumentView:
+        """A piece as it lies in a block."""
+        index = self._documents.find(doc_id)
+        if index is None:
+            raise UsageError(
+                f"block names document {doc_id}, which is in no document shard of split '{self._split}'",
+                hint=f"packer verify {self._cache.folder} --full",
+            )
+        return self._view(index, self._documents.read(index), start, input_ids, labels)
+
+    def _view(self, index: int, document: Document, start: int, input_ids: Int32, labels: Int32) -> DocumentView:
+        source, row = self._documents.origin(index)
+        runs = make_runs(
+            self._tokenizer, input_ids, labels, with_ids=self._with_ids, context=document.input_ids[:start]
+        )
+        return DocumentView(
+            doc_id=document.doc_id,
+            split=self._split,
+            source=self._cache.manifest.inputs[source].path,
+            row=row,
+            sample_id=document.sample_id,
+            num_identical=int((self._documents.doc_ids() == document.doc_id).sum()),
+            piece_start=start,
+            document_length=document.length,
+            length=len(input_ids),
+            num_trained=int((labels != MASKED).sum()),
+            runs=runs,
+        )
+
+
+def _find_inputs(cache: Cache, source: str) -> list[int]:
+    """Numbers of the inputs meant; a file may be there once for each split."""
+    inputs = cache.manifest.inputs
+    name = source.replace("\\", "/").removeprefix("./")
+    exact = [i for i, entry in enumerate(inputs) if entry.path == name]
+    found = exact or [i for i, entry in enumerate(inputs) if entry.path.endswith(f"/{name}")]
+    paths = sorted({inputs[i].path for i in found})
+    if not paths:
+        known = sorted({entry.path for entry in inputs})
+        listed = ", ".join(known[:8]) + (", …" if len(known) > 8 else "")
+        raise UsageError(f"{cache.folder} was not built from '{source}'", hint=f"its inputs: {listed}")
+    if len(paths) > 1:
+        raise UsageError(f"'{source}' names several inputs: {', '.join(paths)}", hint="give more of the path")
+    return found
+
+
+def _documents_of_row(documents: DocumentShards, source: int, row: int) -> list[int]:
+    """Numbers of the documents made of a row; documents lie in the order of shards and rows."""
+    found: list[int] = []
+    first = 0
+    for shard in documents.shards:
+        if shard.source == source and shard.first_row <= row < shard.first_row + shard.num_input_rows:
+            found += _with_origin(documents, range(first, first + shard.num_rows), row)
+        first += shard.num_rows
+    return found
+
+
+def _with_origin(documents: DocumentShards, numbers: range, row: int) -> list[int]:
+    """Bisects: rows only grow within a shard."""
+    low, high = numbers.start, numbers.stop
+    while low < high:
+        middle = (low + high) // 2
+        if documents.origin(middle)[1] < row:
+            low = middle + 1
+        else:
+            high = middle
+    found = []
+    while low < numbers.stop and documents.origin(low)[1] == row:
+        found.append(low)
+        low += 1
+    return found

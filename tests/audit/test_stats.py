@@ -1,0 +1,122 @@
+"""Stats: every number equals one counted literally from the Arrow files."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from packer.audit import stats
+from packer.audit.stats import count_lengths
+from packer.build import build
+from packer.errors import CheckError
+from packer.recipe import load_recipe
+from packer.rejections import CODES
+
+
+def table(folder, kind, split):
+    files = sorted((folder / kind).glob(f"{split}-*.arrow"))
+    assert files
+    return pa.concat_tables([pa.ipc.open_file(file).read_all() for file in files])
+
+
+def rejected_lines(folder):
+    return [json.loads(line) for line in (folder / "rejected.jsonl").read_text().splitlines()]
+
+
+def test_totals_equal_a_literal_count(starter_cache):
+    found = stats(starter_cache)
+    documents = [table(starter_cache, "documents", split) for split in ("train", "eval")]
+    blocks = [table(starter_cache, "blocks", split) for split in ("train", "eval")]
+    labels = [label for part in documents for row in part["labels"].to_pylist() for label in row]
+    codes = Counter(line["code"] for line in rejected_lines(starter_cache) if "document" not in line)
+    assert found.rows == 200
+    assert found.kept == 200 - sum(codes.values())
+    assert {reason.code: reason.count for reason in found.rejected} == codes
+    assert all(reason.meaning == CODES[reason.code] for reason in found.rejected)
+    assert found.documents == sum(part.num_rows for part in documents)
+    assert found.tokens == len(labels)
+    assert found.trained == sum(label != -100 for label in labels)
+    assert found.trained_share == found.trained / found.tokens
+    assert found.blocks == sum(part.num_rows for part in blocks)
+    in_blocks = sum(sum(part["length"].to_pylist()) for part in blocks)
+    assert found.slots == found.blocks * 512
+    assert found.padding == found.slots - in_blocks
+    assert found.fill == in_blocks / found.slots
+    assert found.cut == found.tokens - in_blocks
+    assert found.num_bytes == sum(
+        path.stat().st_size for path in starter_cache.rglob("*") if path.is_file() and ".packer" not in path.parts
+    )
+    assert found.rewriting == 1.0
+
+
+def test_splits_equal_a_literal_count(starter_cache):
+    found = {split.split: split for split in stats(starter_cache).splits}
+    assert list(found) == ["train", "eval"]
+    assert (found["train"].rows, found["eval"].rows) == (175, 25)
+    for name, split in found.items():
+        documents, blocks = table(starter_cache, "documents", name), table(starter_cache, "blocks", name)
+        lengths = sorted(len(row) for row in documents["input_ids"].to_pylist())
+        pieces = [len(row) for row in blocks["doc_ids"].to_pylist()]
+        assert split.documents == len(lengths)
+        assert split.tokens == sum(lengths)
+        assert split.trained == sum(documents["num_trained"].to_pylist())
+        assert split.documents_per_block == sum(pieces) / len(pieces)
+        assert split.max_documents_per_block == max(pieces)
+        assert split.left_out == len(lengths) - sum(pieces)
+        assert split.packed_tokens == sum(blocks["length"].to_pylist())
+        assert split.padding + split.packed_tokens == split.slots == 512 * len(pieces)
+        assert (split.lengths.min, split.lengths.max) == (lengths[0], lengths[-1])
+        assert sum(count for _, _, count in split.lengths.bins) == len(lengths)
+
+
+@pytest.mark.parametrize("lengths", [[1], [3, 5, 6, 9], [1, 2, 3, 4, 7, 8, 15, 16, 1_000_000], list(range(1, 101))])
+def test_quantiles_and_bins_equal_a_literal_count(lengths):
+    found = count_lengths(np.array(lengths, np.int32))
+    ordered = sorted(lengths)
+
+    def quantile(share):
+        return next(n for i, n in enumerate(ordered, 1) if i >= share * len(ordered))
+
+    assert (found.min, found.max) == (ordered[0], ordered[-1])
+    assert [found.p10, found.p50, found.p90, found.p99] == [quantile(share) for share in (0.1, 0.5, 0.9, 0.99)]
+    for first, last, count in found.bins:
+        assert count == sum(first <= length <= last for length in lengths)
+    assert sum(count for _, _, count in found.bins) == len(lengths)
+    assert all(a[1] + 1 == b[0] for a, b in zip(found.bins[:-1], found.bins[1:], strict=True))
+
+
+def test_no_documents_have_no_lengths():
+    assert count_lengths(np.zeros(0, np.int32)) is None
+
+
+def test_documents_that_fit_no_block_are_counted_with_their_tokens(starter, tmp_path):
+    build(load_recipe(starter / "recipe.yaml", ["pack.block_len=64"]), tmp_path / "cache", jobs=1)
+    found = stats(tmp_path / "cache")
+    lengths = [
+        len(row)
+        for split in ("train", "eval")
+        for row in table(tmp_path / "cache", "documents", split)["input_ids"].to_pylist()
+    ]
+    overlong = [length for length in lengths if length > 64]
+    assert overlong
+    assert [(reason.code, reason.count) for reason in found.left_out] == [("overlong", len(overlong))]
+    assert found.cut == sum(overlong)
+    assert sum(split.left_out for split in found.splits) == len(overlong)
+
+
+def test_a_cache_without_blocks_has_numbers_too(starter, tmp_path):
+    build(load_recipe(starter / "recipe.yaml", ["pack.mode=none"]), tmp_path / "cache", jobs=1)
+    found = stats(tmp_path / "cache")
+    assert (found.mode, found.blocks, found.slots, found.fill) == ("none", 0, 0, 0.0)
+    assert found.documents == sum(split.documents for split in found.splits) > 0
+    assert all(split.documents_per_block == 0 and split.left_out == 0 for split in found.splits)
+
+
+def test_a_missing_file_is_said(starter, tmp_path):
+    build(load_recipe(starter / "recipe.yaml"), tmp_path / "cache", jobs=1)
+    (tmp_path / "cache" / "rejected.jsonl").unlink()
+    with pytest.raises(CheckError, match=r"rejected\.jsonl"):
+        stats(Path(tmp_path / "cache"))

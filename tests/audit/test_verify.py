@@ -1,0 +1,402 @@
+"""Verifying: a whole cache passes at every level; whatever is damaged is found, all of it, and named."""
+
+import json
+import shutil
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from packer.audit import verify
+from packer.audit.rows import block_rules, document_rules
+from packer.build import build
+from packer.errors import InputError
+from packer.recipe import load_recipe
+from packer.store.manifest import read_manifest, write_manifest
+from packer.store.views import block_rows, document_rows
+
+LEVELS = ("quick", "default", "full")
+
+
+@pytest.fixture
+def cache(starter_cache, tmp_path):
+    """A copy that a test may damage."""
+    return Path(shutil.copytree(starter_cache, tmp_path / "cache"))
+
+
+def files_of(folder):
+    """Every file of a cache that its manifest vouches for."""
+    manifest = read_manifest(folder)
+    paths = [shard.path for shard in manifest.shards] + [f"model/{file.path}" for file in manifest.model.files]
+    return [*paths, "rejected.jsonl"]
+
+
+def flip(path, place, bit=0):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1 << bit
+    path.write_bytes(content)
+
+
+def paths(report):
+    return {finding.path for finding in report.findings}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_whole_cache_passes_at_every_level(starter_cache, level):
+    report = verify(starter_cache, level=level, sources=True)
+    assert report.findings == ()
+    assert report.ok
+    assert report.hint is None
+
+
+def test_the_report_counts_what_lies_in_the_cache(starter_cache):
+    report = verify(starter_cache, sources=True)
+    manifest = read_manifest(starter_cache)
+    checked = {entry.kind: entry for entry in report.checked}
+    assert list(checked) == ["manifest", "documents", "blocks", "rejected", "model", "inputs"]
+    for kind in ("documents", "blocks"):
+        files = sorted((starter_cache / kind).iterdir())
+        rows = sum(pa.ipc.open_file(file).read_all().num_rows for file in files)
+        assert (checked[kind].num_files, checked[kind].num_rows) == (len(files), rows)
+        assert checked[kind].num_bytes == sum(file.stat().st_size for file in files)
+    assert checked["rejected"].num_rows == len((starter_cache / "rejected.jsonl").read_text().splitlines())
+    assert checked["inputs"].num_files == len(manifest.inputs) == 5
+    assert report.content_fingerprint == manifest.content_fingerprint
+
+
+def test_flipping_a_bit_of_any_file_is_detected_and_the_file_named(cache):
+    rng = np.random.default_rng(0)
+    tried = 0
+    for name in files_of(cache):
+        path = cache / name
+        whole = path.read_bytes()
+        for place in {0, len(whole) - 1, *rng.integers(0, len(whole), 6).tolist()}:
+            flip(path, place, int(rng.integers(8)))
+            for level in ("default", "full"):
+                assert name in paths(verify(cache, level=level)), (name, place)
+            path.write_bytes(whole)
+            tried += 1
+    assert tried >= 7 * len(files_of(cache))
+    assert verify(cache).ok
+
+
+def test_flipping_bits_in_the_metadata_of_a_shard_never_crashes(cache):
+    name = read_manifest(cache).shards[0].path
+    path = cache / name
+    whole = path.read_bytes()
+    places = [*range(8, 400, 7), *range(len(whole) - 900, len(whole), 13)]
+    for place in places:
+        flip(path, place, place % 8)
+        assert name in paths(verify(cache, level="full", threads=1)), place
+        path.write_bytes(whole)
+    assert len(places) > 100
+
+
+def test_a_flipped_value_names_its_row(cache):
+    shard = next(shard for shard in read_manifest(cache).shards if shard.kind == "blocks")
+    place = shard.places[0]
+    row_bytes = 4 * 512
+    flip(cache / shard.path, place.columns["input_ids"] + 1 * row_bytes + 8)
+    found = {(finding.path, finding.row, finding.what) for finding in verify(cache).findings}
+    assert found == {(shard.path, None, "xxh3-128"), (shard.path, 1, "row digest")}
+
+
+def test_missing_and_truncated_files_are_all_found(cache):
+    for level in LEVELS:
+        for name in files_of(cache):
+            shutil.move(cache / name, cache / "aside")
+            assert name in paths(verify(cache, level=level)), name
+            shutil.move(cache / "aside", cache / name)
+    for name in files_of(cache):
+        whole = (cache / name).read_bytes()
+        (cache / name).write_bytes(whole[:-1])
+        assert name in paths(verify(cache)), name
+        (cache / name).write_bytes(whole)
+    assert verify(cache).ok
+
+
+def test_every_damaged_file_is_reported_not_just_the_first(cache):
+    names = files_of(cache)
+    for i, name in enumerate(names):
+        if i % 3 == 0:
+            (cache / name).unlink()
+        elif i % 3 == 1:
+            flip(cache / name, (cache / name).stat().st_size // 2)
+        else:
+            (cache / name).write_bytes(b"")
+    assert paths(verify(cache, level="full")) >= set(names)
+
+
+def test_a_folder_in_the_place_of_a_shard_is_found(cache):
+    name = read_manifest(cache).shards[0].path
+    (cache / name).unlink()
+    (cache / name).mkdir()
+    for level in LEVELS:
+        assert name in paths(verify(cache, level=level))
+
+
+def test_swapped_shards_are_found(cache):
+    first, second = [shard.path for shard in read_manifest(cache).shards if shard.kind == "documents"][:2]
+    shutil.move(cache / first, cache / "aside")
+    shutil.move(cache / second, cache / first)
+    shutil.move(cache / "aside", cache / second)
+    assert paths(verify(cache)) == {first, second}
+
+
+def test_shards_swapped_in_the_manifest_are_found(cache):
+    manifest = read_manifest(cache)
+    blocks = [i for i, shard in enumerate(manifest.shards) if (shard.kind, shard.split) == ("documents", "train")]
+    shards = list(manifest.shards)
+    a, b = blocks[:2]
+    shards[a], shards[b] = shards[b], shards[a]
+    write_manifest(cache, msgspec.structs.replace(manifest, shards=tuple(shards)))
+    assert "content_fingerprint" in {finding.what for finding in verify(cache).findings}
+
+
+def test_a_foreign_manifest_is_found(cache, starter, tmp_path):
+    recipe = load_recipe(starter / "recipe.yaml", ["pack.block_len=256"])
+    other = tmp_path / "other"
+    build(recipe, other, jobs=1)
+    shutil.copy(other / "manifest.json", cache / "manifest.json")
+    for level in LEVELS:
+        assert any(path.startswith("blocks/") for path in paths(verify(cache, level=level)))
+
+
+def test_another_cache_fails_against_a_pinned_fingerprint(starter_cache):
+    fingerprint = verify(starter_cache).fingerprint
+    assert verify(starter_cache, expect=fingerprint).ok
+    assert verify(starter_cache, expect=fingerprint.upper()).ok
+    for wrong in ("0" * 64, fingerprint[:-1], "", "ä"):
+        report = verify(starter_cache, level="quick", expect=wrong)
+        assert {finding.what for finding in report.findings} == {"fingerprint"}
+
+
+def test_any_flipped_bit_of_the_manifest_fails_against_its_pinned_fingerprint(cache):
+    pinned = verify(cache, level="quick").fingerprint
+    path = cache / "manifest.json"
+    whole = path.read_bytes()
+    rng = np.random.default_rng(1)
+    for place in rng.integers(0, len(whole), 60).tolist():
+        flip(path, place, int(rng.integers(8)))
+        assert not verify(cache, expect=pinned).ok
+        path.write_bytes(whole)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: {"recipe": {**m.recipe, "pack": {**m.recipe["pack"], "seed": 1}}},
+        lambda m: {"recipe": {**m.recipe, "supervision": {**m.recipe["supervision"], "turns": "last"}}},
+        lambda m: {"recipe": {}},
+        lambda m: {"recipe_fingerprint": "0" * 64},
+        lambda m: {"content_fingerprint": "0" * 64},
+        lambda m: {"rejected_sha256": "0" * 64},
+        lambda m: {"model": msgspec.structs.replace(m.model, vocab_size=m.model.vocab_size + 1)},
+        lambda m: {"model": msgspec.structs.replace(m.model, stop_ids=())},
+        lambda m: {"totals": msgspec.structs.replace(m.totals, kept=m.totals.kept - 1)},
+        lambda m: {
+            "totals": msgspec.structs.replace(m.totals, rejected={**m.totals.rejected, "not_json": 0, "empty": 1})
+        },
+        lambda m: {"shards": m.shards[1:]},
+        lambda m: {"shards": (*m.shards, m.shards[-1])},
+        lambda m: {"inputs": m.inputs[:1]},
+    ],
+)
+def test_a_manifest_that_contradicts_the_cache_is_found_without_a_pin(cache, change):
+    manifest = read_manifest(cache)
+    write_manifest(cache, msgspec.structs.replace(manifest, **change(manifest)))
+    assert not verify(cache).ok
+
+
+def test_numbers_of_a_shard_that_are_not_those_of_its_rows_are_found(cache):
+    manifest = read_manifest(cache)
+    for field in ("num_tokens", "num_trained", "num_last_tokens", "num_rejected"):
+        shard = manifest.shards[0]
+        changed = msgspec.structs.replace(shard, **{field: getattr(shard, field) + 1})
+        write_manifest(cache, msgspec.structs.replace(manifest, shards=(changed, *manifest.shards[1:])))
+        assert shard.path in paths(verify(cache)), field
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff\xfe", b"[" * 100_000, b'{"format": "packer-cache"'])
+def test_a_manifest_that_cannot_be_read_is_a_finding(cache, content):
+    (cache / "manifest.json").write_bytes(content)
+    report = verify(cache)
+    assert paths(report) == {"manifest.json"}
+    assert report.content_fingerprint is None
+    assert "--repair" in report.hint
+
+
+def test_other_bytes_that_mean_the_same_manifest_are_found(cache):
+    path = cache / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text())))
+    assert {finding.what for finding in verify(cache, level="quick").findings} == {"form"}
+
+
+def test_a_folder_without_a_manifest_is_not_a_cache(tmp_path):
+    with pytest.raises(InputError, match="not a cache"):
+        verify(tmp_path)
+    with pytest.raises(InputError, match="not a cache"):
+        verify(tmp_path / "nowhere")
+
+
+def test_a_changed_or_missing_source_is_found_only_when_asked_for(starter, tmp_path):
+    folder = Path(shutil.copytree(starter, tmp_path / "starter"))
+    cache = tmp_path / "cache"
+    build(load_recipe(folder / "recipe.yaml"), cache, jobs=1)
+    with (folder / "data" / "chat.jsonl").open("a") as file:
+        file.write("\n")
+    (folder / "data" / "tools.jsonl").unlink()
+    assert verify(cache).ok
+    report = verify(cache, sources=True)
+    assert [Path(finding.path).name for finding in report.findings] == ["chat.jsonl", "tools.jsonl"]
+    assert {finding.what for finding in report.findings} == {"input"}
+    assert "the cache itself is whole" in report.hint
+
+
+def test_a_shard_no_manifest_names_is_told_and_is_no_finding(cache):
+    (cache / "blocks" / "train-00009-0123456789ab.arrow").write_bytes(b"left over")
+    report = verify(cache, level="full")
+    assert report.ok
+    assert report.strays == ("blocks/train-00009-0123456789ab.arrow",)
+
+
+def test_the_hint_repairs_what_was_found(cache, starter):
+    for name in files_of(cache):
+        flip(cache / name, (cache / name).stat().st_size // 2)
+    report = verify(cache)
+    assert "--repair" in report.hint
+    build(load_recipe(starter / "recipe.yaml"), cache, jobs=1, repair=True)
+    again = verify(cache, level="full")
+    assert again.findings == ()
+    assert again.fingerprint == report.fingerprint
+
+
+def test_threads_do_not_change_the_report(cache):
+    for name in files_of(cache)[::2]:
+        flip(cache / name, 20)
+    assert verify(cache, threads=1) == verify(cache, threads=7)
+
+
+def first_batch(folder, kind):
+    shard = next(shard for shard in read_manifest(folder).shards if shard.kind == kind)
+    return pa.ipc.open_file(folder / shard.path).get_batch(0)
+
+
+def broken(rules):
+    """What is broken, and in which rows."""
+    return {what: np.flatnonzero(rows).tolist() for what, _, rows in rules if rows.any()}
+
+
+def writable(rows):
+    """The same rows over memory of their own."""
+    fields = {}
+    for name in rows.__dataclass_fields__:
+        value = getattr(rows, name)
+        if hasattr(value, "offsets"):
+            value = type(value)(values=value.values.copy(), offsets=value.offsets.copy())
+        elif value is not None:
+            value = value.copy()
+        fields[name] = value
+    return type(rows)(**fields)
+
+
+def trained_place(labels, row_start, row_end):
+    return row_start + int(np.flatnonzero(labels[row_start:row_end] != -100)[0])
+
+
+def test_document_rules_name_what_is_broken_and_the_row(starter_cache):
+    model = read_manifest(starter_cache).model
+
+    def rules(change):
+        rows = writable(document_rows(first_batch(starter_cache, "documents")))
+        change(rows, int(rows.input_ids.offsets[2]), int(rows.input_ids.offsets[3]))
+        return broken(document_rules(rows, model))
+
+    def label_of_another_id(rows, start, end):
+        rows.labels.values[trained_place(rows.labels.values, start, end)] += 1
+
+    def trained_first(rows, start, end):
+        rows.labels.values[start] = rows.input_ids.values[start]
+
+    def outside_vocabulary(rows, start, end):
+        place = start + int(np.flatnonzero(rows.labels.values[start:end] == -100)[0])
+        rows.input_ids.values[place] = model.vocab_size
+
+    def masked(rows, start, end):
+        rows.labels.values[trained_place(rows.labels.values, start, end)] = -100
+
+    def longer_span(rows, start, end):
+        rows.span_end[rows.span_offsets[2]] += 1
+
+    def length(rows, start, end):
+        rows.length[2] -= 1
+
+    assert rules(lambda *_: None) == {}
+    assert rules(label_of_another_id) == {"labels": [2]}
+    assert rules(trained_first).keys() == {"first token", "num_trained", "spans"}
+    assert rules(outside_vocabulary) == {"input_ids": [2]}
+    assert rules(masked) == {"num_trained": [2], "spans": [2]}
+    assert rules(longer_span) == {"spans": [2]}
+    assert rules(length)["length"] == [2]
+
+
+def test_block_rules_name_what_is_broken_and_the_row(starter_cache):
+    model = read_manifest(starter_cache).model
+    batch = first_batch(starter_cache, "blocks")
+    whole = block_rows(batch, 512)
+    row = int(np.flatnonzero((whole.length < 512) & (whole.seq_lengths.lengths() > 2))[0])
+    first = int(whole.seq_lengths.offsets[row])
+
+    def rules(change):
+        rows = writable(block_rows(batch, 512))
+        change(rows)
+        return broken(block_rules(rows, model))
+
+    def trained_head(rows):
+        head = int(rows.seq_lengths.values[first])
+        rows.labels[row, head] = rows.input_ids[row, head]
+
+    def position(rows):
+        rows.position_ids[row, 3] = 7
+
+    def padding_id(rows):
+        rows.input_ids[row, -1] = model.pad_id + 1
+
+    def padding_label(rows):
+        rows.labels[row, -1] = rows.input_ids[row, -1]
+
+    def sum_of_lengths(rows):
+        rows.seq_lengths.values[first] += 1
+
+    def no_run_of_its_own(rows):
+        last = int(rows.seq_lengths.offsets[row + 1]) - 1
+        rows.seq_lengths.values[last] += 1
+        rows.seq_lengths.values[last - 1] -= 1
+
+    assert rules(lambda rows: None) == {}
+    assert rules(trained_head) == {"num_trained": [row], "first token of a piece": [row]}
+    assert rules(position) == {"position_ids": [row]}
+    assert rules(padding_id) == {"padding": [row]}
+    assert rules(padding_label)["padding"] == [row]
+    assert rules(sum_of_lengths) == {"seq_lengths": [row]}
+    assert rules(no_run_of_its_own).keys() >= {"position_ids", "padding run"}
+
+
+def test_blocks_packed_from_other_documents_are_found_by_a_full_audit(starter, tmp_path):
+    """Every digest is right, every law holds; the blocks are another seed's, with one document's tokens changed."""
+    cache, other = tmp_path / "cache", tmp_path / "other"
+    recipe = load_recipe(starter / "recipe.yaml")
+    build(recipe, cache, jobs=1)
+    changed = Path(shutil.copytree(starter, tmp_path / "changed"))
+    text = (changed / "data" / "alpaca.jsonl").read_text()
+    (changed / "data" / "alpaca.jsonl").write_text(text.replace("Spring", "Autumn", 1).replace("autumn", "spring", 1))
+    build(load_recipe(changed / "recipe.yaml"), other, jobs=1)
+    ours, theirs = read_manifest(cache), read_manifest(other)
+    foreign = next(s for s in theirs.shards if (s.kind, s.split) == ("blocks", "eval"))
+    shutil.copy(other / foreign.path, cache / foreign.path)
+    shards = tuple(foreign if (s.kind, s.split) == ("blocks", "eval") else s for s in ours.shards)
+    write_manifest(cache, msgspec.structs.replace(ours, shards=shards))
+    whats = {(finding.path, finding.what) for finding in verify(cache, level="full").findings}
+    assert (foreign.path, "piece") in whats or ("blocks of eval", "documents in no block") in whats

@@ -1,0 +1,261 @@
+"""Views: what is read is what was written, whole characters, with the row it comes from."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+from twins import byte_level, metaspace_first, sentencepiece_like
+
+from packer.audit import view_block, view_document, view_row
+from packer.audit.runs import borders_of, decode_runs
+from packer.build import build
+from packer.errors import CheckError, UsageError
+from packer.layout import MASKED
+from packer.recipe import load_recipe, make_recipe
+from packer.store.cache import Cache
+
+TEXTS = (
+    "Grüße, 世界! 👩‍👩‍👧‍👦 ok",
+    "日本語のテキスト、そして 🎉🎊",
+    "한국어 🇰🇷 test",
+    "سلام دنیا",
+    "a\n\nb\t c",
+    "𝔘𝔫𝔦 é ñ",
+    "",
+)
+
+
+@pytest.fixture
+def opened(starter_cache):
+    with Cache.open(starter_cache) as cache:
+        yield cache
+
+
+@pytest.fixture(scope="module")
+def worldly(starter, tmp_path_factory):
+    """A cache of rows in many scripts, and the rows."""
+    folder = tmp_path_factory.mktemp("worldly")
+    rows = [
+        {
+            "id": f"r{i}",
+            "messages": [{"role": "user", "content": f"{text}?"}, {"role": "assistant", "content": f"{text}!"}],
+        }
+        for i, text in enumerate(TEXTS)
+    ]
+    (folder / "rows [1].jsonl").write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    recipe = make_recipe(
+        {
+            "sources": [{"path": str(folder / "rows [1].jsonl")}],
+            "tokenizer": str(starter / "tokenizer"),
+            "pack": {"block_len": 256},
+        }
+    )
+    build(recipe, folder / "cache", jobs=1)
+    return folder / "cache", rows
+
+
+def test_a_block_shows_every_token_once_in_order(opened):
+    seen = 0
+    for split in ("train", "eval"):
+        blocks = opened.blocks(split)
+        for index in range(len(blocks)):
+            view = view_block(opened, split, index, with_ids=True)
+            batch = blocks.read(np.array([index]))
+            runs = [run for document in view.documents for run in document.runs]
+            runs += [view.padding] if view.padding else []
+            ids = [token for run in runs for token in run.input_ids]
+            labels = [token if run.kind == "trained" else MASKED for run in runs for token in run.input_ids]
+            assert ids == batch.input_ids[0].tolist()
+            assert labels == batch.labels[0].tolist()
+            assert [len(run.input_ids) for run in runs] == [run.num_tokens for run in runs]
+            assert sum(document.length for document in view.documents) == view.length
+            seen += 1
+    assert seen > 10
+
+
+def test_a_document_reads_as_the_template_wrote_it(worldly):
+    folder, rows = worldly
+    with Cache.open(folder) as cache:
+        for row, text in enumerate(TEXTS):
+            found = view_row(cache, "rows [1].jsonl", row)
+            (document,) = found.documents
+            prompt = f"<|im_start|>user\n{text}?<|im_end|>\n<|im_start|>assistant\n"
+            assert [(run.kind, run.text) for run in document.runs] == [
+                ("masked", prompt),
+                ("trained", f"{text}!<|im_end|>"),
+            ]
+            assert (document.row, document.sample_id) == (row, rows[row]["id"])
+            assert document.source.endswith("rows [1].jsonl")
+            assert view_document(cache, document.doc_id) == document
+
+
+def test_documents_in_a_block_read_as_they_do_alone(opened):
+    view = view_block(opened, "train", 0)
+    assert view.documents
+    for document in view.documents:
+        assert view_document(opened, document.doc_id, split="train") == document
+
+
+def test_no_text_of_the_starter_shows_a_replacement_character(opened):
+    texts = [
+        run.text
+        for split in ("train", "eval")
+        for index in range(len(opened.blocks(split)))
+        for document in view_block(opened, split, index).documents
+        for run in document.runs
+    ]
+    assert any(ord(character) > 0x1F000 for text in texts for character in text)
+    assert any("\u3040" < character < "\u30ff" for text in texts for character in text)
+    assert not any("\ufffd" in text for text in texts)
+
+
+@pytest.mark.parametrize("twin", [byte_level, sentencepiece_like, metaspace_first])
+@given(text=st.text(alphabet="aé 世👍🏽\u200d♂️\n", max_size=12), cuts=st.lists(st.integers(0, 60), max_size=4))
+def test_runs_tile_the_text_wherever_characters_are_cut(twin, text, cuts, tmp_path_factory):
+    tokenizer = _tokenizer(twin, tmp_path_factory)
+    ids = np.array(tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
+    whole = tokenizer.decode(ids.tolist(), skip_special_tokens=False)
+    borders = sorted({0, len(ids), *(cut for cut in cuts if cut < len(ids))})
+    runs = decode_runs(tokenizer, ids, borders)
+    assert "".join(runs) == whole
+    if "\ufffd" not in whole:
+        assert not any("\ufffd" in run for run in runs)
+
+
+_LOADED = {}
+
+
+def _tokenizer(twin, tmp_path_factory):
+    if twin not in _LOADED:
+        folder = tmp_path_factory.mktemp("twin") / "model"
+        twin(folder)
+        _LOADED[twin] = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    return _LOADED[twin]
+
+
+@pytest.mark.parametrize("twin", [byte_level, sentencepiece_like, metaspace_first])
+def test_a_character_cut_by_a_border_goes_to_the_run_that_completes_it(twin, tmp_path_factory):
+    tokenizer = _tokenizer(twin, tmp_path_factory)
+    ids = np.array(tokenizer.encode("ab🎉👍c", add_special_tokens=False).ids, np.int32)
+    whole = tokenizer.decode(ids.tolist(), skip_special_tokens=False)
+    cut = 0
+    for border in range(1, len(ids)):
+        first, second = decode_runs(tokenizer, ids, [0, border, len(ids)])
+        assert (first + second, "\ufffd" in first + second) == (whole, False)
+        if tokenizer.decode(ids[:border].tolist()).endswith("\ufffd"):
+            cut += 1
+            assert second[0] in "🎉👍"
+    assert cut >= 6
+
+
+@pytest.mark.parametrize(
+    ("labels", "borders"),
+    [([-100, -100, 5, 6, -100], [0, 2, 4, 5]), ([-100], [0, 1]), ([-100, 7], [0, 1, 2]), ([], [0])],
+)
+def test_borders_stand_where_training_begins_and_ends(labels, borders):
+    assert borders_of(np.array(labels, np.int32)) == borders
+
+
+def test_every_row_of_every_input_is_found_or_says_why_not(opened, starter):
+    lines = [json.loads(line) for line in (opened.folder / "rejected.jsonl").read_text().splitlines()]
+    rejected = {(line["source"], line["row"]): line["code"] for line in lines}
+    rows = 0
+    for entry in opened.manifest.inputs:
+        for row in range(entry.num_rows):
+            view = view_row(opened, entry.path, row)
+            assert bool(view.documents) == ((entry.path, row) not in rejected)
+            assert [line.code for line in view.rejected] == ([rejected[entry.path, row]] if not view.documents else [])
+            assert all(
+                (document.source, document.row) == (entry.path, row) or document.num_identical > 1
+                for document in view.documents
+            )
+            rows += 1
+    assert rows == 200
+
+
+def test_identical_documents_are_counted(starter, tmp_path):
+    row = json.dumps({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]})
+    other = json.dumps({"messages": [{"role": "user", "content": "Bye"}, {"role": "assistant", "content": "Hello"}]})
+    (tmp_path / "a.jsonl").write_text(f"{other}\n{row}\n{row}\n{row}\n")
+    recipe = make_recipe({"sources": [{"path": str(tmp_path / "a.jsonl")}], "tokenizer": str(starter / "tokenizer")})
+    build(recipe, tmp_path / "cache", jobs=1)
+    with Cache.open(tmp_path / "cache") as cache:
+        assert sorted(document.num_identical for document in view_block(cache, "train", 0).documents) == [1, 3, 3, 3]
+        assert [view_row(cache, "a.jsonl", row).documents[0].row for row in range(4)] == [0, 1, 2, 3]
+
+
+def test_several_documents_of_a_row_are_all_shown(starter, tmp_path):
+    """A template that drops what came before the last question writes one document for each turn."""
+    forgetful = (
+        "{% set last = namespace(at=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set last.at = loop.index0 %}{% endif %}{% endfor %}"
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
+        "{% if m.role != 'assistant' or loop.index0 > last.at %}{{ m.content }}{% else %}{{ m.content | upper }}{% endif %}"
+        "{{ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    )
+    (tmp_path / "t.jinja").write_text(forgetful)
+    turns = [{"role": role, "content": f"{role} {i}"} for i in range(3) for role in ("user", "assistant")]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": turns}) + "\n")
+    recipe = make_recipe(
+        {
+            "sources": [{"path": str(tmp_path / "a.jsonl")}],
+            "tokenizer": str(starter / "tokenizer"),
+            "template": {"file": str(tmp_path / "t.jinja")},
+            "supervision": {"rewritten": "exact"},
+        }
+    )
+    build(recipe, tmp_path / "cache", jobs=1)
+    with Cache.open(tmp_path / "cache") as cache:
+        view = view_row(cache, "a.jsonl", 0)
+    trained = [run.text for document in view.documents for run in document.runs if run.kind == "trained"]
+    assert len(view.documents) == 3
+    assert trained == [f"assistant {i}<|im_end|>" for i in range(3)]
+
+
+def test_what_is_not_there_is_a_usage_error_with_the_range(opened):
+    with pytest.raises(UsageError, match="no block 9999") as caught:
+        view_block(opened, "train", 9999)
+    assert "0 to" in caught.value.hint
+    for wrong in ({"source": "nowhere.jsonl", "row": 0}, {"source": "chat.jsonl", "row": 92}):
+        with pytest.raises(UsageError):
+            view_row(opened, **wrong)
+    with pytest.raises(UsageError, match="no document 1 "):
+        view_document(opened, 1)
+    with pytest.raises(UsageError, match="split 'test'"):
+        view_block(opened, "test", 0)
+
+
+def test_an_ambiguous_file_name_is_asked_back(starter, tmp_path):
+    row = json.dumps({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]})
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rows.jsonl").write_text(row + "\n")
+    recipe = make_recipe(
+        {"sources": [{"path": str(tmp_path / "*" / "rows.jsonl")}], "tokenizer": str(starter / "tokenizer")}
+    )
+    build(recipe, tmp_path / "cache", jobs=1)
+    with Cache.open(tmp_path / "cache") as cache:
+        with pytest.raises(UsageError, match="several inputs"):
+            view_row(cache, "rows.jsonl", 0)
+        assert view_row(cache, "b/rows.jsonl", 0).documents
+
+
+def test_a_damaged_block_or_tokenizer_is_not_shown(starter, tmp_path):
+    folder = tmp_path / "cache"
+    build(load_recipe(starter / "recipe.yaml"), folder, jobs=1)
+    with Cache.open(folder) as cache:
+        shard = next(shard for shard in cache.manifest.shards if shard.kind == "blocks")
+        place = shard.places[0].columns["input_ids"]
+        content = bytearray((folder / shard.path).read_bytes())
+        content[place] ^= 1
+        (folder / shard.path).write_bytes(content)
+    with Cache.open(folder) as cache, pytest.raises(CheckError, match="row 0"):
+        view_block(cache, shard.split, 0)
+    with Cache.open(folder) as cache:
+        kept = next(file for file in cache.manifest.model.files if file.path.endswith("/tokenizer.json"))
+        text = (folder / "model" / kept.path).read_text()
+        (folder / "model" / kept.path).write_text(text.replace("a", "b", 1))
+        with pytest.raises(CheckError, match=r"tokenizer\.json is damaged"):
+            view_block(cache, shard.split, 1)

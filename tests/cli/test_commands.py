@@ -1,0 +1,330 @@
+"""What each command prints and how it exits: data on stdout, everything else on stderr."""
+
+import fcntl
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from packer.audit import stats, verify
+from packer.store.manifest import read_manifest
+from packer_cli.main import COMMANDS, cli
+
+ROW = {
+    "messages": [
+        {"role": "user", "content": "Hi [b]there[/b]"},
+        {"role": "assistant", "content": "Hello [red]you[/red]"},
+    ]
+}
+
+
+def run(*arguments, exit_code=0, env=None):
+    result = CliRunner(env=env).invoke(cli, [str(argument) for argument in arguments])
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def fields(*arguments, exit_code=0):
+    result = run(*arguments, "--json", exit_code=exit_code)
+    found = json.loads(result.stdout)
+    assert found["schema"] == 1
+    return found
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """A file of three rows, two of them good, with brackets in its name."""
+    path = tmp_path / "rows [bold].jsonl"
+    path.write_text(f"{json.dumps(ROW)}\nnot json\n{json.dumps(ROW)}\n")
+    return path
+
+
+@pytest.fixture
+def cache(starter_cache, tmp_path):
+    return Path(shutil.copytree(starter_cache, tmp_path / "cache"))
+
+
+def damage(cache):
+    path = cache / read_manifest(cache).shards[0].path
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    return path.relative_to(cache).as_posix()
+
+
+def test_from_nothing_to_a_verified_cache(tmp_path):
+    assert "next: packer build" in run("init", tmp_path / "demo").stdout
+    built = run("build", "-c", tmp_path / "demo" / "recipe.yaml", "-o", tmp_path / "cache", "-j", "1").stdout
+    assert "200" in built
+    assert "197 kept, 3 rejected" in built
+    assert "preference" in built
+    assert verify(tmp_path / "cache").fingerprint in built
+    assert "assistant" in run("inspect", tmp_path / "cache").stdout
+    assert "ok: everything is as it was written" in run("verify", tmp_path / "cache", "--full", "--sources").stdout
+    assert "lengths of documents in eval" in run("stats", tmp_path / "cache").stdout
+
+
+def test_build_again_does_nothing_and_says_so(tmp_path, starter):
+    first = fields("build", "-c", starter / "recipe.yaml", "-o", tmp_path / "cache", "-j", "1")
+    again = fields("build", "-c", starter / "recipe.yaml", "-o", tmp_path / "cache", "-j", "1")
+    assert (first["built"], again["built"]) == (True, False)
+    assert first["fingerprint"] == again["fingerprint"] == verify(tmp_path / "cache").fingerprint
+    assert "is up to date" in run("build", "-c", starter / "recipe.yaml", "-o", tmp_path / "cache").stdout
+
+
+def test_a_dry_run_writes_nothing(tmp_path, starter):
+    output = run("build", "-c", starter / "recipe.yaml", "-o", tmp_path / "cache", "--dry-run").stdout
+    assert output == "would build 5 partitions, reuse 0; nothing was written\n"
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_cache_is_repaired_from_its_own_recipe(cache):
+    before = verify(cache).fingerprint
+    damage(cache)
+    found = fields("verify", cache, exit_code=1)
+    assert found["error"]["hint"].startswith(f"packer build -o {cache} --repair")
+    assert fields("build", "-o", cache, "--repair", "-j", "1")["partitions_built"] == 1
+    assert verify(cache, level="full", expect=before).ok
+
+
+def test_sources_on_the_command_line_take_the_place_of_the_recipes(tmp_path, starter, rows):
+    found = fields(
+        "build",
+        rows,
+        "-c",
+        starter / "recipe.yaml",
+        "-o",
+        tmp_path / "cache",
+        "--split",
+        "dev",
+        "--schema",
+        "messages",
+        "-j",
+        "1",
+    )
+    manifest = read_manifest(tmp_path / "cache")
+    assert [(entry.path, entry.split, entry.schema) for entry in manifest.inputs] == [
+        (rows.as_posix(), "dev", "messages")
+    ]
+    assert manifest.recipe["pack"]["block_len"] == 512
+    assert (found["totals"]["rows"], found["totals"]["kept"]) == (3, 2)
+
+
+def test_options_and_set_reach_the_recipe(tmp_path, starter, rows):
+    template = shutil.copy(starter / "tokenizer" / "chat_template.jinja", tmp_path / "own.jinja")
+    arguments = (
+        "--tokenizer", starter / "tokenizer", "--template", template, "--block-len", "64", "--set", "pack.seed=7",
+        "--set", "supervision.turns=last", "-o", tmp_path / "cache", "-j", "1",
+    )  # fmt: skip
+    run("build", rows, *arguments)
+    recipe = read_manifest(tmp_path / "cache").recipe
+    assert (recipe["pack"]["block_len"], recipe["pack"]["seed"]) == (64, 7)
+    assert recipe["supervision"]["turns"] == "last"
+    assert recipe["template"]["file"] == str(template)
+
+
+def test_brackets_in_names_and_texts_are_printed_as_they_are(tmp_path, starter, rows):
+    output = tmp_path / "out [red]"
+    built = run("build", rows, "--tokenizer", starter / "tokenizer", "-o", output, "-j", "1")
+    assert f"built {output}" in built.stdout
+    shown = run("inspect", output).stdout
+    assert "rows [bold].jsonl row 0" in shown
+    assert "Hi [b]there[/b]<|im_end|>↵" in shown
+    assert "▌ Hello [red]you[/red]<|im_end|>" in shown
+    assert str(output) in run("verify", output).stdout
+    missing = tmp_path / "[blink]gone.jsonl"
+    failed = run("build", missing, "--tokenizer", starter / "tokenizer", "-o", tmp_path / "o", exit_code=3)
+    assert str(missing) in failed.stderr
+
+
+def test_trained_lines_have_a_bar_and_masked_lines_have_none(tmp_path, starter, rows):
+    run("build", rows, "--tokenizer", starter / "tokenizer", "-o", tmp_path / "cache", "-j", "1")
+    lines = run("inspect", tmp_path / "cache", "--row", f"{rows}:2").stdout.splitlines()
+    assert lines[2:] == [
+        "  <|im_start|>user↵",
+        "  Hi [b]there[/b]<|im_end|>↵",
+        "  <|im_start|>assistant↵",
+        "▌ Hello [red]you[/red]<|im_end|>",
+    ]
+
+
+def test_a_rejected_row_says_why(tmp_path, starter, rows):
+    run("build", rows, "--tokenizer", starter / "tokenizer", "-o", tmp_path / "cache", "-j", "1")
+    shown = run("inspect", tmp_path / "cache", "--row", f"{rows.name}:1").stdout
+    assert "row 1" in shown
+    assert "not_json" in shown
+    found = fields("inspect", tmp_path / "cache", "--row", f"{rows.name}:1")
+    assert found["documents"] == []
+    assert found["rejected"][0]["code"] == "not_json"
+
+
+def test_control_characters_of_texts_do_not_reach_the_terminal(tmp_path, starter):
+    text = "red \x1b[31m bell \x07 back \x08 c1 \x9b31m right \u202e to left"
+    row = {"messages": [{"role": "user", "content": text}, {"role": "assistant", "content": "ok"}]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
+    run("build", tmp_path / "a.jsonl", "--tokenizer", starter / "tokenizer", "-o", tmp_path / "cache", "-j", "1")
+    shown = run("inspect", tmp_path / "cache", env={"FORCE_COLOR": None, "NO_COLOR": "1"}).stdout
+    assert r"red \x1b[31m bell \x07 back \x08 c1 \x9b31m right \u202e to left" in shown
+    assert all(character.isprintable() or character == "\n" for character in shown)
+    assert text in fields("inspect", tmp_path / "cache")["block"]["documents"][0]["runs"][0]["text"]
+
+
+def test_inspect_ids_gives_ids_and_labels(cache):
+    block = fields("inspect", cache, "--block", "1", "--ids")["block"]
+    runs = [one for document in block["documents"] for one in document["runs"]]
+    runs += [block["padding"]] if block["padding"] else []
+    ids = [token for one in runs for token in one["input_ids"]]
+    labels = [label for one in runs for label in one["labels"]]
+    assert len(ids) == len(labels) == 512
+    assert sum(label != -100 for label in labels) == block["num_trained"]
+    assert all(label in (-100, token) for token, label in zip(ids, labels, strict=True))
+    assert "input_ids" not in fields("inspect", cache)["block"]["documents"][0]["runs"][0]
+    assert (
+        f"trained: {' '.join(map(str, next(o for o in runs if o['kind'] == 'trained')['input_ids'][:3]))}"
+        in run("inspect", cache, "--block", "1", "--ids").stdout
+    )
+
+
+def test_inspect_finds_a_document_by_its_id(cache):
+    document = fields("inspect", cache, "--split", "eval")["block"]["documents"][0]
+    assert fields("inspect", cache, "--doc", document["doc_id"])["document"] == document
+    assert f"doc {document['doc_id']}" in run("inspect", cache, "--doc", document["doc_id"]).stdout
+
+
+def test_stats_prints_the_numbers_of_the_library(cache):
+    found, expected = fields("stats", cache), stats(cache)
+    assert found["tokens"] == expected.tokens
+    assert found["splits"][1]["lengths"]["p50"] == expected.splits[1].lengths.p50
+    shown = run("stats", cache).stdout
+    for number in (expected.tokens, expected.trained, expected.padding, expected.splits[0].lengths.p99):
+        assert f"{number:,}" in shown
+    assert "█" in shown
+
+
+def test_verify_lists_what_is_damaged_and_exits_1(cache):
+    path = damage(cache)
+    result = run("verify", cache, exit_code=1)
+    assert path in result.stdout
+    assert "expected" in result.stdout
+    assert result.stderr.startswith("error: ")
+    assert f"\n\nhint: packer build -o {cache} --repair" in result.stderr
+    found = fields("verify", cache, exit_code=1)
+    assert found["ok"] is False
+    assert {finding["path"] for finding in found["findings"]} == {path}
+    assert found["error"]["code"] == "check_failed"
+
+
+def test_verify_compares_with_a_pinned_fingerprint(cache):
+    fingerprint = fields("verify", cache)["fingerprint"]
+    run("verify", cache, "--expect", fingerprint)
+    run("verify", cache, "--expect", "0" * 64, exit_code=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "code"),
+    [
+        (("build", "{missing}.jsonl", "--tokenizer", "{tokenizer}", "-o", "{new}"), 3, "input"),
+        (("build", "{rows}", "--tokenizer", "{missing}", "-o", "{new}"), 3, "input"),
+        (("build", "{rows}", "-o", "{new}"), 2, "recipe"),
+        (("build", "-o", "{new}"), 2, "recipe"),
+        (("build", "{rows}", "--tokenizer", "{tokenizer}", "-o", "{new}", "--set", "pack.blok_len=3"), 2, "recipe"),
+        (("build", "{rows}", "--tokenizer", "{tokenizer}", "-o", "{new}", "--block-len", "0"), 2, "recipe"),
+        (("build", "{rows}", "--tokenizer", "{tokenizer}", "-o", "{new}", "--set", "nonsense"), 2, "recipe"),
+        (("build", "{rows}", "--tokenizer", "{tokenizer}", "-o", "{new}", "--on-error", "fail"), 3, "input"),
+        (("build", "{bad}", "--tokenizer", "{tokenizer}", "-o", "{new}"), 3, "nothing_kept"),
+        (("build", "{rows}", "--tokenizer", "{tokenizer}", "-o", "{cache}"), 2, "usage"),
+        (("build", "{rows}", "--tokenizer", "{tokenizer}", "-o", "{rows}"), 2, "usage"),
+        (("build", "-c", "{missing}.yaml", "-o", "{new}"), 2, "recipe"),
+        (("build", "--schema", "messages", "-c", "{missing}.yaml", "-o", "{new}"), 2, "usage"),
+        (("init", "{cache}"), 2, "usage"),
+        (("inspect", "{missing}"), 3, "input"),
+        (("inspect", "{cache}", "--block", "99999"), 2, "usage"),
+        (("inspect", "{cache}", "--block", "1", "--doc", "2"), 2, "usage"),
+        (("inspect", "{cache}", "--row", "chat.jsonl"), 2, "usage"),
+        (("inspect", "{cache}", "--split", "test"), 2, "usage"),
+        (("verify", "{missing}"), 3, "input"),
+        (("verify", "{cache}", "--quick", "--full"), 2, "usage"),
+        (("stats", "{missing}"), 3, "input"),
+        (("build",), 2, "usage"),
+        (("frobnicate",), 2, "usage"),
+        (("build", "--frobnicate"), 2, "usage"),
+    ],
+)
+def test_every_error_has_its_exit_code_a_message_and_a_hint(arguments, exit_code, code, tmp_path, rows, starter, cache):
+    question = {"messages": [{"role": "user", "content": "Hi"}]}
+    (tmp_path / "bad.jsonl").write_text(json.dumps(question) + "\n")
+    places = {
+        "missing": tmp_path / "missing", "new": tmp_path / "new", "rows": rows, "tokenizer": starter / "tokenizer",
+        "bad": tmp_path / "bad.jsonl", "cache": cache,
+    }  # fmt: skip
+    filled = [argument.format(**places) for argument in arguments]
+    told = run(*filled, exit_code=exit_code)
+    assert told.stdout == ""
+    assert told.stderr.startswith("error: ")
+    assert "\n\nhint: " in told.stderr
+    assert "Traceback" not in told.stderr
+    places["new"] = tmp_path / "new too"
+    error = fields(*(argument.format(**places) for argument in arguments), exit_code=exit_code)["error"]
+    assert error["code"] == code
+    assert error["message"]
+    assert error["hint"]
+
+
+def test_a_cache_that_is_being_written_is_busy(tmp_path, starter, rows):
+    lock = tmp_path / "cache" / ".packer" / "lock"
+    lock.parent.mkdir(parents=True)
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        told = run("build", rows, "--tokenizer", starter / "tokenizer", "-o", tmp_path / "cache", exit_code=4)
+    assert "is writing this cache" in told.stderr
+
+
+def test_a_bug_asks_to_be_reported_and_v_shows_where(cache, monkeypatch):
+    def burst(*_, **__):
+        raise ZeroDivisionError("of [bold]course[/bold]")
+
+    monkeypatch.setattr("packer.audit.stats", burst)
+    told = run("stats", cache, exit_code=70)
+    assert told.stdout == ""
+    assert "internal error: ZeroDivisionError: of [bold]course[/bold]" in told.stderr
+    assert "please report it" in told.stderr
+    assert "Traceback" not in told.stderr
+    assert "Traceback" in run("stats", cache, "-v", exit_code=70).stderr
+    assert fields("stats", cache, exit_code=70)["error"]["code"] == "bug"
+
+
+def test_ctrl_c_exits_130(cache, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("packer.audit.stats", interrupted)
+    assert "interrupted" in run("stats", cache, exit_code=130).stderr
+
+
+def test_quiet_says_nothing_but_data(tmp_path, rows, starter):
+    built = run("build", rows, "--tokenizer", starter / "tokenizer", "-o", tmp_path / "cache", "-j", "1", "-q")
+    assert built.output == ""
+    assert run("verify", tmp_path / "cache", "-q").output == ""
+    assert run("init", tmp_path / "demo", "-q").output == ""
+    assert "tokens" in run("stats", tmp_path / "cache", "-q").stdout
+
+
+@pytest.mark.parametrize("name", [None, *COMMANDS])
+def test_help_and_version_are_everywhere_and_fit_80_columns(name):
+    words = [name] if name else []
+    short, long = run(*words, "-h", env={"COLUMNS": "80"}), run(*words, "--help", env={"COLUMNS": "80"})
+    assert short.stdout == long.stdout
+    assert all(len(line) <= 80 for line in long.stdout.splitlines())
+    assert "packer 0." in run(*words, "--version").stdout
+    if name:
+        for option in ("--verbose", "--quiet", "--json"):
+            assert option in long.stdout
+
+
+def test_no_output_of_a_pipe_is_wider_than_80_columns_where_it_is_a_table(cache):
+    for words in (("stats", cache), ("verify", cache)):
+        lines = run(*words, env={"COLUMNS": "80"}).stdout.splitlines()
+        assert lines
+        assert max(map(len, (line for line in lines if str(cache) not in line))) <= 80

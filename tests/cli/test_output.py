@@ -1,0 +1,79 @@
+"""Numbers and lines for people."""
+
+import pytest
+
+from packer_cli.inspect import _cells, _lines, _visible, _wrap
+from packer_cli.output import duration, percent, plural, rate, size
+from packer_cli.progress import Lines
+from packer_cli.stats import bar
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"),
+    [(0, "0.0 %"), (1, "100.0 %"), (0.99999, "99.9 %"), (0.00001, "<0.1 %"), (0.5, "50.0 %"), (0.9874, "98.7 %")],
+)
+def test_what_is_not_all_or_nothing_does_not_look_so(share, shown):
+    assert percent(share) == shown
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "shown"),
+    [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (1536 * 1024, "1.5 MiB"), (2**50, "1024.0 TiB")],
+)
+def test_sizes_are_binary(num_bytes, shown):
+    assert size(num_bytes) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.42, "0.4 s"), (9.96, "10 s"), (59.6, "1 min 0 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")],
+)
+def test_durations_round_without_falling_between_units(seconds, shown):
+    assert duration(seconds) == shown
+
+
+def test_rates_and_plurals():
+    assert [rate(n, 1) for n in (7, 1500, 2_500_000, 40_000_000)] == ["7", "1.5k", "2.5M", "40M"]
+    assert rate(5, 0) == "0"
+    assert [plural(n, "row") for n in (0, 1, 2000)] == ["0 rows", "1 row", "2,000 rows"]
+
+
+def test_a_bar_shows_something_for_anything():
+    assert bar(0, 32, drawn=True) == ""
+    assert bar(0.0001, 32, drawn=True) == "▏"
+    assert bar(1, 32, drawn=True) == "█" * 32
+    assert bar(0.5, 32, drawn=False) == "#" * 16
+    assert bar(0.0001, 32, drawn=False) == "#"
+
+
+@pytest.mark.parametrize("text", ["", "one", "a b c " * 30, "世界" * 40, "x" * 100, "👩‍👩‍👧 " * 20, "a\tb " * 30])
+@pytest.mark.parametrize("width", [20, 33, 78])
+def test_wrapping_loses_no_character_and_keeps_the_width(text, width):
+    parts = list(_wrap(text, width))
+    assert "".join(parts) == text.expandtabs(4)
+    assert all(sum(map(_cells, part)) <= width for part in parts)
+    assert all(parts)
+
+
+def test_lines_show_every_newline():
+    assert list(_lines("a\n\nb", "↵")) == ["a↵", "↵", "b"]
+    assert list(_lines("a\n", "↵")) == ["a↵"]
+    assert list(_lines("", "↵")) == [""]
+
+
+def test_joiners_of_emoji_and_scripts_stay():
+    assert _visible("👩‍👩‍👧 می‌خواهم") == "👩‍👩‍👧 می‌خواهم"
+    assert _visible("\u202eabc\x00") == r"\u202eabc\x00"
+
+
+def test_lines_tell_amount_speed_and_time_left(capsys, monkeypatch):
+    clock = iter([0.0, 100.0, 103.0, 110.0, 140.0])
+    monkeypatch.setattr("packer_cli.progress.time.monotonic", lambda: next(clock))
+    lines = Lines()
+    lines.stage("documents", 1000, "rows")
+    lines.advance(100, 500)
+    assert capsys.readouterr().err == ""
+    lines.advance(100, 500)
+    assert capsys.readouterr().err == "documents: 200 of 1,000 rows (20%), 100 tokens/s, 40 s left\n"
+    lines.advance(800, 4000)
+    assert capsys.readouterr().err == "documents: 1,000 of 1,000 rows (100%), 125 tokens/s\n"

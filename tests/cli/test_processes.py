@@ -1,0 +1,190 @@
+"""The program as a process: signals, pipes, colours, and what it imports."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+CODE = "from packer_cli.main import main; main()"
+HEAVY = ("numpy", "pyarrow", "rich", "tokenizers", "jinja2", "yaml", "msgspec", "torch")
+
+
+def packer(*arguments, check=0, env=None, **options):
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, *map(str, arguments)],
+        capture_output=True,
+        env={**os.environ, **(env or {})},
+        check=False,
+        **options,
+    )
+    assert done.returncode == check, done.stderr.decode()
+    return done
+
+
+@pytest.mark.parametrize("words", [["--help"], ["build", "--help"], ["--version"], ["verify", "-h"]])
+def test_help_imports_nothing_heavy(words):
+    code = f"""
+import sys
+from packer_cli.main import cli
+try:
+    cli.main({words!r})
+except SystemExit as end:
+    assert end.code == 0
+print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+    assert done.stdout
+
+
+def test_python_m_packer_is_the_same_program():
+    module = subprocess.run([sys.executable, "-m", "packer", "--version"], capture_output=True, check=True)
+    assert module.stdout == packer("--version").stdout
+
+
+def test_exit_codes_reach_the_shell(starter_cache, tmp_path):
+    packer("verify", starter_cache)
+    packer("verify", tmp_path, check=3)
+    packer("verify", starter_cache, "--expect", "00", check=1)
+    packer("verify", check=2)
+
+
+def test_a_pipe_gets_no_escapes_and_only_data(starter_cache):
+    for words in (["inspect"], ["stats"], ["verify"]):
+        done = packer(words[0], starter_cache)
+        assert b"\x1b" not in done.stdout
+        assert done.stdout
+        assert done.stderr == b""
+
+
+@pytest.mark.parametrize("words", [("inspect",), ("stats",), ("verify", "--expect", "00")])
+def test_no_color_has_no_escapes_even_where_colour_is_forced_by_a_terminal(starter_cache, words):
+    output = in_terminal([words[0], str(starter_cache), *words[1:]], {"NO_COLOR": "1", "TERM": "xterm-256color"})
+    plain = output.replace(b"\x1b[?25l", b"").replace(b"\x1b[?25h", b"")
+    assert b"\x1b[3" not in plain  # colours of text
+    assert b"\x1b[9" not in plain
+
+
+def test_a_terminal_gets_colours_and_no_line_beyond_its_edge(starter_cache):
+    from packer_cli.inspect import _cells
+
+    wide = 0
+    for block in ("0", "5", "9"):
+        output = in_terminal(
+            ["inspect", str(starter_cache), "--ids", "--block", block], {"TERM": "xterm-256color", "COLUMNS": "60"}
+        )
+        assert b"\x1b[1;32m" in output
+        lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", output.decode()).splitlines()
+        texts = [line for line in lines if line.startswith(("  ", "▌ ")) and not line.startswith("   ")]
+        assert len(texts) > 10
+        assert all(sum(map(_cells, line)) <= 60 for line in texts)
+        wide += sum(line.isascii() is False and sum(map(_cells, line)) > len(line) for line in texts)
+    assert wide
+
+
+def test_a_build_on_a_terminal_draws_bars_and_a_quiet_one_nothing(starter, tmp_path):
+    words = ["build", "-c", str(starter / "recipe.yaml"), "-j", "1", "-o"]
+    drawn = in_terminal([*words, str(tmp_path / "a")], {"TERM": "xterm-256color"})
+    assert b"documents" in drawn
+    assert "━".encode() in drawn
+    assert b"fingerprint" in drawn
+    assert in_terminal([*words, str(tmp_path / "b"), "-q"], {"TERM": "xterm-256color"}) == b""
+
+
+def in_terminal(arguments, env):
+    """Run with a pseudo-terminal as stdout and stderr; returns all it shows."""
+    import pty
+
+    main, side = pty.openpty()
+    environment = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR")} | env
+    process = subprocess.Popen(
+        [sys.executable, "-c", CODE, *arguments], stdout=side, stderr=side, stdin=side, env=environment
+    )
+    os.close(side)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(main, 65536)
+        except OSError:
+            break
+        if not piece:
+            break
+        shown += piece
+    process.wait()
+    os.close(main)
+    return shown
+
+
+def test_ascii_output_falls_back_and_never_fails(starter_cache):
+    for words in (("inspect", "--block", "0"), ("stats",), ("verify",)):
+        done = packer(words[0], starter_cache, *words[1:], env={"PYTHONIOENCODING": "ascii"})
+        assert done.stdout.isascii()
+    assert b"| " in packer("inspect", starter_cache, env={"PYTHONIOENCODING": "ascii"}).stdout
+
+
+def test_a_reader_that_leaves_is_no_error(starter_cache):
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = subprocess.Popen(
+        [sys.executable, "-c", CODE, "inspect", str(starter_cache), "--ids"], stdout=writing, stderr=subprocess.PIPE
+    )
+    os.close(writing)
+    _, told = process.communicate()
+    assert told == b""
+    assert process.returncode == 141
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_a_build_cleanly_and_the_next_one_finishes_it(tmp_path, starter, number, code):
+    row = (starter / "data" / "chat.jsonl").read_text().splitlines()[2]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{row.replace('git', f'git {i}', 1)}\n" for i in range(8_000)))
+    arguments = [
+        "build", str(tmp_path / "rows.jsonl"), "--tokenizer", str(starter / "tokenizer"), "-o", str(tmp_path / "cache"),
+        "-j", "2", "--set", "partition_bytes=100000",
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-c", CODE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_for(lambda: len(list((tmp_path / "cache" / ".packer").glob("partitions/*.json"))) > 4, process)
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == code, stderr
+    assert stdout == ""
+    assert "Traceback" not in stderr
+    assert "the same command goes on from there" in stderr
+    assert not (tmp_path / "cache" / "manifest.json").exists()
+    found = json.loads(packer(*arguments, "--json").stdout)
+    assert found["partitions_reused"] > 0
+    packer("verify", tmp_path / "cache", "--full")
+
+
+def wait_for(happened, process):
+    for _ in range(3000):
+        if happened():
+            return
+        assert process.poll() is None, "the build ended before it could be interrupted"
+        time.sleep(0.01)
+    raise AssertionError("the build wrote nothing")
+
+
+def test_reference_pages_are_up_to_date():
+    subprocess.run([sys.executable, "-m", "packer_cli.reference", "--check"], check=True)
+
+
+def test_a_stale_reference_page_is_found(tmp_path, monkeypatch):
+    from packer_cli import reference
+
+    monkeypatch.setattr(reference, "FOLDER", tmp_path / "reference")
+    assert reference.main(["--check"]) == 1
+    assert reference.main([]) == 0
+    assert reference.main(["--check"]) == 0
+    page = Path(tmp_path / "reference" / "cli.md")
+    page.write_text(page.read_text().replace("build", "built", 1))
+    assert reference.main(["--check"]) == 1
+    assert reference.main(["--nonsense"]) == 2

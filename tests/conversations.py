@@ -1,0 +1,44 @@
+"""Random conversations for properties: everything that has ever broken a border, in small doses."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+from supervised import assistant, call, result, system, user
+
+PIECES = (
+    "", "Hello", "the dog", " a", "42", ".", "!\n", ":", "]", "\n", "\n\n", " ", "  ", "\t", "\r\n",
+    "é", "e\u0301", "ü", "õ", "\u0301", "你好", "世界", "👍🏽", "👨‍👩‍👧", "שלום", "\u200d", "\ufeff", "▁", "<0x0A>",
+    "<think>", "</think>", "<think>\nhm\n</think>\n\n",
+)  # fmt: skip
+
+_plain = st.lists(st.sampled_from(PIECES), max_size=4).map("".join)
+_opened = st.tuples(st.sampled_from(["\n", "\n\n", " ", "  "]), _plain).map("".join)
+texts = _plain | _opened
+calls = st.lists(st.builds(call, st.sampled_from(["look", "ask"]), st.dictionaries(st.just("q"), texts)), max_size=2)
+
+
+@st.composite
+def turns(draw: st.DrawFn) -> dict[str, Any]:
+    """An assistant message, sometimes with reasoning and calls."""
+    message = assistant(draw(texts))
+    if draw(st.integers(0, 4)) == 0:
+        message["reasoning_content"] = draw(texts)
+    if draw(st.integers(0, 4)) == 0:
+        message["tool_calls"] = draw(calls)
+        if message["tool_calls"] and draw(st.booleans()):
+            message["content"] = None
+    return message
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Mostly users and assistants in turn, sometimes several of one kind in a row, results, a system message."""
+    messages = [system(draw(texts))] if draw(st.integers(0, 3)) == 0 else []
+    speaker = draw(st.sampled_from(["user", "user", "user", "assistant"]))
+    for _ in range(draw(st.integers(2, 7))):
+        say = {"user": texts.map(user), "assistant": turns(), "tool": texts.map(result)}[speaker]
+        messages.append(draw(say))
+        if draw(st.integers(0, 6)):
+            others = ["assistant"] if speaker != "assistant" else ["user", "user", "user", "tool"]
+            speaker = draw(st.sampled_from(others))
+    return messages

@@ -1,0 +1,94 @@
+"""A template sees what transformers shows it, and nothing of the machine it runs on."""
+
+import json
+
+import pytest
+
+from packer.render import ChatTemplate, RenderError
+
+
+def template(source: str, *, max_bytes: int = 2**20, **variables: object) -> ChatTemplate:
+    return ChatTemplate(source, date="2026-01-01", variables=variables, max_bytes=max_bytes)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ ''.__class__.__mro__ }}",
+        "{{ messages.append(1) }}",
+        "{{ namespace(_x=1) }}",
+        "{% set n = namespace() %}{% set n._x = 1 %}",
+        "{{ dict.__subclasses__() }}",
+    ],
+)
+def test_a_template_cannot_reach_the_interpreter(source: str) -> None:
+    with pytest.raises(RenderError):
+        template(source).render([{"role": "user", "content": "hi"}])
+
+
+@pytest.mark.parametrize("source", ["messages.__class__", "raise_exception.__globals__", "strftime_now.__self__"])
+def test_internal_attributes_show_nothing(source: str) -> None:
+    assert template(f"{{{{ {source} }}}}").render([]) == ""
+    with pytest.raises(RenderError):
+        template(f"{{{{ {source}.x }}}}").render([])
+
+
+def test_the_clock_shows_the_date_of_the_recipe() -> None:
+    assert template("{{ strftime_now('%d %b %Y') }}").render([]) == "01 Jan 2026"
+
+
+def test_a_template_that_reads_the_clock_is_known() -> None:
+    assert template("{% if strftime_now is defined %}x{% endif %}").reads_clock
+    assert not template("strftime_now").reads_clock
+
+
+def test_generation_marks_leave_no_trace() -> None:
+    marked = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}!{% endfor %}"
+    assert template(marked).render([{"role": "user", "content": "hi"}]) == "hi!"
+
+
+def test_tojson_keeps_unicode_and_order() -> None:
+    value = {"z": "é<&>", "a": [1, None]}
+    assert template("{{ v | tojson }}", v=value).render([]) == json.dumps(value, ensure_ascii=False)
+    assert template("{{ v | tojson(indent=2) }}", v=value).render([]) == json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def test_message_text_is_never_rendered_again() -> None:
+    text = "{{ bos_token }} {% if true %}"
+    chat = template("{{ messages[0].content }}", bos_token="<s>")
+    assert chat.render([{"role": "user", "content": text}]) == text
+
+
+def test_loop_controls_work() -> None:
+    source = "{% for m in messages %}{% if m.content == 'b' %}{% continue %}{% endif %}{{ m.content }}{% endfor %}"
+    assert template(source).render([{"content": content} for content in "abc"]) == "ac"
+
+
+def test_a_templates_own_words_come_back_as_the_error() -> None:
+    with pytest.raises(RenderError, match=r"^roles must alternate$") as raised:
+        template("{{ raise_exception('roles must alternate') }}").render([])
+    assert raised.value.code == "template_error"
+
+
+def test_invalid_jinja_is_refused_with_its_line() -> None:
+    with pytest.raises(RenderError, match=r"line 2"):
+        template("fine\n{% if %}")
+
+
+def test_a_rendering_over_the_limit_is_refused() -> None:
+    with pytest.raises(RenderError) as raised:
+        template("{{ 'é' * 6 }}", max_bytes=11).render([])
+    assert raised.value.code == "render_too_large"
+    assert template("{{ 'é' * 6 }}", max_bytes=12).render([]) == "é" * 6
+
+
+@pytest.mark.parametrize(
+    ("source", "switches"),
+    [
+        ("{{ 'enable_thinking' }}{{ m.thinking }}", ()),
+        ("{% if enable_thinking %}{% endif %}", ("enable_thinking",)),
+        ("{% if thinking is defined and enable_thinking %}{% endif %}", ("enable_thinking", "thinking")),
+    ],
+)
+def test_only_switches_the_template_reads_are_modes(source: str, switches: tuple[str, ...]) -> None:
+    assert template(source).switches == switches

@@ -1,0 +1,47 @@
+"""What a template shows of itself: the headers of its roles."""
+
+from pathlib import Path
+
+import twins
+
+from packer.model import AddedToken, load_model
+from packer.render import ChatTemplate, role_markers, written_markers
+
+HEADS = """\
+{% for message in messages %}{{ '[INST]' if message.role == 'user' else '<|bot|>' }}{{ message.content }}
+{%- if message.role == 'user' %}[/INST]{% endif %}{% endfor %}
+{% if add_generation_prompt %}<|bot|><think>{% endif %}"""
+
+
+def template(source: str) -> ChatTemplate:
+    return ChatTemplate(source, date="2026-01-01", variables={"eos_token": "</s>"}, max_bytes=2**20)
+
+
+def added(*contents: str) -> list[AddedToken]:
+    plain = {"special": False, "normalized": False, "single_word": False, "lstrip": False, "rstrip": False}
+    return [AddedToken(id=i, content=content, **plain) for i, content in enumerate(contents)]
+
+
+def test_headers_of_all_roles_are_control_tokens_though_not_special() -> None:
+    markers = role_markers(template(HEADS), added("[INST]", "[/INST]", "<|bot|>", "<|other|>"))
+    assert markers == {"[INST]": 0, "[/INST]": 1, "<|bot|>": 2}
+
+
+def test_reasoning_tags_of_a_prompt_are_ordinary_words() -> None:
+    assert "<think>" not in role_markers(template(HEADS), added("<think>", "</think>", "<|bot|>"))
+
+
+def test_added_letters_are_ordinary_words() -> None:
+    assert role_markers(template(HEADS), added("p", "ü", "INST")) == {}
+
+
+def test_a_template_that_raises_shows_nothing() -> None:
+    raises = template("{{ raise_exception('no') }}")
+    assert role_markers(raises, added("<|bot|>")) == {}
+    assert written_markers(raises) == ()
+
+
+def test_written_markers_come_in_the_order_of_their_appearance(tmp_path: Path) -> None:
+    model = load_model(twins.swallowing(tmp_path))
+    assert model.template is not None
+    assert written_markers(template(model.template)) == ("<|system|>", "<|end|>", "<|user|>", "<|assistant|>")

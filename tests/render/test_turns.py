@@ -1,0 +1,258 @@
+"""What of a chat is learned, and under which prompt."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import twins
+from supervised import Stages, assistant, call, chat, system, user
+
+Make = Callable[..., Stages]
+
+STRICT = """\
+{% for message in messages %}
+{% if message.role != ('user' if loop.index0 % 2 == 0 else 'assistant') %}
+{{ raise_exception('roles must alternate') }}{% endif %}
+{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{% if add_generation_prompt %}{% if not messages %}{{ raise_exception('no message') }}{% endif %}
+{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+
+CALLS = """\
+{% for message in messages %}
+{{ '<|im_start|>' + message.role + '\\n' }}{{ message.content }}
+{%- for call in message.tool_calls or [] %}{{ '<call>' + call.function.name }}ARGUMENTS{{ '</call>' }}{% endfor %}
+{{- '<|im_end|>\\n' }}
+{%- endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+
+THINKS_FIRST = """\
+{% for message in messages %}
+{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}"""
+"""Opens a reasoning block in every prompt, as the R1 distills do."""
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def stages(template: str = twins.CHATML, *overrides: str, twin: Any = twins.byte_level, **options: Any) -> Stages:
+        return Stages.load(twin(tmp_path / "model", template=template, **options), *overrides)
+
+    return stages
+
+
+def learned(stages: Stages, *messages: dict[str, Any], **options: Any) -> list[tuple[str, str]]:
+    """Prompt and completion of every turn, as the render stage cuts them."""
+    batch = stages.render([chat(*messages, **options)])
+    assert not batch.rejections, batch.rejections
+    pieces = []
+    for text, prompt_end, end in zip(batch.turn_text, batch.prompt_end, batch.completion_end, strict=True):
+        whole = batch.text[batch.text_offsets[text] : batch.text_offsets[text + 1]]
+        pieces.append((whole[:prompt_end].decode(), whole[prompt_end:end].decode()))
+    return pieces
+
+
+def completions(stages: Stages, *messages: dict[str, Any], **options: Any) -> list[str]:
+    return [completion for _, completion in learned(stages, *messages, **options)]
+
+
+def refusal(stages: Stages, *messages: dict[str, Any], **options: Any) -> tuple[str, str]:
+    """Code and reason."""
+    (rejection,) = stages.render([chat(*messages, **options)]).rejections
+    return rejection.code, rejection.reason
+
+
+TALK = (user("one?"), assistant("One."), user("two?"), assistant("Two."))
+
+
+def test_a_turn_is_learned_after_the_prompt_inference_would_see(make: Make) -> None:
+    assert learned(make(), user("hi"), assistant("Hello.")) == [
+        ("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n", "Hello.<|im_end|>")
+    ]
+
+
+def test_a_chat_ends_after_its_last_terminator(make: Make) -> None:
+    batch = make().render([chat(*TALK, user("three?"))])
+    assert batch.text.endswith(b"Two.<|im_end|>")
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [("all", ["One.<|im_end|>", "Two.<|im_end|>"]), ("last", ["Two.<|im_end|>"])],
+)
+def test_the_recipe_says_which_turns_are_learned(make: Make, rule: str, expected: list[str]) -> None:
+    assert completions(make(twins.CHATML, f"supervision.turns={rule}"), *TALK) == expected
+
+
+def test_marked_learns_only_marked_turns(make: Make) -> None:
+    stages = make(twins.CHATML, "supervision.turns=marked")
+    assert completions(stages, *TALK, weights={1: 1.0}) == ["One.<|im_end|>"]
+    assert refusal(stages, *TALK)[0] == "nothing_trained"
+
+
+@pytest.mark.parametrize("rule", ["all", "last", "marked"])
+def test_the_weight_of_a_message_wins_over_the_rule(make: Make, rule: str) -> None:
+    stages = make(twins.CHATML, f"supervision.turns={rule}")
+    batch = stages.render([chat(*TALK, weights={1: 0.5, 3: 0.0})])
+    assert batch.turn_message.tolist() == [1]
+    assert batch.weight.tolist() == [0.5]
+
+
+@pytest.mark.parametrize("empty", [assistant(""), assistant(None), assistant(" \n"), assistant("", tool_calls=[])])
+def test_a_turn_with_nothing_in_it_is_not_learned(make: Make, empty: dict[str, Any]) -> None:
+    assert completions(make(), user("one?"), empty, user("two?"), assistant("Two.")) == ["Two.<|im_end|>"]
+
+
+def test_a_row_without_a_turn_is_rejected(make: Make) -> None:
+    assert refusal(make(), user("hi"))[0] == "nothing_trained"
+
+
+def test_an_opening_turn_that_cannot_be_prompted_is_context(make: Make) -> None:
+    stages = make(twins.LLAMA2_LIKE, twin=twins.byte_level, bos=True)
+    assert completions(stages, assistant("Welcome."), user("hi"), assistant("Hello.")) == [
+        " Welcome. <|im_end|>",
+        " Hello. <|im_end|>",
+    ]
+    prompted = STRICT.replace("loop.index0 % 2 == 0", "(loop.index0 + (messages[0].role == 'assistant')) % 2 == 0")
+    stages = make(prompted)
+    assert completions(stages, assistant("Welcome."), user("hi"), assistant("Hello.")) == ["Hello.<|im_end|>"]
+
+
+def test_any_other_error_of_the_template_rejects_in_its_own_words(make: Make) -> None:
+    assert refusal(make(STRICT), user("a"), user("b"), assistant("c")) == ("template_error", "roles must alternate")
+
+
+def test_a_plain_answer_is_learned_under_the_prompt_without_thinking(make: Make) -> None:
+    ((prompt, completion),) = learned(make(twins.QWEN3_LIKE), user("hi"), assistant("Hello."))
+    assert prompt.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    assert completion == "Hello.<|im_end|>"
+
+
+def test_reasoning_is_learned_under_the_prompt_with_thinking(make: Make) -> None:
+    turn = assistant("Hello.", reasoning_content="Be kind")
+    ((prompt, completion),) = learned(make(twins.QWEN3_LIKE), user("hi"), turn)
+    assert prompt.endswith("<|im_start|>assistant\n")
+    assert completion == "<think>\nBe kind\n</think>\n\nHello.<|im_end|>"
+
+
+def test_the_row_can_fix_the_mode(make: Make) -> None:
+    ((prompt, _),) = learned(make(twins.QWEN3_LIKE), user("hi"), assistant("Hello."), enable_thinking=True)
+    assert prompt.endswith("<|im_start|>assistant\n")
+
+
+def test_the_recipe_can_fix_the_mode_and_the_row_wins_over_it(make: Make) -> None:
+    stages = make(twins.QWEN3_LIKE, "template.kwargs={enable_thinking: true}")
+    ((prompt, _),) = learned(stages, user("hi"), assistant("Hello."))
+    assert prompt.endswith("<|im_start|>assistant\n")
+    ((prompt, _),) = learned(stages, user("hi"), assistant("Hello."), enable_thinking=False)
+    assert prompt.endswith("</think>\n\n")
+
+
+def test_a_turn_that_no_prompt_begins_is_refused(make: Make) -> None:
+    assert refusal(make(THINKS_FIRST), user("hi"), assistant("Hello."))[0] == "prompt_diverges"
+    assert completions(make(THINKS_FIRST), user("hi"), assistant("<think>\nhm</think>Hello.")) == [
+        "hm</think>Hello.<|im_end|>"
+    ]
+
+
+def test_common_prefix_learns_from_where_prompt_and_turn_part(make: Make) -> None:
+    stages = make(THINKS_FIRST, "supervision.divergent=common_prefix")
+    assert completions(stages, user("hi"), assistant("Hello.")) == ["Hello.<|im_end|>"]
+
+
+def test_the_header_of_the_next_message_can_be_the_terminator(make: Make) -> None:
+    stages = make(twins.GLM_LIKE, twin=twins.header_stops)
+    assert completions(stages, *TALK) == ["One.<|user|>", "Two.<|user|>"]
+
+
+def test_a_template_without_a_terminator_is_refused(make: Make) -> None:
+    assert refusal(make(twins.NO_TERMINATOR), user("hi"), assistant("Hello."))[0] == "no_terminator"
+
+
+def test_append_closes_what_the_template_leaves_open(make: Make) -> None:
+    stages = make(twins.NO_TERMINATOR, "supervision.no_terminator=append")
+    assert completions(stages, user("hi"), assistant("Hello.")) == [" Hello.\n<|im_end|>"]
+
+
+def test_a_stop_of_the_recipe_is_a_terminator(tmp_path: Path) -> None:
+    template = twins.CHATML.replace("<|im_end|>", "<|endoftext|>")
+    folder = twins.byte_level(tmp_path, template=template)
+    assert refusal(Stages.load(folder), user("hi"), assistant("Hello."))[0] == "no_terminator"
+    stages = Stages.load(folder, stop=["<|endoftext|>"])
+    assert completions(stages, user("hi"), assistant("Hello.")) == ["Hello.<|endoftext|>"]
+
+
+def test_a_null_content_is_never_printed_as_a_word(make: Make) -> None:
+    stages = make(CALLS.replace("ARGUMENTS", ""))
+    turn = assistant(None, tool_calls=[call("look", {})])
+    assert completions(stages, user("hi"), turn) == ["<call>look</call><|im_end|>"]
+
+
+def test_a_null_content_stays_null_where_the_template_asks_for_it(make: Make) -> None:
+    reads_null = "{{ 'silent' if message.content is none else message.content }}"
+    stages = make(CALLS.replace("{{ message.content }}", reads_null).replace("ARGUMENTS", ""))
+    turn = assistant(None, tool_calls=[call("look", {})])
+    assert completions(stages, user("hi"), turn) == ["silent<call>look</call><|im_end|>"]
+
+
+def test_the_word_none_in_a_text_does_not_empty_a_null(make: Make) -> None:
+    reads_null = "{{ 'silent' if message.content is none else message.content }}"
+    stages = make(CALLS.replace("{{ message.content }}", reads_null).replace("ARGUMENTS", ""))
+    turn = assistant(None, tool_calls=[call("look", {})])
+    assert completions(stages, user("None?"), turn) == ["silent<call>look</call><|im_end|>"]
+
+
+def test_arguments_reach_the_template_as_objects(make: Make) -> None:
+    stages = make(CALLS.replace("ARGUMENTS", "{{ call.function.arguments.city }}"))
+    turn = assistant("", tool_calls=[call("look", {"city": "Köln"})])
+    assert completions(stages, user("hi"), turn) == ["<call>lookKöln</call><|im_end|>"]
+
+
+def test_arguments_become_text_only_where_objects_make_the_template_raise(make: Make) -> None:
+    turn = assistant("", tool_calls=[call("look", {"city": "Köln"})])
+    stages = make(CALLS.replace("ARGUMENTS", "{{ ' with ' + call.function.arguments }}"))
+    assert completions(stages, user("hi"), turn) == ['<call>look with {"city": "Köln"}</call><|im_end|>']
+    stages = make(CALLS.replace("ARGUMENTS", "{{ call.function.arguments }}"))
+    assert completions(stages, user("hi"), turn) == ["<call>look{'city': 'Köln'}</call><|im_end|>"]
+
+
+def test_null_content_and_text_arguments_go_together(make: Make) -> None:
+    source = CALLS.replace("ARGUMENTS", "{{ ' with ' + call.function.arguments }}")
+    stages = make(source.replace("{{ message.content }}", "{{ '' + message.content }}"))
+    turn = assistant(None, tool_calls=[call("look", {"n": 1})])
+    assert completions(stages, user("hi"), turn) == ['<call>look with {"n": 1}</call><|im_end|>']
+
+
+def test_half_a_surrogate_pair_rejects_the_whole_row(make: Make) -> None:
+    stages = make(twins.QWEN3_LIKE)
+    talk = [*TALK[:3], assistant("\ud83d")]
+    assert stages.outcomes([chat(*talk)]) == ["not_utf8"]
+
+
+def test_a_rendering_over_the_limit_is_rejected(make: Make) -> None:
+    stages = make(twins.CHATML, "rows.max_render_bytes=100")
+    assert refusal(stages, user("x" * 100), assistant("y"))[0] == "render_too_large"
+
+
+def test_rows_with_tools_take_the_template_for_tools(tmp_path: Path) -> None:
+    folder = twins.byte_level(tmp_path)
+    with_tools = twins.CHATML.replace("(message.content", "('[tools]' + message.content")
+    (folder / "chat_template_tool_use.jinja").write_text(with_tools, "utf-8")
+    stages = Stages.load(folder)
+    assert "[tools]hi" in learned(stages, user("hi"), assistant("Hello."), tools=[{"type": "function"}])[0][0]
+    assert "[tools]" not in learned(stages, user("hi"), assistant("Hello."))[0][0]
+
+
+def test_without_a_template_a_chat_is_rejected_with_the_way_out(tmp_path: Path) -> None:
+    stages = Stages.load(twins.byte_level(tmp_path, template=None))
+    code, reason = refusal(stages, user("hi"), assistant("Hello."))
+    assert code == "template_error"
+    assert "--template" in reason
+
+
+def test_a_system_message_is_seen_but_not_learned(make: Make) -> None:
+    ((prompt, completion),) = learned(make(), system("Be kind"), user("hi"), assistant("Hello."))
+    assert "Be kind" in prompt
+    assert completion == "Hello.<|im_end|>"

@@ -1,0 +1,188 @@
+"""Documents: cut after the last terminator, proved, each turn in the last that begins with it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import twins
+from hypothesis import given
+from hypothesis import strategies as st
+from supervised import Stages, assistant, chat, samples, user
+
+from packer.batches import TokenBatch, TurnBatch
+from packer.layout import document_labels
+
+ROWS = (
+    [user("Hello!"), assistant("fox dog"), user("How?"), assistant("the quick")],
+    [user("You?"), assistant("lazy 42")],
+)
+
+
+def batches(stages: Stages, *rows: list[dict[str, Any]]) -> tuple[TurnBatch, TokenBatch]:
+    turns = stages.render(samples(rows or ROWS))
+    assert not turns.rejections
+    return turns, stages.tokenizing.tokenize(turns)
+
+
+def codes(stages: Stages, turns: TurnBatch, tokens: TokenBatch) -> dict[int, str]:
+    supervised = stages.supervisor.supervise(turns, tokens, {0: None, 1: None})
+    rows = set(supervised.documents.sample.tolist())
+    rejected = {rejection.row: rejection.code for rejection in supervised.rejections}
+    assert not rows & set(rejected)
+    assert rows | set(rejected) == {0, 1}
+    return rejected
+
+
+def trained_places(tokens: TokenBatch) -> list[tuple[int, int]]:
+    """Turn and place in the flat ids of every trained token."""
+    starts = tokens.offsets[tokens.turn_sequence]
+    return [
+        (t, int(i))
+        for t, start in enumerate(starts)
+        for i in range(start + tokens.prompt_tokens[t], start + tokens.completion_tokens[t])
+    ]
+
+
+@pytest.mark.parametrize("twin", [twins.byte_level, twins.nfc, twins.header_stops, twins.sentencepiece_like])
+def test_any_tampered_trained_id_fails_the_proof_of_its_row_alone(twin: Any, tmp_path: Path) -> None:
+    stages = Stages.load(twin(tmp_path))
+    turns, tokens = batches(stages)
+    assert codes(stages, turns, tokens) == {}
+    spell = stages.surface.spell
+
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        turn, place = data.draw(st.sampled_from(trained_places(tokens)))
+        wrong = data.draw(st.integers(0, stages.model.vocab_size - 1))
+        ids = tokens.ids.copy()
+        if spell([wrong]).strip("▁".encode()) == spell([ids[place]]).strip("▁".encode()):
+            return
+        ids[place] = wrong
+        row = int(turns.sample[turns.turn_text[turn]])
+        assert codes(stages, turns, replace(tokens, ids=ids)) == {row: "proof_failed"}
+
+    check()
+
+
+@pytest.mark.parametrize("shift", [-1, 1])
+@pytest.mark.parametrize("field", ["prompt_tokens", "completion_tokens"])
+def test_a_border_in_the_wrong_place_fails_the_proof(tmp_path: Path, field: str, shift: int) -> None:
+    stages = Stages.load(twins.byte_level(tmp_path))
+    turns, tokens = batches(stages)
+    moved = getattr(tokens, field) + np.array([shift, 0, 0])
+    assert codes(stages, turns, replace(tokens, **{field: moved})) == {0: "proof_failed"}
+
+
+def test_a_turn_over_a_stop_fails_the_proof(tmp_path: Path) -> None:
+    """The ids spell the text, but generation would have ended before it does."""
+    stages = Stages.load(twins.byte_level(tmp_path))
+    turns, tokens = batches(stages)
+    ends, token_ends = turns.completion_end.copy(), tokens.completion_tokens.copy()
+    ends[0], token_ends[0] = ends[1], token_ends[1]
+    turns, tokens = replace(turns, completion_end=ends), replace(tokens, completion_tokens=token_ends)
+    assert codes(stages, turns, tokens) == {0: "proof_failed"}
+
+
+def test_a_document_ends_with_its_last_terminator(tmp_path: Path) -> None:
+    stages = Stages.load(twins.byte_level(tmp_path))
+    ids, labels = stages.document(chat(*ROWS[0], user("and?")))
+    assert ids[-1] == labels[-1] == stages.model.eos_id
+
+
+def test_the_first_token_of_a_document_is_never_trained(tmp_path: Path) -> None:
+    template = "{% for m in messages %}{{ m.content }}{% if m.role == 'assistant' %}<|im_end|>{% endif %}{% endfor %}"
+    stages = Stages.load(twins.byte_level(tmp_path, template=template))
+    ids, labels = stages.document(chat(assistant("? dog")))
+    assert labels[0] == -100
+    assert labels[1:] == ids[1:]
+
+
+def test_a_row_whose_only_trained_token_opens_its_document_is_rejected(tmp_path: Path) -> None:
+    template = "{% for m in messages %}{{ m.content | trim('!') }}<|im_end|>{% endfor %}"
+    stages = Stages.load(twins.byte_level(tmp_path, template=template), "supervision.allow_dropped=[content]")
+    assert stages.reasons([chat(assistant("!"))]) == [("nothing_trained", "all there is to learn opens its document")]
+
+
+def test_turns_before_a_merged_border_share_its_document(tmp_path: Path) -> None:
+    """The last turn has a sequence of its own that begins with the turns before it: one document, nothing twice."""
+    stages = Stages.load(twins.double_newline(tmp_path))
+    _, _, supervised = stages.supervise([chat(user("a"), assistant("fox"), user("b"), assistant("\ndog"))])
+    assert supervised.documents.num_documents == 1
+    assert supervised.documents.run_message.tolist() == [1, 3]
+    assert supervised.num_merged == 1
+
+
+def test_a_turn_goes_to_the_last_document_that_begins_with_it(tmp_path: Path) -> None:
+    stages = Stages.load(twins.double_newline(tmp_path))
+    talk = [user("a"), assistant("fox"), user("b"), assistant("\ndog"), user("c"), assistant("lazy")]
+    _, _, supervised = stages.supervise([chat(*talk)])
+    documents = supervised.documents
+    assert documents.num_documents == 2
+    assert documents.run_offsets.tolist() == [0, 1, 3]
+    assert documents.run_message.tolist() == [3, 1, 5]
+
+
+def test_texts_that_differ_only_in_swallowed_space_are_one_document(tmp_path: Path) -> None:
+    template = """\
+{% for message in messages %}
+{{ '<|' + message.role + '|>' + (message.content if loop.last else message.content | trim) + '<|end|>' }}
+{%- endfor %}
+{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"""
+    stages = Stages.load(twins.swallowing(tmp_path, template=template))
+    turns, _, supervised = stages.supervise([chat(user("a"), assistant(" fox"), user("b"), assistant("dog"))])
+    assert len(turns.text_offsets) - 1 == 2
+    assert supervised.documents.num_documents == 1
+    assert supervised.documents.run_message.tolist() == [1, 3]
+
+
+def test_documents_come_in_the_order_of_rows_and_turns(tmp_path: Path) -> None:
+    stages = Stages.load(twins.byte_level(tmp_path, template=twins.QWEN3_LIKE))
+    turns, tokens = batches(stages)
+    documents = stages.supervisor.supervise(turns, tokens, {0: "first", 1: None}).documents
+    assert documents.sample.tolist() == [0, 0, 1]
+    assert documents.sample_id == ("first", "first", None)
+    assert documents.run_message.tolist() == [1, 3, 1]
+    assert documents.offsets[-1] == len(documents.input_ids)
+
+
+def test_weights_stay_with_their_runs(tmp_path: Path) -> None:
+    stages = Stages.load(twins.byte_level(tmp_path))
+    _, _, supervised = stages.supervise([chat(*ROWS[0], weights={1: 0.25})])
+    assert supervised.documents.run_weight.tolist() == [0.25, 1.0]
+
+
+def test_a_bos_the_template_writes_is_there_once(tmp_path: Path) -> None:
+    for name, twin in (("s", twins.sentencepiece_like), ("m", twins.metaspace_first)):
+        stages = Stages.load(twin(tmp_path / name))
+        ids, _ = stages.document(chat(user("Hello!"), assistant("fox")))
+        assert ids.count(stages.model.control["<s>"]) == 1
+        assert ids[0] == stages.model.control["<s>"]
+
+
+def test_a_bos_the_template_does_not_write_is_not_there(tmp_path: Path) -> None:
+    stages = Stages.load(twins.byte_level(tmp_path, bos=True))
+    ids, _ = stages.document(chat(user("Hello!"), assistant("fox")))
+    assert stages.model.control["<|begin|>"] not in ids
+
+
+def test_labels_are_ids_exactly_where_a_run_covers_them(tmp_path: Path) -> None:
+    stages = Stages.load(twins.byte_level(tmp_path))
+    turns, tokens = batches(stages)
+    documents = stages.supervisor.supervise(turns, tokens, {0: None, 1: None}).documents
+    labels = document_labels(documents)
+    covered = np.zeros(len(labels), np.bool_)
+    for d, (first, last) in enumerate(zip(documents.run_offsets[:-1], documents.run_offsets[1:], strict=True)):
+        for run in range(first, last):
+            start = documents.offsets[d]
+            covered[start + documents.run_start[run] : start + documents.run_end[run]] = True
+    assert np.array_equal(labels, np.where(covered, documents.input_ids, -100))
+    assert covered.any()
+
+
+def test_an_empty_batch_gives_no_documents(tmp_path: Path) -> None:
+    stages = Stages.load(twins.byte_level(tmp_path))
+    _, _, supervised = stages.supervise([])
+    assert supervised.documents.num_documents == 0
+    assert supervised.rejections == ()

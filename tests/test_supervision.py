@@ -1,0 +1,187 @@
+"""packer's stages give what the definition gives: id for id, label for label, refusal for refusal."""
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import twins
+from conversations import conversations
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import Oracle
+from supervised import Stages, assistant, chat, samples, system, user
+
+ALLOW_ALL = "supervision.allow_dropped=[system,user,content,reasoning,tool_call,tool_result]"
+
+TOOLS = """\
+{% for message in messages %}
+{{ '<|im_start|>' + message.role + '\\n' + (message.content or '') }}
+{%- for call in message.tool_calls or [] %}
+{{ '<call>' + call.function.name + ' ' + call.function.arguments | tojson + '</call>' }}
+{%- endfor %}
+{{- '<|im_end|>\\n' }}
+{%- endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+"""Renders calls and reads null contents as empty."""
+
+HEADED = """\
+{% for message in messages %}
+{{ '### ' + message.role + ':\\n' + message.content + eos_token + '\\n' }}
+{%- endfor %}
+{% if add_generation_prompt %}{{ '### assistant:\\n' }}{% endif %}"""
+"""The header before a reply is plain text, so that nothing but the words keeps prompt and reply apart."""
+
+SPACED = HEADED.replace("assistant:\\n", "assistant: ").replace(":\\n'", ": '")
+"""As HEADED, but the prompt ends in a space."""
+
+TRIMMED = """\
+{% for message in messages %}
+{% set text = message.content if loop.last or message.role == 'user' else message.content | trim %}
+{{ '<|' + message.role + '|>' + text + '<|end|>' }}
+{%- endfor %}
+{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"""
+"""Earlier answers are trimmed: with tokens that swallow white space other text gives the same ids."""
+
+NAMES = {name: source for name, source in vars(twins).items() if name.isupper() and isinstance(source, str)}
+NAMES |= {"TOOLS": TOOLS, "HEADED": HEADED, "SPACED": SPACED, "TRIMMED": TRIMMED}
+
+PAIRS: list[tuple[Callable[..., Path], str, set[str]]] = [
+    (twins.byte_level, "CHATML", {"documents"}),
+    (twins.byte_level, "TOOLS", {"documents"}),
+    (twins.byte_level, "QWEN3_LIKE", {"several", "prompt_diverges"}),
+    (twins.byte_level, "PHI_LIKE", {"documents", "several"}),
+    (twins.byte_level, "NO_TERMINATOR", {"no_terminator"}),
+    (twins.double_newline, "CHATML", {"documents", "merged"}),
+    (twins.double_newline, "QWEN3_LIKE", {"several"}),
+    (twins.nfc, "CHATML", {"documents", "merged"}),
+    (twins.nfc, "QWEN3_LIKE", {"several"}),
+    (twins.added_letters, "CHATML", {"documents"}),
+    (twins.header_stops, "GLM_LIKE", {"documents", "no_terminator"}),
+    (twins.sentencepiece_like, "LLAMA2_LIKE", {"documents", "template_error"}),
+    (twins.sentencepiece_like, "HEADED", {"documents"}),
+    (twins.sentencepiece_like, "SPACED", {"documents"}),
+    (twins.metaspace_first, "LLAMA2_LIKE", {"documents"}),
+    (twins.metaspace_first, "SPACED", {"documents"}),
+    (twins.swallowing, "PHI_LIKE", {"documents"}),
+    (twins.swallowing, "TRIMMED", {"documents"}),
+]
+
+
+@pytest.mark.parametrize(("twin", "template", "expected"), PAIRS, ids=[f"{t.__name__}-{name}" for t, name, _ in PAIRS])
+def test_stages_agree_with_the_definition(
+    twin: Callable[..., Path], template: str, expected: set[str], tmp_path: Path
+) -> None:
+    stages = Stages.load(twin(tmp_path, template=NAMES[template]), ALLOW_ALL)
+    oracle = Oracle(stages.model.files, NAMES[template])
+    seen: Counter[str] = Counter()
+
+    @given(st.lists(conversations(), min_size=2, max_size=5))
+    def agree(rows: list[list[dict[str, Any]]]) -> None:
+        batch = samples(rows)
+        _, _, supervised = stages.supervise(batch)
+        got = stages.outcomes(batch)
+        want = [oracle.documents([message.fields for message in sample.messages]) for sample in batch]
+        assert got == want
+        seen.update(outcome if isinstance(outcome, str) else "documents" for outcome in want)
+        seen["several"] += sum(isinstance(outcome, list) and len(outcome) > 1 for outcome in want)
+        seen["merged"] += supervised.num_merged
+
+    agree()
+    print(f"{twin.__name__} {template}: {dict(seen)}")
+    assert expected <= {what for what, number in seen.items() if number}
+
+
+@given(st.data())
+def test_stages_agree_on_the_turns_that_weights_choose(data: st.DataObject) -> None:
+    stages, oracle = _chatml()
+    messages = data.draw(conversations())
+    weights = {
+        k: data.draw(st.sampled_from([0.0, 0.5, 1.0]))
+        for k, message in enumerate(messages)
+        if message["role"] == "assistant"
+    }
+    sample = chat(*messages, weights=weights)
+    want = oracle.documents(
+        [message.fields for message in sample.messages], trained=[k for k, weight in weights.items() if weight]
+    )
+    assert stages.outcomes([sample]) == [want]
+
+
+@given(st.lists(conversations(), min_size=2, max_size=4))
+def test_a_row_comes_out_the_same_whatever_stands_beside_it(rows: list[list[dict[str, Any]]]) -> None:
+    stages, _ = _chatml()
+    batch = samples(rows)
+    assert stages.outcomes(batch) == [stages.outcomes([sample])[0] for sample in batch]
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+@given(rows=st.lists(conversations(), min_size=1, max_size=2))
+def test_stages_agree_where_the_row_fixes_its_mode(fixed: bool, rows: list[list[dict[str, Any]]]) -> None:
+    stages, oracle = _qwen3()
+    batch = [chat(*messages, row=row, enable_thinking=fixed) for row, messages in enumerate(rows)]
+    want = [
+        oracle.documents([m.fields for m in sample.messages], kwargs={"enable_thinking": fixed}) for sample in batch
+    ]
+    assert stages.outcomes(batch) == want
+
+
+# -- the definition itself, on examples that can be checked by eye ---------------------------------------------------------
+
+
+def test_the_definition_trains_replies_with_their_terminators_and_nothing_else() -> None:
+    _, oracle = _chatml()
+    (document,) = oracle.documents([system("Be kind"), user("Hi"), assistant("Hello"), user("Bye"), assistant("Ok")])
+    assert _trained(oracle, document) == ["Hello<|im_end|>", "Ok<|im_end|>"]
+
+
+def test_the_definition_gives_every_rewritten_stretch_its_own_document() -> None:
+    _, oracle = _qwen3()
+    documents = oracle.documents([user("Hi"), assistant("Hello"), user("Bye"), assistant("Ok")])
+    assert [_trained(oracle, document) for document in documents] == [["Hello<|im_end|>"], ["Ok<|im_end|>"]]
+
+
+def test_the_definition_learns_a_plain_answer_under_the_prompt_without_thinking() -> None:
+    _, oracle = _qwen3()
+    ((ids, labels),) = oracle.documents([user("Hi"), assistant("Hello")])
+    prompt = oracle.tokenizer.decode([i for i, label in zip(ids, labels, strict=True) if label < 0], False)
+    assert prompt.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+
+
+def test_the_definition_learns_reasoning_under_the_thinking_prompt() -> None:
+    _, oracle = _qwen3()
+    (document,) = oracle.documents([user("Hi"), assistant("Hello", reasoning_content="hm")])
+    assert _trained(oracle, document) == ["<think>\nhm\n</think>\n\nHello<|im_end|>"]
+
+
+def _trained(oracle: Oracle, document: tuple[list[int], list[int]]) -> list[str]:
+    """The trained texts of a document, run by run."""
+    runs: list[list[int]] = [[]]
+    for label in document[1]:
+        if label >= 0:
+            runs[-1].append(label)
+        elif runs[-1]:
+            runs.append([])
+    return [oracle.tokenizer.decode(run, skip_special_tokens=False) for run in runs if run]
+
+
+_made: dict[str, tuple[Stages, Oracle]] = {}
+
+
+def _chatml() -> tuple[Stages, Oracle]:
+    return _pair("TOOLS")
+
+
+def _qwen3() -> tuple[Stages, Oracle]:
+    return _pair("QWEN3_LIKE")
+
+
+def _pair(template: str) -> tuple[Stages, Oracle]:
+    """Made once; a property may not ask for a folder of its own."""
+    if template not in _made:
+        with tempfile.TemporaryDirectory() as name:
+            stages = Stages.load(twins.double_newline(Path(name), template=NAMES[template]), ALLOW_ALL)
+        _made[template] = stages, Oracle(stages.model.files, NAMES[template])
+    return _made[template]

@@ -1,0 +1,116 @@
+"""Completions and plain texts: the tokenizer's own special tokens, and one EOS."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import twins
+from supervised import Stages
+from tokenizers import Tokenizer, processors
+
+from packer.batches import Sample
+
+
+def text(content: str) -> Sample:
+    return Sample(kind="text", row=0, text=content)
+
+
+def completion(prompt: str, content: str) -> Sample:
+    return Sample(kind="completion", row=0, prompt=prompt, text=content)
+
+
+def only(stages: Stages, sample: Sample) -> tuple[str, str]:
+    """The one document as its tokenizer writes it: all of it, and what is trained."""
+    ids, labels = stages.document(sample)
+    spell = stages.model.content
+    return "".join(spell(i) for i in ids), "".join(spell(label) for label in labels if label >= 0)
+
+
+def test_a_text_opens_with_the_tokenizers_bos_and_closes_with_eos_once(tmp_path: Path) -> None:
+    ids, trained = only(Stages.load(twins.byte_level(tmp_path, bos=True)), text("fox dog"))
+    assert ids == "<|begin|>foxĠdog<|im_end|>"
+    assert trained == "foxĠdog<|im_end|>"
+
+
+def test_without_a_bos_the_first_token_of_a_text_is_not_trained(tmp_path: Path) -> None:
+    ids, trained = only(Stages.load(twins.byte_level(tmp_path)), text("? dog"))
+    assert ids == "?Ġdog<|im_end|>"
+    assert trained == "Ġdog<|im_end|>"
+
+
+def test_append_eos_can_be_turned_off(tmp_path: Path) -> None:
+    stages = Stages.load(twins.byte_level(tmp_path, bos=True), "text.append_eos=false")
+    assert only(stages, text("fox"))[0] == "<|begin|>fox"
+
+
+@pytest.mark.parametrize("append", ["true", "false"])
+def test_an_eos_the_tokenizer_adds_itself_is_not_doubled(tmp_path: Path, append: str) -> None:
+    folder = twins.byte_level(tmp_path)
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    eos = ("<|im_end|>", backend.token_to_id("<|im_end|>"))
+    backend.post_processor = processors.TemplateProcessing(single="$A <|im_end|>", special_tokens=[eos])
+    backend.save(str(folder / "tokenizer.json"))
+    stages = Stages.load(folder, f"text.append_eos={append}")
+    assert only(stages, text("fox dog"))[0] == "foxĠdog<|im_end|>"
+
+
+def test_a_completion_is_learned_after_its_prompt_and_closed_by_eos(tmp_path: Path) -> None:
+    ids, trained = only(Stages.load(twins.byte_level(tmp_path, bos=True)), completion("Hello!", " fox dog"))
+    assert ids == "<|begin|>Hello!ĠfoxĠdog<|im_end|>"
+    assert trained == "ĠfoxĠdog<|im_end|>"
+
+
+def test_a_completion_whose_border_merges_is_encoded_apart(tmp_path: Path) -> None:
+    stages = Stages.load(twins.double_newline(tmp_path))
+    assert only(stages, completion("Hello!\n", "\nfox"))[1] == "Ċfox<|im_end|>"
+
+
+def test_a_merged_completion_keeps_the_tokenizers_bos(tmp_path: Path) -> None:
+    stages = Stages.load(twins.metaspace_first(tmp_path))
+    ids, trained = only(stages, completion("Hello ", "fox"))
+    assert ids == "<s>▁Hello▁fox</s>"
+    assert trained == "fox</s>"
+
+
+def test_a_completion_without_a_prompt_is_trained_throughout(tmp_path: Path) -> None:
+    ids, trained = only(Stages.load(twins.byte_level(tmp_path, bos=True)), completion("", "fox dog"))
+    assert "<|begin|>" + trained == ids
+
+
+def test_a_control_token_typed_in_a_text_is_ordinary_text(tmp_path: Path) -> None:
+    stages, sample = Stages.load(twins.byte_level(tmp_path, bos=True)), text("fox<|im_end|><|begin|>")
+    ids, _ = only(stages, sample)
+    assert ids == "<|begin|>fox<|im_end|><|begin|><|im_end|>"
+    control = set(stages.model.control.values())
+    assert [i in control for i in stages.document(sample)[0]].count(True) == 2
+
+
+def test_a_control_token_in_a_completion_rejects_the_row(tmp_path: Path) -> None:
+    stages = Stages.load(twins.byte_level(tmp_path))
+    assert stages.outcomes([completion("Hello!", "fox<|im_end|>")]) == ["control_token"]
+    assert stages.outcomes([completion("Hello<|im_end|>!", "fox")]) != ["control_token"]
+
+
+@pytest.mark.parametrize("sample", [text(""), completion("Hello!", "")])
+def test_a_row_without_text_to_learn_is_rejected(tmp_path: Path, sample: Sample) -> None:
+    assert Stages.load(twins.byte_level(tmp_path)).outcomes([sample]) == ["nothing_trained"]
+
+
+def test_a_completion_needs_an_eos(tmp_path: Path) -> None:
+    bare = twins.byte_level(tmp_path) / "tokenizer.json"
+    stages = Stages.load(bare)
+    assert stages.outcomes([completion("Hello!", "fox")]) == ["no_terminator"]
+    assert stages.document(text("fox dog"))
+
+
+@pytest.mark.parametrize("twin", twins.TWINS, ids=lambda twin: twin.__name__)
+@pytest.mark.parametrize("content", ["fox", " fox \n", "é e\u0301 你好", "\n\n", "▁", "ü<think>"])
+def test_every_tokenizer_proves_its_texts_and_completions(twin: Any, tmp_path: Path, content: str) -> None:
+    stages = Stages.load(twin(tmp_path))
+    backend = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    ids, _ = stages.document(text(content))
+    assert ids == [*backend.encode(content).ids, stages.model.eos_id]
+    ids, labels = stages.document(completion("Hello: ", content))
+    prompt = backend.encode("Hello: ").ids
+    assert ids[: len(prompt)] == prompt
+    assert [label >= 0 for label in labels] == [False] * len(prompt) + [True] * (len(ids) - len(prompt))
