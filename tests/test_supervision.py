@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracle import Oracle
 from supervised import Stages, assistant, chat, samples, system, user
+from tokenizers import AddedToken, Tokenizer
 
 ALLOW_ALL = "supervision.allow_dropped=[system,user,content,reasoning,tool_call,tool_result]"
 
@@ -126,6 +127,18 @@ def test_stages_agree_where_the_row_fixes_its_mode(fixed: bool, rows: list[list[
         oracle.documents([m.fields for m in sample.messages], kwargs={"enable_thinking": fixed}) for sample in batch
     ]
     assert stages.outcomes(batch) == want
+
+
+def test_stages_agree_where_added_tokens_overlap(tmp_path: Path) -> None:
+    """The tokenizer takes `bcd` before it looks for `ab` and `cd`: what stands in the text is not what it finds."""
+    folder = twins.byte_level(tmp_path)
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    backend.add_tokens([AddedToken("bcd", normalized=False), *(AddedToken(t, normalized=True) for t in ("ab", "cd"))])
+    backend.save(str(folder / "tokenizer.json"))
+    stages = Stages.load(folder)
+    oracle = Oracle(stages.model.files, twins.CHATML)
+    talk = [user("abcd"), assistant("abcd!"), user("cd"), assistant("ab")]
+    assert stages.outcomes([chat(*talk)]) == [oracle.documents(talk)]
 
 
 # -- the definition itself, on examples that can be checked by eye ---------------------------------------------------------

@@ -92,6 +92,14 @@ def test_reasoning_that_later_turns_drop_is_rewriting_and_not_loss(tmp_path: Pat
     assert outcome(tmp_path, twins.QWEN3_LIKE, talk) == [1, 3]
 
 
+def test_a_tool_result_that_later_turns_drop_is_rewriting_and_not_loss(tmp_path: Path) -> None:
+    """Shown to the turn that answers it, gone after the next question."""
+    asked_again = "messages | selectattr('role', 'equalto', 'user') | list | length > 1"
+    forgets = SHOWS_ALL.replace("in messages %}", f"in messages if not (message.role == 'tool' and {asked_again}) %}}")
+    talk = (*LONG, user("Thank you very much!"), assistant("Nothing more."))
+    assert sorted(outcome(tmp_path, forgets, talk)) == [2, 4, 6]
+
+
 def test_inline_reasoning_that_a_template_strips_rejects_the_row(tmp_path: Path) -> None:
     strips = SHOWS_ALL.replace("message.content or ''", "message.content.split('</think>')[-1]")
     talk = (user("What is the weather?"), assistant("<think>Out of the window.</think>It is raining."))

@@ -1,0 +1,87 @@
+"""What the documentation shows works: links lead somewhere, keys and codes are all there, Python blocks run."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from packer.recipe import Recipe, make_recipe, to_json
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PAGES = sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")])
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+def blocks_of(page: str) -> list[str]:
+    return PYTHON.findall((REPOSITORY / page).read_text("utf-8"))
+
+
+def test_links_between_pages_lead_to_pages() -> None:
+    checked = 0
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+            checked += 1
+    assert checked > 15
+
+
+def test_the_recipe_page_names_every_key_with_its_default() -> None:
+    import yaml
+
+    text = (REPOSITORY / "docs" / "reference" / "recipe.md").read_text("utf-8")
+    (example,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    written = yaml.safe_load(example)
+    written["sources"] = []
+    assert make_recipe(written) == Recipe()
+    keys = set(re.findall(r"(\w+):", example))
+    flat = {
+        key
+        for half in (to_json(Recipe()), *(v for v in to_json(Recipe()).values() if isinstance(v, dict)))
+        for key in half
+    }
+    assert flat <= keys
+
+
+def tiny_model(vocab_size: int):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=vocab_size, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, max_position_embeddings=1024,
+    )  # fmt: skip
+    return transformers.LlamaForCausalLM(config)
+
+
+@pytest.mark.parametrize(
+    ("page", "number"),
+    [("README.md", 0), ("docs/how-to/train.md", 0), ("docs/how-to/train.md", 1), ("docs/tutorial.md", 0)],
+)
+def test_training_loops_of_the_documentation_run(
+    page: str, number: int, starter_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cache").symlink_to(starter_cache)
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / "cache").symlink_to(starter_cache)
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", lambda _: tiny_model(4096))
+    names: dict[str, object] = {}
+    exec(blocks_of(page)[number], names)
+    assert "step" in names
+
+
+def test_the_border_check_of_the_documentation_tells_a_model_that_leaks(
+    starter_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cache").symlink_to(starter_cache)
+    code = next(block for block in blocks_of("docs/how-to/train.md") if "borders hold" in block)
+    model = tiny_model(4096).eval()
+    exec(code, {"model": model})
+
+    class Leaky:
+        def __call__(self, **arguments):
+            return model(**{**arguments, "use_cache": True})
+
+    exec(code, {"model": Leaky()})
+    assert capsys.readouterr().out.splitlines() == ["borders hold", "documents leak into each other"]
