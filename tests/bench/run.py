@@ -1,0 +1,131 @@
+"""`make bench`: what things cost, each as a ratio to a plain operation on the same data, measured in one run.
+
+Times on shared machines are noise; ratios within a run say more. Each line is the best of three.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from packer.build import build
+from packer.build.plan import plan_build
+from packer.build.progress import Silent
+from packer.build.stages import Stages
+from packer.model import TOKENIZER_FILE
+from packer.pack import DocumentColumns, gather, plan
+from packer.recipe import make_recipe
+from packer.source import read_rows
+from packer.starter import write_starter
+from packer.store.cache import Cache
+from packer.tokenize import ReferenceEncoder
+
+ROUNDS = 3
+
+
+def best(function: Callable[[], object]) -> float:
+    """Seconds of the fastest of a few rounds."""
+    times = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def packing(table: Table) -> None:
+    for num_documents in (60_000, 1_000_000, 10_000_000):
+        random = np.random.default_rng(0)
+        lengths = np.clip(random.lognormal(5, 1, num_documents), 1, 2048).astype(np.int32)
+        seconds, sort = (
+            best(lambda lengths=lengths: plan(lengths, 2048)),
+            best(lambda lengths=lengths: np.sort(lengths)),
+        )
+        table.add_row(
+            f"plan, {num_documents:,} documents", f"{seconds:.3f} s", "sorting the lengths", f"{seconds / sort:.1f}"
+        )
+    for mean in (80, 1000):
+        lengths = np.full(8_000_000 // mean, mean, np.int32)
+        packed = plan(lengths, 4096)
+        tokens = np.arange(int(lengths.sum()), dtype=np.int32)
+        columns = DocumentColumns(
+            input_ids=(tokens,),
+            labels=(tokens,),
+            loss_weights=None,
+            chunk=np.zeros(len(lengths), np.int32),
+            start=np.cumsum(lengths, dtype=np.int64) - lengths,
+            length=lengths,
+            doc_id=np.arange(len(lengths), dtype=np.int64),
+        )
+        seconds = best(lambda p=packed, c=columns: gather(p, 0, p.num_blocks, c, block_len=4096, pad_id=0))
+        source = np.zeros((3, packed.num_blocks * 4096), np.int32)
+        copy = best(source.copy)
+        table.add_row(
+            f"gather, documents of {mean} tokens", f"{seconds:.3f} s", "copying as many bytes", f"{seconds / copy:.1f}"
+        )
+
+
+def stages(table: Table, folder: Path) -> None:
+    write_starter(folder / "starter")
+    rows = (folder / "starter" / "data" / "alpaca.jsonl").read_text("utf-8")
+    (folder / "rows.jsonl").write_text(rows * 200, "utf-8")
+    recipe = make_recipe(
+        {"sources": [{"path": str(folder / "rows.jsonl")}], "tokenizer": str(folder / "starter" / "tokenizer")}
+    )
+    planned = plan_build(recipe, Silent())
+    whole = Stages(recipe, planned.model)
+    task = planned.tasks[0]
+    batches = list(read_rows(task.partition, schema="alpaca", columns={}, max_row_bytes=2**26))
+    documents = [whole.run(batch).documents for batch in batches]
+    encoder = ReferenceEncoder(planned.model.files[TOKENIZER_FILE])
+    texts = [message.fields["content"] for batch in batches for sample in batch.samples for message in sample.messages]
+    encode = best(lambda: encoder.encode(texts))
+    seconds = best(lambda: [whole.run(batch) for batch in batches])
+    tokens = sum(len(batch.input_ids) for batch in documents)
+    table.add_row(
+        f"render, tokenize, prove {tokens:,} tokens",
+        f"{seconds:.3f} s",
+        "encoding the messages",
+        f"{seconds / encode:.1f}",
+    )
+
+
+def reading(table: Table, folder: Path) -> None:
+    build(
+        make_recipe(
+            {"sources": [{"path": str(folder / "rows.jsonl")}], "tokenizer": str(folder / "starter" / "tokenizer")}
+        ),
+        folder / "cache",
+    )
+    cache = Cache.open(folder / "cache")
+    blocks = cache.blocks("train")
+    order = np.random.default_rng(0).permutation(len(blocks))
+    blocks.read(order)
+    seconds = best(lambda: blocks.read(order))
+    source = np.zeros((3, len(blocks) * blocks.block_len), np.int32)
+    copy = best(source.copy)
+    table.add_row(
+        f"read {len(blocks)} blocks, checked before",
+        f"{seconds:.4f} s",
+        "copying as many bytes",
+        f"{seconds / copy:.1f}",
+    )
+    again = best(lambda: build(make_recipe(cache.manifest.recipe), folder / "cache"))
+    table.add_row("build that is up to date", f"{again:.3f} s", "", "")
+
+
+def main() -> None:
+    table = Table("what", "time", "beside", "ratio", box=None, pad_edge=False)
+    with tempfile.TemporaryDirectory() as folder:
+        packing(table)
+        stages(table, Path(folder))
+        reading(table, Path(folder))
+    Console(width=100).print(table)
+
+
+if __name__ == "__main__":
+    main()
