@@ -59,7 +59,7 @@ def plan_build(recipe: Recipe, progress: Progress) -> BuildPlan:
         if entry.schema in _TEMPLATED and model.template is None:
             raise InputError(
                 f"{path}: rows of schema '{entry.schema}' need a chat template, and the tokenizer has none",
-                hint="give one with --template FILE, or --set sources.schema for plain text",
+                hint="give one with --template FILE",
             )
         for partition in partitions:
             key = partition_key(partition, schema=entry.schema, columns=source.columns, documents=documents)
