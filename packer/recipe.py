@@ -106,10 +106,11 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def documents_half(self) -> dict[str, Any]:
         """JSON of what decides the documents, with every default written out, without names of places.
 
+        The engine enters identities by its resolved name and version, not as the recipe asks for it.
         `supervision.rewritten` unset means the same documents as ``exact``; only the price check differs.
         """
         whole = to_json(self)
-        half = {key: whole[key] for key in ("engine", "rows", "supervision", "text")}
+        half = {key: whole[key] for key in ("rows", "supervision", "text")}
         half["template"] = {key: whole["template"][key] for key in ("date", "kwargs")}
         half["supervision"]["rewritten"] = whole["supervision"]["rewritten"] or "exact"
         return half

@@ -18,12 +18,11 @@ from packer.audit.findings import Checked, Finding, Level, VerifyReport
 from packer.audit.identity import check_identity
 from packer.audit.pieces import check_pieces
 from packer.audit.shards import ShardAudit, audit_shard
-from packer.batches import UInt64
-from packer.build.identity import content_fingerprint
 from packer.build.pool import default_jobs
 from packer.build.progress import Progress, Silent
 from packer.errors import CheckError
 from packer.store.conservation import check_conservation
+from packer.store.content import content_fingerprint
 from packer.store.manifest import (
     MANIFEST_NAME,
     Manifest,
@@ -170,14 +169,11 @@ class _Audit:
     def identity(self) -> list[Finding]:
         """The fingerprints, as far as what they are made of is whole."""
         findings = check_identity(self._folder, self._manifest) if self._model_is_whole else []
-        digests: dict[str, list[UInt64]] = {f"{audit.shard.kind}/{audit.shard.split}": [] for audit in self._shards}
-        for audit in self._shards:
-            if audit.digests is None:
-                return findings
-            digests[f"{audit.shard.kind}/{audit.shard.split}"].append(audit.digests)
-        found, expected = content_fingerprint(digests), self._manifest.content_fingerprint
-        # Damaged rows were named already; the fingerprint over them says nothing new.
-        if found != expected and not any(audit.findings for audit in self._shards):
+        # Damaged shards were named already; the fingerprint over them says nothing new.
+        if any(audit.findings for audit in self._shards):
+            return findings
+        found, expected = content_fingerprint(self._folder, self._manifest.shards), self._manifest.content_fingerprint
+        if found != expected:
             findings.append(_finding("content_fingerprint", expected, found))
         return findings
 

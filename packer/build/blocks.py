@@ -43,6 +43,10 @@ class PackedSplit:
     """Code → numbers of the documents."""
 
     num_blocks: int
+    num_cut: int
+    """Tokens of the documents that are in no block, and below those of them that are trained."""
+
+    num_cut_trained: int
     num_packed: int
     """Documents that are in a block."""
 
@@ -60,6 +64,7 @@ def pack_split(split: str, documents: DocumentShards, pack: Pack, shard_bytes: i
         seed=pack.seed,
         group_documents=pack.group_documents,
     )
+    out = np.concatenate([too_short, overlong])
     row_bytes = pack.block_len * (16 if documents.weighted else 12)
     per_shard = max(1, shard_bytes // row_bytes)
     tasks = tuple(
@@ -70,6 +75,8 @@ def pack_split(split: str, documents: DocumentShards, pack: Pack, shard_bytes: i
         tasks=tasks,
         left_out={"overlong": overlong, "too_short": too_short},
         num_blocks=packed.num_blocks,
+        num_cut=int(lengths[out].sum(dtype=np.int64)),
+        num_cut_trained=sum(documents.read(number).num_trained for number in out.tolist()),
         num_packed=int(np.count_nonzero(packed.block_of >= 0)),
     )
 

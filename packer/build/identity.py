@@ -1,6 +1,6 @@
-"""Names of what is built: keys of partitions, and the fingerprints of recipe and content.
+"""Names of what is built: keys of partitions, and the fingerprint of the recipe.
 
-All are sha256 of canonical JSON or of digests. Places (paths, folders), times and numbers of workers never enter. Of a
+Both are sha256 of canonical JSON. Places (paths, folders), times and numbers of workers never enter. Of a
 recipe only the keys that differ from their default enter, so that a later version of packer can add a key without
 making every cache look stale.
 """
@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from packer.batches import UInt64
 from packer.model import Model
 from packer.recipe import Recipe
 from packer.source import Partition
@@ -69,22 +68,6 @@ def recipe_fingerprint(
     blocks = _changed(recipe.blocks_half(), Recipe().blocks_half())
     partition_bytes = recipe.partition_bytes
     return _digest({"documents": documents, "blocks": blocks, "inputs": read, "partition_bytes": partition_bytes})
-
-
-def content_fingerprint(digests: Mapping[str, Sequence[UInt64]]) -> str:
-    """Identity of the column values in row order, by kind and split, from the rows' own digests.
-
-    Args:
-        digests: ``"blocks/train"`` → arrays of row digests, in row order; how rows are cut into shards does not matter.
-
-    """
-    whole = hashlib.sha256()
-    for name, parts in sorted(digests.items()):
-        rows = hashlib.sha256()
-        for part in parts:
-            rows.update(part.astype("<u8").tobytes())
-        whole.update(f"{name} {sum(map(len, parts))} {rows.hexdigest()}\n".encode())
-    return whole.hexdigest()
 
 
 def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

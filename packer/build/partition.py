@@ -13,7 +13,6 @@ import numpy as np
 
 from packer.batches import RowBatch
 from packer.build.stages import Stages
-from packer.errors import InputError
 from packer.model import Model
 from packer.recipe import Recipe
 from packer.source import Partition, read_rows
@@ -65,31 +64,33 @@ def run_partition(
 
     """
     rejected: list[RejectedRow] = []
-    num_rows = num_merged = 0
+    num_rows = num_kept = num_merged = 0
     with DocumentShardWriter(folder, special_ids=np.array(model.special_ids, np.int32)) as writer:
         for rows in _batches(task, recipe):
             done = stages.run(rows)
             writer.append(done.documents)
             rejected += (RejectedRow(r.row, r.code, r.reason) for r in done.rejections)
             num_rows += rows.num_rows
+            num_kept += len(np.unique(done.documents.sample))
             num_merged += done.num_merged
         written = writer.finish(split=task.split, index=task.index)
-    if num_rows != task.partition.num_rows:
-        raise InputError(
-            f"{task.partition.path}: expected {task.partition.num_rows} rows, found {num_rows}: the file was changed",
-            hint="run the build again",
-        )
     shard = written.as_shard(
         first_row=task.partition.first_row,
         source=task.source,
         key=task.key,
+        num_kept=num_kept,
         num_input_rows=num_rows,
         num_rejected=len(rejected),
         num_merged=num_merged,
     )
     result = PartitionResult(shard=shard, rejected=tuple(rejected))
-    write_atomically(folder / JOURNAL / f"{task.key}.json", msgspec.json.encode(result))
+    write_journal(folder, task.key, result)
     return result
+
+
+def write_journal(folder: Path, key: str, result: PartitionResult) -> None:
+    """Say that a partition is finished; its shard is there already."""
+    write_atomically(folder / JOURNAL / f"{key}.json", msgspec.json.encode(result))
 
 
 def read_journal(folder: Path) -> dict[str, PartitionResult]:

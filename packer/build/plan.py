@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 from packer.build.identity import documents_identity, partition_key, recipe_fingerprint
@@ -48,7 +49,7 @@ def plan_build(recipe: Recipe, progress: Progress) -> BuildPlan:
     paths = [(source, path) for source in recipe.sources for path in expand([source.path])]
     _refuse_twice(paths)
     model = load_recipe_model(recipe)
-    engine, engine_version = ReferenceEncoder.name, f"tokenizers {ReferenceEncoder.version}"
+    engine, engine_version = ReferenceEncoder.name, f"tokenizers {ReferenceEncoder.version}, jinja2 {version('jinja2')}"
     documents = documents_identity(recipe, model, engine_version)
     progress.stage("reading", sum(path.stat().st_size for _, path in paths), "bytes")
     inputs: list[Input] = []
@@ -104,8 +105,11 @@ def load_recipe_model(recipe: Recipe) -> Model:
 
 def tasks_by_input(plan: BuildPlan) -> Iterator[tuple[Input, tuple[PartitionTask, ...]]]:
     """Each input with its partitions, in order."""
+    tasks: dict[int, list[PartitionTask]] = {}
+    for task in plan.tasks:
+        tasks.setdefault(task.source, []).append(task)
     for number, entry in enumerate(plan.inputs):
-        yield entry, tuple(task for task in plan.tasks if task.source == number)
+        yield entry, tuple(tasks.get(number, ()))
 
 
 def _read_input(source: Source, path: Path, partition_bytes: int) -> tuple[Input, tuple[Partition, ...]]:

@@ -113,7 +113,10 @@ def _start(make: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]
     # One process a core: threads inside the encoder would only be in each other's way.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _FUNCTION.append(make(*arguments))
+    try:
+        _FUNCTION.append(make(*arguments))
+    except Exception as error:  # noqa: BLE001 - raised again by the first task, where the parent can see it
+        _FUNCTION.append(_raiser(error))
 
 
 def _end_with_parent() -> None:
@@ -121,6 +124,13 @@ def _end_with_parent() -> None:
     if parent is not None:
         multiprocessing.connection.wait([parent.sentinel])
         os._exit(1)
+
+
+def _raiser(error: Exception) -> Callable[[Any], Any]:
+    def fail(_: Any) -> Any:
+        raise error
+
+    return fail
 
 
 def _work(task: Any) -> Any:

@@ -5,6 +5,8 @@ each conversation's last document, are the price of learning every turn in its t
 choice is the user's.
 """
 
+import itertools
+
 from packer.batches import DocumentBatch, RowBatch
 from packer.build.plan import BuildPlan, tasks_by_input
 from packer.build.stages import Stages
@@ -33,7 +35,7 @@ def check_sampled_price(plan: BuildPlan, stages: Stages) -> None:
     if plan.recipe.supervision.rewritten is not None:
         return
     paid = last = 0
-    for _, tasks in list(tasks_by_input(plan))[:_SAMPLE_INPUTS]:
+    for _, tasks in itertools.islice(tasks_by_input(plan), _SAMPLE_INPUTS):
         if not tasks:
             continue
         task, rows = tasks[0], plan.recipe.rows

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
+import xxhash
+
 from packer.batches import Rejection, RowBatch, Sample
 from packer.source.chunks import changed, read_chunks, without_mark
 from packer.source.decode import Refused, decode_json
@@ -25,8 +27,8 @@ def read_rows(
 ) -> Iterator[RowBatch]:
     """The rows of a partition, a batch at a time.
 
-    Memory is bounded by a batch: `batch_rows` rows, or about `BATCH_BYTES` and one row. Nothing is hashed here;
-    whoever asks for identity compares the partition's digest.
+    Memory is bounded by a batch: `batch_rows` rows, or about `BATCH_BYTES` and one row. The bytes are hashed on the way
+    and compared with the partition's digest when they are all read: whoever writes what he read must read to the end.
 
     Args:
         partition: The piece of the file.
@@ -40,12 +42,18 @@ def read_rows(
 
     """
     reader = _BatchReader(schema=schema, columns=columns, max_row_bytes=max_row_bytes)
-    for row in _rows(partition, max_row_bytes):
+    digest = xxhash.xxh3_128()
+    chunks = _hashed(read_chunks(partition.path, partition.start, partition.stop), digest)
+    for row in _rows(partition, chunks, max_row_bytes):
         reader.take(row)
         if reader.pending_rows == batch_rows or reader.pending_bytes >= BATCH_BYTES:
             yield reader.batch()
+    for _ in chunks:
+        pass  # an array's end, beyond a limit
     if reader.num_rows != partition.num_rows:
         raise changed(partition.path, f"expected {partition.num_rows} rows, found {reader.num_rows}")
+    if digest.hexdigest() != partition.xxh3:
+        raise changed(partition.path, f"bytes {partition.start} to {partition.stop} are not what they were")
     if reader.pending_rows:
         yield reader.batch()
 
@@ -61,8 +69,13 @@ def split_rows(chunks: Iterator[bytes], *, format: Format, max_row_bytes: int) -
     return split(chunks, max_row_bytes=max_row_bytes)
 
 
-def _rows(partition: Partition, max_row_bytes: int) -> Iterator[bytes | None]:
-    chunks = read_chunks(partition.path, partition.start, partition.stop)
+def _hashed(chunks: Iterator[bytes], digest: xxhash.xxh3_128) -> Iterator[bytes]:
+    for chunk in chunks:
+        digest.update(chunk)
+        yield chunk
+
+
+def _rows(partition: Partition, chunks: Iterator[bytes], max_row_bytes: int) -> Iterator[bytes | None]:
     if partition.start == 0:
         chunks = without_mark(chunks)
     rows = split_rows(chunks, format=partition.format, max_row_bytes=max_row_bytes)

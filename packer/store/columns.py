@@ -10,11 +10,20 @@ import pyarrow as pa
 from xxhash import xxh3_64
 
 from packer.batches import BlockBatch, Float32, Int32, Int64, UInt64
-from packer.layout import MASKED
+from packer.layout import MASKED, offsets_of
 from packer.store.row_digest import Pieces, digest_rows
 
 _DOCUMENT_HEADER = struct.Struct("<10q")
 _BLOCK_HEADER = struct.Struct("<7q")
+_DTYPES: dict[pa.DataType, type[np.generic]] = {
+    pa.uint8(): np.uint8,
+    pa.int32(): np.int32,
+    pa.int64(): np.int64,
+    pa.uint64(): np.uint64,
+    pa.float32(): np.float32,
+}
+"""numpy's names for the fixed-width types of the schemas; asking Arrow for them may import pandas."""
+
 _FEW = 4
 """Below this many rows, one at a time is faster than arrays over all."""
 
@@ -134,8 +143,7 @@ class DocumentRows:
             first = int(starts[0])
             return unpack_bits(bits, first, int(ends[-1])), starts - first, ends - first
         unpacked = [unpack_bits(bits, start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-        bounds = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(ends - starts, out=bounds[1:])
+        bounds = offsets_of(ends - starts)
         return np.concatenate(unpacked) if unpacked else np.zeros(0, np.uint8), bounds[:-1], bounds[1:]
 
 
@@ -210,9 +218,7 @@ def list_array(kind: pa.DataType, values: pa.Array, offsets: npt.NDArray[np.inte
 
 def flat_array(kind: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
     """A column of fixed-width values without nulls, of the type named by the schema; copies only to convert."""
-    return pa.Array.from_buffers(
-        kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values, kind.to_pandas_dtype()))]
-    )
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values, _DTYPES[kind]))])
 
 
 def _sizes(column: Pieces) -> Int64:

@@ -20,6 +20,7 @@ def check_conservation(manifest: Manifest) -> None:
     packed = sum(shard.num_tokens for shard in blocks)
     laws = [
         ("rows = kept + rejected", totals.rows, totals.kept + sum(totals.rejected.values())),
+        ("kept = rows with documents in the shards", totals.kept, sum(shard.num_kept for shard in documents)),
         ("rows = rows of the inputs", totals.rows, sum(entry.num_rows for entry in manifest.inputs)),
         ("rows = rows of the partitions", totals.rows, sum(shard.num_input_rows for shard in documents)),
         (
@@ -37,6 +38,11 @@ def check_conservation(manifest: Manifest) -> None:
         laws += [
             ("documents = packed + left out", totals.documents, totals.packed + sum(totals.left_out.values())),
             ("tokens = packed + cut", totals.tokens, packed + totals.cut),
+            (
+                "trained = trained in blocks + cut",
+                totals.trained,
+                sum(shard.num_trained for shard in blocks) + totals.cut_trained,
+            ),
             ("slots = packed + padding", totals.slots, packed + totals.padding),
             ("slots = blocks × block_len", totals.slots, totals.blocks * manifest.recipe["pack"]["block_len"]),
         ]

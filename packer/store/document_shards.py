@@ -102,6 +102,12 @@ class DocumentShards:
         """Identity of each document; digests are not checked here.  # int64[N]"""
         return self._doc_ids
 
+    def file_rows(self) -> Int64:
+        """Row of its file, from 0, that each document comes from; digests are not checked here.  # int64[N]"""
+        shard_of = self._chunks.shard_of
+        parts = [rows.row + np.int64(self.shards[shard_of[i]].first_row) for i, (rows, _) in enumerate(self._chunks)]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
     def columns(self) -> DocumentArrays:
         """All tokens, one flat array a record batch, over the files' own pages.
 

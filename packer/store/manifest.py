@@ -51,6 +51,9 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     num_rows: Count
     """Rows of this file: documents or blocks."""
 
+    num_kept: Count
+    """Documents: rows of the partition that have a document here. Blocks: 0."""
+
     num_input_rows: Count
     """Documents: rows of the partition = kept + rejected. Blocks: 0."""
 
@@ -125,6 +128,9 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     cut: Count
     """Tokens of documents that are in no block."""
+
+    cut_trained: Count
+    """Those of them that are trained."""
 
     blocks: Count
     slots: Count

@@ -4,6 +4,7 @@ One JSON object a line, in the order of the inputs and of their rows, so that th
 It holds no content of the rows.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -42,6 +43,14 @@ def write_rejected(folder: Path, lines: Iterable[Rejected]) -> str:
     """
     digest = write_atomically(folder / REJECTED_NAME, (msgspec.json.encode(line) + b"\n" for line in lines))
     return digest.sha256
+
+
+def rejected_digest(lines: Iterable[Rejected]) -> str:
+    """sha256 of the file these lines would make."""
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(msgspec.json.encode(line) + b"\n")
+    return digest.hexdigest()
 
 
 def read_rejected(folder: Path) -> Iterator[Rejected]:

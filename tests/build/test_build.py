@@ -300,3 +300,85 @@ def test_fractional_weights_become_loss_weights(starter: Path, tmp_path: Path) -
     documents = Cache.open(tmp_path / "cache").documents("train")
     weights = [set(weights.tolist()) for i in range(2) if (weights := documents.read(i).loss_weights) is not None]
     assert weights == [{0.0, 0.5}, {0.0, 1.0}]
+
+
+def test_an_input_that_changes_under_the_build_is_noticed(starter: Path, tmp_path: Path) -> None:
+    from packer.build.partition import run_partition
+    from packer.build.plan import plan_build
+    from packer.build.progress import Silent
+    from packer.build.stages import Stages
+
+    plan = plan_build(recipe_of(starter), Silent())
+    path = starter / "data" / "chat.jsonl"
+    before = path.read_bytes()
+    path.write_bytes(before.replace(b"Practice", b"Patience"))  # as many bytes, as many rows
+    stages = Stages(plan.recipe, plan.model)
+    (tmp_path / "cache" / ".packer").mkdir(parents=True)
+    with pytest.raises(InputError, match="changed while being read"):
+        run_partition(plan.tasks[0], folder=tmp_path / "cache", recipe=plan.recipe, model=plan.model, stages=stages)
+    assert list((tmp_path / "cache" / "documents").glob("*")) == []
+    path.write_bytes(before)
+    build_one(starter, tmp_path / "cache")
+    build_one(starter, tmp_path / "clean")
+    assert digests(tmp_path / "cache") == digests(tmp_path / "clean")
+
+
+@pytest.mark.parametrize("step", ["write_manifest", "write_rejected", "check_conservation", "make_manifest"])
+def test_a_build_that_fails_at_the_commit_leaves_the_cache_that_was_there(
+    starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    from packer.audit.verify import verify
+    from packer.build import run
+    from packer.errors import StorageError
+
+    def fail(*_: object, **__: object) -> None:
+        raise StorageError("no space left on device")
+
+    first = build_one(starter, tmp_path / "cache")
+    with (starter / "data" / "chat.jsonl").open("a", encoding="utf-8") as file:
+        file.write("not json\n")
+    monkeypatch.setattr(run, step, fail)
+    with pytest.raises(StorageError):
+        build_one(starter, tmp_path / "cache")
+    monkeypatch.undo()
+    report = verify(tmp_path / "cache", level="full")
+    assert report.ok and report.fingerprint == first.fingerprint
+    again = build_one(starter, tmp_path / "cache")
+    assert again.num_partitions_built == 0, "what was finished is found again"
+
+
+def test_content_fingerprint_does_not_depend_on_how_inputs_are_cut(starter: Path, tmp_path: Path) -> None:
+    whole = build_one(starter, tmp_path / "whole").manifest
+    cut = build_one(starter, tmp_path / "cut", "partition_bytes=5KiB", "shard_bytes=60KiB").manifest
+    other = build_one(starter, tmp_path / "other", "supervision.turns=last").manifest
+    assert whole is not None and cut is not None and other is not None
+    assert len(cut.shards) > 2 * len(whole.shards)
+    assert cut.content_fingerprint == whole.content_fingerprint != other.content_fingerprint
+    assert cut.recipe_fingerprint != whole.recipe_fingerprint
+
+
+def test_a_block_that_loses_tokens_breaks_the_ledger(
+    starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import dataclasses
+
+    from packer.build import blocks
+    from packer.errors import CheckError
+
+    gather = blocks.gather
+    monkeypatch.setattr(
+        blocks,
+        "gather",
+        lambda *arguments, **options: dataclasses.replace(
+            batch := gather(*arguments, **options), length=batch.length - 1
+        ),
+    )
+    with pytest.raises(CheckError, match="breaks the law tokens = packed"):
+        build_one(starter, tmp_path / "cache")
+    assert not (tmp_path / "cache" / "manifest.json").exists()
+
+
+def test_the_engine_by_name_is_the_engine_by_default(starter: Path, tmp_path: Path) -> None:
+    first = build_one(starter, tmp_path / "cache")
+    again = build_one(starter, tmp_path / "cache", "engine=reference")
+    assert not again.built and again.fingerprint == first.fingerprint

@@ -92,7 +92,9 @@ def write_blocks(
 
 def small_manifest(**changes: Any) -> Manifest:
     """A manifest of nothing, with some fields changed."""
-    counts = dict.fromkeys(("rows", "kept", "documents", "tokens", "trained", "masked", "merged", "cut"), 0)
+    counts = dict.fromkeys(
+        ("rows", "kept", "documents", "tokens", "trained", "masked", "merged", "cut", "cut_trained"), 0
+    )
     totals = Totals(**counts, rejected={"empty": 1}, packed=0, left_out={}, blocks=0, slots=0, padding=0)
     model = ModelRecord(
         files=(ModelFile(path="tokenizer.json", num_bytes=2, sha256="44"),),

@@ -1,0 +1,130 @@
+"""What is there already: whether a cache is up to date, may be replaced, and which partitions need no work."""
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from packer.build.partition import PartitionResult, PartitionTask, RejectedRow, read_journal
+from packer.build.plan import BuildPlan
+from packer.build.progress import Progress
+from packer.errors import CheckError, UsageError
+from packer.recipe import to_json
+from packer.store.digest import digest_file, digest_file_xxh3
+from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, read_manifest
+from packer.store.rejected import REJECTED_NAME, Rejected, read_rejected
+from packer.store.shard_file import relink
+
+
+def refuse_foreign(folder: Path) -> None:
+    """A folder with other things in it is not taken for a cache."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file", hint="-o takes a folder")
+    known = (folder / MANIFEST_NAME).exists() or (folder / ".packer").exists()
+    if folder.is_dir() and not known and any(folder.iterdir()):
+        raise UsageError(f"{folder} holds other files and is no cache", hint="give a new or empty folder with -o")
+
+
+def existing(folder: Path, progress: Progress) -> Manifest | None:
+    if not (folder / MANIFEST_NAME).exists():
+        return None
+    try:
+        return read_manifest(folder)
+    except CheckError as error:
+        progress.note(f"{error.message}; building again")
+        return None
+
+
+def up_to_date(folder: Path, manifest: Manifest, plan: BuildPlan) -> bool:
+    if manifest.recipe_fingerprint != plan.recipe_fingerprint:
+        return False
+    sizes = [(shard.path, shard.num_bytes) for shard in manifest.shards]
+    sizes += [(f"model/{file.path}", file.num_bytes) for file in manifest.model.files]
+    paths = {(entry.path, entry.split) for entry in manifest.inputs}
+    if paths != {(entry.path, entry.split) for entry in plan.inputs} or not (folder / REJECTED_NAME).is_file():
+        return False
+    return all((folder / path).is_file() and (folder / path).stat().st_size == size for path, size in sizes)
+
+
+def refuse_other_recipe(folder: Path, manifest: Manifest, plan: BuildPlan) -> None:
+    """New and changed inputs are what building again is for; other rules need a word."""
+    old, new = _flat(manifest.recipe), _flat(to_json(plan.recipe))
+    changed = [
+        f"{key} was {_short(old.get(key))}, is {_short(new.get(key))}"
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key) and key not in _PLACES
+    ]
+    old_files = {Path(file.path).name: file.sha256 for file in manifest.model.files}
+    digests = plan.model.digests
+    changed += [
+        f"{name} differs" for name in sorted(old_files.keys() | digests) if old_files.get(name) != digests.get(name)
+    ]
+    if changed:
+        raise UsageError(
+            f"{folder} was built by another recipe: {'; '.join(changed)}",
+            hint="--force replaces it; -o another folder keeps both",
+        )
+
+
+_PLACES = ("sources", "tokenizer", "template.file")
+"""Keys that name places; what lies there is compared by its digests."""
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested keys as dotted ones."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        nested = isinstance(value, Mapping) and value
+        flat |= _flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return flat
+
+
+def _short(value: object) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def reusable(folder: Path, manifest: Manifest | None, *, repair: bool) -> dict[str, PartitionResult]:
+    """Results that are there, by key: of a build that did not finish, and of the cache that is there."""
+    results = read_journal(folder)
+    if manifest is not None:
+        results |= _committed(folder, manifest)
+    return {key: result for key, result in results.items() if _is_whole(folder, result.shard, every_byte=repair)}
+
+
+def _committed(folder: Path, manifest: Manifest) -> dict[str, PartitionResult]:
+    path = folder / REJECTED_NAME
+    if not path.is_file() or digest_file(path)[2] != manifest.rejected_sha256:
+        return {}
+    rows: dict[str, list[Rejected]] = {}
+    for line in read_rejected(folder):
+        if line.document is None:
+            rows.setdefault(line.source, []).append(line)
+    results = {}
+    for shard in manifest.shards:
+        if shard.kind != "documents" or shard.key is None or shard.source is None:
+            continue
+        last = shard.first_row + shard.num_input_rows
+        lines = rows.get(manifest.inputs[shard.source].path, [])
+        first, end = (bisect_left(lines, row, key=lambda line: line.row) for row in (shard.first_row, last))
+        own = tuple(RejectedRow(line.row - shard.first_row, line.code, line.reason) for line in lines[first:end])
+        if len(own) == shard.num_rejected:
+            results[shard.key] = PartitionResult(shard=shard, rejected=own)
+    return results
+
+
+def _is_whole(folder: Path, shard: Shard, *, every_byte: bool) -> bool:
+    path = folder / shard.path
+    if not path.is_file() or path.stat().st_size != shard.num_bytes:
+        return False
+    return not every_byte or digest_file_xxh3(path) == shard.xxh3
+
+
+def reuse(folder: Path, result: PartitionResult, task: PartitionTask) -> PartitionResult:
+    """The same shard under the number and the place it has in this build."""
+    shard = msgspec.structs.replace(result.shard, split=task.split)
+    path = relink(folder, shard, index=task.index)
+    shard = msgspec.structs.replace(shard, path=path, source=task.source, first_row=task.partition.first_row)
+    return PartitionResult(shard=shard, rejected=result.rejected)
