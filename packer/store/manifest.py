@@ -234,7 +234,7 @@ def decode_manifest(folder: Path, content: bytes) -> Manifest:
 
     """
     path = folder / MANIFEST_NAME
-    hint = f"it was changed or damaged after the build; packer build -o {folder} --repair makes it again"
+    hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {folder} mends it"
     try:
         json.loads(content, object_pairs_hook=_without_duplicates)
         manifest = msgspec.json.decode(content, type=Manifest)
