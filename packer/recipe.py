@@ -5,6 +5,7 @@ again; a change in the *blocks half* (``pack``, ``shard_bytes``) only packs agai
 not part of a recipe's identity; see :mod:`packer.build.identity`.
 """
 
+import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ MAX_BLOCK_LEN = 1_048_576
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
-PositiveInt = Annotated[int, Meta(ge=1)]
+PositiveInt = Annotated[int, Meta(ge=1, le=2**62)]
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,7 +53,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_render_bytes: PositiveInt = 64 * 2**20
 
 
-DroppedKind = Literal["system", "user", "content", "reasoning", "tool_call", "tool_result"]
+DroppedKind = Literal["system", "user", "content", "reasoning", "tool_call", "tool_result", "tools"]
 
 
 class Supervision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -84,7 +85,7 @@ class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     pad_id: Annotated[int, Meta(ge=0)] | None = None
     """Id of padding; None takes the tokenizer's pad token, else its first stop id."""
 
-    group_documents: PositiveInt = 10_000_000
+    group_documents: Annotated[int, Meta(ge=1, le=2**32 - 1)] = 10_000_000
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
 
 
@@ -162,15 +163,26 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
         RecipeError: unknown key, wrong type, value out of range.
 
     """
-    merged = _copy(values)
+    try:
+        merged = _copy(values)
+    except RecursionError:
+        raise RecipeError(f"{where}: a value holds itself") from None
     for override in overrides:
         _apply(merged, override)
     for keys in (("partition_bytes",), ("shard_bytes",), ("rows", "max_bytes"), ("rows", "max_render_bytes")):
         _parse_size(merged, keys)
     try:
-        return msgspec.convert(merged, Recipe)
+        recipe = msgspec.convert(merged, Recipe)
+        to_json(recipe)  # template.kwargs may hold anything YAML can say; a recipe is JSON
     except msgspec.ValidationError as error:
         raise RecipeError(f"{where}: {_explain(str(error))}", hint=_hint(str(error))) from None
+    except (OverflowError, RecursionError, TypeError):
+        raise RecipeError(f"{where}: a value is too large, holds itself, or is not JSON", hint=_EVERY_KEY) from None
+    try:
+        dt.date.fromisoformat(recipe.template.date)
+    except ValueError as error:
+        raise RecipeError(f"{where}: template.date: {error}", hint="a date such as 2026-01-01") from None
+    return recipe
 
 
 def override_values(overrides: Sequence[str]) -> dict[str, Any]:
@@ -204,8 +216,10 @@ _StrictLoader.yaml_implicit_resolvers = {
 def _parse_yaml(text: str, where: str) -> Any:
     try:
         return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as error:
-        raise RecipeError(f"{where}: not valid YAML: {error}") from None
+    except (yaml.YAMLError, TypeError, RecursionError) as error:
+        raise RecipeError(
+            f"{where}: not valid YAML: {error}", hint="quote what is text: --set 'a.b=\"text\"'"
+        ) from None
     except RecipeError as error:
         raise RecipeError(f"{where}: {error.message}") from None
 
@@ -263,6 +277,9 @@ def _copy(value: Any) -> Any:
     return value
 
 
+_EVERY_KEY = "docs/reference/recipe.md lists every key with its values"
+
+
 def _explain(message: str) -> str:
     """Msgspec says ``… - at `$.pack.block_len```; people look for the key first."""
     text, separator, path = message.partition(" - at `$")
@@ -276,7 +293,7 @@ def _explain(message: str) -> str:
 def _hint(message: str) -> str:
     unknown = re.match(r"Object contains unknown field `(.*?)`(?: - at `\$\.?(.*)`)?$", message)
     if unknown is None:
-        return "docs/reference/recipe.md lists every key with its values"
+        return _EVERY_KEY
     import difflib  # noqa: PLC0415 - only on this path
 
     group: Any = Recipe

@@ -47,6 +47,8 @@ def plan_build(recipe: Recipe, progress: Progress) -> BuildPlan:
     if recipe.tokenizer is None:
         raise RecipeError("no tokenizer", hint="give the model's folder with --tokenizer DIR")
     paths = [(source, path) for source in recipe.sources for path in expand([source.path])]
+    for _, path in paths:
+        _refuse_unnameable(path)
     _refuse_twice(paths)
     model = load_recipe_model(recipe)
     engine, engine_version = ReferenceEncoder.name, f"tokenizers {ReferenceEncoder.version}, jinja2 {version('jinja2')}"
@@ -110,6 +112,14 @@ def tasks_by_input(plan: BuildPlan) -> Iterator[tuple[Input, tuple[PartitionTask
         tasks.setdefault(task.source, []).append(task)
     for number, entry in enumerate(plan.inputs):
         yield entry, tuple(tasks.get(number, ()))
+
+
+def _refuse_unnameable(path: Path) -> None:
+    """The manifest names its inputs, in UTF-8."""
+    try:
+        path.as_posix().encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{path!r}: the file's name is not UTF-8", hint="rename the file") from None
 
 
 def _read_input(source: Source, path: Path, partition_bytes: int) -> tuple[Input, tuple[Partition, ...]]:

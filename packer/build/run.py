@@ -213,8 +213,10 @@ class _Build:
         tasks = [task for split in packed.values() for task in split.tasks]
         if not tasks:
             raise NothingKeptError(
-                f"nothing kept: every document is longer than pack.block_len ({recipe.pack.block_len})",
-                hint="raise it with --block-len",
+                f"nothing kept: of {sum(shard.num_rows for shard in shards)} documents "
+                f"{_count(packed, 'overlong')} are longer than pack.block_len ({recipe.pack.block_len}), "
+                f"{_count(packed, 'too_short')} shorter than pack.min_length ({recipe.pack.min_length})",
+                hint="--block-len N makes blocks longer; --set pack.min_length=1 keeps short documents",
             )
         self._progress.stage("blocks", sum(split.num_blocks for split in packed.values()), "blocks")
         arguments = (self._folder, shards, recipe.pack.block_len, self._plan.model.pad_id)
@@ -237,6 +239,10 @@ def _old_rejected_back(folder: Path) -> Iterator[None]:
         if before is not None:
             write_atomically(path, before)
         raise
+
+
+def _count(packed: Mapping[str, PackedSplit], code: str) -> int:
+    return sum(len(split.left_out[code]) for split in packed.values())
 
 
 def _partition_worker(folder: Path, recipe: Recipe, model: Model) -> Callable[[PartitionTask], PartitionResult]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from packer.batches import Message, Sample
+from packer.batches import REASONING_FIELDS, Message, Sample
 from packer.source.content import Content, Part, read_content
 from packer.source.decode import Refused
 from packer.source.roles import CALL_ROLES, role_of
@@ -20,7 +20,6 @@ from packer.source.tool_calls import read_calls, read_tools
 
 Weight = Annotated[float, Meta(ge=0, le=1)]
 
-_REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 _READ_FIELDS = frozenset({"role", "content", "tool_calls", "function_call", "train", "weight", "loss_weight"})
 
 
@@ -84,7 +83,7 @@ def _with_reasoning(fields: dict[str, Any], reasoning: str | None, *, where: str
 
     Source: `_alias_reasoning_fields` of transformers.utils.chat_template_utils.
     """
-    given = next((fields[name] for name in _REASONING_FIELDS if name in fields), None)
+    given = next((fields[name] for name in REASONING_FIELDS if name in fields), None)
     if given is not None and reasoning is not None:
         raise Refused("wrong_type", f"reasoning both as a field and as a content part at {where}")
     reasoning = given if reasoning is None else reasoning

@@ -15,7 +15,7 @@ import pytest
 
 from packer.build import BuildResult, build
 from packer.errors import BusyError, InputError, NothingKeptError, PackerError, RecipeError, TemplateError, UsageError
-from packer.recipe import Recipe, load_recipe, make_recipe
+from packer.recipe import Recipe, Source, load_recipe, make_recipe
 from packer.rejections import CODES
 from packer.starter import write_starter
 from packer.store.cache import Cache
@@ -216,12 +216,18 @@ BAD = [
     (["sources=[{path: empty.jsonl}]"], InputError, "empty.jsonl"),
     (["sources=[{path: noise.jsonl}]"], InputError, "noise.jsonl"),
     (["sources=[{path: nothing.jsonl, schema: messages}]"], NothingKeptError, "nothing kept"),
+    (["template.date=2026-99-99"], RecipeError, "template.date"),
+    (["template.kwargs={[1]: 2}"], RecipeError, "not valid YAML"),
+    (["template.kwargs=&a {x: *a}"], RecipeError, "holds itself"),
+    (["partition_bytes=99999999999999999999GiB"], RecipeError, "partition_bytes"),
+    (["pack.group_documents=99999999999999999999999"], RecipeError, "group_documents|too large"),
+    (["pack.min_length=100000"], NothingKeptError, "197 shorter than pack.min_length"),
     (["template.file=broken.jinja"], TemplateError, "not a valid Jinja template"),
     (["template.file=markers.jinja"], TemplateError, "splits into"),
 ]
 
 
-@pytest.mark.parametrize(("overrides", "error", "words"), BAD, ids=[words for _, _, words in BAD])
+@pytest.mark.parametrize(("overrides", "error", "words"), BAD, ids=[overrides[0] for overrides, _, _ in BAD])
 def test_bad_input_is_one_clear_error_and_leaves_no_cache(
     starter: Path,
     tmp_path: Path,
@@ -382,3 +388,31 @@ def test_the_engine_by_name_is_the_engine_by_default(starter: Path, tmp_path: Pa
     first = build_one(starter, tmp_path / "cache")
     again = build_one(starter, tmp_path / "cache", "engine=reference")
     assert not again.built and again.fingerprint == first.fingerprint
+
+
+def test_files_that_swapped_names_are_named_rightly(starter: Path, tmp_path: Path) -> None:
+    chat, tools = (starter / "data" / name for name in ("chat.jsonl", "tools.jsonl"))
+
+    def build_two(*paths: Path) -> BuildResult:
+        sources = [{"path": str(path)} for path in paths]
+        return build(
+            make_recipe({"sources": sources, "tokenizer": str(starter / "tokenizer")}), tmp_path / "cache", jobs=1
+        )
+
+    build_two(chat, tools)
+    first, second = chat.read_bytes(), tools.read_bytes()
+    chat.write_bytes(second)
+    tools.write_bytes(first)
+    again = build_two(tools, chat)
+    assert again.built and again.num_partitions_built == 0
+    assert again.manifest is not None
+    assert [Path(entry.path).name for entry in again.manifest.inputs] == ["tools.jsonl", "chat.jsonl"]
+
+
+def test_a_file_whose_name_is_not_text_is_an_input_error(starter: Path, tmp_path: Path) -> None:
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.jsonl")
+    shutil.copy(starter / "data" / "chat.jsonl", path)
+    recipe = make_recipe({"tokenizer": str(starter / "tokenizer")})
+    recipe = msgspec.structs.replace(recipe, sources=(Source(path=path),))
+    with pytest.raises(InputError, match="not UTF-8"):
+        build(recipe, tmp_path / "cache", jobs=1)
