@@ -5,7 +5,7 @@ first token of every document, of every piece and of every block is -100, so tha
 can make a target out of another document's token.
 """
 
-from typing import Literal
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,16 @@ import numpy.typing as npt
 from packer.batches import Bool, DocumentBatch, Float32, Int32, Int64
 
 MASKED = -100
-LABEL_SHIFT: Literal["none"] = "none"
+
+
+def offsets_of(lengths: npt.NDArray[np.integer] | Sequence[int]) -> Int64:
+    """Where each of some pieces begins when they lie one after another, and where the last one ends.  # int64[N + 1]
+
+    Worked example: lengths [3, 0, 2] give [0, 3, 3, 5]; piece i is ``values[offsets[i]:offsets[i + 1]]``.
+    """
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
 
 
 def concatenated_ranges(starts: npt.NDArray[np.integer], lengths: npt.NDArray[np.integer]) -> Int64:
@@ -59,9 +68,7 @@ def cu_seq_lens(seq_lengths: npt.NDArray[np.integer]) -> Int32:
 
     A sequence of no tokens has no place in it: kernels reject an empty range.
     """
-    bounds = np.zeros(len(seq_lengths) + 1, np.int32)
-    np.cumsum(seq_lengths, out=bounds[1:])
-    return bounds
+    return offsets_of(seq_lengths).astype(np.int32)
 
 
 def sequence_numbers(seq_lengths: npt.NDArray[np.integer]) -> Int32:

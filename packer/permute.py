@@ -55,25 +55,6 @@ def permute(index: npt.NDArray[np.integer], n: int, key: UInt64) -> Int64:
         ValueError: n out of range, an index that is not an integer in ``range(n)``, a key of another shape.
 
     """
-    return _walk(index, n, key, forward=True)
-
-
-def inverse(index: npt.NDArray[np.integer], n: int, key: UInt64) -> Int64:
-    """The numbers whose images under :func:`permute` are ``index``.
-
-    Raises:
-        ValueError: as :func:`permute`.
-
-    """
-    return _walk(index, n, key, forward=False)
-
-
-def _encode(part: int | str) -> bytes:
-    text = str(part).encode()
-    return b"%s%d:%s" % (b"s" if isinstance(part, str) else b"i", len(text), text)
-
-
-def _walk(index: npt.NDArray[np.integer], n: int, key: UInt64, *, forward: bool) -> Int64:
     _check(index, n, key)
     image: Int64 = np.array(index, np.int64)
     flat = image.reshape(-1)
@@ -81,12 +62,17 @@ def _walk(index: npt.NDArray[np.integer], n: int, key: UInt64, *, forward: bool)
     b = -(-n // a)
     for first in range(0, flat.size, _SLICE):
         part = flat[first : first + _SLICE]
-        part[:] = _rounds(part, a, b, key, forward=forward)
+        part[:] = _rounds(part, a, b, key)
         outside = np.flatnonzero(part >= n)
         while outside.size:
-            part[outside] = _rounds(part[outside], a, b, key, forward=forward)
+            part[outside] = _rounds(part[outside], a, b, key)
             outside = outside[part[outside] >= n]
     return image
+
+
+def _encode(part: int | str) -> bytes:
+    text = str(part).encode()
+    return b"%s%d:%s" % (b"s" if isinstance(part, str) else b"i", len(text), text)
 
 
 def _check(index: npt.NDArray[np.integer], n: int, key: UInt64) -> None:
@@ -100,16 +86,14 @@ def _check(index: npt.NDArray[np.integer], n: int, key: UInt64) -> None:
         raise ValueError(f"index runs from {index.min()} to {index.max()}; expected numbers in range({n})")
 
 
-def _rounds(numbers: Int64, a: int, b: int, key: UInt64, *, forward: bool) -> UInt64:
+def _rounds(numbers: Int64, a: int, b: int, key: UInt64) -> UInt64:
     whole = numbers.astype(np.uint64)
     right = whole // np.uint64(a)
     left = whole - right * np.uint64(a)
     addend, work = np.empty_like(whole), np.empty_like(whole)
-    for number in range(NUM_ROUNDS) if forward else reversed(range(NUM_ROUNDS)):
+    for number in range(NUM_ROUNDS):
         half, other, modulus = (left, right, a) if number % 2 == 0 else (right, left, b)
         _hash_below(other, key[number], modulus, addend, work)
-        if not forward:
-            np.subtract(np.uint64(modulus), addend, out=addend)
         half += addend
         # A sum is at most 2·modulus - 1. Where it is below modulus, the difference wraps to a huge number.
         np.subtract(half, np.uint64(modulus), out=work)

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from packer.batches import DocumentBatch
 from packer.layout import (
-    LABEL_SHIFT,
     MASKED,
     concatenated_ranges,
     cu_seq_lens,
     document_labels,
     document_weights,
+    offsets_of,
     positions,
     sequence_numbers,
     trained_tokens,
@@ -53,8 +53,21 @@ def run_of(runs, t):
     return next((run for run in runs if run[0] <= t < run[1]), None)
 
 
-def test_the_mask_and_the_shift_are_those_of_the_field():
-    assert (MASKED, LABEL_SHIFT) == (-100, "none")
+def test_the_mask_is_that_of_the_field():
+    assert MASKED == -100
+
+
+@given(seq_lengths)
+def test_offsets_bound_every_piece(lengths):
+    expected = [sum(lengths[:number]) for number in range(len(lengths) + 1)]
+    for given_as in (lengths, np.array(lengths, np.int32), np.array(lengths, np.uint64)):
+        result = offsets_of(given_as)
+        assert result.dtype == np.int64
+        assert result.tolist() == expected
+
+
+def test_offsets_reach_beyond_32_bits():
+    assert offsets_of(np.full(3, 2**30, np.int32)).tolist() == [0, 2**30, 2**31, 3 * 2**30]
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 9)), max_size=12))

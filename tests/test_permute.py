@@ -8,7 +8,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.permute import MAX_N, NUM_ROUNDS, inverse, permutation_key, permute
+from packer.permute import MAX_N, NUM_ROUNDS, permutation_key, permute
 
 MASK_64 = 2**64 - 1
 GOLDEN_KEY = [
@@ -82,7 +82,7 @@ def test_keys_tell_apart_type_value_order_and_borders():
     assert all(len(set(key)) == NUM_ROUNDS for key in keys)
 
 
-def test_every_n_up_to_300_is_a_bijection_and_has_an_inverse():
+def test_every_n_up_to_300_is_a_bijection():
     checked = 0
     for n in range(1, 301):
         index = np.arange(n)
@@ -90,7 +90,6 @@ def test_every_n_up_to_300_is_a_bijection_and_has_an_inverse():
             key = permutation_key("bijection", seed)
             image = permute(index, n, key)
             assert np.array_equal(np.sort(image), index)
-            assert np.array_equal(inverse(image, n, key), index)
             checked += 1
     assert checked == 900
 
@@ -102,7 +101,6 @@ def test_larger_domains_are_permuted_without_loss(n, seed):
     image = permute(index, n, key)
     assert np.array_equal(np.sort(image), index)
     assert np.array_equal(permute(index[::-3], n, key), image[::-3])
-    assert np.array_equal(inverse(image, n, key), index)
 
 
 @given(n=st.integers(1, MAX_N), seed=st.integers(0, 2**63), data=st.data())
@@ -111,7 +109,6 @@ def test_images_equal_the_literal_definition(n, seed, data):
     numbers = data.draw(st.lists(st.integers(0, n - 1), max_size=8))
     image = permute(np.array(numbers, np.uint64), n, key)
     assert image.tolist() == [literal_permute(number, n, key) for number in numbers]
-    assert inverse(image, n, key).tolist() == numbers
 
 
 @pytest.mark.parametrize("n", [1_000, 10_007, 99_999, 2**17])
@@ -168,8 +165,6 @@ def test_shape_is_kept_and_the_index_is_not_written():
 def test_numbers_outside_the_domain_are_refused(index, n, match):
     with pytest.raises(ValueError, match=match):
         permute(index, n, permutation_key(0))
-    with pytest.raises(ValueError, match=match):
-        inverse(index, n, permutation_key(0))
 
 
 def test_a_key_of_another_shape_or_type_is_refused():

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 import packer
 
 
@@ -23,3 +25,17 @@ def test_building_and_reading_a_cache_needs_no_torch() -> None:
     code = "import packer.build, packer.audit.verify, packer.store.cache, sys; print('torch' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("name", ["PackedDataset", "PackedLoader"])
+def test_without_torch_the_reader_says_what_to_install(name: str) -> None:
+    code = f"""
+import sys
+sys.modules["torch"] = None  # as where it is not installed
+try:
+    from packer import {name}
+except ImportError as error:
+    print(error)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == f'{name} needs torch: pip install "token-packer[torch]"'

@@ -27,4 +27,10 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    try:
+        module = import_module(f"{__name__}.{_HOME[name]}")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ImportError(f'{name} needs torch: pip install "token-packer[torch]"', name="torch") from error
+    return getattr(module, name)

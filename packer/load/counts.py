@@ -4,6 +4,7 @@ import numpy as np
 
 from packer.batches import Int32, Int64
 from packer.errors import CheckError, StorageError
+from packer.layout import offsets_of
 from packer.store.cache import BlockShards
 
 
@@ -16,8 +17,7 @@ class TrainedCounts:
 
     def __init__(self, blocks: BlockShards) -> None:
         self._places = [(blocks.folder / shard.path, place) for shard in blocks.shards for place in shard.places]
-        self._bounds = np.zeros(len(self._places) + 1, np.int64)
-        np.cumsum([place.num_rows for _, place in self._places], out=self._bounds[1:])
+        self._bounds = offsets_of([place.num_rows for _, place in self._places])
         self._loaded: list[Int32 | None] = [None] * len(self._places)
 
     def of(self, block_ids: Int64) -> Int32:

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 from packer.batches import BlockBatch
 from packer.load.reading import check_weights
-from packer.load.rows import weights_of
+from packer.load.rows import rows_between, weights_of
 from packer.store.cache import BlockShards, Cache
 
 Item = dict[str, Tensor]
@@ -92,7 +92,7 @@ class PackedDataset(Dataset[Item]):
         }
         item = {name: torch.from_numpy(np.array(column, np.int64)) for name, column in columns.items()}
         if self._weighted:
-            item["loss_weights"] = torch.from_numpy(weights_of(blocks)[row].copy())
+            item["loss_weights"] = torch.from_numpy(weights_of(rows_between(blocks, row, row + 1))[0])
         return item
 
 

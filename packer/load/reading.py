@@ -1,19 +1,23 @@
 """From a step's plan to its tensors: reads this rank's blocks, counts over everyone's."""
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from packer.batches import Int64
+from packer.batches import BlockBatch, Int64
 from packer.errors import UsageError
 from packer.load.counts import TrainedCounts
 from packer.load.device import Placement
 from packer.load.labels import MicroBatch, shift_labels
 from packer.load.order import PADDING_ROW, StepPlan, rank_share
-from packer.load.rows import flattened, stacked, weights_of, with_padding_rows
+from packer.load.rows import flattened, rows_between, stacked, weights_of, with_padding_rows
 from packer.load.step import Step
 from packer.store.cache import BlockShards, Cache
 from packer.store.manifest import Manifest
+
+Float64: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +48,8 @@ class StepReader:
         self._form = form
         self._placement = placement
         self._counts = TrainedCounts(self._blocks)
-        self._weight_sums = np.full(len(self._blocks), np.nan)
+        self._sums_weights = form.weighted and self._blocks.weighted  # else every target weighs 1
+        self._weight_sums: Float64 = np.full(len(self._blocks), np.nan)  # of each block; NaN where not summed yet
 
     def read(self, plan: StepPlan, *, index: int) -> Step:
         """The step of a plan: verified, placed, counted.
@@ -54,9 +59,10 @@ class StepReader:
 
         """
         block_ids = rank_share(plan.block_ids, rank=self._deal.rank, world_size=self._deal.world_size)
+        share = self._share(block_ids)
         size = self._deal.micro_batch_size
         micro_batches = tuple(
-            self._micro_batch(block_ids[start : start + size]) for start in range(0, len(block_ids), size)
+            self._micro_batch(rows_between(share, start, start + size)) for start in range(0, len(block_ids), size)
         )
         return Step(
             micro_batches=micro_batches,
@@ -71,14 +77,15 @@ class StepReader:
         """Trained targets of the whole step, over all ranks."""
         return int(self._counts.of(_real(plan.block_ids)).sum(dtype=np.int64))
 
-    def _micro_batch(self, block_ids: Int64) -> MicroBatch:
+    def _share(self, block_ids: Int64) -> BlockBatch:
+        """All blocks of this rank in one read: what a read costs besides its bytes is then paid once a step."""
         real = _real(block_ids)
-        blocks = with_padding_rows(
-            self._blocks.read(real) if len(real) else None,
-            num_rows=len(block_ids),
-            block_len=self._blocks.block_len,
-            pad_id=self._pad_id,
-        )
+        blocks = self._blocks.read(real) if len(real) else None
+        if blocks is not None and self._sums_weights:
+            self._weight_sums[real] = _sums_of_weights(blocks)
+        return with_padding_rows(blocks, num_rows=len(block_ids), block_len=self._blocks.block_len, pad_id=self._pad_id)
+
+    def _micro_batch(self, blocks: BlockBatch) -> MicroBatch:
         lay_out = flattened if self._form.flatten else stacked
         host = lay_out(blocks, weighted=self._form.weighted)
         with self._placement.scope():
@@ -86,16 +93,16 @@ class StepReader:
             return shift_labels(placed) if self._form.shifted else placed
 
     def _num_items(self, block_ids: Int64) -> int | float:
-        if not self._form.weighted:
+        if not self._sums_weights:
             return int(self._counts.of(block_ids).sum(dtype=np.int64))
-        return float(self._sums_of_weights(block_ids).sum())
+        return float(self._weights(block_ids).sum())
 
-    def _sums_of_weights(self, block_ids: Int64) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-        """Summed weights of each block; other ranks' blocks are read once for it, and remembered.  # float64[n]"""
+    def _weights(self, block_ids: Int64) -> Float64:
+        """Summed weights of each block; other ranks' blocks are read for it, each once.  # float64[n]"""
         unknown = np.unique(block_ids[np.isnan(self._weight_sums[block_ids])])
         if len(unknown):
-            self._weight_sums[unknown] = weights_of(self._blocks.read(unknown)).sum(axis=1, dtype=np.float64)
-        sums: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = self._weight_sums[block_ids]
+            self._weight_sums[unknown] = _sums_of_weights(self._blocks.read(unknown))
+        sums: Float64 = self._weight_sums[block_ids]
         return sums
 
 
@@ -111,6 +118,11 @@ def check_weights(blocks: BlockShards, *, weighted: bool) -> None:
             "this cache holds fractional loss weights, and they would be ignored",
             hint="pass weights='use' and multiply each target's loss by micro_batch['loss_weights']",
         )
+
+
+def _sums_of_weights(blocks: BlockBatch) -> Float64:
+    sums: Float64 = weights_of(blocks).sum(axis=1, dtype=np.float64)
+    return sums
 
 
 def _pad_id(manifest: Manifest) -> int:

@@ -89,6 +89,29 @@ def with_padding_rows(blocks: BlockBatch | None, *, num_rows: int, block_len: in
     )
 
 
+def rows_between(blocks: BlockBatch, start: int, stop: int) -> BlockBatch:
+    """Rows ``[start, stop)``; the arrays of tokens and of values are views.
+
+    Worked example: seq_lengths [8, 5, 3, 8], seq_offsets [0, 1, 3, 4], rows [1, 3): the offsets [1, 3, 4] name the
+    values [5, 3, 8], among which they are [0, 2, 3].
+    """
+    seq_offsets, doc_offsets = blocks.seq_offsets[start : stop + 1], blocks.doc_offsets[start : stop + 1]
+    sequences, documents = slice(seq_offsets[0], seq_offsets[-1]), slice(doc_offsets[0], doc_offsets[-1])
+    return BlockBatch(
+        input_ids=blocks.input_ids[start:stop],
+        labels=blocks.labels[start:stop],
+        position_ids=blocks.position_ids[start:stop],
+        loss_weights=None if blocks.loss_weights is None else blocks.loss_weights[start:stop],
+        seq_lengths=blocks.seq_lengths[sequences],
+        seq_offsets=seq_offsets - seq_offsets[0],
+        doc_ids=blocks.doc_ids[documents],
+        doc_starts=blocks.doc_starts[documents],
+        doc_offsets=doc_offsets - doc_offsets[0],
+        length=blocks.length[start:stop],
+        num_trained=blocks.num_trained[start:stop],
+    )
+
+
 def weights_of(blocks: BlockBatch) -> Any:
     """Loss weight of every target: as stored, 1 where a cache stores none, 0 where masked.  # float32[B, L]"""
     trained = blocks.labels != MASKED

@@ -81,7 +81,7 @@ def restore(value: Any, *, reader: ReaderState, num_blocks: int) -> ReaderState:
 
 
 _HINTS = {
-    "fingerprint": "the cache holds other data than when the state was saved; `packer diff OLD NEW` says what changed",
+    "fingerprint": "the cache holds other data than when the state was saved: open that cache, or begin anew",
     "split": "open the loader with the split the state was saved with",
     "order": "open the loader with the order the state was saved with",
     "seed": "open the loader with the seed the state was saved with",

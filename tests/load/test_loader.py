@@ -1,6 +1,7 @@
 """Steps of the loader: exact under interruption, elastic over ranks, counted over the whole step."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -34,6 +35,14 @@ def watch(cache, seen):
     blocks = cache.blocks("train")
     read = blocks.read
     blocks.read = lambda indices: (seen(indices), read(indices))[1]
+
+
+def wait_until(reached):
+    """Give the background thread time; fail where it never gets there."""
+    deadline = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 def literal_targets(labels):
@@ -128,10 +137,20 @@ def test_micro_batches_hold_the_blocks_the_step_names(flatten):
     assert num_seen == 6
 
 
+def test_a_rank_reads_its_share_of_a_step_in_one_go():
+    cache, reads = small_cache(12), []
+    watch(cache, lambda indices: reads.append(indices.tolist()))
+    loader = loader_of(cache, rank=1, world_size=2, global_batch_size=6, order="sequential", prefetch=0)
+    assert [len(step) for step in loader] == [3, 3]
+    assert reads == [[3, 4, 5], [9, 10, 11]]
+
+
 def test_flattened_micro_batches_carry_cumulative_lengths_and_no_mask():
     cache = small_cache(6, 8)
     stored = cache.blocks("train").read(np.arange(len(cache.blocks("train"))))
-    for step in loader_of(cache, micro_batch_size=3, global_batch_size=3, order="sequential"):
+    steps = list(loader_of(cache, micro_batch_size=3, global_batch_size=3, order="sequential"))
+    assert len(steps) == 2
+    for step in steps:
         (micro_batch,) = step
         lengths = [
             length
@@ -149,7 +168,9 @@ def test_flattened_micro_batches_carry_cumulative_lengths_and_no_mask():
 
 
 def test_stacked_micro_batches_carry_document_numbers_that_change_where_positions_restart():
-    for step in loader_of(small_cache(6, 8), micro_batch_size=3, global_batch_size=3, flatten=False):
+    steps = list(loader_of(small_cache(6, 8), micro_batch_size=3, global_batch_size=3, flatten=False))
+    assert len(steps) == 2
+    for step in steps:
         (micro_batch,) = step
         documents, positions = micro_batch["document_ids"], micro_batch["position_ids"]
         assert documents.dtype == torch.int32
@@ -189,8 +210,10 @@ def test_num_items_is_the_literal_count_of_targets_of_all_ranks_and_micro_batche
 
 def test_weighted_num_items_is_the_literal_sum_of_weights_on_every_rank():
     cache = small_cache(8, 16, weighted=True)
-    loaders = ranks_of(cache, 2, micro_batch_size=2, global_batch_size=8, weights="use")
-    for parts in zip(*loaders, strict=True):
+    loaders = ranks_of(cache, 2, micro_batch_size=2, global_batch_size=4, weights="use")
+    steps = list(zip(*loaders, strict=True))
+    assert len(steps) == 2
+    for parts in steps:
         micro_batches = [micro_batch for part in parts for micro_batch in part]
         literal = sum(
             float(micro_batch["loss_weights"][micro_batch["labels"] != -100].double().sum())
@@ -206,6 +229,18 @@ def test_without_stored_weights_every_target_weighs_one():
     (micro_batch,) = step
     assert micro_batch["loss_weights"].tolist() == (micro_batch["labels"] != -100).float().tolist()
     assert step.num_items_in_batch == literal_targets(micro_batch["labels"])
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_rank_reads_a_block_of_another_rank_once_and_only_to_sum_stored_weights(weighted):
+    cache, reads = small_cache(8, weighted=weighted), []
+    watch(cache, reads.extend)
+    loader = loader_of(cache, rank=1, world_size=2, global_batch_size=4, order="sequential", weights="use", prefetch=0)
+    first = [step.num_items_in_batch for step in loader]
+    assert reads == ([2, 3, 0, 1, 6, 7, 4, 5] if weighted else [2, 3, 6, 7])
+    reads.clear()
+    assert [step.num_items_in_batch for step in loader] == first
+    assert reads == [2, 3, 6, 7]
 
 
 def test_a_cache_with_weights_is_refused_unless_the_consumer_uses_them():
@@ -294,9 +329,7 @@ def test_a_state_counts_what_was_returned_not_what_was_made_ahead():
     with loader_of(cache, prefetch=4) as loader:
         steps = iter(loader)
         next(steps)
-        deadline = threading.Event()
-        while len(reads) < 8:
-            assert not deadline.wait(0.001)
+        wait_until(lambda: len(reads) >= 8)
         assert loader.state_dict()["cursor"] == 2
         assert loader.state_dict()["counters"]["steps"] == 1
 
@@ -431,8 +464,9 @@ def test_the_reader_stays_no_more_than_its_prefetch_ahead():
         steps = iter(loader)
         for returned in range(1, 11):
             next(steps)
-            assert len(reads) <= 2 * (returned + 3)
-    assert len(reads) < 40
+            wait_until(lambda ahead=2 * (returned + 2): len(reads) >= ahead)
+            time.sleep(0.02)  # a reader without a limit would go on
+            assert len(reads) == 2 * (returned + 2)
 
 
 # Arguments
