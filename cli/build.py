@@ -174,14 +174,26 @@ def _print_totals(manifest: "Manifest", folder: Path) -> None:
             ("blocks", number(totals.blocks), f"of {number(manifest.recipe['pack']['block_len'])} tokens, {full} full")
         )
     print_table(console, [("", "<"), ("", ">"), ("", "<")], facts)
-    reasons = [
-        (number(count), code, CODES.get(code, ""))
-        for counts in (totals.rejected, totals.left_out)
-        for code, count in sorted(counts.items(), key=lambda entry: -entry[1])
-    ]
-    if reasons:
-        console.print(f"\nleft out, listed in {folder / 'rejected.jsonl'}", soft_wrap=True)
+    last = sum(shard.num_last_tokens for shard in manifest.shards)
+    if totals.tokens > last:
+        console.print(
+            f"\nhistory is rewritten: {number(totals.documents)} documents of {number(totals.kept)} rows, "
+            f"{totals.tokens / last:.2f} times the tokens of each row's last document",
+            soft_wrap=True,
+        )
+    listed = folder / "rejected.jsonl"
+    for what, counts in (
+        ("rows rejected", totals.rejected),
+        (f"documents in no block: {number(totals.cut)} of {number(totals.tokens)} tokens", totals.left_out),
+    ):
+        if not counts:
+            continue
+        ordered = sorted(counts.items(), key=lambda entry: -entry[1])
+        reasons = [(number(count), code, CODES.get(code, "")) for code, count in ordered]
+        console.print(f"\n{what}; listed in {listed}", soft_wrap=True)
         print_table(console, [("", ">"), ("", "<"), ("", "<")], reasons)
+    if totals.left_out.get("overlong", 0):
+        console.print("  --block-len N makes blocks longer", soft_wrap=True)
 
 
 def _trained(manifest: "Manifest") -> str:

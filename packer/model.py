@@ -163,7 +163,8 @@ def _read_files(tokenizer: Path) -> dict[str, bytes]:
         if not tokenizer.is_dir():
             raise InputError(
                 f"tokenizer {tokenizer}: no such file or folder",
-                hint="give the folder that holds the model's tokenizer.json, or that file itself",
+                hint="give the folder that holds the model's tokenizer.json, or that file itself; "
+                "a model of the Hugging Face Hub has to be downloaded first: hf download ORG/NAME --local-dir DIR",
             )
         if not (tokenizer / TOKENIZER_FILE).is_file():
             found = sorted(path.name for path in tokenizer.iterdir())[:8]

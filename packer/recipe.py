@@ -245,12 +245,17 @@ def _apply(values: dict[str, Any], override: str) -> None:
     if not separator or not path:
         raise RecipeError(f"--set {override}: expected KEY=VALUE", hint="for example --set pack.block_len=2048")
     *parents, last = path.split(".")
-    for parent in parents:
-        child = values.setdefault(parent, {})
-        if not isinstance(child, dict):
+    targets = [values]
+    for depth, parent in enumerate(parents):
+        inner = [target.setdefault(parent, {}) for target in targets]
+        if depth == 0 and parent == "sources":
+            # One word for all sources: sources.schema=messages.
+            inner = [entry for entries in inner for entry in (entries if isinstance(entries, list) else [entries])]
+        if not all(isinstance(target, dict) for target in inner):
             raise RecipeError(f"--set {override}: '{parent}' holds no keys")
-        values = child
-    values[last] = _parse_yaml(text, f"--set {override}")
+        targets = inner
+    for target in targets:
+        target[last] = _parse_yaml(text, f"--set {override}")
 
 
 def _parse_size(values: dict[str, Any], keys: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from packer.batches import RowBatch
 from packer.build.stages import Stages
 from packer.model import Model
 from packer.recipe import Recipe
-from packer.source import Partition, read_rows
+from packer.source import Partition, Schema, read_rows
 from packer.store.documents import DocumentShardWriter
 from packer.store.folder import write_atomically
 from packer.store.manifest import Shard
@@ -28,7 +28,7 @@ class PartitionTask:
     """One partition to be made into a shard."""
 
     partition: Partition
-    schema: str
+    schema: Schema
     columns: dict[str, str | None]
     split: str
     source: int
@@ -107,7 +107,7 @@ def read_journal(folder: Path) -> dict[str, PartitionResult]:
 def _batches(task: PartitionTask, recipe: Recipe) -> Iterator[RowBatch]:
     return read_rows(
         task.partition,
-        schema=task.schema,  # type: ignore[arg-type]
+        schema=task.schema,
         columns=task.columns,
         max_row_bytes=recipe.rows.max_bytes,
     )

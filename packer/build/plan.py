@@ -12,7 +12,7 @@ from packer.build.stages import with_role_markers
 from packer.errors import InputError, RecipeError
 from packer.model import Model, load_model
 from packer.recipe import Recipe, Source
-from packer.source import Partition, detect_format, detect_schema, expand, partition_file
+from packer.source import Partition, Schema, detect_format, detect_schema, expand, partition_file
 from packer.store.manifest import Input
 from packer.tokenize import ReferenceEncoder
 
@@ -58,7 +58,7 @@ def plan_build(recipe: Recipe, progress: Progress) -> BuildPlan:
     tasks: list[PartitionTask] = []
     num_shards: dict[str, int] = {}
     for source, path in paths:
-        entry, partitions = _read_input(source, path, recipe.partition_bytes)
+        entry, schema, partitions = _read_input(source, path, recipe.partition_bytes)
         if entry.schema in _TEMPLATED and model.template is None:
             raise InputError(
                 f"{path}: rows of schema '{entry.schema}' need a chat template, and the tokenizer has none",
@@ -71,7 +71,7 @@ def plan_build(recipe: Recipe, progress: Progress) -> BuildPlan:
             tasks.append(
                 PartitionTask(
                     partition=partition,
-                    schema=entry.schema,
+                    schema=schema,
                     columns=dict(source.columns),
                     split=source.split,
                     source=len(inputs),
@@ -122,7 +122,7 @@ def _refuse_unnameable(path: Path) -> None:
         raise InputError(f"{path!r}: the file's name is not UTF-8", hint="rename the file") from None
 
 
-def _read_input(source: Source, path: Path, partition_bytes: int) -> tuple[Input, tuple[Partition, ...]]:
+def _read_input(source: Source, path: Path, partition_bytes: int) -> tuple[Input, Schema, tuple[Partition, ...]]:
     file_format = detect_format(path) if source.format == "auto" else source.format
     columns: Mapping[str, str | None] = source.columns
     schema = detect_schema(path, format=file_format, columns=columns) if source.schema == "auto" else source.schema
@@ -136,7 +136,7 @@ def _read_input(source: Source, path: Path, partition_bytes: int) -> tuple[Input
         sha256=cut.sha256,
         num_rows=cut.num_rows,
     )
-    return entry, cut.partitions
+    return entry, schema, cut.partitions
 
 
 def _refuse_twice(paths: list[tuple[Source, Path]]) -> None:

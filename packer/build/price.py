@@ -8,12 +8,14 @@ choice is the user's.
 import itertools
 
 from packer.batches import DocumentBatch, RowBatch
+from packer.build.partition import PartitionTask
 from packer.build.plan import BuildPlan, tasks_by_input
-from packer.build.stages import Stages
+from packer.build.stages import Stages, turn_end_marker
 from packer.errors import UsageError
 from packer.source import read_rows
 
 LIMIT = 2.0
+CLEARLY = 2.5
 
 _SAMPLE_ROWS = 100
 _SAMPLE_INPUTS = 16
@@ -28,28 +30,24 @@ class RewrittenError(UsageError):
 def check_sampled_price(plan: BuildPlan, stages: Stages) -> None:
     """Look at the first rows of the first inputs, so that a long build does not end in a question.
 
+    Each input counts by its rows. This is an estimate: it stops the build only where it is well above the limit, and
+    what it lets pass is measured when the documents are there.
+
     Raises:
-        RewrittenError: their price is above the limit and the recipe does not say what to do.
+        RewrittenError: the estimate is above `CLEARLY` and the recipe does not say what to do.
 
     """
     if plan.recipe.supervision.rewritten is not None:
         return
-    paid = last = 0
-    for _, tasks in itertools.islice(tasks_by_input(plan), _SAMPLE_INPUTS):
-        if not tasks:
-            continue
-        task, rows = tasks[0], plan.recipe.rows
-        batches = read_rows(
-            task.partition,
-            schema=task.schema,  # type: ignore[arg-type]
-            columns=task.columns,
-            max_row_bytes=rows.max_bytes,
-            batch_rows=_SAMPLE_ROWS,
-        )
-        documents = stages.run(next(iter(batches), _NO_ROWS)).documents
-        paid += len(documents.input_ids)
-        last += _last_tokens(documents)
-    check_price(plan, paid, last)
+    paid = last = 0.0
+    for entry, tasks in itertools.islice(tasks_by_input(plan), _SAMPLE_INPUTS):
+        rows = _first_rows(plan, tasks[0])
+        documents = stages.run(rows).documents
+        weight = entry.num_rows / max(rows.num_rows, 1)
+        paid += weight * len(documents.input_ids)
+        last += weight * _last_tokens(documents)
+    if paid > CLEARLY * last:
+        raise _error(plan, f"about {paid / last:.1f}")
 
 
 def check_price(plan: BuildPlan, num_tokens: int, num_last_tokens: int) -> None:
@@ -60,12 +58,35 @@ def check_price(plan: BuildPlan, num_tokens: int, num_last_tokens: int) -> None:
 
     """
     if plan.recipe.supervision.rewritten is None and num_tokens > LIMIT * num_last_tokens:
-        raise RewrittenError(
-            f"this template rewrites earlier turns: learning every turn in its true context takes "
-            f"{num_tokens / num_last_tokens:.1f} times the tokens",
-            hint="--set supervision.rewritten=exact pays that, =last learns only each conversation's last stretch, "
-            "=as_rendered learns earlier turns as history shows them where only an empty reasoning block differs",
-        )
+        raise _error(plan, f"{num_tokens / num_last_tokens:.1f}")
+
+
+def _error(plan: BuildPlan, times: str) -> RewrittenError:
+    closing = turn_end_marker(plan.model, plan.recipe)
+    stop = (
+        f"if generation stops at '{closing}', which this template writes after every turn, say so and nothing is "
+        f"rewritten: --set 'supervision.stop=[\"{closing}\"]'. Else "
+        if closing
+        else ""
+    )
+    return RewrittenError(
+        f"this template changes earlier turns when a conversation goes on: learning every turn in its true context "
+        f"takes {times} times the tokens",
+        hint=f"{stop}--set supervision.rewritten=as_rendered learns earlier turns as history shows them, where only an "
+        "empty reasoning block differs (right for rows without reasoning); =exact pays the price; =last learns only "
+        "each conversation's last stretch. See docs/explanation/supervision.md",
+    )
+
+
+def _first_rows(plan: BuildPlan, task: PartitionTask) -> RowBatch:
+    batches = read_rows(
+        task.partition,
+        schema=task.schema,
+        columns=task.columns,
+        max_row_bytes=plan.recipe.rows.max_bytes,
+        batch_rows=_SAMPLE_ROWS,
+    )
+    return next(iter(batches), _NO_ROWS)
 
 
 _NO_ROWS = RowBatch(samples=(), rejections=(), num_rows=0)

@@ -1,7 +1,5 @@
 """The stages of one model and recipe, joined: rows in, proved documents out."""
 
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from packer.batches import DocumentBatch, Rejection, RowBatch
@@ -57,17 +55,7 @@ def with_role_markers(model: Model, recipe: Recipe) -> Model:
     for source in (model.template, model.tool_template):
         if source is None:
             continue
-        try:
-            template = ChatTemplate(
-                source,
-                date=recipe.template.date,
-                variables=model.named_tokens,
-                max_bytes=recipe.rows.max_render_bytes,
-            )
-        except RenderError as error:
-            raise TemplateError(
-                f"chat template: {error}", hint="--template takes a file written for Hugging Face's apply_chat_template"
-            ) from error
+        template = _compiled(source, model, recipe)
         markers |= role_markers(template, model.added_tokens)
         if recipe.supervision.markers == "refuse":
             _refuse_split_markers(template, model)
@@ -86,6 +74,31 @@ def _refuse_split_markers(template: ChatTemplate, model: Model) -> None:
             )
 
 
-def count_codes(rejections: Iterable[Rejection]) -> dict[str, int]:
-    """Rejections by code, the most frequent first."""
-    return dict(Counter(rejection.code for rejection in rejections).most_common())
+def turn_end_marker(model: Model, recipe: Recipe) -> str | None:
+    """The added token that stands right after every answer but is no stop token; None where there is none."""
+    if model.template is None:
+        return None
+    template = _compiled(model.template, model, recipe)
+    answer = "pong"
+    try:
+        text = template.render([{"role": "user", "content": "ping"}, {"role": "assistant", "content": answer}])
+    except RenderError:
+        return None
+    rest = text.partition(answer)[2]
+    contents = sorted((token.content for token in model.added_tokens), key=len, reverse=True)
+    closing = next((content for content in contents if rest.startswith(content)), None)
+    return closing if closing is not None and closing not in model.stops else None
+
+
+def _compiled(source: str, model: Model, recipe: Recipe) -> ChatTemplate:
+    try:
+        return ChatTemplate(
+            source,
+            date=recipe.template.date,
+            variables=model.named_tokens,
+            max_bytes=recipe.rows.max_render_bytes,
+        )
+    except RenderError as error:
+        raise TemplateError(
+            f"chat template: {error}", hint="--template takes a file written for Hugging Face's apply_chat_template"
+        ) from error

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -388,6 +389,37 @@ def test_the_engine_by_name_is_the_engine_by_default(starter: Path, tmp_path: Pa
     first = build_one(starter, tmp_path / "cache")
     again = build_one(starter, tmp_path / "cache", "engine=reference")
     assert not again.built and again.fingerprint == first.fingerprint
+
+
+def test_a_template_that_only_closes_whole_chats_is_told_which_token_ends_a_turn(starter: Path, tmp_path: Path) -> None:
+    config = json.loads((starter / "tokenizer" / "tokenizer_config.json").read_text("utf-8"))
+    config["eos_token"] = "<|endoftext|>"
+    (starter / "tokenizer" / "tokenizer_config.json").write_text(json.dumps(config))
+    (starter / "tokenizer" / "generation_config.json").unlink()
+    (starter / "close.jinja").write_text(
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% else %}{{ eos_token }}{% endif %}"
+    )
+    turns = [{"role": role, "content": f"{role} {i}"} for i in range(12) for role in ("user", "assistant")]
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"messages": turns}) + "\n")
+    values = {
+        "sources": [{"path": str(path)}],
+        "tokenizer": str(starter / "tokenizer"),
+        "template": {"file": str(starter / "close.jinja")},
+    }
+    with pytest.raises(UsageError, match="times the tokens") as caught:
+        build(make_recipe(values), tmp_path / "cache", jobs=1)
+    (override,) = re.findall(r"--set '(supervision\.stop=.*?)'", str(caught.value.hint))
+    result = build(make_recipe(values, [override]), tmp_path / "cache", jobs=1)
+    assert result.manifest is not None and result.manifest.totals.documents == 1
+
+
+def test_set_reaches_into_every_source(starter: Path) -> None:
+    recipe = recipe_of(starter, "sources.schema=messages", "sources.columns.label=null")
+    assert {(source.schema, tuple(source.columns.items())) for source in recipe.sources} == {
+        ("messages", (("label", None),))
+    }
 
 
 def test_files_that_swapped_names_are_named_rightly(starter: Path, tmp_path: Path) -> None:
