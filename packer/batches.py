@@ -19,6 +19,9 @@ UInt64: TypeAlias = npt.NDArray[np.uint64]
 Float32: TypeAlias = npt.NDArray[np.float32]
 Bool: TypeAlias = npt.NDArray[np.bool_]
 
+REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
+"""Names a message keeps its reasoning under; the first that is there counts."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:

@@ -15,7 +15,7 @@ CODES: dict[str, str] = {
     "preference": "the row is a preference pair or a rated answer, not an example to imitate",
     # rendered
     "template_error": "the chat template raised an error for this row",
-    "render_too_large": "the rendered text is larger than rows.max_render_bytes",
+    "render_too_large": "a rendering, or all texts of a rewritten history, are larger than rows.max_render_bytes",
     "prompt_diverges": "no prompt the template can write is continued by the turn it renders",
     "no_terminator": "the template writes no stop token after a turn",
     "dropped_system": "the template does not render a system message",
@@ -24,6 +24,7 @@ CODES: dict[str, str] = {
     "dropped_reasoning": "the template does not render the reasoning of an assistant turn",
     "dropped_tool_call": "the template does not render a tool call",
     "dropped_tool_result": "the template does not render a tool result",
+    "dropped_tools": "the template does not render the tool definitions",
     "control_token": "an assistant turn holds the text of a control token",
     "control_render": "a control token typed in a message changes how the template renders the row",
     # supervised

@@ -15,7 +15,7 @@ from oracle import Oracle
 from supervised import Stages, assistant, chat, samples, system, user
 from tokenizers import AddedToken, Tokenizer
 
-ALLOW_ALL = "supervision.allow_dropped=[system,user,content,reasoning,tool_call,tool_result]"
+ALLOW_ALL = "supervision.allow_dropped=[system,user,content,reasoning,tool_call,tool_result,tools]"
 
 TOOLS = """\
 {% for message in messages %}

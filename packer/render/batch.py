@@ -3,17 +3,17 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from packer.batches import Rejection, RowBatch, Sample, TurnBatch
 from packer.model import Model
 from packer.recipe import Recipe
-from packer.render.chat import Conversation, RenderedTurn, TurnRules, renderable, turn_weights
-from packer.render.control import StandIns, control_pattern, find_control, holds_stand_in
-from packer.render.documents import Document, documents_of
-from packer.render.dropped import LossCheck
+from packer.render.chat import Conversation, TurnRules, Turns, renderable, turn_weights
+from packer.render.control import StandIns, control_pattern, find_control, holds_stand_in, typed_fields
+from packer.render.documents import Dealer, Document, Rewritten
+from packer.render.dropped import ConversationLosses, Loss, LossCheck
 from packer.render.environment import ChatTemplate, RenderError
 
 
@@ -21,12 +21,12 @@ from packer.render.environment import ChatTemplate, RenderError
 class RenderRules:
     """What rendering needs of a recipe."""
 
-    turns: str
-    rewritten: str
+    turns: Turns
+    rewritten: Rewritten
     common_prefix: bool
     append_terminator: bool
     allow_dropped: frozenset[str]
-    control_tokens: str
+    control_tokens: Literal["text", "reject", "allow"]
     template_kwargs: Mapping[str, Any]
     date: str
     append_eos: bool
@@ -92,16 +92,17 @@ class Renderer:
         self._eos = eos if eos is not None else (model.stops[0] if model.stops else None)
         append = self._eos if rules.append_terminator else None
         self._turn_rules = TurnRules(stops=stops, append=append, common_prefix=rules.common_prefix)
-        self._losses = LossCheck(rules.allow_dropped)
 
     def render(self, rows: RowBatch) -> TurnBatch:
         """Render every sample; what cannot be rendered rightly comes back as a rejection."""
         texts: list[tuple[_Text, bytes]] = []
         owners: list[int] = []
         rejections: list[Rejection] = []
+        # What the template answered is forgotten between batches: no row depends on which others a process has seen.
+        losses = LossCheck(self._rules.allow_dropped)
         for sample in rows.samples:
             try:
-                rendered = [(text, text.content()) for text in self._render_sample(sample)]
+                rendered = [(text, text.content()) for text in self._render_sample(sample, losses)]
             except RenderError as error:
                 rejections.append(Rejection(row=sample.row, code=error.code, reason=str(error)))
                 continue
@@ -132,8 +133,8 @@ class Renderer:
         rules = self._rules
         return ChatTemplate(source, date=rules.date, variables=model.named_tokens, max_bytes=rules.max_render_bytes)
 
-    def _render_sample(self, sample: Sample) -> list[_Text]:
-        return self._render_chat(sample) if sample.kind == "chat" else [self._plain(sample)]
+    def _render_sample(self, sample: Sample, losses: LossCheck) -> list[_Text]:
+        return self._render_chat(sample, losses) if sample.kind == "chat" else [self._plain(sample)]
 
     def _plain(self, sample: Sample) -> _Text:
         """A completion (trained after its prompt) or a text (trained throughout), closed by EOS."""
@@ -163,86 +164,91 @@ class Renderer:
                 code="control_token",
             )
 
-    def _render_chat(self, sample: Sample) -> list[_Text]:
+    def _render_chat(self, sample: Sample, losses: LossCheck) -> list[_Text]:
         weights = turn_weights(sample, self._rules.turns)
         if not weights:
             raise RenderError("no assistant turn to learn", code="nothing_trained")
         original = self.conversation(sample)
-        stand_ins, conversation = self._hide_control(original)
+        stand_ins, conversation = self._hide_control(original, sample.template_kwargs)
         last = max(weights)
         conversation = renderable(conversation, last)
-        turns = [
-            turn
-            for k, weight in weights.items()
-            if (turn := conversation.turn(k, weight, self._turn_rules)) is not None
-        ]
-        if not turns:
+        documents = self._deal(conversation, weights, losses.of(conversation))
+        if not documents:
             raise RenderError("no assistant turn that the template can prompt for", code="nothing_trained")
-        self._check_losses(conversation, turns)
-        documents = documents_of(turns, rewritten=self._rules.rewritten, stops=self._turn_rules.stops)
         if stand_ins is None:
             return [_plain_text(document) for document in documents]
         same_form = renderable(original, last)
-        return [_revealed(document, stand_ins, same_form) for document in documents]
+        return [_revealed(document, stand_ins, conversation, same_form) for document in documents]
 
-    def _hide_control(self, conversation: Conversation) -> tuple[StandIns | None, Conversation]:
+    def _deal(
+        self, conversation: Conversation, weights: Mapping[int, float], losses: ConversationLosses
+    ) -> tuple[Document, ...]:
+        """Render turn after turn; every message must show in the rendering of the first learned turn after it."""
+        rules = self._rules
+        dealer = Dealer(rewritten=rules.rewritten, stops=self._turn_rules.stops, max_bytes=rules.max_render_bytes)
+        for k, weight in weights.items():
+            turn = conversation.turn(k, weight, self._turn_rules)
+            if turn is None:
+                continue
+            lost = losses.find(turn)
+            if lost is not None:
+                raise _dropped(lost)
+            dealer.add(turn)
+        return dealer.documents()
+
+    def _hide_control(
+        self, conversation: Conversation, row_kwargs: Mapping[str, Any]
+    ) -> tuple[StandIns | None, Conversation]:
+        """`row_kwargs`: the template variables of the row; those of the recipe are the user's own and stay."""
         pattern = self._control
         if pattern is None:
             return None, conversation
-        messages, tools = conversation.messages, conversation.tools
-        if find_control(messages, pattern) is None and find_control(tools, pattern) is None:
+        tools, own = conversation.tools, dict(row_kwargs)
+        fields = [typed_fields(message) for message in conversation.messages]
+        if all(find_control(value, pattern) is None for value in (fields, tools, own)):
             return None, conversation
-        for k, message in enumerate(messages):
-            if message["role"] == "assistant" or self._rules.control_tokens == "reject":
-                self._refuse_control(message, f"messages[{k}]")
-        if holds_stand_in(messages) or holds_stand_in(tools):
+        refused = self._rules.control_tokens == "reject"
+        for k, message in enumerate(conversation.messages):
+            if message["role"] == "assistant" or refused:
+                self._refuse_control(fields[k], f"messages[{k}]")
+        if refused:
+            self._refuse_control(tools, "tools")
+            self._refuse_control(own, "chat_template_kwargs")
+        if any(holds_stand_in(value) for value in (fields, tools, conversation.kwargs)):
             raise RenderError("control tokens typed beside private-use characters", code="control_render")
         stand_ins = StandIns(pattern, [])
         hidden = Conversation(
             conversation.template,
-            stand_ins.hide(messages),
+            stand_ins.hide_messages(conversation.messages),
             tools=stand_ins.hide(tools),
-            kwargs=conversation.kwargs,
+            kwargs={**conversation.kwargs, **{name: stand_ins.hide(value) for name, value in own.items()}},
         )
         return stand_ins, hidden
 
-    def _check_losses(self, conversation: Conversation, turns: Sequence[RenderedTurn]) -> None:
-        """Every message must show in the rendering of the first learned turn after it."""
-        first = 0
-        for turn in turns:
-            lost = self._losses.find(
-                conversation.messages,
-                first,
-                turn.message,
-                text=turn.whole,
-                tools=conversation.tools is not None,
-                render=lambda messages, mode=turn.mode: conversation.render(messages, mode),  # type: ignore[misc]
-            )
-            if lost is not None:
-                kind, number = lost
-                raise RenderError(
-                    f"messages[{number}]: the template does not render its {kind.replace('_', ' ')}",
-                    code=f"dropped_{kind}",
-                )
-            first = turn.message + 1
+
+def _dropped(loss: Loss) -> RenderError:
+    if loss.kind == "tools":
+        return RenderError("the template does not render the tool definitions", code="dropped_tools")
+    what = loss.kind.replace("_", " ")
+    return RenderError(
+        f"messages[{loss.message}]: the template does not render its {what}", code=f"dropped_{loss.kind}"
+    )
 
 
 def _plain_text(document: Document) -> _Text:
-    turns = tuple((p.turn.message, p.prompt_end, p.completion_end, p.turn.weight) for p in document.placed)
-    return _Text(document.base.text, False, turns)
+    turns = tuple((p.message, p.prompt_end, p.completion_end, p.weight) for p in document.placed)
+    return _Text(document.text, False, turns)
 
 
-def _revealed(document: Document, stand_ins: StandIns, original: Conversation) -> _Text:
-    base = document.base
-    whole, _, _ = stand_ins.reveal(base.whole)
-    if whole != original.render(original.messages[: base.message + 1], base.mode):
+def _revealed(document: Document, stand_ins: StandIns, hidden: Conversation, original: Conversation) -> _Text:
+    upto = document.message + 1
+    whole, _, _ = stand_ins.reveal(hidden.render(hidden.messages[:upto], document.mode))
+    if whole != original.render(original.messages[:upto], document.mode):
         raise RenderError(
             "a control token typed in a message changes how the template renders the row", code="control_render"
         )
-    text, guarded, moved = stand_ins.reveal(base.text)
-    turns = tuple(
-        (p.turn.message, moved(p.prompt_end), moved(p.completion_end), p.turn.weight) for p in document.placed
-    )
+    text, guarded, moved = stand_ins.reveal(document.text)
+    turns = tuple((p.message, moved(p.prompt_end), moved(p.completion_end), p.weight) for p in document.placed)
     return _Text(text, False, turns, tuple(guarded))
 
 

@@ -1,4 +1,6 @@
-"""One conversation and a template: the prompt and the turn of each assistant message, by DESIGN's definition.
+"""One conversation and a template: the prompt and the turn of each assistant message.
+
+The definition is the one of docs/explanation/supervision.md.
 
 For the assistant message k with the messages C before it, `P = render(C, add_generation_prompt=True)` is what
 inference would see and `Q = render(C + [turn])` is what the template makes of the turn. The turn is learned as the part
@@ -11,12 +13,13 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from packer.batches import Sample
+from packer.batches import REASONING_FIELDS, Sample
 from packer.render.environment import ChatTemplate, RenderError
 
 Mode = Mapping[str, Any]
+Turns = Literal["all", "last", "marked"]
 JSONMessage = dict[str, Any]
 
 
@@ -32,8 +35,8 @@ class RenderedTurn:
     """Characters of `text` that are the prompt."""
 
     weight: float
-    prompts: tuple[str, ...]
-    """P in every mode the template knows; the turn's own is ``text[:prompt_end]``."""
+    prompt_ends: tuple[int, ...]
+    """Lengths of the prompts, of all modes, that `text` begins with; the longest first."""
 
     whole: str
     """Q, with what the template writes after the terminator."""
@@ -43,7 +46,7 @@ class RenderedTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRules:
-    """What `turns_of` needs of the recipe."""
+    """What :meth:`Conversation.turn` needs of the recipe."""
 
     stops: re.Pattern[str] | None
     """Matches any stop token."""
@@ -142,12 +145,13 @@ class Conversation:
         prompts: Sequence[tuple[str, Mode]],
         rules: TurnRules,
     ) -> RenderedTurn:
+        text = self._terminated(k, len(prompt), whole, mode, rules)
         return RenderedTurn(
             message=k,
-            text=self._terminated(k, len(prompt), whole, mode, rules),
+            text=text,
             prompt_end=len(prompt),
             weight=weight,
-            prompts=tuple(dict.fromkeys(text for text, _ in prompts)),
+            prompt_ends=tuple(dict.fromkeys(len(other) for other, _ in prompts if text.startswith(other))),
             whole=whole,
             mode=mode,
         )
@@ -182,7 +186,7 @@ class Conversation:
         return match[0] if match else None
 
 
-def turn_weights(sample: Sample, turns: str) -> dict[int, float]:
+def turn_weights(sample: Sample, turns: Turns) -> dict[int, float]:
     """Message number → loss weight of every assistant message that is to be trained.
 
     A message's own weight wins over the rule; a message with nothing in it is never trained.
@@ -200,7 +204,7 @@ def turn_weights(sample: Sample, turns: str) -> dict[int, float]:
 
 def says_something(message: Mapping[str, Any]) -> bool:
     """Whether a message has text, a call or reasoning."""
-    texts = (message.get(name) for name in ("content", "reasoning_content", "thinking", "reasoning"))
+    texts = (message.get(name) for name in ("content", *REASONING_FIELDS))
     return any(isinstance(text, str) and text.strip() for text in texts) or bool(message.get("tool_calls"))
 
 

@@ -6,7 +6,7 @@ bytes it comes to lie in are *guarded*: the encoder treats them as ordinary text
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,17 +22,22 @@ def control_pattern(contents: Mapping[str, int]) -> re.Pattern[str] | None:
 
 
 def find_control(value: Any, pattern: re.Pattern[str]) -> str | None:
-    """The first control token typed anywhere in a JSON value, keys included; `role` fields do not count."""
+    """The first control token typed anywhere in a JSON value, keys included."""
     if isinstance(value, str):
         match = pattern.search(value)
         return match[0] if match else None
     if isinstance(value, dict):
-        parts = [item for key, item in value.items() if key != "role"] + list(value)
+        parts = [*value.values(), *value]
     elif isinstance(value, list | tuple):
         parts = list(value)
     else:
         return None
     return next((found for part in parts if (found := find_control(part, pattern)) is not None), None)
+
+
+def typed_fields(message: Mapping[str, Any]) -> dict[str, Any]:
+    """What a person typed of a message: all of it but its role, which is one of a few words."""
+    return {key: item for key, item in message.items() if key != "role"}
 
 
 @dataclass(slots=True)
@@ -46,6 +51,10 @@ class StandIns:
     def hide(self, value: Any) -> Any:
         """A copy of a JSON value where every typed control token is a stand-in."""
         return _map_strings(value, lambda text: self.pattern.sub(self._number, text))
+
+    def hide_messages(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """As :meth:`hide`, for messages, which keep their roles."""
+        return [{"role": message["role"], **self.hide(typed_fields(message))} for message in messages]
 
     def reveal(self, text: str) -> tuple[str, list[tuple[int, int]], Callable[[int], int]]:
         """Put the typed text back.
@@ -93,7 +102,7 @@ def _map_strings(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
-        return {change(key): item if key == "role" else _map_strings(item, change) for key, item in value.items()}
+        return {change(key): _map_strings(item, change) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_map_strings(item, change) for item in value]
     return value

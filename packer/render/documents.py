@@ -3,13 +3,21 @@
 A template that only appends gives one text per conversation. One that rewrites history (drops earlier reasoning, say)
 gives one text per rewritten stretch, so that every turn keeps the context inference would give it. `last` and
 `as_rendered` are the cheaper readings of rewritten history; see docs/explanation/supervision.md.
+
+Turns are dealt as they are rendered, so that a long conversation is held once and not once a turn: a text that the next
+one begins with is let go.
 """
 
+import bisect
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from packer.render.chat import RenderedTurn
+from packer.render.chat import Mode, RenderedTurn
+from packer.render.environment import RenderError
+
+Rewritten = Literal["exact", "last", "as_rendered"]
 
 _EMPTY_REASONING = re.compile(r"<think(?:ing)?>\s*</think(?:ing)?>\s*")
 
@@ -18,72 +26,131 @@ _EMPTY_REASONING = re.compile(r"<think(?:ing)?>\s*</think(?:ing)?>\s*")
 class PlacedTurn:
     """A turn and where it is trained, in characters of its text."""
 
-    turn: RenderedTurn
+    message: int
+    weight: float
+    mode: Mode
     prompt_end: int
     completion_end: int
+    prompt_ends: tuple[int, ...]
+    """As in :class:`RenderedTurn`, of the turn's own rendering."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """A text and the turns trained in it."""
 
-    base: RenderedTurn
-    """The turn the text ends with."""
+    text: str
+    message: int
+    """The message of the turn the text ends with."""
+
+    mode: Mode
+    """The mode it was rendered in."""
 
     placed: tuple[PlacedTurn, ...]
 
 
-def documents_of(
-    turns: Sequence[RenderedTurn], *, rewritten: str, stops: re.Pattern[str] | None
-) -> tuple[Document, ...]:
-    """Deal the turns of one conversation to texts.
+@dataclass(slots=True)
+class _Kept:
+    """A maximal text so far, and the turns it begins with, in the order of their ends."""
 
-    Args:
-        turns: in the order of their messages.
+    text: str
+    placed: list[PlacedTurn]
+
+    def yield_to(self, text: str) -> list[PlacedTurn]:
+        """Give up the turns that `text` begins with; as they are cut from one text, they are its first ones."""
+        if text.startswith(self.text):
+            number = len(self.placed)
+        else:
+            number = bisect.bisect_left(
+                self.placed, 1, key=lambda turn: not text.startswith(self.text[: turn.completion_end])
+            )
+        given, self.placed = self.placed[:number], self.placed[number:]
+        return given
+
+
+@dataclass(slots=True, kw_only=True)
+class Dealer:
+    """Takes the turns of one conversation, in the order of their messages, and deals them to texts.
+
+    Attributes:
         rewritten: `exact` keeps every maximal text; `last` only the last; `as_rendered` trains a turn also where a
             later text shows it with no more than an empty reasoning block taken away.
         stops: matches any stop token.
+        max_bytes: what the texts kept at a time may come to together.
 
     """
-    if rewritten == "as_rendered":
-        return _as_rendered(turns, stops)
-    documents = _exact(turns)
-    return documents[-1:] if rewritten == "last" else documents
+
+    rewritten: Rewritten
+    stops: re.Pattern[str] | None
+    max_bytes: int
+    _kept: list[_Kept] = field(default_factory=list)
+
+    def add(self, turn: RenderedTurn) -> None:
+        """Take the next turn; earlier turns that its text begins with move to it.
+
+        Raises:
+            RenderError: the maximal texts together are larger than `max_bytes`.
+
+        """
+        own = PlacedTurn(
+            message=turn.message,
+            weight=turn.weight,
+            mode=turn.mode,
+            prompt_end=turn.prompt_end,
+            completion_end=len(turn.text),
+            prompt_ends=turn.prompt_ends,
+        )
+        moved = [place for kept in self._kept for place in kept.yield_to(turn.text)]
+        moved.sort(key=lambda place: (place.completion_end, place.message))
+        self._kept = [kept for kept in self._kept if kept.placed]
+        self._kept.append(_Kept(turn.text, [*moved, own]))
+        if len(self._kept) > 1 and self._num_bytes() > self.max_bytes:
+            raise RenderError(
+                f"rewritten history makes texts of more than {self.max_bytes} bytes", code="render_too_large"
+            )
+
+    def documents(self) -> tuple[Document, ...]:
+        """The texts with their turns, in the order of the messages they end with."""
+        if self.rewritten == "as_rendered":
+            return _as_rendered(self._kept, self.stops)
+        kept = self._kept[-1:] if self.rewritten == "last" else self._kept
+        return tuple(_document(each.text, each.placed) for each in kept)
+
+    def _num_bytes(self) -> int:
+        most = 4 * sum(len(kept.text) for kept in self._kept)
+        if most <= self.max_bytes:
+            return most
+        return sum(len(kept.text.encode("utf-8", "surrogatepass")) for kept in self._kept)
 
 
-def _exact(turns: Sequence[RenderedTurn]) -> tuple[Document, ...]:
-    """Maximal texts under the prefix relation; each turn in the last that begins with its text."""
-    home = [max(j for j, other in enumerate(turns) if other.text.startswith(turn.text)) for turn in turns]
-    maximal = [j for j in range(len(turns)) if home[j] == j]
-    placed: dict[int, list[PlacedTurn]] = {j: [] for j in maximal}
-    for turn, j in zip(turns, home, strict=True):
-        placed[j].append(PlacedTurn(turn=turn, prompt_end=turn.prompt_end, completion_end=len(turn.text)))
-    return tuple(Document(base=turns[j], placed=tuple(placed[j])) for j in maximal)
+def _document(text: str, placed: Sequence[PlacedTurn], base: PlacedTurn | None = None) -> Document:
+    base = base or placed[-1]
+    in_order = sorted(placed, key=lambda place: place.message)
+    return Document(text=text, message=base.message, mode=base.mode, placed=tuple(in_order))
 
 
-def _as_rendered(turns: Sequence[RenderedTurn], stops: re.Pattern[str] | None) -> tuple[Document, ...]:
+def _as_rendered(kept: Sequence[_Kept], stops: re.Pattern[str] | None) -> tuple[Document, ...]:
     """From the last text back: a text takes every turn it begins with, or shows without its empty reasoning."""
-    left = list(turns)
+    left = sorted(((place, each.text) for each in kept for place in each.placed), key=lambda pair: pair[0].message)
     documents: list[Document] = []
     while left:
-        base = left[-1]
-        placed = {turn.message: _shown(turn, base.text, stops) for turn in left}
-        here = [place for place in placed.values() if place is not None]
-        documents.append(Document(base=base, placed=tuple(here)))
-        left = [turn for turn in left if placed[turn.message] is None]
+        base, home = left[-1]
+        text = home[: base.completion_end]
+        shown = [_shown(place, own, text, stops) for place, own in left]
+        documents.append(_document(text, [place for place in shown if place is not None], base))
+        left = [pair for pair, place in zip(left, shown, strict=True) if place is None]
     return tuple(reversed(documents))
 
 
-def _shown(turn: RenderedTurn, text: str, stops: re.Pattern[str] | None) -> PlacedTurn | None:
-    if text.startswith(turn.text):
-        return PlacedTurn(turn=turn, prompt_end=turn.prompt_end, completion_end=len(turn.text))
-    for prompt in turn.prompts:
-        if not (text.startswith(prompt) and turn.text.startswith(prompt)):
-            continue
-        stop = stops.search(text, len(prompt)) if stops else None
+def _shown(turn: PlacedTurn, home: str, text: str, stops: re.Pattern[str] | None) -> PlacedTurn | None:
+    """The turn, cut from the text `home`, where `text` shows it; None where it does not."""
+    own = home[: turn.completion_end]
+    if text.startswith(own):
+        return turn
+    for prompt_end in turn.prompt_ends:
+        stop = stops.search(text, prompt_end) if stops and text.startswith(own[:prompt_end]) else None
         if stop is None:
             continue
-        shown, own = text[len(prompt) : stop.end()], turn.text[len(prompt) :]
-        if shown == _EMPTY_REASONING.sub("", own, count=1):
-            return PlacedTurn(turn=turn, prompt_end=len(prompt), completion_end=stop.end())
+        if text[prompt_end : stop.end()] == _EMPTY_REASONING.sub("", own[prompt_end:], count=1):
+            return replace(turn, prompt_end=prompt_end, completion_end=stop.end())
     return None

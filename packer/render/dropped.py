@@ -5,12 +5,16 @@ short text may stand there by chance) or fails (the template may have reshaped i
 item is replaced by a word that occurs nowhere else, and the word must come out.
 """
 
+import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from packer.batches import REASONING_FIELDS
+from packer.render.chat import Conversation, RenderedTurn
 from packer.render.environment import RenderError
 
 REASONING_TAGS = re.compile(r"</?think(?:ing)?>")
@@ -19,99 +23,195 @@ REASONING_TAGS = re.compile(r"</?think(?:ing)?>")
 _SHORT = 12
 """A text of fewer characters may stand in a rendering by chance."""
 
-_REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
+_MAX_ANSWERS = 4096
+"""Answers remembered; an answer is small, but conversations of agents come in endless shapes."""
 
-Messages = Sequence[Mapping[str, Any]]
+_FIRST_NUMBER = 9_182_730_000
+"""Numbers are replaced by this one and those after it."""
+
+_KINDS = {"system": "system", "developer": "system", "tool": "tool_result"}
+
+Message = Mapping[str, Any]
+
+
+class Loss(NamedTuple):
+    """What is missing: its kind, as in `supervision.allow_dropped`, and its message; the tools belong to none."""
+
+    kind: str
+    message: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class _Item:
     """Something a message says that must be rendered."""
 
-    kind: str
-    message: int
-    texts: tuple[str, ...]
+    loss: Loss
+    texts: tuple[tuple[str, ...], ...]
+    """All must show; each in one of its spellings."""
+
     rescued: bool = True
     """False where only the text itself counts, not what the template does with a stand-in word."""
 
+    def shows(self, text: str) -> bool:
+        return all(any(_stands_in(spelling, text) for spelling in spellings) for spellings in self.texts)
+
+    @property
+    def doubtful(self) -> bool:
+        return self.rescued and any(len(spellings[0]) < _SHORT for spellings in self.texts)
+
+
+class LossCheck:
+    """Finds what templates drop; remembers what they answered for each shape of conversation."""
+
+    def __init__(self, allowed: frozenset[str]) -> None:
+        self.allowed = allowed
+        self._answers: OrderedDict[tuple[Any, ...], frozenset[Loss]] = OrderedDict()
+
+    def of(self, conversation: Conversation) -> "ConversationLosses":
+        """The check of one conversation."""
+        return ConversationLosses(self, conversation)
+
+    def answer(self, shape: tuple[Any, ...], probe: Callable[[], frozenset[Loss] | None]) -> frozenset[Loss]:
+        """The remembered answer for a shape, else the probe's; where the template raises on it, nothing is lost."""
+        known = self._answers.get(shape)
+        if known is not None:
+            self._answers.move_to_end(shape)
+            return known
+        lost = probe()
+        if lost is None:
+            return frozenset()  # says something about this row, not about its shape
+        self._answers[shape] = lost
+        if len(self._answers) > _MAX_ANSWERS:
+            self._answers.popitem(last=False)
+        return lost
+
 
 @dataclass(slots=True)
-class LossCheck:
-    """Finds what a template drops; remembers what it answered for each shape of conversation."""
+class ConversationLosses:
+    """Takes the learned turns of one conversation, in the order of their messages."""
 
-    allowed: frozenset[str]
-    _answers: dict[tuple[Any, ...], frozenset[tuple[str, int]]] = field(default_factory=dict)
+    check: LossCheck
+    conversation: Conversation
+    _first: int = 0
+    _shapes: list[bytes] = field(default_factory=list)
 
-    def find(
-        self,
-        messages: Messages,
-        first: int,
-        turn: int,
-        *,
-        text: str,
-        tools: bool,
-        render: Callable[[Messages], str],
-    ) -> tuple[str, int] | None:
-        """The first thing of messages `first` … `turn` that `text`, the rendering of messages up to `turn`, lacks.
+    def find(self, turn: RenderedTurn) -> Loss | None:
+        """The first thing that the rendering of `turn` lacks, of the messages since the turn before, and of the tools.
 
-        Returns:
-            Its kind (as in `supervision.allow_dropped`) and the number of its message, or None.
-
+        The tools must show in the first learned turn.
         """
-        items = [item for number in range(first, turn + 1) for item in _items(messages[number], number, number == turn)]
-        items = [item for item in items if item.kind not in self.allowed]
-        missing = [item for item in items if not all(_stands_in(part, text) for part in item.texts)]
-        doubtful = any(len(part) < _SHORT for item in items for part in item.texts)
+        messages, allowed = self.conversation.messages, self.check.allowed
+        opening, first, self._first = self._first == 0, self._first, turn.message + 1
+        items = [item for k in range(first, turn.message + 1) for item in _items(messages[k], k, k == turn.message)]
+        lost = self._messages(turn, [item for item in items if item.loss.kind not in allowed])
+        if lost is None and opening and self.conversation.tools and "tools" not in allowed:
+            lost = self._tools(turn)
+        return lost
+
+    def _messages(self, turn: RenderedTurn, items: Sequence[_Item]) -> Loss | None:
+        missing = [item for item in items if not item.shows(turn.whole)]
         if missing:
-            lost = _probe(messages[: turn + 1], render)
-            really = [item for item in missing if not item.rescued or lost is None or (item.kind, item.message) in lost]
+            asked = _probe(self.conversation, turn)
+            really = [item for item in missing if not item.rescued or asked is None or item.loss in asked]
             if really:
-                return really[0].kind, really[0].message
-        if not doubtful:
+                return really[0].loss
+        if not any(item.doubtful for item in items):
             return None
-        shape = (turn, tools, *map(_shape, messages[: turn + 1]))
-        if shape not in self._answers:
-            self._answers[shape] = _probe(messages[: turn + 1], render) or frozenset()
-        lost = self._answers[shape]
-        return next(((item.kind, item.message) for item in items if (item.kind, item.message) in lost), None)
+        key = ("messages", self._shape(turn.message), *sorted(turn.mode.items()))
+        answer = self.check.answer(key, lambda: _probe(self.conversation, turn))
+        if not any(item.loss in answer for item in items):
+            return None
+        # A row is refused for what the template does with that row, not for what it did with another of its shape.
+        answer = _probe(self.conversation, turn) or frozenset()
+        return next((item.loss for item in items if item.loss in answer), None)
+
+    def _tools(self, turn: RenderedTurn) -> Loss | None:
+        """Names alone prove little: the calls of a conversation hold them too. So the template is always asked."""
+        tools = self.conversation.tools or ()
+        missing = not all(_stands_in(name, turn.whole) for name in map(_tool_name, tools) if name)
+        if missing:
+            asked = _probe_tools(self.conversation, turn)
+            return Loss("tools") if asked is None or asked else None
+        key = ("tools", self._shape(turn.message), *sorted(turn.mode.items()))
+        if not self.check.answer(key, lambda: _probe_tools(self.conversation, turn)):
+            return None
+        return Loss("tools") if _probe_tools(self.conversation, turn) else None
+
+    def _shape(self, k: int) -> bytes:
+        """Digest of everything but the words of the conversation up to message k."""
+        if not self._shapes:
+            tools = [
+                sorted(tool) if isinstance(tool, dict) else str(type(tool)) for tool in self.conversation.tools or ()
+            ]
+            around = repr((tools, self.conversation.kwargs))
+            self._shapes.append(hashlib.blake2b(around.encode("utf-8", "surrogatepass"), digest_size=16).digest())
+        for number in range(len(self._shapes) - 1, k + 1):
+            own = repr(_shape(self.conversation.messages[number])).encode("utf-8", "surrogatepass")
+            self._shapes.append(hashlib.blake2b(self._shapes[-1] + own, digest_size=16).digest())
+        return self._shapes[k + 1]
 
 
-def _items(message: Mapping[str, Any], number: int, own: bool) -> list[_Item]:  # noqa: FBT001 - private
+def _items(message: Message, number: int, own: bool) -> list[_Item]:  # noqa: FBT001 - private
     """What message `number` says. `own`: the rendering ends with this assistant turn, so that its text must show."""
     role, content = message.get("role"), message.get("content")
     text = content.strip() if isinstance(content, str) else ""
     if role != "assistant":
-        kind = {"system": "system", "developer": "system", "tool": "tool_result"}.get(str(role), "user")
-        return [_Item(kind, number, (text,))] if text else []
+        return [_Item(Loss(_KINDS.get(str(role), "user"), number), ((text,),))] if text else []
     items = []
     if own and text:
         parts = [part.strip() for part in REASONING_TAGS.split(text)]
         inline = len(parts) > 1
         items += [
-            _Item("reasoning" if inline and i < len(parts) - 1 else "content", number, (part,), rescued=not inline)
+            _Item(
+                Loss("reasoning" if inline and i < len(parts) - 1 else "content", number),
+                ((part,),),
+                rescued=not inline,
+            )
             for i, part in enumerate(parts)
             if part
         ]
-    reasoning = next((message[name] for name in _REASONING_FIELDS if isinstance(message.get(name), str)), "").strip()
+    reasoning = next((message[name] for name in REASONING_FIELDS if isinstance(message.get(name), str)), "").strip()
     if own and reasoning:
-        items.append(_Item("reasoning", number, (reasoning,)))
-    items += [_Item("tool_call", number, tuple(_call_texts(call))) for call in message.get("tool_calls") or ()]
+        items.append(_Item(Loss("reasoning", number), ((reasoning,),)))
+    for call in message.get("tool_calls") or ():
+        items += _call_items(call, Loss("tool_call", number))
     return items
 
 
-def _call_texts(call: Any) -> list[str]:
-    function = call.get("function", call) if isinstance(call, dict) else {}
-    return [str(function.get("name", "")), *_leaves(function.get("arguments"))]
+def _call_items(call: Any, loss: Loss) -> list[_Item]:
+    """The name and every value of a call. No word can stand in for true, false or null: their text must show."""
+    function = _function(call)
+    leaves = list(_leaves(function.get("arguments") or {}))
+    worded = [_spellings(leaf) for leaf in leaves if not _is_constant(leaf)]
+    constants = tuple(_spellings(leaf) for leaf in leaves if _is_constant(leaf))
+    items = [_Item(loss, ((str(function.get("name", "")),), *worded))]
+    return [*items, _Item(loss, constants, rescued=False)] if constants else items
 
 
-def _leaves(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value.strip()]
-    if isinstance(value, dict):
-        return [leaf for item in value.values() for leaf in _leaves(item)]
-    if isinstance(value, list):
-        return [leaf for item in value for leaf in _leaves(item)]
-    return []
+def _function(call: Any) -> dict[str, Any]:
+    function = call.get("function", call) if isinstance(call, dict) else None
+    return function if isinstance(function, dict) else {}
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+def _is_constant(leaf: Any) -> bool:
+    return leaf is None or isinstance(leaf, bool)
+
+
+def _spellings(leaf: Any) -> tuple[str, ...]:
+    """How templates write a value: as JSON or as Python; a whole number with and without its `.0`."""
+    if isinstance(leaf, str):
+        return (leaf.strip(),)
+    if isinstance(leaf, float) and leaf.is_integer():
+        return (json.dumps(leaf), str(int(leaf)))
+    return tuple(dict.fromkeys((json.dumps(leaf), str(leaf))))
 
 
 def _stands_in(part: str, text: str) -> bool:
@@ -120,57 +220,104 @@ def _stands_in(part: str, text: str) -> bool:
     return json.dumps(part, ensure_ascii=False)[1:-1] in text or json.dumps(part)[1:-1] in text
 
 
-def _shape(message: Mapping[str, Any]) -> tuple[Any, ...]:
+def _shape(message: Message) -> tuple[Any, ...]:
     calls = message.get("tool_calls") or ()
     return (
         message.get("role"),
         type(message.get("content")).__name__,
         bool(message.get("content")),
-        tuple(len(_call_texts(call)) for call in calls),
-        *(bool(message.get(name)) for name in _REASONING_FIELDS),
+        tuple(tuple(type(leaf).__name__ for leaf in _leaves(_function(call).get("arguments") or {})) for call in calls),
+        *(bool(message.get(name)) for name in REASONING_FIELDS),
     )
 
 
-def _probe(messages: Messages, render: Callable[[Messages], str]) -> frozenset[tuple[str, int]] | None:
+class _Words:
+    """Words and numbers that occur nowhere else, and what each stands for."""
+
+    def __init__(self) -> None:
+        self._given: list[tuple[Loss, str]] = []
+
+    def word(self, loss: Loss) -> str:
+        self._given.append((loss, f"Zq{len(self._given)}xW"))
+        return self._given[-1][1]
+
+    def number(self, loss: Loss) -> int:
+        number = _FIRST_NUMBER + len(self._given)
+        self._given.append((loss, str(number)))
+        return number
+
+    def value(self, value: Any, loss: Loss) -> Any:
+        """A value of the same form with words and numbers of its own."""
+        if isinstance(value, dict):
+            return {key: self.value(item, loss) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.value(item, loss) for item in value]
+        if isinstance(value, str):
+            return self.word(loss)
+        if _is_constant(value):
+            return value
+        return self.number(loss) if isinstance(value, int) else self.number(loss) + 0.5
+
+    def lost(self, text: str) -> frozenset[Loss]:
+        return frozenset(loss for loss, stand_in in self._given if stand_in not in text)
+
+
+def _probe(conversation: Conversation, turn: RenderedTurn) -> frozenset[Loss] | None:
     """Which items do not come out when each is replaced by a word of its own; None where the template raises."""
-    words: list[tuple[str, int, str]] = []
-
-    def word(kind: str, number: int) -> str:
-        words.append((kind, number, f"Zq{len(words)}xW"))
-        return words[-1][2]
-
-    probed = [_replace(message, number, word) for number, message in enumerate(messages)]
+    words = _Words()
+    messages = conversation.messages[: turn.message + 1]
+    probed = [_replace(message, number, words) for number, message in enumerate(messages)]
     try:
-        text = render(probed)
+        return words.lost(conversation.render(probed, turn.mode))
     except RenderError:
         return None
-    return frozenset((kind, number) for kind, number, stand_in in words if stand_in not in text)
 
 
-def _replace(message: Mapping[str, Any], number: int, word: Callable[[str, int], str]) -> dict[str, Any]:
+def _replace(message: Message, number: int, words: _Words) -> dict[str, Any]:
     role = message.get("role")
     changed = dict(message)
-    kind = {"assistant": "content", "system": "system", "developer": "system", "tool": "tool_result"}
     content = message.get("content")
     if isinstance(content, str) and content.strip():
-        changed["content"] = word(kind.get(str(role), "user"), number)
-    reasoning = [name for name in _REASONING_FIELDS if isinstance(message.get(name), str) and message[name].strip()]
+        kind = "content" if role == "assistant" else _KINDS.get(str(role), "user")
+        changed["content"] = words.word(Loss(kind, number))
+    reasoning = [name for name in REASONING_FIELDS if isinstance(message.get(name), str) and message[name].strip()]
     if reasoning:
-        stand_in = word("reasoning", number)
-        changed |= dict.fromkeys(reasoning, stand_in)
+        changed |= dict.fromkeys(reasoning, words.word(Loss("reasoning", number)))
     if message.get("tool_calls"):
-        changed["tool_calls"] = [_replace_call(call, number, word) for call in message["tool_calls"]]
+        loss = Loss("tool_call", number)
+        changed["tool_calls"] = [_replace_call(call, loss, words) for call in message["tool_calls"]]
     return changed
 
 
-def _replace_call(call: Any, number: int, word: Callable[[str, int], str]) -> Any:
+def _replace_call(call: Any, loss: Loss, words: _Words) -> Any:
     if not isinstance(call, dict):
         return call
-    function = dict(call.get("function", call))
-    function["name"] = word("tool_call", number)
-    if isinstance(function.get("arguments"), dict):
-        function["arguments"] = {
-            key: word("tool_call", number) if isinstance(value, str) else value
-            for key, value in function["arguments"].items()
-        }
+    function = {**_function(call), "name": words.word(loss)}
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        function["arguments"] = json.dumps({"value": words.word(loss)})
+    elif arguments is not None:
+        function["arguments"] = words.value(arguments, loss)
     return {**call, "function": function} if "function" in call else function
+
+
+def _tool_name(tool: Any) -> str:
+    name = _function(tool).get("name")
+    return name if isinstance(name, str) else ""
+
+
+def _probe_tools(conversation: Conversation, turn: RenderedTurn) -> frozenset[Loss] | None:
+    """As :func:`_probe`, for the names of the tools."""
+    words = _Words()
+    renamed = []
+    for tool in conversation.tools or ():
+        if not _tool_name(tool):
+            renamed.append(tool)
+            continue
+        function = {**_function(tool), "name": words.word(Loss("tools"))}
+        renamed.append({**tool, "function": function} if "function" in tool else function)
+    probed = Conversation(conversation.template, conversation.messages, tools=renamed, kwargs=conversation.kwargs)
+    try:
+        return words.lost(probed.render(probed.messages[: turn.message + 1], turn.mode))
+    except RenderError:
+        return None

@@ -2,7 +2,8 @@
 
 A document is a sequence cut after its last trained terminator; its runs are the completions of the turns placed in it.
 What is written is proved first, turn by turn: the trained ids spell exactly the completion's bytes of the rendered
-text, and the last of them is a stop id wherever the rendering closes the turn with one.
+text, and the last of them is a stop id: that of every turn of a chat, and of a completion or a text that a stop token
+closes.
 """
 
 from collections.abc import Mapping
@@ -31,6 +32,8 @@ class Supervisor:
     def __init__(self, surface: Surface, stop_ids: tuple[int, ...]) -> None:
         self._surface = surface
         self._stop_ids = np.array(stop_ids, np.int32)
+        spelled = [surface.spell([stop]) for stop in stop_ids]
+        self._stop_texts = tuple(text for text in spelled if text)
 
     def supervise(self, turns: TurnBatch, tokens: TokenBatch, sample_ids: Mapping[int, str | None]) -> Supervised:
         """Make documents; `sample_ids` by row of the sample."""
@@ -97,13 +100,25 @@ class Supervisor:
         return proof
 
     def _closed(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
-        """The last id of a chat turn is a stop id, and none comes before it."""
+        """The last id of a chat turn is a stop id, and none comes before it; a raw one is closed as its text is."""
         first = tokens.offsets[tokens.turn_sequence]
         is_stop = np.isin(tokens.ids, self._stop_ids)
         stops = np.concatenate([np.zeros(1, np.int64), np.cumsum(is_stop)])
         start, end = first + tokens.prompt_tokens, first + tokens.completion_tokens
         closed: Bool = (stops[end] - stops[start] == 1) & is_stop[np.maximum(end - 1, 0)]
-        return closed | turns.raw[turns.turn_text]
+        for t in np.flatnonzero(turns.raw[turns.turn_text] & ~closed):
+            closed[t] = self._raw_closed(turns, int(t), tokens.ids[start[t] : end[t]])
+        return closed
+
+    def _raw_closed(self, turns: TurnBatch, t: int, ids: Int32) -> bool:
+        """Whether a raw turn's ids end with a stop id if its text does; one that a person typed is no stop token."""
+        text = turns.text_offsets[turns.turn_text[t]]
+        first, end = text + turns.prompt_end[t], text + turns.completion_end[t]
+        completion = turns.text[first:end]
+        if not completion.endswith(self._stop_texts) or end in turns.guarded[:, 1]:
+            return True
+        own = _without_added(ids, completion, self._surface)
+        return bool(len(own) and np.isin(own[-1], self._stop_ids))
 
 
 def _without_added(ids: Int32, completion: bytes, surface: Surface) -> Int32:

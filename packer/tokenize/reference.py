@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from packer.batches import Int32, Int64
+from packer.errors import InputError
 from packer.model import load_backend
 
 _BATCH_CHARACTERS = 1_000_000
@@ -50,13 +51,21 @@ class ReferenceEncoder:
         return ids, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
 
     def own_special_tokens(self) -> tuple[Int32, Int32]:
-        """Ids the tokenizer itself puts before and after a plain text (BOS, sometimes EOS)."""
+        """Ids the tokenizer itself puts before and after a plain text (BOS, sometimes EOS).
+
+        Raises:
+            InputError: the ids of the text do not stand between them.
+
+        """
         bare = self._backend.encode("a", add_special_tokens=False).ids
         full = self._backend.encode("a", add_special_tokens=True).ids
         for start in range(len(full) - len(bare) + 1):
-            if full[start : start + len(bare)] == bare:
+            if bare and full[start : start + len(bare)] == bare:
                 return np.array(full[:start], np.int32), np.array(full[start + len(bare) :], np.int32)
-        raise AssertionError("special tokens change the ids of the text between them")
+        raise InputError(
+            "the tokenizer's post-processor does not leave a text as it is between its special tokens",
+            hint="completion and text rows need one that only adds ids before and after; chat rows can do without",
+        )
 
 
 def without_start_effects(tokenizer_json: bytes) -> bytes:

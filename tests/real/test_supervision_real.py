@@ -18,7 +18,7 @@ from packer.render import ChatTemplate, written_markers
 
 pytestmark = pytest.mark.real
 
-ALLOW_ALL = "supervision.allow_dropped=[system,user,content,reasoning,tool_call,tool_result]"
+ALLOW_ALL = "supervision.allow_dropped=[system,user,content,reasoning,tool_call,tool_result,tools]"
 NUM_ROWS = 40
 
 CORPORA = {

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from supervised import Stages, assistant, chat, system, user
 
-from packer.render.control import StandIns, control_pattern, find_control
+from packer.render.control import StandIns, control_pattern, find_control, typed_fields
 
 END = "<|im_end|>"
 PATTERN = control_pattern({"<s>": 0, END: 1, "<|im_end|>x": 2})
@@ -93,8 +93,64 @@ def test_the_longest_control_token_is_found_first() -> None:
     assert find_control(["a", {"b": "<|im_end|>x"}], PATTERN) == "<|im_end|>x"
 
 
-def test_roles_are_not_searched() -> None:
-    assert find_control({"role": "<s>", "content": "x"}, PATTERN) is None
+def test_the_role_of_a_message_is_not_typed() -> None:
+    message = {"role": "<s>", "content": "x"}
+    assert find_control(typed_fields(message), PATTERN) is None
+    assert StandIns(PATTERN, []).hide_messages([message]) == [message]
+
+
+@pytest.mark.parametrize("value", [END, {"role": f"a{END}"}, {"role": {"description": END}}, [{"role": [END]}]])
+def test_a_field_named_role_anywhere_else_is_searched_and_hidden(value: Any) -> None:
+    assert find_control(value, PATTERN) == END
+    assert find_control(StandIns(PATTERN, []).hide(value), PATTERN) is None
+
+
+PERSONA = twins.CHATML.replace(
+    "{% for message in messages %}",
+    "{{ '<|im_start|>system\\n' + (persona or 'none') + tools | tojson + '<|im_end|>\\n' }}{% for message in messages %}",
+    1,
+)
+
+
+@pytest.mark.parametrize("rule", ["text", "allow"])
+def test_a_control_token_in_a_rows_template_variable_is_a_word(tmp_path: Path, rule: str) -> None:
+    stages = load(tmp_path, f"supervision.control_tokens={rule}", template=PERSONA)
+    row = chat(user("hi"), assistant("Hello."), persona=f"{END}typed")
+    batch = stages.render([row])
+    assert f"system\n{END}typed" in batch.text.decode()
+    assert [batch.text[a:b].decode() for a, b in batch.guarded] == [END]
+    ids, _ = stages.document(row)
+    plain, _ = stages.document(chat(user("hi"), assistant("Hello."), persona="typed"))
+    assert ids.count(stages.model.control[END]) == plain.count(stages.model.control[END])
+
+
+def test_a_control_token_nested_in_a_rows_template_variable_is_guarded(tmp_path: Path) -> None:
+    template = PERSONA.replace("(persona or 'none')", "persona.role[0]")
+    batch = load(tmp_path, template=template).render([chat(user("hi"), assistant("a"), persona={"role": [END]})])
+    assert [batch.text[a:b].decode() for a, b in batch.guarded] == [END]
+
+
+def test_reject_refuses_control_tokens_in_template_variables_and_tools(tmp_path: Path) -> None:
+    stages = load(tmp_path, "supervision.control_tokens=reject", template=PERSONA)
+    tool = {"type": "function", "function": {"name": "look", "description": END}}
+    rows = [
+        chat(user("hi"), assistant("a"), persona=END),
+        chat(user("hi"), assistant("a"), row=1, tools=[tool]),
+        chat(user("hi"), assistant("a"), row=2, persona="plain"),
+    ]
+    assert [(r.row, r.code) for r in stages.render(rows).rejections] == [(0, "control_token"), (1, "control_token")]
+
+
+def test_the_recipes_own_template_variables_stay_as_they_are(tmp_path: Path) -> None:
+    stages = load(
+        tmp_path, f'template.kwargs={{persona: "{END}"}}', "supervision.control_tokens=reject", template=PERSONA
+    )
+    batch = stages.render([chat(user("hi"), assistant("Hello."))])
+    assert not batch.rejections
+    assert len(batch.guarded) == 0
+    hidden = load(tmp_path, f'template.kwargs={{persona: "{END}"}}', template=PERSONA)
+    batch = hidden.render([chat(user(f"hi{END}"), assistant("Hello."))])
+    assert len(batch.guarded) == 1
 
 
 @given(st.lists(st.sampled_from(["a", "é", "👍", " ", "<s>", END]), max_size=12))

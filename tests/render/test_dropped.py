@@ -7,6 +7,8 @@ import pytest
 import twins
 from supervised import Stages, assistant, call, chat, result, system, user
 
+from packer.render.dropped import LossCheck
+
 SHOWS_ALL = """\
 {% for message in messages %}
 {{ '<|im_start|>' + message.role + '\\n' }}
@@ -116,6 +118,141 @@ def test_arguments_written_as_escaped_json_are_not_lost(tmp_path: Path) -> None:
     escaped = SHOWS_ALL.replace("tojson", "tojson(ensure_ascii=true) | tojson")
     turn = assistant(None, tool_calls=[call("current_weather", {"city": 'Köln "am Rhein"'})])
     assert outcome(tmp_path, escaped, (user("What is the weather?"), turn)) == [1]
+
+
+def called(**arguments: Any) -> tuple[dict[str, Any], ...]:
+    return user("What is the weather?"), assistant(None, tool_calls=[call("current_weather", arguments)])
+
+
+VALUES = [7, 7.5, 123456789012345, True, False, None, [1, [2]], {"a": {"b": 3}}, ["Paris in France"], {"a": ["x"]}]
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("spelled", ["tojson", "string"])
+def test_argument_values_of_every_type_written_as_json_or_python_are_not_lost(
+    tmp_path: Path, value: Any, spelled: str
+) -> None:
+    template = SHOWS_ALL.replace("arguments | tojson", f"arguments | {spelled}")
+    assert outcome(tmp_path, template, called(city=value)) == [1]
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_an_argument_value_of_any_type_that_a_template_drops_rejects_the_row(tmp_path: Path, value: Any) -> None:
+    names = SHOWS_ALL.replace("arguments | tojson", "arguments | list | tojson")
+    assert outcome(tmp_path, names, called(city=value)) == ["dropped_tool_call"]
+
+
+def test_only_the_strings_of_a_calls_arguments_shown_rejects_the_row(tmp_path: Path) -> None:
+    strings = SHOWS_ALL.replace("arguments | tojson", "arguments.values() | select('string') | list | tojson")
+    assert outcome(tmp_path, strings, called(city="Paris in France")) == [1]
+    assert outcome(tmp_path, strings, called(city="Paris in France", days=3)) == ["dropped_tool_call"]
+
+
+def test_a_whole_number_written_without_its_fraction_is_not_lost(tmp_path: Path) -> None:
+    whole = SHOWS_ALL.replace("arguments | tojson", "arguments.days | int | string")
+    assert outcome(tmp_path, whole, called(days=1234567.0)) == [1]
+
+
+def test_a_call_without_arguments_is_not_lost(tmp_path: Path) -> None:
+    assert outcome(tmp_path, SHOWS_ALL, (user("Hello?"), assistant(None, tool_calls=[call("look", None)]))) == [1]
+
+
+def test_string_arguments_that_a_template_drops_reject_the_row(tmp_path: Path) -> None:
+    names = SHOWS_ALL.replace("call.function.arguments | tojson", "'!'")
+    turn = assistant(None, tool_calls=[call("current_weather", '{"city": "Paris in France"}')])
+    assert outcome(tmp_path, names, (user("What is the weather?"), turn)) == ["dropped_tool_call"]
+
+
+# -- tool definitions ------------------------------------------------------------------------------------------------------
+
+WITH_TOOLS = "{% for tool in tools or [] %}{{ tool.function.name }}{% endfor %}" + SHOWS_ALL
+
+
+def tool(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "description": "?", "parameters": {}}}
+
+
+def tools_outcome(folder: Path, template: str, *names: str, overrides: tuple[str, ...] = ()) -> Any:
+    stages = Stages.load(twins.byte_level(folder, template=template), *overrides)
+    batch = stages.render([chat(*LONG, tools=[tool(name) for name in names])])
+    return [(rejection.code, rejection.reason) for rejection in batch.rejections] or batch.turn_message.tolist()
+
+
+DROPPED_TOOLS = [("dropped_tools", "the template does not render the tool definitions")]
+
+
+@pytest.mark.parametrize("names", [("current_weather",), ("a", "b"), ("a_long_name_of_a_tool", "b")])
+def test_tool_definitions_a_template_drops_reject_the_row(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """A call of the tool, or a letter, stands in the rendering anyway; that is not its definition."""
+    assert tools_outcome(tmp_path, WITH_TOOLS, *names) == [2, 4]
+    assert tools_outcome(tmp_path, SHOWS_ALL, *names) == DROPPED_TOOLS
+    allowed = ("supervision.allow_dropped=[tools]",)
+    assert tools_outcome(tmp_path, SHOWS_ALL, *names, overrides=allowed) == [2, 4]
+
+
+def test_one_tool_definition_that_is_missing_rejects_the_row(tmp_path: Path) -> None:
+    first = WITH_TOOLS.replace("tools or []", "(tools or [])[:1]")
+    assert tools_outcome(tmp_path, first, "current_weather") == [2, 4]
+    assert tools_outcome(tmp_path, first, "current_weather", "current_time") == DROPPED_TOOLS
+
+
+def test_tools_renamed_by_a_template_are_not_lost(tmp_path: Path) -> None:
+    assert tools_outcome(
+        tmp_path, WITH_TOOLS.replace("function.name", "function.name | replace('_', '-')"), "a_b_c"
+    ) == [2, 4]
+
+
+def test_where_the_template_raises_on_unknown_tool_names_the_names_count(tmp_path: Path) -> None:
+    raises = (
+        "{% for tool in tools %}{% if 'e' not in tool.function.name %}{{ raise_exception('?') }}{% endif %}{% endfor %}"
+    )
+    assert tools_outcome(tmp_path, raises + WITH_TOOLS, "the_time") == [2, 4]
+    assert tools_outcome(tmp_path, raises + SHOWS_ALL, "the_time") == DROPPED_TOOLS
+
+
+# -- what is remembered ----------------------------------------------------------------------------------------------------
+
+RAISES = SHOWS_ALL.replace(
+    "{% for message in messages %}",
+    "{% for message in messages %}{% if 'Zq' in (message.content or '') %}{{ raise_exception('no') }}{% endif %}",
+)
+
+
+def test_where_the_template_raises_on_the_probe_the_texts_count(tmp_path: Path) -> None:
+    assert outcome(tmp_path, RAISES, SHORT) == [2, 4]
+    assert outcome(tmp_path, RAISES, LONG) == [2, 4]
+    cut = RAISES.replace("message.content or ''", "(message.content or '')[:5]")
+    assert outcome(tmp_path, cut, LONG) == ["dropped_system"]
+
+
+def test_a_probe_that_raises_is_not_remembered_for_rows_of_its_shape(tmp_path: Path) -> None:
+    """The template raises on the probe of rows that hold `strict`, and drops all short user messages."""
+    raises = "{% if 'strict' in style and 'Zq' in messages[0].content %}{{ raise_exception('no') }}{% endif %}"
+    template = raises.replace("style", "messages[0].name") + SHOWS_ALL.replace(
+        "message.content or ''", "message.content if message.role != 'user' else 'a b'"
+    )
+    stages = Stages.load(twins.byte_level(tmp_path, template=template))
+    rows = [
+        chat({"role": "user", "content": "a", "name": name}, assistant("b"), row=row)
+        for row, name in enumerate(["strict", "free", "strict", "free"])
+    ]
+    assert [(r.row, r.code) for r in stages.render(rows).rejections] == [(1, "dropped_user"), (3, "dropped_user")]
+
+
+def test_an_answer_holds_only_for_the_template_variables_it_was_given_under(tmp_path: Path) -> None:
+    template = SHOWS_ALL.replace(
+        "message.content or ''", "message.content if not quiet or message.role != 'user' else 'a'"
+    )
+    stages = Stages.load(twins.byte_level(tmp_path, template=template))
+    rows = [chat(user("a"), assistant("b"), row=row, quiet=row in (1, 2)) for row in range(4)]
+    assert [(r.row, r.code) for r in stages.render(rows).rejections] == [(1, "dropped_user"), (2, "dropped_user")]
+
+
+def test_the_memory_of_answers_is_bounded() -> None:
+    check = LossCheck(frozenset())
+    for shape in range(10_000):
+        assert check.answer((shape,), frozenset) == frozenset()
+    assert len(check._answers) < 5000
 
 
 def test_a_message_after_the_last_turn_may_be_dropped(tmp_path: Path) -> None:

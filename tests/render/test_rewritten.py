@@ -1,10 +1,16 @@
 """Templates that rewrite history: what each reading of them keeps."""
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
 import twins
+from hypothesis import given
+from hypothesis import strategies as st
 from supervised import Stages, assistant, chat, user
+
+from packer.render.chat import RenderedTurn
+from packer.render.documents import Dealer
 
 TALK = (user("one?"), assistant("One."), user("two?"), assistant("Two."), user("three?"), assistant("Three."))
 EMPTY = "<think>\n\n</think>\n\n"
@@ -80,3 +86,54 @@ def test_a_chain_of_calls_shares_one_text(tmp_path: Path) -> None:
     )
     ((_, trained),) = texts(stages(tmp_path), *talk)
     assert len(trained) == 2
+
+
+def test_each_turn_is_in_the_last_maximal_text_that_begins_with_it() -> None:
+    """Held to the definition, which compares every text with every other."""
+
+    @given(st.lists(st.sampled_from(["", "a", "ab", "abc", "abcd", "abd", "b", "bc", "abca"]), min_size=1, max_size=8))
+    def check(contents: list[str]) -> None:
+        home = [max(j for j, b in enumerate(contents) if b.startswith(a)) for a in contents]
+        expected = {j: [i for i, h in enumerate(home) if h == j] for j in sorted(set(home))}
+        documents = deal(contents).documents()
+        assert {document.message: [p.message for p in document.placed] for document in documents} == expected
+        assert [document.text for document in documents] == [contents[j] for j in expected]
+        assert all(p.completion_end == len(contents[p.message]) for document in documents for p in document.placed)
+
+    check()
+
+
+def test_a_text_that_the_next_one_begins_with_is_let_go() -> None:
+    assert len(deal(["a" * n for n in range(1, 50)])._kept) == 1
+
+
+def deal(contents: list[str], max_bytes: int = 1000) -> Dealer:
+    dealer = Dealer(rewritten="exact", stops=None, max_bytes=max_bytes)
+    for k, text in enumerate(contents):
+        dealer.add(RenderedTurn(message=k, text=text, prompt_end=0, weight=1.0, prompt_ends=(0,), whole=text, mode={}))
+    return dealer
+
+
+def test_memory_grows_with_the_conversation_and_not_with_its_square(tmp_path: Path) -> None:
+    plain = Stages.load(twins.byte_level(tmp_path))
+
+    def peak(num_turns: int) -> int:
+        talk = [message for k in range(num_turns) for message in (user(f"{k} " * 200), assistant(f"{k} " * 200))]
+        tracemalloc.start()
+        batch = plain.render([chat(*talk)])
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert len(batch.turn_message) == num_turns
+        return peak
+
+    assert peak(80) < 3 * peak(40)
+
+
+def test_the_texts_of_a_rewritten_history_together_are_bounded(tmp_path: Path) -> None:
+    """Each rendering is small enough, all of them are not; a template that only appends keeps one."""
+    wide = user("é" * 300)
+    talk = [message for k in range(4) for message in (wide, assistant(f"{k}"))]
+    limit = "rows.max_render_bytes=4000"
+    assert [r.code for r in stages(tmp_path / "a", limit).render([chat(*talk)]).rejections] == ["render_too_large"]
+    assert not Stages.load(twins.byte_level(tmp_path / "b"), limit).render([chat(*talk)]).rejections
+    assert not stages(tmp_path / "c", "rows.max_render_bytes=8000").render([chat(*talk)]).rejections

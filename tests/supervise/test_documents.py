@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from supervised import Stages, assistant, chat, samples, user
 
-from packer.batches import TokenBatch, TurnBatch
+from packer.batches import Sample, TokenBatch, TurnBatch
 from packer.layout import document_labels
 
 ROWS = (
@@ -83,6 +83,61 @@ def test_a_turn_over_a_stop_fails_the_proof(tmp_path: Path) -> None:
     ends[0], token_ends[0] = ends[1], token_ends[1]
     turns, tokens = replace(turns, completion_end=ends), replace(tokens, completion_tokens=token_ends)
     assert codes(stages, turns, tokens) == {0: "proof_failed"}
+
+
+RAW = {
+    "completion": Sample(kind="completion", row=0, prompt="Hello!", text=" fox dog"),
+    "text": Sample(kind="text", row=0, text="fox dog"),
+}
+
+
+@pytest.mark.parametrize("kind", RAW)
+def test_a_raw_row_that_its_eos_does_not_close_fails_the_proof(tmp_path: Path, kind: str) -> None:
+    """The ids spell the text, but what ends it is not the stop id."""
+    stages = Stages.load(twins.byte_level(tmp_path))
+    turns = stages.render([RAW[kind]])
+    tokens = stages.tokenizing.tokenize(turns)
+    assert tokens.ids[-1] == stages.model.eos_id
+    assert stages.supervisor.supervise(turns, tokens, {0: None}).rejections == ()
+    for ids in (tokens.ids[:-1], np.append(tokens.ids[:-1], spelled_out(stages, turns)).astype(np.int32)):
+        cut = len(ids) - len(tokens.ids)
+        other = replace(
+            tokens,
+            ids=ids,
+            offsets=tokens.offsets + np.array([0, cut]),
+            completion_tokens=tokens.completion_tokens + cut,
+        )
+        supervised = stages.supervisor.supervise(turns, other, {0: None})
+        assert [rejection.code for rejection in supervised.rejections] == ["proof_failed"]
+
+
+def spelled_out(stages: Stages, turns: TurnBatch) -> list[int]:
+    """Ordinary ids that spell the EOS the text ends with."""
+    end = len(turns.text)
+    guarded = replace(turns, guarded=np.array([[end - len("<|im_end|>"), end]]))
+    ids = stages.tokenizing.tokenize(guarded).ids
+    bare = stages.tokenizing.tokenize(
+        replace(
+            turns,
+            text=turns.text[: end - 10],
+            text_offsets=turns.text_offsets - [0, 10],
+            completion_end=turns.completion_end - 10,
+        )
+    ).ids
+    return ids[len(bare) :].tolist()
+
+
+def test_a_text_that_ends_with_a_typed_stop_token_needs_no_stop_id(tmp_path: Path) -> None:
+    stages = Stages.load(twins.byte_level(tmp_path), "text.append_eos=false")
+    ids, _ = stages.document(Sample(kind="text", row=0, text="fox dog<|im_end|>"))
+    assert stages.model.eos_id not in ids
+
+
+def test_marked_trains_completions_and_texts_which_have_no_marks(tmp_path: Path) -> None:
+    stages = Stages.load(twins.byte_level(tmp_path), "supervision.turns=marked")
+    for sample in RAW.values():
+        _, labels = stages.document(sample)
+        assert labels[-1] == stages.model.eos_id
 
 
 def test_a_document_ends_with_its_last_terminator(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from packer.errors import InputError
 from packer.tokenize import ReferenceEncoder
 from packer.tokenize import reference as module
 from packer.tokenize.reference import without_start_effects
@@ -75,6 +76,17 @@ def test_own_special_tokens_are_what_the_tokenizer_puts_around_a_text(tmp_path: 
     encoder = ReferenceEncoder(definition(twins.sentencepiece_like, tmp_path))
     prefix, suffix = encoder.own_special_tokens()
     assert (prefix.tolist(), suffix.tolist()) == ([1], [])
+
+
+def test_a_tokenizer_whose_special_tokens_change_the_text_between_them_is_refused_with_a_way_out(
+    tmp_path: Path,
+) -> None:
+    stored = json.loads(definition(twins.byte_level, tmp_path, bos=True))
+    stored["post_processor"]["single"] = [part for part in stored["post_processor"]["single"] if "Sequence" not in part]
+    encoder = ReferenceEncoder(json.dumps(stored).encode())
+    with pytest.raises(InputError, match="post-processor") as caught:
+        encoder.own_special_tokens()
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize("twin", [twins.sentencepiece_like, twins.metaspace_first])
