@@ -1,8 +1,9 @@
 """Silent loss: what a row says and its rendering does not.
 
 A text counts as rendered when it stands in the rendering, as it is or escaped as JSON. Where that proves nothing (a
-short text may stand there by chance) or fails (the template may have reshaped it), the template is asked directly: the
-item is replaced by a word that occurs nowhere else, and the word must come out.
+short text may stand there by chance, a longer one because another message says it too) or fails (the template may have
+reshaped it), the template is asked directly: the item is replaced by a word that occurs nowhere else, and the word must
+come out. What a template does to a shape of conversation is asked once and remembered.
 """
 
 import hashlib
@@ -55,9 +56,10 @@ class _Item:
     def shows(self, text: str) -> bool:
         return all(any(_stands_in(spelling, text) for spelling in spellings) for spellings in self.texts)
 
-    @property
-    def doubtful(self) -> bool:
-        return self.rescued and any(len(spellings[0]) < _SHORT for spellings in self.texts)
+    def doubtful(self, said: Callable[[str], int]) -> bool:
+        """Whether its text may stand in the rendering for another reason; `said` counts the messages that hold one."""
+        texts = [spellings[0] for spellings in self.texts]
+        return self.rescued and any(len(text) < _SHORT or said(text) > 1 for text in texts)
 
 
 class LossCheck:
@@ -115,7 +117,8 @@ class ConversationLosses:
             really = [item for item in missing if not item.rescued or asked is None or item.loss in asked]
             if really:
                 return really[0].loss
-        if not any(item.doubtful for item in items):
+        items = [item for item in items if item.rescued]
+        if not items:
             return None
         key = ("messages", self._shape(turn.message), *sorted(turn.mode.items()))
         answer = self.check.answer(key, lambda: _probe(self.conversation, turn))
@@ -123,7 +126,13 @@ class ConversationLosses:
             return None
         # A row is refused for what the template does with that row, not for what it did with another of its shape.
         answer = _probe(self.conversation, turn) or frozenset()
-        return next((item.loss for item in items if item.loss in answer), None)
+        lost = [item for item in items if item.loss in answer and item.doubtful(self._said)]
+        return lost[0].loss if lost else None
+
+    def _said(self, text: str) -> int:
+        """How many messages, and the tools, hold a text."""
+        spoken = [*self.conversation.messages, {"tools": self.conversation.tools}]
+        return sum(text in spelled for message in spoken for spelled in ["\n".join(_strings(message))])
 
     def _tools(self, turn: RenderedTurn) -> Loss | None:
         """Names alone prove little: the calls of a conversation hold them too. So the template is always asked."""
@@ -212,6 +221,18 @@ def _spellings(leaf: Any) -> tuple[str, ...]:
     if isinstance(leaf, float) and leaf.is_integer():
         return (json.dumps(leaf), str(int(leaf)))
     return tuple(dict.fromkeys((json.dumps(leaf), str(leaf))))
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Every string in a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _strings(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _strings(item)
 
 
 def _stands_in(part: str, text: str) -> bool:

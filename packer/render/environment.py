@@ -47,7 +47,7 @@ class ChatTemplate:
             parsed = environment.parse(source)
             read = {name.name for name in parsed.find_all(jinja2.nodes.Name) if name.ctx == "load"}
             self._template = environment.from_string(parsed)
-        except jinja2.TemplateError as error:
+        except (jinja2.TemplateError, SyntaxError, RecursionError) as error:  # Jinja lets Python's compiler speak
             line = getattr(error, "lineno", None)
             raise RenderError(f"not a valid Jinja template{f' (line {line})' if line else ''}: {error}") from error
         self.switches = tuple(name for name in MODE_SWITCHES if name in read)
@@ -70,14 +70,9 @@ class ChatTemplate:
 
         """
         try:
-            text = self._template.render(
-                **self._variables,
-                **(kwargs or {}),
-                messages=messages,
-                tools=tools,
-                documents=None,
-                add_generation_prompt=add_generation_prompt,
-            )
+            variables = {"documents": None, **self._variables, **(kwargs or {})}
+            variables |= {"messages": messages, "tools": tools, "add_generation_prompt": add_generation_prompt}
+            text = self._template.render(variables)
         except Exception as error:
             raise RenderError(_explain(error)) from error
         if len(text) * 4 > self._max_bytes and len(text.encode("utf-8", "surrogatepass")) > self._max_bytes:

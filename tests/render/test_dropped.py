@@ -257,3 +257,12 @@ def test_the_memory_of_answers_is_bounded() -> None:
 
 def test_a_message_after_the_last_turn_may_be_dropped(tmp_path: Path) -> None:
     assert outcome(tmp_path, SKIPS["tool_result"], (*LONG[:3], result("It is raining cats and dogs."))) == [2]
+
+
+@pytest.mark.parametrize("kind", ["system", "tool_result"])
+def test_a_message_is_missed_even_where_another_one_says_the_same(tmp_path: Path, kind: str) -> None:
+    said = "You are a pirate captain, arr"
+    first = system(said) if kind == "system" else user("What did the parrot say?")
+    messages = (first, user(said), assistant("x", tool_calls=[call("f", {"y": "z"})]), result(said), assistant(said))
+    assert outcome(tmp_path / "drops", SKIPS[kind], messages) == [f"dropped_{kind}"]
+    assert outcome(tmp_path / "shows", SHOWS_ALL, messages) == [2, 4]

@@ -92,3 +92,17 @@ def test_a_rendering_over_the_limit_is_refused() -> None:
 )
 def test_only_switches_the_template_reads_are_modes(source: str, switches: tuple[str, ...]) -> None:
     assert template(source).switches == switches
+
+
+@pytest.mark.parametrize("source", ["{% break %}", "{{" + "(" * 3000 + ")" * 3000 + "}}"], ids=["break", "nesting"])
+def test_what_only_pythons_compiler_refuses_is_no_valid_template(source: str) -> None:
+    with pytest.raises(RenderError, match="not a valid Jinja template"):
+        ChatTemplate(source, date="2026-01-01", variables={}, max_bytes=1000)
+
+
+def test_a_row_may_set_a_token_or_the_documents_of_its_template() -> None:
+    template = ChatTemplate(
+        "{{ bos_token }}{{ documents }}", date="2026-01-01", variables={"bos_token": "<s>"}, max_bytes=99
+    )
+    assert template.render([], kwargs={"documents": ["a"]}) == "<s>['a']"
+    assert template.render([], kwargs={"bos_token": "", "messages": "ignored"}) == "None"
