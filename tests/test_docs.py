@@ -51,21 +51,28 @@ def tiny_model(vocab_size: int):
     return transformers.LlamaForCausalLM(config)
 
 
-@pytest.mark.parametrize(
-    ("page", "number"),
-    [("README.md", 0), ("docs/how-to/train.md", 0), ("docs/how-to/train.md", 1), ("docs/tutorial.md", 0)],
-)
+LOOPS = [
+    ("README.md", (0,)),
+    ("docs/how-to/train.md", (0, 3)),  # train, then save and go on
+    ("docs/how-to/train.md", (1,)),
+    ("docs/how-to/train.md", (2,)),
+    ("docs/tutorial.md", (0,)),
+]
+
+
+@pytest.mark.parametrize(("page", "numbers"), LOOPS)
 def test_training_loops_of_the_documentation_run(
-    page: str, number: int, starter_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: str, numbers: tuple[int, ...], starter_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transformers = pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cache").symlink_to(starter_cache)
-    (tmp_path / "demo").mkdir()
-    (tmp_path / "demo" / "cache").symlink_to(starter_cache)
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "cache").symlink_to(starter_cache)
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", lambda _: tiny_model(4096))
     names: dict[str, object] = {}
-    exec(blocks_of(page)[number], names)
+    for number in numbers:
+        exec(blocks_of(page)[number], names)
     assert "step" in names
 
 
