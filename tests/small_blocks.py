@@ -98,7 +98,9 @@ def write_cache(folder, batches, *, fingerprint="f00d"):
             writer.append(batch)
             shards.append(writer.finish(split="train", index=index).as_shard(first_row=first_row))
         first_row += batch.num_blocks
-    zeros = dict.fromkeys(("rows", "kept", "documents", "tokens", "trained", "masked", "merged", "cut", "cut_trained"), 0)
+    zeros = dict.fromkeys(
+        ("rows", "kept", "documents", "tokens", "trained", "masked", "merged", "cut", "cut_trained"), 0
+    )
     manifest = Manifest(
         format="packer-cache",
         format_version=1,
