@@ -203,3 +203,29 @@ def test_every_token_of_every_document_is_in_exactly_one_block(alpaca: tuple[Pat
         found.update(zip(ids.tolist(), lengths.tolist(), strict=True))
         assert lengths.sum() == batch.length[b]
     assert found == expected
+
+
+@pytest.mark.parametrize("kind", ["documents", "blocks"])
+def test_datasets_reads_both_kinds_of_shard_with_the_same_values(
+    alpaca: tuple[Path, dict[str, float]], tmp_path: Path, kind: str
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    folder, _ = alpaca
+    files = sorted(str(path) for path in (folder / kind).glob("*.arrow"))
+    loaded = datasets.load_dataset("arrow", data_files=files, cache_dir=str(tmp_path), split="train")
+    shards = Cache.open(folder)
+    rows = shards.documents("train") if kind == "documents" else shards.blocks("train")
+    assert len(loaded) == len(rows) > 2000
+    for number in range(0, len(rows), len(rows) // 50):
+        theirs = loaded[number]
+        if kind == "documents":
+            ours = shards.documents("train").read(number)
+            assert (theirs["doc_id"], theirs["digest"]) == (ours.doc_id, ours.digest)
+            input_ids, labels = ours.input_ids, ours.labels
+        else:
+            block = shards.blocks("train").read(np.array([number]))
+            assert theirs["position_ids"] == block.position_ids[0].tolist()
+            assert theirs["seq_lengths"] == block.seq_lengths.tolist()
+            input_ids, labels = block.input_ids[0], block.labels[0]
+        assert (theirs["input_ids"], theirs["labels"]) == (input_ids.tolist(), labels.tolist())
