@@ -140,8 +140,12 @@ def _work(task: Any) -> Any:
 def _stop(executor: concurrent.futures.ProcessPoolExecutor) -> None:
     """End the workers now: a task that is cut off leaves a temporary file, which the next build removes."""
     processes = list((executor._processes or {}).values())  # noqa: SLF001 - the only way to the worker processes
+    manager: Any = executor._executor_manager_thread  # noqa: SLF001 - as above; a thread, whatever the stubs say
     executor.shutdown(wait=False, cancel_futures=True)
     for process in processes:
         process.terminate()
     for process in processes:
         process.join(timeout=5)
+    if manager is not None:
+        # It closes the pipe that the interpreter writes to on its way out; without waiting, the two race.
+        manager.join(timeout=5)
