@@ -9,15 +9,13 @@ import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import msgspec
 import yaml
 from msgspec import Meta
 
 from packer.errors import RecipeError
-
-T = TypeVar("T")
 
 MAX_BLOCK_LEN = 1_048_576
 
@@ -183,14 +181,6 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
     except ValueError as error:
         raise RecipeError(f"{where}: template.date: {error}", hint="a date such as 2026-01-01") from None
     return recipe
-
-
-def override_values(overrides: Sequence[str]) -> dict[str, Any]:
-    """The plain values that ``a.b=value`` overrides stand for."""
-    values: dict[str, Any] = {}
-    for override in overrides:
-        _apply(values, override)
-    return values
 
 
 class _StrictLoader(yaml.SafeLoader):
