@@ -1,0 +1,92 @@
+"""A cache built from real chats trains a model exactly as its documents run one by one do, and nothing leaks."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="TORCH MISSING: training from a real cache is not tested")
+
+from tiny_decoder import TinyDecoder, causal, summed_loss  # noqa: E402
+
+from packer.build import build  # noqa: E402
+from packer.load import PackedLoader  # noqa: E402
+from packer.load.attention import block_diagonal_mask, document_ids  # noqa: E402
+from packer.recipe import make_recipe  # noqa: E402
+from packer.store.cache import Cache  # noqa: E402
+
+pytestmark = pytest.mark.real
+
+VOCAB_SIZE = 6400  # of minimind
+
+
+@pytest.fixture(scope="module")
+def cache(real: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tinker") / "cache"
+    values = {
+        "sources": [{"path": str(real / "corpora" / "formats" / "tinker_conversations.jsonl")}],
+        "tokenizer": str(real / "tokenizers" / "minimind"),
+        "supervision": {"rewritten": "exact"},
+        "pack": {"block_len": 256},
+    }
+    build(make_recipe(values), folder, jobs=1)
+    return folder
+
+
+def mask_of(micro_batch):
+    return block_diagonal_mask(document_ids(micro_batch["cu_seq_lens_q"]))[None, None]
+
+
+def logits_of(model, micro_batch):
+    return model(micro_batch["input_ids"], micro_batch["position_ids"], mask_of(micro_batch))
+
+
+def test_loss_and_gradients_of_real_blocks_equal_those_of_their_documents(cache: Path) -> None:
+    model = TinyDecoder(vocab_size=VOCAB_SIZE)
+    documents = Cache.open(cache).documents("train")
+    loader = PackedLoader(cache, micro_batch_size=2, global_batch_size=4, end="pad", rank=0, world_size=1)
+    packed, num_items = torch.zeros((), dtype=torch.float64), 0
+    for step in loader:
+        packed = packed + sum(summed_loss(logits_of(model, batch), batch["labels"]) for batch in step)
+        num_items += step.num_items_in_batch
+    single = torch.zeros((), dtype=torch.float64)
+    for number in range(len(documents)):
+        document = documents.read(number)
+        ids, labels = (
+            torch.from_numpy(column.astype(np.int64))[None] for column in (document.input_ids, document.labels)
+        )
+        single = single + summed_loss(model(ids, torch.arange(ids.shape[1])[None], causal(ids.shape[1])), labels)
+    assert len(documents) >= 128
+    assert num_items == Cache.open(cache).manifest.totals.trained > 1000
+    difference = abs((packed - single).item()) / num_items
+    gradients = [
+        torch.autograd.grad(loss / num_items, list(model.parameters()), retain_graph=True) for loss in (packed, single)
+    ]
+    furthest = torch.stack([(a - b).abs().max() for a, b in zip(*gradients, strict=True)]).max().item()
+    print(
+        f"\ntinker_conversations, minimind: {len(documents)} documents, {num_items} targets, mean loss "
+        f"{(packed / num_items).item():.6f}, differs by {difference:.1e}; gradients by at most {furthest:.1e}"
+    )
+    assert difference < 1e-9
+    assert furthest < 1e-9
+
+
+def test_changing_a_real_document_moves_no_logit_of_its_neighbours(cache: Path) -> None:
+    model = TinyDecoder(vocab_size=VOCAB_SIZE)
+    loader = PackedLoader(cache, micro_batch_size=1, global_batch_size=1, rank=0, world_size=1)
+    checked = 0
+    for step in loader:
+        (clean,) = step
+        end = int(clean["cu_seq_lens_q"][1])
+        length = clean["input_ids"].shape[1]
+        if end == length:
+            continue  # one document fills the block: no neighbour
+        poisoned = {**clean, "input_ids": clean["input_ids"].clone()}
+        poisoned["input_ids"][0, :end] = (poisoned["input_ids"][0, :end] + 1) % VOCAB_SIZE
+        with torch.no_grad():
+            held = (logits_of(model, clean) != logits_of(model, poisoned)).any(-1)[0]
+            leaking = [model(b["input_ids"], b["position_ids"], causal(length)) for b in (clean, poisoned)]
+        assert held[:end].all() and not held[end:].any()
+        assert (leaking[0] != leaking[1]).any(-1)[0, end:].any(), "a plain causal mask does leak"
+        checked += 1
+    assert checked > 10
