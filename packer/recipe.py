@@ -56,9 +56,18 @@ DroppedKind = Literal["system", "user", "content", "reasoning", "tool_call", "to
 
 class Supervision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     turns: Literal["all", "last", "marked"] = "all"
-    source: Literal["equivalence"] = "equivalence"
+    source: Literal["equivalence", "generation_tags"] = "equivalence"
+    """Who says what is trained: what inference would be asked for, or the `{% generation %}` blocks of the template."""
+
     rewritten: Literal["exact", "last", "as_rendered"] | None = None
-    divergent: Literal["refuse", "common_prefix"] = "refuse"
+    divergent: Literal["refuse", "common_prefix", "continue"] = "refuse"
+    """Where no prompt is continued by its turn. ``common_prefix``: what both have in common is the prompt.
+    ``continue``: the prompt opened the reasoning; the turn goes on with it, closes it, and answers."""
+
+    reasoning: Literal["as_given", "field", "inline"] = "as_given"
+    """How a template is given reasoning. ``field``: as `reasoning_content`, also what a row has inline in
+    `<think>` tags. ``inline``: in `<think>` tags before the text, also what a row has in a field."""
+
     stop: tuple[str, ...] = ()
     no_terminator: Literal["refuse", "append"] = "refuse"
     allow_dropped: tuple[DroppedKind, ...] = ()

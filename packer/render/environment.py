@@ -5,9 +5,11 @@ arguments, `raise_exception`, and `{% generation %}` as a transparent block. `st
 cache that depended on the day it was built could not be built again.
 """
 
+import contextvars
 import datetime as dt
 import functools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +19,11 @@ import jinja2.nodes
 import jinja2.parser
 import jinja2.sandbox
 import jinja2.utils
+
+_OPEN, _CLOSE = "\ue0f2", "\ue0f3"
+"""Stand where a `{% generation %}` block begins and ends while marks are looked for."""
+
+_marking: contextvars.ContextVar[bool] = contextvars.ContextVar("marking", default=False)
 
 MODE_SWITCHES = ("enable_thinking", "thinking")
 """Template variables that choose between a thinking and a plain prompt."""
@@ -54,6 +61,8 @@ class ChatTemplate:
         """Which of :data:`MODE_SWITCHES` the template reads."""
 
         self.reads_clock = "strftime_now" in read
+        self.has_marks = any(isinstance(call.node, jinja2.nodes.ExtensionAttribute) for call in parsed.find_all(jinja2.nodes.Call))
+        """Whether the template has `{% generation %}` blocks."""
 
     def render(
         self,
@@ -80,6 +89,41 @@ class ChatTemplate:
         return text
 
 
+    def render_marked(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> tuple[str, tuple[tuple[int, int], ...]]:
+        """The text of :meth:`render`, and the character ranges that `{% generation %}` blocks wrote, in their order.
+
+        Each block writes a private-use character before and after what is in it; they are taken out again. So a block
+        inside a macro or a captured variable is found where its text comes to lie.
+
+        Raises:
+            RenderError: whatever the template raised; or the marks change what it writes.
+
+        """
+        token = _marking.set(True)
+        try:
+            marked = self.render(messages, tools=tools, kwargs=kwargs)
+        finally:
+            _marking.reset(token)
+        text = self.render(messages, tools=tools, kwargs=kwargs)
+        if marked.replace(_OPEN, "").replace(_CLOSE, "") != text or _OPEN in text or _CLOSE in text:
+            raise RenderError("the generation marks of the template cannot be told from its text")
+        ranges: list[tuple[int, int]] = []
+        begun: list[int] = []
+        for number, match in enumerate(re.finditer(f"[{_OPEN}{_CLOSE}]", marked)):
+            place = match.start() - number
+            if match[0] == _OPEN:
+                begun.append(place)
+            elif begun:
+                ranges.append((begun.pop(), place))
+        return text, tuple(sorted(ranges))
+
+
 def _explain(error: Exception) -> str:
     message = str(error) or type(error).__name__
     return message if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: {message}"
@@ -89,17 +133,18 @@ class _Generation(jinja2.ext.Extension):
     """`{% generation %}` … `{% endgeneration %}`: renders its body."""
 
     tags = {"generation"}  # noqa: RUF012 - the attribute Jinja reads
+    METHOD = "_render_body"
 
     def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
         # A call block, as in transformers, and not the bare body: assignments inside keep their own scope.
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        call = self.call_method("_render_body", [], [])
+        call = self.call_method(self.METHOD, [], [])
         return jinja2.nodes.CallBlock(call, [], [], body).set_lineno(line)
 
     def _render_body(self, caller: Any) -> str:
         text: str = caller()
-        return text
+        return f"{_OPEN}{text}{_CLOSE}" if _marking.get() else text
 
 
 class _Namespace(jinja2.utils.Namespace):
