@@ -18,6 +18,7 @@ CODES: dict[str, str] = {
     "render_too_large": "a rendering, or all texts of a rewritten history, are larger than rows.max_render_bytes",
     "prompt_diverges": "no prompt the template can write is continued by the turn it renders",
     "no_terminator": "the template writes no stop token after a turn",
+    "bad_marks": "generation blocks of the template do not say which message they belong to",
     "dropped_system": "the template does not render a system message",
     "dropped_user": "the template does not render a user message",
     "dropped_content": "the template does not render the text of an assistant turn",

@@ -8,16 +8,17 @@ import copy
 import datetime as dt
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jinja2.meta
 from tokenizers import Encoding, Tokenizer
-from transformers.utils.chat_template_utils import _compile_jinja_template
+from transformers.utils.chat_template_utils import _compile_jinja_template, _render_with_assistant_indices
 
 MASKED = -100
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-SWITCHES = ("enable_thinking", "thinking")
+SWITCHES = ("enable_thinking", "thinking", "reasoning")
 FIELDS = ("content", "reasoning_content", "thinking", "reasoning")
 
 Document = tuple[list[int], list[int]]
@@ -35,6 +36,24 @@ class Turn:
     """S: prompt and completion, up to and including the terminator."""
 
     num_prompt: int
+    text: str
+    """What S was encoded from."""
+
+    prompt: str
+
+    prompts: tuple[str, ...]
+    """The prompts, of all modes, that the text begins with, the longest first."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What of `supervision` the definition depends on, under the recipe's names."""
+
+    divergent: str = "refuse"
+    rewritten: str = "exact"
+    reasoning: str = "as_given"
+    source: str = "equivalence"
+    no_terminator: str = "refuse"
 
 
 class Oracle:
@@ -48,19 +67,23 @@ class Oracle:
         self.apart = Tokenizer.from_str(json.dumps(without_start(json.loads(files["tokenizer.json"]))))
         self.template = template
         self.compiled = _compile_jinja_template(template)
+        self.switches = switches(template)
         self.named = {name: content(config[name]) for name in NAMED if config.get(name) is not None}
         if "additional_special_tokens" in config:
             self.named["additional_special_tokens"] = [content(t) for t in config["additional_special_tokens"]]
+        self.rules = Rules()
         self.now = dt.datetime.fromisoformat(date)
         eos = json.loads(files.get("generation_config.json", b"{}")).get("eos_token_id")
         self.stops = {i for i in (eos if isinstance(eos, list) else [eos]) if i is not None}
         self.stops |= {self.tokenizer.token_to_id(text) for text in stop}
         self.stops |= {self.tokenizer.token_to_id(self.named["eos_token"])} if "eos_token" in self.named else set()
 
-    def with_template(self, template: str) -> "Oracle":
-        """The same tokenizer under another template, without loading it again."""
+    def with_template(self, template: str, **rules: str) -> "Oracle":
+        """The same tokenizer under another template and other rules, without loading it again."""
         other = copy.copy(self)
+        other.rules = Rules(**rules)
         other.template, other.compiled = template, _compile_jinja_template(template)
+        other.switches = switches(template)
         return other
 
     # -- the definition ------------------------------------------------------------------------------------------------
@@ -82,30 +105,122 @@ class Oracle:
         except Refused as refused:
             return str(refused)
 
+    def is_possible(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None) -> bool:
+        """Whether every turn to learn has a P, a Q that continues it in some mode, and a stop token.
+
+        Asked of texts alone: no refusal of :meth:`documents` enters here.
+        """
+        messages = list(messages)
+        wanted = [k for k, message in enumerate(messages) if message["role"] == "assistant" and not is_empty(message)]
+        form = self._form(messages, max(wanted, default=0), tools, {})
+        return bool(wanted) and all(
+            any(self._is_learnable(form, k, tools, mode) for mode in self._modes({})) for k in wanted
+        )
+
+    def _is_learnable(self, messages: list, k: int, tools: Any, mode: dict) -> bool:
+        prompt, turn = self._try(messages[:k], tools, mode, prompt=True), self._try(messages[: k + 1], tools, mode)
+        if prompt is None or turn is None or not turn.startswith(prompt):
+            return False
+        return any(stop in turn[len(prompt) :] for stop in self._stop_texts())
+
     def _documents(self, messages: list, tools: Any, kwargs: dict, trained: Sequence[int] | None) -> list[Document]:
         wanted = [k for k, message in enumerate(messages) if message["role"] == "assistant" and not is_empty(message)]
         if trained is not None:
             wanted = [k for k in wanted if k in trained]
         if not wanted:
             raise Refused("nothing_trained")
+        messages = [given_as(message, self.rules.reasoning) for message in messages]
         messages = self._form(messages, max(wanted), tools, kwargs)
-        turns = [turn for k in wanted if (turn := self._turn(messages, k, tools, kwargs)) is not None]
+        if self.rules.source == "generation_tags":
+            turns = self._marked(messages, wanted, tools, kwargs)
+        else:
+            turns = [turn for k in wanted if (turn := self._turn(messages, k, tools, kwargs)) is not None]
         if not turns:
             raise Refused("nothing_trained")
+        documents = self._as_rendered(turns) if self.rules.rewritten == "as_rendered" else self._dealt(turns)
+        documents = [document for document in documents if any(label != MASKED for label in document[1])]
+        if not documents:
+            raise Refused("nothing_trained")
+        return documents
+
+    def _dealt(self, turns: list[Turn]) -> list[Document]:
+        """The maximal S under the prefix relation; each turn is trained in the last document that begins with its S."""
         bases = [
             turn
             for j, turn in enumerate(turns)
             if not any(begins(o.ids, turn.ids) and (len(o.ids) > len(turn.ids) or i > j) for i, o in enumerate(turns))
         ]
+        if self.rules.rewritten == "last":
+            bases = bases[-1:]
         documents = [(list(base.ids), [MASKED] * len(base.ids)) for base in bases]
         for turn in turns:
-            ids, labels = [document for document in documents if begins(document[0], turn.ids)][-1]
-            first = max(turn.num_prompt, 1)
-            labels[first : len(turn.ids)] = ids[first : len(turn.ids)]
-        documents = [document for document in documents if any(label != MASKED for label in document[1])]
-        if not documents:
-            raise Refused("nothing_trained")
+            homes = [document for document in documents if begins(document[0], turn.ids)]
+            if homes:
+                ids, labels = homes[-1]
+                first = max(turn.num_prompt, 1)
+                labels[first : len(turn.ids)] = ids[first : len(turn.ids)]
         return documents
+
+    def _as_rendered(self, turns: list[Turn]) -> list[Document]:
+        """From the last text back: it trains every turn it shows, be it without its empty reasoning block."""
+        documents = []
+        while turns:
+            text = turns[-1].text
+            ids, labels = turns[-1].ids, [MASKED] * len(turns[-1].ids)
+            left = []
+            for turn in turns:
+                place = self._shown(turn, text)
+                if place is None:
+                    left.append(turn)
+                    continue
+                first, end = (len(self._encode(text[:at]).ids) for at in place)
+                assert begins(ids, self._encode(text[: place[0]]).ids), "borders that merge are not for this oracle"
+                assert begins(ids, self._encode(text[: place[1]]).ids), "borders that merge are not for this oracle"
+                labels[max(first, 1) : end] = ids[max(first, 1) : end]
+            documents.append((ids, labels))
+            turns = left
+        return documents[::-1]
+
+    def _shown(self, turn: Turn, text: str) -> tuple[int, int] | None:
+        """Where a text shows a turn, in characters: from the end of one of its prompts to a stop token."""
+        if text.startswith(turn.text):
+            return len(turn.prompt), len(turn.text)
+        for prompt in turn.prompts:
+            ends = [
+                text.find(stop, len(prompt)) + len(stop) for stop in self._stop_texts() if stop in text[len(prompt) :]
+            ]
+            if text.startswith(prompt) and ends:
+                own, shown = turn.text[len(prompt) :], text[len(prompt) : min(ends)]
+                if shown == re.sub(r"<think(ing)?>\s*</think(ing)?>\s*", "", own, count=1):
+                    return len(prompt), min(ends)
+        return None
+
+    def _marked(self, messages: list, wanted: list[int], tools: Any, kwargs: dict) -> list[Turn]:
+        """Turns as transformers finds the `{% generation %}` blocks; each ends with its first stop id."""
+        messages = messages[: max(wanted) + 1]
+        speakers = [k for k, message in enumerate(messages) if message["role"] == "assistant"]
+        try:
+            text, spans = _render_with_assistant_indices(
+                self.compiled, messages, tools, None, False, **self.named, **kwargs, strftime_now=self.now.strftime
+            )
+        except Exception:  # noqa: BLE001 - a template may raise anything; that is one of its answers
+            raise Refused("template_error") from None
+        joined: list[tuple[int, int]] = []
+        for start, end in spans:
+            touches = len(spans) != len(speakers) and joined and joined[-1][1] == start
+            joined[-1:] = [(joined[-1][0], end)] if touches else [*joined[-1:], (start, end)]
+        if any(a < b and not any(stop in text[a:b] for stop in self._stop_texts()) for a, b in joined):
+            raise Refused("no_terminator")
+        if len(joined) != len(speakers):
+            raise Refused("bad_marks")
+        turns = []
+        for k, (start, end) in zip(speakers, joined, strict=True):
+            if k in wanted and start < end:
+                ends = [at + len(stop) for stop in self._stop_texts() if (at := text.find(stop, start, end)) >= 0]
+                if not ends:
+                    raise Refused("no_terminator")
+                turns.append(self._border(k, text[:start], text[: min(ends)], (text[:start],)))
+        return turns
 
     def _turn(self, messages: list, k: int, tools: Any, kwargs: dict) -> Turn | None:
         """P and Q of message k: the longest P of any mode that its Q continues."""
@@ -126,10 +241,31 @@ class Oracle:
         ]
         if not pairs:
             failed = any(p is not None and t is None for p, t in zip(prompts, turns, strict=True))
-            raise Refused("template_error" if failed else "prompt_diverges")
+            if failed:
+                raise Refused("template_error")
+            pairs = [
+                self._diverging(messages[k], [(p, t, m) for p, t, m in zip(prompts, turns, modes, strict=True) if p])
+            ]
         prompt, turn, mode = max(pairs, key=lambda pair: len(pair[0]))  # the first of equals: the default mode
         closed = self._closed(messages, k, prompt, turn, tools=tools, kwargs={**kwargs, **mode})
-        return self._border(k, prompt, closed)
+        known = dict.fromkeys(p for p in prompts if p is not None and closed.startswith(p))
+        return self._border(k, prompt, closed, tuple(sorted(known, key=len, reverse=True)) or (prompt,))
+
+    def _diverging(self, message: Mapping[str, Any], tried: list) -> tuple[str, str, dict]:
+        """Prompt, turn and mode where no turn continues its prompt."""
+        if self.rules.divergent == "common_prefix" and tried[0][2] == {}:
+            prompt, turn, mode = tried[0]
+            length = next(
+                (i for i, pair in enumerate(zip(prompt, turn, strict=False)) if len(set(pair)) > 1), len(turn)
+            )
+            return prompt[:length], turn, mode
+        if self.rules.divergent == "continue":
+            going_on = [found for entry in tried if (found := goes_on(*entry, message)) is not None]
+            if going_on:
+                # Without reasoning a prompt that closes it at once comes first; then the longest.
+                _, prompt, turn, mode = max(going_on, key=lambda found: (found[0], len(found[1])))
+                return prompt, turn, mode
+        raise Refused("prompt_diverges")
 
     def _closed(self, messages: list, k: int, prompt: str, turn: str, *, tools: Any, kwargs: dict) -> str:
         """Q; where it holds no stop id after the prompt, with the one the next message's header begins with."""
@@ -146,22 +282,27 @@ class Oracle:
             for stop in self._stop_texts():
                 if longer[len(base) :].startswith(stop):
                     return turn + stop
+        if self.rules.no_terminator == "append":
+            return turn + self.named["eos_token"]
         raise Refused("no_terminator")
 
-    def _border(self, k: int, prompt: str, turn: str) -> Turn:
+    def _border(self, k: int, prompt: str, turn: str, prompts: tuple[str, ...]) -> Turn:
         """The prefix rule on ids, or prompt and completion encoded apart."""
         p, q = self._encode(prompt), self._encode(turn)
         if q.ids[: len(p.ids)] == p.ids:
             end = next(i for i in range(len(p.ids), len(q.ids)) if q.ids[i] in self.stops) + 1
-            return Turn(k, q.ids[:end], len(p.ids))
+            return Turn(k, q.ids[:end], len(p.ids), turn[: q.offsets[end - 1][1]], prompt, prompts)
         end = next(b for i, (a, b) in zip(q.ids, q.offsets, strict=True) if i in self.stops and a >= len(prompt))
-        return Turn(k, p.ids + self._continuation(turn[len(prompt) : end]), len(p.ids))
+        return Turn(k, p.ids + self._continuation(turn[len(prompt) : end]), len(p.ids), turn[:end], prompt, prompts)
 
     # -- rendering and encoding ----------------------------------------------------------------------------------------
 
     def _form(self, messages: list, last: int, tools: Any, kwargs: dict) -> list:
-        """The row as it is; only if the template raises (or prints a null as None), nulls and objects as strings."""
-        for change in (lambda m: m, without_null, string_arguments, lambda m: string_arguments(without_null(m))):
+        """The row as it is; only if the template raises (or prints a null as None), nulls and objects as strings.
+
+        Last, texts as lists of parts, for templates that take no text at all.
+        """
+        for change in FORMS:
             changed = [change(message) for message in messages]
             text = self._try(changed[: last + 1], tools, kwargs)
             empty = self._try([without_null(message) for message in changed[: last + 1]], tools, kwargs)
@@ -170,7 +311,7 @@ class Oracle:
         return messages
 
     def _modes(self, kwargs: Mapping[str, Any]) -> list[dict[str, bool]]:
-        free = [name for name in SWITCHES if name in self.template and name not in kwargs]
+        free = [name for name in self.switches if name not in kwargs]
         return [{}] + [{name: value} for name in free for value in (True, False)]
 
     def _try(self, messages: list, tools: Any, kwargs: Mapping[str, Any], *, prompt: bool = False) -> str | None:
@@ -205,8 +346,76 @@ class Oracle:
         yield from (added[i].content if i in added else self.tokenizer.id_to_token(i) for i in sorted(self.stops))
 
 
+def switches(template: str) -> list[str]:
+    """The switches a template reads without having set them itself."""
+    environment = _compile_jinja_template("").environment
+    free = jinja2.meta.find_undeclared_variables(environment.parse(template))
+    return [name for name in SWITCHES if name in free]
+
+
 def begins(ids: list[int], start: list[int]) -> bool:
     return ids[: len(start)] == start
+
+
+TAGS = {
+    "<think>": "</think>",
+    "<thinking>": "</thinking>",
+    "<|START_THINKING|>": "<|END_THINKING|>",
+    "[THINK]": "[/THINK]",
+}
+
+
+def goes_on(prompt: str, turn: str, mode: dict, message: Mapping[str, Any]) -> tuple[bool, str, str, dict] | None:
+    """What a model writes after a prompt that opens the reasoning: the reasoning, the closing tag, and the answer.
+
+    First of what comes back: whether the prompt closes the reasoning at once.
+    """
+    reasoning = spoken_reasoning(message).strip()
+    for opening, closing in TAGS.items():
+        bare = prompt.rstrip()
+        closed = bare.endswith(closing)
+        before = bare.removesuffix(closing).rstrip() if closed else bare
+        if not before.endswith(opening) or not turn.startswith(before.removesuffix(opening)) or (closed and reasoning):
+            continue
+        answer = turn[len(before) - len(opening) :]
+        if answer.startswith(opening) and closing in answer:
+            reasoning, answer = answer[len(opening) :].split(closing, 1)
+        if closed:
+            return True, prompt, prompt + answer.lstrip("\n"), mode
+        if prompt[len(before) :].count("\n"):
+            return False, prompt, f"{prompt}{reasoning.strip()}\n{closing}\n\n" + answer.lstrip("\n"), mode
+        return False, prompt, prompt + reasoning.strip() + closing + answer, mode
+    return None
+
+
+def spoken_reasoning(message: Mapping[str, Any]) -> str:
+    for name in FIELDS[1:]:
+        if isinstance(message.get(name), str) and message[name].strip():
+            return message[name]
+    inline = split_inline(message.get("content"))
+    return inline[0] if inline else ""
+
+
+def split_inline(text: Any) -> tuple[str, str] | None:
+    """The reasoning in `<think>` tags that a text opens with, and what follows."""
+    for name in ("think", "thinking"):
+        if isinstance(text, str) and text.lstrip().startswith(f"<{name}>") and f"</{name}>" in text:
+            reasoning, answer = text.lstrip().removeprefix(f"<{name}>").split(f"</{name}>", 1)
+            return reasoning, answer.lstrip()
+    return None
+
+
+def given_as(message: Mapping[str, Any], form: str) -> dict[str, Any]:
+    """`supervision.reasoning`: the reasoning of an assistant's message in a field, or inline."""
+    fields = [name for name in FIELDS[1:] if isinstance(message.get(name), str) and message[name].strip()]
+    if message["role"] == "assistant" and form == "inline" and fields:
+        bare = {name: value for name, value in message.items() if name not in FIELDS[1:]}
+        return {**bare, "content": f"<think>\n{message[fields[0]].strip()}\n</think>\n\n{message.get('content') or ''}"}
+    inline = split_inline(message.get("content"))
+    if message["role"] == "assistant" and form == "field" and not fields and inline:
+        reasoning = inline[0].strip()
+        return {**message, "content": inline[1], "reasoning_content": reasoning, "thinking": reasoning}
+    return dict(message)
 
 
 def content(token: Any) -> str:
@@ -223,6 +432,12 @@ def without_null(message: Mapping[str, Any]) -> dict[str, Any]:
     return {key: "" if key == "content" and value is None else value for key, value in message.items()}
 
 
+def as_parts(message: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(message.get("content"), str):
+        return dict(message)
+    return {**message, "content": [{"type": "text", "text": message["content"]}]}
+
+
 def string_arguments(message: Mapping[str, Any]) -> dict[str, Any]:
     if not message.get("tool_calls"):
         return dict(message)
@@ -232,6 +447,15 @@ def string_arguments(message: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(arguments, str | None):
             call["function"]["arguments"] = json.dumps(arguments, ensure_ascii=False)
     return {**message, "tool_calls": calls}
+
+
+FORMS: tuple[Callable[[Mapping[str, Any]], dict[str, Any]], ...] = (
+    dict,
+    without_null,
+    string_arguments,
+    lambda message: string_arguments(without_null(message)),
+    as_parts,
+)
 
 
 def without_start(definition: dict[str, Any]) -> dict[str, Any]:

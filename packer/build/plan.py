@@ -94,15 +94,25 @@ def plan_build(recipe: Recipe, progress: Progress) -> BuildPlan:
 
 def load_recipe_model(recipe: Recipe) -> Model:
     """The model a recipe names, with its role markers."""
+    return with_role_markers(load_bare_model(recipe), recipe)
+
+
+def load_bare_model(recipe: Recipe) -> Model:
+    """The model a recipe names, before its template was looked at.
+
+    Raises:
+        RecipeError: it names none.
+        InputError: the tokenizer cannot be read.
+
+    """
     if recipe.tokenizer is None:
         raise RecipeError("no tokenizer", hint="give the model's folder with --tokenizer DIR")
-    model = load_model(
+    return load_model(
         Path(recipe.tokenizer),
         template=Path(recipe.template.file) if recipe.template.file else None,
         stop=recipe.supervision.stop,
         pad_id=recipe.pack.pad_id,
     )
-    return with_role_markers(model, recipe)
 
 
 def tasks_by_input(plan: BuildPlan) -> Iterator[tuple[Input, tuple[PartitionTask, ...]]]:

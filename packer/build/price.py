@@ -12,6 +12,8 @@ from packer.build.partition import PartitionTask
 from packer.build.plan import BuildPlan, tasks_by_input
 from packer.build.stages import Stages, turn_end_marker
 from packer.errors import UsageError
+from packer.model import Model
+from packer.recipe import Recipe
 from packer.source import read_rows
 
 LIMIT = 2.0
@@ -45,7 +47,7 @@ def check_sampled_price(plan: BuildPlan, stages: Stages) -> None:
         documents = stages.run(rows).documents
         weight = entry.num_rows / max(rows.num_rows, 1)
         paid += weight * len(documents.input_ids)
-        last += weight * _last_tokens(documents)
+        last += weight * last_tokens(documents)
     if paid > CLEARLY * last:
         raise _error(plan, f"about {paid / last:.1f}")
 
@@ -61,20 +63,27 @@ def check_price(plan: BuildPlan, num_tokens: int, num_last_tokens: int) -> None:
         raise _error(plan, f"{num_tokens / num_last_tokens:.1f}")
 
 
-def _error(plan: BuildPlan, times: str) -> RewrittenError:
-    closing = turn_end_marker(plan.model, plan.recipe)
+def way_out(model: Model, recipe: Recipe) -> str:
+    """What to do about rewritten history, as a hint."""
+    closing = turn_end_marker(model, recipe)
     stop = (
         f"if generation stops at '{closing}', which this template writes after every turn, say so and nothing is "
         f"rewritten: --set 'supervision.stop=[\"{closing}\"]'. Else "
         if closing
         else ""
     )
+    return (
+        f"{stop}--set supervision.rewritten=as_rendered learns earlier turns as history shows them, where only an "
+        "empty reasoning block differs (right for rows without reasoning); =exact pays the price; =last learns only "
+        "each conversation's last stretch. See docs/explanation/supervision.md"
+    )
+
+
+def _error(plan: BuildPlan, times: str) -> RewrittenError:
     return RewrittenError(
         f"this template changes earlier turns when a conversation goes on: learning every turn in its true context "
         f"takes {times} times the tokens",
-        hint=f"{stop}--set supervision.rewritten=as_rendered learns earlier turns as history shows them, where only an "
-        "empty reasoning block differs (right for rows without reasoning); =exact pays the price; =last learns only "
-        "each conversation's last stretch. See docs/explanation/supervision.md",
+        hint=way_out(plan.model, plan.recipe),
     )
 
 
@@ -92,7 +101,7 @@ def _first_rows(plan: BuildPlan, task: PartitionTask) -> RowBatch:
 _NO_ROWS = RowBatch(samples=(), rejections=(), num_rows=0)
 
 
-def _last_tokens(documents: DocumentBatch) -> int:
+def last_tokens(documents: DocumentBatch) -> int:
     """Tokens of the last document of each sample; documents of a sample stand together."""
     lengths = documents.offsets[1:] - documents.offsets[:-1]
     is_last = [True] * len(lengths)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from packer.batches import DocumentBatch, Rejection, RowBatch
+from packer.batches import DocumentBatch, Rejection, RowBatch, TokenBatch, TurnBatch
 from packer.errors import TemplateError
 from packer.model import TOKENIZER_FILE, Model
 from packer.recipe import Recipe
@@ -22,26 +22,40 @@ class SupervisedRows:
     num_merged: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedRows:
+    """What each stage made of a batch of rows."""
+
+    turns: TurnBatch
+    tokens: TokenBatch
+    supervised: SupervisedRows
+
+
 class Stages:
     """Render, tokenize and supervise for one model and recipe; make one per process and use it for every batch."""
 
     def __init__(self, recipe: Recipe, model: Model) -> None:
-        self._renderer = Renderer(model, RenderRules.of(recipe))
+        self.renderer = Renderer(model, RenderRules.of(recipe))
         self._tokenizing = Tokenizing(model, ReferenceEncoder(model.files[TOKENIZER_FILE]))
         self._supervisor = Supervisor(Surface(model), model.stop_ids)
 
     def run(self, rows: RowBatch) -> SupervisedRows:
         """Take rows to documents."""
-        turns = self._renderer.render(rows)
+        return self.follow(rows).supervised
+
+    def follow(self, rows: RowBatch) -> FollowedRows:
+        """As :meth:`run`, with what the stages before made of the rows."""
+        turns = self.renderer.render(rows)
         tokens = self._tokenizing.tokenize(turns)
         sample_ids = {sample.row: sample.sample_id for sample in rows.samples}
         supervised = self._supervisor.supervise(turns, tokens, sample_ids)
         rejections = (*rows.rejections, *turns.rejections, *supervised.rejections)
-        return SupervisedRows(
+        outcome = SupervisedRows(
             documents=supervised.documents,
             rejections=tuple(sorted(rejections, key=lambda rejection: rejection.row)),
             num_merged=supervised.num_merged,
         )
+        return FollowedRows(turns=turns, tokens=tokens, supervised=outcome)
 
 
 def with_role_markers(model: Model, recipe: Recipe) -> Model:
@@ -55,30 +69,39 @@ def with_role_markers(model: Model, recipe: Recipe) -> Model:
     for source in (model.template, model.tool_template):
         if source is None:
             continue
-        template = _compiled(source, model, recipe)
+        template = compile_template(source, model, recipe)
         markers |= role_markers(template, model.added_tokens)
+        if recipe.supervision.source == "generation_tags" and not template.has_marks:
+            raise TemplateError(
+                "supervision.source is generation_tags, but the chat template has no {% generation %} block",
+                hint="leave supervision.source at equivalence: it needs no marks",
+            )
         if recipe.supervision.markers == "refuse":
             _refuse_split_markers(template, model)
     return model.with_control(markers)
 
 
-def _refuse_split_markers(template: ChatTemplate, model: Model) -> None:
+def split_markers(template: ChatTemplate, model: Model) -> dict[str, int]:
+    """Markers the template writes that are not one token of this tokenizer, with the number of tokens they make."""
     encoder = ReferenceEncoder(model.files[TOKENIZER_FILE])
-    for marker in written_markers(template):
-        ids, _ = encoder.encode([marker])
-        if marker not in model.control and len(ids) != 1:
-            raise TemplateError(
-                f"the chat template writes '{marker}', which this tokenizer splits into {len(ids)} tokens",
-                hint="use the tokenizer this template was made for, or add the token to it; "
-                "--set supervision.markers=text takes such markers as plain text",
-            )
+    numbers = {marker: len(encoder.encode([marker])[0]) for marker in written_markers(template)}
+    return {marker: number for marker, number in numbers.items() if marker not in model.control and number != 1}
+
+
+def _refuse_split_markers(template: ChatTemplate, model: Model) -> None:
+    for marker, number in split_markers(template, model).items():
+        raise TemplateError(
+            f"the chat template writes '{marker}', which this tokenizer splits into {number} tokens",
+            hint="use the tokenizer this template was made for, or add the token to it; "
+            "--set supervision.markers=text takes such markers as plain text",
+        )
 
 
 def turn_end_marker(model: Model, recipe: Recipe) -> str | None:
     """The added token that stands right after every answer but is no stop token; None where there is none."""
     if model.template is None:
         return None
-    template = _compiled(model.template, model, recipe)
+    template = compile_template(model.template, model, recipe)
     answer = "pong"
     try:
         text = template.render([{"role": "user", "content": "ping"}, {"role": "assistant", "content": answer}])
@@ -90,7 +113,13 @@ def turn_end_marker(model: Model, recipe: Recipe) -> str | None:
     return closing if closing is not None and closing not in model.stops else None
 
 
-def _compiled(source: str, model: Model, recipe: Recipe) -> ChatTemplate:
+def compile_template(source: str, model: Model, recipe: Recipe) -> ChatTemplate:
+    """A template with the variables of the model and the recipe's date.
+
+    Raises:
+        TemplateError: it is not valid Jinja.
+
+    """
     try:
         return ChatTemplate(
             source,

@@ -1,7 +1,7 @@
 """A RowBatch becomes a TurnBatch: each sample rendered, checked for losses, and dealt to texts."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,11 +10,13 @@ import numpy as np
 from packer.batches import Rejection, RowBatch, Sample, TurnBatch
 from packer.model import Model
 from packer.recipe import Recipe
-from packer.render.chat import Conversation, TurnRules, Turns, renderable, turn_weights
+from packer.render.chat import Conversation, Divergent, RenderedTurn, TurnRules, Turns, renderable, turn_weights
 from packer.render.control import StandIns, control_pattern, find_control, holds_stand_in, typed_fields
 from packer.render.documents import Dealer, Document, Rewritten
 from packer.render.dropped import ConversationLosses, Loss, LossCheck
 from packer.render.environment import ChatTemplate, RenderError
+from packer.render.marks import marked_turns
+from packer.render.reasoning import Reasoning, given_as
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +25,11 @@ class RenderRules:
 
     turns: Turns
     rewritten: Rewritten
-    common_prefix: bool
+    divergent: Divergent
+    reasoning: Reasoning
+    marked: bool
+    """The `{% generation %}` blocks of the template say what is trained."""
+
     append_terminator: bool
     allow_dropped: frozenset[str]
     control_tokens: Literal["text", "reject", "allow"]
@@ -38,7 +44,9 @@ class RenderRules:
         return cls(
             turns=supervision.turns,
             rewritten=supervision.rewritten or "exact",
-            common_prefix=supervision.divergent == "common_prefix",
+            divergent=supervision.divergent,
+            reasoning=supervision.reasoning,
+            marked=supervision.source == "generation_tags",
             append_terminator=supervision.no_terminator == "append",
             allow_dropped=frozenset(supervision.allow_dropped),
             control_tokens=supervision.control_tokens,
@@ -91,7 +99,7 @@ class Renderer:
         eos = model.content(model.eos_id) if model.eos_id is not None else None
         self._eos = eos if eos is not None else (model.stops[0] if model.stops else None)
         append = self._eos if rules.append_terminator else None
-        self._turn_rules = TurnRules(stops=stops, append=append, common_prefix=rules.common_prefix)
+        self._turn_rules = TurnRules(stops=stops, append=append, divergent=rules.divergent)
 
     def render(self, rows: RowBatch) -> TurnBatch:
         """Render every sample; what cannot be rendered rightly comes back as a rejection."""
@@ -99,7 +107,7 @@ class Renderer:
         owners: list[int] = []
         rejections: list[Rejection] = []
         # What the template answered is forgotten between batches: no row depends on which others a process has seen.
-        losses = LossCheck(self._rules.allow_dropped)
+        losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops)
         for sample in rows.samples:
             try:
                 rendered = [(text, text.content()) for text in self._render_sample(sample, losses)]
@@ -122,7 +130,7 @@ class Renderer:
             raise RenderError("the tokenizer has no chat template; give one with --template FILE")
         return Conversation(
             template,
-            [message.fields for message in sample.messages],
+            [given_as(message.fields, self._rules.reasoning) for message in sample.messages],
             tools=sample.tools,
             kwargs={**self._rules.template_kwargs, **sample.template_kwargs},
         )
@@ -186,15 +194,21 @@ class Renderer:
         """Render turn after turn; every message must show in the rendering of the first learned turn after it."""
         rules = self._rules
         dealer = Dealer(rewritten=rules.rewritten, stops=self._turn_rules.stops, max_bytes=rules.max_render_bytes)
-        for k, weight in weights.items():
-            turn = conversation.turn(k, weight, self._turn_rules)
-            if turn is None:
-                continue
+        for turn in self._turns(conversation, weights):
             lost = losses.find(turn)
             if lost is not None:
                 raise _dropped(lost)
             dealer.add(turn)
         return dealer.documents()
+
+    def _turns(self, conversation: Conversation, weights: Mapping[int, float]) -> Iterator[RenderedTurn]:
+        if self._rules.marked:
+            yield from marked_turns(conversation, weights, self._turn_rules)
+            return
+        for k, weight in weights.items():
+            turn = conversation.turn(k, weight, self._turn_rules)
+            if turn is not None:
+                yield turn
 
     def _hide_control(
         self, conversation: Conversation, row_kwargs: Mapping[str, Any]

@@ -12,14 +12,16 @@ import functools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from packer.batches import REASONING_FIELDS, Sample
 from packer.render.environment import ChatTemplate, RenderError
+from packer.render.reasoning import continuation, opened_by, reasoning_of
 
 Mode = Mapping[str, Any]
 Turns = Literal["all", "last", "marked"]
+Divergent = Literal["refuse", "common_prefix", "continue"]
 JSONMessage = dict[str, Any]
 
 
@@ -42,6 +44,8 @@ class RenderedTurn:
     """Q, with what the template writes after the terminator."""
 
     mode: Mode
+    continued: bool = False
+    """The prompt opens the reasoning and the template does not go on from there; see :func:`continuation`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +58,9 @@ class TurnRules:
     append: str | None
     """Text to close a turn with where the template writes no stop token; None refuses it."""
 
-    common_prefix: bool
-    """Where no prompt is continued, take what prompt and turn have in common as the prompt."""
+    divergent: Divergent = "refuse"
+    """Where no prompt is continued: ``common_prefix`` takes what prompt and turn have in common as the prompt;
+    ``continue`` goes on from a prompt that opens the reasoning."""
 
 
 class Conversation:
@@ -113,7 +118,7 @@ class Conversation:
                 raise
             return None
         failure: RenderError | None = None
-        fallback: tuple[str, str, Mode] | None = None
+        divergent: list[tuple[str, str, Mode]] = []
         for prompt, mode in prompts:
             try:
                 whole = self.render(self.messages[: k + 1], mode)
@@ -122,17 +127,49 @@ class Conversation:
                 continue
             if whole.startswith(prompt):
                 return self._close(k, prompt, whole, mode=mode, weight=weight, prompts=prompts, rules=rules)
-            if not mode:
-                fallback = (prompt, whole, mode)
+            divergent.append((prompt, whole, mode))
         if failure is not None:
             raise failure
-        if not rules.common_prefix or fallback is None:
+        return self._diverging(k, divergent, weight=weight, prompts=prompts, rules=rules)
+
+    def _diverging(
+        self,
+        k: int,
+        tried: Sequence[tuple[str, str, Mode]],
+        *,
+        weight: float,
+        prompts: Sequence[tuple[str, Mode]],
+        rules: TurnRules,
+    ) -> RenderedTurn:
+        """A turn that continues none of its prompts; `tried` holds prompt, turn and mode, the longest prompt first."""
+        if rules.divergent == "continue" and (found := self._going_on(k, tried)) is not None:
+            prompt, whole, mode = found
+            turn = self._close(k, prompt, whole, mode=mode, weight=weight, prompts=prompts, rules=rules)
+            return replace(turn, continued=True)
+        default = next((entry for entry in tried if not entry[2]), None)
+        if rules.divergent != "common_prefix" or default is None:
             raise RenderError(
                 f"messages[{k}]: the template's prompt is not how it begins this turn", code="prompt_diverges"
             )
-        prompt, whole, mode = fallback
+        prompt, whole, mode = default
         common = next((i for i, (a, b) in enumerate(zip(prompt, whole, strict=False)) if a != b), len(whole))
         return self._close(k, prompt[:common], whole, mode=mode, weight=weight, prompts=prompts, rules=rules)
+
+    def _going_on(self, k: int, tried: Sequence[tuple[str, str, Mode]]) -> tuple[str, str, Mode] | None:
+        """Prompt, prompt and turn, and mode, where a prompt opens the reasoning and the turn begins before it.
+
+        A turn without reasoning goes on from a prompt that closes it at once, if a mode has one.
+        """
+        reasoning = reasoning_of(self.messages[k]).strip()
+        found = []
+        for prompt, whole, mode in tried:
+            opened = opened_by(prompt)
+            if opened is not None and whole.startswith(prompt[: opened.start]) and not (opened.closed and reasoning):
+                found.append((opened, prompt, whole, mode))
+        if not found:
+            return None
+        opened, prompt, whole, mode = next((entry for entry in found if entry[0].closed), found[0])
+        return prompt, prompt + continuation(opened, reasoning, whole[opened.start :]), mode
 
     def _close(
         self,
@@ -212,17 +249,19 @@ def renderable(conversation: Conversation, last: int) -> Conversation:
     """The conversation in the form the template takes, tried on messages up to `last`.
 
     As the row has it, if the template accepts that. Else null contents as empty strings, else tool-call arguments as
-    JSON strings, else both; as the row has it where the template takes none of them. Null contents that a template
-    would print as the word None are empty strings too.
+    JSON strings, else both; else texts as lists of one part, as some templates of vision models want them; as the row
+    has it where the template takes none of them. Null contents that a template would print as the word None are empty
+    strings too.
     """
     messages = conversation.messages
     nulls = any(message.get("content", "") is None for message in messages)
     calls = any(message.get("tool_calls") for message in messages)
-    if not nulls and not calls:
+    parts = conversation.template.takes_only_parts
+    if not nulls and not calls and not parts:
         return conversation
     changes: list[tuple[Callable[[JSONMessage], JSONMessage], ...]] = [()]
     changes += [(_without_null,)] * nulls + [(_string_arguments,)] * calls
-    changes += [(_without_null, _string_arguments)] * (nulls and calls)
+    changes += [(_without_null, _string_arguments)] * (nulls and calls) + [(_text_parts,)] * parts
     for change in changes:
         tried = conversation
         if change:
@@ -248,6 +287,11 @@ def _prints_none(conversation: Conversation, text: str, last: int) -> bool:
 
 def _without_null(message: JSONMessage) -> JSONMessage:
     return {**message, "content": ""} if message.get("content", "") is None else message
+
+
+def _text_parts(message: JSONMessage) -> JSONMessage:
+    content = message.get("content")
+    return {**message, "content": [{"type": "text", "text": content}]} if isinstance(content, str) else message
 
 
 def _string_arguments(message: JSONMessage) -> JSONMessage:

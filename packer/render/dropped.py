@@ -65,8 +65,10 @@ class _Item:
 class LossCheck:
     """Finds what templates drop; remembers what they answered for each shape of conversation."""
 
-    def __init__(self, allowed: frozenset[str]) -> None:
+    def __init__(self, allowed: frozenset[str], stops: re.Pattern[str] | None = None) -> None:
+        """`allowed`: kinds that may be lost; `stops`: matches any stop token."""
         self.allowed = allowed
+        self.stops = stops
         self._answers: OrderedDict[tuple[Any, ...], frozenset[Loss]] = OrderedDict()
 
     def of(self, conversation: Conversation) -> "ConversationLosses":
@@ -104,16 +106,18 @@ class ConversationLosses:
         """
         messages, allowed = self.conversation.messages, self.check.allowed
         opening, first, self._first = self._first == 0, self._first, turn.message + 1
-        items = [item for k in range(first, turn.message + 1) for item in _items(messages[k], k, k == turn.message)]
+        items = [item for k in range(first, turn.message) for item in _items(messages[k], k, own=None)]
+        items += _items(messages[turn.message], turn.message, own=turn)
         lost = self._messages(turn, [item for item in items if item.loss.kind not in allowed])
         if lost is None and opening and self.conversation.tools and "tools" not in allowed:
             lost = self._tools(turn)
         return lost
 
     def _messages(self, turn: RenderedTurn, items: Sequence[_Item]) -> Loss | None:
-        missing = [item for item in items if not item.shows(turn.whole)]
+        # What stands behind the terminator is not learned: some templates write a call after the stop token of a text.
+        missing = [item for item in items if not item.shows(turn.text)]
         if missing:
-            asked = _probe(self.conversation, turn)
+            asked = _probe(self.conversation, turn, self.check.stops)
             really = [item for item in missing if not item.rescued or asked is None or item.loss in asked]
             if really:
                 return really[0].loss
@@ -121,11 +125,11 @@ class ConversationLosses:
         if not items:
             return None
         key = ("messages", self._shape(turn.message), *sorted(turn.mode.items()))
-        answer = self.check.answer(key, lambda: _probe(self.conversation, turn))
+        answer = self.check.answer(key, lambda: _probe(self.conversation, turn, self.check.stops))
         if not any(item.loss in answer for item in items):
             return None
         # A row is refused for what the template does with that row, not for what it did with another of its shape.
-        answer = _probe(self.conversation, turn) or frozenset()
+        answer = _probe(self.conversation, turn, self.check.stops) or frozenset()
         lost = [item for item in items if item.loss in answer and item.doubtful(self._said)]
         return lost[0].loss if lost else None
 
@@ -160,10 +164,9 @@ class ConversationLosses:
         return self._shapes[k + 1]
 
 
-def _items(message: Message, number: int, own: bool) -> list[_Item]:  # noqa: FBT001 - private
-    """What message `number` says. `own`: the rendering ends with this assistant turn, so that its text must show."""
-    role, content = message.get("role"), message.get("content")
-    text = content.strip() if isinstance(content, str) else ""
+def _items(message: Message, number: int, *, own: RenderedTurn | None) -> list[_Item]:
+    """What message `number` says. `own`: the rendering ends with this turn, so that its text must show."""
+    role, text = message.get("role"), _text(message).strip()
     if role != "assistant":
         return [_Item(Loss(_KINDS.get(str(role), "user"), number), ((text,),))] if text else []
     items = []
@@ -181,10 +184,18 @@ def _items(message: Message, number: int, own: bool) -> list[_Item]:  # noqa: FB
         ]
     reasoning = next((message[name] for name in REASONING_FIELDS if isinstance(message.get(name), str)), "").strip()
     if own and reasoning:
-        items.append(_Item(Loss("reasoning", number), ((reasoning,),)))
+        # Where packer went on from the prompt, the template was not asked to write the reasoning.
+        items.append(_Item(Loss("reasoning", number), ((reasoning,),), rescued=not own.continued))
     for call in message.get("tool_calls") or ():
         items += _call_items(call, Loss("tool_call", number))
     return items
+
+
+def _text(message: Message) -> str:
+    content = message.get("content")
+    if isinstance(content, list):  # one part, where the template wants it so
+        content = content[0].get("text") if len(content) == 1 and isinstance(content[0], dict) else ""
+    return content if isinstance(content, str) else ""
 
 
 def _call_items(call: Any, loss: Loss) -> list[_Item]:
@@ -283,24 +294,27 @@ class _Words:
         return frozenset(loss for loss, stand_in in self._given if stand_in not in text)
 
 
-def _probe(conversation: Conversation, turn: RenderedTurn) -> frozenset[Loss] | None:
+def _probe(conversation: Conversation, turn: RenderedTurn, stops: re.Pattern[str] | None) -> frozenset[Loss] | None:
     """Which items do not come out when each is replaced by a word of its own; None where the template raises."""
     words = _Words()
     messages = conversation.messages[: turn.message + 1]
     probed = [_replace(message, number, words) for number, message in enumerate(messages)]
     try:
-        return words.lost(conversation.render(probed, turn.mode))
+        whole = conversation.render(probed, turn.mode)
+        prompt = conversation.render(probed[:-1], turn.mode, prompt=True)
     except RenderError:
         return None
+    stop = stops.search(whole, len(prompt)) if stops and whole.startswith(prompt) else None
+    return words.lost(whole[: stop.end()] if stop else whole)
 
 
 def _replace(message: Message, number: int, words: _Words) -> dict[str, Any]:
     role = message.get("role")
     changed = dict(message)
-    content = message.get("content")
-    if isinstance(content, str) and content.strip():
+    if _text(message).strip():
         kind = "content" if role == "assistant" else _KINDS.get(str(role), "user")
-        changed["content"] = words.word(Loss(kind, number))
+        word = words.word(Loss(kind, number))
+        changed["content"] = word if isinstance(message["content"], str) else [{"type": "text", "text": word}]
     reasoning = [name for name in REASONING_FIELDS if isinstance(message.get(name), str) and message[name].strip()]
     if reasoning:
         changed |= dict.fromkeys(reasoning, words.word(Loss("reasoning", number)))

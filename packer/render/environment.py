@@ -15,6 +15,7 @@ from typing import Any
 
 import jinja2
 import jinja2.ext
+import jinja2.meta
 import jinja2.nodes
 import jinja2.parser
 import jinja2.sandbox
@@ -25,7 +26,7 @@ _OPEN, _CLOSE = "\ue0f2", "\ue0f3"
 
 _marking: contextvars.ContextVar[bool] = contextvars.ContextVar("marking", default=False)
 
-MODE_SWITCHES = ("enable_thinking", "thinking")
+MODE_SWITCHES = ("enable_thinking", "thinking", "reasoning")
 """Template variables that choose between a thinking and a plain prompt."""
 
 
@@ -52,7 +53,7 @@ class ChatTemplate:
         environment = _environment(date)
         try:
             parsed = environment.parse(source)
-            read = {name.name for name in parsed.find_all(jinja2.nodes.Name) if name.ctx == "load"}
+            read = jinja2.meta.find_undeclared_variables(parsed)
             self._template = environment.from_string(parsed)
         except (jinja2.TemplateError, SyntaxError, RecursionError) as error:  # Jinja lets Python's compiler speak
             line = getattr(error, "lineno", None)
@@ -61,8 +62,21 @@ class ChatTemplate:
         """Which of :data:`MODE_SWITCHES` the template reads."""
 
         self.reads_clock = "strftime_now" in read
-        self.has_marks = any(isinstance(call.node, jinja2.nodes.ExtensionAttribute) for call in parsed.find_all(jinja2.nodes.Call))
+        self.has_marks = any(
+            isinstance(call.node, jinja2.nodes.ExtensionAttribute) for call in parsed.find_all(jinja2.nodes.Call)
+        )
         """Whether the template has `{% generation %}` blocks."""
+
+    @functools.cached_property
+    def takes_only_parts(self) -> bool:
+        """Whether it raises on a text as content and takes a list of one part: templates of some vision models."""
+        for content in ("x", [{"type": "text", "text": "x"}]):
+            try:
+                self.render([{"role": "user", "content": content}, {"role": "assistant", "content": content}])
+            except RenderError:
+                continue
+            return not isinstance(content, str)
+        return False
 
     def render(
         self,
@@ -87,7 +101,6 @@ class ChatTemplate:
         if len(text) * 4 > self._max_bytes and len(text.encode("utf-8", "surrogatepass")) > self._max_bytes:
             raise RenderError(f"rendered to more than {self._max_bytes} bytes", code="render_too_large")
         return text
-
 
     def render_marked(
         self,
@@ -126,6 +139,8 @@ class ChatTemplate:
 
 def _explain(error: Exception) -> str:
     message = str(error) or type(error).__name__
+    if isinstance(error, jinja2.UndefinedError) and re.fullmatch(r"'\w+' is undefined", message):
+        message += " (template.kwargs, or the row's chat_template_kwargs, can give it)"
     return message if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: {message}"
 
 

@@ -1,0 +1,194 @@
+"""Every real template, with every shape of conversation and every real tokenizer: the definition, or a reason in words."""
+
+import functools
+import json
+import re
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+from oracle import Oracle
+from shapes import SHAPES, WORDS, sample
+from supervised import Outcome, Stages
+from tokenizers import AddedToken, Tokenizer
+
+from packer.recipe import make_recipe
+from packer.rejections import CODES
+from packer.render import ChatTemplate, written_markers
+
+pytestmark = pytest.mark.real
+
+ALLOW_ALL = "supervision.allow_dropped=[system,user,content,reasoning,tool_call,tool_result,tools]"
+STOPS = (
+    *("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "</s>", "<end_of_turn>", "<|end|>"),
+    *("<｜end▁of▁sentence｜>", "<|END_OF_TURN_TOKEN|>", "<|user|>", "<|observation|>", "<|return|>", "<|call|>"),
+    *("<|END_RESPONSE|>", "[|endofturn|]", "<|message_sep|>"),
+)
+"""What the models of these templates stop at."""
+
+TOKENIZERS = ("minimind", "qwen3", "llama-2", "llama-3", "phi-3", "deepseek-coder", "gpt-2")
+RULES = (
+    *("divergent=continue", "divergent=common_prefix", "rewritten=last", "rewritten=as_rendered"),
+    *("reasoning=field", "reasoning=inline", "no_terminator=append", "source=generation_tags"),
+)
+AT_ONCE = {
+    ("minimind", ""), ("qwen3", ""), ("llama-2", ""), ("minimind", "divergent=continue"),
+    ("minimind", "rewritten=as_rendered"), ("minimind", "source=generation_tags"),
+}  # fmt: skip
+"""What `make test` asks; `make deep` asks all."""
+
+MATRIX = [
+    pytest.param(tokenizer, rule, marks=() if (tokenizer, rule) in AT_ONCE else pytest.mark.slow)
+    for tokenizer, rule in [(tokenizer, "") for tokenizer in TOKENIZERS] + [("minimind", rule) for rule in RULES]
+]
+
+
+@functools.cache
+def templates(real: Path) -> dict[str, str]:
+    return {path.name: path.read_text("utf-8") for path in sorted((real / "templates").glob("*.jinja"))}
+
+
+@pytest.fixture(scope="module")
+def fitted(real: Path, tmp_path_factory: pytest.TempPathFactory) -> "Fitted":
+    return Fitted(real, tmp_path_factory.mktemp("fitted"))
+
+
+class Fitted:
+    """Copies of the real tokenizers where every marker that any template writes is a token of its own."""
+
+    def __init__(self, real: Path, folder: Path) -> None:
+        self._real, self._folder = real, folder
+        self._loaded: dict[str, tuple[Stages, Oracle]] = {}
+
+    def load(self, tokenizer: str) -> tuple[Stages, Oracle]:
+        if tokenizer not in self._loaded:
+            for other in set(self._loaded) - {"minimind"}:
+                del self._loaded[other]
+            stages = Stages.load(self._copy(tokenizer), ALLOW_ALL)
+            self._loaded[tokenizer] = stages, Oracle(stages.model.files, "")
+        return self._loaded[tokenizer]
+
+    def _copy(self, tokenizer: str) -> Path:
+        backend = Tokenizer.from_file(str(self._real / "tokenizers" / tokenizer / "tokenizer.json"))
+        markers = dict.fromkeys(("<s>", "</s>", "[INST]", "[/INST]", *STOPS))
+        for source in templates(self._real).values():
+            template = ChatTemplate(source, date="2026-01-01", variables={"bos_token": "<s>"}, max_bytes=2**20)
+            markers |= dict.fromkeys(written_markers(template))
+        backend.add_special_tokens([AddedToken(marker, normalized=False, special=True) for marker in markers])
+        folder = self._folder / tokenizer
+        folder.mkdir(exist_ok=True)
+        backend.save(str(folder / "tokenizer.json"))
+        config = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<|endoftext|>"}
+        (folder / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
+        ids = [backend.token_to_id(stop) for stop in STOPS]
+        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ids}), "utf-8")
+        return folder
+
+
+def by_definition(oracle: Oracle, shape: str) -> Outcome:
+    row = sample(shape)
+    return oracle.documents([message.fields for message in row.messages], tools=row.tools)
+
+
+@pytest.mark.parametrize(("tokenizer", "rule"), MATRIX)
+def test_every_template_and_shape_ends_in_the_definition_or_in_words(
+    tokenizer: str, rule: str, real: Path, fitted: Fitted
+) -> None:
+    base, definition = fitted.load(tokenizer)
+    rules = dict([rule.split("=")]) if rule else {}
+    recipe = make_recipe({}, [ALLOW_ALL, *(f"supervision.{key}={value}" for key, value in rules.items())])
+    seen: Counter[str] = Counter()
+    for name, source in templates(real).items():
+        stages, oracle = base.with_template(source, recipe), definition.with_template(source, **rules)
+        if "source" in rules and "endgeneration" not in source:
+            continue  # refused as a whole
+        for shape in SHAPES:
+            (outcome,) = stages.outcomes([sample(shape)])
+            assert outcome == by_definition(oracle, shape), f"{name} {shape}"
+            assert not isinstance(outcome, str) or outcome in CODES, f"{name} {shape}"
+            seen[outcome if isinstance(outcome, str) else "supervised"] += 1
+    print(f"{tokenizer} {rule}: {dict(seen.most_common())}")
+    assert seen["supervised"] > seen.total() * 0.6
+    assert seen.total() == (138 if "source" not in rules else 17) * len(SHAPES)
+
+
+def test_nothing_is_refused_that_can_be_learned(real: Path, fitted: Fitted) -> None:
+    """Where every turn has a prompt, a rendering that continues it in some mode, and a stop token, it is kept."""
+    base, definition = fitted.load("minimind")
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for name, source in templates(real).items():
+        stages, oracle = base.with_template(source, make_recipe({}, [ALLOW_ALL])), definition.with_template(source)
+        for shape in SHAPES:
+            row = sample(shape)
+            (outcome,) = stages.outcomes([row])
+            possible = oracle.is_possible([message.fields for message in row.messages], row.tools)
+            assert not (possible and isinstance(outcome, str)), f"{name} {shape} {outcome}"
+            counts[shape][outcome if isinstance(outcome, str) else "supervised"] += 1
+            counts[shape]["possible"] += possible
+    assert sum(count["possible"] for count in counts.values()) > 2000
+    page = (Path(__file__).parents[2] / "docs" / "explanation" / "templates.md").read_text("utf-8")
+    columns = ("supervised", "prompt_diverges", "template_error", "no_terminator")
+    measured = [f"| {shape} | {' | '.join(str(counts[shape][column]) for column in columns)} |" for shape in SHAPES]
+    total = [sum(counts[shape][column] for shape in SHAPES) for column in columns]
+    measured.append(f"| all | {' | '.join(map(str, total))} |")
+    print("\n".join(measured))
+    assert re.findall(r"(?m)^\| .* \| \d+ \| \d+ \| \d+ \| \d+ \|$", page) == measured
+
+
+@pytest.mark.parametrize("tokenizer", ["qwen3", "llama-3"])
+def test_a_tokenizer_under_foreign_templates_ends_in_the_definition_or_in_words(tokenizer: str, real: Path) -> None:
+    """The tokenizer as it is: most templates write no stop token it knows."""
+    base = Stages.load(real / "tokenizers" / tokenizer, ALLOW_ALL)
+    definition = Oracle(base.model.files, "")
+    seen: Counter[str] = Counter()
+    for name, source in templates(real).items():
+        stages, oracle = base.with_template(source, make_recipe({}, [ALLOW_ALL])), definition.with_template(source)
+        for shape in ("multi-turn", "call", "borders"):
+            (outcome,) = stages.outcomes([sample(shape)])
+            assert outcome == by_definition(oracle, shape), f"{name} {shape}"
+            seen[outcome if isinstance(outcome, str) else "supervised"] += 1
+    assert seen["supervised"] > 50
+    assert seen["no_terminator"] > 100
+
+
+def test_every_word_of_a_row_is_in_its_documents_or_the_row_is_refused(real: Path, fitted: Fitted) -> None:
+    base, definition = fitted.load("minimind")
+    seen: Counter[str] = Counter()
+    for name, source in templates(real).items():
+        stages = base.with_template(source, make_recipe({}))
+        for shape in SHAPES:
+            (outcome,) = stages.outcomes([sample(shape)])
+            if not isinstance(outcome, str):
+                written = "".join(definition.tokenizer.decode(ids, skip_special_tokens=False) for ids, _ in outcome)
+                assert [word for word in words_of(shape) if word not in written] == [], f"{name} {shape}"
+            seen[outcome if isinstance(outcome, str) else "supervised"] += 1
+    print(dict(seen.most_common()))
+    assert seen["supervised"] > 1000
+    assert seen["dropped_reasoning"] > 100
+    assert seen["dropped_tool_call"] > 50
+
+
+def words_of(shape: str) -> list[str]:
+    """The words of a shape that are learned or context: not those after the last answer."""
+    messages = [message.fields for message in sample(shape).messages]
+    last = max(k for k, message in enumerate(messages) if message["role"] == "assistant")
+    text = json.dumps(messages[: last + 1])
+    return [word for word in WORDS if word in text]
+
+
+@pytest.mark.parametrize(
+    ("template", "codes"),
+    [
+        ("trl__llama3.jinja", {"reasoning": "dropped_reasoning", "call": "dropped_tool_call"}),
+        ("axolotl__gemma.jinja", {"system": "template_error", "two users": "template_error"}),
+        ("mistralcommon__v13.jinja", {"reasoning": "dropped_reasoning", "two assistants": "prompt_diverges"}),
+        ("llamacpp__meta-llama-Llama-3.1-8B-Instruct.jinja", {"parallel calls": "template_error"}),
+        ("llamacpp__llama-cpp-deepseek-r1.jinja", {"single": "prompt_diverges", "reasoning": "prompt_diverges"}),
+    ],
+)
+def test_known_losses_of_real_templates_are_named(
+    template: str, codes: dict[str, str], real: Path, fitted: Fitted
+) -> None:
+    base, _ = fitted.load("minimind")
+    stages = base.with_template(templates(real)[template], make_recipe({}))
+    assert {shape: stages.outcomes([sample(shape)])[0] for shape in codes} == codes
