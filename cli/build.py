@@ -11,27 +11,20 @@ from packer_cli.failures import print_json
 from packer_cli.options import HELP_OPTIONS, jobs_option, output_options
 from packer_cli.output import duration, number, percent, plural, print_table, rate, stdout
 from packer_cli.progress import listener
+from packer_cli.sources import Asked, recipe_options
 
 if TYPE_CHECKING:
     from packer.build import BuildResult
     from packer.recipe import Recipe
     from packer.store.manifest import Manifest
 
-_SCHEMAS = ("auto", "messages", "sharegpt", "alpaca", "completion", "text")
-
 
 @click.command("build", context_settings=HELP_OPTIONS)
-@click.argument("sources", nargs=-1, metavar="[SOURCE]...")
 @click.option(
     "-o", "--output", metavar="CACHE", type=click.Path(path_type=Path), required=True, help="Folder of the cache."
 )
-@click.option("--tokenizer", metavar="DIR|FILE", help="Folder of the model's tokenizer, or its tokenizer.json.")
-@click.option("--template", metavar="FILE", help="Chat template, in place of the tokenizer's own.")
+@recipe_options
 @click.option("--block-len", metavar="N", type=int, help="Tokens of a block [4096].")
-@click.option("--schema", type=click.Choice(_SCHEMAS), help="What the rows of every SOURCE look like [auto].")
-@click.option("--split", metavar="NAME", help="Split that every SOURCE belongs to [train].")
-@click.option("-c", "--recipe", metavar="RECIPE", type=click.Path(path_type=Path), help="Recipe to start from.")
-@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Any key of the recipe; may be repeated.")
 @jobs_option
 @click.option(
     "--on-error",
@@ -45,15 +38,9 @@ _SCHEMAS = ("auto", "messages", "sharegpt", "alpaca", "completion", "text")
 @output_options
 def command(
     *,
-    sources: tuple[str, ...],
+    asked: Asked,
     output: Path,
-    tokenizer: str | None,
-    template: str | None,
     block_len: int | None,
-    schema: str | None,
-    split: str | None,
-    recipe: Path | None,
-    overrides: tuple[str, ...],
     jobs: int | None,
     on_error: str,
     dry_run: bool,
@@ -72,21 +59,11 @@ def command(
     """
     from packer.build import build  # noqa: PLC0415 - not for --help
 
-    if not sources and (schema or split):
-        raise click.UsageError("--schema and --split need a SOURCE; in a recipe each source has its own")
-    asked = _recipe(
-        recipe,
-        output,
-        sources=[{"path": path, "schema": schema or "auto", "split": split or "train"} for path in sources],
-        tokenizer=tokenizer,
-        template=template,
-        block_len=block_len,
-        overrides=overrides,
-    )
+    recipe = _recipe(asked, output, block_len)
     began = time.monotonic()
     with listener(quiet=quiet) as progress:
         result = build(
-            asked,
+            recipe,
             output,
             jobs=jobs,
             on_error="fail" if on_error == "fail" else "reject",
@@ -102,39 +79,15 @@ def command(
         _print(result, seconds, dry_run=dry_run, verbose=verbose)
 
 
-def _recipe(
-    path: Path | None,
-    cache: Path,
-    *,
-    sources: list[dict[str, str]],
-    tokenizer: str | None,
-    template: str | None,
-    block_len: int | None,
-    overrides: tuple[str, ...],
-) -> "Recipe":
-    """The recipe of a file, of the cache itself, or none; then the options; then `--set`."""
-    from packer.errors import RecipeError  # noqa: PLC0415 - not for --help
-    from packer.recipe import load_recipe, make_recipe, to_json  # noqa: PLC0415 - as above
-    from packer.store.manifest import MANIFEST_NAME, read_manifest  # noqa: PLC0415 - as above
+def _recipe(asked: Asked, cache: Path, block_len: int | None) -> "Recipe":
+    """The recipe that was asked for; a cache that is there already has one of its own."""
+    from packer.store.manifest import MANIFEST_NAME, read_manifest  # noqa: PLC0415 - not for --help
 
-    values: dict[str, Any] = {}
-    if path is not None:
-        values = to_json(load_recipe(path))
-    elif not sources and (cache / MANIFEST_NAME).is_file():
-        values = read_manifest(cache).recipe
-    elif not sources:
-        raise RecipeError(
-            "no sources", hint=f"packer build FILE... --tokenizer DIR -o {cache}, or -c RECIPE -o {cache}"
-        )
-    if sources:
-        values["sources"] = sources
-    if tokenizer is not None:
-        values["tokenizer"] = tokenizer
-    if template is not None:
-        values["template"] = {**values.get("template", {}), "file": template}
-    if block_len is not None:
-        values["pack"] = {**values.get("pack", {}), "block_len": block_len}
-    return make_recipe(values, overrides, where="recipe" if path is None else str(path))
+    own = None
+    if asked.recipe is None and not asked.sources and (cache / MANIFEST_NAME).is_file():
+        own = read_manifest(cache).recipe
+    hint = f"packer build FILE... --tokenizer DIR -o {cache}, or -c RECIPE -o {cache}"
+    return asked.resolve(base=own, block_len=block_len, no_sources=hint)
 
 
 def _print(result: "BuildResult", seconds: float, *, dry_run: bool, verbose: bool) -> None:

@@ -25,6 +25,10 @@ Document = tuple[list[int], list[int]]
 """input_ids and labels."""
 
 
+class Unmodelled(Exception):  # noqa: N818 - not an error
+    """A case this oracle does not define: a border that merges in rewritten history taken as it is rendered."""
+
+
 class Refused(Exception):  # noqa: N818 - a refusal is a result
     """The row is rejected; the argument is the code."""
 
@@ -174,8 +178,8 @@ class Oracle:
                     left.append(turn)
                     continue
                 first, end = (len(self._encode(text[:at]).ids) for at in place)
-                assert begins(ids, self._encode(text[: place[0]]).ids), "borders that merge are not for this oracle"
-                assert begins(ids, self._encode(text[: place[1]]).ids), "borders that merge are not for this oracle"
+                if not all(begins(ids, self._encode(text[:at]).ids) for at in place):
+                    raise Unmodelled
                 labels[max(first, 1) : end] = ids[max(first, 1) : end]
             documents.append((ids, labels))
             turns = left

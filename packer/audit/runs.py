@@ -1,4 +1,4 @@
-"""Ids as runs of text: what is trained, what is masked, what is padding.
+"""Ids as runs of text: what is trained, and from which message, what is masked, what is padding.
 
 A run is decoded as a whole, and in its context: one id may be half a character, and some tokenizers write the first
 token of a text without its space. So the text of a run is what it adds to the text of everything before it.
@@ -13,7 +13,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from packer.audit.files import sha256_of
-from packer.batches import Int32
+from packer.batches import Float32, Int32
 from packer.errors import CheckError
 from packer.layout import MASKED
 from packer.model import TOKENIZER_FILE, load_backend
@@ -25,7 +25,7 @@ RunKind: TypeAlias = Literal["trained", "masked", "padding"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Consecutive tokens that are all trained, all masked, or all padding."""
+    """Consecutive tokens that are all trained and from one message, all masked, or all padding."""
 
     kind: RunKind
     start: int
@@ -35,8 +35,43 @@ class Run:
     text: str
     """Special tokens are written out; empty for padding. A character cut by a border belongs to the later run."""
 
+    message: int | None
+    """The message of its row it is trained from, from 0; a row's `system` field is message 0. None where the run is
+    not trained, and for rows that have no messages."""
+
+    weight: float | None
+    """Loss weight of its tokens; None where the run is not trained."""
+
     input_ids: tuple[int, ...]
     """Empty unless asked for. The labels are the same ids where trained, -100 elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spans:
+    """What a document trains, span by span in order. U spans; they may touch."""
+
+    message: Int32  # [U]
+    start: Int32  # [U] tokens from the start of the document
+    end: Int32  # [U]
+    weight: Float32  # [U]
+
+    def numbers(self, start: int, num_tokens: int) -> Int32:
+        """Which span each token of a piece lies in, -1 where in none.  # int32[num_tokens]
+
+        Worked example: spans [1, 3) and [3, 5), a piece of 3 tokens from token 2 on: [0, 1, 1].
+        """
+        after = np.searchsorted(self.start, np.arange(start, start + num_tokens), side="right")
+        numbers = after.astype(np.int32) - 1
+        beyond = np.append(self.end, -1)[numbers] <= np.arange(start, start + num_tokens)
+        return np.where(beyond, np.int32(-1), numbers)
+
+
+def has_messages(schema: str, message: int) -> bool:
+    """Whether a span is of a message: the one span of a row of plain text, or of a prompt and its completion, is not.
+
+    A completion may be a list of messages too; then the prompt's messages come before it.
+    """
+    return schema != "text" and (schema != "completion" or message > 0)
 
 
 def kept_tokenizer(folder: Path, manifest: Manifest) -> Tokenizer:
@@ -61,10 +96,19 @@ def kept_tokenizer(folder: Path, manifest: Manifest) -> Tokenizer:
     raise CheckError(f"{folder} keeps no {TOKENIZER_FILE}", hint=hint)
 
 
-def borders_of(labels: Int32) -> list[int]:
-    """Where runs begin, and the end: labels . . x x . give [0, 2, 4, 5]."""
-    trained = labels != MASKED
-    changes = np.flatnonzero(trained[1:] != trained[:-1]) + 1
+def borders_of(labels: Int32, spans: Int32) -> list[int]:
+    """Where runs begin, and the end.
+
+    Worked example: labels . . x x x . of the spans - - 0 0 1 1 give [0, 2, 4, 5, 6]: a border lies where training
+    begins or ends, and between trained tokens of two spans.
+
+    Args:
+        labels: int32[n]
+        spans: int32[n], as :meth:`Spans.numbers`
+
+    """
+    runs = np.where(labels == MASKED, np.int32(-2), spans)
+    changes = np.flatnonzero(runs[1:] != runs[:-1]) + 1
     return [0, *changes.tolist(), len(labels)] if len(labels) else [0]
 
 
@@ -88,7 +132,9 @@ def make_runs(
     tokenizer: Tokenizer,
     input_ids: Int32,
     labels: Int32,
+    spans: Spans,
     *,
+    schema: str,
     with_ids: bool = False,
     context: Int32 | None = None,
 ) -> tuple[Run, ...]:
@@ -98,29 +144,44 @@ def make_runs(
         tokenizer: decodes.
         input_ids: int32[n]
         labels: int32[n]
+        spans: of the whole document.
+        schema: of the row.
         with_ids: keep the ids of each run.
         context: int32[c], ids of the document before the piece; decoded along, not shown.
 
     """
     before = np.zeros(0, np.int32) if context is None else context
-    borders = borders_of(labels)
+    numbers = spans.numbers(len(before), len(input_ids))
+    borders = borders_of(labels, numbers)
     texts = decode_runs(tokenizer, np.concatenate([before, input_ids]), [len(before) + border for border in borders])
-    return tuple(
-        Run(
-            kind="masked" if int(labels[start]) == MASKED else "trained",
-            start=start,
-            num_tokens=end - start,
-            text=text,
-            input_ids=tuple(input_ids[start:end].tolist()) if with_ids else (),
+    runs = []
+    for start, end, text in zip(borders[:-1], borders[1:], texts, strict=True):
+        trained = int(labels[start]) != MASKED
+        span = int(numbers[start]) if trained else -1
+        message = int(spans.message[span]) if span >= 0 else None
+        runs.append(
+            Run(
+                kind="trained" if trained else "masked",
+                start=start,
+                num_tokens=end - start,
+                text=text,
+                message=message if message is not None and has_messages(schema, message) else None,
+                weight=_shortest(spans.weight[span]) if span >= 0 else None,
+                input_ids=tuple(input_ids[start:end].tolist()) if with_ids else (),
+            )
         )
-        for start, end, text in zip(borders[:-1], borders[1:], texts, strict=True)
-    )
+    return tuple(runs)
 
 
 def padding_run(start: int, num_tokens: int, pad_id: int, *, with_ids: bool = False) -> Run:
     """The run of padding at the end of a block."""
     ids = (pad_id,) * num_tokens if with_ids else ()
-    return Run(kind="padding", start=start, num_tokens=num_tokens, text="", input_ids=ids)
+    return Run(kind="padding", start=start, num_tokens=num_tokens, text="", message=None, weight=None, input_ids=ids)
+
+
+def _shortest(weight: np.float32) -> float:
+    """The shortest decimal that is this float32: 0.3, not 0.30000001192092896."""
+    return float(str(weight))
 
 
 def _place(tokenizer: Tokenizer, ids: list[int], border: int, whole: str) -> int:

@@ -1,11 +1,12 @@
 """A block, a document or a row of a cache as runs of text, with where it comes from."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from packer.audit.runs import Run, kept_tokenizer, make_runs, padding_run
+from packer.audit.runs import Run, Spans, kept_tokenizer, make_runs, padding_run
 from packer.batches import Int32
 from packer.errors import UsageError
 from packer.layout import MASKED
@@ -13,7 +14,7 @@ from packer.store.cache import Cache
 from packer.store.document_shards import Document, DocumentShards
 from packer.store.rejected import Rejected, read_rejected
 
-__all__ = ["BlockView", "DocumentView", "RowView", "Run", "view_block", "view_document", "view_row"]
+__all__ = ["BlockView", "DocumentView", "RowView", "Run", "find_inputs", "view_block", "view_document", "view_row"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +30,9 @@ class DocumentView:
     """Row of that input, from 0."""
 
     sample_id: str | None
-    num_identical: int
-    """Documents of the split with the same tokens and labels, this one included. `source` and `row` are the first's."""
+    num_identical: int | None
+    """Documents of the split with the same tokens and labels, this one included; in a block, `source`, `row` and the
+    messages are the first's. None where they were not counted."""
 
     piece_start: int
     """Where in the document the piece starts; 0 for a whole document."""
@@ -149,7 +151,8 @@ def view_row(cache: Cache, source: str, row: int, *, with_ids: bool = False) -> 
         CheckError: something is damaged.
 
     """
-    numbers = _find_inputs(cache, source)
+    paths = [entry.path for entry in cache.manifest.inputs]
+    numbers = find_inputs(paths, source, missing=f"{cache.folder} was not built from '{source}'")
     first = cache.manifest.inputs[numbers[0]]
     if not 0 <= row < first.num_rows:
         raise UsageError(f"no row {row} in {first.path}", hint=f"rows are numbered 0 to {first.num_rows - 1}")
@@ -192,13 +195,20 @@ class _Reader:
 
     def _view(self, index: int, document: Document, start: int, input_ids: Int32, labels: Int32) -> DocumentView:
         source, row = self._documents.origin(index)
+        entry = self._cache.manifest.inputs[source]
         runs = make_runs(
-            self._tokenizer, input_ids, labels, with_ids=self._with_ids, context=document.input_ids[:start]
+            self._tokenizer,
+            input_ids,
+            labels,
+            _spans(document),
+            schema=entry.schema,
+            with_ids=self._with_ids,
+            context=document.input_ids[:start],
         )
         return DocumentView(
             doc_id=document.doc_id,
             split=self._split,
-            source=self._cache.manifest.inputs[source].path,
+            source=entry.path,
             row=row,
             sample_id=document.sample_id,
             num_identical=int((self._documents.doc_ids() == document.doc_id).sum()),
@@ -210,19 +220,33 @@ class _Reader:
         )
 
 
-def _find_inputs(cache: Cache, source: str) -> list[int]:
-    """Numbers of the inputs meant; a file may be there once for each split."""
-    inputs = cache.manifest.inputs
+def _spans(document: Document) -> Spans:
+    weights = document.loss_weights
+    return Spans(
+        message=document.span_message,
+        start=document.span_start,
+        end=document.span_end,
+        weight=np.ones(len(document.span_start), np.float32) if weights is None else weights[document.span_start],
+    )
+
+
+def find_inputs(paths: Sequence[str], source: str, *, missing: str) -> list[int]:
+    """Numbers of the inputs meant by a path or by the end of one; a file may be there once for each split.
+
+    Raises:
+        UsageError: none, with `missing` as its message; or several files.
+
+    """
     name = source.replace("\\", "/").removeprefix("./")
-    exact = [i for i, entry in enumerate(inputs) if entry.path == name]
-    found = exact or [i for i, entry in enumerate(inputs) if entry.path.endswith(f"/{name}")]
-    paths = sorted({inputs[i].path for i in found})
-    if not paths:
-        known = sorted({entry.path for entry in inputs})
+    exact = [i for i, path in enumerate(paths) if path == name]
+    found = exact or [i for i, path in enumerate(paths) if path.endswith(f"/{name}")]
+    different = sorted({paths[i] for i in found})
+    if not different:
+        known = sorted(set(paths))
         listed = ", ".join(known[:8]) + (", …" if len(known) > 8 else "")
-        raise UsageError(f"{cache.folder} was not built from '{source}'", hint=f"its inputs: {listed}")
-    if len(paths) > 1:
-        raise UsageError(f"'{source}' names several inputs: {', '.join(paths)}", hint="give more of the path")
+        raise UsageError(missing, hint=f"its inputs: {listed}")
+    if len(different) > 1:
+        raise UsageError(f"'{source}' names several inputs: {', '.join(different)}", hint="give more of the path")
     return found
 
 

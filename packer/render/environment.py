@@ -61,7 +61,7 @@ class ChatTemplate:
         self.switches = tuple(name for name in MODE_SWITCHES if name in read)
         """Which of :data:`MODE_SWITCHES` the template reads."""
 
-        self.reads_clock = "strftime_now" in read
+        self.reads_clock = any(name.name == "strftime_now" for name in parsed.find_all(jinja2.nodes.Name))
         self.has_marks = any(
             isinstance(call.node, jinja2.nodes.ExtensionAttribute) for call in parsed.find_all(jinja2.nodes.Call)
         )

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from twins import byte_level, metaspace_first, sentencepiece_like
 
 from packer.audit import view_block, view_document, view_row
-from packer.audit.runs import borders_of, decode_runs
+from packer.audit.runs import Spans, borders_of, decode_runs, make_runs
 from packer.build import build
 from packer.errors import CheckError, UsageError
 from packer.layout import MASKED
@@ -152,11 +152,136 @@ def test_a_character_cut_by_a_border_goes_to_the_run_that_completes_it(twin, tmp
 
 
 @pytest.mark.parametrize(
-    ("labels", "borders"),
-    [([-100, -100, 5, 6, -100], [0, 2, 4, 5]), ([-100], [0, 1]), ([-100, 7], [0, 1, 2]), ([], [0])],
+    ("labels", "spans", "borders"),
+    [
+        ([-100, -100, 5, 6, -100], [-1, -1, 0, 0, -1], [0, 2, 4, 5]),
+        ([-100, 5, 6, 7], [-1, 0, 0, 1], [0, 1, 3, 4]),
+        ([-100, -100, 6], [-1, 0, 0], [0, 2, 3]),
+        ([-100], [-1], [0, 1]),
+        ([-100, 7], [-1, 0], [0, 1, 2]),
+        ([], [], [0]),
+    ],
 )
-def test_borders_stand_where_training_begins_and_ends(labels, borders):
-    assert borders_of(np.array(labels, np.int32)) == borders
+def test_borders_stand_where_training_begins_and_ends_and_where_spans_touch(labels, spans, borders):
+    assert borders_of(np.array(labels, np.int32), np.array(spans, np.int32)) == borders
+
+
+def spans_of(*entries):
+    message, start, end, weight = zip(*entries, strict=True)
+    columns = (np.array(column, np.int32) for column in (message, start, end))
+    return Spans(**dict(zip(("message", "start", "end"), columns, strict=True)), weight=np.array(weight, np.float32))
+
+
+@given(
+    gaps=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), min_size=1, max_size=5),
+    cut=st.tuples(st.integers(0, 30), st.integers(1, 30)),
+)
+def test_every_token_of_a_piece_knows_its_span(gaps, cut):
+    entries, at = [], 1
+    for number, (gap, length) in enumerate(gaps):
+        entries.append((number, at + gap, at + gap + length, 1.0))
+        at += gap + length
+    found = spans_of(*entries).numbers(*cut)
+    covered = {token: number for number, start, end, _ in entries for token in range(start, end)}
+    assert found.tolist() == [covered.get(token, -1) for token in range(cut[0], cut[0] + cut[1])]
+
+
+def test_the_runs_of_a_piece_keep_the_messages_of_the_whole(tmp_path_factory):
+    tokenizer = _tokenizer(byte_level, tmp_path_factory)
+    ids = np.array(tokenizer.encode("abcdefgh", add_special_tokens=False).ids, np.int32)
+    assert len(ids) >= 6
+    spans = spans_of((1, 1, 3, 1.0), (2, 3, 5, 0.3))
+    labels = ids.copy()
+    labels[[0, 2, *range(5, len(ids))]] = MASKED  # token 2 opens the piece, so it is not trained there
+    runs = make_runs(tokenizer, ids[2:], labels[2:], spans, schema="messages", context=ids[:2])
+    assert [(run.kind, run.start, run.message, run.weight) for run in runs] == [
+        ("masked", 0, None, None),
+        ("trained", 1, 2, 0.3),
+        ("masked", 3, None, None),
+    ]
+
+
+def test_trained_runs_are_the_spans_of_the_document(opened):
+    documents = 0
+    for split in ("train", "eval"):
+        shards = opened.documents(split)
+        for index in range(len(shards)):
+            document = shards.read(index)
+            view = view_document(opened, document.doc_id, split=split)
+            trained = [
+                (run.message, run.start, run.start + run.num_tokens) for run in view.runs if run.kind == "trained"
+            ]
+            columns = (document.span_message, document.span_start, document.span_end)
+            assert trained == list(zip(*(column.tolist() for column in columns), strict=True))
+            documents += 1
+    assert documents == 197
+
+
+def test_the_message_of_a_run_holds_its_text(opened, starter):
+    rows = [
+        json.loads(line) for line in (starter / "data" / "chat.jsonl").read_bytes().splitlines() if line[-1:] == b"}"
+    ]
+    seen = 0
+    for number in range(10):
+        for document in view_row(opened, "chat.jsonl", number).documents:
+            for run in document.runs:
+                if run.kind == "trained":
+                    message = rows[number]["messages"][run.message]
+                    assert (message["role"], run.text) == ("assistant", f"{message['content']}<|im_end|>")
+                    seen += 1
+    assert seen >= 10
+
+
+BARE = "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}"
+"""A template without headers: the turns of two assistant messages in a row touch."""
+
+
+def test_trained_runs_that_touch_are_two_with_their_weights(starter, tmp_path):
+    turns = [("user", "Hi", 1), ("assistant", "Hello", 1), ("assistant", "there", 0.3), ("user", "!", 1)]
+    messages = [{"role": role, "content": text, "weight": weight} for role, text, weight in turns]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": messages}) + "\n")
+    (tmp_path / "bare.jinja").write_text(BARE)
+    recipe = make_recipe(
+        {
+            "sources": [{"path": str(tmp_path / "a.jsonl")}],
+            "tokenizer": str(starter / "tokenizer"),
+            "template": {"file": str(tmp_path / "bare.jinja")},
+        }
+    )
+    build(recipe, tmp_path / "cache", jobs=1)
+    with Cache.open(tmp_path / "cache") as cache:
+        (alone,) = view_row(cache, "a.jsonl", 0).documents
+        (in_block,) = view_block(cache, "train", 0).documents
+    assert [(run.kind, run.text, run.message, run.weight) for run in alone.runs] == [
+        ("masked", "Hi<|im_end|>", None, None),
+        ("trained", "Hello<|im_end|>", 1, 1.0),
+        ("trained", "there<|im_end|>", 2, 0.3),
+    ]
+    assert in_block == alone
+
+
+@pytest.mark.parametrize(
+    ("row", "messages"),
+    [
+        ({"text": "Once upon a time"}, [None]),
+        ({"prompt": "Once", "completion": " upon a time"}, [None]),
+        (
+            {
+                "prompt": [{"role": "user", "content": "Once"}],
+                "completion": [{"role": "assistant", "content": "upon a time"}],
+            },
+            [1],
+        ),
+        ({"instruction": "Once", "output": "upon a time"}, [1]),
+    ],
+)
+def test_rows_without_messages_have_no_message_numbers(row, messages, starter, tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
+    recipe = make_recipe({"sources": [{"path": str(tmp_path / "a.jsonl")}], "tokenizer": str(starter / "tokenizer")})
+    build(recipe, tmp_path / "cache", jobs=1)
+    with Cache.open(tmp_path / "cache") as cache:
+        (document,) = view_row(cache, "a.jsonl", 0).documents
+    assert [run.message for run in document.runs if run.kind == "trained"] == messages
 
 
 def test_every_row_of_every_input_is_found_or_says_why_not(opened, starter):

@@ -139,14 +139,14 @@ def test_brackets_in_names_and_texts_are_printed_as_they_are(tmp_path, starter, 
     assert str(missing) in failed.stderr
 
 
-def test_trained_lines_have_a_bar_and_masked_lines_have_none(tmp_path, starter, rows):
+def test_trained_lines_have_a_bar_and_their_message_and_masked_lines_have_none(tmp_path, starter, rows):
     run("build", rows, "--tokenizer", starter / "tokenizer", "-o", tmp_path / "cache", "-j", "1")
     lines = run("inspect", tmp_path / "cache", "--row", f"{rows}:2").stdout.splitlines()
     assert lines[2:] == [
-        "  <|im_start|>user↵",
-        "  Hi [b]there[/b]<|im_end|>↵",
-        "  <|im_start|>assistant↵",
-        "▌ Hello [red]you[/red]<|im_end|>",
+        "    <|im_start|>user↵",
+        "    Hi [b]there[/b]<|im_end|>↵",
+        "    <|im_start|>assistant↵",
+        " 1▌ Hello [red]you[/red]<|im_end|>",
     ]
 
 

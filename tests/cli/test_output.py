@@ -2,8 +2,8 @@
 
 import pytest
 
-from packer_cli.inspect import _cells, _lines, _visible, _wrap
 from packer_cli.output import duration, percent, plural, rate, size
+from packer_cli.page import cells, lines_of, repeated, visible, wrap
 from packer_cli.progress import Lines
 from packer_cli.stats import bar
 
@@ -49,21 +49,29 @@ def test_a_bar_shows_something_for_anything():
 @pytest.mark.parametrize("text", ["", "one", "a b c " * 30, "世界" * 40, "x" * 100, "👩‍👩‍👧 " * 20, "a\tb " * 30])
 @pytest.mark.parametrize("width", [20, 33, 78])
 def test_wrapping_loses_no_character_and_keeps_the_width(text, width):
-    parts = list(_wrap(text, width))
+    parts = list(wrap(text, width))
     assert "".join(parts) == text.expandtabs(4)
-    assert all(sum(map(_cells, part)) <= width for part in parts)
+    assert all(sum(map(cells, part)) <= width for part in parts)
     assert all(parts)
 
 
 def test_lines_show_every_newline():
-    assert list(_lines("a\n\nb", "↵")) == ["a↵", "↵", "b"]
-    assert list(_lines("a\n", "↵")) == ["a↵"]
-    assert list(_lines("", "↵")) == [""]
+    assert list(lines_of("a\n\nb", "↵")) == ["a↵", "↵", "b"]
+    assert list(lines_of("a\n", "↵")) == ["a↵"]
+    assert list(lines_of("", "↵")) == [""]
+
+
+def test_only_whole_lines_are_taken_for_repeated_and_the_last_of_them_are_shown_again():
+    same = "".join(f"line {i}\n" for i in range(20))
+    assert repeated(same + "old", same + "new") == len("".join(f"line {i}\n" for i in range(17)))
+    assert repeated(same + "old", same + "old and more") == repeated(same + "old", same + "new")
+    assert repeated("".join(f"line {i}\n" for i in range(11)) + "a", same) == 0
+    assert repeated("", same) == repeated(same, "") == 0
 
 
 def test_joiners_of_emoji_and_scripts_stay():
-    assert _visible("👩‍👩‍👧 می‌خواهم") == "👩‍👩‍👧 می‌خواهم"
-    assert _visible("\u202eabc\x00") == r"\u202eabc\x00"
+    assert visible("👩‍👩‍👧 می‌خواهم") == "👩‍👩‍👧 می‌خواهم"
+    assert visible("\u202eabc\x00") == r"\u202eabc\x00"
 
 
 def test_lines_tell_amount_speed_and_time_left(capsys, monkeypatch):

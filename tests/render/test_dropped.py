@@ -266,3 +266,35 @@ def test_a_message_is_missed_even_where_another_one_says_the_same(tmp_path: Path
     messages = (first, user(said), assistant("x", tool_calls=[call("f", {"y": "z"})]), result(said), assistant(said))
     assert outcome(tmp_path / "drops", SKIPS[kind], messages) == [f"dropped_{kind}"]
     assert outcome(tmp_path / "shows", SHOWS_ALL, messages) == [2, 4]
+
+
+def test_a_call_behind_the_stop_token_of_its_text_is_lost(tmp_path: Path) -> None:
+    """Generation ends at the first stop token, so that the call would never be learned."""
+    behind = SHOWS_ALL.replace("{{- message.content or '' }}", "{{- (message.content or '') + '<|im_end|>\\n' }}")
+    called = (
+        user("Weather in Paris?"),
+        assistant("", tool_calls=[call("current_weather", {"city": "Paris in France"})]),
+    )
+    assert outcome(tmp_path / "a", SHOWS_ALL, called) == [1]
+    assert outcome(tmp_path / "b", behind, called) == ["dropped_tool_call"]
+    short = (user("?"), assistant("", tool_calls=[call("f", {"x": "d"})]))
+    assert outcome(tmp_path / "c", behind, short) == ["dropped_tool_call"]
+    assert outcome(tmp_path / "d", behind, called, "supervision.allow_dropped=[tool_call]") == [1]
+
+
+PARTS_ONLY = """\
+{% for message in messages %}
+{{ '<|im_start|>' + message.role + '\\n' }}
+{%- for part in message.content %}{{ part.text + '' }}{% endfor %}
+{{- '<|im_end|>\\n' }}
+{%- endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+
+
+def test_a_template_that_takes_only_parts_is_given_parts_and_losses_are_still_seen(tmp_path: Path) -> None:
+    said = (user("What is the weather?"), assistant("It rains a great deal."))
+    assert outcome(tmp_path / "a", PARTS_ONLY, said) == [1]
+    deaf = PARTS_ONLY.replace("part.text + ''", "part.text + '' if message.role == 'assistant' else '?'")
+    assert outcome(tmp_path / "b", deaf, said) == ["dropped_user"]
+    mute = PARTS_ONLY.replace("part.text + ''", "(part.text + '')[:1]")
+    assert outcome(tmp_path / "c", mute, (user("a"), assistant("bcd"))) == ["dropped_content"]

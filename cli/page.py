@@ -1,0 +1,284 @@
+"""The page of `inspect` and `preview`: what is viewed as text, trained runs marked and numbered by their message.
+
+A document is written in two lanes. The text stands on the right, exactly as it is but for what would steer a terminal.
+The gutter on its left has a bar where the text is trained, and the number of the message where the run begins. So the
+page reads the same without colour, in a pipe, and in ASCII.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from packer_cli.output import can_draw, percent, plural, stdout
+
+if TYPE_CHECKING:
+    from packer.audit import BlockView, DocumentView, RowView, Run
+
+_BAR, _PLAIN_BAR = "▌", "|"
+_NEWLINE, _PLAIN_NEWLINE = "↵", "\\n"
+_LISTED = 12
+"""Of more messages than these the numbers are not written out."""
+
+_REPEATED = 8
+"""Lines that a row's document has in common with the one before it are left out where they are more than these."""
+
+
+class Page:
+    """Writes views to stdout."""
+
+    def __init__(self, *, with_ids: bool = False) -> None:
+        self._console = stdout()
+        self._with_ids = with_ids
+        drawn = can_draw()
+        self._bar = _BAR if drawn else _PLAIN_BAR
+        self._newline = _NEWLINE if drawn else _PLAIN_NEWLINE
+        self._dot = " · " if drawn else ", "
+        self._rule = "── " if drawn else "-- "
+
+    def block(self, view: "BlockView") -> None:
+        share = percent(view.num_trained / view.length if view.length else 0.0)
+        self.heading(
+            [
+                f"block {view.index:,} of {view.num_blocks:,} ({view.split})",
+                plural(len(view.documents), "document"),
+                f"{view.length:,} of {view.block_len:,} tokens",
+                f"{view.num_trained:,} trained ({share})",
+            ]
+        )
+        self.note([f"{view.path} row {view.shard_row:,}"])
+        for place, document in enumerate(view.documents, 1):
+            self.blank()
+            self._document(document, f"{place}/{len(view.documents)} ")
+        if view.padding is not None:
+            self.blank()
+            self.heading([plural(view.padding.num_tokens, "padding token")])
+            if self._with_ids:
+                self._ids(view.padding, 2)
+
+    def document(self, view: "DocumentView") -> None:
+        self._document(view, "")
+
+    def row(self, view: "RowView", *, was: str = "was") -> None:
+        """A row's reasons, then its documents; `was` is the verb of the reasons' headings.
+
+        Documents of one row begin alike: of what the one before began with too, only the last lines are shown again.
+        """
+        self.reasons(view, was=was)
+        before = ""
+        for place, document in enumerate(view.documents):
+            if place or view.rejected:
+                self.blank()
+            prefix = f"{place + 1}/{len(view.documents)} " if len(view.documents) > 1 else ""
+            self._document(document, prefix, before)
+            before = "".join(run.text for run in document.runs)
+
+    def reasons(self, view: "RowView", *, was: str) -> None:
+        """Why a row, or some document of it, is left out."""
+        for place, line in enumerate(view.rejected):
+            if place:
+                self.blank()
+            which = "the row" if line.document is None else f"its document {line.document}"
+            self.heading([f"{view.source} row {view.row:,}", f"{which} {was} left out: {line.code}"])
+            self.note([line.reason])
+
+    def heading(self, facts: list[str]) -> None:
+        self._console.print(self._rule + visible(self._dot.join(facts)), style="bold", soft_wrap=True)
+
+    def note(self, facts: list[str]) -> None:
+        self._console.print(f"   {visible(self._dot.join(facts))}", style="dim", soft_wrap=True)
+
+    def text(self, text: str, *, mark: str = "", number: int | None = None, style: str = "", width: int = 2) -> None:
+        """Text in its lane; `width` is that of the numbers before the mark."""
+        first = "" if number is None else str(number)
+        columns = self._columns(width)
+        for line in lines_of(text, self._newline):
+            for part in wrap(line, columns):
+                self._line(f"{first:>{width}}{mark or ' '} ", part, style)
+                first = ""
+
+    def blank(self) -> None:
+        self._line("", "", "")
+
+    def _document(self, view: "DocumentView", prefix: str, before: str = "") -> None:
+        piece = (
+            []
+            if view.length == view.document_length
+            else [f"from token {view.piece_start:,} of {view.document_length:,}"]
+        )
+        self.heading(
+            [
+                f"{prefix}{view.source} row {view.row:,}",
+                plural(view.length, "token"),
+                f"{view.num_trained:,} trained",
+                *piece,
+            ]
+        )
+        facts = [f"doc {view.doc_id}"]
+        if view.sample_id is not None:
+            facts.append(f"id {view.sample_id}")
+        if view.num_identical is not None and view.num_identical > 1:
+            facts.append(f"{view.num_identical - 1:,} more with the same tokens")
+        trained = [run for run in view.runs if run.message is not None]
+        if trained:
+            facts.append(f"trains {trained_messages(trained)}")
+        self.note(facts)
+        width = max(2, *(len(str(run.message)) for run in trained)) if trained else 2
+        for place, run in enumerate(view.runs):
+            self._run(run, width, "" if place else before)
+
+    def _run(self, run: "Run", width: int, before: str = "") -> None:
+        if run.kind == "trained":
+            self.text(run.text, mark=self._bar, number=run.message, style="green", width=width)
+        else:
+            at = repeated(before, run.text)
+            if at:
+                lines = plural(run.text.count("\n", 0, at), "line")
+                self._line(" " * (width + 2), f"[... {lines} as in the document before ...]", "dim")
+            self.text(run.text[at:], width=width)
+        if self._with_ids:
+            self._ids(run, width)
+
+    def _ids(self, run: "Run", width: int) -> None:
+        words = f"{plural(run.num_tokens, 'token')}, {run.kind}: {' '.join(map(str, run.input_ids))}"
+        for part in _wrap_words(words, self._columns(width)):
+            self._line(f"{'':{width}}{self._bar if run.kind == 'trained' else ' '} ", part, "dim")
+
+    def _columns(self, width: int) -> int | None:
+        """Columns for text; None where the lines go to a pipe, which has no edge."""
+        return max(20, self._console.width - width - 2) if self._console.is_terminal else None
+
+    def _line(self, gutter: str, text: str, style: str) -> None:
+        from rich.text import Text  # noqa: PLC0415 - not for --help
+
+        # What is cut to width is cut already: rich must neither wrap nor strip it.
+        self._console.print(
+            Text.assemble((gutter, style and f"{style} bold"), (text, style)),
+            soft_wrap=True,
+            no_wrap=True,
+            overflow="ignore",
+            crop=False,
+        )
+
+
+def trained_messages(runs: "Sequence[Run]") -> str:
+    """Which messages some trained runs are from: `messages 1, 3 (weight 0.5), 5`, or how many where there are many."""
+    if len(runs) > _LISTED:
+        return f"{len(runs)} messages, {runs[0].message} to {runs[-1].message}"
+    listed = [f"{run.message}" if run.weight == 1 else f"{run.message} (weight {run.weight})" for run in runs]
+    return f"message{'s' * (len(runs) > 1)} {', '.join(listed)}"
+
+
+def repeated(before: str, text: str) -> int:
+    """Characters of whole lines that `text` begins with as `before` does, but for the last three; 0 where few."""
+    common = next(
+        (i for i, (a, b) in enumerate(zip(before, text, strict=False)) if a != b), min(len(before), len(text))
+    )
+    lines = text[:common].split("\n")[:-1]
+    return sum(len(line) + 1 for line in lines[:-3]) if len(lines) > _REPEATED + 3 else 0
+
+
+def lines_of(text: str, newline: str) -> Iterator[str]:
+    """Lines of a text, each newline shown where it stands."""
+    *complete, last = text.split("\n")
+    for line in complete:
+        yield visible(line) + newline
+    if last or not complete:
+        yield visible(last)
+
+
+_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+
+
+def visible(text: str) -> str:
+    """Control characters and marks of direction as escapes: text from anywhere must not steer the terminal.
+
+    Zero-width joiners stay: emoji and several scripts are spelled with them.
+    """
+    return _HIDDEN.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def cells(character: str) -> int:
+    """Columns a character takes on a terminal."""
+    if character == "\t":
+        return 4
+    if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def wrap(line: str, width: int | None) -> Iterator[str]:
+    """Cut a line into parts of at most `width` cells, at a space where one is near."""
+    if width is None:
+        yield line
+        return
+    line = line.expandtabs(4)
+    while line:
+        used = end = 0
+        while end < len(line) and (used := used + cells(line[end])) <= width:
+            end += 1
+        if end < len(line):
+            space = line.rfind(" ", 0, end)
+            end = space + 1 if space >= end // 2 else max(end, 1)
+        yield line[:end]
+        line = line[end:]
+
+
+def _wrap_words(text: str, width: int | None) -> Iterator[str]:
+    if width is None:
+        yield text
+        return
+    import textwrap  # noqa: PLC0415 - beside its only use
+
+    yield from textwrap.wrap(text, width)
+
+
+def block_fields(view: "BlockView") -> dict[str, Any]:
+    """A block in JSON."""
+    return {
+        "split": view.split,
+        "index": view.index,
+        "num_blocks": view.num_blocks,
+        "path": view.path,
+        "shard_row": view.shard_row,
+        "block_len": view.block_len,
+        "length": view.length,
+        "num_trained": view.num_trained,
+        "documents": [document_fields(document) for document in view.documents],
+        "padding": view.padding and _run_fields(view.padding),
+    }
+
+
+def row_fields(view: "RowView") -> dict[str, Any]:
+    """A row in JSON."""
+    from packer.recipe import to_json  # noqa: PLC0415 - not for --help
+
+    return {
+        "source": view.source,
+        "row": view.row,
+        "documents": [document_fields(document) for document in view.documents],
+        "rejected": [to_json(line) for line in view.rejected],
+    }
+
+
+def document_fields(view: "DocumentView") -> dict[str, Any]:
+    """A document in JSON."""
+    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
+
+    return asdict(view) | {"runs": [_run_fields(run) for run in view.runs]}
+
+
+def _run_fields(run: "Run") -> dict[str, Any]:
+    """Ids and labels only where they were asked for."""
+    fields: dict[str, Any] = {
+        "kind": run.kind,
+        "start": run.start,
+        "num_tokens": run.num_tokens,
+        "message": run.message,
+        "weight": run.weight,
+        "text": run.text,
+    }
+    if run.input_ids:
+        fields["input_ids"] = list(run.input_ids)
+        fields["labels"] = list(run.input_ids) if run.kind == "trained" else [-100] * run.num_tokens
+    return fields

@@ -1,0 +1,117 @@
+"""`packer preview`: what a build would make of the first rows."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from packer_cli.failures import print_json
+from packer_cli.options import HELP_OPTIONS, output_options
+from packer_cli.output import number, percent, plural, print_table, stdout
+from packer_cli.page import Page, row_fields
+from packer_cli.sources import Asked, file_and_row, recipe_options
+
+if TYPE_CHECKING:
+    from packer.audit import Preview, PreviewedRow, PreviewTotals
+    from packer.recipe import Recipe
+
+_NO_SOURCES = "packer preview FILE... --tokenizer DIR, or -c RECIPE"
+
+
+@click.command("preview", context_settings=HELP_OPTIONS)
+@recipe_options
+@click.option("--block-len", metavar="N", type=int, help="Tokens of a block [4096].")
+@click.option("-n", "--rows", metavar="N", type=click.IntRange(min=1), default=3, help="Rows of each input [3].")
+@click.option("--row", metavar="FILE:N", help="Only row N of an input, from 0.")
+@click.option("--rejected", is_flag=True, help="Only rows that would be left out, of the first 1,000 of each input.")
+@click.option("--ids", is_flag=True, help="Also the ids of every run.")
+@output_options
+def command(
+    *,
+    asked: Asked,
+    block_len: int | None,
+    rows: int,
+    row: str | None,
+    rejected: bool,
+    ids: bool,
+    verbose: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Show what a build would make of the first rows of each SOURCE; nothing is written.
+
+    Rows are rendered, tokenized and masked as `packer build` does it. Trained text is marked by a bar on its left, with
+    the number of its message, from 0. Of a row that would be left out, the reason is shown and what led to it.
+    """
+    if row is not None and rejected:
+        raise click.UsageError("--row and --rejected cannot go together")
+    from packer.audit import preview  # noqa: PLC0415 - not for --help
+
+    recipe = asked.resolve(block_len=block_len, no_sources=_NO_SOURCES)
+    place = None if row is None else file_and_row(row)
+    found = preview(recipe, rows=rows, row=place, rejected_only=rejected, with_ids=ids)
+    if as_json:
+        print_json(**_fields(found))
+        return
+    page = Page(with_ids=ids)
+    if verbose:
+        for entry in found.inputs:
+            page.note([entry.path, f"format {entry.format}", f"schema {entry.schema}", f"split {entry.split}"])
+        page.blank()
+    for count, shown in enumerate(found.rows):
+        if count:
+            page.blank()
+        _show(page, shown)
+    if not quiet:
+        if found.rows:
+            page.blank()
+        _print_totals(found.totals, recipe)
+
+
+def _show(page: Page, row: "PreviewedRow") -> None:
+    if row.excerpts:
+        page.reasons(row.view, was="would be")
+        for excerpt in row.excerpts:
+            page.note([f"{excerpt.what}:"])
+            page.text(excerpt.text, mark="!" if excerpt.blamed else "", style="red" if excerpt.blamed else "")
+    else:
+        page.row(row.view, was="would be")
+
+
+def _print_totals(totals: "PreviewTotals", recipe: "Recipe") -> None:
+    from packer.build.price import LIMIT  # noqa: PLC0415 - not for --help
+    from packer.rejections import CODES  # noqa: PLC0415 - as above
+
+    console = stdout()
+    facts = [("rows", number(totals.rows), f"{number(totals.kept)} kept, {number(totals.rows - totals.kept)} rejected")]
+    if totals.tokens:
+        tokens = f"{number(totals.tokens)} tokens, {percent(totals.trained / totals.tokens)} trained"
+        facts.append(("documents", number(totals.documents), tokens))
+    print_table(console, [("", "<"), ("", ">"), ("", "<")], facts)
+    for what, counts in (("rows rejected", totals.rejected), ("documents that fit in no block", totals.left_out)):
+        if counts:
+            console.print(f"\n{what}", soft_wrap=True)
+            ordered = sorted(counts.items(), key=lambda entry: -entry[1])
+            listed = [(number(count), code, CODES.get(code, "")) for code, count in ordered]
+            print_table(console, [("", ">"), ("", "<"), ("", "<")], listed)
+    if totals.tokens > totals.last_tokens:
+        times = totals.tokens / totals.last_tokens
+        asks = "; a build asks what to do about it" if recipe.supervision.rewritten is None and times > LIMIT else ""
+        console.print(
+            f"\nhistory is rewritten: {plural(totals.documents, 'document')} of {plural(totals.kept, 'row')}, "
+            f"{times:.2f} times the tokens of each row's last document{asks}",
+            soft_wrap=True,
+        )
+
+
+def _fields(found: "Preview") -> dict[str, Any]:
+    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
+
+    return {
+        "command": "preview",
+        "inputs": [asdict(entry) for entry in found.inputs],
+        "rows": [
+            row_fields(row.view) | {"split": row.split, "excerpts": [asdict(excerpt) for excerpt in row.excerpts]}
+            for row in found.rows
+        ],
+        "totals": asdict(found.totals),
+    }

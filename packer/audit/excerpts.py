@@ -1,0 +1,184 @@
+"""Why a row is rejected, shown: short pieces of the row and of its rendering.
+
+An excerpt is only what was really rendered or read. Where the reason says all there is to say, there is none.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from packer.batches import REASONING_FIELDS, Rejection, Sample
+from packer.model import Model
+from packer.render import Renderer, RenderError
+from packer.render.chat import Conversation, Mode, renderable, says_something
+from packer.render.control import control_pattern
+
+_SHORT, _LONG = 300, 1000
+"""Characters of an excerpt, and of one of a whole rendering."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excerpt:
+    """A piece of text that helps to understand a rejection."""
+
+    what: str
+    """What it is, in a few words."""
+
+    text: str
+    """`[...]` stands where something was left out."""
+
+    blamed: bool
+    """Whether the rejection is about this text; else it stands around it."""
+
+
+def excerpts_of(
+    rejection: Rejection, *, sample: Sample | None, content: bytes | None, renderer: Renderer, model: Model
+) -> tuple[Excerpt, ...]:
+    """What can be shown of a rejection; empty where nothing can.
+
+    Args:
+        rejection: why the row is not kept.
+        sample: the row, where it was understood.
+        content: the row's bytes.
+        renderer: the one that rejected it.
+        model: of the renderer.
+
+    """
+    if sample is None:
+        text = (content or b"").decode("utf-8", "backslashreplace")
+        return (_blamed("the row", _head(text)),) if text else ()
+    named = re.match(r"messages\[([0-9]+)\]", rejection.reason)
+    message = int(named[1]) if named else None
+    if rejection.code == "control_token":
+        return _typed_control(sample, message, model)
+    if sample.kind != "chat":
+        return ()
+    try:
+        return _of_chat(rejection.code, sample, message, renderer, model)
+    except RenderError:
+        return ()  # it cannot be rendered even for showing it
+
+
+def _of_chat(code: str, sample: Sample, message: int | None, renderer: Renderer, model: Model) -> tuple[Excerpt, ...]:
+    if code in ("template_error", "nothing_trained"):
+        roles = ", ".join(each.role for each in sample.messages)
+        return (Excerpt(what="its messages are from", text=_head(roles), blamed=False),)
+    conversation = renderer.conversation(sample)
+    if code == "dropped_tools":
+        return _dropped_tools(conversation)
+    if message is None:
+        return ()
+    conversation = renderable(conversation, message)
+    if code == "prompt_diverges":
+        return _parting(conversation, message)
+    if code == "no_terminator":
+        return _unclosed(conversation, message, model)
+    if code.startswith("dropped_"):
+        return _dropped(conversation, message, code.removeprefix("dropped_"))
+    return ()
+
+
+def _parting(conversation: Conversation, message: int) -> tuple[Excerpt, ...]:
+    """Of the prompts that the turn does not continue the one it follows longest, and where they part."""
+    tried: list[tuple[int, str, str]] = []
+    for prompt, mode in conversation.prompts(message):
+        whole = _rendering(conversation, message, mode)
+        if whole is not None:
+            common = next((i for i, (a, b) in enumerate(zip(prompt, whole, strict=False)) if a != b), None)
+            tried.append((min(len(prompt), len(whole)) if common is None else common, prompt, whole))
+    if not tried:
+        return ()
+    at, prompt, whole = max(tried, key=lambda entry: entry[0])
+    return (
+        Excerpt(
+            what="the prompt, and the turn as the template writes it, both begin", text=_tail(whole[:at]), blamed=False
+        ),
+        _blamed("there the prompt goes on", _head(prompt[at:])),
+        _blamed("and the turn goes on", _head(whole[at:])),
+    )
+
+
+def _rendering(conversation: Conversation, message: int, mode: Mode) -> str | None:
+    try:
+        return conversation.render(conversation.messages[: message + 1], mode)
+    except RenderError:
+        return None
+
+
+def _unclosed(conversation: Conversation, message: int, model: Model) -> tuple[Excerpt, ...]:
+    stops = ", ".join(model.stops) or "none"
+    rendered = conversation.render(conversation.messages[: message + 1], {})
+    return (
+        _blamed("the template ends the turn so", _tail(rendered)),
+        Excerpt(what="the stop tokens are", text=stops, blamed=False),
+    )
+
+
+def _dropped(conversation: Conversation, message: int, kind: str) -> tuple[Excerpt, ...]:
+    lost = _said(conversation.messages[message], kind)
+    shown = (_blamed(f"messages[{message}] has the {kind.replace('_', ' ')}", _head(lost)),) if lost else ()
+    return (*shown, _rendered(conversation, message, start=kind == "system"))
+
+
+def _dropped_tools(conversation: Conversation) -> tuple[Excerpt, ...]:
+    tools = json.dumps(conversation.tools, ensure_ascii=False)
+    conversation = renderable(conversation, len(conversation.messages) - 1)
+    return (_blamed("the tool definitions", _head(tools)), _rendered(conversation, 0, start=True))
+
+
+def _rendered(conversation: Conversation, message: int, *, start: bool) -> Excerpt:
+    """The start or the end of the rendering up to the first turn from `message` on."""
+    messages = conversation.messages
+    turns = (k for k in range(message, len(messages)) if messages[k]["role"] == "assistant")
+    last = next((k for k in turns if says_something(messages[k])), len(messages) - 1)
+    rendered = conversation.render(messages[: last + 1], {})
+    text, verb = (_head(rendered, _LONG), "begins") if start else (_tail(rendered, _LONG), "ends")
+    what = f"the rendering up to messages[{last}]" + (f" {verb}" if text != rendered else "")
+    return Excerpt(what=what, text=text, blamed=False)
+
+
+def _said(message: Mapping[str, Any], kind: str) -> str:
+    if kind == "tool_call":
+        return json.dumps(message.get("tool_calls"), ensure_ascii=False)
+    names = REASONING_FIELDS if kind == "reasoning" else ("content",)
+    return next((message[name] for name in names if isinstance(message.get(name), str)), "")
+
+
+def _typed_control(sample: Sample, message: int | None, model: Model) -> tuple[Excerpt, ...]:
+    pattern = control_pattern(model.control)
+    place = sample.messages[message].fields if message is not None else _typed(sample)
+    for text in _strings(place):
+        match = pattern.search(text) if pattern else None
+        if match is not None:
+            before, after = _tail(text[: match.start()], 60), _head(text[match.end() :], 60)
+            return (_blamed(f"'{match[0]}' stands here", before + match[0] + after),)
+    return ()
+
+
+def _typed(sample: Sample) -> list[Any]:
+    return [sample.prompt, sample.text, sample.tools, sample.template_kwargs]
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for pair in value.items():
+            yield from _strings(pair)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _strings(item)
+
+
+def _blamed(what: str, text: str) -> Excerpt:
+    return Excerpt(what=what, text=text, blamed=True)
+
+
+def _head(text: str, length: int = _SHORT) -> str:
+    return text if len(text) <= length else f"{text[:length]} [...]"
+
+
+def _tail(text: str, length: int = _SHORT) -> str:
+    return text if len(text) <= length else f"[...] {text[-length:]}"

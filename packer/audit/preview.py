@@ -1,0 +1,267 @@
+"""The first rows of the inputs as a build would make them: rendered, tokenized, masked, or rejected. Writes nothing.
+
+What is shown is what :func:`~packer.audit.view.view_row` shows of the rows once they are built.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from packer.audit.excerpts import Excerpt, excerpts_of
+from packer.audit.first_rows import OpenedInput, RawRow, input_files, open_input
+from packer.audit.runs import Spans, make_runs
+from packer.audit.view import DocumentView, RowView, find_inputs
+from packer.batches import DocumentBatch, Int64
+from packer.build.plan import load_recipe_model
+from packer.build.stages import Stages
+from packer.errors import InputError, UsageError
+from packer.layout import document_labels, document_weights
+from packer.model import TOKENIZER_FILE, Model, load_backend
+from packer.recipe import Recipe
+from packer.rejections import CODES
+from packer.store.digest import document_ids
+from packer.store.rejected import Rejected
+
+LOOKED_AT = 1000
+"""Rows of each input that are looked at for rejected ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewedRow:
+    """What a build would make of one row."""
+
+    view: RowView
+    split: str
+    excerpts: tuple[Excerpt, ...]
+    """Of a rejected row: what shows why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewedInput:
+    """How an input is read."""
+
+    path: str
+    split: str
+    format: str
+    schema: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewTotals:
+    """Sums over the rows that were looked at, shown or not. They say nothing of the rows after them."""
+
+    rows: int
+    kept: int
+    rejected: dict[str, int]
+    documents: int
+    tokens: int
+    trained: int
+    left_out: dict[str, int]
+    """Documents that would be in no block, by code."""
+
+    last_tokens: int
+    """Tokens of each kept row's last document; `tokens` over this is the price of rewritten history."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """Some rows of the inputs, and sums over those that were looked at."""
+
+    inputs: tuple[PreviewedInput, ...]
+    rows: tuple[PreviewedRow, ...]
+    totals: PreviewTotals
+
+
+def preview(
+    recipe: Recipe,
+    *,
+    rows: int = 3,
+    row: tuple[str, int] | None = None,
+    rejected_only: bool = False,
+    with_ids: bool = False,
+) -> Preview:
+    """Show what a build of the recipe would make of some rows.
+
+    Of a large file only its beginning is read, and a few places where its schema is to be found out.
+
+    Args:
+        recipe: what would be built.
+        rows: rows of each input.
+        row: one row instead: the input, or the end of its path where only one ends so, and the row from 0.
+        rejected_only: of the first `LOOKED_AT` rows of each input, the first `rows` that would be left out.
+        with_ids: keep the ids of each run.
+
+    Raises:
+        RecipeError: no sources, or no tokenizer.
+        InputError: a source or the tokenizer cannot be read.
+        TemplateError: the template cannot be used.
+        UsageError: no such row.
+
+    """
+    files = input_files(recipe)
+    if row is not None:
+        numbers = find_inputs([path.as_posix() for _, path in files], row[0], missing=f"no source is '{row[0]}'")
+        files = [files[number] for number in numbers]
+    maker = _Maker(recipe, load_recipe_model(recipe), with_ids=with_ids)
+    inputs = [open_input(source, path, recipe) for source, path in files]
+    tally = _Tally()
+    shown: list[PreviewedRow] = []
+    for entry in inputs:
+        maker.check(entry)
+        before = tally.num_rows
+        made = (tally.add(maker.row(entry, raw)) for raw in _chosen(entry, rows, row, rejected_only=rejected_only))
+        shown += islice((each for each in made if each.view.rejected), rows) if rejected_only else made
+        if tally.num_rows == before:
+            raise InputError(
+                f"{entry.path}: holds no rows", hint="remove the file from the sources, or write rows to it"
+            )
+    return Preview(
+        inputs=tuple(
+            PreviewedInput(path=entry.path.as_posix(), split=entry.split, format=entry.format, schema=entry.schema)
+            for entry in inputs
+        ),
+        rows=tuple(shown),
+        totals=tally.totals(),
+    )
+
+
+def _chosen(entry: OpenedInput, rows: int, row: tuple[str, int] | None, *, rejected_only: bool) -> Iterator[RawRow]:
+    if row is None:
+        yield from islice(entry.rows(), LOOKED_AT if rejected_only else rows)
+        return
+    found = next(entry.rows(row[1]), None)
+    if found is None:
+        limited = "" if entry.limit is None else f", of which the recipe takes {entry.limit}"
+        raise UsageError(
+            f"no row {row[1]} in {entry.path}", hint=f"rows are counted from 0; blank lines are none{limited}"
+        )
+    yield found
+
+
+class _Maker:
+    """Takes single rows through the stages of a build."""
+
+    def __init__(self, recipe: Recipe, model: Model, *, with_ids: bool) -> None:
+        self._recipe = recipe
+        self._model = model
+        self._stages = Stages(recipe, model)
+        self._tokenizer = load_backend(model.files[TOKENIZER_FILE])
+        self._with_ids = with_ids
+
+    def check(self, entry: OpenedInput) -> None:
+        """Refuse what a build refuses before it looks at a row."""
+        if entry.schema in ("messages", "sharegpt", "alpaca") and self._model.template is None:
+            raise InputError(
+                f"{entry.path}: rows of schema '{entry.schema}' need a chat template, and the tokenizer has none",
+                hint="give one with --template FILE",
+            )
+
+    def row(self, entry: OpenedInput, raw: RawRow) -> PreviewedRow:
+        done = self._stages.run(raw.batch)
+        views = tuple(self._documents(entry, raw.number, done.documents))
+        source, sample = entry.path.as_posix(), next(iter(raw.batch.samples), None)
+        lines = [
+            Rejected(source=source, row=raw.number, code=each.code, reason=each.reason) for each in done.rejections
+        ]
+        excerpts = [
+            excerpt
+            for each in done.rejections
+            for excerpt in excerpts_of(
+                each, sample=sample, content=raw.content, renderer=self._stages.renderer, model=self._model
+            )
+        ]
+        return PreviewedRow(
+            view=RowView(
+                source=source, row=raw.number, documents=views, rejected=(*lines, *self._left_out(source, views))
+            ),
+            split=entry.split,
+            excerpts=tuple(excerpts),
+        )
+
+    def _left_out(self, source: str, documents: Sequence[DocumentView]) -> Iterator[Rejected]:
+        """Documents that packing would leave out."""
+        pack = self._recipe.pack
+        if pack.mode == "none":
+            return
+        overlong = [("overlong", each) for each in documents if each.length > pack.block_len]
+        for code, each in overlong + [("too_short", each) for each in documents if each.length < pack.min_length]:
+            reason = f"{CODES[code]} ({each.length} tokens)"
+            yield Rejected(source=source, row=each.row, code=code, reason=reason, document=each.doc_id)
+
+    def _documents(self, entry: OpenedInput, row: int, documents: DocumentBatch) -> Iterator[DocumentView]:
+        labels, ids = document_labels(documents), _document_ids(documents)
+        for number in range(documents.num_documents):
+            tokens = slice(int(documents.offsets[number]), int(documents.offsets[number + 1]))
+            runs = slice(int(documents.run_offsets[number]), int(documents.run_offsets[number + 1]))
+            spans = Spans(
+                message=documents.run_message[runs],
+                start=documents.run_start[runs],
+                end=documents.run_end[runs],
+                weight=documents.run_weight[runs],
+            )
+            input_ids = documents.input_ids[tokens]
+            yield DocumentView(
+                doc_id=int(ids[number]),
+                split=entry.split,
+                source=entry.path.as_posix(),
+                row=row,
+                sample_id=documents.sample_id[number],
+                num_identical=None,
+                piece_start=0,
+                document_length=len(input_ids),
+                length=len(input_ids),
+                num_trained=int((spans.end - spans.start).sum()),
+                runs=make_runs(
+                    self._tokenizer,
+                    input_ids,
+                    labels[tokens],
+                    spans,
+                    schema=entry.schema,
+                    with_ids=self._with_ids,
+                ),
+            )
+
+
+def _document_ids(documents: DocumentBatch) -> Int64:
+    return document_ids(
+        input_ids=documents.input_ids,
+        labels=document_labels(documents),
+        loss_weights=document_weights(documents),
+        offsets=documents.offsets,
+    )
+
+
+class _Tally:
+    """Counts rows that are looked at."""
+
+    def __init__(self) -> None:
+        self.num_rows = self._kept = self._last = 0
+        self._documents = self._tokens = self._trained = 0
+        self._rejected: Counter[str] = Counter()
+        self._left_out: Counter[str] = Counter()
+
+    def add(self, row: PreviewedRow) -> PreviewedRow:
+        """Count a row; returns it."""
+        documents = row.view.documents
+        self.num_rows += 1
+        self._kept += bool(documents)
+        self._last += documents[-1].length if documents else 0
+        self._documents += len(documents)
+        self._tokens += sum(document.length for document in documents)
+        self._trained += sum(document.num_trained for document in documents)
+        self._rejected.update(line.code for line in row.view.rejected if line.document is None)
+        self._left_out.update(line.code for line in row.view.rejected if line.document is not None)
+        return row
+
+    def totals(self) -> PreviewTotals:
+        return PreviewTotals(
+            rows=self.num_rows,
+            kept=self._kept,
+            rejected=dict(sorted(self._rejected.items())),
+            documents=self._documents,
+            tokens=self._tokens,
+            trained=self._trained,
+            left_out=dict(sorted(self._left_out.items())),
+            last_tokens=self._last,
+        )

@@ -1,0 +1,357 @@
+"""A preview shows what a build then contains, reads no further than it must, and writes nothing."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from twins import byte_level
+
+from packer.audit import preview, view_row
+from packer.audit.preview import LOOKED_AT
+from packer.build import build
+from packer.errors import InputError, RecipeError, UsageError
+from packer.recipe import load_recipe, make_recipe
+from packer.store.cache import Cache
+
+
+def chat(*texts, **fields):
+    """A row of a user and an assistant in turns."""
+    roles = ("user", "assistant")
+    return {"messages": [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)], **fields}
+
+
+def write(path, *rows):
+    path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def recipe_of(starter):
+    """Makes a recipe for some files with the tokenizer of the starter."""
+
+    def make(*paths, template=None, **keys):
+        values = {"sources": [{"path": str(path)} for path in paths], "tokenizer": str(starter / "tokenizer"), **keys}
+        if template is not None:
+            file = paths[0].parent / "own.jinja"
+            file.write_text(template)
+            values["template"] = {"file": str(file)}
+        return make_recipe(values)
+
+    return make
+
+
+def uncounted(view):
+    """A view of a cache as a preview knows it: without how often a document is there."""
+    return replace(view, documents=tuple(replace(document, num_identical=None) for document in view.documents))
+
+
+def assert_preview_is_what_is_built(recipe, folder, rows):
+    """Every row shown is, id for id and label for label, what the cache has of it; returns the preview."""
+    build(recipe, folder, jobs=1)
+    found = preview(recipe, rows=rows, with_ids=True)
+    with Cache.open(folder) as cache:
+        for row in found.rows:
+            built = view_row(cache, row.view.source, row.view.row, with_ids=True)
+            assert row.view == uncounted(built)
+    return found
+
+
+def listing(*folders):
+    return {
+        path: (path.stat().st_mtime_ns, path.is_file() and path.read_bytes())
+        for folder in folders
+        for path in (folder, *folder.rglob("*"))
+    }
+
+
+def test_what_is_shown_is_what_a_build_contains(starter, tmp_path):
+    recipe = load_recipe(starter / "recipe.yaml")
+    found = assert_preview_is_what_is_built(recipe, tmp_path / "cache", rows=1000)
+    with Cache.open(tmp_path / "cache") as cache:
+        totals = cache.manifest.totals
+        shown = [(row.view.source, row.view.row) for row in found.rows]
+        assert shown == [(entry.path, row) for entry in cache.manifest.inputs for row in range(entry.num_rows)]
+        assert [(i.path, i.split, i.format, i.schema) for i in found.inputs] == [
+            (i.path, i.split, i.format, i.schema) for i in cache.manifest.inputs
+        ]
+    own = found.totals
+    assert (own.rows, own.kept, own.rejected) == (totals.rows, totals.kept, totals.rejected)
+    assert (own.documents, own.tokens, own.trained) == (totals.documents, totals.tokens, totals.trained)
+    assert len({run.kind for row in found.rows for each in row.view.documents for run in each.runs}) == 2
+
+
+def test_rows_of_every_kind_weight_and_fate_are_as_in_the_cache(recipe_of, tmp_path):
+    rows = [
+        chat("Hi", "Hello", id="a"),
+        "",
+        "not json",
+        chat("Hi", "Hello <|im_end|>"),
+        chat("one <|im_end|> two", "three"),
+        {"messages": [*chat("Hi", "Hello")["messages"], {"role": "user", "content": "?"},
+                      {"role": "assistant", "content": "Yes", "weight": 0.25}]},
+        chat("long " * 60, "answer"),
+        chat("Hi"),
+        {"messages": []},
+        chat("Hi", "x" * 5000),
+    ]  # fmt: skip
+    path = write(tmp_path / "a.jsonl", *rows)
+    text = write(tmp_path / "text.jsonl", {"text": "Once upon a time."})
+    completion = write(tmp_path / "completion.jsonl", {"prompt": "2 + 2 =", "completion": " 4"})
+    array = tmp_path / "array.json"
+    array.write_text("\ufeff" + json.dumps([chat("Hi", "Hello"), 7, {"messages": 3}], indent=1))
+    recipe = recipe_of(
+        path, text, completion, array, pack={"block_len": 40, "min_length": 12}, rows={"max_bytes": 2000}
+    )
+    found = assert_preview_is_what_is_built(recipe, tmp_path / "cache", rows=100)
+    codes = {line.code for row in found.rows for line in row.view.rejected}
+    assert codes == {
+        "not_json", "control_token", "overlong", "too_short", "nothing_trained", "empty", "row_too_large", "wrong_type"
+    }  # fmt: skip
+    assert found.totals.left_out["overlong"] == 1
+    assert found.totals.left_out["too_short"] >= 1
+    assert {run.weight for row in found.rows for each in row.view.documents for run in each.runs} == {None, 1.0, 0.25}
+
+
+def test_nothing_is_written(starter, tmp_path, monkeypatch):
+    recipe = load_recipe(starter / "recipe.yaml")
+    write(tmp_path / "a.jsonl", chat("Hi", "Hello"))
+    monkeypatch.chdir(tmp_path)
+    before = listing(starter, tmp_path)
+    assert preview(recipe).rows
+    assert preview(recipe, rejected_only=True).rows
+    assert listing(starter, tmp_path) == before
+    assert len(before) > 8
+
+
+def test_only_the_first_rows_of_each_input_are_shown(recipe_of, tmp_path):
+    paths = [
+        write(tmp_path / f"{name}.jsonl", *(chat(f"{name} {i}?", f"{name} {i}!") for i in range(5))) for name in "ab"
+    ]
+    found = preview(recipe_of(*paths))
+    assert [(row.view.source, row.view.row) for row in found.rows] == [(str(p), n) for p in paths for n in range(3)]
+    assert found.totals.rows == 6
+    recipe = recipe_of(*paths)
+    limited = make_recipe(
+        {"tokenizer": recipe.tokenizer, "sources": [{"path": str(paths[0]), "limit": 2}, {"path": str(paths[1])}]}
+    )
+    assert [row.view.row for row in preview(limited, rows=4).rows] == [0, 1, 0, 1, 2, 3]
+    with pytest.raises(UsageError, match="no row 2") as caught:
+        preview(limited, row=("a.jsonl", 2))
+    assert "the recipe takes 2" in caught.value.hint
+
+
+def test_of_a_large_file_only_the_beginning_is_read(recipe_of, tmp_path, monkeypatch):
+    from packer.source import chunks
+
+    path = write(tmp_path / "large.jsonl", *(chat("Hi", "Hello " * 2000) for _ in range(400)))
+    size = path.stat().st_size
+    taken = 0
+
+    def counted(*arguments):
+        nonlocal taken
+        for chunk in chunks.read_chunks(*arguments):
+            taken += len(chunk)
+            yield chunk
+
+    monkeypatch.setattr("packer.audit.first_rows.read_chunks", counted)
+    recipe = recipe_of(path)
+    assert len(preview(recipe).rows) == 3
+    assert 0 < taken <= chunks.READ_BYTES < size / 4
+
+
+def test_one_row_is_found_by_the_end_of_its_path_and_blank_lines_are_no_rows(recipe_of, tmp_path):
+    (tmp_path / "b").mkdir()
+    first = write(tmp_path / "a.jsonl", chat("Hi", "Hello"))
+    second = write(tmp_path / "b" / "b.jsonl", chat("Hi", "zero"), "", "  ", chat("Hi", "one"), chat("Hi", "two"))
+    recipe = recipe_of(first, second)
+    (row,) = preview(recipe, row=("b.jsonl", 1)).rows
+    assert row.view.documents[0].runs[-1].text == "one<|im_end|>"
+    assert preview(recipe, row=(str(second), 2)).rows[0].view.row == 2
+    for source, number, told in (("b.jsonl", 3, "no row 3"), ("c.jsonl", 0, "no source is"), ("jsonl", 0, "no source")):
+        with pytest.raises(UsageError, match=told):
+            preview(recipe, row=(source, number))
+
+
+def test_rejected_rows_are_looked_for_among_the_first_thousand(recipe_of, tmp_path):
+    rows = [chat("Hi", "Hello") for _ in range(LOOKED_AT + 2)]
+    rows[3] = rows[7] = rows[LOOKED_AT - 1] = rows[LOOKED_AT] = "not json"
+    path = write(tmp_path / "a.jsonl", *rows)
+    found = preview(recipe_of(path), rejected_only=True, rows=2)
+    assert [row.view.row for row in found.rows] == [3, 7]
+    assert found.totals.rows == 8
+    found = preview(recipe_of(path), rejected_only=True, rows=100)
+    assert [row.view.row for row in found.rows] == [3, 7, LOOKED_AT - 1]
+    assert (found.totals.rows, found.totals.rejected) == (LOOKED_AT, {"not_json": 3})
+
+
+FORGETFUL = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
+    "{% if m.role == 'assistant' and not loop.last %}{{ m.content | upper }}{% else %}{{ m.content }}{% endif %}"
+    "{{ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+"""Writes every answer but the last in capitals."""
+
+
+def test_documents_of_rewritten_history_say_which_message_they_train(recipe_of, tmp_path):
+    path = write(tmp_path / "a.jsonl", chat("a?", "a!", "b?", "b!", "c?", "c!"))
+    recipe = recipe_of(path, template=FORGETFUL, supervision={"rewritten": "exact", "allow_dropped": ["content"]})
+    found = assert_preview_is_what_is_built(recipe, tmp_path / "cache", rows=1)
+    (row,) = found.rows
+    trained = [[(run.message, run.text) for run in each.runs if run.message is not None] for each in row.view.documents]
+    assert trained == [[(1, "a!<|im_end|>")], [(3, "b!<|im_end|>")], [(5, "c!<|im_end|>")]]
+    assert found.totals.last_tokens == row.view.documents[-1].length < found.totals.tokens
+
+
+OPENING = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n' }}{% endif %}"
+)
+"""A prompt that opens reasoning which no turn has."""
+
+SILENT = (
+    "{% for m in messages %}{% if m.role != 'system' %}"
+    "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+"""Leaves system messages out."""
+
+ENDLESS = "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+
+STRICT = "{% if messages[0].role != 'user' %}{{ raise_exception('user first') }}{% endif %}" + OPENING
+
+
+def excerpts(recipe):
+    (row,) = preview(recipe, rows=1).rows
+    assert not row.view.documents
+    (line,) = row.view.rejected
+    return line.code, [(each.what, each.text, each.blamed) for each in row.excerpts]
+
+
+def test_a_prompt_that_diverges_is_shown_with_the_turn_from_where_they_part(recipe_of, tmp_path):
+    path = write(tmp_path / "a.jsonl", chat("Hi", "Hello"))
+    code, shown = excerpts(recipe_of(path, template=OPENING))
+    both = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    assert code == "prompt_diverges"
+    assert [text for _, text, _ in shown] == [both, "<think>\n", "Hello<|im_end|>\n"]
+    assert [blamed for _, _, blamed in shown] == [False, True, True]
+
+
+def test_a_message_that_is_dropped_is_shown_with_the_rendering_that_lacks_it(recipe_of, tmp_path):
+    row = chat("Hi", "Hello")
+    row["messages"].insert(0, {"role": "system", "content": "Be brief."})
+    code, shown = excerpts(recipe_of(write(tmp_path / "a.jsonl", row), template=SILENT))
+    rendered = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n"
+    assert code == "dropped_system"
+    assert shown == [
+        ("messages[0] has the system", "Be brief.", True),
+        ("the rendering up to messages[2]", rendered, False),
+    ]
+
+
+def test_tools_that_are_dropped_are_shown_with_the_rendering_that_lacks_them(recipe_of, tmp_path):
+    tool = {"type": "function", "function": {"name": "look_up", "parameters": {}}}
+    code, shown = excerpts(recipe_of(write(tmp_path / "a.jsonl", chat("Hi", "Hello", tools=[tool])), template=SILENT))
+    assert code == "dropped_tools"
+    assert "look_up" in shown[0][1]
+    assert shown[1][1].endswith("Hello<|im_end|>\n")
+
+
+def test_a_turn_without_a_stop_token_is_shown_with_the_tokens_that_would_stop_it(recipe_of, tmp_path):
+    path = write(tmp_path / "a.jsonl", chat("Hi", "Hello"))
+    code, shown = excerpts(recipe_of(path, template=ENDLESS))
+    assert code == "no_terminator"
+    assert shown[0][1] == "user: Hi\nassistant: Hello\n"
+    assert "<|im_end|>" in shown[1][1]
+
+
+def test_a_template_that_raises_is_shown_the_roles_it_was_given(recipe_of, tmp_path):
+    row = {"messages": [{"role": "system", "content": "x"}, *chat("Hi", "Hello")["messages"]]}
+    code, shown = excerpts(recipe_of(write(tmp_path / "a.jsonl", row), template=STRICT))
+    assert code == "template_error"
+    assert shown == [("its messages are from", "system, user, assistant", False)]
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        (chat("Hi", "a" * 100 + "<|im_end|>" + "b" * 100), f"[...] {'a' * 60}<|im_end|>{'b' * 60} [...]"),
+        ({"prompt": "<|im_end|>", "completion": "so <|im_end|>"}, "<|im_end|>"),
+    ],
+)
+def test_a_typed_control_token_is_shown_where_it_stands(row, text, recipe_of, tmp_path):
+    code, shown = excerpts(recipe_of(write(tmp_path / "a.jsonl", row)))
+    assert code == "control_token"
+    assert shown == [("'<|im_end|>' stands here", text, True)]
+
+
+def test_a_row_that_cannot_be_read_is_shown_as_it_stands_cut_and_with_its_bytes_escaped(recipe_of, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(json.dumps(chat("Hi", "Hello")).encode() + b"\n{\xff" + b"x" * 400 + b"\n")
+    found = preview(recipe_of(path)).rows[1]
+    (excerpt,) = found.excerpts
+    assert found.view.rejected[0].code in {"not_json", "not_utf8"}
+    assert excerpt.text == r"{\xff" + "x" * 295 + " [...]"
+
+
+def test_a_row_too_large_to_be_held_has_no_excerpt(recipe_of, tmp_path):
+    path = write(tmp_path / "a.jsonl", chat("Hi", "Hello" * 100))
+    (row,) = preview(recipe_of(path, rows={"max_bytes": 100})).rows
+    assert (row.view.rejected[0].code, row.excerpts) == ("row_too_large", ())
+
+
+def test_what_a_build_refuses_a_preview_refuses_alike(recipe_of, tmp_path):
+    with pytest.raises(RecipeError, match="no sources"):
+        preview(recipe_of())
+    path = write(tmp_path / "a.jsonl", chat("Hi", "Hello"))
+    with pytest.raises(RecipeError, match="no tokenizer"):
+        preview(make_recipe({"sources": [{"path": str(path)}]}))
+    byte_level(tmp_path / "model")
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "tokenizer.json").write_bytes((tmp_path / "model" / "tokenizer.json").read_bytes())
+    bare = {"sources": [{"path": str(path)}], "tokenizer": str(tmp_path / "bare")}
+    broken, empty = tmp_path / "broken.json", tmp_path / "empty.json"
+    broken.write_text("[" + json.dumps(chat("Hi", "Hello")) + ", {")
+    empty.write_text("[]")
+    as_given = [
+        {"sources": [{"path": str(file), "schema": "messages"}], "tokenizer": recipe_of().tokenizer}
+        for file in (broken, empty)
+    ]
+    told = []
+    for values in (bare, *as_given):
+        recipe = make_recipe(values)
+        with pytest.raises(InputError) as built:
+            build(recipe, tmp_path / "cache", jobs=1)
+        with pytest.raises(InputError) as previewed:
+            preview(recipe)
+        assert (previewed.value.message, previewed.value.hint) == (built.value.message, built.value.hint)
+        told.append(previewed.value.message)
+    assert [any(words in message for message in told) for words in ("need a chat template", "not JSON", "no rows")] == [
+        True
+    ] * 3
+
+
+REAL = [
+    ("alpaca_en_52k.jsonl", "llama-3"),
+    ("alpaca_en_52k.jsonl", "qwen3"),
+    ("sgd_train_tools_600.jsonl", "llama-3"),
+    ("sgd_train_tools_600.jsonl", "qwen3"),
+    ("kdconv_zh_devtest.jsonl", "llama-3"),
+    ("kdconv_zh_devtest.jsonl", "qwen3"),
+    ("taubench_airline_gpt4o.jsonl", "llama-3"),
+]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("corpus", "tokenizer"), REAL)
+def test_what_is_shown_of_real_rows_is_what_a_build_contains(real, corpus, tokenizer, tmp_path):
+    recipe = make_recipe(
+        {
+            "sources": [{"path": str(real / "corpora" / corpus), "limit": 8}],
+            "tokenizer": str(real / "tokenizers" / tokenizer),
+            "supervision": {"rewritten": "exact"},
+            "pack": {"block_len": 8192},
+        }
+    )
+    found = assert_preview_is_what_is_built(recipe, tmp_path / "cache", rows=8)
+    assert len(found.rows) == 8
+    assert found.totals.trained > 0

@@ -1,0 +1,206 @@
+"""`packer preview` and the page it shares with `inspect`."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from packer_cli.main import cli
+
+
+def run(*arguments, exit_code=0, env=None):
+    result = CliRunner(env=env).invoke(cli, [str(argument) for argument in arguments])
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def fields(*arguments, exit_code=0):
+    found = json.loads(run(*arguments, "--json", exit_code=exit_code).stdout)
+    assert found["schema"] == 1
+    return found
+
+
+def row(*texts):
+    roles = ("user", "assistant")
+    return json.dumps({"messages": [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)]})
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """Three rows, one of them broken."""
+    path = tmp_path / "rows [b].jsonl"
+    path.write_text("\n".join([row("Hi", "Hel\nlo", "More?", "[red]Yes[/red]"), "not json", row("Grüße 世界", "Ja")]))
+    return path
+
+
+@pytest.fixture
+def tokenizer(starter):
+    return starter / "tokenizer"
+
+
+PAGE = """\
+── {path} row 0 · 27 tokens · 12 trained
+   doc {doc} · trains messages 1, 3
+    <|im_start|>user↵
+    Hi<|im_end|>↵
+    <|im_start|>assistant↵
+ 1▌ Hel↵
+  ▌ lo<|im_end|>
+    ↵
+    <|im_start|>user↵
+    More?<|im_end|>↵
+    <|im_start|>assistant↵
+ 3▌ [red]Yes[/red]<|im_end|>
+
+── {path} row 1 · the row would be left out: not_json
+   {reason}
+   the row:
+  ! not json
+"""
+
+
+def test_the_page_shows_what_is_trained_from_which_message_and_what_is_left_out(rows, tokenizer):
+    shown = run("preview", rows, "--tokenizer", tokenizer).stdout
+    first, second, _ = fields("preview", rows, "--tokenizer", tokenizer)["rows"]
+    (document,) = first["documents"]
+    page = PAGE.format(path=rows, doc=document["doc_id"], reason=second["rejected"][0]["reason"])
+    counted = page.replace("27 tokens · 12", f"{document['length']} tokens · {document['num_trained']}")
+    assert shown.startswith(counted)
+    assert "  rows       3  2 kept, 1 rejected\n" in shown
+    assert shown.endswith("rows rejected\n  1  not_json  the row is not valid JSON\n")
+
+
+def test_json_has_the_message_and_weight_of_every_run(rows, tokenizer):
+    found = fields("preview", rows, "--tokenizer", tokenizer, "--ids")
+    assert found["inputs"] == [{"path": str(rows), "split": "train", "format": "jsonl", "schema": "messages"}]
+    runs = found["rows"][0]["documents"][0]["runs"]
+    assert [(run["kind"], run["message"], run["weight"]) for run in runs] == [
+        ("masked", None, None), ("trained", 1, 1.0), ("masked", None, None), ("trained", 3, 1.0)
+    ]  # fmt: skip
+    assert all(len(run["labels"]) == len(run["input_ids"]) == run["num_tokens"] for run in runs)
+    assert found["rows"][1]["excerpts"] == [{"what": "the row", "text": "not json", "blamed": True}]
+    assert found["totals"]["rejected"] == {"not_json": 1}
+    assert found["totals"]["rows"] == 3
+
+
+def test_preview_and_inspect_show_the_same_page_of_a_row(rows, tokenizer, tmp_path):
+    run("build", rows, "--tokenizer", tokenizer, "-o", tmp_path / "cache", "-j", "1", "-q")
+    for number in range(3):
+        place = f"{rows.name}:{number}"
+        previewed = run("preview", rows, "--tokenizer", tokenizer, "--row", place, "-q").stdout
+        inspected = run("inspect", tmp_path / "cache", "--row", place).stdout
+        assert previewed.replace("would be", "was").startswith(inspected)
+        assert len(inspected.splitlines()) >= 2
+
+
+def test_the_recipe_is_resolved_as_build_does_it(starter, rows, tmp_path):
+    found = fields("preview", "-c", starter / "recipe.yaml", "-n", "1")
+    assert [entry["path"] for entry in found["inputs"]] == [
+        str(starter / "data" / f"{name}.jsonl") for name in ("chat", "tools", "reasoning", "sharegpt", "alpaca")
+    ]
+    found = fields(
+        "preview", rows, "-c", starter / "recipe.yaml", "--split", "dev", "--set", "supervision.turns=last", "-n", "1"
+    )
+    assert found["inputs"] == [{"path": str(rows), "split": "dev", "format": "jsonl", "schema": "messages"}]
+    assert [run["message"] for run in found["rows"][0]["documents"][0]["runs"] if run["kind"] == "trained"] == [3]
+    template = tmp_path / "own.jinja"
+    template.write_text("{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}")
+    arguments = ("--tokenizer", starter / "tokenizer", "--template", template, "--block-len", "2", "-n", "1")
+    found = fields("preview", rows, *arguments)
+    assert [line["code"] for line in found["rows"][0]["rejected"]] == ["overlong"]
+    assert found["rows"][0]["documents"][0]["runs"][0]["text"] == "Hi<|im_end|>"
+
+
+def test_rejected_rows_alone(rows, tokenizer):
+    found = fields("preview", rows, "--tokenizer", tokenizer, "--rejected")
+    assert [entry["row"] for entry in found["rows"]] == [1]
+    assert "would be left out" not in run("preview", rows, "--tokenizer", tokenizer, "--row", f"{rows}:0").stdout
+
+
+def test_repeated_history_is_shown_once(tokenizer, tmp_path):
+    """A template that writes every answer but the last in capitals makes a document of every turn."""
+    (tmp_path / "own.jinja").write_text(
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
+        "{{ m.content | upper if m.role == 'assistant' and not loop.last else m.content }}{{ '<|im_end|>\n' }}"
+        "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    )
+    (tmp_path / "a.jsonl").write_text(row(*(f"text {i}" for i in range(10))))
+    arguments = ("--tokenizer", tokenizer, "--template", tmp_path / "own.jinja")
+    allowed = ("--set", "supervision.allow_dropped=[content]")
+    shown = run("preview", tmp_path / "a.jsonl", *arguments, *allowed).stdout
+    assert [re.findall(r"trains (message \d)$", shown, re.MULTILINE)] == [[f"message {i}" for i in (1, 3, 5, 7, 9)]]
+    # The fifth document begins with 15 lines of the fourth; the fourth with 11 of the third, too few to leave out.
+    assert re.findall(r"^ {4}\[\.\.\. (\d+) lines as in the document before \.\.\.\]$", shown, re.MULTILINE) == ["12"]
+    assert shown.count("text 0") == 4
+    assert "history is rewritten: 5 documents of 1 row, " in shown
+    assert "a build asks what to do about it" in shown
+    exact = run("preview", tmp_path / "a.jsonl", *arguments, *allowed, "--set", "supervision.rewritten=exact").stdout
+    assert "history is rewritten" in exact
+    assert "asks" not in exact
+
+
+def test_many_messages_are_counted_and_weights_are_told(tokenizer, tmp_path):
+    many, weighted = row(*("x" for _ in range(30))), json.loads(row("Hi", "Hello", "?", "Yes"))
+    weighted["messages"][3]["weight"] = 0.3
+    (tmp_path / "a.jsonl").write_text(f"{many}\n{json.dumps(weighted)}\n")
+    shown = run("preview", tmp_path / "a.jsonl", "--tokenizer", tokenizer).stdout
+    assert "trains 15 messages, 1 to 29\n" in shown
+    assert "\n29▌ x<|im_end|>\n" in shown
+    assert "trains messages 1, 3 (weight 0.3)\n" in shown
+
+
+def test_quiet_leaves_out_the_summary_and_verbose_says_how_files_are_read(rows, tokenizer):
+    quiet = run("preview", rows, "--tokenizer", tokenizer, "-q").stdout
+    assert quiet.endswith("  ! not json\n\n" + quiet[quiet.rindex("── ") :])
+    assert "kept" not in quiet
+    told = run("preview", rows, "--tokenizer", tokenizer, "-v").stdout
+    assert told.startswith(f"   {rows} · format jsonl · schema messages · split train\n\n── ")
+
+
+def process(*arguments, **env):
+    return subprocess.run(
+        [sys.executable, "-c", "from packer_cli.main import main; main()", *map(str, arguments)],
+        capture_output=True,
+        env={**os.environ, **env},
+        check=True,
+    )
+
+
+def test_without_colours_or_unicode_the_lanes_are_still_there(rows, tokenizer):
+    for env in ({"PYTHONIOENCODING": "ascii"}, {"PYTHONIOENCODING": "ascii", "NO_COLOR": "1", "COLUMNS": "80"}):
+        done = process("preview", rows, "--tokenizer", tokenizer, **env)
+        lines = done.stdout.decode("ascii").splitlines()
+        assert lines[0].startswith(f"-- {rows} row 0, ")
+        assert {" 1| Hel\\n", "  | lo<|im_end|>", " 3| [red]Yes[/red]<|im_end|>", "  ! not json"} <= set(lines)
+        assert "    Gr\\xfc\\xdfe \\u4e16\\u754c<|im_end|>\\n" in lines
+        assert (b"\x1b" in done.stdout, done.stderr) == (False, b"")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "code", "told"),
+    [
+        ((), 2, "recipe", "no sources"),
+        (("{rows}",), 2, "recipe", "no tokenizer"),
+        (("{rows}", "--tokenizer", "{missing}"), 3, "input", "no such file or folder"),
+        (("{missing}", "--tokenizer", "{tokenizer}"), 3, "input", "no such file"),
+        (("{rows}", "--tokenizer", "{tokenizer}", "--row", "{rows}"), 2, "usage", "expected FILE:N"),
+        (("{rows}", "--tokenizer", "{tokenizer}", "--row", "{rows}:3"), 2, "usage", "no row 3"),
+        (("{rows}", "--tokenizer", "{tokenizer}", "--row", "other.jsonl:0"), 2, "usage", "no source is"),
+        (("{rows}", "--tokenizer", "{tokenizer}", "--row", "{rows}:0", "--rejected"), 2, "usage", "cannot go together"),
+        (("{rows}", "--tokenizer", "{tokenizer}", "-n", "0"), 2, "usage", "invalid value"),
+        (("-c", "{missing}"), 2, "recipe", "no such file"),
+        (("--schema", "messages", "-c", "{missing}"), 2, "usage", "need a SOURCE"),
+    ],
+)
+def test_errors_have_a_code_a_message_and_a_hint(arguments, exit_code, code, told, rows, tokenizer, tmp_path):
+    filled = [part.format(rows=rows, tokenizer=tokenizer, missing=tmp_path / "missing") for part in arguments]
+    result = run("preview", *filled, exit_code=exit_code)
+    assert result.stdout == ""
+    assert told in result.stderr
+    assert "\n\nhint: " in result.stderr
+    error = fields("preview", *filled, exit_code=exit_code)["error"]
+    assert (error["code"], bool(error["hint"])) == (code, True)

@@ -1,0 +1,105 @@
+"""Turns as `{% generation %}` blocks mark them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import twins
+from supervised import Stages, assistant, chat, user
+
+from packer.errors import TemplateError
+from packer.model import load_model
+from packer.recipe import make_recipe
+
+Make = Callable[..., Stages]
+
+ANSWER = "{% generation %}{{ message.content + '<|im_end|>' }}{% endgeneration %}{{ '\\n' }}"
+MARKED = """\
+{% for message in messages %}
+{{ '<|im_start|>' + message.role + '\\n' }}
+{%- if message.role == 'assistant' %}ANSWER{% else %}{{ message.content + '<|im_end|>\\n' }}{% endif %}
+{%- endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def stages(answer: str, *overrides: str) -> Stages:
+        folder = twins.byte_level(tmp_path / "model", template=MARKED.replace("ANSWER", answer))
+        return Stages.load(folder, "supervision.source=generation_tags", *overrides)
+
+    return stages
+
+
+def trained(stages: Stages, *messages: dict[str, Any], **options: Any) -> list[str]:
+    batch = stages.render([chat(*messages, **options)])
+    assert not batch.rejections, batch.rejections
+    texts = [
+        batch.text[start:end].decode()
+        for start, end in zip(batch.text_offsets[:-1], batch.text_offsets[1:], strict=True)
+    ]
+    turns = zip(batch.turn_text, batch.prompt_end, batch.completion_end, strict=True)
+    return [texts[text].encode()[start:end].decode() for text, start, end in turns]
+
+
+TALK = (user("one?"), assistant("One."), user("two?"), assistant("Two."))
+
+
+def test_what_the_blocks_hold_is_trained(make: Make) -> None:
+    assert trained(make(ANSWER), *TALK) == ["One.<|im_end|>", "Two.<|im_end|>"]
+
+
+def test_a_block_may_take_in_the_header(make: Make) -> None:
+    """The marks decide; a comparison with what inference asks for is the business of lint."""
+    header = "{% generation %}{{ '!' + message.content + '<|im_end|>' }}{% endgeneration %}"
+    assert trained(make(header), *TALK) == ["!One.<|im_end|>", "!Two.<|im_end|>"]
+
+
+def test_nothing_is_trained_behind_the_stop_token(make: Make) -> None:
+    longer = "{% generation %}{{ message.content + '<|im_end|>\\n' }}{% endgeneration %}"
+    assert trained(make(longer), *TALK) == ["One.<|im_end|>", "Two.<|im_end|>"]
+
+
+def test_a_block_without_a_stop_token_rejects_the_row(make: Make) -> None:
+    without = "{% generation %}{{ message.content }}{% endgeneration %}{{ '<|im_end|>\\n' }}"
+    assert make(without).outcomes([chat(*TALK)]) == ["no_terminator"]
+
+
+def test_blocks_of_one_message_that_touch_are_one(make: Make) -> None:
+    two = "{% generation %}{{ message.content }}{% endgeneration %}{% generation %}<|im_end|>{% endgeneration %}"
+    assert trained(make(two), *TALK) == ["One.<|im_end|>", "Two.<|im_end|>"]
+
+
+def test_blocks_of_one_message_that_do_not_touch_reject_the_row(make: Make) -> None:
+    apart = "{% generation %}{{ message.content }}{% endgeneration %}-{% generation %}<|im_end|>{% endgeneration %}"
+    assert make(apart).outcomes([chat(*TALK)]) == ["bad_marks"]
+
+
+def test_the_last_message_alone_may_be_marked(make: Make) -> None:
+    last = "{% if loop.last %}" + ANSWER + "{% else %}{{ message.content + '<|im_end|>\\n' }}{% endif %}"
+    assert trained(make(last), *TALK) == ["Two.<|im_end|>"]
+
+
+def test_weights_choose_among_marked_messages(make: Make) -> None:
+    assert trained(make(ANSWER), *TALK, weights={1: 0.0}) == ["Two.<|im_end|>"]
+
+
+def test_a_dropped_message_is_a_loss_under_marks_too(make: Make) -> None:
+    stages = make(ANSWER.replace("message.content", "message.content[:3]"))
+    assert stages.outcomes([chat(user("one?"), assistant("A longer answer."))]) == ["dropped_content"]
+
+
+def test_a_template_without_blocks_is_refused_as_a_whole(tmp_path: Path) -> None:
+    from packer.build.stages import with_role_markers
+
+    model = load_model(twins.byte_level(tmp_path))
+    with pytest.raises(TemplateError, match="generation"):
+        with_role_markers(model, make_recipe({}, ["supervision.source=generation_tags"]))
+
+
+def test_a_block_inside_a_macro_is_found_where_its_text_comes_to_lie(make: Make) -> None:
+    macro = (
+        "{% macro say(x) %}{% generation %}{{ x }}<|im_end|>{% endgeneration %}{% endmacro %}{{ say(message.content) }}"
+    )
+    assert trained(make(macro), *TALK) == ["One.<|im_end|>", "Two.<|im_end|>"]

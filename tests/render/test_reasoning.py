@@ -1,0 +1,166 @@
+"""Reasoning: where it stands, how it is given to a template, and prompts that open it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import twins
+from supervised import Stages, assistant, chat, user
+
+from packer.render.reasoning import continuation, given_as, opened_by, reasoning_of
+
+Make = Callable[..., Stages]
+
+OPENS = """\
+{% for message in messages %}
+{% set text = message.content.split('</think>')[-1] if message.role == 'assistant' else message.content %}
+{{ '<|im_start|>' + message.role + '\\n' + text + '<|im_end|>\\n' }}
+{%- endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}"""
+"""As the R1 distills: every prompt opens the reasoning, no rendered turn has any."""
+
+CLOSES = OPENS.replace(
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}",
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>' }}{% if not thinking %}{{ '</think>' }}{% endif %}",
+)
+"""As above, with a mode where the prompt closes it at once, and without line breaks."""
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def stages(template: str, *overrides: str) -> Stages:
+        return Stages.load(twins.byte_level(tmp_path / "model", template=template), *overrides)
+
+    return stages
+
+
+def learned(stages: Stages, *messages: dict[str, Any]) -> list[tuple[str, str]]:
+    """The end of the prompt, and the completion, of every turn."""
+    batch = stages.render([chat(*messages)])
+    assert not batch.rejections, batch.rejections
+    pieces = []
+    for text, prompt_end, end in zip(batch.turn_text, batch.prompt_end, batch.completion_end, strict=True):
+        whole = batch.text[batch.text_offsets[text] : batch.text_offsets[text + 1]]
+        pieces.append((whole[:prompt_end].decode().rpartition("assistant\n")[2], whole[prompt_end:end].decode()))
+    return pieces
+
+
+ASKED = user("one?")
+PLAIN = assistant("One.")
+FIELD = assistant("One.", reasoning_content="Count.")
+INLINE = assistant("<think>\nCount.\n</think>\n\nOne.")
+
+
+@pytest.mark.parametrize(
+    ("turn", "completion"),
+    [
+        (PLAIN, "\n</think>\n\nOne.<|im_end|>"),
+        (FIELD, "Count.\n</think>\n\nOne.<|im_end|>"),
+        (INLINE, "Count.\n</think>\n\nOne.<|im_end|>"),
+    ],
+)
+def test_continue_goes_on_inside_the_reasoning_the_prompt_opened(
+    make: Make, turn: dict[str, Any], completion: str
+) -> None:
+    stages = make(OPENS, "supervision.divergent=continue")
+    assert learned(stages, ASKED, turn) == [("<think>\n", completion)]
+    assert stages.outcomes([chat(ASKED, turn)]) != ["proof_failed"]
+
+
+@pytest.mark.parametrize(
+    ("turn", "prompt", "completion"),
+    [(PLAIN, "<think></think>", "One.<|im_end|>"), (FIELD, "<think>", "Count.</think>One.<|im_end|>")],
+)
+def test_continue_takes_the_prompt_that_says_whether_there_is_reasoning(
+    make: Make, turn: dict[str, Any], prompt: str, completion: str
+) -> None:
+    assert learned(make(CLOSES, "supervision.divergent=continue"), ASKED, turn) == [(prompt, completion)]
+
+
+def test_continue_gives_every_turn_its_own_context(make: Make) -> None:
+    """History is shown without reasoning, so that each turn is a document of its own."""
+    stages = make(OPENS, "supervision.divergent=continue")
+    (outcome,) = stages.outcomes([chat(ASKED, FIELD, user("two?"), assistant("Two."))])
+    assert not isinstance(outcome, str)
+    assert len(outcome) == 2
+    assert all(any(label >= 0 for label in labels) for _, labels in outcome)
+
+
+def test_continue_changes_nothing_where_a_prompt_is_continued(make: Make) -> None:
+    rows = [chat(ASKED, PLAIN, user("two?"), FIELD, row=0), chat(ASKED, FIELD, row=1)]
+    plain = make(twins.QWEN3_LIKE).outcomes(rows)
+    assert make(twins.QWEN3_LIKE, "supervision.divergent=continue").outcomes(rows) == plain
+
+
+def test_without_continue_such_a_turn_is_refused(make: Make) -> None:
+    assert make(OPENS).outcomes([chat(ASKED, PLAIN)]) == ["prompt_diverges"]
+
+
+def test_continue_refuses_a_prompt_that_opens_no_reasoning(make: Make) -> None:
+    template = OPENS.replace("<think>\\n", "Sure: ")
+    assert make(template, "supervision.divergent=continue").outcomes([chat(ASKED, PLAIN)]) == ["prompt_diverges"]
+
+
+def test_reasoning_that_only_continue_writes_is_not_a_loss(make: Make) -> None:
+    """Short reasoning is doubtful by itself; the template, asked with a word of its own, would not write it."""
+    stages = make(OPENS, "supervision.divergent=continue")
+    ((_, completion),) = learned(stages, ASKED, assistant("b", reasoning_content="c"))
+    assert completion == "c\n</think>\n\nb<|im_end|>"
+
+
+def test_inline_lets_a_template_that_knows_no_field_show_the_reasoning(make: Make) -> None:
+    assert make(twins.CHATML).outcomes([chat(ASKED, FIELD)]) == ["dropped_reasoning"]
+    ((_, completion),) = learned(make(twins.CHATML, "supervision.reasoning=inline"), ASKED, FIELD)
+    assert completion == "<think>\nCount.\n</think>\n\nOne.<|im_end|>"
+
+
+def test_field_lets_a_template_place_inline_reasoning_itself(make: Make) -> None:
+    template = twins.CHATML.replace("message.content", "(message.reasoning_content or '-') + '|' + message.content")
+    ((_, completion),) = learned(make(template, "supervision.reasoning=field"), ASKED, INLINE)
+    assert completion == "Count.|One.<|im_end|>"
+
+
+@pytest.mark.parametrize("form", ["field", "inline"])
+def test_each_form_leaves_other_messages_alone(form: Any) -> None:
+    for message in (user("<think>\nI\n</think>\n\nask"), PLAIN, assistant(None), assistant("a <think>b</think>")):
+        assert given_as(message, form) == message
+
+
+def test_both_forms_say_the_same() -> None:
+    inline, field = given_as(FIELD, "inline"), given_as(INLINE, "field")
+    assert inline == INLINE
+    assert field == {**FIELD, "thinking": "Count."}
+    assert given_as(FIELD, "field") == FIELD
+    assert given_as(INLINE, "inline") == INLINE
+
+
+@pytest.mark.parametrize(
+    "message", [FIELD, assistant("One.", thinking="Count."), assistant("<think>Count.</think>One.")]
+)
+def test_reasoning_is_found_wherever_it_stands(message: dict[str, Any]) -> None:
+    assert reasoning_of(message).strip() == "Count."
+
+
+@pytest.mark.parametrize("prompt", ["", "a", "<think>a", "</think>", "<think></thinking>", "[THINK]</think>"])
+def test_a_prompt_that_does_not_end_in_a_tag_opens_nothing(prompt: str) -> None:
+    assert opened_by(prompt) is None
+
+
+@pytest.mark.parametrize(
+    ("prompt", "reasoning", "answer", "written"),
+    [
+        ("P<think>\n", "r", "a", "r\n</think>\n\na"),
+        ("P<think>\n", "", "\n\na", "\n</think>\n\na"),
+        ("P<think>", "r", "a", "r</think>a"),
+        ("P<think>\n\n</think>\n\n", "", "a", "a"),
+        ("P<|START_THINKING|>", "r", "a", "r<|END_THINKING|>a"),
+        ("P[THINK]", "r", "a", "r[/THINK]a"),
+        ("P<think>\n", "", "<think>r</think>\n\na", "r\n</think>\n\na"),
+    ],
+)
+def test_reasoning_is_closed_as_it_was_opened(prompt: str, reasoning: str, answer: str, written: str) -> None:
+    opened = opened_by(prompt)
+    assert opened is not None
+    assert prompt[: opened.start] == "P"
+    assert continuation(opened, reasoning, answer) == written
