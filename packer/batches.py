@@ -122,6 +122,8 @@ class TokenBatch:
     prompt_tokens: Int64  # [T] from the start of the sequence
     completion_tokens: Int64  # [T] from the start of the sequence; the terminator is the id before it
     merged: Bool  # [T] True where the border merged
+    unencodable: tuple[tuple[int, str], ...] = ()
+    """Texts the tokenizer fails on, and what it says; such a text has a sequence without ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,11 @@ TEMPLATE_FILE = "chat_template.jinja"
 TOOL_TEMPLATE_FILE = "chat_template_tool_use.jinja"
 GENERATION_FILE = "generation_config.json"
 
+MAX_IDS = 2**24
+"""Tables here have an entry an id; the largest vocabularies of language models have a fiftieth of this."""
+
+_RUNTIME_SETTINGS = ("truncation", "padding")
+
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -62,6 +67,9 @@ class Model:
 
     control: Mapping[str, int]
     """Text of each control token → its id."""
+
+    neutralised: tuple[str, ...] = ()
+    """Settings of `tokenizer.json` that would change ids and are not followed: of `truncation` and `padding`."""
 
     def content(self, token_id: int) -> str:
         """Text of an added token, or of an entry of the vocabulary, as the tokenizer writes it."""
@@ -109,6 +117,10 @@ def load_model(
     """
     files = _read_files(tokenizer)
     backend = _load_tokenizer(files[TOKENIZER_FILE], tokenizer)
+    definition = _read_json(files, TOKENIZER_FILE, tokenizer)
+    _refuse_dropout(definition, tokenizer)
+    vocab_size = _vocab_size(backend, tokenizer)
+    _refuse_moved_ids(definition, backend, tokenizer)
     config = _read_json(files, CONFIG_FILE, tokenizer)
     main_template, tool_template = _templates(files, config, tokenizer)
     if template is not None:
@@ -126,7 +138,6 @@ def load_model(
     contents = {token.id: token.content for token in added}
     control = {token.content: token.id for token in added if token.special}
     control |= {contents.get(i) or str(backend.id_to_token(i)): i for i in stop_ids}
-    vocab_size = max(backend.get_vocab(with_added_tokens=True).values()) + 1
     pad = pad_id if pad_id is not None else _pad_id(backend, named, stop_ids, tokenizer)
     if pad >= vocab_size:
         raise InputError(f"pack.pad_id {pad}: the vocabulary ends at {vocab_size - 1}")
@@ -141,6 +152,7 @@ def load_model(
         pad_id=pad,
         stop_ids=stop_ids,
         control=dict(sorted(control.items())),
+        neutralised=tuple(name for name in _RUNTIME_SETTINGS if definition.get(name) is not None),
     )
 
 
@@ -148,12 +160,18 @@ def load_model(
 def load_backend(model_json: bytes) -> Tokenizer:
     """The `tokenizers` object of a `tokenizer.json`, shared: loading a large one takes most of a second.
 
-    Truncation and padding are off, whatever the file says: packer never truncates silently.
+    Truncation and padding are off, whatever the file says: packer never truncates silently. `Model.neutralised` names
+    what was on.
     """
     backend = Tokenizer.from_str(model_json.decode())
     backend.no_truncation()
     backend.no_padding()
     return backend
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether an error is a panic of the Rust code of `tokenizers`, which Python does not count among exceptions."""
+    return type(error).__name__ == "PanicException"
 
 
 def _read_files(tokenizer: Path) -> dict[str, bytes]:
@@ -185,8 +203,44 @@ def _read_files(tokenizer: Path) -> dict[str, bytes]:
 def _load_tokenizer(content: bytes, where: Path) -> Tokenizer:
     try:
         return load_backend(content)
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise
         raise InputError(f"tokenizer {where}: {TOKENIZER_FILE} cannot be loaded: {error}") from error
+
+
+def _refuse_dropout(definition: Mapping[str, Any], where: Path) -> None:
+    """BPE dropout is not a setting of `encode` but part of the file, and no part of the text's ids can be relied on."""
+    dropout = definition["model"].get("dropout")
+    if dropout:
+        raise InputError(
+            f"tokenizer {where}: {TOKENIZER_FILE} has a dropout of {dropout}: the same text gets other ids every time",
+            hint=f"set model.dropout to null in {TOKENIZER_FILE}; dropout is for training, inference runs without it",
+        )
+
+
+def _refuse_moved_ids(definition: Mapping[str, Any], backend: Tokenizer, where: Path) -> None:
+    """`tokenizers` numbers added tokens on from the vocabulary, without a word where the file says otherwise."""
+    for token in definition["added_tokens"]:
+        given = backend.token_to_id(token["content"])
+        if token["content"] and given != token["id"]:
+            raise InputError(
+                f"tokenizer {where}: {TOKENIZER_FILE} gives the added token '{token['content']}' id {token['id']}, "
+                f"but tokenizers reads it as {given}",
+                hint="ids of added tokens must go on from the vocabulary without a gap and without a repeat",
+            )
+
+
+def _vocab_size(backend: Tokenizer, where: Path) -> int:
+    ids = backend.get_vocab(with_added_tokens=True).values()
+    if not ids:
+        raise InputError(f"tokenizer {where}: {TOKENIZER_FILE} has no tokens")
+    if max(ids) >= MAX_IDS:
+        raise InputError(
+            f"tokenizer {where}: {TOKENIZER_FILE} has the id {max(ids)} among {len(ids)} tokens; "
+            f"packer takes ids below {MAX_IDS}"
+        )
+    return max(ids) + 1
 
 
 def _read_json(files: Mapping[str, bytes], name: str, where: Path) -> dict[str, Any]:

@@ -30,6 +30,7 @@ CODES: dict[str, str] = {
     "control_render": "a control token typed in a message changes how the template renders the row",
     # supervised
     "nothing_trained": "the row has no turn to learn",
+    "not_encodable": "the tokenizer fails on a text of the row",
     "proof_failed": "the ids do not spell the rendered text; nothing uncertain is written",
     # packed
     "overlong": "the document is longer than a block",

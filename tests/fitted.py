@@ -14,7 +14,7 @@ ALLOW_ALL = "supervision.allow_dropped=[system,user,content,reasoning,tool_call,
 STOPS = (
     *("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "</s>", "<end_of_turn>", "<|end|>"),
     *("<｜end▁of▁sentence｜>", "<|END_OF_TURN_TOKEN|>", "<|user|>", "<|observation|>", "<|return|>", "<|call|>"),
-    *("<|END_RESPONSE|>", "[|endofturn|]", "<|message_sep|>"),
+    *("[|endofturn|]", "<|message_sep|>"),
 )
 """What the models of these templates stop at."""
 

@@ -243,33 +243,28 @@ class Oracle:
             for prompt, turn, mode in zip(prompts, turns, modes, strict=True)
             if prompt is not None and turn is not None and turn.startswith(prompt)
         ]
-        if not pairs:
-            failed = any(p is not None and t is None for p, t in zip(prompts, turns, strict=True))
-            if failed:
-                raise Refused("template_error")
-            pairs = [
-                self._diverging(messages[k], [(p, t, m) for p, t, m in zip(prompts, turns, modes, strict=True) if p])
-            ]
-        prompt, turn, mode = max(pairs, key=lambda pair: len(pair[0]))  # the first of equals: the default mode
-        closed = self._closed(messages, k, prompt, turn, tools=tools, kwargs={**kwargs, **mode})
-        known = dict.fromkeys(p for p in prompts if p is not None and closed.startswith(p))
-        return self._border(k, prompt, closed, tuple(sorted(known, key=len, reverse=True)) or (prompt,))
-
-    def _diverging(self, message: Mapping[str, Any], tried: list) -> tuple[str, str, dict]:
-        """Prompt, turn and mode where no turn continues its prompt."""
-        if self.rules.divergent == "common_prefix" and tried[0][2] == {}:
+        tried = [(p, t, m) for p, t, m in zip(prompts, turns, modes, strict=True) if p is not None and t is not None]
+        if self.rules.divergent == "continue" and not any(shows_reasoning(messages[k], pair) for pair in pairs):
+            going_on = [found for entry in tried if (found := goes_on(*entry, messages[k])) is not None]
+            if going_on:
+                # Without reasoning a prompt that closes it at once comes first; then the longest.
+                pairs = [max(going_on, key=lambda found: (found[0], len(found[1])))[1:]]
+        elif self.rules.divergent == "continue":
+            pairs = [pair for pair in pairs if shows_reasoning(messages[k], pair)]
+        if not pairs and len(tried) < sum(p is not None for p in prompts):
+            raise Refused("template_error")
+        if not pairs and self.rules.divergent == "common_prefix" and tried[0][2] == {}:
             prompt, turn, mode = tried[0]
             length = next(
                 (i for i, pair in enumerate(zip(prompt, turn, strict=False)) if len(set(pair)) > 1), len(turn)
             )
-            return prompt[:length], turn, mode
-        if self.rules.divergent == "continue":
-            going_on = [found for entry in tried if (found := goes_on(*entry, message)) is not None]
-            if going_on:
-                # Without reasoning a prompt that closes it at once comes first; then the longest.
-                _, prompt, turn, mode = max(going_on, key=lambda found: (found[0], len(found[1])))
-                return prompt, turn, mode
-        raise Refused("prompt_diverges")
+            pairs = [(prompt[:length], turn, mode)]
+        if not pairs:
+            raise Refused("prompt_diverges")
+        prompt, turn, mode = max(pairs, key=lambda pair: len(pair[0]))  # the first of equals: the default mode
+        closed = self._closed(messages, k, prompt, turn, tools=tools, kwargs={**kwargs, **mode})
+        known = dict.fromkeys(p for p in prompts if p is not None and closed.startswith(p))
+        return self._border(k, prompt, closed, tuple(sorted(known, key=len, reverse=True)) or (prompt,))
 
     def _closed(self, messages: list, k: int, prompt: str, turn: str, *, tools: Any, kwargs: dict) -> str:
         """Q; where it holds no stop id after the prompt, with the one the next message's header begins with."""
@@ -374,22 +369,39 @@ def goes_on(prompt: str, turn: str, mode: dict, message: Mapping[str, Any]) -> t
 
     First of what comes back: whether the prompt closes the reasoning at once.
     """
-    reasoning = spoken_reasoning(message).strip()
     for opening, closing in TAGS.items():
         bare = prompt.rstrip()
         closed = bare.endswith(closing)
         before = bare.removesuffix(closing).rstrip() if closed else bare
-        if not before.endswith(opening) or not turn.startswith(before.removesuffix(opening)) or (closed and reasoning):
+        if not before.endswith(opening) or not turn.startswith(before.removesuffix(opening)):
             continue
         answer = turn[len(before) - len(opening) :]
+        reasoning = spoken_reasoning(message).strip()
+        if is_inline(message) and str(message["content"]).split("</think")[0].strip() in answer:
+            reasoning = ""  # it is written as part of the text
+        if closed and reasoning:
+            continue
         if answer.startswith(opening) and closing in answer:
-            reasoning, answer = answer[len(opening) :].split(closing, 1)
+            written, answer = answer[len(opening) :].split(closing, 1)
+            reasoning = written.strip() or reasoning
+        answer = answer.removeprefix(closing)
         if closed:
             return True, prompt, prompt + answer.lstrip("\n"), mode
         if prompt[len(before) :].count("\n"):
             return False, prompt, f"{prompt}{reasoning.strip()}\n{closing}\n\n" + answer.lstrip("\n"), mode
         return False, prompt, prompt + reasoning.strip() + closing + answer, mode
     return None
+
+
+def shows_reasoning(message: Mapping[str, Any], pair: tuple[str, str, dict]) -> bool:
+    """Whether the reasoning of a message, if it has any, stands in its completion."""
+    prompt, turn, _ = pair
+    return spoken_reasoning(message).strip() in turn[len(prompt) :]
+
+
+def is_inline(message: Mapping[str, Any]) -> bool:
+    fields = (message.get(name) for name in FIELDS[1:])
+    return not any(isinstance(field, str) and field.strip() for field in fields)
 
 
 def spoken_reasoning(message: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import twins
 
+from packer import model as module
 from packer.errors import InputError
 from packer.model import Model, load_backend, load_model
 
@@ -19,6 +20,25 @@ def change(folder: Path, name: str, **values: Any) -> Path:
     stored = json.loads(path.read_text("utf-8")) if path.exists() else {}
     path.write_text(json.dumps({**stored, **values}), "utf-8")
     return folder
+
+
+def change_model(folder: Path, **values: Any) -> Path:
+    """Set keys of the model within `tokenizer.json`."""
+    model = json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]
+    return change(folder, "tokenizer.json", model={**model, **values})
+
+
+def add_token(folder: Path, **values: Any) -> Path:
+    """Append an added token to `tokenizer.json`: the last one, with other values."""
+    added = json.loads((folder / "tokenizer.json").read_text("utf-8"))["added_tokens"]
+    return change(folder, "tokenizer.json", added_tokens=[*added, {**added[-1], **values}])
+
+
+CUT = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+PADDED = {
+    "strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": None,
+    "pad_id": 0, "pad_type_id": 0, "pad_token": "<|endoftext|>",
+}  # fmt: skip
 
 
 def token_id(folder: Path, content: str) -> int:
@@ -142,6 +162,24 @@ def test_the_vocabulary_ends_after_the_largest_id(tmp_path: Path) -> None:
     assert model.vocab_size == max(token.id for token in model.added_tokens) + 1
 
 
+def test_truncation_and_padding_of_the_file_are_named_as_not_followed(tmp_path: Path) -> None:
+    cases = {"plain": {}, "truncation": {"truncation": CUT}, "padding": {"padding": PADDED}}
+    cases["truncation padding"] = cases["padding"] | cases["truncation"]
+    for expected, settings in cases.items():
+        folder = change(twins.byte_level(tmp_path / expected), "tokenizer.json", **settings)
+        assert " ".join(load_model(folder).neutralised or ["plain"]) == expected
+        backend = load_backend((folder / "tokenizer.json").read_bytes())
+        assert len(backend.encode("The quick brown fox").ids) > 2
+        assert backend.encode("").ids == []
+
+
+def test_the_ids_of_a_text_are_the_same_every_time_where_dropout_is_zero(tmp_path: Path) -> None:
+    folder = change_model(twins.byte_level(tmp_path), dropout=0.0)
+    backend = load_backend((folder / "tokenizer.json").read_bytes())
+    assert load_model(folder).stop_ids
+    assert len({tuple(backend.encode("The quick brown fox").ids) for _ in range(20)}) == 1
+
+
 # -- what is wrong with a folder -------------------------------------------------------------------------------------------
 
 
@@ -167,10 +205,45 @@ def broken(name: str, content: str | bytes) -> Callable[[Path], Path]:
     return write
 
 
+def split_by(regex: str) -> dict[str, Any]:
+    return {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
+
+
+EMPTY_MODEL = {"type": "BPE", "vocab": {}, "merges": []}
+
 FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "tokenizer that is no JSON": (broken("tokenizer.json", "{"), r"tokenizer\.json cannot be loaded"),
     "tokenizer that is no tokenizer": (broken("tokenizer.json", "{}"), r"tokenizer\.json cannot be loaded"),
     "tokenizer that is not UTF-8": (broken("tokenizer.json", b"\xff"), r"tokenizer\.json cannot be loaded"),
+    "regex that does not compile": (
+        lambda folder: change(folder, "tokenizer.json", pre_tokenizer=split_by("(")),
+        r"tokenizer\.json cannot be loaded: .*parenthesis",
+    ),
+    "prefix that makes the Rust code panic": (
+        lambda folder: change_model(folder, continuing_subword_prefix="####"),
+        r"tokenizer\.json cannot be loaded: range end index",
+    ),
+    "table of characters that makes the Rust code panic": (
+        lambda folder: change(folder, "tokenizer.json", normalizer={"type": "Precompiled", "precompiled_charsmap": ""}),
+        r"tokenizer\.json cannot be loaded: Precompiled",
+    ),
+    "dropout": (lambda folder: change_model(folder, dropout=0.1), r"has a dropout of 0\.1"),
+    "no token at all": (
+        lambda folder: change(folder, "tokenizer.json", model={**EMPTY_MODEL}, added_tokens=[]),
+        "has no tokens",
+    ),
+    "id that no table can reach": (
+        lambda folder: change_model(folder, vocab={"a": 0, "b": 4_000_000_000}, merges=[]),
+        r"has the id 40000000\d\d among \d tokens",
+    ),
+    "gap before an added token": (
+        lambda folder: add_token(folder, id=9999, content="<|late|>"),
+        r"gives the added token '<\|late\|>' id 9999, but tokenizers reads it as 483",
+    ),
+    "added token on another's id": (
+        lambda folder: add_token(folder, content="<|twin|>"),
+        r"gives the added token '<\|twin\|>' id 482, but tokenizers reads it as 483",
+    ),
     "configuration that is no JSON": (
         broken("tokenizer_config.json", "{"),
         r"tokenizer_config\.json is not valid JSON",
@@ -227,6 +300,35 @@ def test_files_that_contradict_each_other_come_with_a_way_out(tmp_path: Path) ->
     with pytest.raises(InputError) as raised:
         load_model(folder)
     assert raised.value.hint is not None
+
+
+@pytest.mark.parametrize("fault", ["dropout", "gap before an added token"])
+def test_faults_a_person_can_mend_come_with_a_hint(fault: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as raised:
+        load_model(FAULTS[fault][0](twins.byte_level(tmp_path)))
+    assert raised.value.hint is not None
+
+
+def test_dropout_gives_a_text_other_ids_every_time(tmp_path: Path) -> None:
+    """Why it is refused."""
+    folder = change_model(twins.byte_level(tmp_path), dropout=0.5)
+    backend = load_backend((folder / "tokenizer.json").read_bytes())
+    assert len({tuple(backend.encode("The quick brown fox").ids) for _ in range(20)}) > 1
+
+
+def test_an_added_token_without_text_does_no_harm(tmp_path: Path) -> None:
+    plain = load_model(twins.byte_level(tmp_path))
+    assert load_model(add_token(tmp_path, content="", id=9999)).control == plain.control
+
+
+def test_a_person_who_interrupts_the_loading_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: bytes) -> None:
+        raise KeyboardInterrupt
+
+    folder = twins.byte_level(tmp_path)
+    monkeypatch.setattr(module, "load_backend", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        load_model(folder)
 
 
 def test_a_stop_of_the_recipe_must_be_one_token(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from packer.batches import REASONING_FIELDS, Sample
 from packer.render.environment import ChatTemplate, RenderError
@@ -61,6 +61,24 @@ class TurnRules:
     divergent: Divergent = "refuse"
     """Where no prompt is continued: ``common_prefix`` takes what prompt and turn have in common as the prompt;
     ``continue`` goes on from a prompt that opens the reasoning."""
+
+
+class _Tried(NamedTuple):
+    """A prompt and a turn that one mode renders."""
+
+    prompt: str
+    whole: str
+    mode: Mode
+
+    @property
+    def fits(self) -> bool:
+        return self.whole.startswith(self.prompt)
+
+    def cut(self) -> "_Tried":
+        """With the prompt cut to what both have in common."""
+        pairs = enumerate(zip(self.prompt, self.whole, strict=False))
+        common = next((i for i, (a, b) in pairs if a != b), len(self.whole))
+        return self._replace(prompt=self.prompt[:common])
 
 
 class Conversation:
@@ -117,71 +135,66 @@ class Conversation:
             if any(message["role"] == "user" for message in self.messages[:k]):
                 raise
             return None
+        going_on = rules.divergent == "continue"
+        tried: list[_Tried] = []
         failure: RenderError | None = None
-        divergent: list[tuple[str, str, Mode]] = []
         for prompt, mode in prompts:
             try:
                 whole = self.render(self.messages[: k + 1], mode)
             except RenderError as error:
                 failure = failure or error
                 continue
-            if whole.startswith(prompt):
-                return self._close(k, prompt, whole, mode=mode, weight=weight, prompts=prompts, rules=rules)
-            divergent.append((prompt, whole, mode))
-        if failure is not None:
+            tried.append(_Tried(prompt, whole, mode))
+            if tried[-1].fits and not (going_on and self._lacks_reasoning(k, tried[-1])):
+                return self._close(k, tried[-1], weight=weight, prompts=prompts, rules=rules)
+        if going_on and (found := self._going_on(k, tried)) is not None:
+            return replace(self._close(k, found, weight=weight, prompts=prompts, rules=rules), continued=True)
+        chosen = next((entry for entry in tried if entry.fits), None)
+        if chosen is None and failure is not None:
             raise failure
-        return self._diverging(k, divergent, weight=weight, prompts=prompts, rules=rules)
-
-    def _diverging(
-        self,
-        k: int,
-        tried: Sequence[tuple[str, str, Mode]],
-        *,
-        weight: float,
-        prompts: Sequence[tuple[str, Mode]],
-        rules: TurnRules,
-    ) -> RenderedTurn:
-        """A turn that continues none of its prompts; `tried` holds prompt, turn and mode, the longest prompt first."""
-        if rules.divergent == "continue" and (found := self._going_on(k, tried)) is not None:
-            prompt, whole, mode = found
-            turn = self._close(k, prompt, whole, mode=mode, weight=weight, prompts=prompts, rules=rules)
-            return replace(turn, continued=True)
-        default = next((entry for entry in tried if not entry[2]), None)
-        if rules.divergent != "common_prefix" or default is None:
+        if chosen is None and rules.divergent == "common_prefix":
+            chosen = next((entry.cut() for entry in tried if not entry.mode), None)
+        if chosen is None:
             raise RenderError(
                 f"messages[{k}]: the template's prompt is not how it begins this turn", code="prompt_diverges"
             )
-        prompt, whole, mode = default
-        common = next((i for i, (a, b) in enumerate(zip(prompt, whole, strict=False)) if a != b), len(whole))
-        return self._close(k, prompt[:common], whole, mode=mode, weight=weight, prompts=prompts, rules=rules)
+        return self._close(k, chosen, weight=weight, prompts=prompts, rules=rules)
 
-    def _going_on(self, k: int, tried: Sequence[tuple[str, str, Mode]]) -> tuple[str, str, Mode] | None:
-        """Prompt, prompt and turn, and mode, where a prompt opens the reasoning and the turn begins before it.
+    def _lacks_reasoning(self, k: int, tried: "_Tried") -> bool:
+        """Whether a message has reasoning that its turn does not show."""
+        reasoning = reasoning_of(self.messages[k]).strip()
+        return bool(reasoning) and reasoning not in tried.whole[len(tried.prompt) :]
+
+    def _going_on(self, k: int, tried: Sequence["_Tried"]) -> "_Tried | None":
+        """The turn as it goes on from a prompt that opens the reasoning, where the template begins it before that.
 
         A turn without reasoning goes on from a prompt that closes it at once, if a mode has one.
         """
-        reasoning = reasoning_of(self.messages[k]).strip()
-        found = []
+        found: _Tried | None = None
         for prompt, whole, mode in tried:
             opened = opened_by(prompt)
-            if opened is not None and whole.startswith(prompt[: opened.start]) and not (opened.closed and reasoning):
-                found.append((opened, prompt, whole, mode))
-        if not found:
-            return None
-        opened, prompt, whole, mode = next((entry for entry in found if entry[0].closed), found[0])
-        return prompt, prompt + continuation(opened, reasoning, whole[opened.start :]), mode
+            if opened is None or not whole.startswith(prompt[: opened.start]):
+                continue
+            answer = whole[opened.start :]
+            reasoning = reasoning_of(self.messages[k], beside=answer).strip()
+            if opened.closed and reasoning:
+                continue  # this prompt says that there is none
+            going_on = _Tried(prompt, prompt + continuation(opened, reasoning, answer), mode)
+            if opened.closed:
+                return going_on
+            found = found or going_on
+        return found
 
     def _close(
         self,
         k: int,
-        prompt: str,
-        whole: str,
+        tried: "_Tried",
         *,
-        mode: Mode,
         weight: float,
         prompts: Sequence[tuple[str, Mode]],
         rules: TurnRules,
     ) -> RenderedTurn:
+        prompt, whole, mode = tried
         text = self._terminated(k, len(prompt), whole, mode, rules)
         return RenderedTurn(
             message=k,

@@ -65,7 +65,9 @@ def continuation(opened: Opened, reasoning: str, answer: str) -> str:
     """
     close_tag = _CLOSING[opened.open_tag]
     if answer.startswith(opened.open_tag) and close_tag in answer:
-        reasoning, _, answer = answer.removeprefix(opened.open_tag).partition(close_tag)
+        written, _, answer = answer.removeprefix(opened.open_tag).partition(close_tag)
+        reasoning = written if written.strip() else reasoning
+    answer = answer.removeprefix(close_tag)
     if opened.closed:
         return answer.lstrip("\n")
     own_line = "\n" in opened.space
@@ -73,14 +75,17 @@ def continuation(opened: Opened, reasoning: str, answer: str) -> str:
     return f"{reasoning.strip()}{before}{close_tag}{after}{answer.lstrip(chr(10)) if own_line else answer}"
 
 
-def reasoning_of(message: Message) -> str:
-    """The reasoning of an assistant message: of its field, else inline before its text; empty where there is none."""
+def reasoning_of(message: Message, *, beside: str = "") -> str:
+    """The reasoning of an assistant message: of its field, else inline before its text; empty where there is none.
+
+    `beside`: what will be written beside it. Inline reasoning that stands there is no reasoning but part of the text.
+    """
     for name in REASONING_FIELDS:
         if isinstance(message.get(name), str) and message[name].strip():
             return str(message[name])
     content = message.get("content")
     match = _INLINE.match(content) if isinstance(content, str) else None
-    return match[2] if match else ""
+    return match[2] if match and match[0].strip() not in beside else ""
 
 
 def given_as(message: Message, form: Reasoning) -> dict[str, Any]:

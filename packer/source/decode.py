@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ MAX_DEPTH = 256
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
+_HALF = re.compile("[\ud800-\udfff]")
 _decode = msgspec.json.Decoder().decode
 
 
@@ -53,21 +55,35 @@ def _refusal(data: bytes, message: str) -> Refused:
         return Refused("not_utf8", f"invalid UTF-8 at byte {error.start}")
     if _depth(data) > MAX_DEPTH:
         return _too_deep()
-    if _SURROGATE.search(data) and _is_lenient_json(data):
-        return Refused("not_utf8", "an escape stands for half of a surrogate pair")
+    if _SURROGATE.search(data) and (place := _half_pair(data)) is not None:
+        return Refused("not_utf8", f"an escape stands for half of a surrogate pair at {place}")
     malformed = re.search(r"malformed: (.*) \(byte (\d+)\)", message)
     if malformed:
         return Refused("not_json", f"{malformed[1]} near byte {malformed[2]}")
     return Refused("not_json", f"ends too early, at byte {len(data)}")
 
 
-def _is_lenient_json(data: bytes) -> bool:
-    """Whether Python's own decoder, which lets halves of surrogate pairs through, can read it."""
+def _half_pair(data: bytes) -> str | None:
+    """Path of the first text with half of a surrogate pair; None where even a lenient decoder reads no JSON."""
     try:
-        json.loads(data)
+        value = json.loads(data, object_pairs_hook=tuple)  # Python's own decoder lets halves through
     except ValueError:
-        return False
-    return True
+        return None
+    return _path_to_half(value, "$")
+
+
+def _path_to_half(value: Any, path: str) -> str | None:
+    """`value` has its objects as tuples of pairs, so that a repeated key hides nothing."""
+    if isinstance(value, str):
+        return path if _HALF.search(value) else None
+    parts: Iterable[tuple[Any, str]] = ()
+    if isinstance(value, tuple):
+        if any(_HALF.search(key) for key, _ in value):
+            return f"{path} (a key)"
+        parts = ((item, f"{path}.{key}") for key, item in value)
+    elif isinstance(value, list):
+        parts = ((item, f"{path}[{i}]") for i, item in enumerate(value))
+    return next((found for item, at in parts if (found := _path_to_half(item, at)) is not None), None)
 
 
 def _depth(data: bytes) -> int:

@@ -37,14 +37,17 @@ class Supervisor:
 
     def supervise(self, turns: TurnBatch, tokens: TokenBatch, sample_ids: Mapping[int, str | None]) -> Supervised:
         """Make documents; `sample_ids` by row of the sample."""
-        proved = self._prove(turns, tokens)
         sample_of_turn = turns.sample[turns.turn_text]
+        unencodable = {int(turns.sample[text]): reason for text, reason in tokens.unencodable}
+        proved = self._prove(turns, tokens) & ~np.isin(sample_of_turn, list(unencodable))
         failed = np.unique(sample_of_turn[~proved])
         # The first token of a document is never trained, so a run may be empty.
         learned = (np.maximum(tokens.prompt_tokens, 1) < tokens.completion_tokens) & ~np.isin(sample_of_turn, failed)
         empty = np.setdiff1d(np.unique(sample_of_turn), np.concatenate([failed, np.unique(sample_of_turn[learned])]))
         rejections = [
-            Rejection(row=int(row), code="proof_failed", reason="the ids do not spell the rendered completion")
+            Rejection(row=int(row), code="not_encodable", reason=f"the tokenizer fails: {unencodable[int(row)]}")
+            if int(row) in unencodable
+            else Rejection(row=int(row), code="proof_failed", reason="the ids do not spell the rendered completion")
             for row in failed
         ]
         rejections += [

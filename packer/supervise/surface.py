@@ -18,6 +18,9 @@ from packer.errors import InputError
 from packer.model import TOKENIZER_FILE, AddedToken, Model, load_backend
 
 _SPACE = "▁".encode()
+_WHITE_SPACE = "".join(c for c in map(chr, range(0x3001)) if c.isspace() and not "\x1c" <= c <= "\x1f")
+"""White space as Unicode has it, and so `tokenizers`; Python counts four separators of files and records too."""
+
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -131,7 +134,7 @@ def _walk(stretches: Sequence[_Stretch], text: bytes) -> bool:
 
 def _past_space(text: bytes, at: int) -> int:
     rest = text[at:].decode(errors="replace")
-    return at + len(rest[: len(rest) - len(rest.lstrip())].encode())
+    return at + len(rest[: len(rest) - len(rest.lstrip(_WHITE_SPACE))].encode())
 
 
 def _types(part: Mapping[str, Any] | None) -> set[str]:

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -13,7 +13,7 @@ from packer.model import TOKENIZER_FILE, Model
 from packer.tokenize.anchors import Anchors
 from packer.tokenize.borders import Border, Borders, EncodedText
 from packer.tokenize.guard import Aliases
-from packer.tokenize.reference import Encoder, ReferenceEncoder, without_start_effects
+from packer.tokenize.reference import Encoder, ReferenceEncoder, UnencodableTextsError, without_start_effects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +55,23 @@ class Tokenizing:
         self._borders = Borders(encoder, apart, anchors, model.stop_ids)
 
     def tokenize(self, turns: TurnBatch) -> TokenBatch:
-        """Encode every text once and place every turn."""
+        """Encode every text once and place every turn; a text the tokenizer fails on has no ids, but a reason."""
         texts = _texts(turns)
+        unencodable: dict[int, str] = {}
+        try:
+            placed = self._place(texts)
+        except UnencodableTextsError:
+            placed = self._place_one_by_one(texts, unencodable)
+        sequences = _Sequences()
+        for n, (text, (whole, found)) in enumerate(zip(texts, placed, strict=True)):
+            if text.raw and n not in unencodable:
+                sequences.add(n, *self._with_own_special_tokens(text, whole, found))
+            else:
+                sequences.add(n, whole, found)
+        return sequences.batch(unencodable)
+
+    def _place(self, texts: Sequence[_Text]) -> list[tuple[Int32, list[Border]]]:
+        """Ids of each text, and the borders of its turns."""
         plain = [n for n, text in enumerate(texts) if not text.guarded]
         guarded = [n for n, text in enumerate(texts) if text.guarded]
         encoded: dict[int, EncodedText] = {}
@@ -70,13 +85,21 @@ class Tokenizing:
             for n in guarded:
                 encoded[n] = _aliased_text(texts[n], aliases, encoder)
                 (borders[n],) = aliased_borders.find([encoded[n]])
-        sequences = _Sequences()
+        return [(encoded[n].ids, borders[n]) for n in range(len(texts))]
+
+    def _place_one_by_one(
+        self, texts: Sequence[_Text], unencodable: dict[int, str]
+    ) -> list[tuple[Int32, list[Border]]]:
+        """As :meth:`_place`; the tokenizer may fail on a text, on a prompt in it, or on a completion by itself."""
+        placed: list[tuple[Int32, list[Border]]] = []
         for n, text in enumerate(texts):
-            whole, found = encoded[n].ids, borders[n]
-            if text.raw:
-                whole, found = self._with_own_special_tokens(text, whole, found)
-            sequences.add(n, whole, found)
-        return sequences.batch()
+            try:
+                placed += self._place([text])
+            except UnencodableTextsError as error:
+                unencodable[n] = next(iter(error.reasons.values()))
+                nothing = Border(prompt_tokens=0, completion_tokens=0)
+                placed.append((np.zeros(0, np.int32), [nothing] * len(text.turns)))
+        return placed
 
     @cached_property
     def _aliased(self) -> tuple[Aliases, Encoder, Borders]:
@@ -156,7 +179,7 @@ class _Sequences:
                 self._text.append(text)
             self._turns.append((sequence, border.prompt_tokens, border.completion_tokens, border.merged))
 
-    def batch(self) -> TokenBatch:
+    def batch(self, unencodable: Mapping[int, str]) -> TokenBatch:
         sequence, prompt, completion, merged = zip(*self._turns, strict=True) if self._turns else ([], [], [], [])
         lengths = np.array([len(ids) for ids in self._ids], np.int64)
         return TokenBatch(
@@ -167,4 +190,5 @@ class _Sequences:
             prompt_tokens=np.array(prompt, np.int64),
             completion_tokens=np.array(completion, np.int64),
             merged=np.array(merged, np.bool_),
+            unencodable=tuple(unencodable.items()),
         )

@@ -4,7 +4,8 @@
 """
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Protocol
 
@@ -12,10 +13,20 @@ import numpy as np
 
 from packer.batches import Int32, Int64
 from packer.errors import InputError
-from packer.model import load_backend
+from packer.model import is_panic, load_backend
 
 _BATCH_CHARACTERS = 1_000_000
 """Encoding objects cost some 50 bytes a token; a bounded batch bounds them."""
+
+
+class UnencodableTextsError(Exception):
+    """The tokenizer fails on some texts of a batch. The others can be encoded: leave these out and ask again."""
+
+    def __init__(self, reasons: Mapping[int, str]) -> None:
+        number, first = next(iter(reasons.items()))
+        super().__init__(f"the tokenizer fails on {len(reasons)} texts; on text {number}: {first}")
+        self.reasons = dict(reasons)
+        """Index in the batch → what the tokenizer says; in the order of the texts."""
 
 
 class Encoder(Protocol):
@@ -25,7 +36,12 @@ class Encoder(Protocol):
     version: str
 
     def encode(self, texts: Sequence[str]) -> tuple[Int32, Int64]:
-        """Ids of all texts one after another, and their offsets.  # int32[K], int64[N + 1]"""
+        """Ids of all texts one after another, and their offsets.  # int32[K], int64[N + 1]
+
+        Raises:
+            UnencodableTextsError: the tokenizer fails on some of them, always the same ones.
+
+        """
         ...
 
 
@@ -39,16 +55,34 @@ class ReferenceEncoder:
         self._backend = load_backend(tokenizer_json)
 
     def encode(self, texts: Sequence[str]) -> tuple[Int32, Int64]:
-        lengths = np.zeros(len(texts), np.int64)
         parts: list[Int32] = []
+        reasons: dict[int, str] = {}
         for start, stop in _slices(texts):
-            encodings = self._backend.encode_batch_fast(list(texts[start:stop]), add_special_tokens=False)
-            for i, encoding in enumerate(encodings, start):
-                ids = np.array(encoding.ids, np.int32)
-                parts.append(ids)
-                lengths[i] = len(ids)
+            try:
+                encodings = self._backend.encode_batch_fast(list(texts[start:stop]), add_special_tokens=False)
+            except BaseException as error:
+                if not _is_about_a_text(error):
+                    raise
+                parts += self._encode_one_by_one(texts, start, stop, reasons)
+            else:
+                parts += [np.array(encoding.ids, np.int32) for encoding in encodings]
+        if reasons:
+            raise UnencodableTextsError(reasons)
+        lengths = np.array([len(ids) for ids in parts], np.int64)
         ids = np.concatenate(parts) if parts else np.zeros(0, np.int32)
         return ids, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+
+    def _encode_one_by_one(self, texts: Sequence[str], start: int, stop: int, reasons: dict[int, str]) -> list[Int32]:
+        """A batch fails as a whole; alone, only the texts fail that are to blame. They are added to `reasons`."""
+        parts = []
+        for i in range(start, stop):
+            try:
+                parts.append(np.array(self._backend.encode(texts[i], add_special_tokens=False).ids, np.int32))
+            except BaseException as error:
+                if not _is_about_a_text(error):
+                    raise
+                reasons[i] = _without_quotes(error)
+        return parts
 
     def own_special_tokens(self) -> tuple[Int32, Int32]:
         """Ids the tokenizer itself puts before and after a plain text (BOS, sometimes EOS).
@@ -66,6 +100,16 @@ class ReferenceEncoder:
             "the tokenizer's post-processor does not leave a text as it is between its special tokens",
             hint="completion and text rows need one that only adds ids before and after; chat rows can do without",
         )
+
+
+def _is_about_a_text(error: BaseException) -> bool:
+    """Whether the error comes from what a text holds; running out of memory or a person's Ctrl-C does not."""
+    return is_panic(error) or (isinstance(error, Exception) and not isinstance(error, MemoryError))
+
+
+def _without_quotes(error: BaseException) -> str:
+    """What the error says, but for the text that Rust's own complaints about slices of it quote at their end."""
+    return re.sub(r"( of| slicing) `.*", r"\1", str(error), flags=re.DOTALL)[:200]
 
 
 def without_start_effects(tokenizer_json: bytes) -> bytes:

@@ -78,6 +78,30 @@ def test_continue_takes_the_prompt_that_says_whether_there_is_reasoning(
     assert learned(make(CLOSES, "supervision.divergent=continue"), ASKED, turn) == [(prompt, completion)]
 
 
+SILENT = CLOSES.replace("+ text +", "+ ('</think>' if message.role == 'assistant' else '') + text +")
+"""As DeepSeek V3.1: the turn of a reasoned answer is written as that of a plain one."""
+
+
+def test_continue_writes_reasoning_that_a_fitting_turn_leaves_out(make: Make) -> None:
+    silent = (
+        SILENT.replace("{{ '<think>' }}", "")
+        .replace("<think>'", "'")
+        .replace("{% if not thinking %}{{ '</think>' }}{% endif %}", "{{ '<think>' if thinking else '</think>' }}")
+    )
+    assert make(silent).outcomes([chat(ASKED, FIELD)]) == ["dropped_reasoning"]
+    stages = make(silent, "supervision.divergent=continue")
+    assert learned(stages, ASKED, FIELD) == [("<think>", "Count.</think>One.<|im_end|>")]
+    assert learned(stages, ASKED, PLAIN) == [("</think>", "One.<|im_end|>")]
+
+
+def test_continue_does_not_write_inline_reasoning_twice(make: Make) -> None:
+    """A template that leaves inline reasoning in the text takes it for text."""
+    keeps = CLOSES.replace("message.content.split('</think>')[-1]", "'[' + message.content")
+    ((prompt, completion),) = learned(make(keeps, "supervision.divergent=continue"), ASKED, INLINE)
+    assert prompt == "<think></think>"
+    assert completion == "[<think>\nCount.\n</think>\n\nOne.<|im_end|>"
+
+
 def test_continue_gives_every_turn_its_own_context(make: Make) -> None:
     """History is shown without reasoning, so that each turn is a document of its own."""
     stages = make(OPENS, "supervision.divergent=continue")
@@ -157,6 +181,8 @@ def test_a_prompt_that_does_not_end_in_a_tag_opens_nothing(prompt: str) -> None:
         ("P<|START_THINKING|>", "r", "a", "r<|END_THINKING|>a"),
         ("P[THINK]", "r", "a", "r[/THINK]a"),
         ("P<think>\n", "", "<think>r</think>\n\na", "r\n</think>\n\na"),
+        ("P<think>", "r", "<think></think>a", "r</think>a"),
+        ("P<think>", "r", "</think>a", "r</think>a"),
     ],
 )
 def test_reasoning_is_closed_as_it_was_opened(prompt: str, reasoning: str, answer: str, written: str) -> None:

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from packer.errors import InputError
 from packer.tokenize import ReferenceEncoder
 from packer.tokenize import reference as module
-from packer.tokenize.reference import without_start_effects
+from packer.tokenize.reference import UnencodableTextsError, without_start_effects
 
 
 def definition(twin: Any, folder: Path, **options: Any) -> bytes:
@@ -107,3 +107,118 @@ def test_byte_level_tokenizers_lose_their_prefix_space(tmp_path: Path) -> None:
     spaced = json.dumps(stored).encode()
     assert ReferenceEncoder(spaced).encode(["dog"])[0].tolist() != plain
     assert ReferenceEncoder(without_start_effects(spaced)).encode(["dog"])[0].tolist() == plain
+
+
+# -- texts the tokenizer fails on ------------------------------------------------------------------------------------------
+
+
+def with_parts(folder: Path, **parts: Any) -> bytes:
+    return json.dumps({**json.loads(definition(twins.byte_level, folder)), **parts}).encode()
+
+
+def backtracking(folder: Path) -> bytes:
+    """A pattern that gives up, by a panic of the Rust code, on many x without a y."""
+    split = {"type": "Split", "pattern": {"Regex": "(x+x+)+y"}, "behavior": "Isolated", "invert": False}
+    return with_parts(folder, pre_tokenizer=split)
+
+
+def without_unknown(folder: Path) -> bytes:
+    """A vocabulary of three letters that has no id for any other."""
+    vocab = [["a", -1.0], ["b", -1.0], ["c", -1.0]]
+    model = {"type": "Unigram", "unk_id": None, "vocab": vocab, "byte_fallback": False}
+    return with_parts(folder, model=model, pre_tokenizer=None, decoder=None, added_tokens=[])
+
+
+MANY = "x" * 40
+
+
+@pytest.mark.parametrize(
+    ("broken", "batch", "failing", "says"),
+    [
+        (backtracking, ["the dog", MANY, "x", "", MANY + "!", "fox"], [1, 4], "retry-limit"),
+        (without_unknown, ["abc", "abz", "", "cab"], [1], "unk_id"),
+        (without_unknown, ["z"], [0], "unk_id"),
+        (without_unknown, ["a\ud800", "a"], [0], ""),
+    ],
+)
+def test_the_texts_a_tokenizer_fails_on_are_named_and_the_others_can_be_encoded(
+    broken: Any, batch: list[str], failing: list[int], says: str, tmp_path: Path
+) -> None:
+    encoder = ReferenceEncoder(broken(tmp_path))
+    with pytest.raises(UnencodableTextsError) as caught:
+        encoder.encode(batch)
+    assert list(caught.value.reasons) == failing
+    assert all(says in reason for reason in caught.value.reasons.values())
+    others = [text for i, text in enumerate(batch) if i not in failing]
+    _, offsets = encoder.encode(others)
+    assert len(offsets) == len(others) + 1
+
+
+def test_failing_texts_are_found_in_every_slice_of_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BATCH_CHARACTERS", 3)
+    encoder = ReferenceEncoder(without_unknown(tmp_path))
+    with pytest.raises(UnencodableTextsError, match="on 3 texts; on text 1:") as caught:
+        encoder.encode(["abc", "z", "cab", "a", "zzzz", "b", "z"])
+    assert list(caught.value.reasons) == [1, 4, 6]
+
+
+@pytest.mark.parametrize(
+    "complaint",
+    [
+        "byte index 1 is not a char boundary; it is inside 'é' (bytes 0..2) of ",
+        "byte index 99 is out of bounds of ",
+        "begin <= end (4 <= 2) when slicing ",
+    ],
+)
+def test_the_reason_quotes_nothing_of_the_text(complaint: str, tmp_path: Path) -> None:
+    class Failing:
+        def encode_batch_fast(self, *_: object, **__: object) -> None:
+            raise ValueError
+
+        def encode(self, *_: object, **__: object) -> None:
+            raise ValueError(f"{complaint}`é my secret\nlife`")
+
+    encoder = ReferenceEncoder(definition(twins.byte_level, tmp_path))
+    encoder._backend = Failing()
+    with pytest.raises(UnencodableTextsError) as caught:
+        encoder.encode(["é my secret\nlife"])
+    assert caught.value.reasons == {0: complaint.strip()}
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, SystemExit])
+def test_what_no_text_is_to_blame_for_is_not_put_on_a_text(tmp_path: Path, error: type[BaseException]) -> None:
+    class Failing:
+        def encode_batch_fast(self, *_: object, **__: object) -> None:
+            raise error
+
+    encoder = ReferenceEncoder(definition(twins.byte_level, tmp_path))
+    encoder._backend = Failing()
+    with pytest.raises(error):
+        encoder.encode(["a"])
+
+
+def test_a_batch_that_fails_though_none_of_its_texts_does_gives_the_ids_of_its_texts(tmp_path: Path) -> None:
+    """Where threads cannot be started, say: what becomes of a row may not depend on the machine."""
+    encoder = ReferenceEncoder(definition(twins.byte_level, tmp_path))
+    batch = ["the dog", "", "fox"]
+    expected = encoder.encode(batch)
+    backend = encoder._backend
+
+    class Threadless:
+        def encode_batch_fast(self, *_: object, **__: object) -> None:
+            raise RuntimeError("no threads")
+
+        def encode(self, text: str, **options: Any) -> Any:
+            return backend.encode(text, **options)
+
+    encoder._backend = Threadless()
+    assert [part.tolist() for part in encoder.encode(batch)] == [part.tolist() for part in expected]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", ["qwen3", "llama-3"])
+def test_ten_million_spaces_are_a_text_real_tokenizers_fail_on(name: str, real: Path) -> None:
+    encoder = ReferenceEncoder((real / "tokenizers" / name / "tokenizer.json").read_bytes())
+    with pytest.raises(UnencodableTextsError, match="retry-limit") as caught:
+        encoder.encode(["Hello", " " * 11_000_000 + "a", "dog"])
+    assert list(caught.value.reasons) == [1]

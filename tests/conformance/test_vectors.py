@@ -1,0 +1,136 @@
+"""packer's ids are those others publish and compute: test vectors of real tokenizers, and transformers' chat ids."""
+
+import datetime as dt
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from supervised import aliased, assistant, call, result, system, user
+from transformers import AutoTokenizer, TokenizersBackend
+from transformers.utils import chat_template_utils
+
+from packer.model import load_model
+from packer.render import ChatTemplate, RenderError
+from packer.tokenize import ReferenceEncoder
+
+pytestmark = pytest.mark.real
+
+DAY = "2026-01-01"
+TOKENIZERS = ("deepseek-coder", "gpt-2", "llama-2", "llama-3", "minimind", "phi-3", "qwen3")
+WITH_VECTORS = tuple(name for name in TOKENIZERS if name != "minimind")
+REBUILT = ("llama-2", "phi-3")
+"""Folders whose pre-tokenizer transformers 5 replaces by one of its own, since they name `LlamaTokenizer`."""
+
+TOOL = {"type": "function", "function": {"name": "rain", "description": "Räin?", "parameters": {"type": "object"}}}
+RAIN = {"id": "call00001", "type": "function", **call("rain", {"city": "Köln", "days": 3})}
+SHAPES: dict[str, dict[str, Any]] = {
+    "plain": {"messages": [user("Hi there"), assistant("Hello!"), user("  Bye\n"), assistant("Ok")]},
+    "unicode": {"messages": [user("é e\u0301 你好 👩‍👩‍👧 שלום\u200d"), assistant("ü\t42 000\r\n\n\n世界 ½")]},
+    "system": {"messages": [system("Be brief.\n\n- no lists"), user("def f(x):\n    return x"), assistant("\n\nfine")]},
+    "reasoning": {"messages": [user("1 + 1?"), assistant("2", reasoning_content="one and one")]},
+    "inline": {"messages": [user("1 + 1?"), assistant("<think>\none\n</think>\n\n2"), user("and 1?")]},
+    "tools": {
+        "messages": [
+            user("Rain?"),
+            assistant("", tool_calls=[RAIN]),
+            {"name": "rain", "tool_call_id": "call00001", **result('{"mm": 1.5}')},
+            assistant("Yes."),
+        ],
+        "tools": [TOOL],
+    },
+}
+
+
+def vectors(folder: Path) -> list[tuple[str, list[int]]]:
+    rows = [json.loads(line) for line in (folder / "vectors.jsonl").read_text("utf-8").splitlines()]
+    return [(row["text"], row["ids"]) for row in rows]
+
+
+def encoded(folder: Path, texts: list[str]) -> list[list[int]]:
+    ids, offsets = ReferenceEncoder((folder / "tokenizer.json").read_bytes()).encode(texts)
+    return [ids[start:stop].tolist() for start, stop in itertools.pairwise(offsets)]
+
+
+@pytest.mark.parametrize("name", WITH_VECTORS)
+def test_published_vectors_come_out_equal(name: str, real: Path) -> None:
+    folder = real / "tokenizers" / name
+    texts, ids = zip(*vectors(folder), strict=True)
+    assert encoded(folder, list(texts)) == list(ids)
+    assert len(texts) == 47
+
+
+@pytest.mark.parametrize("name", [name for name in TOKENIZERS if name not in REBUILT])
+def test_the_texts_of_the_vectors_get_the_ids_of_transformers(name: str, real: Path) -> None:
+    texts = [text for text, _ in vectors(real / "tokenizers" / "qwen3")]
+    theirs = AutoTokenizer.from_pretrained(str(real / "tokenizers" / name))
+    assert encoded(real / "tokenizers" / name, texts) == [
+        theirs.encode(text, add_special_tokens=False) for text in texts
+    ]
+
+
+@pytest.mark.parametrize("name", REBUILT)
+def test_where_transformers_replaces_the_pre_tokenizer_the_vectors_agree_with_the_file(name: str, real: Path) -> None:
+    """Which of the two a server uses is for the server to say; packer takes the file at its word.
+
+    transformers 5 keeps vocabulary and merges of a folder that names `LlamaTokenizer`, and puts a dummy space before the
+    first word of a text alone; these files, as those of transformers 4, put one after every special token too.
+    """
+    folder = real / "tokenizers" / name
+    theirs = AutoTokenizer.from_pretrained(str(folder))
+    assert type(theirs.backend_tokenizer.pre_tokenizer).__name__ == "Metaspace"
+    assert json.loads((folder / "tokenizer.json").read_text("utf-8"))["pre_tokenizer"] is None
+    texts = ["Hello", "<s>Hello", "</s> Hello"]
+    ours = encoded(folder, texts)
+    rebuilt = [theirs.encode(text, add_special_tokens=False) for text in texts]
+    assert [a == b for a, b in zip(ours, rebuilt, strict=True)] == [True, False, False]
+
+
+class January(dt.datetime):
+    """The clock of transformers, stopped on the recipe's day."""
+
+    @classmethod
+    def now(cls, tz: dt.tzinfo | None = None) -> "January":
+        return cls.fromisoformat(DAY)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_rendered_and_encoded_chats_are_those_of_transformers(
+    name: str, real: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat_template_utils, "datetime", January)
+    folder = real / "tokenizers" / name
+    without_own = real / "templates" / "axolotl__chatml.jinja"  # gpt-2 has no template
+    model = load_model(folder, template=without_own if name == "gpt-2" else None)
+    assert model.template is not None
+    theirs = (TokenizersBackend if name in REBUILT else AutoTokenizer).from_pretrained(str(folder))
+    template = ChatTemplate(model.template, date=DAY, variables=model.named_tokens, max_bytes=2**20)
+    compared = raised = 0
+    for shape, arguments in SHAPES.items():
+        tools = arguments.get("tools")
+        messages = [aliased(message) for message in arguments["messages"]]
+        for prompt in (False, True):
+            try:
+                text = template.render(messages, tools=tools, add_generation_prompt=prompt)
+            except RenderError:
+                with pytest.raises(Exception, match=r"."):
+                    apply(theirs, model.template, arguments, prompt=prompt)
+                raised += 1
+                continue
+            (ours,) = encoded(folder, [text])
+            assert ours == apply(theirs, model.template, arguments, prompt=prompt), shape
+            compared += 1
+    assert compared + raised == 2 * len(SHAPES)
+    assert compared >= 2 * 4
+
+
+def apply(tokenizer: Any, template: str, arguments: dict[str, Any], *, prompt: bool) -> list[int]:
+    ids: list[int] = tokenizer.apply_chat_template(
+        arguments["messages"],
+        tools=arguments.get("tools"),
+        chat_template=template,
+        add_generation_prompt=prompt,
+        return_dict=False,
+    )
+    return ids

@@ -1,0 +1,285 @@
+"""Corners of supervision on real templates and rows, each with what must come out."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fitted import ALLOW_ALL, Fitted, templates
+from oracle import Oracle
+from shapes import sample
+from supervised import Stages, assistant, call, chat, user
+
+from packer.batches import Sample
+from packer.layout import document_labels
+from packer.recipe import make_recipe
+from packer.source import messages as messages_schema
+
+pytestmark = pytest.mark.real
+
+PLAIN = assistant("A")
+REASONED = assistant("A", reasoning_content="R")
+INLINE = assistant("<think>\nR\n</think>\n\nA")
+
+
+@pytest.fixture(scope="module")
+def fitted(real: Path, tmp_path_factory: pytest.TempPathFactory) -> Fitted:
+    return Fitted(real, tmp_path_factory.mktemp("fitted"))
+
+
+def stages_of(fitted: Fitted, real: Path, template: str, *overrides: str) -> Stages:
+    base, _ = fitted.load("minimind")
+    return base.with_template(templates(real)[f"{template}.jinja"], make_recipe({}, overrides))
+
+
+def learned(stages: Stages, row: Sample) -> list[tuple[str, str]] | str:
+    """Prompt and completion of every turn; or the code of the rejection."""
+    batch = stages.render([row])
+    if batch.rejections:
+        return batch.rejections[0].code
+    turns = []
+    for text, prompt_end, end in zip(batch.turn_text, batch.prompt_end, batch.completion_end, strict=True):
+        whole = batch.text[batch.text_offsets[text] : batch.text_offsets[text + 1]]
+        turns.append((whole[:prompt_end].decode(), whole[prompt_end:end].decode()))
+    return turns
+
+
+# -- prompt modes ----------------------------------------------------------------------------------------------------------
+
+MODES: list[tuple[str, dict[str, Any], str, str]] = [
+    ("trl__qwen3", PLAIN, "<|im_start|>assistant\n<think>\n\n</think>\n\n", "A<|im_end|>"),
+    ("trl__qwen3", REASONED, "<|im_start|>assistant\n", "<think>\nR\n</think>\n\nA<|im_end|>"),
+    ("trl__qwen3", INLINE, "<|im_start|>assistant\n", "<think>\nR\n</think>\n\nA<|im_end|>"),
+    ("llamacpp__Qwen3.5-4B", PLAIN, "<|im_start|>assistant\n<think>\n\n</think>\n\n", "A<|im_end|>"),
+    ("llamacpp__Qwen3.5-4B", REASONED, "<|im_start|>assistant\n<think>\n", "R\n</think>\n\nA<|im_end|>"),
+    ("llamacpp__GLM-4.6", PLAIN, "Q/nothink<|assistant|>\n<think></think>", "\nA<|user|>"),
+    ("llamacpp__GLM-4.6", REASONED, "Q<|assistant|>", "\n<think>R</think>\nA<|user|>"),
+    ("llamacpp__GLM-4.7-Flash", PLAIN, "<|assistant|></think>", "A<|user|>"),
+    ("llamacpp__GLM-4.7-Flash", REASONED, "<|assistant|><think>", "R</think>A<|user|>"),
+    ("llamacpp__deepseek-ai-DeepSeek-V3.1", PLAIN, "<｜Assistant｜><think></think>", "A<｜end▁of▁sentence｜>"),
+    ("llamacpp__deepseek-ai-DeepSeek-V3.2", REASONED, "<｜Assistant｜><think>", "R</think>A<｜end▁of▁sentence｜>"),
+    ("llamacpp__Qwen-QwQ-32B", INLINE, "<|im_start|>assistant\n<think>\n", "R\n</think>\n\nA<|im_end|>"),
+]
+
+
+@pytest.mark.parametrize(("template", "turn", "prompt", "completion"), MODES)
+def test_each_kind_of_answer_takes_its_prompt(
+    template: str, turn: dict[str, Any], prompt: str, completion: str, real: Path, fitted: Fitted
+) -> None:
+    turns = learned(stages_of(fitted, real, template), chat(user("Q"), turn))
+    assert not isinstance(turns, str), turns
+    ((before, after),) = turns
+    assert before.endswith(prompt)
+    assert after == completion
+
+
+CONTINUED: list[tuple[str, dict[str, Any], str, str]] = [
+    ("llamacpp__llama-cpp-deepseek-r1", PLAIN, "<think>\n", "\n</think>\n\nA<｜end▁of▁sentence｜>"),
+    ("llamacpp__llama-cpp-deepseek-r1", REASONED, "<think>\n", "R\n</think>\n\nA<｜end▁of▁sentence｜>"),
+    ("llamacpp__llama-cpp-deepseek-r1", INLINE, "<think>\n", "R\n</think>\n\nA<｜end▁of▁sentence｜>"),
+    ("trl__deepseekv3", REASONED, "<think>\n", "R\n</think>\n\nA<｜end▁of▁sentence｜>"),
+    ("llamacpp__Qwen-QwQ-32B", PLAIN, "<think>\n</think>", "A<|im_end|>"),
+    ("llamacpp__Qwen-QwQ-32B", REASONED, "<think>\n", "R\n</think>\n\nA<|im_end|>"),
+    ("llamacpp__Cohere2MoE", PLAIN, "<|START_THINKING|><|END_THINKING|>",
+     "<|START_TEXT|>A<|END_TEXT|><|END_OF_TURN_TOKEN|>"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("template", "turn", "prompt", "completion"), CONTINUED)
+def test_continue_learns_what_the_template_only_prompts_for(
+    template: str, turn: dict[str, Any], prompt: str, completion: str, real: Path, fitted: Fitted
+) -> None:
+    row = chat(user("Q"), turn)
+    assert learned(stages_of(fitted, real, template), row) == "prompt_diverges"
+    stages = stages_of(fitted, real, template, "supervision.divergent=continue")
+    turns = learned(stages, row)
+    assert not isinstance(turns, str), turns
+    ((before, after),) = turns
+    assert before.endswith(prompt)
+    assert after == completion
+    assert stages.document(row)[1][-1] in stages.model.stop_ids
+
+
+def test_continue_writes_the_reasoning_deepseek_v3_1_leaves_out(real: Path, fitted: Fitted) -> None:
+    row, template = chat(user("Q"), REASONED), "llamacpp__deepseek-ai-DeepSeek-V3.1"
+    assert learned(stages_of(fitted, real, template), row) == "dropped_reasoning"
+    ((prompt, completion),) = learned(stages_of(fitted, real, template, "supervision.divergent=continue"), row)
+    assert prompt.endswith("<｜Assistant｜><think>")
+    assert completion == "R</think>A<｜end▁of▁sentence｜>"
+
+
+@pytest.mark.parametrize("template", ["trl__llama3", "axolotl__chatml", "mistralcommon__v7_image", "axolotl__gemma"])
+def test_inline_teaches_reasoning_under_templates_that_know_none(template: str, real: Path, fitted: Fitted) -> None:
+    row = chat(user("Q"), REASONED)
+    assert learned(stages_of(fitted, real, template), row) == "dropped_reasoning"
+    ((_, completion),) = learned(stages_of(fitted, real, template, "supervision.reasoning=inline"), row)
+    assert completion.startswith("<think>\nR\n</think>\n\nA")
+
+
+def test_field_keeps_inline_reasoning_from_being_taken_for_text(real: Path, fitted: Fitted) -> None:
+    row, template = chat(user("Q"), INLINE), "llamacpp__deepseek-ai-DeepSeek-V3.2"
+    ((_, as_given),) = learned(stages_of(fitted, real, template), row)
+    assert as_given == "</think><think>\nR\n</think>\n\nA<｜end▁of▁sentence｜>"
+    ((_, completion),) = learned(stages_of(fitted, real, template, "supervision.reasoning=field"), row)
+    assert completion == "R</think>A<｜end▁of▁sentence｜>"
+
+
+# -- terminators -----------------------------------------------------------------------------------------------------------
+
+TERMINATORS = [
+    ("llamacpp__meta-llama-Llama-3.1-8B-Instruct", "call", ["<|eot_id|>", "<|eot_id|>"]),
+    ("llamacpp__meetkai-functionary-medium-v3.1", "call", ["<|eom_id|>", "<|eot_id|>"]),
+    ("axolotl__gemma", "multi-turn", ["<end_of_turn>", "<end_of_turn>"]),
+    ("llamacpp__GLM-4.6", "call", ["<|observation|>", "<|user|>"]),
+    ("trl__cohere2", "multi-turn", ["<|END_RESPONSE|><|END_OF_TURN_TOKEN|>"] * 2),
+    ("llamacpp__CohereForAI-c4ai-command-r7b-12-2024-tool_use", "call",
+     ["<|END_ACTION|><|END_OF_TURN_TOKEN|>", "<|END_RESPONSE|><|END_OF_TURN_TOKEN|>"]),
+    ("vllm__tool_chat_template_toolace", "multi-turn", ["<|eot_id|>", "<|eot_id|>"]),
+    ("trl__phi3", "multi-turn", ["<|end|>", "<|end|>"]),
+    ("mistralcommon__v13", "call", ["</s>", "</s>"]),
+    ("axolotl__exaone4", "multi-turn", ["[|endofturn|]", "[|endofturn|]"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("template", "shape", "endings"), TERMINATORS)
+def test_a_turn_ends_with_its_terminator_and_nothing_after(
+    template: str, shape: str, endings: list[str], real: Path, fitted: Fitted
+) -> None:
+    turns = learned(stages_of(fitted, real, template, ALLOW_ALL), sample(shape))
+    assert not isinstance(turns, str), turns
+    assert [completion[-len(ending) :] for (_, completion), ending in zip(turns, endings, strict=True)] == endings
+
+
+def test_a_header_the_template_appends_to_a_conversation_is_never_trained(real: Path, fitted: Fitted) -> None:
+    """These write the next prompt's header behind the last answer too."""
+    seen = 0
+    for name in templates(real):
+        stages = stages_of(fitted, real, name.removesuffix(".jinja"), ALLOW_ALL)
+        row = sample("single")
+        conversation = stages.renderer.conversation(row)
+        if isinstance(learned(stages, row), str) or conversation.template.takes_only_parts:
+            continue
+        whole = conversation.render([message.fields for message in row.messages], {})
+        ids, labels = stages.document(row)
+        assert labels[-1] in stages.model.stop_ids, name
+        text = stages.tokenizing._encoder._backend.decode(ids, skip_special_tokens=False)  # type: ignore[attr-defined]
+        seen += whole.partition("ambercontent")[2].count("assistant") > 0
+        assert "ambercontent" in text
+        assert "assistant" not in text.partition("ambercontent")[2].lower(), name
+    assert seen > 0
+
+
+# -- tools -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row_gives_it", [True, False])
+def test_functions_of_firefunction_come_from_the_row_or_the_recipe(
+    row_gives_it: bool, real: Path, fitted: Fitted
+) -> None:
+    template = "llamacpp__fireworks-ai-llama-3-firefunction-v2"
+    variables = {"functions": '[{"name": "lookup"}]', "datetime": "2026-01-01"}
+    called = assistant("", tool_calls=[call("lookup", {"city": "kettlecity"})])
+    without = stages_of(fitted, real, template)
+    ((code, reason),) = without.reasons([chat(user("Q"), called)])
+    assert code == "template_error"
+    assert "'functions' is undefined" in reason
+    assert "template.kwargs" in reason
+    if row_gives_it:
+        stages, row = without, chat(user("Q"), called, **variables)
+    else:
+        stages = stages_of(fitted, real, template, f"template.kwargs={json.dumps(variables)}")
+        row = chat(user("Q"), called)
+    ((prompt, completion),) = learned(stages, row)
+    assert '[{"name": "lookup"}]' in prompt
+    assert "kettlecity" in completion
+
+
+def test_the_order_of_argument_keys_is_the_rows(real: Path, fitted: Fitted) -> None:
+    """What a model is taught to write is what the row wrote; string arguments keep their order too."""
+    stages = stages_of(fitted, real, "trl__qwen3")
+    for arguments in ('{"b": 1, "a": 2}', {"b": 1, "a": 2}):
+        row = messages_schema.read({"messages": [user("Q"), assistant("", tool_calls=[call("lookup", arguments)])]}, 0)
+        ((_, completion),) = learned(stages, row)
+        assert '{"b": 1, "a": 2}' in completion
+
+
+# -- rewriting history -----------------------------------------------------------------------------------------------------
+
+
+def rows(real: Path, corpus: str, limit: int | None = None) -> list[Sample]:
+    lines = (real / "corpora" / corpus).read_text("utf-8").splitlines()[:limit]
+    return [messages_schema.read(json.loads(line), number) for number, line in enumerate(lines)]
+
+
+PRICES = [
+    ("kdconv_zh_devtest.jsonl", {"exact": (5.5, 7.5), "as_rendered": (1.0, 1.0), "last": (1.0, 1.0)}),
+    ("reason_tool_use_openai_50.jsonl", {"exact": (1.2, 3.0), "as_rendered": (1.2, 3.0), "last": (1.0, 1.0)}),
+]
+
+
+@pytest.mark.parametrize(("corpus", "prices"), PRICES)
+def test_rewritten_history_has_its_price_under_every_rule(
+    corpus: str, prices: dict[str, tuple[float, float]], real: Path
+) -> None:
+    base = Stages.load(real / "tokenizers" / "qwen3", ALLOW_ALL)
+    samples = rows(real, corpus, 120)
+    num_turns, tokens = {}, {}
+    for rule in prices:
+        stages = base.with_template(
+            templates(real)["trl__qwen3.jinja"], make_recipe({}, [ALLOW_ALL, f"supervision.rewritten={rule}"])
+        )
+        _, _, supervised = stages.supervise(samples)
+        documents = supervised.documents
+        tokens[rule], num_turns[rule] = len(documents.input_ids), len(documents.run_start)
+        assert (document_labels(documents) >= 0).sum() == (documents.run_end - documents.run_start).sum()
+    print(corpus, {rule: (round(tokens[rule] / tokens["last"], 2), num_turns[rule]) for rule in prices})
+    for rule, (low, high) in prices.items():
+        assert low <= tokens[rule] / tokens["last"] <= high, rule
+    assert num_turns["exact"] == num_turns["as_rendered"] > num_turns["last"]
+
+
+@pytest.mark.parametrize("rule", ["exact", "last", "as_rendered"])
+@pytest.mark.parametrize("corpus", [corpus for corpus, _ in PRICES])
+def test_rewritten_history_agrees_with_the_definition(rule: str, corpus: str, real: Path) -> None:
+    source = templates(real)["trl__qwen3.jinja"]
+    base = Stages.load(real / "tokenizers" / "qwen3", ALLOW_ALL)
+    stages = base.with_template(source, make_recipe({}, [ALLOW_ALL, f"supervision.rewritten={rule}"]))
+    oracle = Oracle(base.model.files, source).with_template(source, rewritten=rule)
+    samples = rows(real, corpus, 15)
+    want = [oracle.documents([message.fields for message in row.messages], tools=row.tools) for row in samples]
+    assert stages.outcomes(samples) == want
+    assert sum(len(outcome) for outcome in want if not isinstance(outcome, str)) >= 15
+
+
+def test_trailing_eos_of_phi_is_rewriting_until_the_turn_end_is_a_stop(real: Path) -> None:
+    """`trl__phi3.jinja` writes EOS behind whatever it is given, so that no text begins the next one."""
+    folder, template = real / "tokenizers" / "phi-3", real / "templates" / "trl__phi3.jinja"
+    row = sample("multi-turn")
+    (rewritten,) = Stages.load(folder, template=template).outcomes([row])
+    (stable,) = Stages.load(folder, template=template, stop=["<|end|>"]).outcomes([row])
+    assert len(rewritten) == 2
+    assert len(stable) == 1
+
+
+# -- weights ---------------------------------------------------------------------------------------------------------------
+
+
+def weighted(real: Path) -> Iterator[tuple[Sample, list[float]]]:
+    lines = (real / "corpora" / "llamafactory" / "v1_sft_demo.jsonl").read_text("utf-8").splitlines()
+    for number, line in enumerate(lines):
+        row = json.loads(line)
+        yield messages_schema.read(row, number), [message.get("loss_weight") for message in row["messages"]]
+
+
+def test_loss_weights_of_llama_factory_rows_are_kept(real: Path, fitted: Fitted) -> None:
+    stages = stages_of(fitted, real, "trl__qwen3")
+    num_checked = 0
+    for row, given in weighted(real):
+        for message, weight in zip(row.messages, given, strict=True):
+            assert message.weight == weight
+        assert all(isinstance(message.fields["content"], str) for message in row.messages)
+        turns = stages.render([row])
+        assert turns.weight.tolist() == [given[k] for k in turns.turn_message]
+        num_checked += len(turns.weight)
+    assert num_checked == 500

@@ -1,0 +1,305 @@
+"""Control tokens that people type never become control ids: every such token, in every place, of every tokenizer."""
+
+import copy
+import functools
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import twins
+from oracle import Oracle
+from supervised import Stages, assistant, call, chat, result, system, user
+from tokenizers import AddedToken, Tokenizer
+
+from packer.batches import Sample
+from packer.recipe import make_recipe
+from packer.tokenize import ReferenceEncoder
+
+ALLOW_ALL = "supervision.allow_dropped=[system,user,content,reasoning,tool_call,tool_result,tools]"
+HARMLESS = "zebra"
+
+Place = Callable[[str], dict[str, Any]]
+
+# -- the places ------------------------------------------------------------------------------------------------------------
+
+
+def _tool(name: str = "look", text: str = "?", argument: str = "city") -> dict[str, Any]:
+    parameters = {"type": "object", "properties": {argument: {"type": "string"}}}
+    return {"type": "function", "function": {"name": name, "description": text, "parameters": parameters}}
+
+
+def _row(
+    *,
+    told: str = "Be kind",
+    asked: str = "Hi",
+    said: str = "fox",
+    tool_call: dict[str, Any] | None = None,
+    reasoning: str | None = None,
+    **fields: Any,
+) -> dict[str, Any]:
+    turn = assistant(said) if reasoning is None else assistant(said, reasoning_content=reasoning)
+    if tool_call is not None:
+        turn["tool_calls"] = [{"id": "call00001", **tool_call}]
+    return {"messages": [system(told), user(asked), turn], **fields}
+
+
+def _with_result(text: str, name: str = "look") -> dict[str, Any]:
+    row = _row(tool_call=call("look", {"city": "Rome"}))
+    row["messages"] += [{"name": name, "tool_call_id": "call00001", **result(text)}, assistant("dog")]
+    return row
+
+
+HEARD: dict[str, Place] = {
+    "system": lambda text: _row(told=text),
+    "user": lambda text: _row(asked=text),
+    "user, alone": lambda text: {"messages": [user(text.split()[1]), assistant("fox")]},
+    "a later user": lambda text: {"messages": [*_row()["messages"], user(text), assistant("dog")]},
+    "tool result": _with_result,
+    "tool name": lambda text: _with_result("dry", name=text.split()[1]),
+    "tool description": lambda text: _row(tools=[_tool(text=text)]),
+    "tool parameter": lambda text: _row(tools=[_tool(argument=text.split()[1])]),
+    "template variable": lambda text: _row(chat_template_kwargs={"persona": text}),
+}
+"""Where a typed control token is a word like any other. A text is three words, the second of which is the typed one."""
+
+SAID: dict[str, Place] = {
+    "content": lambda text: _row(said=text),
+    "reasoning": lambda text: _row(reasoning=text),
+    "argument": lambda text: _row(tool_call=call("look", {"city": [text]})),
+    "argument's name": lambda text: _row(tool_call=call("look", {text: 1})),
+    "name of a call": lambda text: _row(tool_call=call(text.split()[1], {})),
+}
+"""Where it would be learned, and rejects the row."""
+
+
+def sample(row: dict[str, Any], number: int = 0) -> Sample:
+    kwargs = row.get("chat_template_kwargs") or {}
+    return chat(*row["messages"], row=number, tools=row.get("tools"), **kwargs)
+
+
+def typed(token: str) -> str:
+    return f"say {token} now"
+
+
+# -- the promise -----------------------------------------------------------------------------------------------------------
+
+
+def control_ids(stages: Stages, ids: list[int]) -> Counter[int]:
+    control = set(stages.model.control.values())
+    return Counter(i for i in ids if i in control)
+
+
+def check_heard(stages: Stages, tokens: list[str]) -> Counter[str]:
+    """Every token in every place where it is a word, beside the same row with a harmless word."""
+    seen: Counter[str] = Counter()
+    for place, make in HEARD.items():
+        (plain,) = stages.outcomes([sample(make(typed(HARMLESS)))])
+        if isinstance(plain, str):
+            seen[f"{place}: {plain}"] += 1  # the template cannot do this
+            continue
+        rows = [sample(make(typed(token)), number) for number, token in enumerate(tokens)]
+        for token, documents in zip(tokens, stages.outcomes(rows), strict=True):
+            assert not isinstance(documents, str), (place, token, documents)
+            assert len(documents) == len(plain)
+            for (ids, labels), (plain_ids, plain_labels) in zip(documents, plain, strict=True):
+                assert control_ids(stages, ids) == control_ids(stages, plain_ids), (place, token)
+                spelled, harmless = stages.surface.spell(ids), stages.surface.spell(plain_ids)
+                assert spelled == harmless.replace(HARMLESS.encode(), token.encode()), (place, token)
+                seen[place] += spelled != harmless
+                assert [i for i in labels if i >= 0] == [i for i in plain_labels if i >= 0]
+    return seen
+
+
+def check_said(stages: Stages, tokens: list[str]) -> int:
+    checked = 0
+    for place, make in SAID.items():
+        rows = [sample(make(typed(token)), number) for number, token in enumerate(tokens)]
+        assert stages.outcomes(rows) == ["control_token"] * len(tokens), place
+        checked += len(rows)
+    return checked
+
+
+PERSONA = twins.CHATML.replace(
+    "{% for message in messages %}",
+    "{{ '<|im_start|>system\\n' + (persona or 'none') + (tools | tojson) + '<|im_end|>\\n' }}"
+    "{% for message in messages %}",
+    1,
+).replace("message.role + '\\n'", "message.role + (message.name or '') + '\\n'")
+"""Shows tool definitions, a variable of the row, and who a result is from."""
+
+PAIRS = [(twin, None) for twin in twins.TWINS] + [(twins.byte_level, PERSONA), (twins.nfc, PERSONA)]
+
+
+@pytest.mark.parametrize(("twin", "template"), PAIRS, ids=[f"{t.__name__}{'-persona' * bool(s)}" for t, s in PAIRS])
+def test_no_typed_control_token_of_a_twin_is_one(
+    twin: Callable[..., Path], template: str | None, tmp_path: Path
+) -> None:
+    folder = twin(tmp_path) if template is None else twin(tmp_path, template=template)
+    stages = Stages.load(folder, ALLOW_ALL)
+    tokens = list(stages.model.control)
+    seen = check_heard(stages, tokens)
+    print(dict(seen))
+    assert seen["user"] == len(tokens) > 1
+    if template is not None:
+        places = ("template variable", "tool description", "tool parameter", "tool result", "tool name")
+        assert [seen[place] for place in places] == [len(tokens)] * 5
+    assert check_said(stages, tokens) == len(SAID) * len(tokens)
+
+
+REAL = ("llama-3", "qwen3", "gpt-2", "llama-2", "phi-3", "deepseek-coder", "minimind")
+
+
+@functools.lru_cache(maxsize=2)
+def load(real: Path, name: str) -> Stages:
+    if name != "gpt-2":
+        return Stages.load(real / "tokenizers" / name, ALLOW_ALL)
+    chatml = real / "templates" / "axolotl__chatml.jinja"  # it has no template of its own, and one stop token
+    return Stages.load(real / "tokenizers" / name, ALLOW_ALL, "supervision.no_terminator=append", template=chatml)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", REAL)
+def test_no_typed_control_token_of_a_real_tokenizer_is_one(name: str, real: Path) -> None:
+    stages = load(real, name)
+    every = list(stages.model.control)
+    stops = [token for token in every if stages.model.control[token] in stages.model.stop_ids]
+    tokens = list(dict.fromkeys([*stops, *every[:: max(1, len(every) // 24)], *every[:8]]))
+    seen = check_heard(stages, tokens)
+    print(f"{name}: {len(tokens)} of {len(every)} control tokens, {dict(seen)}")
+    assert stops
+    assert seen["user, alone"] == len(tokens)
+    assert check_said(stages, tokens) == len(SAID) * len(tokens)
+
+
+@pytest.mark.real
+def test_each_of_the_256_special_tokens_of_llama_3_is_a_word_in_a_message(real: Path) -> None:
+    stages = load(real, "llama-3")
+    tokens = list(stages.model.control)
+    rows = [sample(HEARD["user"](typed(token)), number) for number, token in enumerate(tokens)]
+    ((plain, _),) = stages.outcomes([sample(HEARD["user"](typed(HARMLESS)))])[0]
+    for token, outcome in zip(tokens, stages.outcomes(rows), strict=True):
+        assert not isinstance(outcome, str)
+        ((ids, _),) = outcome
+        assert control_ids(stages, ids) == control_ids(stages, plain)
+        assert typed(token).encode() in stages.surface.spell(ids)
+    assert len(tokens) == 256
+
+
+# -- other added tokens ----------------------------------------------------------------------------------------------------
+
+
+def added_words(stages: Stages) -> list[str]:
+    return [token.content for token in stages.model.added_tokens if token.content not in stages.model.control]
+
+
+def check_added_words(stages: Stages, words: list[str]) -> int:
+    """An added token that is no control token is vocabulary in every message: the text is encoded as it is rendered."""
+    encoder = ReferenceEncoder(stages.model.files["tokenizer.json"])
+    checked = 0
+    for word, asked, said in itertools.product(words, (True, False), (True, False)):
+        row = chat(user(typed(word) if asked else "Hi"), assistant(typed(word) if said else "fox"))
+        batch = stages.render([row])
+        assert not batch.rejections
+        assert len(batch.guarded) == 0
+        (ids, labels) = stages.document(row)
+        whole, _ = encoder.encode([batch.text[: int(batch.completion_end[0])].decode()])
+        assert ids == whole.tolist()
+        token_id = next(token.id for token in stages.model.added_tokens if token.content == word)
+        assert ids.count(token_id) >= asked + said
+        assert [i for i in labels if i >= 0].count(token_id) >= said
+        checked += 1
+    return checked
+
+
+@pytest.mark.parametrize(("twin", "words"), [(twins.added_letters, {"ü", "õ"}), (twins.nfc, {"<think>", "</think>"})])
+def test_added_tokens_of_a_twin_that_control_nothing_are_vocabulary(
+    twin: Callable[..., Path], words: set[str], tmp_path: Path
+) -> None:
+    stages = Stages.load(twin(tmp_path))
+    assert set(added_words(stages)) == words
+    assert check_added_words(stages, sorted(words)) == 4 * len(words)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("name", "some"), [("deepseek-coder", "ü"), ("qwen3", "<tool_response>"), ("phi-3", "</s>")])
+def test_added_tokens_of_real_tokenizers_that_control_nothing_are_vocabulary(name: str, some: str, real: Path) -> None:
+    stages = load(real, name)
+    words = [
+        word for word in added_words(stages) if not word.startswith(("<think", "</think"))
+    ]  # shown in a place of its own
+    assert some in words
+    assert check_added_words(stages, words) == 4 * len(words)
+
+
+# -- templates that look into a message ------------------------------------------------------------------------------------
+
+LOOKS = twins.QWEN3_LIKE.replace(
+    "{% if message.role == 'user' %}",
+    "{% if message.role == 'user' and not message.content.startswith('<tool_response>') %}",
+    1,
+)
+"""As Qwen3: a user message that opens with `<tool_response>` is taken for a tool's answer, and ends no line of thought."""
+
+ANSWERS = [
+    [user("Hi"), assistant("a", reasoning_content="hm"), user(f"{text}"), assistant("b", reasoning_content="ho")]
+    for text in (
+        "<tool_response>\n4\n</tool_response>",
+        "<tool_response>",
+        "4 </tool_response>",
+        " <tool_response>",
+        "4",
+    )
+]
+
+
+def outcomes_by_definition(oracle: Oracle, rows: list[list[dict[str, Any]]]) -> list[Any]:
+    return [oracle.documents([m.fields for m in chat(*messages).messages]) for messages in rows]
+
+
+def test_a_typed_tool_response_is_what_the_template_takes_it_for(tmp_path: Path) -> None:
+    stages = Stages.load(twins.nfc(tmp_path, template=LOOKS))
+    oracle = Oracle(stages.model.files, LOOKS)
+    outcomes = stages.outcomes([chat(*messages, row=row) for row, messages in enumerate(ANSWERS)])
+    assert outcomes == outcomes_by_definition(oracle, ANSWERS)
+    # Two open with the tag: the first turn keeps its reasoning, and the conversation is one document.
+    assert [len(outcome) for outcome in outcomes] == [1, 1, 2, 2, 2]
+
+
+def test_a_typed_tool_response_that_is_a_control_token_rejects_the_row(tmp_path: Path) -> None:
+    """As a word it would render otherwise than as the tag the template looks for, and packer does not guess."""
+    folder = twins.byte_level(tmp_path, template=LOOKS)
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    backend.add_special_tokens([AddedToken("<tool_response>", normalized=False, special=True)])
+    backend.save(str(folder / "tokenizer.json"))
+    stages = Stages.load(folder)
+    codes = [
+        outcome if isinstance(outcome, str) else "kept"
+        for outcome in stages.outcomes([chat(*messages, row=row) for row, messages in enumerate(ANSWERS)])
+    ]
+    assert codes == ["control_render", "control_render", "kept", "kept", "kept"]
+
+
+def looking(templates: Path) -> Iterator[tuple[str, str]]:
+    for path in sorted(templates.glob("*.jinja")):
+        source = path.read_text("utf-8")
+        if "startswith('<tool_response>')" in source:
+            yield path.name, source
+
+
+@pytest.mark.real
+def test_real_templates_that_look_for_a_tool_response_get_what_inference_would(real: Path) -> None:
+    stages = load(real, "qwen3")
+    oracle = Oracle(stages.model.files, stages.model.template or "")
+    rows = [chat(*messages, row=row) for row, messages in enumerate(ANSWERS)]
+    apart: Counter[str] = Counter()
+    for name, source in looking(real / "templates"):
+        got = stages.with_template(source, make_recipe({}, [ALLOW_ALL])).outcomes(copy.deepcopy(rows))
+        assert got == outcomes_by_definition(oracle.with_template(source), ANSWERS), name
+        sizes = [len(outcome) for outcome in got if not isinstance(outcome, str)]
+        apart["a tool's answer" if len(set(sizes)) > 1 else "all the same"] += 1
+    print(dict(apart))
+    assert apart.total() == 10
+    assert apart["a tool's answer"] > 3
