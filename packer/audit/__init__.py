@@ -1,4 +1,4 @@
-"""Looking at a finished cache: is it what was written, what is in it, how does it read.
+"""Looking at a finished cache, is it what was written, what is in it, how does it read; and at one to be built.
 
 findings     what an audit tells: Finding, Checked, VerifyReport
 files        presence, size and digests of single files; rejected.jsonl against the totals
@@ -10,9 +10,16 @@ verify       all of these over a cache, in threads
 stats        numbers of a cache: lengths, fill, trained share, rejections
 runs         ids as trained and masked runs of text
 view         a block, a document or a row as runs, for people
+first_rows   the first rows of a recipe's inputs, without reading them whole
+excerpts     what shows why a row is rejected
+preview      the first rows as a build would make them
+lint         what a template does to conversations
 """
 
+from packer.audit.excerpts import Excerpt
 from packer.audit.findings import Checked, Finding, VerifyReport
+from packer.audit.lint import Example, LintFinding, LintReport, LookedAt, lint
+from packer.audit.preview import Preview, PreviewedInput, PreviewedRow, PreviewTotals, preview
 from packer.audit.stats import SplitStats, Stats, stats
 from packer.audit.verify import verify
 from packer.audit.view import (
@@ -29,12 +36,23 @@ __all__ = [
     "BlockView",
     "Checked",
     "DocumentView",
+    "Example",
+    "Excerpt",
     "Finding",
+    "LintFinding",
+    "LintReport",
+    "LookedAt",
+    "Preview",
+    "PreviewTotals",
+    "PreviewedInput",
+    "PreviewedRow",
     "RowView",
     "Run",
     "SplitStats",
     "Stats",
     "VerifyReport",
+    "lint",
+    "preview",
     "stats",
     "verify",
     "view_block",

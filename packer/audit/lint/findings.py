@@ -1,0 +1,84 @@
+"""What a template report tells: findings with examples, in the order of their levels."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from packer.audit.lint.codes import CODES, Level
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A text that shows a finding, with a place in it."""
+
+    label: str
+    """What the text is: `prompt`, `turn 1, learned`, …"""
+
+    text: str
+    mark: tuple[int, int] | None = None
+    """Characters of `text` the finding is about; empty where it is about the place between two."""
+
+    note: str = ""
+    """What there is to say of the mark."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LintFinding:
+    """One thing a template does that whoever trains with it should know."""
+
+    code: str
+    """One of :data:`packer.audit.lint.CODES`."""
+
+    message: str
+    """One sentence without a full stop."""
+
+    examples: tuple[Example, ...] = ()
+    hint: str | None = None
+    """What to do; a `--set` it names was tried, and does what the hint says."""
+
+    allowed: bool = False
+    """The recipe asks for it: what would be a warning is a note."""
+
+    @property
+    def level(self) -> Level:
+        return "note" if self.allowed else CODES[self.code].level
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookedAt:
+    """The rows of one input that were looked at."""
+
+    path: str
+    schema: str
+    num_rows: int
+    """Rows looked at, from the start of the file."""
+
+    is_whole: bool
+    """Whether the file has no more."""
+
+    num_kept: int
+    num_turns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LintReport:
+    """The result of :func:`packer.audit.lint`."""
+
+    tokenizer: Path
+    template: Path | None
+    """The template's file; None for the tokenizer's own."""
+
+    findings: tuple[LintFinding, ...]
+    """Errors first, then warnings, then notes; within a level in the order of the table of codes."""
+
+    assumed: tuple[str, ...]
+    """Values of `--set` under which all but the errors was found, where a plain chat cannot be built without them."""
+
+    rows: tuple[LookedAt, ...]
+
+    def count(self, level: Level) -> int:
+        return sum(finding.level == level for finding in self.findings)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no error."""
+        return self.count("error") == 0

@@ -1,0 +1,437 @@
+"""The template report: each finding where a small template earns it, and only there."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import twins
+
+from packer.audit import LintReport, lint
+from packer.audit.lint import CODES
+from packer.errors import InputError, RecipeError
+from packer.recipe import make_recipe
+
+FULL = r"""{%- if tools %}{{ '<|im_start|>tools\n' + tools | tojson + '<|im_end|>\n' }}{% endif %}
+{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\n' }}
+{%- if m.reasoning_content %}{{ '<think>\n' + m.reasoning_content + '\n</think>\n' }}{% endif %}
+{{- m.content or '' }}
+{%- for call in m.tool_calls or [] %}{{ '\n' + call.function | tojson }}{% endfor %}
+{{- '<|im_end|>' }}
+{{- '\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
+"""Renders everything a row can say, and changes nothing of it."""
+
+CONTENT = "{{- m.content or '' }}"
+END = "{{- '<|im_end|>' }}"
+PROMPT = r"{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+HEADER = r"{{- '<|im_start|>' + m.role + '\n' }}"
+
+Folder = Callable[..., Path]
+
+
+def changed(old: str, new: str, template: str = FULL) -> str:
+    assert template.count(old) == 1
+    return template.replace(old, new)
+
+
+def marked(opening: str, closing: str) -> str:
+    """FULL where an answer is marked from before `opening` to behind `closing`."""
+    body = FULL[FULL.index(HEADER) : FULL.index(END) + len(END)]
+    answer = changed(opening, "{%- generation %}" + opening, body)
+    answer = changed(closing, closing + "{%- endgeneration %}", answer)
+    return changed(body, f"{{%- if m.role == 'assistant' %}}{answer}{{%- else %}}{body}{{%- endif %}}")
+
+
+def of(folder: Path, *overrides: str, sources: list[dict[str, str]] | None = None, num_rows: int = 200) -> LintReport:
+    values: dict[str, Any] = {"tokenizer": str(folder), "sources": sources or []}
+    return lint(make_recipe(values, overrides), num_rows=num_rows)
+
+
+def codes(report: LintReport) -> list[str]:
+    return [finding.code for finding in report.findings]
+
+
+def byte_level(template: str | None, **options: Any) -> Folder:
+    return lambda folder: twins.byte_level(folder, template=template, **options)
+
+
+def with_eos(template: str, eos: str) -> Folder:
+    def write(folder: Path) -> Path:
+        twins.byte_level(folder, template=template)
+        config = folder / "tokenizer_config.json"
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"eos_token": eos}))
+        return folder
+
+    return write
+
+
+def with_setting(name: str, value: dict[str, Any]) -> Folder:
+    def write(folder: Path) -> Path:
+        twins.byte_level(folder, template=FULL)
+        file = folder / "tokenizer.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {name: value}))
+        return folder
+
+    return write
+
+
+def with_tool_template(folder: Path) -> Path:
+    twins.byte_level(folder, template=FULL)
+    named = [{"name": "default", "template": FULL}, {"name": "tool_use", "template": FULL}]
+    config = folder / "tokenizer_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"chat_template": named}))
+    (folder / "chat_template.jinja").unlink()
+    return folder
+
+
+PADDING = {"strategy": {"Fixed": 8}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "<|endoftext|>"}  # fmt: skip
+TRUNCATION = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+CALL_WITHOUT_END = "{%- if not m.tool_calls %}{{- '<|im_end|>' }}{% endif %}"
+EOS_AT_THE_END = FULL + "{%- if not add_generation_prompt %}{{ '<|endoftext|>' }}{% endif %}"
+
+CASES: dict[str, Folder] = {
+    "no_template": byte_level(None),
+    "bad_template": byte_level("{% for %}"),
+    "split_marker": byte_level(changed("<|im_start|>tools", "<|tools|>").replace("'<|im_start|>' + m.role", "'<|' + m.role + '|>'")),
+    "plain_chat_refused": byte_level("{{ raise_exception('never') }}"),
+    "prompt_diverges": byte_level(changed(PROMPT, PROMPT.replace(r"\n'", r"\n\n'"))),
+    "no_terminator": byte_level(twins.NO_TERMINATOR),
+    "header_learned": byte_level(changed(PROMPT, "")),
+    "empty_reasoning_learned": byte_level(changed("{%- if m.reasoning_content %}{{ '<think>\\n' + m.reasoning_content", "{%- if m.role == 'assistant' %}{{ '<think>\\n' + (m.reasoning_content or '')")),
+    "turn_end_is_no_stop": with_eos(EOS_AT_THE_END, "<|endoftext|>"),
+    "chat_rewritten": byte_level(twins.QWEN3_LIKE),
+    "reasoning_forgotten": byte_level(twins.QWEN3_LIKE),
+    "dropped_system": byte_level(changed(CONTENT, "{{- m.content or '' if m.role != 'system' }}")),
+    "dropped_user": byte_level(changed(CONTENT, "{{- m.content or '' if m.role != 'user' or not tools }}")),
+    "dropped_content": byte_level(changed(CONTENT, "{{- m.content or '' if not m.tool_calls }}")),
+    "dropped_reasoning": byte_level(changed("{%- if m.reasoning_content %}", "{%- if false %}")),
+    "dropped_tool_call": byte_level(changed("in m.tool_calls or []", "in []")),
+    "dropped_tool_result": byte_level(changed(CONTENT, "{{- m.content or '' if m.role != 'tool' }}")),
+    "dropped_tools": byte_level(changed("{%- if tools %}", "{%- if false %}")),
+    "shape_rejected": byte_level(changed(END, CALL_WITHOUT_END)),
+    "bos_missing": byte_level(FULL, bos=True),
+    "marks_header": byte_level(marked(HEADER, END)),
+    "marks_late": byte_level(marked("{%- if m.reasoning_content %}", END).replace("{%- generation %}", "{{- ': ' if not add_generation_prompt }}{%- generation %}")),
+    "marks_no_terminator": byte_level(marked("{%- if m.reasoning_content %}", "{%- for call in m.tool_calls or [] %}{{ '\\n' + call.function | tojson }}{% endfor %}")),
+    "marks_past_end": byte_level(marked("{%- if m.reasoning_content %}", END).replace("{{- '<|im_end|>' }}{%- endgeneration %}", "{{- '<|im_end|>\\n' }}{%- endgeneration %}")),
+    "marks_missing": byte_level(FULL + "{% generation %}{% endgeneration %}"),
+    "marks_elsewhere": byte_level(changed(CONTENT, "{% generation %}{{- m.content or '' }}{% endgeneration %}")),
+    "tokenizer_truncates": with_setting("truncation", TRUNCATION),
+    "tokenizer_pads": with_setting("padding", PADDING),
+    "prompt_modes": byte_level(twins.QWEN3_LIKE),
+    "opening_learned": byte_level(changed(CONTENT, "{{- 'Answer: ' if m.role == 'assistant' }}{{- m.content or '' }}")),
+    "terminator": byte_level(FULL),
+    "after_terminator": byte_level(changed(END, "{{- '<|im_end|>---' }}")),
+    "default_system": byte_level(changed("{%- for m in messages %}", r"{%- if messages[0].role != 'system' %}{{ '<|im_start|>system\nBe kind and brief.<|im_end|>\n' }}{% endif %}{%- for m in messages %}")),
+    "reads_clock": byte_level("{{- strftime_now('%d %b %Y') }}" + FULL),
+    "answer_changed": byte_level(changed(CONTENT, "{{- (m.content or '') | trim }}")),
+    "border_merges": lambda folder: twins.double_newline(folder, template=FULL),
+    "space_swallowed": twins.swallowing,
+    "bos_doubled": byte_level("{{- bos_token }}" + FULL, bos=True),
+    "bos_repeated": twins.sentencepiece_like,
+    "shapes_refused": byte_level(changed(HEADER, "{%- if m.role == 'system' %}{{ raise_exception('no rules here') }}{% endif %}" + HEADER)),
+    "unusual_rejected": byte_level(changed(CONTENT, "{{- m.content or '' if m.role != 'developer' }}")),
+    "arguments_as_text": byte_level(changed("{{ '\\n' + call.function | tojson }}", "{{ '\\n' + call.function.name + call.function.arguments }}")),
+    "null_as_empty": byte_level(changed(CONTENT, "{{- '' + m.content }}")),
+    "tool_template": with_tool_template,
+    "marks_agree": byte_level(marked("{%- if m.reasoning_content %}", END)),
+    "pad_is_stop": with_eos(FULL.replace("<|im_end|>", "<|endoftext|>"), "<|endoftext|>"),
+}  # fmt: skip
+
+OF_ROWS = {"rows_all_rejected", "rows_rejected", "rows_price", "rows_modes", "rows_merged", "rows_control_tokens"}
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_a_template_that_earns_a_finding_gets_it(code: str, tmp_path: Path) -> None:
+    report = of(CASES[code](tmp_path / "tokenizer"))
+    assert code in codes(report), codes(report)
+    assert len(set(codes(report))) == len(codes(report)), "a code is told twice"
+
+
+def test_every_code_has_a_template_that_earns_it() -> None:
+    assert {*CASES, *OF_ROWS} == set(CODES)
+
+
+def test_a_template_that_renders_everything_as_it_is_gets_no_finding_but_its_terminator(tmp_path: Path) -> None:
+    assert codes(of(twins.byte_level(tmp_path / "tokenizer", template=FULL))) == ["terminator"]
+
+
+def test_nothing_is_said_of_a_chat_that_cannot_be_built(tmp_path: Path) -> None:
+    report = of(CASES["plain_chat_refused"](tmp_path / "tokenizer"))
+    assert codes(report) == ["plain_chat_refused"]
+    assert "never" in report.findings[0].message
+    assert not report.ok
+
+
+def test_findings_come_by_level_and_in_the_order_of_the_table(tmp_path: Path) -> None:
+    folder = twins.nfc(tmp_path / "tokenizer", template=twins.NO_TERMINATOR)
+    report = of(folder)
+    levels = [finding.level for finding in report.findings]
+    assert levels == sorted(levels, key=("error", "warning", "note").index)
+    assert set(levels) == {"error", "warning", "note"}
+    for level in ("error", "warning", "note"):
+        own = [finding.code for finding in report.findings if finding.level == level]
+        assert own == sorted(own, key=list(CODES).index)
+        assert report.count(level) == len(own)
+
+
+# -- what a finding shows and says -----------------------------------------------------------------------------------------
+
+
+def finding(report: LintReport, code: str):
+    return next(each for each in report.findings if each.code == code)
+
+
+def places(report: LintReport, code: str) -> list[str]:
+    """The marked text of each example."""
+    return [each.text[slice(*each.mark)] for each in finding(report, code).examples if each.mark is not None]
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        ("prompt_diverges", ["\n", ""]),
+        ("header_learned", ["<|im_start|>assistant\n"]),
+        ("empty_reasoning_learned", ["<think>\n\n</think>\n"]),
+        ("turn_end_is_no_stop", ["<|im_end|>\n<|endoftext|>", ""]),
+        ("chat_rewritten", ["<think>\n\n</think>\n\n", ""]),
+        ("reasoning_forgotten", ["first thoughts", ""]),
+        ("marks_header", ["<|im_start|>assistant\n"]),
+        ("marks_late", [": "]),
+        ("marks_no_terminator", ["<|im_end|>"]),
+        ("marks_past_end", ["\n"]),
+        ("marks_elsewhere", ["first question"]),
+        ("opening_learned", ["Answer: "]),
+        ("terminator", ["<|im_end|>"]),
+        ("after_terminator", ["---\n"]),
+        ("default_system", ["<|im_start|>system\nBe kind and brief."]),
+        ("reads_clock", ["01 Jan 2026"]),
+        ("border_merges", ["\n\n"]),
+        ("space_swallowed", ["\n"]),
+        ("bos_doubled", ["<|begin|>"]),
+        ("bos_repeated", ["<s>"]),
+        ("prompt_modes", ["first answer<|im_end|>", "<think>\nfirst thoughts\n</think>\n\nfirst answer<|im_end|>"]),
+    ],
+)
+def test_the_marked_place_is_what_the_finding_is_about(code: str, shown: list[str], tmp_path: Path) -> None:
+    assert places(of(CASES[code](tmp_path / "tokenizer")), code) == shown
+
+
+@pytest.mark.parametrize("code", ["split_marker", "prompt_diverges", "no_terminator"])
+def test_what_the_hint_of_an_error_sets_leaves_no_error(code: str, tmp_path: Path) -> None:
+    folder = CASES[code](tmp_path / "tokenizer")
+    report = of(folder)
+    hints = " ".join(each.hint or "" for each in report.findings if each.level == "error")
+    overrides = re.findall(r"--set ('[^']*'|\S+)", hints)
+    assert overrides
+    assert set(report.assumed) <= {shlex.split(each)[0].rstrip(";") for each in overrides}
+    again = of(folder, *report.assumed)
+    assert again.ok
+    assert again.assumed == ()
+    assert codes(again) == [each.code for each in report.findings if each.level != "error"]
+
+
+def test_two_errors_are_both_told_and_what_helps_against_both_is_assumed(tmp_path: Path) -> None:
+    template = twins.NO_TERMINATOR.replace("'assistant:'", "'assistant - '")
+    report = of(twins.byte_level(tmp_path / "tokenizer", template=template))
+    errors = [each.code for each in report.findings if each.level == "error"]
+    assert errors == ["prompt_diverges", "no_terminator"]
+    assert report.assumed == ("supervision.divergent=common_prefix", "supervision.no_terminator=append")
+
+
+def test_a_variable_the_template_misses_is_named_with_what_gives_it(tmp_path: Path) -> None:
+    template = "{{- 'rules: ' + rules + ' of ' + place }}" + FULL
+    report = of(twins.byte_level(tmp_path / "tokenizer", template=template))
+    assert "'rules' is undefined" in finding(report, "plain_chat_refused").message
+    assert report.assumed == ('template.kwargs={"rules": "", "place": ""}',)
+    assert of(tmp_path / "tokenizer", *report.assumed).ok
+
+
+def test_the_token_that_ends_a_turn_is_proposed_as_a_stop(tmp_path: Path) -> None:
+    folder = with_eos(FULL, "<|endoftext|>")(tmp_path / "tokenizer")
+    report = of(folder)
+    assert codes(report)[0] == "no_terminator"
+    assert report.assumed == ('supervision.stop=["<|im_end|>"]',)
+    assert of(folder, *report.assumed).ok
+
+
+def test_the_stop_that_is_proposed_against_rewriting_ends_it(tmp_path: Path) -> None:
+    folder = CASES["turn_end_is_no_stop"](tmp_path / "tokenizer")
+    hint = finding(of(folder), "turn_end_is_no_stop").hint
+    assert hint is not None
+    (override,) = re.findall(r"--set '([^']*)'", hint)
+    assert codes(of(folder, override)) == ["terminator", "after_terminator", "pad_is_stop"]
+
+
+def test_a_turn_that_the_next_header_closes_is_said_to_be_so(tmp_path: Path) -> None:
+    report = of(twins.header_stops(tmp_path / "tokenizer"))
+    message = finding(report, "terminator").message
+    assert "'<|user|>'" in message
+    assert "the header of the next message" in message
+    assert "'<|observation|>'" not in message
+    assert "never written: <|endoftext|>" in message
+
+
+def test_as_rendered_is_proposed_only_where_it_makes_one_document(tmp_path: Path) -> None:
+    cheap = of(twins.byte_level(tmp_path / "cheap", template=twins.QWEN3_LIKE))
+    assert "as_rendered learns this chat in one document" in (finding(cheap, "chat_rewritten").hint or "")
+    appended = of(twins.byte_level(tmp_path / "other", template=twins.NO_TERMINATOR))
+    assert "as_rendered does not help" in (finding(appended, "chat_rewritten").hint or "")
+
+
+@pytest.mark.parametrize(
+    ("code", "override"),
+    [
+        ("dropped_reasoning", "supervision.allow_dropped=[reasoning]"),
+        ("chat_rewritten", "supervision.rewritten=as_rendered"),
+        ("reasoning_forgotten", "supervision.rewritten=exact"),
+    ],
+)
+def test_what_the_recipe_asks_for_is_a_note(code: str, override: str, tmp_path: Path) -> None:
+    folder = CASES[code](tmp_path / "tokenizer")
+    assert finding(of(folder), code).level == "warning"
+    assert finding(of(folder, override), code).level == "note"
+
+
+def test_reasoning_that_is_rendered_in_tags_alone_is_proposed_inline(tmp_path: Path) -> None:
+    folder = CASES["dropped_reasoning"](tmp_path / "tokenizer")
+    hint = finding(of(folder), "dropped_reasoning").hint
+    assert hint is not None
+    assert "supervision.reasoning=inline" in hint
+    assert "dropped_reasoning" not in codes(of(folder, "supervision.reasoning=inline"))
+
+
+def test_a_system_prompt_that_stays_beside_the_rows_own_is_told_apart(tmp_path: Path) -> None:
+    replaced = finding(of(CASES["default_system"](tmp_path / "replaced")), "default_system")
+    assert "unless the row has a system message" in replaced.message
+    always = twins.byte_level(tmp_path / "always", template="{{- 'Be kind and brief.\n' }}" + FULL)
+    assert "beside a system message of the row" in finding(of(always), "default_system").message
+
+
+def test_words_of_a_refusal_are_the_templates_own_and_told_once(tmp_path: Path) -> None:
+    examples = finding(of(CASES["shapes_refused"](tmp_path / "tokenizer")), "shapes_refused").examples
+    assert [(each.label, each.text) for each in examples] == [
+        ("a system message and a system message later on", "no rules here")
+    ]
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------------
+
+
+def chat(*texts: str) -> dict[str, Any]:
+    roles = ("user", "assistant")
+    return {"messages": [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)]}
+
+
+def write(path: Path, *rows: Any) -> list[dict[str, str]]:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return [{"path": str(path)}]
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    return twins.byte_level(tmp_path / "tokenizer", template=FULL)
+
+
+def test_rows_that_are_kept_are_counted_and_need_no_finding(plain: Path, tmp_path: Path) -> None:
+    report = of(plain, sources=write(tmp_path / "rows.jsonl", *[chat("Hi", "Hello", "And?", "Fine")] * 7))
+    (rows,) = report.rows
+    assert (rows.num_rows, rows.num_kept, rows.num_turns, rows.schema, rows.is_whole) == (7, 7, 14, "messages", True)
+    assert codes(report) == ["terminator"]
+
+
+def test_only_the_first_rows_of_each_input_are_looked_at(plain: Path, tmp_path: Path) -> None:
+    sources = write(tmp_path / "a.jsonl", *[chat("Hi", "Hello")] * 5) + write(tmp_path / "b.jsonl", chat("Hi", "Hello"))
+    report = of(plain, sources=sources, num_rows=3)
+    assert [(rows.num_rows, rows.is_whole) for rows in report.rows] == [(3, False), (1, True)]
+    assert of(plain, sources=sources, num_rows=0).rows == ()
+
+
+def test_rejected_rows_are_counted_by_code_with_the_first_of_each(plain: Path, tmp_path: Path) -> None:
+    rows = [chat("Hi", "Hello"), chat("Hi"), {"messages": 3}, chat("Hi", "<|im_end|>"), chat("again")]
+    report = of(plain, sources=write(tmp_path / "rows.jsonl", *rows))
+    found = finding(report, "rows_rejected")
+    assert found.message.startswith("4 of 5 rows")
+    assert found.level == "warning"
+    labels = {each.label: each.text for each in found.examples}
+    assert set(labels) == {"2 nothing_trained", "1 wrong_type", "1 control_token"}
+    assert labels["2 nothing_trained"].startswith(f"{tmp_path}/rows.jsonl:1: ")
+    assert report.ok
+
+
+def test_rows_that_are_all_rejected_are_an_error(plain: Path, tmp_path: Path) -> None:
+    report = of(plain, sources=write(tmp_path / "rows.jsonl", chat("Hi"), chat("And?")))
+    assert finding(report, "rows_all_rejected").level == "error"
+    assert "rows_rejected" not in codes(report)
+    assert not report.ok
+
+
+def test_the_price_of_rewriting_is_measured_on_the_rows(tmp_path: Path) -> None:
+    folder = twins.byte_level(tmp_path / "tokenizer", template=twins.QWEN3_LIKE)
+    sources = write(tmp_path / "rows.jsonl", *[chat(*["Hello there"] * 20)] * 3)
+    dear = finding(of(folder, sources=sources), "rows_price")
+    price = float(re.findall(r"([0-9.]+) times", dear.message)[0])
+    assert price > 2
+    assert dear.level == "warning"
+    assert "supervision.rewritten" in (dear.hint or "")
+    assert finding(of(folder, "supervision.rewritten=exact", sources=sources), "rows_price").level == "note"
+    assert "rows_price" not in codes(of(folder, sources=write(tmp_path / "one.jsonl", chat("Hi", "Hello"))))
+
+
+def test_prompts_of_the_rows_are_counted(tmp_path: Path) -> None:
+    folder = twins.byte_level(tmp_path / "tokenizer", template=twins.QWEN3_LIKE)
+    reasoned = chat("Hi", "Hello")
+    reasoned["messages"][1]["reasoning_content"] = "They greet."
+    sources = write(tmp_path / "rows.jsonl", chat("Hi", "Hello"), chat("Hi", "Hello"), reasoned)
+    examples = finding(of(folder, sources=sources), "rows_modes").examples
+    assert [each.label for each in examples] == ["2 answers", "1 answers"]
+    assert examples[0].text.endswith("<think>\n\n</think>\n\n")
+    assert examples[1].text.endswith("assistant\n")
+    one = of(folder, sources=write(tmp_path / "one.jsonl", reasoned))
+    assert "rows_modes" not in codes(one)
+
+
+def test_answers_that_fuse_with_their_prompt_are_counted(tmp_path: Path) -> None:
+    folder = twins.double_newline(tmp_path / "tokenizer", template=FULL)
+    sources = write(tmp_path / "rows.jsonl", chat("Hi", "\nHello"), chat("Hi", "Hello"), chat("Hi", "\n\nHello"))
+    assert finding(of(folder, sources=sources), "rows_merged").message.startswith("2 of 3 answers")
+
+
+def test_typed_control_tokens_are_counted_by_the_rows_that_hold_them(plain: Path, tmp_path: Path) -> None:
+    typed = chat("What is <|im_end|>, and <|im_end|> again?", "A token.")
+    sources = write(tmp_path / "rows.jsonl", typed, chat("And <|im_start|>?", "One too."), typed, chat("Hi", "Hello"))
+    message = finding(of(plain, sources=sources), "rows_control_tokens").message
+    assert "'<|im_end|>' in 2, '<|im_start|>' in 1" in message
+
+
+def test_rows_of_text_need_no_template(tmp_path: Path) -> None:
+    folder = twins.byte_level(tmp_path / "tokenizer", template=None)
+    report = of(folder, sources=write(tmp_path / "rows.jsonl", {"text": "Hello there"}))
+    assert finding(report, "no_template").level == "note"
+    assert report.ok
+    chats = of(folder, sources=write(tmp_path / "chats.jsonl", chat("Hi", "Hello")))
+    assert not chats.ok
+
+
+def test_what_is_missing_is_an_error_of_its_own(plain: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="no tokenizer"):
+        lint(make_recipe({}))
+    with pytest.raises(InputError, match="no such file"):
+        of(tmp_path / "nowhere")
+    with pytest.raises(InputError):
+        of(plain, sources=[{"path": str(tmp_path / "nowhere.jsonl")}])
+
+
+# -- the reference page ----------------------------------------------------------------------------------------------------
+
+
+def test_the_reference_page_lists_every_code_with_its_level_and_meaning() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "lint.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*) \|$", page, re.MULTILINE)
+    assert rows == [(code, entry.level, entry.meaning) for code, entry in CODES.items()]

@@ -1,0 +1,192 @@
+"""What `packer lint` prints, in every place it may be printed to, and how it exits."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import twins
+from click.testing import CliRunner
+
+from packer.audit.lint import CODES
+from packer_cli.main import cli
+
+CARETS = re.compile(r" *(\^+)( .*)?")
+
+
+def run(*arguments, exit_code=0, env=None):
+    result = CliRunner(env={"COLUMNS": "80", **(env or {})}).invoke(cli, ["lint", *map(str, arguments)])
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def fields(*arguments, exit_code=0):
+    found = json.loads(run(*arguments, "--json", exit_code=exit_code).stdout)
+    assert found["schema"] == 1
+    assert found["command"] == "lint"
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return twins.nfc(tmp_path / "tokenizer", template=twins.QWEN3_LIKE)
+
+
+@pytest.fixture
+def refused(tmp_path):
+    return twins.byte_level(tmp_path / "refused", template=twins.NO_TERMINATOR)
+
+
+@pytest.fixture
+def rows(tmp_path):
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    path = tmp_path / "rows [bold].jsonl"
+    path.write_text(f"{json.dumps({'messages': messages})}\nnot json\n")
+    return path
+
+
+def test_a_report_ends_with_its_counts(folder):
+    out = run("--tokenizer", folder).stdout
+    assert out.splitlines()[0].split() == ["tokenizer", str(folder)]
+    last = re.fullmatch(r"(\d+) errors, (\d+) warnings?, (\d+) notes?", out.splitlines()[-1])
+    assert last is not None
+    for count, level in zip(last.groups(), ("error", "warning", "note"), strict=True):
+        assert int(count) == len(re.findall(rf"^{level}\[\w+\]:", out, re.MULTILINE))
+    assert int(last[2]) + int(last[3]) > 3
+
+
+def test_an_error_ends_with_exit_code_1_and_says_so(refused):
+    result = run("--tokenizer", refused, exit_code=1)
+    assert "error[no_terminator]:" in result.stdout
+    assert "--set 'supervision.no_terminator=append'" in result.stdout
+    assert f"{refused}: 1 error: no_terminator" in result.stderr
+    fixed = run("--tokenizer", refused, "--set", "supervision.no_terminator=append")
+    assert fixed.stderr == ""
+
+
+def test_json_holds_every_text_whole_with_the_place(folder):
+    found = fields("--tokenizer", folder)
+    assert found["ok"] is True
+    assert found["error"] is None
+    marked = 0
+    for finding in found["findings"]:
+        assert finding["level"] == CODES[finding["code"]].level
+        for example in finding["examples"]:
+            if example["mark"] is not None:
+                start, end = example["mark"]
+                assert 0 <= start <= end <= len(example["text"])
+                marked += 1
+    assert marked > 5
+    assert sum(found["counts"].values()) == len(found["findings"])
+    (terminator,) = (finding for finding in found["findings"] if finding["code"] == "terminator")
+    (example,) = terminator["examples"]
+    assert example["text"][slice(*example["mark"])] == "<|im_end|>"
+
+
+def test_json_of_an_error_has_the_report_too(refused):
+    found = fields("--tokenizer", refused, exit_code=1)
+    assert found["error"]["code"] == "check_failed"
+    assert found["assumed"] == ["supervision.no_terminator=append"]
+    assert found["findings"][0]["code"] == "no_terminator"
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("which", ["folder", "refused"])
+def test_no_line_is_wider_than_the_terminal(columns, which, request):
+    tokenizer = request.getfixturevalue(which)
+    result = CliRunner(env={"COLUMNS": str(columns)}).invoke(cli, ["lint", "--tokenizer", str(tokenizer)])
+    lines = [line for line in result.stdout.splitlines() if str(tokenizer) not in line]
+    assert len(lines) > 30
+    assert max(map(len, lines)) <= columns
+
+
+def test_carets_stand_below_the_place(folder):
+    lines = run("--tokenizer", folder, env={"COLUMNS": "200"}).stdout.splitlines()
+    (number,) = (n for n, line in enumerate(lines) if line.endswith("^ only while it is the last"))
+    match = CARETS.fullmatch(lines[number])
+    assert match is not None
+    assert lines[number - 1][match.start(1) : match.end(1)] == "first thoughts"
+
+
+def test_an_ascii_terminal_gets_ascii_with_carets_in_place(tmp_path):
+    template = "{{- '｜｜' }}" + twins.CHATML
+    folder = twins.byte_level(tmp_path / "tokenizer", template=template)
+    result = CliRunner(charset="ascii", env={"COLUMNS": "80"}).invoke(cli, ["lint", "--tokenizer", str(folder)])
+    assert result.exit_code == 0
+    assert result.stdout.isascii()
+    lines = result.stdout.splitlines()
+    (number,) = (n for n, line in enumerate(lines) if line.endswith("^ learned"))
+    match = CARETS.fullmatch(lines[number])
+    assert match is not None
+    assert lines[number - 1][match.start(1) : match.end(1)] == "<|im_end|>"
+    assert "\\uff5c\\uff5c<|im_start|>user\\n" in result.stdout
+
+
+def test_colour_is_off_where_it_is_not_wanted(folder):
+    forced = run("--tokenizer", folder, env={"FORCE_COLOR": "1"})
+    plain = run("--tokenizer", folder, env={"FORCE_COLOR": "1", "NO_COLOR": "1"})
+    assert "\x1b[1;33m" in forced.stdout
+    assert "\x1b[3" not in plain.stdout
+
+
+def test_rows_are_counted_and_a_strange_name_is_printed_as_it_is(folder, rows):
+    out = run(rows, "--tokenizer", folder).stdout
+    flat = " ".join(out.split())
+    assert f"all 2 of {rows} (messages): 1 kept, 1 answer" in flat
+    assert "warning[rows_rejected]: 1 of 2 rows looked at are rejected" in flat
+    (entry,) = fields(rows, "--tokenizer", folder)["rows"]
+    assert (entry["num_rows"], entry["num_kept"], entry["is_whole"]) == (2, 1, True)
+    (first,) = fields(rows, "--tokenizer", folder, "--rows", 1)["rows"]
+    assert (first["num_rows"], first["is_whole"]) == (1, False)
+    assert fields(rows, "--tokenizer", folder, "--rows", 0)["rows"] == []
+
+
+def test_a_recipe_gives_tokenizer_rules_and_sources(starter):
+    found = fields("-c", starter / "recipe.yaml")
+    assert sum(entry["num_rows"] for entry in found["rows"]) == 200
+    codes = [finding["code"] for finding in found["findings"]]
+    assert codes[0] == "rows_rejected"
+    assert found["ok"]
+
+
+def test_quiet_prints_findings_alone(folder):
+    lines = run("-q", "--tokenizer", folder).stdout.splitlines()
+    assert lines[0].startswith("warning[chat_rewritten]:")
+    assert not any(line.endswith("notes") for line in lines)
+
+
+def test_verbose_leaves_nothing_of_a_long_text_out(tmp_path):
+    template = "{{- '" + "Be kind and brief. " * 40 + "' }}" + twins.CHATML
+    folder = twins.byte_level(tmp_path / "tokenizer", template=template)
+    short, whole = (" ".join(run("--tokenizer", folder, *more).stdout.split()) for more in ((), ("-v",)))
+    assert "…" in short
+    assert "…" not in whole
+    assert whole.count("Be kind") > short.count("Be kind")
+
+
+def test_a_template_cannot_steer_the_terminal(tmp_path):
+    template = "{{- '\x1b[2J' }}" + twins.CHATML
+    folder = twins.byte_level(tmp_path / "tokenizer", template=template)
+    assert "\x1b[2J" not in run("-v", "--tokenizer", folder).stdout
+
+
+def test_a_command_without_a_tokenizer_says_what_is_missing():
+    result = run(exit_code=2)
+    assert "no tokenizer" in result.stderr
+    assert "--tokenizer DIR" in result.stderr
+
+
+def test_a_template_file_takes_the_place_of_the_tokenizers_own(folder, tmp_path):
+    file = tmp_path / "broken.jinja"
+    file.write_text("{% for %}")
+    result = run("--tokenizer", folder, "--template", file, exit_code=1)
+    assert "error[bad_template]" in result.stdout
+    assert fields("--tokenizer", folder, "--template", file, exit_code=1)["template"] == str(file)
+
+
+def test_the_page_says_what_the_command_does():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "lint.md").read_text("utf-8")
+    help_text = run("--help").stdout
+    for option in ("--rows", "--json", "--template", "--tokenizer", "-v"):
+        assert option in page
+        assert option in help_text
