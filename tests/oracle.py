@@ -71,7 +71,6 @@ class Oracle:
         self.apart = Tokenizer.from_str(json.dumps(without_start(json.loads(files["tokenizer.json"]))))
         self.template = template
         self.compiled = _compile_jinja_template(template)
-        self.switches = switches(template)
         self.named = {name: content(config[name]) for name in NAMED if config.get(name) is not None}
         if "additional_special_tokens" in config:
             self.named["additional_special_tokens"] = [content(t) for t in config["additional_special_tokens"]]
@@ -81,13 +80,31 @@ class Oracle:
         self.stops = {i for i in (eos if isinstance(eos, list) else [eos]) if i is not None}
         self.stops |= {self.tokenizer.token_to_id(text) for text in stop}
         self.stops |= {self.tokenizer.token_to_id(self.named["eos_token"])} if "eos_token" in self.named else set()
+        self.switches = self._find_switches()
+
+    def _find_switches(self) -> list[str]:
+        """The known switches a template reads without having set them; and what changes a plain prompt alone."""
+        environment = _compile_jinja_template("").environment
+        chat = [{"role": "user", "content": "x"}]
+        found = []
+        for name in sorted(jinja2.meta.find_undeclared_variables(environment.parse(self.template))):
+            if "think" in name or "reason" in name:
+                plain, asked = self._try(chat, None, {}), self._try(chat, None, {}, prompt=True)
+                changes = [
+                    self._try(chat, None, {name: value}, prompt=True) not in (None, asked)
+                    for value in (True, False)
+                    if self._try(chat, None, {name: value}) == plain
+                ]
+                if name in SWITCHES or (plain is not None and asked is not None and any(changes)):
+                    found.append(name)
+        return found
 
     def with_template(self, template: str, **rules: str) -> "Oracle":
         """The same tokenizer under another template and other rules, without loading it again."""
         other = copy.copy(self)
         other.rules = Rules(**rules)
         other.template, other.compiled = template, _compile_jinja_template(template)
-        other.switches = switches(template)
+        other.switches = other._find_switches()
         return other
 
     # -- the definition ------------------------------------------------------------------------------------------------
@@ -343,13 +360,6 @@ class Oracle:
     def _stop_texts(self) -> Iterator[str]:
         added = self.tokenizer.get_added_tokens_decoder()
         yield from (added[i].content if i in added else self.tokenizer.id_to_token(i) for i in sorted(self.stops))
-
-
-def switches(template: str) -> list[str]:
-    """The switches a template reads without having set them itself."""
-    environment = _compile_jinja_template("").environment
-    free = jinja2.meta.find_undeclared_variables(environment.parse(template))
-    return [name for name in SWITCHES if name in free]
 
 
 def begins(ids: list[int], start: list[int]) -> bool:

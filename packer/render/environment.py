@@ -27,7 +27,11 @@ _OPEN, _CLOSE = "\ue0f2", "\ue0f3"
 _marking: contextvars.ContextVar[bool] = contextvars.ContextVar("marking", default=False)
 
 MODE_SWITCHES = ("enable_thinking", "thinking", "reasoning")
-"""Template variables that choose between a thinking and a plain prompt."""
+"""Template variables known to choose between a thinking and a plain prompt."""
+
+_GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
+
+_SWITCH_LIKE = re.compile("think|reason")
 
 
 class RenderError(Exception):
@@ -53,19 +57,45 @@ class ChatTemplate:
         environment = _environment(date)
         try:
             parsed = environment.parse(source)
-            read = jinja2.meta.find_undeclared_variables(parsed)
+            read = jinja2.meta.find_undeclared_variables(parsed) - _GIVEN - set(variables)
             self._template = environment.from_string(parsed)
         except (jinja2.TemplateError, SyntaxError, RecursionError) as error:  # Jinja lets Python's compiler speak
             line = getattr(error, "lineno", None)
             raise RenderError(f"not a valid Jinja template{f' (line {line})' if line else ''}: {error}") from error
-        self.switches = tuple(name for name in MODE_SWITCHES if name in read)
-        """Which of :data:`MODE_SWITCHES` the template reads."""
+        self.undeclared = tuple(sorted(read))
+        """Variables it reads that only `template.kwargs` or a row can give, and some that it may set itself."""
 
+        self._switches = sorted(name for name in read if name in MODE_SWITCHES or _SWITCH_LIKE.search(name))
         self.reads_clock = any(name.name == "strftime_now" for name in parsed.find_all(jinja2.nodes.Name))
         self.has_marks = any(
             isinstance(call.node, jinja2.nodes.ExtensionAttribute) for call in parsed.find_all(jinja2.nodes.Call)
         )
         """Whether the template has `{% generation %}` blocks."""
+
+    @functools.cached_property
+    def switches(self) -> tuple[str, ...]:
+        """Variables that choose the prompt: known ones it reads, and those of like names that change a prompt alone.
+
+        The latter are tried on a plain chat: as true or as false they must change the prompt for an answer, and nothing
+        where no answer is asked for.
+        """
+        return tuple(name for name in self._switches if name in MODE_SWITCHES or self._chooses_prompt(name))
+
+    def _chooses_prompt(self, name: str) -> bool:
+        chat = [{"role": "user", "content": "x"}]
+        try:
+            default, asked = self.render(chat), self.render(chat, add_generation_prompt=True)
+        except RenderError:
+            return False
+        for value in (True, False):
+            try:
+                same = self.render(chat, kwargs={name: value}) == default
+                other = self.render(chat, add_generation_prompt=True, kwargs={name: value})
+            except RenderError:
+                continue
+            if same and other != asked:
+                return True
+        return False
 
     @functools.cached_property
     def takes_only_parts(self) -> bool:

@@ -71,6 +71,16 @@ def with_eos(template: str, eos: str) -> Folder:
     return write
 
 
+def of_class(twin: Folder, name: str) -> Folder:
+    def write(folder: Path) -> Path:
+        twin(folder)
+        config = folder / "tokenizer_config.json"
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"tokenizer_class": name}))
+        return folder
+
+    return write
+
+
 def with_setting(name: str, value: dict[str, Any]) -> Folder:
     def write(folder: Path) -> Path:
         twins.byte_level(folder, template=FULL)
@@ -124,6 +134,7 @@ CASES: dict[str, Folder] = {
     "marks_elsewhere": byte_level(changed(CONTENT, "{% generation %}{{- m.content or '' }}{% endgeneration %}")),
     "tokenizer_truncates": with_setting("truncation", TRUNCATION),
     "tokenizer_pads": with_setting("padding", PADDING),
+    "tokenizer_read_otherwise": of_class(twins.sentencepiece_like, "LlamaTokenizer"),
     "prompt_modes": byte_level(twins.QWEN3_LIKE),
     "opening_learned": byte_level(changed(CONTENT, "{{- 'Answer: ' if m.role == 'assistant' }}{{- m.content or '' }}")),
     "terminator": byte_level(FULL),
@@ -435,3 +446,22 @@ def test_the_reference_page_lists_every_code_with_its_level_and_meaning() -> Non
     page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "lint.md").read_text("utf-8")
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*) \|$", page, re.MULTILINE)
     assert rows == [(code, entry.level, entry.meaning) for code, entry in CODES.items()]
+
+
+FORGETFUL = changed(
+    "{%- if m.reasoning_content %}", "{%- if m.reasoning_content and (loop.last or forget is false) %}"
+).replace("'\\n</think>\\n' }}{% endif %}", "'\\n</think>\\n' }}{% endif %}")
+
+
+def test_a_variable_that_keeps_history_is_named(tmp_path: Path) -> None:
+    report = of(byte_level(FORGETFUL)(tmp_path))
+    (finding,) = [finding for finding in report.findings if finding.code == "reasoning_forgotten"]
+    assert finding.hint is not None
+    assert finding.hint.startswith("--set 'template.kwargs={\"forget\": false}' keeps earlier turns as they are")
+    assert "reasoning_forgotten" not in codes(of(tmp_path, 'template.kwargs={"forget": false}'))
+
+
+@pytest.mark.parametrize("twin", [twins.byte_level, twins.metaspace_first])
+def test_a_class_that_changes_nothing_is_no_finding(twin: Folder, tmp_path: Path) -> None:
+    """A byte-level file is left alone; one that says what transformers would put there is read as it is."""
+    assert "tokenizer_read_otherwise" not in codes(of(of_class(twin, "LlamaTokenizer")(tmp_path)))

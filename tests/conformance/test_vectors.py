@@ -11,6 +11,7 @@ from supervised import aliased, assistant, call, result, system, user
 from transformers import AutoTokenizer, TokenizersBackend
 from transformers.utils import chat_template_utils
 
+from packer.audit.lint.tokens import as_llama_class
 from packer.model import load_model
 from packer.render import ChatTemplate, RenderError
 from packer.tokenize import ReferenceEncoder
@@ -134,3 +135,16 @@ def apply(tokenizer: Any, template: str, arguments: dict[str, Any], *, prompt: b
         return_dict=False,
     )
     return ids
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_lint_knows_how_transformers_reads_each_folder(name: str, real: Path) -> None:
+    """`as_llama_class` gives what transformers makes of the file, and None where transformers leaves it alone."""
+    folder = real / "tokenizers" / name
+    definition = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    other = as_llama_class(definition, json.loads((folder / "tokenizer_config.json").read_text("utf-8")))
+    assert (other is not None) == (name in REBUILT)
+    taken = json.loads(AutoTokenizer.from_pretrained(folder).backend_tokenizer.to_str())
+    if other is not None:
+        assert (taken["normalizer"], taken["pre_tokenizer"]) == (other["normalizer"], other["pre_tokenizer"])
+        assert taken["pre_tokenizer"] != definition["pre_tokenizer"]

@@ -52,6 +52,9 @@ CODES: dict[str, Code] = {
     "marks_elsewhere": Code("warning", "generation marks stand around text that is no answer"),
     "tokenizer_truncates": Code("warning", "tokenizer.json cuts every text at a length; packer switches that off"),
     "tokenizer_pads": Code("warning", "tokenizer.json pads every text; packer switches that off"),
+    "tokenizer_read_otherwise": Code(
+        "warning", "transformers 5 gives a chat other ids than tokenizer.json does, because of its tokenizer_class"
+    ),
     "rows_rejected": Code("warning", "some of the rows looked at are rejected"),
     "rows_price": Code("warning", "rewritten history makes the rows looked at cost more than twice their tokens"),
     # good to know

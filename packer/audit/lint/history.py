@@ -13,6 +13,7 @@ from packer.audit.lint.probes import (
     QUESTION,
     REASONED_CHAT,
     REASONING,
+    Row,
 )
 from packer.audit.lint.subject import LearnedTurn, Outcome, Subject
 
@@ -36,10 +37,12 @@ def find_rewriting(subject: Subject) -> Iterator[LintFinding]:
         message=f"{what} when the conversation goes on: each stretch is a document of its own, and long plain chats "
         "cost several times their tokens",
         examples=_examples(own, later),
-        hint="--set supervision.rewritten=as_rendered learns this chat in one document; =exact pays the price; =last "
+        hint=_switch(subject, CHAT)
+        + "--set supervision.rewritten=as_rendered learns this chat in one document; =exact pays the price; =last "
         "learns only each conversation's last stretch"
         if cheap
-        else "--set supervision.rewritten=exact pays the price, =last learns only each conversation's last stretch; "
+        else _switch(subject, CHAT)
+        + "--set supervision.rewritten=exact pays the price, =last learns only each conversation's last stretch; "
         "as_rendered does not help here",
         allowed=subject.recipe_given.supervision.rewritten is not None,
     )
@@ -120,6 +123,17 @@ def _later(own: LearnedTurn, later: LearnedTurn) -> Example:
     return Example(label="turn 1, later", text=text, mark=(place, place), note="differs from here")
 
 
+def _switch(subject: Subject, row: Row) -> str:
+    """The beginning of a hint, where the template has a variable that keeps history."""
+    switch = subject.keeps_history(row)
+    if switch is None:
+        return ""
+    return (
+        f"--set 'template.kwargs={json.dumps(switch)}' keeps earlier turns as they are, right where inference is run "
+        "with it too. Else: "
+    )
+
+
 def find_forgotten_reasoning(subject: Subject) -> Iterator[LintFinding]:
     """Reasoning of a first answer that is learned, and gone in the text of the second."""
     forgetting: dict[str, Outcome] = {}
@@ -147,7 +161,8 @@ def find_forgotten_reasoning(subject: Subject) -> Iterator[LintFinding]:
             ),
             _later(own, later),
         ),
-        hint="--set supervision.rewritten=exact takes the price, =last learns only each conversation's last stretch; "
+        hint=_switch(subject, REASONED_CHAT)
+        + "--set supervision.rewritten=exact takes the price, =last learns only each conversation's last stretch; "
         "rows of one turn cost nothing",
         allowed=subject.recipe_given.supervision.rewritten is not None,
     )

@@ -13,7 +13,7 @@ from packer.audit.lint.prompts import find_clock, find_modes, find_openings, fin
 from packer.audit.lint.rows import look_at_rows
 from packer.audit.lint.shapes import ask_shapes, find_adapted, find_changed_answers, find_losses, find_refused
 from packer.audit.lint.subject import Subject
-from packer.audit.lint.tokens import find_bos, find_merges, find_settings, find_swallowed
+from packer.audit.lint.tokens import find_bos, find_merges, find_other_reading, find_settings, find_swallowed
 from packer.audit.lint.usable import find_usable
 from packer.recipe import Recipe
 
@@ -70,5 +70,6 @@ def _checks(subject: Subject) -> Iterator[LintFinding]:
     yield from find_bos(subject)
     yield from find_merges(subject)
     yield from find_swallowed(subject)
+    yield from find_other_reading(subject)
     yield from find_settings(subject)
     yield from find_marks(subject)

@@ -16,6 +16,7 @@ from packer.render import ChatTemplate, Renderer, RenderError, RenderRules
 from packer.render.chat import Conversation, Mode, renderable
 from packer.render.documents import Rewritten
 from packer.source.schema import read_row
+from packer.supervise import Surface
 from packer.tokenize import ReferenceEncoder
 
 
@@ -79,10 +80,14 @@ class Subject:
         self._stages = Stages(self.recipe, model)
         self._outcomes: dict[int, tuple[Row, Outcome]] = {}
 
-    def num_documents(self, row: Row, rewritten: Rewritten, *, stop: str | None = None) -> int:
-        """Documents of a row where history is read in another way, or where there is one more stop token."""
+    def num_documents(
+        self, row: Row, rewritten: Rewritten, *, stop: str | None = None, kwargs: Mode | None = None
+    ) -> int:
+        """Documents of a row where history is read in another way; with one more stop token, with more variables."""
         supervision = msgspec.structs.replace(self.recipe.supervision, rewritten=rewritten)
-        rules = RenderRules.of(msgspec.structs.replace(self.recipe, supervision=supervision))
+        template = self.recipe.template
+        template = msgspec.structs.replace(template, kwargs={**template.kwargs, **(kwargs or {})})
+        rules = RenderRules.of(msgspec.structs.replace(self.recipe, supervision=supervision, template=template))
         model = self.model
         if stop is not None:
             stop_id = next(token.id for token in model.added_tokens if token.content == stop)
@@ -136,6 +141,19 @@ class Subject:
         """The rendering that ends with a turn, and what the template writes after its terminator."""
         conversation = self.conversation(outcome)
         return conversation.render(conversation.messages[: turn.message + 1], self.mode(outcome, turn) or {})
+
+    def keeps_history(self, row: Row) -> dict[str, bool] | None:
+        """A variable of the template that keeps what it would take from earlier turns; None where there is none."""
+        names = [name for name in self.template.undeclared if name not in self.template.switches]
+        for name in names:
+            for value in (False, True):
+                if self.num_documents(row, "exact", kwargs={name: value}) == 1:
+                    return {name: value}
+        return None
+
+    def spelled(self, ids: list[int]) -> str:
+        """The text that ids spell, as far as it is whole characters."""
+        return Surface(self.model).spell(ids).replace("▁".encode(), b" ").decode(errors="ignore")
 
     def ids(self, text: str) -> list[int]:
         """Ids of a text as the stages encode it."""

@@ -1,11 +1,15 @@
-"""The tokenizer beside its template: BOS, borders that merge, white space that goes, settings of its file."""
+"""The tokenizer beside its template: BOS, borders that merge, white space that goes, settings of its files."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from packer.audit.lint.findings import Example, LintFinding
 from packer.audit.lint.probes import CHAT, QUESTION, Row, assistant, user
 from packer.audit.lint.subject import LearnedTurn, Subject
 from packer.errors import InputError
+from packer.model import CONFIG_FILE, TOKENIZER_FILE
+from packer.tokenize import ReferenceEncoder
 
 _REPLIES = ("\nfirst answer", "\n\nfirst answer", " first answer", "  first answer", "\tfirst answer", "first answer",
             "1. first answer", "```\nfirst answer", "- first answer", "“first answer”")  # fmt: skip
@@ -127,6 +131,48 @@ def find_swallowed(subject: Subject) -> Iterator[LintFinding]:
         "space right after such a token loses it",
         examples=(Example(label="rendered", text=text, mark=swallowing[0][1:], note="in no id"),),
     )
+
+
+def find_other_reading(subject: Subject) -> Iterator[LintFinding]:
+    """Whether transformers 5, and the servers built on it, encode a chat otherwise than tokenizer.json says."""
+    files = subject.model.files
+    config = json.loads(files.get(CONFIG_FILE, b"{}"))
+    other = as_llama_class(json.loads(files[TOKENIZER_FILE]), config)
+    if other is None:
+        return
+    text = subject.ask(CHAT).turns[-1].text
+    mine, theirs = subject.ids(text), [int(i) for i in ReferenceEncoder(json.dumps(other).encode()).encode([text])[0]]
+    if mine == theirs:
+        return
+    place = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs)))
+    start = len(subject.spelled(mine[:place]))
+    name = config["tokenizer_class"]
+    yield LintFinding(
+        code="tokenizer_read_otherwise",
+        message=f"transformers 5 does not read this tokenizer.json as it is: for tokenizer_class '{name}' it puts a "
+        f"pre-tokenizer of its own in its place. A chat then begins to differ at token {place}: id {mine[place]} here, "
+        f"{theirs[place]} there; a model served so sees other ids than it was taught",
+        examples=(Example(label="rendered", text=text, mark=(start, start), note="other ids from here"),),
+        hint="if the model is served by transformers 5, save the tokenizer with it "
+        "(AutoTokenizer.from_pretrained(…).save_pretrained(DIR)) and build with DIR; if not, set tokenizer_class to "
+        "TokenizersBackend, and transformers reads the file as it is",
+    )
+
+
+def as_llama_class(definition: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The tokenizer.json as the LlamaTokenizer of transformers 5 takes it; None where it leaves a file alone.
+
+    Source: `LlamaTokenizer.__init__` of transformers 5, which takes vocabulary and merges from the file and makes
+    normalizer and pre-tokenizer anew; a byte-level file is left alone.
+    """
+    if config.get("tokenizer_class") not in ("LlamaTokenizer", "LlamaTokenizerFast"):
+        return None
+    if "ByteLevel" in json.dumps([definition.get("pre_tokenizer"), definition.get("decoder")]):
+        return None
+    spaced = "always" if config.get("legacy") else "first"
+    scheme = "never" if config.get("add_prefix_space") is False else spaced
+    pre_tokenizer = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": False}
+    return {**definition, "normalizer": None, "pre_tokenizer": pre_tokenizer}
 
 
 def find_settings(subject: Subject) -> Iterator[LintFinding]:
