@@ -221,7 +221,7 @@ def _refuse_dropout(definition: Mapping[str, Any], where: Path) -> None:
 
 def _refuse_moved_ids(definition: Mapping[str, Any], backend: Tokenizer, where: Path) -> None:
     """`tokenizers` numbers added tokens on from the vocabulary, without a word where the file says otherwise."""
-    for token in definition["added_tokens"]:
+    for token in definition.get("added_tokens") or ():
         given = backend.token_to_id(token["content"])
         if token["content"] and given != token["id"]:
             raise InputError(

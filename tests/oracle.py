@@ -6,6 +6,7 @@ whole. What comes out is what packer's stages must give, id for id and label for
 
 import copy
 import datetime as dt
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from transformers.utils.chat_template_utils import _compile_jinja_template, _ren
 
 MASKED = -100
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-SWITCHES = ("enable_thinking", "thinking", "reasoning")
+SWITCHES = ("enable_thinking", "thinking")
 FIELDS = ("content", "reasoning_content", "thinking", "reasoning")
 
 Document = tuple[list[int], list[int]]
@@ -80,23 +81,25 @@ class Oracle:
         self.stops = {i for i in (eos if isinstance(eos, list) else [eos]) if i is not None}
         self.stops |= {self.tokenizer.token_to_id(text) for text in stop}
         self.stops |= {self.tokenizer.token_to_id(self.named["eos_token"])} if "eos_token" in self.named else set()
-        self.switches = self._find_switches()
+        self.modes = self._find_modes()
 
-    def _find_switches(self) -> list[str]:
-        """The known switches a template reads without having set them; and what changes a plain prompt alone."""
+    def _find_modes(self) -> list[dict[str, bool]]:
+        """Known switches a template reads without having set them; other values that change a prompt and no text."""
         environment = _compile_jinja_template("").environment
-        chat = [{"role": "user", "content": "x"}]
+        asked = [{"role": "user", "content": "x"}]
+        answered = [*asked, {"role": "assistant", "content": "y"}]
         found = []
         for name in sorted(jinja2.meta.find_undeclared_variables(environment.parse(self.template))):
-            if "think" in name or "reason" in name:
-                plain, asked = self._try(chat, None, {}), self._try(chat, None, {}, prompt=True)
-                changes = [
-                    self._try(chat, None, {name: value}, prompt=True) not in (None, asked)
-                    for value in (True, False)
-                    if self._try(chat, None, {name: value}) == plain
+            for value in (True, False):
+                if "think" not in name and "reason" not in name:
+                    continue
+                texts = [
+                    [self._try(chat, None, kwargs) for chat in (asked, answered)] for kwargs in ({}, {name: value})
                 ]
-                if name in SWITCHES or (plain is not None and asked is not None and any(changes)):
-                    found.append(name)
+                prompts = [self._try(asked, None, kwargs, prompt=True) for kwargs in ({}, {name: value})]
+                alone = texts[0] == texts[1] and None not in [*texts[0], *prompts] and prompts[0] != prompts[1]
+                if name in SWITCHES or alone:
+                    found.append({name: value})
         return found
 
     def with_template(self, template: str, **rules: str) -> "Oracle":
@@ -104,7 +107,7 @@ class Oracle:
         other = copy.copy(self)
         other.rules = Rules(**rules)
         other.template, other.compiled = template, _compile_jinja_template(template)
-        other.switches = other._find_switches()
+        other.modes = other._find_modes()
         return other
 
     # -- the definition ------------------------------------------------------------------------------------------------
@@ -212,7 +215,7 @@ class Oracle:
             ]
             if text.startswith(prompt) and ends:
                 own, shown = turn.text[len(prompt) :], text[len(prompt) : min(ends)]
-                if shown == re.sub(r"<think(ing)?>\s*</think(ing)?>\s*", "", own, count=1):
+                if shown in (own, without_empty_block(own)):
                     return len(prompt), min(ends)
         return None
 
@@ -226,22 +229,44 @@ class Oracle:
             )
         except Exception:  # noqa: BLE001 - a template may raise anything; that is one of its answers
             raise Refused("template_error") from None
-        joined: list[tuple[int, int]] = []
-        for start, end in spans:
-            touches = len(spans) != len(speakers) and joined and joined[-1][1] == start
-            joined[-1:] = [(joined[-1][0], end)] if touches else [*joined[-1:], (start, end)]
-        if any(a < b and not any(stop in text[a:b] for stop in self._stop_texts()) for a, b in joined):
-            raise Refused("no_terminator")
-        if len(joined) != len(speakers):
+        begins_at = {k: self._shared(messages[:k], text, tools, kwargs) for k in speakers}
+        ends_at = {k: self._shared(messages[: k + 1], text, tools, kwargs) for k in speakers[:-1]} | {
+            speakers[-1]: len(text) + 1
+        }
+        owners = [next((k for k in speakers if begins_at[k] <= start < ends_at[k]), None) for start, _ in spans]
+        if None in owners and len(spans) == len(speakers):
+            owners = [k if begins_at[k] <= start else None for k, (start, _) in zip(speakers, spans, strict=True)]
+        if any(owner is None and start < end for owner, (start, end) in zip(owners, spans, strict=True)):
             raise Refused("bad_marks")
+        own = {
+            k: [span for owner, span in zip(owners, spans, strict=True) if owner == k and span[0] < span[1]]
+            for k in speakers
+        }
         turns = []
-        for k, (start, end) in zip(speakers, joined, strict=True):
-            if k in wanted and start < end:
-                ends = [at + len(stop) for stop in self._stop_texts() if (at := text.find(stop, start, end)) >= 0]
-                if not ends:
-                    raise Refused("no_terminator")
+        for k in speakers:
+            if k not in wanted or not own[k]:
+                continue
+            if any(a[1] != b[0] for a, b in itertools.pairwise(own[k])):
+                raise Refused("bad_marks")
+            start, end = own[k][0][0], own[k][-1][1]
+            ends = [at + len(stop) for stop in self._stop_texts() if (at := text.find(stop, start, end)) >= 0]
+            if not ends:
+                raise Refused("no_terminator")
+            if not self._is_blank(text[start : min(ends)]):
                 turns.append(self._border(k, text[:start], text[: min(ends)], (text[:start],)))
         return turns
+
+    def _is_blank(self, completion: str) -> bool:
+        """Whether a completion is white space and tags of reasoning up to its stop token."""
+        ends = [completion.find(stop) for stop in self._stop_texts() if stop in completion]
+        written = completion[: min(ends)] if ends else completion
+        for pair in TAGS.items():
+            for tag in pair:
+                written = written.replace(tag, "")
+        return not written.strip()
+
+    def _shared(self, messages: list, text: str, tools: Any, kwargs: dict) -> int:
+        return len(common_prefix([self._try(messages, tools, kwargs) or "", text]))
 
     def _turn(self, messages: list, k: int, tools: Any, kwargs: dict) -> Turn | None:
         """P and Q of message k: the longest P of any mode that its Q continues."""
@@ -280,8 +305,20 @@ class Oracle:
             raise Refused("prompt_diverges")
         prompt, turn, mode = max(pairs, key=lambda pair: len(pair[0]))  # the first of equals: the default mode
         closed = self._closed(messages, k, prompt, turn, tools=tools, kwargs={**kwargs, **mode})
+        if self._is_blank(closed[len(prompt) :]):
+            return None
         known = dict.fromkeys(p for p in prompts if p is not None and closed.startswith(p))
         return self._border(k, prompt, closed, tuple(sorted(known, key=len, reverse=True)) or (prompt,))
+
+    def _common_prompt(self, prompt: str, turn: str, messages: list, tools: Any, kwargs: dict) -> str:
+        """What prompt and turn have in common, and would have if the turn began with another letter."""
+        *context, message = messages
+        other = {
+            name: f"\x01{value}" if name in FIELDS and value and isinstance(value, str) else value
+            for name, value in message.items()
+        }
+        changed = self._try([*context, other], tools, kwargs)
+        return common_prefix([prompt, turn] if changed is None else [prompt, turn, changed])
 
     def _closed(self, messages: list, k: int, prompt: str, turn: str, *, tools: Any, kwargs: dict) -> str:
         """Q; where it holds no stop id after the prompt, with the one the next message's header begins with."""
@@ -327,8 +364,7 @@ class Oracle:
         return messages
 
     def _modes(self, kwargs: Mapping[str, Any]) -> list[dict[str, bool]]:
-        free = [name for name in self.switches if name not in kwargs]
-        return [{}] + [{name: value} for name in free for value in (True, False)]
+        return [{}, *(mode for mode in self.modes if not set(mode) & set(kwargs))]
 
     def _try(self, messages: list, tools: Any, kwargs: Mapping[str, Any], *, prompt: bool = False) -> str | None:
         try:
@@ -362,6 +398,11 @@ class Oracle:
         yield from (added[i].content if i in added else self.tokenizer.id_to_token(i) for i in sorted(self.stops))
 
 
+def common_prefix(texts: Sequence[str]) -> str:
+    first, last = min(texts), max(texts)
+    return first[: next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
+
+
 def begins(ids: list[int], start: list[int]) -> bool:
     return ids[: len(start)] == start
 
@@ -386,47 +427,57 @@ def goes_on(prompt: str, turn: str, mode: dict, message: Mapping[str, Any]) -> t
         if not before.endswith(opening) or not turn.startswith(before.removesuffix(opening)):
             continue
         answer = turn[len(before) - len(opening) :]
-        reasoning = spoken_reasoning(message).strip()
-        if is_inline(message) and str(message["content"]).split("</think")[0].strip() in answer:
-            reasoning = ""  # it is written as part of the text
+        reasoning, inline = spoken_reasoning(message), split_inline(message.get("content"))
+        if inline and str(message["content"]).strip().removesuffix(inline[1].strip()).strip() in answer:
+            reasoning = ""  # the block is written as part of the text
+        elif inline:
+            answer = answer.lstrip("\n")
         if closed and reasoning:
             continue
         if answer.startswith(opening) and closing in answer:
             written, answer = answer[len(opening) :].split(closing, 1)
-            reasoning = written.strip() or reasoning
+            reasoning, answer = written.strip() or reasoning, answer.lstrip("\n")
         answer = answer.removeprefix(closing)
         if closed:
-            return True, prompt, prompt + answer.lstrip("\n"), mode
-        if prompt[len(before) :].count("\n"):
-            return False, prompt, f"{prompt}{reasoning.strip()}\n{closing}\n\n" + answer.lstrip("\n"), mode
-        return False, prompt, prompt + reasoning.strip() + closing + answer, mode
+            return True, prompt, prompt + answer, mode
+        if "\n" in prompt[len(before) :]:
+            return False, prompt, f"{prompt}{reasoning}\n{closing}\n\n{answer}", mode
+        return False, prompt, prompt + reasoning + closing + answer, mode
     return None
 
 
+def without_empty_block(text: str) -> str:
+    found = [re.search(rf"{re.escape(a)}\s*{re.escape(b)}\s*", text) for a, b in TAGS.items()]
+    first = min((match.span() for match in found if match), default=(0, 0))
+    return text[: first[0]] + text[first[1] :]
+
+
 def shows_reasoning(message: Mapping[str, Any], pair: tuple[str, str, dict]) -> bool:
-    """Whether the reasoning of a message, if it has any, stands in its completion."""
-    prompt, turn, _ = pair
-    return spoken_reasoning(message).strip() in turn[len(prompt) :]
+    """Whether the reasoning of a message, if it has any, stands in its completion before its text."""
+    completion, inline = pair[1][len(pair[0]) :], split_inline(message.get("content"))
+    text = as_text(inline[1] if inline else message.get("content")).strip()
+    if text and text in completion:
+        completion = completion[: completion.rindex(text)]
+    return spoken_reasoning(message) in completion
 
 
-def is_inline(message: Mapping[str, Any]) -> bool:
-    fields = (message.get(name) for name in FIELDS[1:])
-    return not any(isinstance(field, str) and field.strip() for field in fields)
+def as_text(content: Any) -> str:
+    return content if isinstance(content, str) else ""
 
 
 def spoken_reasoning(message: Mapping[str, Any]) -> str:
     for name in FIELDS[1:]:
         if isinstance(message.get(name), str) and message[name].strip():
-            return message[name]
+            return message[name].strip()
     inline = split_inline(message.get("content"))
-    return inline[0] if inline else ""
+    return inline[0].strip() if inline else ""
 
 
 def split_inline(text: Any) -> tuple[str, str] | None:
-    """The reasoning in `<think>` tags that a text opens with, and what follows."""
-    for name in ("think", "thinking"):
-        if isinstance(text, str) and text.lstrip().startswith(f"<{name}>") and f"</{name}>" in text:
-            reasoning, answer = text.lstrip().removeprefix(f"<{name}>").split(f"</{name}>", 1)
+    """The reasoning in tags that a text opens with, and what follows."""
+    for opening, closing in TAGS.items():
+        if isinstance(text, str) and text.lstrip().startswith(opening) and closing in text.split(opening, 1)[1]:
+            reasoning, answer = text.split(opening, 1)[1].split(closing, 1)
             return reasoning, answer.lstrip()
     return None
 

@@ -16,7 +16,7 @@ from packer.render.documents import Dealer, Document, Rewritten
 from packer.render.dropped import ConversationLosses, Loss, LossCheck
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.marks import marked_turns
-from packer.render.reasoning import Reasoning, given_as
+from packer.render.reasoning import ANY_TAG, Reasoning, given_as
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +198,8 @@ class Renderer:
             lost = losses.find(turn)
             if lost is not None:
                 raise _dropped(lost)
-            dealer.add(turn)
+            if not self._is_blank(turn):
+                dealer.add(turn)
         return dealer.documents()
 
     def _turns(self, conversation: Conversation, weights: Mapping[int, float]) -> Iterator[RenderedTurn]:
@@ -209,6 +210,13 @@ class Renderer:
             turn = conversation.turn(k, weight, self._turn_rules)
             if turn is not None:
                 yield turn
+
+    def _is_blank(self, turn: RenderedTurn) -> bool:
+        """Whether the template writes nothing of a turn: all it says was dropped, as the recipe allows."""
+        stops = self._turn_rules.stops
+        stop = stops.search(turn.text, turn.prompt_end) if stops else None
+        written = turn.text[turn.prompt_end : stop.start() if stop else len(turn.text)]
+        return not ANY_TAG.sub("", written).strip()
 
     def _hide_control(
         self, conversation: Conversation, row_kwargs: Mapping[str, Any]
@@ -255,7 +263,7 @@ def _plain_text(document: Document) -> _Text:
 
 
 def _revealed(document: Document, stand_ins: StandIns, hidden: Conversation, original: Conversation) -> _Text:
-    upto = document.message + 1
+    upto = document.num_messages
     whole, _, _ = stand_ins.reveal(hidden.render(hidden.messages[:upto], document.mode))
     if whole != original.render(original.messages[:upto], document.mode):
         raise RenderError(

@@ -17,7 +17,11 @@ from typing import Any, Literal, NamedTuple
 
 from packer.batches import REASONING_FIELDS, Sample
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.reasoning import continuation, opened_by, reasoning_of
+from packer.render.parting import common_length
+from packer.render.reasoning import ANY_TAG, continuation, opened_by, reasoning_of, split_inline
+
+_NO_LETTER = "\ue0f4"
+"""A private-use character that no prompt holds."""
 
 Mode = Mapping[str, Any]
 Turns = Literal["all", "last", "marked"]
@@ -30,6 +34,9 @@ class RenderedTurn:
     """A turn as the template writes it."""
 
     message: int
+    num_messages: int
+    """Messages that `whole` renders: up to this one, or more where all turns are cut from one rendering."""
+
     text: str
     """Q up to and including the terminator."""
 
@@ -74,12 +81,6 @@ class _Tried(NamedTuple):
     def fits(self) -> bool:
         return self.whole.startswith(self.prompt)
 
-    def cut(self) -> "_Tried":
-        """With the prompt cut to what both have in common."""
-        pairs = enumerate(zip(self.prompt, self.whole, strict=False))
-        common = next((i for i, (a, b) in pairs if a != b), len(self.whole))
-        return self._replace(prompt=self.prompt[:common])
-
 
 class Conversation:
     """Messages under one template, with its prompts and turns."""
@@ -96,8 +97,7 @@ class Conversation:
         self.messages = list(messages)
         self.tools = tools or None
         self.kwargs = dict(kwargs)
-        free = [switch for switch in template.switches if switch not in self.kwargs]
-        self.modes: tuple[Mode, ...] = ({}, *({switch: value} for switch in free for value in (True, False)))
+        self.modes: tuple[Mode, ...] = ({}, *({name: value} for name, value in template.modes if name not in kwargs))
 
     def render(self, messages: Sequence[Mapping[str, Any]], mode: Mode, *, prompt: bool = False) -> str:
         kwargs = {**self.kwargs, **mode}
@@ -153,30 +153,54 @@ class Conversation:
         if chosen is None and failure is not None:
             raise failure
         if chosen is None and rules.divergent == "common_prefix":
-            chosen = next((entry.cut() for entry in tried if not entry.mode), None)
+            chosen = next((self._cut(k, entry) for entry in tried if not entry.mode), None)
         if chosen is None:
             raise RenderError(
                 f"messages[{k}]: the template's prompt is not how it begins this turn", code="prompt_diverges"
             )
         return self._close(k, chosen, weight=weight, prompts=prompts, rules=rules)
 
-    def _lacks_reasoning(self, k: int, tried: "_Tried") -> bool:
-        """Whether a message has reasoning that its turn does not show."""
-        reasoning = reasoning_of(self.messages[k]).strip()
-        return bool(reasoning) and reasoning not in tried.whole[len(tried.prompt) :]
+    def _cut(self, k: int, tried: _Tried) -> _Tried:
+        """With the prompt cut to what it has in common with the turn, whatever the turn's first letter is.
 
-    def _going_on(self, k: int, tried: Sequence["_Tried"]) -> "_Tried | None":
+        The first letters of an answer, or of its reasoning, may happen to be those the prompt goes on with. So the turn
+        is rendered once more with a letter before them that no prompt has.
+        """
+        message = dict(self.messages[k])
+        for name in ("content", *REASONING_FIELDS):
+            if isinstance(message.get(name), str) and message[name]:
+                message[name] = _NO_LETTER + message[name]
+        lengths = [common_length(tried.prompt, tried.whole)]
+        try:
+            lengths.append(common_length(tried.prompt, self.render([*self.messages[:k], message], tried.mode)))
+        except RenderError:
+            lengths += [tag.start() for tag in ANY_TAG.finditer(tried.prompt) if tag.start() < lengths[0] < tag.end()]
+        return tried._replace(prompt=tried.prompt[: min(lengths)])
+
+    def _lacks_reasoning(self, k: int, tried: _Tried) -> bool:
+        """Whether a message has reasoning that its turn does not show before its text."""
+        reasoning, completion = reasoning_of(self.messages[k]), tried.whole[len(tried.prompt) :]
+        inline = split_inline(self.messages[k].get("content"))
+        text = (inline[2] if inline else str(self.messages[k].get("content") or "")).strip()
+        before, found, _ = completion.rpartition(text) if text else ("", "", "")
+        return bool(reasoning) and reasoning not in (before if found else completion)
+
+    def _going_on(self, k: int, tried: Sequence[_Tried]) -> _Tried | None:
         """The turn as it goes on from a prompt that opens the reasoning, where the template begins it before that.
 
         A turn without reasoning goes on from a prompt that closes it at once, if a mode has one.
         """
+        inline = split_inline(self.messages[k].get("content"))
         found: _Tried | None = None
         for prompt, whole, mode in tried:
             opened = opened_by(prompt)
             if opened is None or not whole.startswith(prompt[: opened.start]):
                 continue
-            answer = whole[opened.start :]
-            reasoning = reasoning_of(self.messages[k], beside=answer).strip()
+            reasoning, answer = reasoning_of(self.messages[k]), whole[opened.start :]
+            if inline and inline[0] in answer:
+                reasoning = ""  # the template takes the block for part of the text
+            elif inline:
+                answer = answer.lstrip("\n")  # they stood between the block, which is gone, and the text
             if opened.closed and reasoning:
                 continue  # this prompt says that there is none
             going_on = _Tried(prompt, prompt + continuation(opened, reasoning, answer), mode)
@@ -188,7 +212,7 @@ class Conversation:
     def _close(
         self,
         k: int,
-        tried: "_Tried",
+        tried: _Tried,
         *,
         weight: float,
         prompts: Sequence[tuple[str, Mode]],
@@ -198,6 +222,7 @@ class Conversation:
         text = self._terminated(k, len(prompt), whole, mode, rules)
         return RenderedTurn(
             message=k,
+            num_messages=k + 1,
             text=text,
             prompt_end=len(prompt),
             weight=weight,

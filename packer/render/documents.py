@@ -16,10 +16,9 @@ from typing import Literal
 
 from packer.render.chat import Mode, RenderedTurn
 from packer.render.environment import RenderError
+from packer.render.reasoning import EMPTY_BLOCK
 
 Rewritten = Literal["exact", "last", "as_rendered"]
-
-_EMPTY_REASONING = re.compile(r"<think(?:ing)?>\s*</think(?:ing)?>\s*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +26,7 @@ class PlacedTurn:
     """A turn and where it is trained, in characters of its text."""
 
     message: int
+    num_messages: int
     weight: float
     mode: Mode
     prompt_end: int
@@ -40,8 +40,8 @@ class Document:
     """A text and the turns trained in it."""
 
     text: str
-    message: int
-    """The message of the turn the text ends with."""
+    num_messages: int
+    """Messages of the rendering it was cut from: up to that of the turn it ends with, or more."""
 
     mode: Mode
     """The mode it was rendered in."""
@@ -94,6 +94,7 @@ class Dealer:
         """
         own = PlacedTurn(
             message=turn.message,
+            num_messages=turn.num_messages,
             weight=turn.weight,
             mode=turn.mode,
             prompt_end=turn.prompt_end,
@@ -126,7 +127,7 @@ class Dealer:
 def _document(text: str, placed: Sequence[PlacedTurn], base: PlacedTurn | None = None) -> Document:
     base = base or placed[-1]
     in_order = sorted(placed, key=lambda place: place.message)
-    return Document(text=text, message=base.message, mode=base.mode, placed=tuple(in_order))
+    return Document(text=text, num_messages=base.num_messages, mode=base.mode, placed=tuple(in_order))
 
 
 def _as_rendered(kept: Sequence[_Kept], stops: re.Pattern[str] | None) -> tuple[Document, ...]:
@@ -151,6 +152,6 @@ def _shown(turn: PlacedTurn, home: str, text: str, stops: re.Pattern[str] | None
         stop = stops.search(text, prompt_end) if stops and text.startswith(own[:prompt_end]) else None
         if stop is None:
             continue
-        if text[prompt_end : stop.end()] == _EMPTY_REASONING.sub("", own[prompt_end:], count=1):
+        if text[prompt_end : stop.end()] == EMPTY_BLOCK.sub("", own[prompt_end:], count=1):
             return replace(turn, prompt_end=prompt_end, completion_end=stop.end())
     return None

@@ -6,7 +6,9 @@ reshaped it), the template is asked directly: the item is replaced by a word tha
 come out. What a template does to a shape of conversation is asked once and remembered.
 """
 
+import functools
 import hashlib
+import itertools
 import json
 import re
 from collections import OrderedDict
@@ -17,9 +19,7 @@ from typing import Any, NamedTuple
 from packer.batches import REASONING_FIELDS
 from packer.render.chat import Conversation, RenderedTurn
 from packer.render.environment import RenderError
-
-REASONING_TAGS = re.compile(r"</?think(?:ing)?>")
-"""Tags that set reasoning apart inside an assistant's content."""
+from packer.render.reasoning import ANY_TAG
 
 _SHORT = 12
 """A text of fewer characters may stand in a rendering by chance."""
@@ -53,11 +53,14 @@ class _Item:
     rescued: bool = True
     """False where only the text itself counts, not what the template does with a stand-in word."""
 
+    own: bool = False
+    """It must show in the completion: what is learned."""
+
     def shows(self, text: str) -> bool:
         return all(any(_stands_in(spelling, text) for spelling in spellings) for spellings in self.texts)
 
     def doubtful(self, said: Callable[[str], int]) -> bool:
-        """Whether its text may stand in the rendering for another reason; `said` counts the messages that hold one."""
+        """Whether its text may stand in the rendering for another reason; `said` counts how often the row says one."""
         texts = [spellings[0] for spellings in self.texts]
         return self.rescued and any(len(text) < _SHORT or said(text) > 1 for text in texts)
 
@@ -109,34 +112,43 @@ class ConversationLosses:
         items = [item for k in range(first, turn.message) for item in _items(messages[k], k, own=None)]
         items += _items(messages[turn.message], turn.message, own=turn)
         lost = self._messages(turn, [item for item in items if item.loss.kind not in allowed])
+        if lost is None:
+            lost = next(
+                (part for part in _inline_losses(messages[turn.message], turn) if part.kind not in allowed), None
+            )
         if lost is None and opening and self.conversation.tools and "tools" not in allowed:
             lost = self._tools(turn)
         return lost
 
     def _messages(self, turn: RenderedTurn, items: Sequence[_Item]) -> Loss | None:
         # What stands behind the terminator is not learned: some templates write a call after the stop token of a text.
-        missing = [item for item in items if not item.shows(turn.text)]
+        probed = functools.cache(lambda: _probe(self.conversation, turn, self.check.stops))
+        completion = turn.text[turn.prompt_end :]
+        missing = [item for item in items if not item.shows(completion if item.own else turn.text)]
         if missing:
-            asked = _probe(self.conversation, turn, self.check.stops)
+            asked = probed()
             really = [item for item in missing if not item.rescued or asked is None or item.loss in asked]
             if really:
                 return really[0].loss
         items = [item for item in items if item.rescued]
         if not items:
             return None
-        key = ("messages", self._shape(turn.message), *sorted(turn.mode.items()))
-        answer = self.check.answer(key, lambda: _probe(self.conversation, turn, self.check.stops))
+        key = ("messages", self._shape(turn.num_messages - 1), turn.message, *sorted(turn.mode.items()))
+        answer = self.check.answer(key, probed)
         if not any(item.loss in answer for item in items):
             return None
         # A row is refused for what the template does with that row, not for what it did with another of its shape.
-        answer = _probe(self.conversation, turn, self.check.stops) or frozenset()
+        answer = probed() or frozenset()
         lost = [item for item in items if item.loss in answer and item.doubtful(self._said)]
         return lost[0].loss if lost else None
 
     def _said(self, text: str) -> int:
-        """How many messages, and the tools, hold a text."""
-        spoken = [*self.conversation.messages, {"tools": self.conversation.tools}]
-        return sum(text in spelled for message in spoken for spelled in ["\n".join(_strings(message))])
+        """How many values of the messages and the tools hold a text; reasoning under two names is one."""
+        own = [
+            {name: value for name, value in message.items() if name != "thinking" or "reasoning_content" not in message}
+            for message in self.conversation.messages
+        ]
+        return sum(text in value for value in _strings([*own, self.conversation.tools]))
 
     def _tools(self, turn: RenderedTurn) -> Loss | None:
         """Names alone prove little: the calls of a conversation hold them too. So the template is always asked."""
@@ -145,7 +157,7 @@ class ConversationLosses:
         if missing:
             asked = _probe_tools(self.conversation, turn)
             return Loss("tools") if asked is None or asked else None
-        key = ("tools", self._shape(turn.message), *sorted(turn.mode.items()))
+        key = ("tools", self._shape(turn.num_messages - 1), *sorted(turn.mode.items()))
         if not self.check.answer(key, lambda: _probe_tools(self.conversation, turn)):
             return None
         return Loss("tools") if _probe_tools(self.conversation, turn) else None
@@ -170,25 +182,32 @@ def _items(message: Message, number: int, *, own: RenderedTurn | None) -> list[_
     if role != "assistant":
         return [_Item(Loss(_KINDS.get(str(role), "user"), number), ((text,),))] if text else []
     items = []
-    if own and text:
-        parts = [part.strip() for part in REASONING_TAGS.split(text)]
-        inline = len(parts) > 1
-        items += [
-            _Item(
-                Loss("reasoning" if inline and i < len(parts) - 1 else "content", number),
-                ((part,),),
-                rescued=not inline,
-            )
-            for i, part in enumerate(parts)
-            if part
-        ]
+    if own and text and not ANY_TAG.search(text):
+        items.append(_Item(Loss("content", number), ((text,),), own=True))
     reasoning = next((message[name] for name in REASONING_FIELDS if isinstance(message.get(name), str)), "").strip()
     if own and reasoning:
         # Where packer went on from the prompt, the template was not asked to write the reasoning.
-        items.append(_Item(Loss("reasoning", number), ((reasoning,),), rescued=not own.continued))
+        items.append(_Item(Loss("reasoning", number), ((reasoning,),), rescued=not own.continued, own=True))
     for call in message.get("tool_calls") or ():
-        items += _call_items(call, Loss("tool_call", number))
+        items += _call_items(call, Loss("tool_call", number), own=own is not None)
     return items
+
+
+def _inline_losses(message: Message, turn: RenderedTurn) -> Iterator[Loss]:
+    """Parts of a text with tags of reasoning that do not follow each other in the completion.
+
+    Tags may go and white space around them may; a word in place of a part would say nothing, since templates cut a text
+    at its tags.
+    """
+    text, completion, at = _text(message), turn.text[turn.prompt_end :], 0
+    if not ANY_TAG.search(text):
+        return
+    parts = [part.strip() for part in ANY_TAG.split(text)]
+    for i, part in enumerate(parts):
+        place = completion.find(part, at)
+        if place < 0:
+            yield Loss("reasoning" if i < len(parts) - 1 else "content", turn.message)
+        at = max(place + len(part), at)
 
 
 def _text(message: Message) -> str:
@@ -198,14 +217,14 @@ def _text(message: Message) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _call_items(call: Any, loss: Loss) -> list[_Item]:
+def _call_items(call: Any, loss: Loss, *, own: bool) -> list[_Item]:
     """The name and every value of a call. No word can stand in for true, false or null: their text must show."""
     function = _function(call)
     leaves = list(_leaves(function.get("arguments") or {}))
     worded = [_spellings(leaf) for leaf in leaves if not _is_constant(leaf)]
     constants = tuple(_spellings(leaf) for leaf in leaves if _is_constant(leaf))
-    items = [_Item(loss, ((str(function.get("name", "")),), *worded))]
-    return [*items, _Item(loss, constants, rescued=False)] if constants else items
+    items = [_Item(loss, ((str(function.get("name", "")),), *worded), own=own)]
+    return [*items, _Item(loss, constants, rescued=False, own=own)] if constants else items
 
 
 def _function(call: Any) -> dict[str, Any]:
@@ -269,8 +288,10 @@ class _Words:
     def __init__(self) -> None:
         self._given: list[tuple[Loss, str]] = []
 
-    def word(self, loss: Loss) -> str:
-        self._given.append((loss, f"Zq{len(self._given)}xW"))
+    def word(self, loss: Loss, text: str = "") -> str:
+        """A word for a text, as long as it: a template that cuts texts cuts the word."""
+        word = f"Zq{len(self._given)}x"
+        self._given.append((loss, f"{word}{'x' * (len(text) - len(word) - 1)}W"))
         return self._given[-1][1]
 
     def number(self, loss: Loss) -> int:
@@ -285,7 +306,7 @@ class _Words:
         if isinstance(value, list):
             return [self.value(item, loss) for item in value]
         if isinstance(value, str):
-            return self.word(loss)
+            return self.word(loss, value.strip())
         if _is_constant(value):
             return value
         return self.number(loss) if isinstance(value, int) else self.number(loss) + 0.5
@@ -295,17 +316,22 @@ class _Words:
 
 
 def _probe(conversation: Conversation, turn: RenderedTurn, stops: re.Pattern[str] | None) -> frozenset[Loss] | None:
-    """Which items do not come out when each is replaced by a word of its own; None where the template raises."""
+    """Which items do not come out when each is replaced by a word of its own; None where the template raises.
+
+    Only what comes out before the terminator counts: as many stop tokens stand before it as before the turn's own.
+    """
     words = _Words()
-    messages = conversation.messages[: turn.message + 1]
+    messages = conversation.messages[: turn.num_messages]
     probed = [_replace(message, number, words) for number, message in enumerate(messages)]
     try:
         whole = conversation.render(probed, turn.mode)
-        prompt = conversation.render(probed[:-1], turn.mode, prompt=True)
     except RenderError:
         return None
-    stop = stops.search(whole, len(prompt)) if stops and whole.startswith(prompt) else None
-    return words.lost(whole[: stop.end()] if stop else whole)
+    if stops is None:
+        return words.lost(whole)
+    num_before = sum(1 for _ in stops.finditer(turn.text, 0, turn.prompt_end))
+    terminator = next(itertools.islice(stops.finditer(whole), num_before, None), None)
+    return words.lost(whole[: terminator.end()] if terminator else whole)
 
 
 def _replace(message: Message, number: int, words: _Words) -> dict[str, Any]:
@@ -313,11 +339,11 @@ def _replace(message: Message, number: int, words: _Words) -> dict[str, Any]:
     changed = dict(message)
     if _text(message).strip():
         kind = "content" if role == "assistant" else _KINDS.get(str(role), "user")
-        word = words.word(Loss(kind, number))
+        word = words.word(Loss(kind, number), _text(message).strip())
         changed["content"] = word if isinstance(message["content"], str) else [{"type": "text", "text": word}]
     reasoning = [name for name in REASONING_FIELDS if isinstance(message.get(name), str) and message[name].strip()]
     if reasoning:
-        changed |= dict.fromkeys(reasoning, words.word(Loss("reasoning", number)))
+        changed |= dict.fromkeys(reasoning, words.word(Loss("reasoning", number), message[reasoning[0]].strip()))
     if message.get("tool_calls"):
         loss = Loss("tool_call", number)
         changed["tool_calls"] = [_replace_call(call, loss, words) for call in message["tool_calls"]]
@@ -353,6 +379,6 @@ def _probe_tools(conversation: Conversation, turn: RenderedTurn) -> frozenset[Lo
         renamed.append({**tool, "function": function} if "function" in tool else function)
     probed = Conversation(conversation.template, conversation.messages, tools=renamed, kwargs=conversation.kwargs)
     try:
-        return words.lost(probed.render(probed.messages[: turn.message + 1], turn.mode))
+        return words.lost(probed.render(probed.messages[: turn.num_messages], turn.mode))
     except RenderError:
         return None

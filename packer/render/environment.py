@@ -26,7 +26,7 @@ _OPEN, _CLOSE = "\ue0f2", "\ue0f3"
 
 _marking: contextvars.ContextVar[bool] = contextvars.ContextVar("marking", default=False)
 
-MODE_SWITCHES = ("enable_thinking", "thinking", "reasoning")
+MODE_SWITCHES = ("enable_thinking", "thinking")
 """Template variables known to choose between a thinking and a plain prompt."""
 
 _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
@@ -73,29 +73,30 @@ class ChatTemplate:
         """Whether the template has `{% generation %}` blocks."""
 
     @functools.cached_property
-    def switches(self) -> tuple[str, ...]:
-        """Variables that choose the prompt: known ones it reads, and those of like names that change a prompt alone.
+    def modes(self) -> tuple[tuple[str, bool], ...]:
+        """Settings of one variable each that choose the prompt.
 
-        The latter are tried on a plain chat: as true or as false they must change the prompt for an answer, and nothing
-        where no answer is asked for.
+        Known switches it reads, on and off; and what is found by trying variables of like names: a value that changes
+        the prompt for an answer, and neither the chat before it nor an answer to it.
         """
-        return tuple(name for name in self._switches if name in MODE_SWITCHES or self._chooses_prompt(name))
+        tried = ((name, value) for name in self._switches for value in (True, False))
+        return tuple(pair for pair in tried if pair[0] in MODE_SWITCHES or self._changes_prompt_alone(*pair))
 
-    def _chooses_prompt(self, name: str) -> bool:
-        chat = [{"role": "user", "content": "x"}]
+    @property
+    def switches(self) -> tuple[str, ...]:
+        """The variables of :attr:`modes`."""
+        return tuple(dict.fromkeys(name for name, _ in self.modes))
+
+    def _changes_prompt_alone(self, name: str, value: bool) -> bool:  # noqa: FBT001 - a variable's value
+        asked = [{"role": "user", "content": "x"}]
+        answered = [*asked, {"role": "assistant", "content": "y"}]
+        kwargs = {name: value}
         try:
-            default, asked = self.render(chat), self.render(chat, add_generation_prompt=True)
+            same = all(self.render(chat) == self.render(chat, kwargs=kwargs) for chat in (asked, answered))
+            plain = self.render(asked, add_generation_prompt=True)
+            return same and plain != self.render(asked, add_generation_prompt=True, kwargs=kwargs)
         except RenderError:
             return False
-        for value in (True, False):
-            try:
-                same = self.render(chat, kwargs={name: value}) == default
-                other = self.render(chat, add_generation_prompt=True, kwargs={name: value})
-            except RenderError:
-                continue
-            if same and other != asked:
-                return True
-        return False
 
     @functools.cached_property
     def takes_only_parts(self) -> bool:

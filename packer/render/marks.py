@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from packer.render.chat import Conversation, RenderedTurn, TurnRules
 from packer.render.environment import RenderError
+from packer.render.parting import common_length
 
 Range = tuple[int, int]
 """Start and end of a block, in characters."""
@@ -37,6 +38,7 @@ def marked_turns(conversation: Conversation, weights: Mapping[int, float], rules
             raise RenderError(f"messages[{k}]: its generation block holds no stop token", code="no_terminator")
         yield RenderedTurn(
             message=k,
+            num_messages=last + 1,
             text=text[: stop.end()],
             prompt_end=start,
             weight=weights[k],
@@ -49,19 +51,20 @@ def marked_turns(conversation: Conversation, weights: Mapping[int, float], rules
 def _by_message(conversation: Conversation, last: int, text: str, ranges: Sequence[Range]) -> dict[int, list[Range]]:
     """The blocks that wrote something, by the assistant message they belong to.
 
-    One for each assistant message is taken in order. Else a block belongs to the message in whose stretch it begins:
-    what the text has in common with the rendering up to the message, and no more with that before it.
+    A block belongs to the message in whose stretch it begins: behind what the text has in common with the rendering
+    before the message, and within what it has in common with that up to it. Where a later message changed a turn, its
+    stretch ends too soon; then one block for each message is taken in order, if none begins before its message.
     """
     assistants = [k for k in range(last + 1) if conversation.messages[k]["role"] == "assistant"]
-    if len(ranges) == len(assistants):
-        return {k: [own] for k, own in zip(assistants, ranges, strict=True) if own[0] < own[1]}
     begins = {k: _common(conversation, k, text) for k in assistants}
     ends = {k: len(text) + 1 if k == last else _common(conversation, k + 1, text) for k in assistants}
+    owners = [next((k for k in assistants if begins[k] <= start < ends[k]), None) for start, _ in ranges]
+    if None in owners and len(ranges) == len(assistants):
+        owners = [k if begins[k] <= start else None for k, (start, _) in zip(assistants, ranges, strict=True)]
     owned: dict[int, list[Range]] = {}
-    for start, end in ranges:
+    for owner, (start, end) in zip(owners, ranges, strict=True):
         if start == end:
             continue
-        owner = next((k for k in assistants if begins[k] <= start < ends[k]), None)
         if owner is None:
             raise RenderError("a generation block belongs to no assistant message", code="bad_marks")
         owned.setdefault(owner, []).append((start, end))
@@ -71,7 +74,6 @@ def _by_message(conversation: Conversation, last: int, text: str, ranges: Sequen
 def _common(conversation: Conversation, num_messages: int, text: str) -> int:
     """How many characters the rendering of the first messages has in common with the whole."""
     try:
-        part = conversation.render(conversation.messages[:num_messages], {})
+        return common_length(conversation.render(conversation.messages[:num_messages], {}), text)
     except RenderError:
         return 0
-    return next((i for i, (a, b) in enumerate(zip(part, text, strict=False)) if a != b), min(len(part), len(text)))

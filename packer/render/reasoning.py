@@ -20,11 +20,24 @@ TAGS = (
 )
 """Opening and closing tags templates set reasoning apart with."""
 
-_INLINE = re.compile(r"\s*<(think(?:ing)?)>(.*?)</\1>\s*", re.DOTALL)
 _CLOSING = dict(TAGS)
+_PAIRS = [(re.escape(opening), re.escape(closing)) for opening, closing in TAGS]
+
+ANY_TAG = re.compile("|".join(tag for pair in _PAIRS for tag in pair))
+"""An opening or a closing tag."""
+
+EMPTY_BLOCK = re.compile("(?:" + "|".join(rf"{opening}\s*{closing}" for opening, closing in _PAIRS) + r")\s*")
+"""A block of reasoning with nothing in it, and the white space behind it."""
+
+_INLINE = re.compile(
+    r"\s*(?:" + "|".join(f"{opening}(.*?){closing}" for opening, closing in _PAIRS) + r")\s*", re.DOTALL
+)
 _OPENED = re.compile(
-    r"(?P<open>" + "|".join(re.escape(open_) for open_, _ in TAGS) + r")(?P<space>\s*)"
-    r"(?:(?P<close>" + "|".join(re.escape(close) for _, close in TAGS) + r")\s*)?\Z"
+    r"(?P<open>"
+    + "|".join(opening for opening, _ in _PAIRS)
+    + r")(?P<space>\s*)(?:(?P<close>"
+    + "|".join(closing for _, closing in _PAIRS)
+    + r")\s*)?\Z"
 )
 
 Message = Mapping[str, Any]
@@ -58,7 +71,7 @@ def continuation(opened: Opened, reasoning: str, answer: str) -> str:
     """What a model writes after such a prompt: the reasoning, its closing tag, and the answer.
 
     The tag is closed as it was opened: on a line of its own, and followed by an empty one, if the opening tag was; else
-    without white space. `answer` is what the template writes of the turn; an inline block at its start is not doubled.
+    without white space. `answer` is what the template writes of the turn; a block at its start is not doubled.
 
     Worked example: after a prompt that ends in `<think>⏎`, reasoning `r` and answer `a` give `r⏎</think>⏎⏎a`; without
     reasoning they give `⏎</think>⏎⏎a`.
@@ -67,25 +80,30 @@ def continuation(opened: Opened, reasoning: str, answer: str) -> str:
     if answer.startswith(opened.open_tag) and close_tag in answer:
         written, _, answer = answer.removeprefix(opened.open_tag).partition(close_tag)
         reasoning = written if written.strip() else reasoning
+        answer = answer.lstrip("\n")
     answer = answer.removeprefix(close_tag)
     if opened.closed:
-        return answer.lstrip("\n")
-    own_line = "\n" in opened.space
-    before, after = ("\n", "\n\n") if own_line else ("", "")
-    return f"{reasoning.strip()}{before}{close_tag}{after}{answer.lstrip(chr(10)) if own_line else answer}"
+        return answer
+    before, after = ("\n", "\n\n") if "\n" in opened.space else ("", "")
+    return f"{reasoning.strip()}{before}{close_tag}{after}{answer}"
 
 
-def reasoning_of(message: Message, *, beside: str = "") -> str:
-    """The reasoning of an assistant message: of its field, else inline before its text; empty where there is none.
+def split_inline(content: Any) -> tuple[str, str, str] | None:
+    """A block of reasoning that a text opens with: the block, what is in it, and the text behind it; None without."""
+    match = _INLINE.match(content) if isinstance(content, str) else None
+    if match is None:
+        return None
+    inside = next(group for group in match.groups() if group is not None)
+    return match[0].strip(), inside, match.string[match.end() :]
 
-    `beside`: what will be written beside it. Inline reasoning that stands there is no reasoning but part of the text.
-    """
+
+def reasoning_of(message: Message) -> str:
+    """The reasoning of an assistant message: of its field, else inline before its text; empty where there is none."""
     for name in REASONING_FIELDS:
         if isinstance(message.get(name), str) and message[name].strip():
-            return str(message[name])
-    content = message.get("content")
-    match = _INLINE.match(content) if isinstance(content, str) else None
-    return match[2] if match and match[0].strip() not in beside else ""
+            return str(message[name]).strip()
+    inline = split_inline(message.get("content"))
+    return inline[1].strip() if inline else ""
 
 
 def given_as(message: Message, form: Reasoning) -> dict[str, Any]:
@@ -99,8 +117,8 @@ def given_as(message: Message, form: Reasoning) -> dict[str, Any]:
         text = changed[fields[0]].strip()
         changed["content"] = f"<think>\n{text}\n</think>\n\n{content or ''}"
         return {name: value for name, value in changed.items() if name not in REASONING_FIELDS}
-    match = _INLINE.match(content) if form == "field" and not fields and isinstance(content, str) else None
-    if match is not None and isinstance(content, str):
-        changed |= {"content": content[match.end() :], "reasoning_content": match[2].strip()}
-        changed["thinking"] = changed["reasoning_content"]
+    inline = split_inline(content) if form == "field" and not fields else None
+    if inline is not None:
+        _, reasoning, text = inline
+        changed |= {"content": text, "reasoning_content": reasoning.strip(), "thinking": reasoning.strip()}
     return changed

@@ -268,18 +268,23 @@ def test_a_message_is_missed_even_where_another_one_says_the_same(tmp_path: Path
     assert outcome(tmp_path / "shows", SHOWS_ALL, messages) == [2, 4]
 
 
-def test_a_call_behind_the_stop_token_of_its_text_is_lost(tmp_path: Path) -> None:
-    """Generation ends at the first stop token, so that the call would never be learned."""
-    behind = SHOWS_ALL.replace("{{- message.content or '' }}", "{{- (message.content or '') + '<|im_end|>\\n' }}")
-    called = (
-        user("Weather in Paris?"),
-        assistant("", tool_calls=[call("current_weather", {"city": "Paris in France"})]),
-    )
-    assert outcome(tmp_path / "a", SHOWS_ALL, called) == [1]
-    assert outcome(tmp_path / "b", behind, called) == ["dropped_tool_call"]
-    short = (user("?"), assistant("", tool_calls=[call("f", {"x": "d"})]))
-    assert outcome(tmp_path / "c", behind, short) == ["dropped_tool_call"]
-    assert outcome(tmp_path / "d", behind, called, "supervision.allow_dropped=[tool_call]") == [1]
+CALLED = (
+    user("Weather in Paris?"),
+    assistant("Let me see.", tool_calls=[call("current_weather", {"city": "Paris in France"})]),
+)
+
+
+@pytest.mark.parametrize("prompt", ["", "Sure: "], ids=["continued", "common prefix"])
+def test_a_call_behind_the_stop_token_of_its_text_is_lost(prompt: str, tmp_path: Path) -> None:
+    """Generation ends at the first stop token, so that the call would never be learned; whatever the prompt is."""
+    rule = "supervision.divergent=common_prefix"
+    shown = SHOWS_ALL.replace("assistant\\n' }}", f"assistant\\n{prompt}' }}}}")
+    behind = shown.replace("{{- message.content or '' }}", "{{- (message.content or '') + '<|im_end|>\\n' }}")
+    assert outcome(tmp_path / "a", shown, CALLED, rule) == [1]
+    assert outcome(tmp_path / "b", behind, CALLED, rule) == ["dropped_tool_call"]
+    short = (user("?"), assistant("b", tool_calls=[call("f", {"x": "d"})]))
+    assert outcome(tmp_path / "c", behind, short, rule) == ["dropped_tool_call"]
+    assert outcome(tmp_path / "d", behind, CALLED, rule, "supervision.allow_dropped=[tool_call]") == [1]
 
 
 PARTS_ONLY = """\

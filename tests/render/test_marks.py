@@ -90,6 +90,52 @@ def test_a_dropped_message_is_a_loss_under_marks_too(make: Make) -> None:
     assert stages.outcomes([chat(user("one?"), assistant("A longer answer."))]) == ["dropped_content"]
 
 
+EARLIER = ANSWER.replace("message.content", "(message.content if loop.last else message.content[:3])")
+
+
+def test_what_a_later_message_takes_away_is_a_loss_under_marks(make: Make) -> None:
+    """All turns are cut from one rendering, in which only the last is still the last."""
+    stages = make(EARLIER)
+    row = [user("one?"), assistant("A longer answer."), user("two?"), assistant("Another answer.")]
+    assert stages.outcomes([chat(*row[:2])]) != ["dropped_content"]
+    assert stages.outcomes([chat(*row)]) == ["dropped_content"]
+    short = [user("one?"), assistant("abcd"), user("two?"), assistant("efgh")]
+    assert stages.outcomes([chat(*short)]) == ["dropped_content"]
+
+
+def test_reasoning_that_history_forgets_is_a_loss_under_marks(make: Make) -> None:
+    thinks = "{% generation %}{{ (message.reasoning_content if loop.last) or '' }}{{ message.content + '<|im_end|>' }}{% endgeneration %}"
+    row = [user("one?"), assistant("One.", reasoning_content="Count the ones."), user("two?"), assistant("Two.")]
+    assert make(thinks).outcomes([chat(*row)]) == ["dropped_reasoning"]
+
+
+def test_control_tokens_are_looked_for_in_the_rendering_that_is_used(make: Make) -> None:
+    """The template reacts to what was typed only where another message follows."""
+    reacts = ANSWER + "{{ '!' if not loop.last and '<|im_start|>' in messages[0].content }}"
+    row = [user("<|im_start|>?"), assistant("One."), user("two?"), assistant("Two.")]
+    assert make(ANSWER).outcomes([chat(*row)]) != ["control_render"]
+    assert make(reacts).outcomes([chat(*row)]) == ["control_render"]
+
+
+def test_marks_around_a_question_are_not_taken_for_the_answer(tmp_path: Path) -> None:
+    template = MARKED.replace("ANSWER", "{{ message.content + '<|im_end|>\\n' }}").replace(
+        "{% else %}{{ message.content + '<|im_end|>\\n' }}",
+        "{% else %}{% generation %}{{ message.content + '<|im_end|>' }}{% endgeneration %}{{ '\\n' }}",
+    )
+    stages = Stages.load(twins.byte_level(tmp_path, template=template), "supervision.source=generation_tags")
+    assert stages.outcomes([chat(*TALK)]) == ["bad_marks"]
+
+
+def test_blocks_are_not_dealt_by_their_number(make: Make) -> None:
+    """Two blocks in the first answer and none in the second are not one for each."""
+    two = (
+        "{% if loop.index == 2 %}{% generation %}{{ message.content }}{% endgeneration %}-"
+        "{% generation %}<|im_end|>{% endgeneration %}{% else %}{{ message.content + '<|im_end|>' }}{% endif %}"
+    )
+    assert make(two).outcomes([chat(*TALK)]) == ["bad_marks"]
+    assert make(two).outcomes([chat(*TALK, weights={1: 0.0})]) == ["nothing_trained"]
+
+
 def test_a_template_without_blocks_is_refused_as_a_whole(tmp_path: Path) -> None:
     from packer.build.stages import with_role_markers
 

@@ -65,7 +65,7 @@ def test_continue_goes_on_inside_the_reasoning_the_prompt_opened(
 ) -> None:
     stages = make(OPENS, "supervision.divergent=continue")
     assert learned(stages, ASKED, turn) == [("<think>\n", completion)]
-    assert stages.outcomes([chat(ASKED, turn)]) != ["proof_failed"]
+    assert stages.document(chat(ASKED, turn))[1][-1] in stages.model.stop_ids
 
 
 @pytest.mark.parametrize(
@@ -109,6 +109,53 @@ def test_continue_gives_every_turn_its_own_context(make: Make) -> None:
     assert not isinstance(outcome, str)
     assert len(outcome) == 2
     assert all(any(label >= 0 for label in labels) for _, labels in outcome)
+
+
+def test_continue_keeps_the_line_breaks_an_answer_begins_with(make: Make) -> None:
+    """Those behind an inline block stood between it and the answer; those of an answer are its own."""
+    stages = make(OPENS, "supervision.divergent=continue")
+    ((_, completion),) = learned(stages, ASKED, assistant("\n  - item", reasoning_content="Count."))
+    assert completion == "Count.\n</think>\n\n\n  - item<|im_end|>"
+    ((_, completion),) = learned(stages, ASKED, INLINE)
+    assert completion == "Count.\n</think>\n\nOne.<|im_end|>"
+
+
+def test_continue_is_not_misled_by_an_answer_that_says_what_the_reasoning_said(make: Make) -> None:
+    """The template writes no reasoning; that its word stands in the answer does not show it."""
+    fitting = (
+        CLOSES.replace("<think>'}}", "'}}")
+        .replace("\\n<think>' }}", "\\n' }}")
+        .replace("{% if not thinking %}{{ '</think>' }}{% endif %}", "{{ '<think>' if thinking }}")
+    )
+    stages = make(fitting, "supervision.divergent=continue")
+    turn = assistant("One.", reasoning_content="One")
+    assert learned(stages, ASKED, turn) == [("<think>", "One</think>One.<|im_end|>")]
+
+
+NATIVE = """\
+{% for message in messages %}
+{{ '<|im_start|>' + message.role + '\\n' }}
+{%- if message.reasoning_content %}{{ '<think>\\n' + message.reasoning_content + '\\n</think>\\n\\n' }}{% endif %}
+{{- message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}"""
+"""Writes the reasoning it prompts for."""
+
+
+def test_continue_writes_what_a_template_that_shows_reasoning_writes(make: Make) -> None:
+    """The same template without its block of reasoning must come to the same documents."""
+    block = NATIVE[NATIVE.index("{%- if message.reasoning_content") : NATIVE.index("{{- message.content")]
+    silent = NATIVE.replace(block, "")
+    rows = [
+        chat(ASKED, assistant(answer, reasoning_content=reasoning), row=row)
+        for row, (answer, reasoning) in enumerate(
+            [("One.", "Count."), ("\n- a\n", "a"), ("é", "你好\n\nno"), ("a", "a")]
+        )
+    ]
+    written = make(NATIVE).outcomes(rows)
+    assert all(not isinstance(outcome, str) for outcome in written)
+    assert make(silent).outcomes(rows) == ["prompt_diverges"] * len(rows)
+    assert make(silent, "supervision.divergent=continue").outcomes(rows) == written
 
 
 def test_continue_changes_nothing_where_a_prompt_is_continued(make: Make) -> None:
@@ -175,7 +222,7 @@ def test_a_prompt_that_does_not_end_in_a_tag_opens_nothing(prompt: str) -> None:
     ("prompt", "reasoning", "answer", "written"),
     [
         ("P<think>\n", "r", "a", "r\n</think>\n\na"),
-        ("P<think>\n", "", "\n\na", "\n</think>\n\na"),
+        ("P<think>\n", "", "\na", "\n</think>\n\n\na"),
         ("P<think>", "r", "a", "r</think>a"),
         ("P<think>\n\n</think>\n\n", "", "a", "a"),
         ("P<|START_THINKING|>", "r", "a", "r<|END_THINKING|>a"),

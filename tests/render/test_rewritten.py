@@ -96,7 +96,7 @@ def test_each_turn_is_in_the_last_maximal_text_that_begins_with_it() -> None:
         home = [max(j for j, b in enumerate(contents) if b.startswith(a)) for a in contents]
         expected = {j: [i for i, h in enumerate(home) if h == j] for j in sorted(set(home))}
         documents = deal(contents).documents()
-        assert {document.message: [p.message for p in document.placed] for document in documents} == expected
+        assert {document.num_messages - 1: [p.message for p in document.placed] for document in documents} == expected
         assert [document.text for document in documents] == [contents[j] for j in expected]
         assert all(p.completion_end == len(contents[p.message]) for document in documents for p in document.placed)
 
@@ -110,7 +110,18 @@ def test_a_text_that_the_next_one_begins_with_is_let_go() -> None:
 def deal(contents: list[str], max_bytes: int = 1000) -> Dealer:
     dealer = Dealer(rewritten="exact", stops=None, max_bytes=max_bytes)
     for k, text in enumerate(contents):
-        dealer.add(RenderedTurn(message=k, text=text, prompt_end=0, weight=1.0, prompt_ends=(0,), whole=text, mode={}))
+        dealer.add(
+            RenderedTurn(
+                message=k,
+                num_messages=k + 1,
+                text=text,
+                prompt_end=0,
+                weight=1.0,
+                prompt_ends=(0,),
+                whole=text,
+                mode={},
+            )
+        )
     return dealer
 
 

@@ -162,6 +162,53 @@ def test_common_prefix_learns_from_where_prompt_and_turn_part(make: Make) -> Non
     assert completions(stages, user("hi"), assistant("Hello.")) == ["Hello.<|im_end|>"]
 
 
+def test_the_common_prefix_does_not_depend_on_how_the_answer_begins(make: Make) -> None:
+    """Its first letters may be those the prompt goes on with, in a tag or in words."""
+    for template in (THINKS_FIRST, THINKS_FIRST.replace("<think>\\n", "Sure: ")):
+        stages = make(template, "supervision.divergent=common_prefix")
+        for answer in ("One.", "<table> of x", "</think>hello", "Sure thing", "<think", "\n"):
+            if not answer.strip():
+                continue
+            ((prompt, completion),) = learned(stages, user("?"), assistant(answer))
+            assert prompt.endswith("<|im_start|>assistant\n")
+            assert completion == f"{answer}<|im_end|>"
+
+
+LOCAL = """\
+{% for message in messages %}
+{% if message.reasoning_content %}{% set reasoning = message.reasoning_content %}{% endif %}
+{{ '<|im_start|>' + message.role + '\\n' }}
+{%- if message.role == 'assistant' and reasoning %}{{ '<think>' ~ reasoning ~ '</think>' }}{% endif %}
+{{- message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{{ '<think>' if reasoning }}{% endif %}"""
+"""A variable named like a switch, whose value is written into answers."""
+
+SWITCHED = twins.CHATML.replace(
+    r"assistant\n' }}", r"assistant\n' + ('<think>' if deep_thinking else '<think></think>') }}"
+)
+
+
+def test_a_variable_that_changes_answers_is_no_switch(make: Make) -> None:
+    stages = make(LOCAL)
+    assert stages.renderer.conversation(chat(user("?"))).modes == ({},)
+    assert completions(stages, user("?"), assistant("Plain.")) == ["Plain.<|im_end|>"]
+
+
+def test_a_variable_that_changes_the_prompt_alone_is_a_switch(make: Make) -> None:
+    stages = make(SWITCHED)
+    assert stages.renderer.conversation(chat(user("?"))).modes == ({}, {"deep_thinking": True})
+    assert stages.renderer.conversation(chat(user("?"), deep_thinking=False)).modes == ({},)
+
+
+def test_a_turn_of_which_the_template_writes_nothing_is_not_learned(make: Make) -> None:
+    """The recipe allows that its call is dropped; an empty answer in its place is not what the row teaches."""
+    stages = make(twins.CHATML, "supervision.allow_dropped=[tool_call]")
+    called = assistant("", tool_calls=[call("look", {"city": "Paris in France"})])
+    assert completions(stages, user("?"), called, user("!"), assistant("Yes.")) == ["Yes.<|im_end|>"]
+    assert refusal(stages, user("?"), called)[0] == "nothing_trained"
+
+
 def test_the_header_of_the_next_message_can_be_the_terminator(make: Make) -> None:
     stages = make(twins.GLM_LIKE, twin=twins.header_stops)
     assert completions(stages, *TALK) == ["One.<|user|>", "Two.<|user|>"]

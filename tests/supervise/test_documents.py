@@ -147,17 +147,10 @@ def test_a_document_ends_with_its_last_terminator(tmp_path: Path) -> None:
 
 
 def test_the_first_token_of_a_document_is_never_trained(tmp_path: Path) -> None:
-    template = "{% for m in messages %}{{ m.content }}{% if m.role == 'assistant' %}<|im_end|>{% endif %}{% endfor %}"
-    stages = Stages.load(twins.byte_level(tmp_path, template=template))
-    ids, labels = stages.document(chat(assistant("? dog")))
-    assert labels[0] == -100
-    assert labels[1:] == ids[1:]
-
-
-def test_a_row_whose_only_trained_token_opens_its_document_is_rejected(tmp_path: Path) -> None:
-    template = "{% for m in messages %}{{ m.content | trim('!') }}<|im_end|>{% endfor %}"
-    stages = Stages.load(twins.byte_level(tmp_path, template=template), "supervision.allow_dropped=[content]")
-    assert stages.reasons([chat(assistant("!"))]) == [("nothing_trained", "all there is to learn opens its document")]
+    stages = Stages.load(twins.byte_level(tmp_path), "text.append_eos=false")
+    assert stages.reasons([Sample(kind="text", row=0, text="a")]) == [
+        ("nothing_trained", "all there is to learn opens its document")
+    ]
 
 
 def test_turns_before_a_merged_border_share_its_document(tmp_path: Path) -> None:
