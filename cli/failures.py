@@ -1,5 +1,6 @@
 """What a person, or a program that asked for JSON, is told when something goes wrong."""
 
+import errno
 import json
 import os
 import signal
@@ -79,9 +80,14 @@ def _describe(error: BaseException, *, verbose: bool) -> tuple[str, str, str | N
         return "usage", error.format_message(), None, 2
     if isinstance(error, Signalled):
         name = "interrupted" if error.number == signal.SIGINT else "terminated"
-        return name, name, "what is finished is kept: the same command goes on from there", error.exit_code
+        context = click.get_current_context(silent=True)
+        building = context is None or context.info_name == "build"
+        hint = "what a build has finished is kept: the same command goes on from there" if building else None
+        return name, name, hint, error.exit_code
     if isinstance(error, OSError) and error.filename is not None:
         return "storage", f"{error.filename}: {error.strerror}", None, 5
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
+        return "storage", f"the output cannot be written: {error.strerror}", None, 5
     told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return "bug", f"internal error: {told}", REPORT if verbose else f"{REPORT}; -v shows where it happened", 70
 

@@ -1,10 +1,12 @@
 """`packer`: finds the command, runs it, and turns errors into messages and exit codes."""
 
 import importlib
+import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
 
 import click
 
@@ -66,10 +68,16 @@ def main() -> None:
     """Entry point of the `packer` command."""
     signal.signal(signal.SIGTERM, _terminate)
     # A terminal or a locale that cannot write a character shows an escape; it does not end the program.
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     cli.main(prog_name="packer")
+
+
+def _nowhere() -> TextIO:
+    """In place of a stream the caller has closed."""
+    return Path(os.devnull).open("w", encoding="utf-8")
 
 
 def _terminate(number: int, _: object) -> NoReturn:

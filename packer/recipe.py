@@ -185,6 +185,12 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
         raise RecipeError(f"{where}: {_explain(str(error))}", hint=_hint(str(error))) from None
     except (OverflowError, RecursionError, TypeError):
         raise RecipeError(f"{where}: a value is too large, holds itself, or is not JSON", hint=_EVERY_KEY) from None
+    given = sorted({"messages", "tools", "add_generation_prompt"} & set(recipe.template.kwargs))
+    if given:
+        raise RecipeError(
+            f"{where}: template.kwargs.{given[0]}: packer gives the template this variable itself",
+            hint="template.kwargs is for variables of the template's own, such as enable_thinking",
+        )
     try:
         dt.date.fromisoformat(recipe.template.date)
     except ValueError as error:

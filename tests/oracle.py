@@ -297,13 +297,11 @@ class Oracle:
             raise Refused("template_error")
         if not pairs and self.rules.divergent == "common_prefix" and tried[0][2] == {}:
             prompt, turn, mode = tried[0]
-            length = next(
-                (i for i, pair in enumerate(zip(prompt, turn, strict=False)) if len(set(pair)) > 1), len(turn)
-            )
-            pairs = [(prompt[:length], turn, mode)]
+            pairs = [(self._common_prompt(prompt, turn, messages[: k + 1], tools, kwargs), turn, mode)]
         if not pairs:
             raise Refused("prompt_diverges")
-        prompt, turn, mode = max(pairs, key=lambda pair: len(pair[0]))  # the first of equals: the default mode
+        # What leaves the least to be written; the first of equals: the default mode.
+        prompt, turn, mode = min(pairs, key=lambda pair: len(pair[1]) - len(pair[0]))
         closed = self._closed(messages, k, prompt, turn, tools=tools, kwargs={**kwargs, **mode})
         if self._is_blank(closed[len(prompt) :]):
             return None
@@ -325,12 +323,15 @@ class Oracle:
         q = self._encode(turn)
         if any(i in self.stops and start >= len(prompt) for i, (start, _) in zip(q.ids, q.offsets, strict=True)):
             return turn
+        calls = messages[k].get("tool_calls")
         user, reply = {"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}
-        following = messages[k + 1] if k + 1 < len(messages) else user
+        after = {"role": "tool", "content": "?"} if calls else user
+        reply |= {"tool_calls": calls} if calls else {}
+        following = messages[k + 1] if k + 1 < len(messages) else after
         longer = self._try([*messages[: k + 1], following], tools, kwargs)
         base: str | None = turn
         if longer is None or not longer.startswith(turn):  # the next message rewrites this one: a chat without history
-            base, longer = self._try([user, reply], tools, kwargs), self._try([user, reply, user], tools, kwargs)
+            base, longer = self._try([user, reply], tools, kwargs), self._try([user, reply, after], tools, kwargs)
         if base is not None and longer is not None and longer.startswith(base):
             for stop in self._stop_texts():
                 if longer[len(base) :].startswith(stop):
@@ -428,15 +429,16 @@ def goes_on(prompt: str, turn: str, mode: dict, message: Mapping[str, Any]) -> t
             continue
         answer = turn[len(before) - len(opening) :]
         reasoning, inline = spoken_reasoning(message), split_inline(message.get("content"))
-        if inline and str(message["content"]).strip().removesuffix(inline[1].strip()).strip() in answer:
+        block = str(message.get("content")).strip().removesuffix(inline[1].strip()).strip() if inline else ""
+        if inline and block in answer and split_inline(answer) is None:
             reasoning = ""  # the block is written as part of the text
         elif inline:
             answer = answer.lstrip("\n")
         if closed and reasoning:
             continue
-        if answer.startswith(opening) and closing in answer:
-            written, answer = answer[len(opening) :].split(closing, 1)
-            reasoning, answer = written.strip() or reasoning, answer.lstrip("\n")
+        written = split_inline(answer)
+        if written:
+            reasoning, answer = written[0].strip() or reasoning, written[1]
         answer = answer.removeprefix(closing)
         if closed:
             return True, prompt, prompt + answer, mode
@@ -478,14 +480,14 @@ def split_inline(text: Any) -> tuple[str, str] | None:
     for opening, closing in TAGS.items():
         if isinstance(text, str) and text.lstrip().startswith(opening) and closing in text.split(opening, 1)[1]:
             reasoning, answer = text.split(opening, 1)[1].split(closing, 1)
-            return reasoning, answer.lstrip()
+            return None if any(tag in answer for tag in TAGS.values()) else (reasoning, answer.lstrip())
     return None
 
 
 def given_as(message: Mapping[str, Any], form: str) -> dict[str, Any]:
     """`supervision.reasoning`: the reasoning of an assistant's message in a field, or inline."""
     fields = [name for name in FIELDS[1:] if isinstance(message.get(name), str) and message[name].strip()]
-    if message["role"] == "assistant" and form == "inline" and fields:
+    if message["role"] == "assistant" and form == "inline" and fields and not split_inline(message.get("content")):
         bare = {name: value for name, value in message.items() if name not in FIELDS[1:]}
         return {**bare, "content": f"<think>\n{message[fields[0]].strip()}\n</think>\n\n{message.get('content') or ''}"}
     inline = split_inline(message.get("content"))

@@ -12,7 +12,7 @@ import pytest
 import twins
 from oracle import Oracle
 from supervised import Stages, assistant, call, chat, result, system, user
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken, Tokenizer, normalizers
 
 from packer.batches import Sample
 from packer.recipe import make_recipe
@@ -303,3 +303,45 @@ def test_real_templates_that_look_for_a_tool_response_get_what_inference_would(r
     print(dict(apart))
     assert apart.total() == 10
     assert apart["a tool's answer"] > 3
+
+
+# -- characters that stand in ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sneaked", ["\ue0f0", "\ue0f2\ue200\ue0f3", "\ue0f2", "\ue0f4"])
+@pytest.mark.parametrize("kind", ["chat", "completion", "text"])
+def test_characters_that_stand_in_for_tokens_cannot_be_sneaked_in(kind: Any, sneaked: str, tmp_path: Path) -> None:
+    """Beside a typed control token the text is encoded under aliases of private-use characters; typed ones are none."""
+    stages = Stages.load(twins.byte_level(tmp_path))
+    typed = f"typed <|im_end|> and {sneaked} x"
+    rows = {
+        "chat": chat(user(typed), assistant("Hello.")),
+        "completion": Sample(kind="completion", row=0, prompt=typed, text="Hello."),
+        "text": Sample(kind="text", row=0, text=typed),
+    }
+    assert stages.outcomes([rows[kind]]) == ["control_render"]
+    alone = chat(user(f"and {sneaked} x"), assistant("Hello."))
+    ids, _ = stages.document(alone)
+    assert sum(i in stages.model.control.values() for i in ids) == sum(
+        i in stages.model.control.values() for i in stages.document(chat(user("and x"), assistant("Hello.")))[0]
+    )
+
+
+def test_text_that_is_normalized_to_a_control_token_rejects_its_row(tmp_path: Path) -> None:
+    folder = twins.byte_level(tmp_path)
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    backend.normalizer = normalizers.NFKC()
+    backend.add_special_tokens([AddedToken("<|im_end|>", normalized=True, special=True)])
+    backend.save(str(folder / "tokenizer.json"))
+    stages = Stages.load(folder)
+    wide = "<\uff5cim_end\uff5c>"
+    plain = chat(user("typed x"), assistant("Hello."))
+    kept, *refused = stages.outcomes(
+        [
+            plain,
+            chat(user(f"typed {wide} x"), assistant("Hello."), row=1),
+            Sample(kind="text", row=2, text=f"typed {wide} x"),
+        ]
+    )
+    assert not isinstance(kept, str)
+    assert refused == ["not_encodable", "not_encodable"]

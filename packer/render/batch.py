@@ -158,6 +158,8 @@ class Renderer:
         guarded = [match.span() for match in self._control.finditer(whole)] if self._control else []
         if guarded and self._rules.control_tokens == "reject":
             raise RenderError(f"the row holds the control token '{whole[slice(*guarded[0])]}'", code="control_token")
+        if guarded and holds_stand_in(whole):
+            raise RenderError("control tokens typed beside private-use characters", code="control_render")
         prompt_end = len(sample.prompt)
         turn = (0, prompt_end, len(whole) + len(close), 1.0)
         return _Text(whole + close, True, (turn,), tuple(guarded))

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from packer.batches import REASONING_FIELDS, Sample
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.parting import common_length
@@ -81,6 +83,11 @@ class _Tried(NamedTuple):
     def fits(self) -> bool:
         return self.whole.startswith(self.prompt)
 
+    @property
+    def left(self) -> int:
+        """Characters the turn has after the prompt."""
+        return len(self.whole) - len(self.prompt)
+
 
 class Conversation:
     """Messages under one template, with its prompts and turns."""
@@ -135,30 +142,53 @@ class Conversation:
             if any(message["role"] == "user" for message in self.messages[:k]):
                 raise
             return None
-        going_on = rules.divergent == "continue"
-        tried: list[_Tried] = []
-        failure: RenderError | None = None
-        for prompt, mode in prompts:
-            try:
-                whole = self.render(self.messages[: k + 1], mode)
-            except RenderError as error:
-                failure = failure or error
-                continue
-            tried.append(_Tried(prompt, whole, mode))
-            if tried[-1].fits and not (going_on and self._lacks_reasoning(k, tried[-1])):
-                return self._close(k, tried[-1], weight=weight, prompts=prompts, rules=rules)
-        if going_on and (found := self._going_on(k, tried)) is not None:
-            return replace(self._close(k, found, weight=weight, prompts=prompts, rules=rules), continued=True)
-        chosen = next((entry for entry in tried if entry.fits), None)
+        tried, failure = self._try_modes(k, prompts, patient=rules.divergent == "continue")
+        chosen = self._choose(k, tried, rules)
         if chosen is None and failure is not None:
             raise failure
-        if chosen is None and rules.divergent == "common_prefix":
-            chosen = next((self._cut(k, entry) for entry in tried if not entry.mode), None)
         if chosen is None:
             raise RenderError(
                 f"messages[{k}]: the template's prompt is not how it begins this turn", code="prompt_diverges"
             )
-        return self._close(k, chosen, weight=weight, prompts=prompts, rules=rules)
+        tried_turn, continued = chosen
+        return replace(self._close(k, tried_turn, weight=weight, prompts=prompts, rules=rules), continued=continued)
+
+    def _try_modes(
+        self, k: int, prompts: Sequence[tuple[str, Mode]], *, patient: bool
+    ) -> tuple[list[_Tried], RenderError | None]:
+        """Prompt and turn in every mode that renders, the longest prompt first; no more modes than are needed.
+
+        Where prompts differ in their ends alone, the longest that its turn continues leaves the least to be written.
+        Where a mode changes the context too, all have to be seen. `patient`: a turn that fits may still be refused.
+        """
+        tried: list[_Tried] = []
+        failure: RenderError | None = None
+        default = next((prompt for prompt, mode in prompts if not mode), None)
+        for prompt, mode in prompts:
+            try:
+                tried.append(_Tried(prompt, self.render(self.messages[: k + 1], mode), mode))
+            except RenderError as error:
+                failure = failure or error
+                continue
+            same_context = default is None or prompt.startswith(default)
+            if tried[-1].fits and same_context and not (patient and self._lacks_reasoning(k, tried[-1])):
+                break
+        return tried, failure
+
+    def _choose(self, k: int, tried: Sequence[_Tried], rules: TurnRules) -> tuple[_Tried, bool] | None:
+        """The mode a turn is learned in, and whether it goes on where the template does not."""
+        fitting = sorted((entry for entry in tried if entry.fits), key=lambda entry: (entry.left, bool(entry.mode)))
+        if rules.divergent == "continue":
+            shown = [entry for entry in fitting if not self._lacks_reasoning(k, entry)]
+            if not shown and (found := self._going_on(k, tried)) is not None:
+                return found, True
+            fitting = shown or fitting
+        if fitting:
+            return fitting[0], False
+        default = next((entry for entry in tried if not entry.mode), None)
+        if rules.divergent == "common_prefix" and default is not None:
+            return self._cut(k, default), False
+        return None
 
     def _cut(self, k: int, tried: _Tried) -> _Tried:
         """With the prompt cut to what it has in common with the turn, whatever the turn's first letter is.
@@ -197,7 +227,7 @@ class Conversation:
             if opened is None or not whole.startswith(prompt[: opened.start]):
                 continue
             reasoning, answer = reasoning_of(self.messages[k]), whole[opened.start :]
-            if inline and inline[0] in answer:
+            if inline and inline[0] in answer and split_inline(answer) is None:
                 reasoning = ""  # the template takes the block for part of the text
             elif inline:
                 answer = answer.lstrip("\n")  # they stood between the block, which is gone, and the text
@@ -245,16 +275,21 @@ class Conversation:
 
     def _next_header(self, k: int, whole: str, mode: Mode, stops: re.Pattern[str]) -> str | None:
         """The stop token that the header of the message after turn k begins with (GLM closes turns so)."""
-        following = self.messages[k + 1] if k + 1 < len(self.messages) else {"role": "user", "content": "?"}
+        turn = self.messages[k]
+        calls = bool(turn.get("tool_calls"))
+        after: JSONMessage = {"role": "tool", "content": "?"} if calls else {"role": "user", "content": "?"}
+        following = self.messages[k + 1] if k + 1 < len(self.messages) else after
         try:
             longer = self.render([*self.messages[: k + 1], following], mode)
         except RenderError:
             longer = ""
         if not longer.startswith(whole):
             # The next message rewrites this turn: ask the same of a conversation with nothing to rewrite.
-            plain = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
+            plain: list[JSONMessage] = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
+            if calls:
+                plain[1] = {**plain[1], "tool_calls": turn["tool_calls"]}
             try:
-                whole, longer = self.render(plain, mode), self.render([*plain, plain[0]], mode)
+                whole, longer = self.render(plain, mode), self.render([*plain, after], mode)
             except RenderError:
                 return None
         match = stops.match(longer, len(whole)) if longer.startswith(whole) else None
@@ -272,7 +307,7 @@ def turn_weights(sample: Sample, turns: Turns) -> dict[int, float]:
     for k in assistants:
         message = sample.messages[k]
         weight = message.weight if message.weight is not None else float(k in by_rule)
-        if weight > 0 and says_something(message.fields):
+        if np.float32(weight) > 0 and says_something(message.fields):
             weights[k] = weight
     return weights
 

@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 _OPEN, _CLOSE = "\ue0f0", "\ue0f1"
+_RESERVED = re.compile("[\ue0f0-\ue0f4]")
+"""Private-use characters with a meaning here: of stand-ins, of generation marks, of the aliases that guarded texts are
+encoded with, and the letter no prompt holds."""
+
 _STAND_IN = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
 
 
@@ -90,9 +94,9 @@ class StandIns:
 
 
 def holds_stand_in(value: Any) -> bool:
-    """True where data already holds the private-use characters, so that stand-ins would be ambiguous."""
+    """True where data already holds the private-use characters, so that stand-ins or aliases would be ambiguous."""
     if isinstance(value, str):
-        return _OPEN in value or _CLOSE in value
+        return _RESERVED.search(value) is not None
     if isinstance(value, dict):
         return any(holds_stand_in(item) for pair in value.items() for item in pair)
     return isinstance(value, list | tuple) and any(holds_stand_in(item) for item in value)

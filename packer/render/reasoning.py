@@ -77,10 +77,10 @@ def continuation(opened: Opened, reasoning: str, answer: str) -> str:
     reasoning they give `⏎</think>⏎⏎a`.
     """
     close_tag = _CLOSING[opened.open_tag]
-    if answer.startswith(opened.open_tag) and close_tag in answer:
-        written, _, answer = answer.removeprefix(opened.open_tag).partition(close_tag)
+    inline = split_inline(answer)
+    if inline is not None:
+        _, written, answer = inline
         reasoning = written if written.strip() else reasoning
-        answer = answer.lstrip("\n")
     answer = answer.removeprefix(close_tag)
     if opened.closed:
         return answer
@@ -89,9 +89,12 @@ def continuation(opened: Opened, reasoning: str, answer: str) -> str:
 
 
 def split_inline(content: Any) -> tuple[str, str, str] | None:
-    """A block of reasoning that a text opens with: the block, what is in it, and the text behind it; None without."""
+    """A block of reasoning that a text opens with: the block, what is in it, and the text behind it.
+
+    None without, and where a closing tag stands in the text behind it too: nobody can tell where the block ends.
+    """
     match = _INLINE.match(content) if isinstance(content, str) else None
-    if match is None:
+    if match is None or any(closing in match.string[match.end() :] for _, closing in TAGS):
         return None
     inside = next(group for group in match.groups() if group is not None)
     return match[0].strip(), inside, match.string[match.end() :]
@@ -113,7 +116,7 @@ def given_as(message: Message, form: Reasoning) -> dict[str, Any]:
     if changed.get("role") != "assistant" or form == "as_given":
         return changed
     fields = [name for name in REASONING_FIELDS if isinstance(changed.get(name), str) and changed[name].strip()]
-    if form == "inline" and fields:
+    if form == "inline" and fields and split_inline(content) is None:
         text = changed[fields[0]].strip()
         changed["content"] = f"<think>\n{text}\n</think>\n\n{content or ''}"
         return {name: value for name, value in changed.items() if name not in REASONING_FIELDS}

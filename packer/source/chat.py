@@ -66,7 +66,7 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     fields |= {key: value for key, value in raw.items() if value is not None and key not in _READ_FIELDS}
     if calls:  # an empty list is no call, but a template that asks `is defined` takes it for one
         fields["tool_calls"] = calls
-    return Message(fields=_with_reasoning(fields, content.reasoning, where=where), weight=_weight(shape))
+    return Message(fields=_with_reasoning(fields, content.reasoning, where=where), weight=_weight(shape, where=where))
 
 
 def _content(shape: ChatMessage, *, where: str) -> Content:
@@ -92,10 +92,14 @@ def _with_reasoning(fields: dict[str, Any], reasoning: str | None, *, where: str
     return {"thinking": reasoning, **fields, "reasoning_content": reasoning}
 
 
-def _weight(shape: MessageFields) -> float | None:
-    if shape.train is not None:
-        return float(shape.train)
-    return shape.weight if shape.weight is not None else shape.loss_weight
+def _weight(shape: MessageFields, *, where: str) -> float | None:
+    """A message's own word: `train: false` is 0; else its weight, if it has one; else `train: true` is 1."""
+    given = shape.weight if shape.weight is not None else shape.loss_weight
+    if shape.loss_weight is not None and given != shape.loss_weight:
+        raise Refused("wrong_type", f"`weight` and `loss_weight` say different things at {where}")
+    if shape.train is False:
+        return 0.0
+    return 1.0 if shape.train and given is None else given
 
 
 def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Message], *, number: int) -> Sample:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -53,6 +54,7 @@ class Tokenizing:
         anchors = Anchors(model.added_tokens, model.vocab_size, normalizes=self._normalizes)
         apart = cache(lambda: ReferenceEncoder(without_start_effects(self._json)))
         self._borders = Borders(encoder, apart, anchors, model.stop_ids)
+        self._forgeable = _Forgeable(model) if self._normalizes else None
 
     def tokenize(self, turns: TurnBatch) -> TokenBatch:
         """Encode every text once and place every turn; a text the tokenizer fails on has no ids, but a reason."""
@@ -62,6 +64,10 @@ class Tokenizing:
             placed = self._place(texts)
         except UnencodableTextsError:
             placed = self._place_one_by_one(texts, unencodable)
+        for n, (text, (whole, _)) in enumerate(zip(texts, placed, strict=True)):
+            if self._forgeable is not None and n not in unencodable and self._forgeable.is_forged(text, whole):
+                unencodable[n] = "it normalizes ordinary text to a control token"
+                placed[n] = _nothing(text)
         sequences = _Sequences()
         for n, (text, (whole, found)) in enumerate(zip(texts, placed, strict=True)):
             if text.raw and n not in unencodable:
@@ -97,8 +103,7 @@ class Tokenizing:
                 placed += self._place([text])
             except UnencodableTextsError as error:
                 unencodable[n] = next(iter(error.reasons.values()))
-                nothing = Border(prompt_tokens=0, completion_tokens=0)
-                placed.append((np.zeros(0, np.int32), [nothing] * len(text.turns)))
+                placed.append(_nothing(text))
         return placed
 
     @cached_property
@@ -134,6 +139,11 @@ class Tokenizing:
         ]
 
 
+def _nothing(text: _Text) -> tuple[Int32, list[Border]]:
+    """No ids, and turns without any."""
+    return np.zeros(0, np.int32), [Border(prompt_tokens=0, completion_tokens=0)] * len(text.turns)
+
+
 def _texts(turns: TurnBatch) -> list[_Text]:
     """The batch's texts one by one; turns and guarded ranges are in the order of their texts."""
     offsets = turns.text_offsets
@@ -157,6 +167,23 @@ def _aliased_text(text: _Text, aliases: Aliases, encoder: Encoder) -> EncodedTex
     aliased, moved = aliases.replace(text.content, text.guarded, [position for pair in prompted for position in pair])
     ids, _ = encoder.encode([aliased.decode()])
     return EncodedText(text=aliased, ids=ids, turns=tuple(zip(moved[::2], moved[1::2], strict=True)))
+
+
+class _Forgeable:
+    """Control tokens that are looked for in normalized text, so that other text may become one."""
+
+    def __init__(self, model: Model) -> None:
+        tokens = [token for token in model.added_tokens if token.normalized and token.content in model.control]
+        self._ids = np.array([token.id for token in tokens], np.int32)
+        self._pattern = re.compile(b"|".join(re.escape(token.content.encode()) for token in tokens))
+
+    def is_forged(self, text: _Text, ids: Int32) -> bool:
+        """Whether the ids hold more of them than the text does outside what a person typed."""
+        if not len(self._ids):
+            return False
+        written = [match.span() for match in self._pattern.finditer(text.content)]
+        typed = sum(any(a <= start and end <= b for a, b in text.guarded) for start, end in written)
+        return int(np.isin(ids, self._ids).sum()) > len(written) - typed
 
 
 class _Sequences:

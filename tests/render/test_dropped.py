@@ -303,3 +303,48 @@ def test_a_template_that_takes_only_parts_is_given_parts_and_losses_are_still_se
     assert outcome(tmp_path / "b", deaf, said) == ["dropped_user"]
     mute = PARTS_ONLY.replace("part.text + ''", "(part.text + '')[:1]")
     assert outcome(tmp_path / "c", mute, (user("a"), assistant("bcd"))) == ["dropped_content"]
+
+
+@pytest.mark.parametrize(
+    ("template", "message", "code"),
+    [
+        ("content", assistant("I look for hotels", tool_calls=[call("think", {"so": "I look for hotels nearby"})]), "dropped_content"),
+        ("reasoning", assistant("It is the capital of France. Yes!", reasoning_content="It is the capital of France."), "dropped_reasoning"),
+    ],
+)  # fmt: skip
+def test_a_text_that_another_field_repeats_is_still_missed(
+    template: str, message: dict[str, Any], code: str, tmp_path: Path
+) -> None:
+    """It stands in the rendering, but not for itself."""
+    assert outcome(tmp_path, SKIPS[template], (user("Where?"), message)) == [code]
+
+
+SPLITS = SHOWS_ALL.replace(
+    "message.content or ''",
+    "(message.content or '').split('</think>')[-1] if message.role == 'assistant' else message.content",
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "code"),
+    [
+        ("Sure! What is 5+5?", "Sure! <think>hmm</think>10", "dropped_reasoning"),
+        ("What is 5+5?", "5</think>5</think>10", "dropped_reasoning"),
+        ("Is 2+2=4 true?", "<think>2+2=4</think>Yes", "dropped_reasoning"),
+    ],
+)
+def test_what_the_question_says_does_not_stand_for_the_answer(
+    question: str, answer: str, code: str, tmp_path: Path
+) -> None:
+    assert outcome(tmp_path, SPLITS, (user(question), assistant(answer))) == [code]
+
+
+@pytest.mark.parametrize(
+    "cut", ["message.content | truncate(40)", "message.content[:5] + '<|im_end|>' + message.content"]
+)
+def test_a_template_that_cuts_an_answer_drops_it(cut: str, tmp_path: Path) -> None:
+    template = SHOWS_ALL.replace(
+        "message.content or ''", f"({cut}) if message.role == 'assistant' else message.content"
+    )
+    said = (user("What is the weather?"), assistant("It rains a great deal in Paris, and has for a week by now."))
+    assert outcome(tmp_path, template, said) == ["dropped_content"]

@@ -132,6 +132,31 @@ def test_continue_is_not_misled_by_an_answer_that_says_what_the_reasoning_said(m
     assert learned(stages, ASKED, turn) == [("<think>", "One</think>One.<|im_end|>")]
 
 
+RAW = OPENS.replace(
+    "message.content.split('</think>')[-1] if message.role == 'assistant' else message.content", "message.content"
+)
+"""Takes the text as it is."""
+
+
+@pytest.mark.parametrize("inline", ["\n<think>\nR\n</think>\n\nA", "<thinking>R</thinking>A", "<think>R</think>A"])
+def test_continue_takes_a_block_the_template_leaves_for_the_reasoning(make: Make, inline: str) -> None:
+    ((_, completion),) = learned(make(RAW, "supervision.divergent=continue"), ASKED, assistant(inline))
+    assert completion == "R\n</think>\n\nA<|im_end|>"
+
+
+def test_reasoning_that_holds_a_closing_tag_is_not_cut_there(make: Make) -> None:
+    """Nobody can tell where it ends, so it stays inline, and a template that cuts it is found out."""
+    message = assistant("<think>I close with `</think>` here.</think>the answer")
+    assert given_as(message, "field") == message
+    cuts = twins.CHATML.replace("message.content", "message.content.split('</think>')[-1]")
+    assert make(cuts, "supervision.reasoning=field").outcomes([chat(ASKED, message)]) == ["dropped_reasoning"]
+
+
+def test_inline_does_not_put_a_second_block_before_the_text() -> None:
+    both = {**INLINE, "reasoning_content": "Count."}
+    assert given_as(both, "inline") == both
+
+
 NATIVE = """\
 {% for message in messages %}
 {{ '<|im_start|>' + message.role + '\\n' }}

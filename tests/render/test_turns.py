@@ -209,6 +209,41 @@ def test_a_turn_of_which_the_template_writes_nothing_is_not_learned(make: Make) 
     assert refusal(stages, user("?"), called)[0] == "nothing_trained"
 
 
+ASKS = """\
+{% for message in messages %}
+{{ '<|im_start|>' + message.role + '\\n' + (message.content or '') }}
+{%- if loop.first and thinking %}{{ ' Think it over.' }}{% endif %}
+{{- '<|im_end|>\\n' }}
+{%- endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+"""A mode that changes the context and leaves no less to be written."""
+
+
+def test_a_mode_that_only_adds_context_is_not_taken(make: Make) -> None:
+    ((prompt, completion),) = learned(make(ASKS), user("?"), assistant("Plain."))
+    assert "Think it over." not in prompt
+    assert completion == "Plain.<|im_end|>"
+
+
+GLM_CALLS = """\
+{% for message in messages %}
+{{ '<|user|>' if message.role == 'user' else '<|observation|>' if message.role == 'tool' else '<|assistant|>' }}
+{{- '\\n' + (message.content or '') }}
+{%- for call in message.tool_calls or [] %}{{ '<call>' + call.function.name + '</call>' }}{% endfor %}
+{%- endfor %}
+{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"""
+
+
+@pytest.mark.parametrize("followed", [True, False])
+def test_a_call_ends_with_the_header_of_its_result_also_at_the_end(followed: bool, tmp_path: Path) -> None:
+    folder = twins.header_stops(tmp_path, template=GLM_CALLS)
+    stages = Stages.load(folder, stop=["<|user|>", "<|observation|>"])
+    row = [user("?"), assistant("", tool_calls=[call("look", {})])]
+    row += [{"role": "tool", "content": "rain"}, assistant("It rains.")] * followed
+    first, *_ = completions(stages, *row)
+    assert first.endswith("<call>look</call><|observation|>")
+
+
 def test_the_header_of_the_next_message_can_be_the_terminator(make: Make) -> None:
     stages = make(twins.GLM_LIKE, twin=twins.header_stops)
     assert completions(stages, *TALK) == ["One.<|user|>", "Two.<|user|>"]
