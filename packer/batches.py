@@ -73,6 +73,9 @@ class Rejection:
     reason: str
     """One sentence for a person; never the row's content beyond a short quote of a control token or a key."""
 
+    message: int | None = None
+    """The message the reason is about, where there is one and it was rendered."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowBatch:
@@ -157,10 +160,17 @@ class PackPlan:
     length: Int32  # [M]
     block_offsets: Int64  # [B + 1] pieces of each block
     block_of: Int64  # [N] block of each document (of its first piece); -1 where a document is in no block
+    align: int = 1
+    """A piece takes a multiple of so many slots; what it does not fill is padding that follows it."""
 
     @property
     def num_blocks(self) -> int:
         return len(self.block_offsets) - 1
+
+    @property
+    def padded_length(self) -> Int32:
+        """Slots each piece takes.  # int32[M]"""
+        return self.length if self.align == 1 else -(-self.length // np.int32(self.align)) * np.int32(self.align)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +188,7 @@ class BlockBatch:
     doc_offsets: Int64  # [B + 1] entries of doc_ids and doc_starts of each block
     length: Int32  # [B] tokens without padding
     num_trained: Int32  # [B]
+    doc_lengths: Int32 | None = None  # [P] tokens of each piece, where seq_lengths counts padding that follows it
 
     @property
     def num_blocks(self) -> int:

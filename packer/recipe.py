@@ -86,9 +86,12 @@ class Text(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mode: Literal["isolated", "none"] = "isolated"
     block_len: Annotated[int, Meta(ge=1, le=MAX_BLOCK_LEN)] = 4096
-    strategy: Literal["best_fit"] = "best_fit"
+    strategy: Literal["best_fit", "first_fit", "sequential"] = "best_fit"
     overlong: Literal["reject"] = "reject"
     min_length: PositiveInt = 1
+    max_documents: PositiveInt | None = None
+    """Most documents of a block."""
+
     pad_id: Annotated[int, Meta(ge=0)] | None = None
     """Id of padding; None takes the tokenizer's pad token, else its first stop id."""
 

@@ -63,6 +63,7 @@ def pack_split(split: str, documents: DocumentShards, pack: Pack, shard_bytes: i
         strategy=pack.strategy,
         seed=pack.seed,
         group_documents=pack.group_documents,
+        max_documents=pack.max_documents,
     )
     out = np.concatenate([too_short, overlong])
     row_bytes = pack.block_len * (16 if documents.weighted else 12)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import BlockBatch, Bool, Float32, Int32, Int64, PackPlan
-from packer.layout import MASKED, concatenated_ranges, positions
+from packer.layout import MASKED, concatenated_ranges, offsets_of, positions
 from packer.pack.copy import copy_ranges
 
 _COPY_TOKENS = 2**17  # tokens copied at a time: half a MiB of windows on their way
@@ -54,6 +54,9 @@ def gather(
     of its own. The first token of every piece is masked, whatever its label in the columns. The result does not
     depend on how the documents are divided into chunks.
 
+    In a plan with ``align``, a piece is followed by padding up to its padded length. It belongs to the piece's run:
+    positions run on, and ``seq_lengths`` counts it, as kernels for context parallel ask; ``doc_lengths`` does not.
+
     Memory beside the blocks is a few numbers for each piece and a few MiB, whatever the number of tokens. A call reads
     each chunk once, from its beginning to its end, so few calls for many blocks read less at random than many for few.
 
@@ -89,8 +92,9 @@ def gather(
         doc_ids=columns.doc_id[pieces.document],
         doc_starts=pieces.start.astype(np.int32),
         doc_offsets=pieces.offsets,
-        length=pieces.filled.astype(np.int32),
+        length=pieces.tokens.astype(np.int32),
         num_trained=num_trained,
+        doc_lengths=None if plan.align == 1 else pieces.length.astype(np.int32),
     )
 
 
@@ -101,9 +105,11 @@ class _Pieces:
     document: Int64  # [P]
     start: Int64  # [P]
     length: Int64  # [P]
+    padded: Int64  # [P] slots of the piece with the padding that follows it
     place: Int64  # [P] of the first token in the flat blocks, padding counted
     offsets: Int64  # [B + 1] pieces of each block
-    filled: Int64  # [B] tokens without padding
+    filled: Int64  # [B] slots of the pieces, without the padding run
+    tokens: Int64  # [B] without any padding
 
     @property
     def num_blocks(self) -> int:
@@ -113,7 +119,7 @@ class _Pieces:
     def of(cls, plan: PackPlan, first_block: int, last_block: int, block_len: int) -> "_Pieces":
         """Take the pieces of ``[first_block, last_block)``.
 
-        Worked example for place, block_len 8: blocks of lengths [3, 2] and [5]. The tokens before each piece are
+        Worked example for place, block_len 8: blocks of lengths [3, 2] and [5]. The slots before each piece are
         [0, 3, 5], those before its block [0, 0, 5]; the difference is its place in the block, [0, 3, 0], to which the
         block's own place is added: [0, 3, 8].
         """
@@ -123,7 +129,8 @@ class _Pieces:
         taken = slice(int(offsets[0]), int(offsets[-1]))
         offsets = offsets - offsets[0]
         length = plan.length[taken].astype(np.int64)
-        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(length)])
+        padded = -(-length // plan.align) * plan.align
+        before = offsets_of(padded)
         filled = np.diff(before[offsets])
         if filled.size and int(filled.max()) > block_len:
             crowded = first_block + int(filled.argmax())
@@ -133,9 +140,11 @@ class _Pieces:
             document=plan.document[taken],
             start=plan.start[taken],
             length=length,
+            padded=padded,
             place=before[:-1] + np.repeat(shift, np.diff(offsets)),
             offsets=offsets,
             filled=filled,
+            tokens=np.diff(offsets_of(length)[offsets]),
         )
 
 
@@ -197,9 +206,13 @@ def _copy_slices(chunk: Int32, length: Int64) -> Iterator[slice]:
 
 
 def _padding_slots(pieces: _Pieces, rows: slice, block_len: int) -> Int64:
-    """Slots of the padding runs of some blocks, counted from the first of these blocks."""
+    """Slots that hold no token in some blocks, counted from the first of these blocks: behind pieces, then the runs."""
     filled = pieces.filled[rows]
-    return concatenated_ranges(np.arange(len(filled)) * block_len + filled, block_len - filled)
+    mine = slice(int(pieces.offsets[rows.start]), int(pieces.offsets[rows.stop]))
+    length = pieces.length[mine]
+    behind = concatenated_ranges(pieces.place[mine] + length - rows.start * block_len, pieces.padded[mine] - length)
+    runs = concatenated_ranges(np.arange(len(filled)) * block_len + filled, block_len - filled)
+    return np.concatenate([behind, runs])
 
 
 def _with_padding(pieces: _Pieces, block_len: int) -> tuple[Int32, Int64]:
@@ -209,7 +222,7 @@ def _with_padding(pieces: _Pieces, block_len: int) -> tuple[Int32, Int64]:
     """
     padding = block_len - pieces.filled
     padded = padding > 0
-    seq_lengths = np.insert(pieces.length, pieces.offsets[1:][padded], padding[padded]).astype(np.int32)
+    seq_lengths = np.insert(pieces.padded, pieces.offsets[1:][padded], padding[padded]).astype(np.int32)
     seq_offsets = pieces.offsets.copy()
     seq_offsets[1:] += np.cumsum(padded)
     return seq_lengths, seq_offsets

@@ -1,50 +1,54 @@
-"""The packing plan: which document lies in which block.
+"""The packing plan: which piece of which document lies in which block.
 
-Documents of equal length are interchangeable to the packer, so a keyed permutation deals them out: neighbours of the
-source land in blocks far apart. The blocks of a group are numbered by a second keyed permutation, so that reading them
-in order gives a mixture. Within a block the documents lie in source order.
+The plan is a pure function of its arguments. Documents are packed group by group, each group of consecutive documents
+by itself, and the blocks of a group come before those of the next; so however large a corpus is, a block is gathered
+from a bounded stretch of it.
 
-Both sorts below are of unique 64-bit numbers, the sort key in the high half and the item in the low half, so that any
-sorting algorithm gives the same result.
+With ``best_fit`` and ``first_fit``, documents of equal length are dealt by a keyed hash, so that neighbours of the
+source land in blocks far apart, and the blocks of a group are stored in a keyed-permuted order, so that reading them in
+order gives a mixture; :mod:`packer.pack.mixing` measures it. In a block longer documents come first, equal ones in
+source order. ``sequential`` keeps documents and blocks in source order.
+
+With ``align``, a piece takes a multiple of that many slots: it is packed by its padded length.
 """
 
-from typing import Literal, TypeAlias
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from packer.batches import Int32, Int64, PackPlan, UInt64
-from packer.pack.best_fit import best_fit_decreasing
-from packer.permute import permutation_key, permute
+from packer.batches import Int32, Int64, PackPlan
+from packer.pack.cut import Pieces
+from packer.pack.deal import MAX_ITEMS
+from packer.pack.place import STRATEGIES, Placed, Strategy, place
 from packer.recipe import MAX_BLOCK_LEN
 
-UInt32: TypeAlias = npt.NDArray[np.uint32]
-
-MAX_GROUP_DOCUMENTS = 2**32 - 1
-
-_LOW = np.uint64(2**32 - 1)
-_HALF = np.uint64(32)
+MAX_GROUP_DOCUMENTS = MAX_ITEMS
 
 
 def plan(
     lengths: npt.NDArray[np.integer],
     block_len: int,
     *,
-    strategy: Literal["best_fit"] = "best_fit",
+    strategy: Strategy = "best_fit",
     seed: int = 0,
     group_documents: int | None = None,
+    max_documents: int | None = None,
+    align: int = 1,
 ) -> PackPlan:
-    """Place documents in blocks of ``block_len`` tokens.
+    """Place whole documents in blocks of ``block_len`` tokens.
 
     Documents that are empty or longer than a block are in no block. The plan is a pure function of the arguments.
 
     Args:
         lengths: tokens of each document.  # integers [N]
         block_len: tokens of a block, 1 to 2^20.
-        strategy: ``best_fit``, best-fit decreasing.
+        strategy: ``best_fit`` or ``first_fit``, both decreasing, or ``sequential``: next-fit in source order.
         seed: of the permutations.
         group_documents: pack this many consecutive documents at a time; the blocks of a group come before those
             of the next. None packs all of them together.
+        max_documents: of a block at most; one that holds as many takes no more. None sets no limit.
+        align: a document takes a multiple of so many slots; divides ``block_len``.
 
     Example:
         >>> packed = plan(np.array([3, 4, 1]), 4)
@@ -55,32 +59,94 @@ def plan(
         ValueError: lengths that are negative or no integers, a number out of range, an unknown strategy.
 
     """
+    rules = _Rules.checked(block_len, strategy, seed, max_documents, align)
     lengths = _checked_lengths(lengths)
-    if group_documents is None:
-        group_documents = max(len(lengths), 1)
-    _check_numbers(block_len, strategy, group_documents)
-    document = np.empty(np.count_nonzero((lengths > 0) & (lengths <= block_len)), np.int64)
-    block_of = np.full(len(lengths), -1, np.int64)
-    sizes: list[Int64] = []
-    num_blocks = num_pieces = 0
-    for number, first in enumerate(range(0, len(lengths), group_documents)):
-        packed = _pack_group(lengths[first : first + group_documents], block_len, seed, number)
-        mine = document[num_pieces : num_pieces + len(packed)]
-        np.add(_low(packed), first, out=mine)
-        packed >>= _HALF
-        block = packed.view(np.int64)
-        sizes.append(np.bincount(block))
-        block += num_blocks
-        block_of[mine] = block
-        num_blocks += len(sizes[-1])
-        num_pieces += len(mine)
+    placed = _place_groups(rules.slots(lengths), _group_bounds(len(lengths), group_documents), rules)
     return PackPlan(
-        document=document,
-        start=np.zeros(len(document), np.int64),
-        length=lengths[document].astype(np.int32, copy=False),
-        block_offsets=np.concatenate([np.zeros(1, np.int64), *sizes]).cumsum(),
-        block_of=block_of,
+        document=placed.piece,
+        start=np.zeros(len(placed.piece), np.int64),
+        length=placed.slots if align == 1 else lengths[placed.piece].astype(np.int32, copy=False),
+        block_offsets=np.concatenate([np.zeros(1, np.int64), placed.num_pieces]).cumsum(),
+        block_of=placed.block_of,
+        align=align,
     )
+
+
+def plan_pieces(
+    pieces: Pieces,
+    block_len: int,
+    *,
+    strategy: Strategy = "best_fit",
+    seed: int = 0,
+    group_documents: int | None = None,
+    max_documents: int | None = None,
+    align: int = 1,
+) -> PackPlan:
+    """Place pieces of documents in blocks, as :func:`plan` places whole ones.
+
+    Every piece is in exactly one block. Pieces are dealt one by one, wherever the others of their document are.
+
+    Args:
+        pieces: from :func:`packer.pack.cut.cut`; none longer than a block.
+        block_len: tokens of a block, 1 to 2^20.
+        strategy: as for :func:`plan`.
+        seed: of the permutations.
+        group_documents: pack the pieces of this many consecutive documents at a time.
+        max_documents: pieces of a block at most.
+        align: a piece takes a multiple of so many slots; divides ``block_len``.
+
+    Raises:
+        ValueError: as for :func:`plan`, and a piece that is empty or longer than a block.
+
+    """
+    rules = _Rules.checked(block_len, strategy, seed, max_documents, align)
+    wrong = (pieces.length < 1) | (pieces.length > block_len)
+    if wrong.any():
+        at = int(wrong.argmax())
+        raise ValueError(f"piece {at} has length {pieces.length[at]}; expected 1 to {block_len}")
+    bounds = np.searchsorted(pieces.document, _group_bounds(pieces.num_documents, group_documents))
+    placed = _place_groups(rules.slots(pieces.length), bounds, rules)
+    block_of = np.full(pieces.num_documents, -1, np.int64)
+    first_pieces = np.flatnonzero(np.diff(pieces.document, prepend=-1))
+    block_of[pieces.document[first_pieces]] = placed.block_of[first_pieces]
+    return PackPlan(
+        document=pieces.document[placed.piece],
+        start=pieces.start[placed.piece],
+        length=pieces.length[placed.piece],
+        block_offsets=np.concatenate([np.zeros(1, np.int64), placed.num_pieces]).cumsum(),
+        block_of=block_of,
+        align=align,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rules:
+    """How to pack, with every number in its range."""
+
+    block_len: int
+    strategy: Strategy
+    seed: int
+    max_pieces: int | None
+    align: int
+
+    @classmethod
+    def checked(cls, block_len: int, strategy: Strategy, seed: int, max_pieces: int | None, align: int) -> "_Rules":
+        if not 1 <= block_len <= MAX_BLOCK_LEN:
+            raise ValueError(f"block_len is {block_len}; expected 1 to {MAX_BLOCK_LEN}")
+        if strategy not in STRATEGIES:
+            raise ValueError(f"strategy is '{strategy}'; expected one of {', '.join(STRATEGIES)}")
+        if max_pieces is not None and max_pieces < 1:
+            raise ValueError(f"max_documents is {max_pieces}; expected at least 1")
+        if align < 1 or block_len % align:
+            raise ValueError(f"align is {align}; expected a divisor of block_len {block_len}")
+        return cls(block_len=block_len, strategy=strategy, seed=seed, max_pieces=max_pieces, align=align)
+
+    def slots(self, lengths: npt.NDArray[np.integer]) -> Int32:
+        """Slots each length takes, in units of ``align``; 0 where it is longer than a block.  # int32[N]"""
+        if lengths.size and int(lengths.max()) > self.block_len:
+            lengths = np.where(lengths <= self.block_len, lengths, 0)
+        slots: Int32 = lengths.astype(np.int32, copy=False)
+        return slots if self.align == 1 else -(-slots // np.int32(self.align))
 
 
 def _checked_lengths(lengths: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
@@ -92,44 +158,41 @@ def _checked_lengths(lengths: npt.NDArray[np.integer]) -> npt.NDArray[np.integer
     return lengths if lengths.size else np.empty(0, np.int32)
 
 
-def _check_numbers(block_len: int, strategy: str, group_documents: int) -> None:
-    if not 1 <= block_len <= MAX_BLOCK_LEN:
-        raise ValueError(f"block_len is {block_len}; expected 1 to {MAX_BLOCK_LEN}")
-    if strategy != "best_fit":
-        raise ValueError(f"strategy is '{strategy}'; expected 'best_fit'")
+def _group_bounds(num_documents: int, group_documents: int | None) -> Int64:
+    """First document of each group, and the end of the last.  # int64[G + 1]"""
+    if group_documents is None:
+        group_documents = max(num_documents, 1)
     if not 1 <= group_documents <= MAX_GROUP_DOCUMENTS:
         raise ValueError(f"a group has {group_documents} documents; expected 1 to {MAX_GROUP_DOCUMENTS}")
+    return np.append(np.arange(0, num_documents, group_documents, dtype=np.int64), num_documents)
 
 
-def _pack_group(lengths: npt.NDArray[np.integer], block_len: int, seed: int, group: int) -> UInt64:
-    """``block << 32 | document`` of each document that fits, sorted; both count from the group's first.  # uint64[m]"""
-    packable = np.where((lengths > 0) & (lengths <= block_len), lengths, 0).astype(np.int32, copy=False)
-    histogram = np.bincount(packable, minlength=block_len + 1)
-    num_packable = len(lengths) - int(histogram[0])
-    if not num_packable:
-        return np.empty(0, np.uint64)
-    items = _decreasing(packable, block_len, permutation_key("pack.deal", seed, group))[:num_packable]
-    histogram[0] = 0
-    distinct = np.flatnonzero(histogram)[::-1]
-    runs = best_fit_decreasing(distinct, histogram[distinct], block_len)
-    stored = permute(np.arange(runs.total_bins), runs.total_bins, permutation_key("pack.store", seed, group))
-    packed: UInt64 = stored[runs.item_bins()].view(np.uint64)
-    packed <<= _HALF
-    packed |= items
-    packed.sort()
-    return packed
+def _place_groups(slots: Int32, bounds: Int64, rules: _Rules) -> Placed:
+    """Place each group by itself; the blocks of a group are numbered from where those before it end."""
+    placed: list[Placed] = []
+    num_blocks = 0
+    for group, (first, last) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
+        part = place(
+            slots[first:last],
+            rules.block_len // rules.align,
+            strategy=rules.strategy,
+            max_pieces=rules.max_pieces,
+            seed=rules.seed,
+            group=group,
+        )
+        if group:
+            np.add(part.piece, first, out=part.piece)
+            np.add(part.block_of, num_blocks, out=part.block_of, where=part.block_of >= 0)
+        num_blocks += len(part.num_pieces)
+        placed.append(part)
+    return placed[0] if len(placed) == 1 else _joined(placed)
 
 
-def _decreasing(lengths: Int32, block_len: int, key: UInt64) -> UInt32:
-    """Indices of the lengths in decreasing order, equal ones in the order the key deals them.  # uint32[n]"""
-    n = len(lengths)
-    dealt = permute(np.arange(n), n, key).astype(np.uint32)
-    order = (np.int32(block_len) - lengths)[dealt].astype(np.uint64)
-    order <<= _HALF
-    order |= np.arange(n, dtype=np.uint64)
-    order.sort()
-    return dealt[_low(order)]
-
-
-def _low(numbers: UInt64) -> Int64:
-    return (numbers & _LOW).view(np.int64)
+def _joined(placed: list[Placed]) -> Placed:
+    none = np.empty(0, np.int64)
+    return Placed(
+        piece=np.concatenate([none, *(part.piece for part in placed)]),
+        slots=np.concatenate([none.astype(np.int32), *(part.slots for part in placed)]),
+        num_pieces=np.concatenate([none, *(part.num_pieces for part in placed)]),
+        block_of=np.concatenate([none, *(part.block_of for part in placed)]),
+    )

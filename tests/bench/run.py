@@ -1,16 +1,18 @@
 """`make bench`: what things cost, each as a ratio to a plain operation on the same data, measured in one run.
 
-Times on shared machines are noise; ratios within a run say more. Each line is the best of three.
+Times on shared machines are noise; ratios within a run say more. Each line is the best of a few rounds. ``--huge`` packs a
+hundred million documents too, which takes about 8 GB of memory.
 """
 
+import argparse
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from packing import packing
 from rich.console import Console
 from rich.table import Table
+from timing import best
 
 from packer.build import build
 from packer.build.plan import plan_build
@@ -24,30 +26,8 @@ from packer.starter import write_starter
 from packer.store.cache import Cache
 from packer.tokenize import ReferenceEncoder
 
-ROUNDS = 3
 
-
-def best(function: Callable[[], object]) -> float:
-    """Seconds of the fastest of a few rounds."""
-    times = []
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
-def packing(table: Table) -> None:
-    for num_documents in (60_000, 1_000_000, 10_000_000):
-        random = np.random.default_rng(0)
-        lengths = np.clip(random.lognormal(5, 1, num_documents), 1, 2048).astype(np.int32)
-        seconds, sort = (
-            best(lambda lengths=lengths: plan(lengths, 2048)),
-            best(lambda lengths=lengths: np.sort(lengths)),
-        )
-        table.add_row(
-            f"plan, {num_documents:,} documents", f"{seconds:.3f} s", "sorting the lengths", f"{seconds / sort:.1f}"
-        )
+def gathering(table: Table) -> None:
     for mean in (80, 1000):
         lengths = np.full(8_000_000 // mean, mean, np.int32)
         packed = plan(lengths, 4096)
@@ -119,9 +99,13 @@ def reading(table: Table, folder: Path) -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--huge", action="store_true", help="pack a hundred million documents too")
+    options = parser.parse_args()
     table = Table("what", "time", "beside", "ratio", box=None, pad_edge=False)
     with tempfile.TemporaryDirectory() as folder:
-        packing(table)
+        packing(table, huge=options.huge)
+        gathering(table)
         stages(table, Path(folder))
         reading(table, Path(folder))
     Console(width=100).print(table)

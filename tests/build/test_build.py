@@ -11,8 +11,10 @@ import sys
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
+from packer.audit import verify
 from packer.build import BuildResult, build
 from packer.errors import BusyError, InputError, NothingKeptError, PackerError, RecipeError, TemplateError, UsageError
 from packer.recipe import Recipe, Source, load_recipe, make_recipe
@@ -236,6 +238,26 @@ def test_overlong_documents_are_in_the_ledger(starter: Path, tmp_path: Path) -> 
     lengths = {line.document: int(line.reason.rsplit("(", 1)[1].split()[0]) for line in lines}
     assert all(length > 128 or length < 30 for length in lengths.values())
     assert totals.cut == sum(int(line.reason.rsplit("(", 1)[1].split()[0]) for line in lines)
+
+
+@pytest.mark.parametrize("strategy", ["best_fit", "first_fit", "sequential"])
+def test_every_strategy_packs_every_document_and_no_more_than_allowed_in_a_block(
+    strategy: str, starter: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "cache"
+    keys = (f"pack.strategy={strategy}", "pack.max_documents=2", "pack.block_len=2048")
+    result = build_one(starter, folder, *keys)
+    assert result.manifest is not None
+    totals = result.manifest.totals
+    assert (totals.cut, sum(totals.left_out.values())) == (0, 0)
+    assert verify(folder, level="full").ok
+    with Cache.open(folder) as cache:
+        blocks, documents = cache.blocks("train"), cache.documents("train")
+        batch = blocks.read(np.arange(len(blocks)))
+        held = [documents.read(number).doc_id for number in range(len(documents))]
+    assert np.diff(batch.doc_offsets).max() == 2
+    assert sorted(batch.doc_ids.tolist()) == sorted(held)
+    assert (batch.doc_ids.tolist() == held) == (strategy == "sequential")
 
 
 BAD = [

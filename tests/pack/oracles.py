@@ -1,13 +1,17 @@
 """What packing means, item by item and token by token; slow on purpose."""
 
+from bisect import bisect_left, insort
 from itertools import pairwise
 
 
-def literal_best_fit_decreasing(lengths, capacity):
-    """Each item into the fullest bin that holds it, the first opened among equals; O(items · bins)."""
+def literal_best_fit_decreasing(lengths, capacity, max_items=None):
+    """Each item into the fullest bin that holds it, the first opened among equals; O(items · bins).
+
+    A bin with ``max_items`` items holds no other.
+    """
     bins = []
     for length in sorted(lengths, reverse=True):
-        holding = [number for number, items in enumerate(bins) if capacity - sum(items) >= length]
+        holding = _holding(bins, length, capacity, max_items)
         if holding:
             fullest = max(sum(bins[number]) for number in holding)
             bins[next(number for number in holding if sum(bins[number]) == fullest)].append(length)
@@ -16,7 +20,70 @@ def literal_best_fit_decreasing(lengths, capacity):
     return bins
 
 
-def optimum(lengths, capacity):
+def literal_first_fit_decreasing(lengths, capacity, max_items=None):
+    """Each item into the first bin that holds it; O(items · bins)."""
+    bins = []
+    for length in sorted(lengths, reverse=True):
+        holding = _holding(bins, length, capacity, max_items)
+        if holding:
+            bins[holding[0]].append(length)
+        else:
+            bins.append([length])
+    return bins
+
+
+def literal_next_fit(lengths, capacity, max_items=None):
+    """Each item, in the order given, into the last bin, or into a new one."""
+    bins = []
+    for length in lengths:
+        if bins and _holding(bins[-1:], length, capacity, max_items):
+            bins[-1].append(length)
+        else:
+            bins.append([length])
+    return bins
+
+
+def _holding(bins, length, capacity, max_items):
+    return [
+        number
+        for number, items in enumerate(bins)
+        if capacity - sum(items) >= length and (max_items is None or len(items) < max_items)
+    ]
+
+
+def best_fit_count(lengths, capacity):
+    """The number of bins of best-fit decreasing, by a sorted list of free spaces; fast enough for many items."""
+    spaces = []
+    num_bins = 0
+    for length in sorted(lengths, reverse=True):
+        at = bisect_left(spaces, length)
+        if at == len(spaces):
+            num_bins += 1
+            space = capacity
+        else:
+            space = spaces.pop(at)
+        insort(spaces, space - length)
+    return num_bins
+
+
+def first_fit_count(lengths, capacity):
+    """The number of bins of first-fit decreasing, by a tree of the largest free space among bins."""
+    size = 1 << max(len(lengths) - 1, 0).bit_length()
+    tree = [capacity] * (2 * size)
+    used = 0
+    for length in sorted(lengths, reverse=True):
+        node = 1
+        while node < size:
+            node = 2 * node if tree[2 * node] >= length else 2 * node + 1
+        used = max(used, node - size + 1)
+        tree[node] -= length
+        while node > 1:
+            node //= 2
+            tree[node] = max(tree[2 * node], tree[2 * node + 1])
+    return used
+
+
+def optimum(lengths, capacity, max_items=None):
     """The least number of bins, by trying every way."""
     best = len(lengths)
 
@@ -27,13 +94,54 @@ def optimum(lengths, capacity):
         if at == len(lengths):
             best = len(bins)
             return
-        for number in range(len(bins)):
-            if bins[number] + lengths[at] <= capacity:
-                place(at + 1, [*bins[:number], bins[number] + lengths[at], *bins[number + 1 :]])
-        place(at + 1, [*bins, lengths[at]])
+        for number, (filled, held) in enumerate(bins):
+            if filled + lengths[at] <= capacity and (max_items is None or held < max_items):
+                place(at + 1, [*bins[:number], (filled + lengths[at], held + 1), *bins[number + 1 :]])
+        place(at + 1, [*bins, (lengths[at], 1)])
 
     place(0, [])
     return best
+
+
+def literal_cut(lengths, trained, block_len, overlong, min_length):
+    """What becomes of each token: pieces as lists of tokens, and the reason of every token that is in none.
+
+    ``trained[d]`` is the set of trained tokens of document d.
+    """
+    pieces, reasons = [], {}
+
+    def leave_out(document, tokens, reason):
+        reasons.update({(document, t): reason for t in tokens})
+
+    def keep(document, tokens, *, is_cut):
+        if len(tokens) < min_length:
+            leave_out(document, tokens, "too_short")
+        elif is_cut and not trained[document] & set(tokens[1:]):
+            leave_out(document, tokens, "nothing_trained")
+        else:
+            pieces.append((document, tokens))
+
+    for document, length in enumerate(lengths):
+        tokens = list(range(length))
+        if not tokens:
+            continue
+        if length < min_length:
+            leave_out(document, tokens, "too_short")
+        elif length <= block_len:
+            keep(document, tokens, is_cut=False)
+        elif overlong == "reject":
+            leave_out(document, tokens, "overlong")
+        elif overlong == "truncate_right":
+            keep(document, tokens[:block_len], is_cut=True)
+            leave_out(document, tokens[block_len:], "truncated")
+        elif overlong == "truncate_left":
+            keep(document, tokens[-block_len:], is_cut=True)
+            leave_out(document, tokens[:-block_len], "truncated")
+        else:
+            while tokens:
+                keep(document, tokens[:block_len], is_cut=True)
+                tokens = tokens[block_len:]
+    return pieces, reasons
 
 
 def blocks_of(plan):
@@ -44,7 +152,7 @@ def blocks_of(plan):
 def literal_blocks(plan, documents, block_len, pad_id):
     """Each block as lists: ids, labels, positions, weights, run lengths, (document, start) of each piece.
 
-    A document is (ids, labels, weights).
+    A document is (ids, labels, weights). A piece is filled up to a multiple of the plan's ``align``, in its own run.
     """
     blocks = []
     for first, last in pairwise(plan.block_offsets.tolist()):
@@ -56,7 +164,12 @@ def literal_blocks(plan, documents, block_len, pad_id):
                 labels.append(documents[document][1][start + t] if t else -100)
                 weights.append(documents[document][2][start + t] if t else 0.0)
                 positions.append(t)
-            runs.append(length)
+            behind = -length % plan.align
+            ids += [pad_id] * behind
+            labels += [-100] * behind
+            weights += [0.0] * behind
+            positions += range(length, length + behind)
+            runs.append(length + behind)
             pieces.append((document, start))
         padding = block_len - len(ids)
         if padding:

@@ -69,7 +69,9 @@ def assert_is_literal(batch, packed, documents, block_len):
         mine = slice(batch.doc_offsets[row], batch.doc_offsets[row + 1])
         assert batch.doc_ids[mine].tolist() == [31 * document + 5 for document, _ in pieces]
         assert batch.doc_starts[mine].tolist() == [start for _, start in pieces]
-        assert batch.length[row] == sum(int(n) for n in runs) - (runs[-1] if len(runs) > len(pieces) else 0)
+        lengths = packed.length[packed.block_offsets[row] : packed.block_offsets[row + 1]]
+        assert batch.length[row] == lengths.sum()
+        assert packed.align == 1 or batch.doc_lengths[mine].tolist() == lengths.tolist()
         assert batch.num_trained[row] == sum(label != -100 for label in labels)
 
 
@@ -96,6 +98,34 @@ def test_blocks_are_those_of_the_literal_layout(case, weighted):
     batch = gather_all(packed, make_columns(documents, chunks, weighted=weighted), block_len)
     assert (batch.loss_weights is not None) == weighted
     assert_is_literal(batch, packed, documents, block_len)
+
+
+@given(cases(), st.sampled_from([2, 3, 8]), st.sampled_from(["best_fit", "first_fit", "sequential"]))
+def test_aligned_blocks_are_those_of_the_literal_layout(case, align, strategy):
+    documents, block_len, chunks = case
+    block_len *= align
+    packed = plan_of(documents, block_len, align=align, strategy=strategy)
+    batch = gather_all(packed, make_columns(documents, chunks), block_len)
+    assert_is_literal(batch, packed, documents, block_len)
+    assert not (batch.seq_lengths[: batch.seq_offsets[-1]] % align).any()
+
+
+def test_padding_behind_a_piece_belongs_to_its_run():
+    documents = make_documents([3, 4, 5])
+    packed = plan_of(documents, 16, align=4, strategy="sequential")
+    batch = gather_all(packed, make_columns(documents, [0, 0, 0]), 16)
+    assert batch.num_blocks == 1
+    assert batch.seq_lengths.tolist() == packed.padded_length.tolist() == [4, 4, 8]
+    assert batch.doc_lengths.tolist() == packed.length.tolist() == [3, 4, 5]
+    assert batch.position_ids.tolist() == [[0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7]]
+    assert (batch.input_ids[0] == PAD).nonzero()[0].tolist() == [3, 13, 14, 15]
+    assert (batch.labels[0, [0, 3, 4, 8, 13, 14, 15]] == -100).all()
+    assert batch.length.tolist() == [12]
+
+
+def test_blocks_of_a_plan_that_is_not_aligned_have_no_second_lengths():
+    documents = make_documents([3, 4])
+    assert gather_all(plan_of(documents, 8), make_columns(documents, [0, 0]), 8).doc_lengths is None
 
 
 def test_large_blocks_of_many_documents_are_those_of_the_literal_layout(monkeypatch):
@@ -226,8 +256,8 @@ def test_a_block_with_too_many_tokens_is_refused(two):
     [
         ({"document": np.array([0, 2])}, "names document 2"),
         ({"document": np.array([0, -1])}, "names document"),
-        ({"start": np.array([0, 1])}, r"piece \[1, 5\) is not inside document 1"),
-        ({"start": np.array([-1, 0])}, r"piece \[-1, 2\)"),
+        ({"start": np.array([0, 1])}, r"piece \[1, 4\) is not inside document 0"),
+        ({"start": np.array([-1, 0])}, r"piece \[-1, 3\)"),
         ({"length": np.array([3, 0], np.int32)}, r"piece \[0, 0\)"),
     ],
 )

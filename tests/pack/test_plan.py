@@ -1,78 +1,139 @@
 """The plan: every document that fits in one block, the same plan every time."""
 
 from collections import Counter
+from importlib import import_module
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pack.oracles import blocks_of, literal_best_fit_decreasing
+from pack.oracles import (
+    best_fit_count,
+    blocks_of,
+    literal_best_fit_decreasing,
+    literal_first_fit_decreasing,
+    literal_next_fit,
+)
 
 import packer.pack
-from packer.pack import plan
+from packer.pack import Pieces, plan, plan_pieces
 
-GOLDEN_BLOCKS = [[9], [1, 5, 8], [2, 7], [0, 6]]
+LITERAL = {
+    "best_fit": literal_best_fit_decreasing,
+    "first_fit": literal_first_fit_decreasing,
+    "sequential": literal_next_fit,
+}
+
+GOLDEN_LENGTHS = [7, 65, 33, 2, 0, 33, 2, 101, 70, 7, 2, 65]
+GOLDEN_BLOCKS = {
+    "best_fit": [[11, 5, 3], [8, 0, 9, 10], [1, 2, 6]],
+    "first_fit": [[11, 5], [8, 0, 9, 3, 6, 10], [1, 2]],
+    "sequential": [[0, 1], [2, 3, 5, 6], [8, 9, 10], [11]],
+}
 
 lengths_of_documents = st.lists(st.integers(0, 24), max_size=60)
+strategies = st.sampled_from(sorted(LITERAL))
 
 
 def assert_plans_equal(one, other):
     for name in ("document", "start", "length", "block_offsets", "block_of"):
         a, b = getattr(one, name), getattr(other, name)
         assert (a.dtype, a.tolist()) == (b.dtype, b.tolist()), name
+    assert one.align == other.align
 
 
-def test_the_public_names_are_sorted_and_complete():
-    assert packer.pack.__all__ == ["DocumentColumns", "gather", "plan"]
+def padded(length, align):
+    return -(-length // align) * align
 
 
-@given(lengths_of_documents, st.integers(1, 20), st.integers(0, 2**63 - 1), st.none() | st.integers(1, 6))
-def test_every_document_that_fits_is_in_exactly_one_block(lengths, block_len, seed, group_documents):
-    packed = plan(np.array(lengths, np.int32), block_len, seed=seed, group_documents=group_documents)
+@st.composite
+def rules(draw):
+    align = draw(st.sampled_from([1, 1, 2, 3, 4]))
+    return {
+        "block_len": align * draw(st.integers(1, 20 // align)),
+        "strategy": draw(strategies),
+        "max_documents": draw(st.none() | st.integers(1, 5)),
+        "align": align,
+    }
+
+
+def test_the_public_names_are_sorted_and_there():
+    names = packer.pack.__all__
+    assert names == sorted(names)
+    assert {"DocumentColumns", "cut", "gather", "mixing", "plan", "plan_pieces"} < set(names)
+    assert all(hasattr(packer.pack, name) for name in names)
+
+
+@given(lengths_of_documents, rules(), st.integers(0, 2**63 - 1), st.none() | st.integers(1, 6))
+def test_every_document_that_fits_is_in_exactly_one_block(lengths, options, seed, group_documents):
+    packed = plan(np.array(lengths, np.int32), seed=seed, group_documents=group_documents, **options)
     blocks = blocks_of(packed)
-    fitting = [document for document, length in enumerate(lengths) if 0 < length <= block_len]
+    fitting = [document for document, length in enumerate(lengths) if 0 < length <= options["block_len"]]
     assert sorted(document for block in blocks for document in block) == fitting
     assert all(block for block in blocks)
-    assert all(sum(lengths[document] for document in block) <= block_len for block in blocks)
+    filled = [sum(padded(lengths[document], options["align"]) for document in block) for block in blocks]
+    assert max(filled, default=0) <= options["block_len"]
+    if options["max_documents"] is not None:
+        assert max(map(len, blocks), default=0) <= options["max_documents"]
     block_of = {document: number for number, block in enumerate(blocks) for document in block}
     assert packed.block_of.tolist() == [block_of.get(document, -1) for document in range(len(lengths))]
     assert packed.length.tolist() == [lengths[document] for document in packed.document]
+    assert packed.padded_length.tolist() == [padded(n, options["align"]) for n in packed.length.tolist()]
     assert not packed.start.any()
-    assert all(block == sorted(block) for block in blocks)
     dtypes = [getattr(packed, name).dtype for name in ("document", "start", "length", "block_offsets", "block_of")]
     assert dtypes == [np.int64, np.int64, np.int32, np.int64, np.int64]
 
 
-@given(lengths_of_documents, st.integers(1, 20), st.integers(0, 9))
-def test_blocks_hold_the_lengths_of_best_fit_decreasing(lengths, block_len, seed):
-    blocks = blocks_of(plan(np.array(lengths, np.int64), block_len, seed=seed))
-    expected = literal_best_fit_decreasing([length for length in lengths if 0 < length <= block_len], block_len)
-    found = [tuple(sorted((lengths[document] for document in block), reverse=True)) for block in blocks]
-    assert Counter(found) == Counter(tuple(items) for items in expected)
+@given(lengths_of_documents, rules(), st.integers(0, 9))
+def test_blocks_hold_the_lengths_of_the_literal_algorithm(lengths, options, seed):
+    block_len, align = options["block_len"], options["align"]
+    blocks = blocks_of(plan(np.array(lengths, np.int64), seed=seed, **options))
+    fitting = [padded(length, align) for length in lengths if 0 < length <= block_len]
+    expected = LITERAL[options["strategy"]](fitting, block_len, options["max_documents"])
+    found = [[padded(lengths[document], align) for document in block] for block in blocks]
+    if options["strategy"] == "sequential":
+        assert found == expected
+    else:
+        assert Counter(map(tuple, found)) == Counter(map(tuple, expected))
 
 
-@given(lengths_of_documents, st.integers(1, 20), st.integers(1, 6))
-def test_groups_are_packed_apart_and_their_blocks_follow_each_other(lengths, block_len, group_documents):
-    packed = plan(np.array(lengths, np.int32), block_len, group_documents=group_documents)
+@given(lengths_of_documents, rules())
+def test_sequential_keeps_documents_and_blocks_in_source_order(lengths, options):
+    packed = plan(np.array(lengths, np.int64), **{**options, "strategy": "sequential"})
+    assert packed.document.tolist() == sorted(packed.document.tolist())
+
+
+@given(lengths_of_documents, st.integers(1, 20), st.sampled_from(["best_fit", "first_fit"]), st.integers(1, 3))
+def test_in_a_block_longer_documents_come_first_and_equal_ones_in_source_order(lengths, block_len, strategy, align):
+    packed = plan(np.array(lengths, np.int64), block_len * align, strategy=strategy, align=align)
+    for block in blocks_of(packed):
+        assert block == sorted(block, key=lambda document: (-padded(lengths[document], align), document))
+
+
+@given(lengths_of_documents, rules(), st.integers(1, 6))
+def test_groups_are_packed_apart_and_their_blocks_follow_each_other(lengths, options, group_documents):
+    packed = plan(np.array(lengths, np.int32), group_documents=group_documents, **options)
     groups = [{document // group_documents for document in block} for block in blocks_of(packed)]
     assert all(len(group) == 1 for group in groups)
     numbers = [number for group in groups for number in group]
     assert numbers == sorted(numbers)
     for number in range(-(-len(lengths) // group_documents)):
-        part = [n for n in lengths[number * group_documents : (number + 1) * group_documents] if 0 < n <= block_len]
-        assert numbers.count(number) == len(literal_best_fit_decreasing(part, block_len))
+        part = lengths[number * group_documents : (number + 1) * group_documents]
+        fitting = [padded(length, options["align"]) for length in part if 0 < length <= options["block_len"]]
+        literal = LITERAL[options["strategy"]](fitting, options["block_len"], options["max_documents"])
+        assert numbers.count(number) == len(literal)
 
 
-def test_the_known_answer_of_trl():
-    documents = [[1, 2, 3], [4, 5, 6, 7], [8]]
-    packed = plan(np.array([len(ids) for ids in documents]), 4)
-    blocks = {tuple(token for document in block for token in documents[document]) for block in blocks_of(packed)}
-    assert blocks == {(4, 5, 6, 7), (1, 2, 3, 8)}
+@pytest.mark.parametrize("block_len", [300, 2048, 8192, 2**20])
+def test_the_number_of_blocks_is_that_of_classic_best_fit_decreasing(block_len):
+    lengths = np.clip(np.random.default_rng(block_len).lognormal(5, 1, 20_000), 1, 300).astype(np.int32)
+    assert plan(lengths, block_len).num_blocks == best_fit_count(lengths.tolist(), block_len)
 
 
-def test_golden_plan():
-    packed = plan(np.array([5, 3, 3, 9, 0, 2, 3, 5, 1, 8]), 8, seed=3)
-    assert blocks_of(packed) == GOLDEN_BLOCKS
+@pytest.mark.parametrize("strategy", sorted(LITERAL))
+def test_golden_plan(strategy):
+    packed = plan(np.array(GOLDEN_LENGTHS), 100, seed=3, strategy=strategy)
+    assert blocks_of(packed) == GOLDEN_BLOCKS[strategy]
 
 
 def test_the_plan_is_the_same_for_every_integer_type():
@@ -82,21 +143,39 @@ def test_the_plan_is_the_same_for_every_integer_type():
         assert_plans_equal(plan(lengths.astype(dtype), 100, seed=1), expected)
 
 
+@pytest.mark.parametrize("length", [2**31, 2**32, 2**32 + 3, 2**62])
+def test_a_length_beyond_32_bits_is_overlong(length):
+    packed = plan(np.array([3, length, 5]), 8)
+    assert packed.block_of.tolist() == [0, -1, 0]
+
+
+@pytest.mark.parametrize("num_documents", [1, 2, 127, 128, 129, 32_767, 32_768, 32_769])
+def test_block_numbers_of_any_width_are_right(num_documents):
+    packed = plan(np.full(num_documents, 5), 5)
+    assert sorted(packed.block_of.tolist()) == list(range(num_documents))
+    assert packed.block_of[packed.document].tolist() == list(range(num_documents))
+
+
+def test_the_plan_does_not_depend_on_threads_or_on_how_much_is_counted_at_once(monkeypatch):
+    lengths = np.random.default_rng(2).integers(0, 120, 5_000)
+    expected = plan(lengths, 100)
+    place = import_module("packer.pack.place")
+    monkeypatch.setattr(place, "both", lambda first, second: (second(), first())[::-1])
+    monkeypatch.setattr(place, "_COUNTED", 33)
+    assert_plans_equal(plan(lengths, 100), expected)
+
+
+def test_the_plan_shares_no_memory_with_the_lengths():
+    lengths = np.full(10, 3, np.int32)
+    for strategy in LITERAL:
+        assert not np.shares_memory(plan(lengths, 8, strategy=strategy).length, lengths)
+
+
 def test_another_seed_deals_other_documents():
     lengths = np.full(1000, 10)
     one, other = (plan(lengths, 100, seed=seed) for seed in (0, 1))
     assert one.block_of.tolist() != other.block_of.tolist()
     assert_plans_equal(one, plan(lengths, 100, seed=0))
-
-
-def test_neighbours_of_the_source_are_spread_over_the_blocks():
-    """Of 10,000 documents, 100 a block, about one pair of neighbours in a hundred shares a block."""
-    packed = plan(np.full(10_000, 10), 1000)
-    together = np.count_nonzero(np.diff(packed.block_of) == 0)
-    assert 50 < together < 150
-    halves = np.add.reduceat(packed.document < 5000, packed.block_offsets[:-1])
-    assert halves.min() > 25
-    assert halves.max() < 75
 
 
 def test_neighbouring_blocks_differ_in_the_lengths_they_hold():
@@ -108,9 +187,10 @@ def test_neighbouring_blocks_differ_in_the_lengths_they_hold():
     assert abs(pieces[:half].mean() / pieces[half:].mean() - 1) < 0.05
 
 
-def test_no_documents_give_no_blocks():
+@pytest.mark.parametrize("strategy", sorted(LITERAL))
+def test_no_documents_give_no_blocks(strategy):
     for lengths in (np.empty(0, np.int32), np.empty(0), np.zeros(3, np.int64), np.array([9, 9])):
-        packed = plan(lengths, 8, group_documents=2)
+        packed = plan(lengths, 8, group_documents=2, strategy=strategy)
         assert packed.num_blocks == 0
         assert packed.block_offsets.tolist() == [0]
         assert packed.block_of.tolist() == [-1] * len(lengths)
@@ -127,8 +207,48 @@ def test_no_documents_give_no_blocks():
         (np.array([3]), {"block_len": 2**20 + 1}, "block_len is"),
         (np.array([3]), {"strategy": "worst_fit"}, "worst_fit"),
         (np.array([3]), {"group_documents": 0}, "group has 0"),
+        (np.array([3]), {"max_documents": 0}, "max_documents is 0"),
+        (np.array([3]), {"align": 0}, "align is 0"),
+        (np.array([3]), {"align": 3}, "align is 3; expected a divisor of block_len 8"),
     ],
 )
 def test_misuse_is_refused(lengths, arguments, match):
     with pytest.raises(ValueError, match=match):
         plan(lengths, **{"block_len": 8, **arguments})
+
+
+def pieces_of(rows, num_documents):
+    document, start, length = np.array(rows, np.int64).reshape(-1, 3).T
+    return Pieces(document=document, start=start, length=length.astype(np.int32), num_documents=num_documents)
+
+
+@given(lengths_of_documents, rules(), st.integers(0, 9), st.none() | st.integers(1, 6))
+def test_whole_documents_as_pieces_give_the_plan_of_documents(lengths, options, seed, group_documents):
+    lengths = [1 + length % options["block_len"] for length in lengths]
+    pieces = pieces_of([(d, 0, length) for d, length in enumerate(lengths)], len(lengths))
+    packed = plan_pieces(pieces, seed=seed, group_documents=group_documents, **options)
+    assert_plans_equal(packed, plan(np.array(lengths), seed=seed, group_documents=group_documents, **options))
+
+
+@given(st.lists(st.lists(st.integers(1, 9), max_size=4), max_size=20), strategies, st.none() | st.integers(1, 5))
+def test_every_piece_is_in_exactly_one_block_and_groups_are_of_documents(documents, strategy, group_documents):
+    rows = [(d, sum(parts[:i]), length) for d, parts in enumerate(documents) for i, length in enumerate(parts)]
+    packed = plan_pieces(pieces_of(rows, len(documents)), 9, strategy=strategy, group_documents=group_documents)
+    found = list(zip(packed.document.tolist(), packed.start.tolist(), packed.length.tolist(), strict=True))
+    assert sorted(found) == rows
+    assert all(
+        packed.length[a:b].sum() <= 9 for a, b in zip(packed.block_offsets, packed.block_offsets[1:], strict=False)
+    )
+    block_of_piece = np.repeat(np.arange(packed.num_blocks), np.diff(packed.block_offsets)).tolist()
+    first = {d: block for (d, start, _), block in zip(found, block_of_piece, strict=True) if start == 0}
+    assert packed.block_of.tolist() == [first.get(d, -1) for d in range(len(documents))]
+    if group_documents:
+        groups = [document // group_documents for document in packed.document.tolist()]
+        assert groups == sorted(groups)
+        assert len({(group, block) for group, block in zip(groups, block_of_piece, strict=True)}) == packed.num_blocks
+
+
+@pytest.mark.parametrize("length", [0, 9])
+def test_a_piece_that_no_block_holds_is_refused(length):
+    with pytest.raises(ValueError, match=f"piece 1 has length {length}; expected 1 to 8"):
+        plan_pieces(pieces_of([(0, 0, 3), (1, 0, length)], 2), 8)

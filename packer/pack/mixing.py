@@ -1,0 +1,84 @@
+"""How mixed blocks are by source.
+
+Draw two different pieces from one window of consecutive blocks; how likely do they come from one source? That is held
+against two pieces drawn from the whole plan (Simpson's index, within and overall). Where every window is a fair sample,
+both are the same and the plan is mixed, 1; where every window holds a single source, it is 0.
+
+What a source is, the caller says: the file of each document, or a stretch of the source order.
+
+Worked example: sources [0, 0, 1, 1], blocks {0, 1} and {2, 3}. Overall, 2 of 6 pairs share a source; within blocks both
+of 2 do. The mixing is (1 - 1) / (1 - 1/3) = 0. With blocks {0, 2} and {1, 3} it is (1 - 0) / (1 - 1/3) = 1.5: more
+even than chance.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from packer.batches import Int64, PackPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixing:
+    """Pairs of pieces, and those of them that share a source."""
+
+    pairs_within: int
+    """Pairs in one window."""
+
+    same_within: int
+    pairs_overall: int
+    same_overall: int
+
+    @property
+    def index(self) -> float:
+        """1 where windows are mixed as by chance, 0 where each holds one source; above 1 where they are more even.
+
+        Without two sources, or without a window of two pieces, there is nothing to mix, and it is 1.
+        """
+        if not self.pairs_within or self.same_overall == self.pairs_overall:
+            return 1.0
+        return (1 - self.same_within / self.pairs_within) / (1 - self.same_overall / self.pairs_overall)
+
+    @property
+    def excess(self) -> float:
+        """How many times as often as by chance pieces of one window share a source; 1 is chance. NaN without pairs.
+
+        Tells apart what ``index`` does not where sources are small: neighbours that share a block, say.
+        """
+        if not self.pairs_within or not self.same_overall:
+            return float("nan")
+        return self.same_within / self.pairs_within / (self.same_overall / self.pairs_overall)
+
+
+def mixing(plan: PackPlan, source: npt.NDArray[np.integer], *, blocks: int = 1) -> Mixing:
+    """Count the pairs of pieces that share a source.
+
+    Args:
+        plan: of N documents.
+        source: source of each document, from 0.  # integers [N]
+        blocks: of a window, from the first block on; the last window may have fewer.
+
+    Raises:
+        ValueError: another number of documents, a negative source, a window without blocks.
+
+    """
+    if len(source) != len(plan.block_of) or blocks < 1 or (source.size and int(source.min()) < 0):
+        raise ValueError(
+            f"{len(source)} sources for {len(plan.block_of)} documents, windows of {blocks} blocks; "
+            "expected one source from 0 on a document, and windows of at least 1 block"
+        )
+    window_of_block = np.arange(plan.num_blocks) // blocks
+    window = np.repeat(window_of_block, np.diff(plan.block_offsets))
+    mine = source[plan.document].astype(np.int64)
+    num_sources = int(mine.max(initial=-1)) + 1
+    return Mixing(
+        pairs_within=_pairs(np.bincount(window)),
+        same_within=_pairs(np.unique(window * num_sources + mine, return_counts=True)[1]),
+        pairs_overall=_pairs(np.array([len(mine)], np.int64)),
+        same_overall=_pairs(np.bincount(mine)),
+    )
+
+
+def _pairs(counts: Int64) -> int:
+    return int((counts * (counts - 1) // 2).sum())

@@ -1,0 +1,179 @@
+"""Cutting documents: each token in one piece or in the ledger, and nothing kept that trains nothing."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pack.oracles import literal_cut
+
+from packer.layout import offsets_of
+from packer.pack import cut, plan_pieces, trained_counter
+from packer.pack.cut import OVERLONG, REASONS
+
+
+@st.composite
+def documents(draw, max_documents=12, max_length=24):
+    """Lengths and the trained tokens of each document; the first is never trained."""
+    lengths = draw(st.lists(st.integers(0, max_length), max_size=max_documents))
+    trained = [draw(st.sets(st.integers(1, length - 1))) if length > 1 else set() for length in lengths]
+    return lengths, trained
+
+
+def counter_of(lengths, trained):
+    runs = []
+    for tokens in trained:
+        mine = []
+        for t in sorted(tokens):
+            if mine and mine[-1][1] == t:
+                mine[-1][1] = t + 1
+            else:
+                mine.append([t, t + 1])
+        runs.append(mine)
+    flat = np.array([run for mine in runs for run in mine], np.int32).reshape(-1, 2)
+    return trained_counter(offsets_of(lengths), offsets_of([len(mine) for mine in runs]), flat[:, 0], flat[:, 1])
+
+
+def cut_all(case, block_len, overlong, min_length=1):
+    return cut(np.array(case[0], np.int32), block_len, counter_of(*case), overlong=overlong, min_length=min_length)
+
+
+def rows(ranges):
+    return list(zip(ranges.document.tolist(), ranges.start.tolist(), ranges.length.tolist(), strict=True))
+
+
+overlongs = st.sampled_from(OVERLONG)
+
+
+@given(documents(), st.integers(1, 12), overlongs, st.integers(1, 14))
+def test_pieces_and_ledger_are_those_of_the_literal_cut(case, block_len, overlong, min_length):
+    pieces, left_out = cut_all(case, block_len, overlong, min_length)
+    expected, reasons = literal_cut(*case, block_len, overlong, min_length)
+    assert rows(pieces) == [(document, tokens[0], len(tokens)) for document, tokens in expected]
+    found = {}
+    for (document, start, length), reason in zip(rows(left_out), left_out.reason.tolist(), strict=True):
+        found.update({(document, t): REASONS[reason] for t in range(start, start + length)})
+    assert found == reasons
+    assert left_out.length.sum() == len(reasons)
+
+
+@given(documents(), st.integers(1, 12), overlongs, st.integers(1, 5))
+def test_each_token_and_each_trained_token_is_accounted_for_once(case, block_len, overlong, min_length):
+    lengths, trained = case
+    pieces, left_out = cut_all(case, block_len, overlong, min_length)
+    everything = sorted((d, t) for d, length in enumerate(lengths) for t in range(length))
+    covered = [(d, t) for d, start, length in rows(pieces) + rows(left_out) for t in range(start, start + length)]
+    assert sorted(covered) == everything
+    losses = left_out.losses()
+    in_pieces = sum(len(trained[d] & set(range(start + 1, start + length))) for d, start, length in rows(pieces))
+    assert in_pieces + sum(loss.num_trained for loss in losses.values()) == sum(map(len, trained))
+    assert pieces.length.sum() + sum(loss.num_tokens for loss in losses.values()) == len(everything)
+    assert [len(trained[d] & set(range(s, s + n))) for d, s, n in rows(left_out)] == left_out.trained.tolist()
+
+
+@given(documents(), st.integers(1, 12), overlongs)
+def test_every_piece_of_a_cut_document_trains_something(case, block_len, overlong):
+    lengths, trained = case
+    pieces, _ = cut_all(case, block_len, overlong)
+    for document, start, length in rows(pieces):
+        assert length <= block_len
+        assert length == lengths[document] or trained[document] & set(range(start + 1, start + length))
+
+
+@given(documents(), st.integers(1, 12), overlongs, st.integers(1, 5))
+def test_pieces_are_in_source_order_and_can_be_placed(case, block_len, overlong, min_length):
+    pieces, _ = cut_all(case, block_len, overlong, min_length)
+    assert rows(pieces) == sorted(rows(pieces))
+    packed = plan_pieces(pieces, block_len)
+    assert sorted(rows(packed)) == rows(pieces)
+    assert [getattr(pieces, name).dtype for name in ("document", "start", "length")] == [np.int64, np.int64, np.int32]
+
+
+def ten_tokens(trained):
+    return [10], [set(trained)]
+
+
+def test_truncate_right_keeps_the_first_tokens_and_appends_nothing():
+    pieces, left_out = cut_all(ten_tokens(range(1, 10)), 4, "truncate_right")
+    assert rows(pieces) == [(0, 0, 4)]
+    assert rows(left_out) == [(0, 4, 6)]
+    assert left_out.trained.tolist() == [6]
+    assert left_out.num_piece_start == 0
+
+
+def test_truncate_left_keeps_the_last_tokens_and_counts_the_label_of_the_first():
+    pieces, left_out = cut_all(ten_tokens(range(1, 10)), 4, "truncate_left")
+    assert rows(pieces) == [(0, 6, 4)]
+    assert rows(left_out) == [(0, 0, 6)]
+    assert left_out.trained.tolist() == [5]
+    assert left_out.num_piece_start == 1
+
+
+def test_split_cuts_consecutive_pieces_the_last_one_shorter():
+    pieces, left_out = cut_all(ten_tokens(range(1, 10)), 4, "split")
+    assert rows(pieces) == [(0, 0, 4), (0, 4, 4), (0, 8, 2)]
+    assert rows(left_out) == []
+    assert left_out.num_piece_start == 2
+
+
+def test_a_piece_trained_at_its_first_token_alone_is_left_out_with_that_token():
+    pieces, left_out = cut_all(([9], [{1, 2, 4}]), 4, "split")
+    assert rows(pieces) == [(0, 0, 4)]
+    assert rows(left_out) == [(0, 4, 4), (0, 8, 1)]
+    assert left_out.losses()["nothing_trained"].num_trained == 1
+    assert left_out.num_piece_start == 0
+
+
+def test_a_split_that_ends_with_a_block_has_no_empty_piece():
+    pieces, left_out = cut_all(([8], [set(range(1, 8))]), 4, "split")
+    assert rows(pieces) == [(0, 0, 4), (0, 4, 4)]
+    assert rows(left_out) == []
+
+
+def test_a_whole_document_that_is_kept_is_not_asked_about():
+    asked = []
+
+    def count(document, start, end):
+        asked.extend(document.tolist())
+        return end - start
+
+    pieces, _ = cut(np.array([3, 20, 0, 5]), 8, count, overlong="split")
+    assert rows(pieces) == [(0, 0, 3), (1, 0, 8), (1, 8, 8), (1, 16, 4), (3, 0, 5)]
+    assert set(asked) == {1}
+
+
+def test_reasons_are_named_with_what_they_cost():
+    _, left_out = cut_all(([2, 20, 3], [{1}, {5, 6}, {1}]), 8, "reject", min_length=3)
+    losses = {name: (loss.num_tokens, loss.num_trained) for name, loss in left_out.losses().items()}
+    assert losses == {
+        "too_short": (2, 1),
+        "overlong": (20, 2),
+        "truncated": (0, 0),
+        "nothing_trained": (0, 0),
+        "piece_start": (0, 0),
+    }
+
+
+@given(documents(), st.data())
+def test_trained_tokens_of_a_range_are_counted(case, data):
+    lengths, trained = case
+    count = counter_of(lengths, trained)
+    picks = [d for d, length in enumerate(lengths) if length]
+    ranges = []
+    for document in data.draw(st.lists(st.sampled_from(picks), max_size=10)) if picks else []:
+        start = data.draw(st.integers(0, lengths[document]))
+        ranges.append((document, start, data.draw(st.integers(start, lengths[document]))))
+    document, start, end = np.array(ranges, np.int64).reshape(-1, 3).T
+    assert count(document, start, end).tolist() == [len(trained[d] & set(range(s, e))) for d, s, e in ranges]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"overlong": "shorten"}, "shorten"),
+        ({"block_len": 0}, "block_len is 0"),
+        ({"min_length": 0}, "min_length 0"),
+    ],
+)
+def test_misuse_is_refused(arguments, match):
+    with pytest.raises(ValueError, match=match):
+        cut(np.array([3]), **{"block_len": 8, "count_trained": lambda d, s, e: e - s, **arguments})

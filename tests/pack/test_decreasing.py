@@ -1,0 +1,168 @@
+"""Grouped best-fit and first-fit decreasing against the same done item by item."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pack.oracles import (
+    best_fit_count,
+    first_fit_count,
+    literal_best_fit_decreasing,
+    literal_first_fit_decreasing,
+    optimum,
+)
+
+from packer.pack.best_fit import best_fit_decreasing
+from packer.pack.first_fit import first_fit_decreasing
+
+ALGORITHMS = {
+    "best_fit": (best_fit_decreasing, literal_best_fit_decreasing),
+    "first_fit": (first_fit_decreasing, literal_first_fit_decreasing),
+}
+
+max_items_or_none = st.none() | st.integers(1, 6)
+
+
+each_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
+
+
+def runs_of(pack, lengths, capacity, max_items=None):
+    distinct, counts = np.unique(np.array(lengths, np.int64), return_counts=True)
+    return pack(distinct[::-1], counts[::-1], capacity, max_items=max_items)
+
+
+def grouped(pack, lengths, capacity, max_items=None):
+    """Lengths of each bin, from the runs."""
+    runs = runs_of(pack, lengths, capacity, max_items)
+    bins = [[] for _ in range(runs.total_bins)]
+    columns = (runs.first_bin, runs.num_bins, runs.items_per_bin, runs.length)
+    for first, num_bins, count, length in zip(*(column.tolist() for column in columns), strict=True):
+        for number in range(first, first + num_bins):
+            bins[number] += [length] * count
+    return bins
+
+
+@st.composite
+def items(draw, max_size=60, max_capacity=40):
+    capacity = draw(st.integers(1, max_capacity))
+    return draw(st.lists(st.integers(1, capacity), max_size=max_size)), capacity
+
+
+@each_algorithm
+@given(case=items(), max_items=max_items_or_none)
+def test_bins_are_those_of_the_literal_algorithm(algorithm, case, max_items):
+    pack, literal = algorithm
+    assert grouped(pack, *case, max_items) == literal(*case, max_items)
+
+
+@each_algorithm
+@given(
+    histogram=st.dictionaries(st.integers(1, 12), st.integers(1, 30), max_size=8),
+    capacity=st.integers(12, 60),
+    max_items=max_items_or_none,
+)
+def test_bins_are_those_of_the_literal_algorithm_where_lengths_repeat(algorithm, histogram, capacity, max_items):
+    pack, literal = algorithm
+    lengths = [length for length, count in histogram.items() for _ in range(count)]
+    assert grouped(pack, lengths, capacity, max_items) == literal(lengths, capacity, max_items)
+
+
+@each_algorithm
+@given(case=items(max_size=8, max_capacity=20))
+def test_bins_are_within_eleven_ninths_of_the_optimum(algorithm, case):
+    pack, _ = algorithm
+    number, best = len(grouped(pack, *case)), optimum(*case)
+    assert best <= number
+    assert 9 * number <= 11 * best + 6
+
+
+@each_algorithm
+@given(case=items(max_size=8, max_capacity=20), max_items=st.integers(1, 4))
+def test_bins_of_few_items_are_within_three_times_the_optimum(algorithm, case, max_items):
+    """Closed bins hold all they may, so there are no more than in the optimum; open ones are half full but for one."""
+    pack, _ = algorithm
+    number, best = len(grouped(pack, *case, max_items)), optimum(*case, max_items)
+    assert best <= number <= 3 * best
+
+
+@each_algorithm
+def test_the_oracle_of_the_optimum_beats_both_where_they_err(algorithm):
+    pack, literal = algorithm
+    lengths = [4, 4, 3, 3, 3, 3]
+    assert optimum(lengths, 10) == 2
+    assert len(grouped(pack, lengths, 10)) == len(literal(lengths, 10)) == 3
+
+
+def test_best_fit_and_first_fit_differ_where_the_first_bin_is_not_the_fullest():
+    lengths = [70, 65, 33, 2]
+    assert grouped(best_fit_decreasing, lengths, 100) == [[70], [65, 33, 2]]
+    assert grouped(first_fit_decreasing, lengths, 100) == [[70, 2], [65, 33]]
+
+
+@each_algorithm
+@pytest.mark.parametrize("capacity", [512, 2048, 8192, 131072])
+def test_the_number_of_bins_is_the_classic_one_for_many_items(algorithm, capacity):
+    random = np.random.default_rng(capacity)
+    lengths = np.clip(random.lognormal(5, 1, 5_000), 1, capacity).astype(np.int64).tolist()
+    lengths += random.integers(1, capacity, 2_000, endpoint=True).tolist()
+    pack, _ = algorithm
+    classic = best_fit_count if pack is best_fit_decreasing else first_fit_count
+    assert runs_of(pack, lengths, capacity).total_bins == classic(lengths, capacity)
+
+
+@each_algorithm
+@pytest.mark.parametrize(
+    ("lengths", "capacity", "expected"),
+    [
+        ([], 10, []),
+        ([10], 10, [[10]]),
+        ([1] * 25, 10, [[1] * 10, [1] * 10, [1] * 5]),
+        ([6, 6, 4, 3, 3], 10, [[6, 4], [6, 3], [3]]),
+        ([5, 5, 5, 3, 2], 10, [[5, 5], [5, 3, 2]]),
+        ([1_048_576, 1, 1_048_575], 1_048_576, [[1_048_576], [1_048_575, 1]]),
+    ],
+)
+def test_known_bins(algorithm, lengths, capacity, expected):
+    pack, _ = algorithm
+    assert grouped(pack, lengths, capacity) == expected
+
+
+@each_algorithm
+def test_a_bin_is_closed_when_it_holds_as_many_items_as_it_may(algorithm):
+    pack, _ = algorithm
+    assert grouped(pack, [6, 6, 2, 2, 1, 1], 10, 2) == [[6, 2], [6, 2], [1, 1]]
+    assert grouped(pack, [3] * 5, 10, 1) == [[3]] * 5
+
+
+@each_algorithm
+def test_no_bin_takes_one_length_in_two_runs(algorithm):
+    pack, _ = algorithm
+    random = np.random.default_rng(3)
+    for max_items in (None, 3):
+        runs = runs_of(pack, random.integers(1, 60, 5_000).tolist(), 200, max_items)
+        bins, lengths = runs.bins(), np.repeat(runs.length, runs.num_bins)
+        assert len(bins) > runs.total_bins
+        assert len(np.unique(bins * 1000 + lengths)) == len(bins)
+
+
+@each_algorithm
+def test_the_depth_of_a_run_is_the_number_of_runs_before_it_in_each_of_its_bins(algorithm):
+    pack, _ = algorithm
+    random = np.random.default_rng(4)
+    for max_items in (None, 3):
+        runs = runs_of(pack, random.integers(1, 150, 5_000).tolist(), 400, max_items)
+        seen = np.zeros(runs.total_bins, np.int64)
+        for first, num_bins, depth in zip(runs.first_bin, runs.num_bins, runs.depth, strict=True):
+            assert (seen[first : first + num_bins] == depth).all()
+            seen[first : first + num_bins] += 1
+        assert runs.depth.max() >= 2
+
+
+@each_algorithm
+def test_the_number_of_runs_does_not_grow_with_the_number_of_items(algorithm):
+    pack, _ = algorithm
+    lengths = np.arange(500, 0, -1)
+    few = pack(lengths, np.full(500, 10), 2048)
+    many = pack(lengths, np.full(500, 1_000_000), 2048)
+    assert many.total_bins > 50_000 * few.total_bins
+    assert len(many.first_bin) < 10_000

@@ -1,0 +1,135 @@
+"""What other packers are known to answer, as values: packer gives the same fill and the same borders.
+
+| source | what it is |
+| --- | --- |
+| TRL bfd | `trl.pack_dataset(…, strategy="bfd")` and `"bfd_split"`, as its tests have it |
+| TRL wrapped | `trl.pack_dataset(…, strategy="wrapped")` |
+| TRL collator | `DataCollatorForLanguageModeling(padding_free=True)` of TRL |
+| LLaMA-Factory v1 | its padding-free collator, with `cutoff_len` |
+| LLaMA-Factory mask | `get_seqlens_in_batch` and `get_unpad_data`, which read masks that number the documents |
+| NeMo Automodel | `pack_dataset` and its variant for context parallel (`cp_size`) |
+
+Where packer differs, on purpose:
+
+- Blocks are stored in a keyed-permuted order (`best_fit`, `first_fit`), so rows are compared as a set.
+- The first token of a row is masked too: flattened, it follows another row's last token.
+- Padding is a run of its own, the last entry of `seq_lengths`, with positions of its own. Others leave it out or count
+  it to the last document.
+"""
+
+import numpy as np
+import pytest
+
+from packer.layout import cu_seq_lens
+from packer.pack import DocumentColumns, cut, gather, plan_pieces
+
+PAD = 0
+
+
+def packed(documents, block_len, *, overlong="truncate_right", **options):
+    """The blocks of documents that are trained throughout."""
+    lengths = np.array([len(ids) for ids in documents], np.int32)
+    flat = np.array([token for ids in documents for token in ids], np.int32)
+    columns = DocumentColumns(
+        input_ids=(flat,),
+        labels=(flat,),
+        loss_weights=None,
+        chunk=np.zeros(len(documents), np.int32),
+        start=np.cumsum(lengths, dtype=np.int64) - lengths,
+        length=lengths,
+        doc_id=np.arange(len(documents), dtype=np.int64),
+    )
+    pieces, _ = cut(lengths, block_len, lambda _, start, end: np.maximum(end - start, 1), overlong=overlong)
+    layout = plan_pieces(pieces, block_len, **options)
+    return gather(layout, 0, layout.num_blocks, columns, block_len=block_len, pad_id=PAD)
+
+
+def rows(batch):
+    """(ids without padding, run lengths without the padding run) of each block."""
+    found = []
+    for row in range(batch.num_blocks):
+        runs = batch.seq_lengths[batch.seq_offsets[row] : batch.seq_offsets[row + 1]].tolist()
+        filled = int(batch.length[row])
+        assert sum(runs) == batch.input_ids.shape[1]
+        assert batch.input_ids[row, filled:].tolist() == [PAD] * (len(batch.input_ids[row]) - filled)
+        found.append(
+            (batch.input_ids[row, :filled].tolist(), runs[: batch.doc_offsets[row + 1] - batch.doc_offsets[row]])
+        )
+    return found
+
+
+FOUR = [[1, 2, 3, 4, 5], [6, 7], [8, 9, 10, 11], [12]]
+
+
+@pytest.mark.parametrize("strategy", ["best_fit", "first_fit"])
+@pytest.mark.parametrize(
+    ("documents", "block_len", "overlong", "expected"),
+    [
+        ([[1, 2, 3], [4, 5, 6, 7], [8]], 4, "reject", [([4, 5, 6, 7], [4]), ([1, 2, 3, 8], [3, 1])]),
+        (FOUR, 4, "truncate_right", [([1, 2, 3, 4], [4]), ([8, 9, 10, 11], [4]), ([6, 7, 12], [2, 1])]),
+        (FOUR, 4, "split", [([1, 2, 3, 4], [4]), ([8, 9, 10, 11], [4]), ([6, 7, 5, 12], [2, 1, 1])]),
+        (
+            [[1, 2, 3, 4, 5], [6], [7, 8, 9, 10], [11, 12, 13]],
+            5,
+            "reject",
+            [([1, 2, 3, 4, 5], [5]), ([7, 8, 9, 10, 6], [4, 1]), ([11, 12, 13], [3])],
+        ),
+    ],
+)
+def test_trl_bfd(documents, block_len, overlong, expected, strategy):
+    batch = packed(documents, block_len, overlong=overlong, strategy=strategy)
+    assert sorted(rows(batch)) == sorted(expected)
+
+
+def test_trl_wrapped():
+    """Wrapping joins the documents to one and splits it; its pieces are then documents of their own."""
+    batch = packed([[1, 2, 3, 4, 5, 6, 7, 8]], 3, overlong="split", strategy="sequential")
+    assert [ids for ids, _ in rows(batch)] == [[1, 2, 3], [4, 5, 6], [7, 8]]
+
+
+def test_trl_padding_free_collator():
+    batch = packed([[1, 2, 3], [4, 5]], 5, strategy="sequential")
+    assert batch.input_ids.tolist() == [[1, 2, 3, 4, 5]]
+    assert batch.position_ids.tolist() == [[0, 1, 2, 0, 1]]
+    assert batch.labels.tolist() == [[-100, 2, 3, -100, 5]]
+
+
+def test_llama_factory_v1():
+    """Its labels are [0, 1, -100, 11, 12]; packer masks the very first token too."""
+    documents = [ids[:3] for ids in ([0, 1], [10, 11, 12, 13])]  # cutoff_len 3
+    batch = packed(documents, 5, strategy="sequential")
+    assert batch.input_ids.tolist() == [[0, 1, 10, 11, 12]]
+    assert batch.position_ids.tolist() == [[0, 1, 0, 1, 2]]
+    assert batch.labels.tolist() == [[-100, 1, -100, 11, 12]]
+
+
+def test_llama_factory_mask():
+    """Two rows of 6 with documents of 2, 3 and of 1, 2, 3 tokens; its lengths leave the padding out."""
+    lengths = []
+    for documents in ([[1, 1], [2, 2, 2]], [[1], [2, 2], [3, 3, 3]]):
+        (row,) = rows(packed(documents, 6, strategy="sequential"))
+        lengths += row[1]
+    assert lengths == [2, 3, 1, 2, 3]
+    assert cu_seq_lens(lengths).tolist() == [0, 2, 5, 6, 8, 11]
+
+
+NEMO = [[1, 2, 3], [4, 5, 6, 7], [8, 9], [10, 11, 12, 13, 14]]
+
+
+def test_nemo_automodel():
+    """Its positions end in 0, 1, 2: it counts the padding to the last document. Packer's padding begins at 0 again."""
+    batch = packed(NEMO, 10, strategy="sequential")
+    assert batch.input_ids.tolist()[0] == [1, 2, 3, 4, 5, 6, 7, 8, 9, PAD]
+    assert rows(batch) == [([1, 2, 3, 4, 5, 6, 7, 8, 9], [3, 4, 2]), ([10, 11, 12, 13, 14], [5])]
+    assert batch.position_ids.tolist()[0] == [0, 1, 2, 0, 1, 2, 3, 0, 1, 0]
+
+
+def test_nemo_automodel_for_context_parallel_of_two():
+    """Lengths 3 and 5 take multiples of 2·cp = 4. It counts the padding run to the last document: 12 = 8 + 4."""
+    batch = packed([[1, 2, 3], [4, 5, 6, 7, 8]], 16, strategy="sequential", align=4)
+    assert batch.doc_lengths.tolist() == [3, 5]
+    assert batch.seq_lengths.tolist() == [4, 8, 4]
+    assert [4, int(batch.seq_lengths[1:].sum())] == [4, 12]
+    assert batch.input_ids.tolist() == [[1, 2, 3, PAD, 4, 5, 6, 7, 8, PAD, PAD, PAD, PAD, PAD, PAD, PAD]]
+    assert batch.position_ids.tolist() == [[0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3]]
+    assert batch.labels.tolist() == [[-100, 2, 3, -100, -100, 5, 6, 7, 8, *[-100] * 7]]
