@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import click
 
 from packer_cli.failures import print_json
+from packer_cli.fields import block_fields, document_fields, row_fields
 from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
-from packer_cli.page import Page, block_fields, document_fields, row_fields
+from packer_cli.page import ViewPage
 from packer_cli.sources import file_and_row
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def command(
     from packer.store.cache import Cache  # noqa: PLC0415 - as above
 
     with Cache.open(cache) as opened:
-        page = Page(with_ids=ids)
+        page = ViewPage(with_ids=ids)
         if doc is not None:
             document = view_document(opened, doc, split=split, with_ids=ids)
             print_json(command="inspect", document=document_fields(document)) if as_json else page.document(document)
@@ -56,7 +57,9 @@ def command(
             _show_block(opened, block or 0, split, page, with_ids=ids, as_json=as_json)
 
 
-def _show_block(cache: "Cache", index: int, split: str | None, page: Page, *, with_ids: bool, as_json: bool) -> None:
+def _show_block(
+    cache: "Cache", index: int, split: str | None, page: ViewPage, *, with_ids: bool, as_json: bool
+) -> None:
     from packer.audit import view_block  # noqa: PLC0415 - not for --help
     from packer.errors import UsageError  # noqa: PLC0415 - as above
 

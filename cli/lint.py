@@ -1,6 +1,8 @@
 """`packer lint`: what a chat template does, before anything is built with it."""
 
+import shlex
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,8 +11,8 @@ from packer_cli.failures import error_object, print_error, print_json
 from packer_cli.marked import Marked
 from packer_cli.options import HELP_OPTIONS, output_options
 from packer_cli.output import number, plural, stdout
-from packer_cli.page import visible
 from packer_cli.sources import Asked, recipe_options
+from packer_cli.text import visible
 
 if TYPE_CHECKING:
     from packer.audit import LintFinding, LintReport, LookedAt
@@ -34,21 +36,24 @@ def command(*, asked: Asked, rows: int, verbose: bool, quiet: bool, as_json: boo
     from packer.audit import lint  # noqa: PLC0415 - not for --help
 
     report = lint(asked.resolve(), num_rows=rows)
-    message = None if report.ok else _message(report)
+    message = None if report.ok else f"{report.template or report.tokenizer}: {_counts(report, named=True)}"
     if as_json:
         print_json(**_fields(report), error=message and error_object("check_failed", message, None))
     else:
-        page = _Page(whole=verbose)
-        page.report(report, summary=not quiet)
+        _Page(whole=verbose).report(report, summary=not quiet)
         if message is not None:
             print_error(message, None)
     if message is not None:
         raise click.exceptions.Exit(1)
 
 
-def _message(report: "LintReport") -> str:
-    codes = [finding.code for finding in report.findings if finding.level == "error"]
-    return f"{report.template or report.tokenizer}: {plural(len(codes), 'error')}: {', '.join(codes)}"
+def _counts(report: "LintReport", *, named: bool) -> str:
+    """`1 error (no_terminator), 2 warnings, 3 notes`."""
+    errors = [finding.code for finding in report.findings if finding.level == "error"]
+    counts = [plural(report.count(level), level) for level in ("error", "warning", "note")]
+    if named:
+        counts[0] += f" ({', '.join(errors)})"
+    return ", ".join(counts)
 
 
 class _Page:
@@ -59,27 +64,40 @@ class _Page:
         self._whole = whole
 
     def report(self, report: "LintReport", *, summary: bool) -> None:
+        """Header, findings, and their number; where there are errors, the error that ends the command has that."""
         if summary:
             for name, fact in _facts(report):
                 first, *more = self._wrap(fact, 13)
                 self._line(f"  {name:9}  {first}")
                 for part in more:
                     self._line(" " * 13 + part)
-        for place, finding in enumerate(report.findings):
+        shown = [finding for finding in report.findings if self._whole or finding.because is None]
+        for place, finding in enumerate(shown):
             if place or summary:
                 self._line("")
             self._finding(finding)
-        if summary:
-            counts = (plural(report.count(level), level) for level in ("error", "warning", "note"))
+        self._consequences([finding for finding in report.findings if finding not in shown])
+        if summary and report.ok:
             self._line("")
-            self._line(", ".join(counts))
+            self._line(_counts(report, named=False))
+        elif summary:
+            self._line("")
         self._console.file.flush()
+
+    def _consequences(self, findings: "Sequence[LintFinding]") -> None:
+        """Findings that may be gone with their causes: their names."""
+        for cause in dict.fromkeys(finding.because for finding in findings):
+            named = [f"{finding.level}[{finding.code}]" for finding in findings if finding.because == cause]
+            self._line("")
+            for place, part in enumerate(self._wrap(f"may follow from {cause} (-v shows them): {', '.join(named)}")):
+                self._line(" " * (_INDENT if place else 0) + part)
 
     def _finding(self, finding: "LintFinding") -> None:
         from rich.text import Text  # noqa: PLC0415 - not for --help
 
         head = f"{finding.level}[{finding.code}]:"
-        first, *more = self._wrap(f"{head} {finding.message}")
+        cause = f" (may follow from {finding.because})" if finding.because else ""
+        first, *more = self._wrap(f"{head} {finding.message}{cause}")
         line = Text(first)
         line.stylize(_STYLES[finding.level], 0, len(head))
         self._line(line)
@@ -108,17 +126,18 @@ def _facts(report: "LintReport") -> list[tuple[str, str]]:
     ]
     facts += [("rows", _rows(entry)) for entry in report.rows]
     facts += [
-        ("assumed", f"--set '{override}', without which a plain chat cannot be built") for override in report.assumed
+        ("assumed", f"--set {shlex.quote(setting)}, to show the rest: no plain chat is built without it")
+        for setting in report.assumed
     ]
-    return facts
+    return [*facts, ("verdict", report.verdict)]
 
 
 def _rows(entry: "LookedAt") -> str:
     which = f"all {number(entry.num_rows)}" if entry.is_whole else f"the first {number(entry.num_rows)}"
-    return (
-        f"{which} of {visible(entry.path)} ({entry.schema}): {number(entry.num_kept)} kept, "
-        f"{plural(entry.num_turns, 'answer')}"
-    )
+    kept = "none kept" if entry.num_kept is None else f"{number(entry.num_kept)} kept"
+    if entry.num_kept_assumed is not None:
+        kept += f" ({number(entry.num_kept_assumed)} with the keys assumed below)"
+    return f"{which} of {visible(entry.path)} ({entry.schema}): {kept}, {plural(entry.num_turns, 'answer')}"
 
 
 def _fields(report: "LintReport") -> dict[str, Any]:
@@ -129,6 +148,7 @@ def _fields(report: "LintReport") -> dict[str, Any]:
         "ok": report.ok,
         "tokenizer": str(report.tokenizer),
         "template": None if report.template is None else str(report.template),
+        "verdict": report.verdict,
         "assumed": list(report.assumed),
         "rows": [asdict(entry) for entry in report.rows],
         "findings": [_finding_fields(finding) for finding in report.findings],
@@ -144,5 +164,6 @@ def _finding_fields(finding: "LintFinding") -> dict[str, Any]:
         "code": finding.code,
         "message": finding.message,
         "hint": finding.hint,
+        "because": finding.because,
         "examples": [asdict(example) for example in finding.examples],
     }

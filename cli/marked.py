@@ -1,10 +1,12 @@
 """Texts with a place in them pointed at, in one line each, wrapped: newlines show as signs, carets stand below."""
 
+import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from packer_cli.output import can_draw
-from packer_cli.page import cells, visible
+from packer_cli.text import NEWLINES, cells, visible
 
 if TYPE_CHECKING:
     from packer.audit import Example
@@ -12,7 +14,9 @@ if TYPE_CHECKING:
 _BEFORE, _AFTER = 60, 120
 """Characters shown before a mark's start, and after it; of a text without a mark both together."""
 
-_NEWLINES = ("↵", "\\n")
+_TOKEN = re.compile(r"<[^<>\s]{1,40}>|\[/?[A-Z_]{2,40}\]")
+"""Text that is written like a control token."""
+
 _NEAR_EDGE = 20
 """Columns before the edge where a line may end early."""
 
@@ -28,7 +32,7 @@ class Marked:
         self._width = width
         self._whole = whole
         self._drawn = can_draw()
-        self._newline = _NEWLINES[not self._drawn]
+        self._newline = NEWLINES[not self._drawn]
         self._gap = "…" if self._drawn else "..."
 
     def lines(self, examples: "Sequence[Example]", *, indent: int) -> Iterator[tuple[str, bool]]:
@@ -38,7 +42,8 @@ class Marked:
         for example in examples:
             label = visible(example.label)
             if len(label) > column:
-                yield " " * indent + label, False
+                for part in textwrap.wrap(label, self._width - indent, break_long_words=False):
+                    yield " " * indent + part, False
                 label = ""
             for number, (line, is_mark) in enumerate(self._example(example, self._width - indent - column - 2)):
                 yield f"{'':{indent}}{'' if number else label:{column}}  {line}".rstrip(), is_mark
@@ -89,8 +94,9 @@ class Marked:
 def _rows(shown: Sequence[str], marked: Sequence[bool], width: int) -> list[tuple[str, str]]:
     """Lines of at most `width` columns, each with its carets; no carets where nothing of it is marked.
 
-    A line ends after a space or a newline where one is near its edge.
+    A line ends after a space or a newline where one is near its edge, and not inside a token if that is avoidable.
     """
+    inside = _inside_tokens(shown)
     rows: list[tuple[str, str]] = []
     start = 0
     while start < len(shown) or not rows:
@@ -98,8 +104,11 @@ def _rows(shown: Sequence[str], marked: Sequence[bool], width: int) -> list[tupl
         while end < len(shown) and (used := used + sum(map(cells, shown[end]))) <= width:
             end += 1
         if end < len(shown):
-            near = range(end, max(start, end - _NEAR_EDGE), -1)
-            end = next((place for place in near if shown[place - 1].isspace() or shown[place - 1] in _NEWLINES), end)
+            near = [place for place in range(end, max(start, end - _NEAR_EDGE), -1) if place not in inside]
+            spaces = (place for place in near if shown[place - 1].isspace() or shown[place - 1] in NEWLINES)
+            beside = (place for place in near if (place - 1 in inside) or (place + 1 in inside))
+            whole = (place for place in range(end, start, -1) if place not in inside)
+            end = next((place for found in (spaces, beside, whole) for place in found), end)
         end = max(end, start + 1)
         carets = "".join(
             ("^" if is_marked else " ") * sum(map(cells, sign))
@@ -108,3 +117,10 @@ def _rows(shown: Sequence[str], marked: Sequence[bool], width: int) -> list[tupl
         rows.append(("".join(shown[start:end]), carets.rstrip()))
         start = end
     return rows
+
+
+def _inside_tokens(shown: Sequence[str]) -> set[int]:
+    """Places between two characters of a text that is written like a control token."""
+    # One character each, so that places are those of `shown`.
+    text = "".join(sign if len(sign) == 1 else "\n" for sign in shown)
+    return {place for token in _TOKEN.finditer(text) for place in range(token.start() + 1, token.end())}

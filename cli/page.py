@@ -5,18 +5,16 @@ The gutter on its left has a bar where the text is trained, and the number of th
 page reads the same without colour, in a pipe, and in ASCII.
 """
 
-import re
-import unicodedata
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from packer_cli.output import can_draw, percent, plural, stdout
+from packer_cli.text import NEWLINES, lines_of, visible, wrap, wrap_words
 
 if TYPE_CHECKING:
     from packer.audit import BlockView, DocumentView, RowView, Run
 
 _BAR, _PLAIN_BAR = "▌", "|"
-_NEWLINE, _PLAIN_NEWLINE = "↵", "\\n"
 _LISTED = 12
 """Of more messages than these the numbers are not written out."""
 
@@ -24,7 +22,7 @@ _REPEATED = 8
 """Lines that a row's document has in common with the one before it are left out where they are more than these."""
 
 
-class Page:
+class ViewPage:
     """Writes views to stdout."""
 
     def __init__(self, *, with_ids: bool = False) -> None:
@@ -32,7 +30,7 @@ class Page:
         self._with_ids = with_ids
         drawn = can_draw()
         self._bar = _BAR if drawn else _PLAIN_BAR
-        self._newline = _NEWLINE if drawn else _PLAIN_NEWLINE
+        self._newline = NEWLINES[not drawn]
         self._dot = " · " if drawn else ", "
         self._rule = "── " if drawn else "-- "
 
@@ -141,7 +139,7 @@ class Page:
 
     def _ids(self, run: "Run", width: int) -> None:
         words = f"{plural(run.num_tokens, 'token')}, {run.kind}: {' '.join(map(str, run.input_ids))}"
-        for part in _wrap_words(words, self._columns(width)):
+        for part in wrap_words(words, self._columns(width)):
             self._line(f"{'':{width}}{self._bar if run.kind == 'trained' else ' '} ", part, "dim")
 
     def _columns(self, width: int) -> int | None:
@@ -171,114 +169,7 @@ def trained_messages(runs: "Sequence[Run]") -> str:
 
 def repeated(before: str, text: str) -> int:
     """Characters of whole lines that `text` begins with as `before` does, but for the last three; 0 where few."""
-    common = next(
-        (i for i, (a, b) in enumerate(zip(before, text, strict=False)) if a != b), min(len(before), len(text))
-    )
-    lines = text[:common].split("\n")[:-1]
+    from packer.render.parting import common_length  # noqa: PLC0415 - not for --help
+
+    lines = text[: common_length(before, text)].split("\n")[:-1]
     return sum(len(line) + 1 for line in lines[:-3]) if len(lines) > _REPEATED + 3 else 0
-
-
-def lines_of(text: str, newline: str) -> Iterator[str]:
-    """Lines of a text, each newline shown where it stands."""
-    *complete, last = text.split("\n")
-    for line in complete:
-        yield visible(line) + newline
-    if last or not complete:
-        yield visible(last)
-
-
-_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
-
-
-def visible(text: str) -> str:
-    """Control characters and marks of direction as escapes: text from anywhere must not steer the terminal.
-
-    Zero-width joiners stay: emoji and several scripts are spelled with them.
-    """
-    return _HIDDEN.sub(lambda match: ascii(match[0])[1:-1], text)
-
-
-def cells(character: str) -> int:
-    """Columns a character takes on a terminal."""
-    if character == "\t":
-        return 4
-    if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
-def wrap(line: str, width: int | None) -> Iterator[str]:
-    """Cut a line into parts of at most `width` cells, at a space where one is near."""
-    if width is None:
-        yield line
-        return
-    line = line.expandtabs(4)
-    while line:
-        used = end = 0
-        while end < len(line) and (used := used + cells(line[end])) <= width:
-            end += 1
-        if end < len(line):
-            space = line.rfind(" ", 0, end)
-            end = space + 1 if space >= end // 2 else max(end, 1)
-        yield line[:end]
-        line = line[end:]
-
-
-def _wrap_words(text: str, width: int | None) -> Iterator[str]:
-    if width is None:
-        yield text
-        return
-    import textwrap  # noqa: PLC0415 - beside its only use
-
-    yield from textwrap.wrap(text, width)
-
-
-def block_fields(view: "BlockView") -> dict[str, Any]:
-    """A block in JSON."""
-    return {
-        "split": view.split,
-        "index": view.index,
-        "num_blocks": view.num_blocks,
-        "path": view.path,
-        "shard_row": view.shard_row,
-        "block_len": view.block_len,
-        "length": view.length,
-        "num_trained": view.num_trained,
-        "documents": [document_fields(document) for document in view.documents],
-        "padding": view.padding and _run_fields(view.padding),
-    }
-
-
-def row_fields(view: "RowView") -> dict[str, Any]:
-    """A row in JSON."""
-    from packer.recipe import to_json  # noqa: PLC0415 - not for --help
-
-    return {
-        "source": view.source,
-        "row": view.row,
-        "documents": [document_fields(document) for document in view.documents],
-        "rejected": [to_json(line) for line in view.rejected],
-    }
-
-
-def document_fields(view: "DocumentView") -> dict[str, Any]:
-    """A document in JSON."""
-    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
-
-    return asdict(view) | {"runs": [_run_fields(run) for run in view.runs]}
-
-
-def _run_fields(run: "Run") -> dict[str, Any]:
-    """Ids and labels only where they were asked for."""
-    fields: dict[str, Any] = {
-        "kind": run.kind,
-        "start": run.start,
-        "num_tokens": run.num_tokens,
-        "message": run.message,
-        "weight": run.weight,
-        "text": run.text,
-    }
-    if run.input_ids:
-        fields["input_ids"] = list(run.input_ids)
-        fields["labels"] = list(run.input_ids) if run.kind == "trained" else [-100] * run.num_tokens
-    return fields

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer_cli.failures import print_json
+from packer_cli.fields import row_fields
 from packer_cli.options import HELP_OPTIONS, output_options
 from packer_cli.output import number, percent, plural, print_table, stdout
-from packer_cli.page import Page, row_fields
+from packer_cli.page import ViewPage
 from packer_cli.sources import Asked, file_and_row, recipe_options
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def command(
     if as_json:
         print_json(**_fields(found))
         return
-    page = Page(with_ids=ids)
+    page = ViewPage(with_ids=ids)
     if verbose:
         for entry in found.inputs:
             page.note([entry.path, f"format {entry.format}", f"schema {entry.schema}", f"split {entry.split}"])
@@ -67,7 +68,7 @@ def command(
         _print_totals(found.totals, recipe)
 
 
-def _show(page: Page, row: "PreviewedRow") -> None:
+def _show(page: ViewPage, row: "PreviewedRow") -> None:
     if row.excerpts:
         page.reasons(row.view, was="would be")
         for excerpt in row.excerpts:
@@ -75,6 +76,8 @@ def _show(page: Page, row: "PreviewedRow") -> None:
             page.text(excerpt.text, mark="!" if excerpt.blamed else "", style="red" if excerpt.blamed else "")
     else:
         page.row(row.view, was="would be")
+    if row.hint is not None:
+        page.note([f"hint: {row.hint}"])
 
 
 def _print_totals(totals: "PreviewTotals", recipe: "Recipe") -> None:
@@ -110,7 +113,8 @@ def _fields(found: "Preview") -> dict[str, Any]:
         "command": "preview",
         "inputs": [asdict(entry) for entry in found.inputs],
         "rows": [
-            row_fields(row.view) | {"split": row.split, "excerpts": [asdict(excerpt) for excerpt in row.excerpts]}
+            row_fields(row.view)
+            | {"split": row.split, "excerpts": [asdict(excerpt) for excerpt in row.excerpts], "hint": row.hint}
             for row in found.rows
         ],
         "totals": asdict(found.totals),

@@ -186,6 +186,10 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
         to_json(recipe)  # template.kwargs may hold anything YAML can say; a recipe is JSON
     except msgspec.ValidationError as error:
         raise RecipeError(f"{where}: {_explain(str(error))}", hint=_hint(str(error))) from None
+    except UnicodeEncodeError as error:
+        raise RecipeError(
+            f"{where}: {error.object!r} is not UTF-8", hint="rename the file, or give its folder"
+        ) from None
     except (OverflowError, RecursionError, TypeError):
         raise RecipeError(f"{where}: a value is too large, holds itself, or is not JSON", hint=_EVERY_KEY) from None
     given = sorted({"messages", "tools", "add_generation_prompt"} & set(recipe.template.kwargs))

@@ -10,8 +10,8 @@ verify       all of these over a cache, in threads
 stats        numbers of a cache: lengths, fill, trained share, rejections
 runs         ids as trained and masked runs of text
 view         a block, a document or a row as runs, for people
-first_rows   the first rows of a recipe's inputs, without reading them whole
 excerpts     what shows why a row is rejected
+way_out      what to do about a rejected row
 preview      the first rows as a build would make them
 lint         what a template does to conversations
 """

@@ -4,7 +4,6 @@ An excerpt is only what was really rendered or read. Where the reason says all t
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from packer.model import Model
 from packer.render import Renderer, RenderError
 from packer.render.chat import Conversation, Mode, renderable, says_something
 from packer.render.control import control_pattern
+from packer.render.parting import common_length
 
 _SHORT, _LONG = 300, 1000
 """Characters of an excerpt, and of one of a whole rendering."""
@@ -49,14 +49,12 @@ def excerpts_of(
     if sample is None:
         text = (content or b"").decode("utf-8", "backslashreplace")
         return (_blamed("the row", _head(text)),) if text else ()
-    named = re.match(r"messages\[([0-9]+)\]", rejection.reason)
-    message = int(named[1]) if named else None
     if rejection.code == "control_token":
-        return _typed_control(sample, message, model)
+        return _typed_control(sample, rejection.message, model)
     if sample.kind != "chat":
         return ()
     try:
-        return _of_chat(rejection.code, sample, message, renderer, model)
+        return _of_chat(rejection.code, sample, rejection.message, renderer, model)
     except RenderError:
         return ()  # it cannot be rendered even for showing it
 
@@ -86,8 +84,7 @@ def _parting(conversation: Conversation, message: int) -> tuple[Excerpt, ...]:
     for prompt, mode in conversation.prompts(message):
         whole = _rendering(conversation, message, mode)
         if whole is not None:
-            common = next((i for i, (a, b) in enumerate(zip(prompt, whole, strict=False)) if a != b), None)
-            tried.append((min(len(prompt), len(whole)) if common is None else common, prompt, whole))
+            tried.append((common_length(prompt, whole), prompt, whole))
     if not tried:
         return ()
     at, prompt, whole = max(tried, key=lambda entry: entry[0])

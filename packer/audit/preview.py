@@ -9,17 +9,18 @@ from dataclasses import dataclass
 from itertools import islice
 
 from packer.audit.excerpts import Excerpt, excerpts_of
-from packer.audit.first_rows import OpenedInput, RawRow, input_files, open_input
 from packer.audit.runs import Spans, make_runs
 from packer.audit.view import DocumentView, RowView, find_inputs
+from packer.audit.way_out import WaysOut
 from packer.batches import DocumentBatch, Int64
-from packer.build.plan import load_recipe_model
+from packer.build.plan import load_recipe_model, open_input, refuse_untemplated, resolve_sources
 from packer.build.stages import Stages
-from packer.errors import InputError, UsageError
+from packer.errors import UsageError
 from packer.layout import document_labels, document_weights
 from packer.model import TOKENIZER_FILE, Model, load_backend
 from packer.recipe import Recipe
 from packer.rejections import CODES
+from packer.source import InputFile, RawRow
 from packer.store.digest import document_ids
 from packer.store.rejected import Rejected
 
@@ -35,6 +36,9 @@ class PreviewedRow:
     split: str
     excerpts: tuple[Excerpt, ...]
     """Of a rejected row: what shows why."""
+
+    hint: str | None
+    """Of a rejected row: the way out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,29 +97,27 @@ def preview(
         with_ids: keep the ids of each run.
 
     Raises:
-        RecipeError: no sources, or no tokenizer.
+        RecipeError: no sources, no tokenizer, or a file that is named twice.
         InputError: a source or the tokenizer cannot be read.
         TemplateError: the template cannot be used.
         UsageError: no such row.
 
     """
-    files = input_files(recipe)
+    files = resolve_sources(recipe)
     if row is not None:
         numbers = find_inputs([path.as_posix() for _, path in files], row[0], missing=f"no source is '{row[0]}'")
         files = [files[number] for number in numbers]
-    maker = _Maker(recipe, load_recipe_model(recipe), with_ids=with_ids)
-    inputs = [open_input(source, path, recipe) for source, path in files]
+    model = load_recipe_model(recipe)
+    maker = _Maker(recipe, model, with_ids=with_ids)
     tally = _Tally()
+    inputs: list[InputFile] = []
     shown: list[PreviewedRow] = []
-    for entry in inputs:
-        maker.check(entry)
-        before = tally.num_rows
+    for source, path in files:
+        entry = open_input(source, path, recipe)
+        refuse_untemplated(entry, model)
+        inputs.append(entry)
         made = (tally.add(maker.row(entry, raw)) for raw in _chosen(entry, rows, row, rejected_only=rejected_only))
         shown += islice((each for each in made if each.view.rejected), rows) if rejected_only else made
-        if tally.num_rows == before:
-            raise InputError(
-                f"{entry.path}: holds no rows", hint="remove the file from the sources, or write rows to it"
-            )
     return Preview(
         inputs=tuple(
             PreviewedInput(path=entry.path.as_posix(), split=entry.split, format=entry.format, schema=entry.schema)
@@ -126,7 +128,7 @@ def preview(
     )
 
 
-def _chosen(entry: OpenedInput, rows: int, row: tuple[str, int] | None, *, rejected_only: bool) -> Iterator[RawRow]:
+def _chosen(entry: InputFile, rows: int, row: tuple[str, int] | None, *, rejected_only: bool) -> Iterator[RawRow]:
     if row is None:
         yield from islice(entry.rows(), LOOKED_AT if rejected_only else rows)
         return
@@ -146,18 +148,11 @@ class _Maker:
         self._recipe = recipe
         self._model = model
         self._stages = Stages(recipe, model)
+        self._ways_out = WaysOut(recipe, model)
         self._tokenizer = load_backend(model.files[TOKENIZER_FILE])
         self._with_ids = with_ids
 
-    def check(self, entry: OpenedInput) -> None:
-        """Refuse what a build refuses before it looks at a row."""
-        if entry.schema in ("messages", "sharegpt", "alpaca") and self._model.template is None:
-            raise InputError(
-                f"{entry.path}: rows of schema '{entry.schema}' need a chat template, and the tokenizer has none",
-                hint="give one with --template FILE",
-            )
-
-    def row(self, entry: OpenedInput, raw: RawRow) -> PreviewedRow:
+    def row(self, entry: InputFile, raw: RawRow) -> PreviewedRow:
         done = self._stages.run(raw.batch)
         views = tuple(self._documents(entry, raw.number, done.documents))
         source, sample = entry.path.as_posix(), next(iter(raw.batch.samples), None)
@@ -177,6 +172,7 @@ class _Maker:
             ),
             split=entry.split,
             excerpts=tuple(excerpts),
+            hint=next((self._ways_out.of(each, sample) for each in done.rejections), None),
         )
 
     def _left_out(self, source: str, documents: Sequence[DocumentView]) -> Iterator[Rejected]:
@@ -189,7 +185,7 @@ class _Maker:
             reason = f"{CODES[code]} ({each.length} tokens)"
             yield Rejected(source=source, row=each.row, code=code, reason=reason, document=each.doc_id)
 
-    def _documents(self, entry: OpenedInput, row: int, documents: DocumentBatch) -> Iterator[DocumentView]:
+    def _documents(self, entry: InputFile, row: int, documents: DocumentBatch) -> Iterator[DocumentView]:
         labels, ids = document_labels(documents), _document_ids(documents)
         for number in range(documents.num_documents):
             tokens = slice(int(documents.offsets[number]), int(documents.offsets[number + 1]))

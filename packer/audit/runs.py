@@ -17,6 +17,7 @@ from packer.batches import Float32, Int32
 from packer.errors import CheckError
 from packer.layout import MASKED
 from packer.model import TOKENIZER_FILE, load_backend
+from packer.render.parting import common_length
 from packer.store.failures import storage_errors
 from packer.store.manifest import Manifest
 
@@ -191,10 +192,5 @@ def _place(tokenizer: Tokenizer, ids: list[int], border: int, whole: str) -> int
         text = tokenizer.decode(ids[:end], skip_special_tokens=False)
         if whole.startswith(text):
             return max(best, len(text))
-        best = max(best, _agreement(text, whole))
+        best = max(best, common_length(text, whole))
     return best
-
-
-def _agreement(text: str, whole: str) -> int:
-    """How many characters two texts have in common from their start."""
-    return next((i for i, (a, b) in enumerate(zip(text, whole, strict=False)) if a != b), min(len(text), len(whole)))

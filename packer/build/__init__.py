@@ -1,7 +1,8 @@
 """From a recipe to a cache: plan, partition tasks, block tasks, and the commit.
 
 `build(recipe, folder)` is all a user needs. `plan` finds out what there is to do; `partition` makes the document shard
-of one partition; `blocks` packs and gathers; `pool` runs tasks in spawned processes; `identity` names what was built.
+of one partition; `blocks` packs and gathers; `pool` runs tasks in spawned processes; `identity` names what was built;
+`hints` knows the way out of a rejection.
 """
 
 from packer.build.progress import Progress

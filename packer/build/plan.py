@@ -1,6 +1,6 @@
 """What there is to do: inputs read once for their digests and partitions, the model, the keys of every partition."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -12,11 +12,11 @@ from packer.build.stages import with_role_markers
 from packer.errors import InputError, RecipeError
 from packer.model import Model, load_model
 from packer.recipe import Recipe, Source
-from packer.source import Partition, Schema, detect_format, detect_schema, expand, partition_file
+from packer.source import InputFile, Partition, Schema, detect_format, detect_schema, expand, partition_file
 from packer.store.manifest import Input
 from packer.tokenize import ReferenceEncoder
 
-_TEMPLATED = {"messages", "sharegpt", "alpaca"}
+TEMPLATED: frozenset[Schema] = frozenset({"messages", "sharegpt", "alpaca"})
 """Schemas whose rows go through the chat template."""
 
 
@@ -37,19 +37,12 @@ def plan_build(recipe: Recipe, progress: Progress) -> BuildPlan:
     """Read the inputs once and name all work.
 
     Raises:
-        RecipeError: no sources, or no tokenizer.
+        RecipeError: no sources, no tokenizer, or a file that is named twice.
         InputError: a source or the tokenizer cannot be read.
         TemplateError: the template cannot be used.
 
     """
-    if not recipe.sources:
-        raise RecipeError("no sources", hint="packer build FILE... -o CACHE, or `sources:` in the recipe")
-    if recipe.tokenizer is None:
-        raise RecipeError("no tokenizer", hint="give the model's folder with --tokenizer DIR")
-    paths = [(source, path) for source in recipe.sources for path in expand([source.path])]
-    for _, path in paths:
-        _refuse_unnameable(path)
-    _refuse_twice(paths)
+    paths = resolve_sources(recipe)
     model = load_recipe_model(recipe)
     engine, engine_version = ReferenceEncoder.name, f"tokenizers {ReferenceEncoder.version}, jinja2 {version('jinja2')}"
     documents = documents_identity(recipe, model, engine_version)
@@ -58,12 +51,9 @@ def plan_build(recipe: Recipe, progress: Progress) -> BuildPlan:
     tasks: list[PartitionTask] = []
     num_shards: dict[str, int] = {}
     for source, path in paths:
-        entry, schema, partitions = _read_input(source, path, recipe.partition_bytes)
-        if entry.schema in _TEMPLATED and model.template is None:
-            raise InputError(
-                f"{path}: rows of schema '{entry.schema}' need a chat template, and the tokenizer has none",
-                hint="give one with --template FILE",
-            )
+        file = open_input(source, path, recipe)
+        refuse_untemplated(file, model)
+        entry, partitions = _read_input(file, recipe.partition_bytes)
         for partition in partitions:
             key = partition_key(partition, schema=entry.schema, columns=source.columns, documents=documents)
             index = num_shards.get(source.split, 0)
@@ -71,7 +61,7 @@ def plan_build(recipe: Recipe, progress: Progress) -> BuildPlan:
             tasks.append(
                 PartitionTask(
                     partition=partition,
-                    schema=schema,
+                    schema=file.schema,
                     columns=dict(source.columns),
                     split=source.split,
                     source=len(inputs),
@@ -92,6 +82,61 @@ def plan_build(recipe: Recipe, progress: Progress) -> BuildPlan:
     )
 
 
+def resolve_sources(recipe: Recipe) -> list[tuple[Source, Path]]:
+    """The files of a recipe's sources, globs expanded, in their order; none is opened.
+
+    Raises:
+        RecipeError: no sources, no tokenizer, or a file that is named twice for a split.
+        InputError: a file is missing, or its name is not UTF-8; a glob matches none.
+
+    """
+    if not recipe.sources:
+        raise RecipeError("no sources", hint="name files on the command line, or give the recipe `sources:`")
+    if recipe.tokenizer is None:
+        raise _no_tokenizer()
+    paths = [(source, path) for source in recipe.sources for path in expand([source.path])]
+    for _, path in paths:
+        _refuse_unnameable(path)
+    _refuse_twice(paths)
+    return paths
+
+
+def open_input(source: Source, path: Path, recipe: Recipe) -> InputFile:
+    """Find out how a file of a source is read.
+
+    Raises:
+        InputError: it cannot be read, or is nothing packer knows.
+
+    """
+    file_format = detect_format(path) if source.format == "auto" else source.format
+    schema = (
+        detect_schema(path, format=file_format, columns=source.columns) if source.schema == "auto" else source.schema
+    )
+    return InputFile(
+        path=path,
+        split=source.split,
+        format=file_format,
+        schema=schema,
+        columns=source.columns,
+        limit=source.limit,
+        max_row_bytes=recipe.rows.max_bytes,
+    )
+
+
+def refuse_untemplated(file: InputFile, model: Model) -> None:
+    """Refuse an input whose rows need a template where there is none.
+
+    Raises:
+        InputError: its schema is one of :data:`TEMPLATED`, and the model has no template.
+
+    """
+    if file.schema in TEMPLATED and model.template is None:
+        raise InputError(
+            f"{file.path}: rows of schema '{file.schema}' need a chat template, and the tokenizer has none",
+            hint="give one with --template FILE",
+        )
+
+
 def load_recipe_model(recipe: Recipe) -> Model:
     """The model a recipe names, with its role markers."""
     return with_role_markers(load_bare_model(recipe), recipe)
@@ -106,7 +151,7 @@ def load_bare_model(recipe: Recipe) -> Model:
 
     """
     if recipe.tokenizer is None:
-        raise RecipeError("no tokenizer", hint="give the model's folder with --tokenizer DIR")
+        raise _no_tokenizer()
     return load_model(
         Path(recipe.tokenizer),
         template=Path(recipe.template.file) if recipe.template.file else None,
@@ -124,6 +169,10 @@ def tasks_by_input(plan: BuildPlan) -> Iterator[tuple[Input, tuple[PartitionTask
         yield entry, tuple(tasks.get(number, ()))
 
 
+def _no_tokenizer() -> RecipeError:
+    return RecipeError("no tokenizer", hint="give the model's folder with --tokenizer DIR")
+
+
 def _refuse_unnameable(path: Path) -> None:
     """The manifest names its inputs, in UTF-8."""
     try:
@@ -132,21 +181,18 @@ def _refuse_unnameable(path: Path) -> None:
         raise InputError(f"{path!r}: the file's name is not UTF-8", hint="rename the file") from None
 
 
-def _read_input(source: Source, path: Path, partition_bytes: int) -> tuple[Input, Schema, tuple[Partition, ...]]:
-    file_format = detect_format(path) if source.format == "auto" else source.format
-    columns: Mapping[str, str | None] = source.columns
-    schema = detect_schema(path, format=file_format, columns=columns) if source.schema == "auto" else source.schema
-    cut = partition_file(path, format=file_format, partition_bytes=partition_bytes, limit=source.limit)
+def _read_input(file: InputFile, partition_bytes: int) -> tuple[Input, tuple[Partition, ...]]:
+    cut = partition_file(file.path, format=file.format, partition_bytes=partition_bytes, limit=file.limit)
     entry = Input(
-        path=path.as_posix(),
-        split=source.split,
-        format=file_format,
-        schema=schema,
+        path=file.path.as_posix(),
+        split=file.split,
+        format=file.format,
+        schema=file.schema,
         num_bytes=cut.num_bytes,
         sha256=cut.sha256,
         num_rows=cut.num_rows,
     )
-    return entry, schema, cut.partitions
+    return entry, cut.partitions
 
 
 def _refuse_twice(paths: list[tuple[Source, Path]]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from packer.build.blocks import BlockTask, PackedSplit, block_worker, pack_split
+from packer.build.hints import rejection_hint
 from packer.build.partition import PartitionResult, PartitionTask, run_partition, write_journal
 from packer.build.plan import BuildPlan, plan_build
 from packer.build.pool import Pool, default_jobs
@@ -201,7 +202,7 @@ class _Build:
         told = "; ".join(f"{count} × {code} ({examples[code]})" for code, count in codes.most_common(3))
         raise NothingKeptError(
             f"nothing kept: all {sum(codes.values())} rows were rejected: {told}",
-            hint=_rejection_hint(codes.most_common(1)[0][0]),
+            hint=rejection_hint(codes.most_common(1)[0][0]),
         )
 
     def _blocks(self, shards: Sequence[Shard]) -> tuple[list[Shard], dict[str, PackedSplit]]:
@@ -254,21 +255,3 @@ def _partition_function(
     folder: Path, recipe: Recipe, model: Model, stages: Stages
 ) -> Callable[[PartitionTask], PartitionResult]:
     return lambda task: run_partition(task, folder=folder, recipe=recipe, model=model, stages=stages)
-
-
-def _rejection_hint(code: str) -> str:
-    hints = {
-        "no_terminator": "--set supervision.no_terminator=append closes every turn with the EOS token",
-        "prompt_diverges": "packer lint shows where prompt and turn part. --set supervision.divergent=continue goes on "
-        "inside the reasoning a prompt opens; =common_prefix takes what both have in common as the prompt",
-        "control_token": "--set supervision.control_tokens=allow takes them as ordinary text",
-        "unknown_schema": "name the schema: schema: messages | sharegpt | alpaca | completion | text",
-    }
-    if code.startswith("dropped_"):
-        inline = (
-            "--set supervision.reasoning=inline puts it into the text, in <think> tags; "
-            if code == "dropped_reasoning"
-            else ""
-        )
-        return f"{inline}--set supervision.allow_dropped=[{code.removeprefix('dropped_')}] builds without it"
-    return hints.get(code, "docs/reference/rejections.md explains every code")

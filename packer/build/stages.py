@@ -35,6 +35,8 @@ class Stages:
     """Render, tokenize and supervise for one model and recipe; make one per process and use it for every batch."""
 
     def __init__(self, recipe: Recipe, model: Model) -> None:
+        self.by_marks = recipe.supervision.source == "generation_tags"
+        """Whether prompts end where the template's marks say, and not where one of its prompts does."""
         self.renderer = Renderer(model, RenderRules.of(recipe))
         self._tokenizing = Tokenizing(model, ReferenceEncoder(model.files[TOKENIZER_FILE]))
         self._supervisor = Supervisor(Surface(model), model.stop_ids)

@@ -112,7 +112,7 @@ class Renderer:
             try:
                 rendered = [(text, text.content()) for text in self._render_sample(sample, losses)]
             except RenderError as error:
-                rejections.append(Rejection(row=sample.row, code=error.code, reason=str(error)))
+                rejections.append(Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message))
                 continue
             texts += rendered
             owners += [sample.row] * len(rendered)
@@ -164,7 +164,7 @@ class Renderer:
         turn = (0, prompt_end, len(whole) + len(close), 1.0)
         return _Text(whole + close, True, (turn,), tuple(guarded))
 
-    def _refuse_control(self, value: Any, where: str) -> None:
+    def _refuse_control(self, value: Any, where: str, message: int | None = None) -> None:
         if self._control is None or self._rules.control_tokens == "allow":
             return
         found = find_control(value, self._control)
@@ -172,6 +172,7 @@ class Renderer:
             raise RenderError(
                 f"{where} holds the text of the control token '{found}', which would be learned as text",
                 code="control_token",
+                message=message,
             )
 
     def _render_chat(self, sample: Sample, losses: LossCheck) -> list[_Text]:
@@ -234,7 +235,7 @@ class Renderer:
         refused = self._rules.control_tokens == "reject"
         for k, message in enumerate(conversation.messages):
             if message["role"] == "assistant" or refused:
-                self._refuse_control(fields[k], f"messages[{k}]")
+                self._refuse_control(fields[k], f"messages[{k}]", k)
         if refused:
             self._refuse_control(tools, "tools")
             self._refuse_control(own, "chat_template_kwargs")
@@ -255,7 +256,9 @@ def _dropped(loss: Loss) -> RenderError:
         return RenderError("the template does not render the tool definitions", code="dropped_tools")
     what = loss.kind.replace("_", " ")
     return RenderError(
-        f"messages[{loss.message}]: the template does not render its {what}", code=f"dropped_{loss.kind}"
+        f"messages[{loss.message}]: the template does not render its {what}",
+        code=f"dropped_{loss.kind}",
+        message=loss.message,
     )
 
 

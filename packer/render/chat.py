@@ -148,7 +148,9 @@ class Conversation:
             raise failure
         if chosen is None:
             raise RenderError(
-                f"messages[{k}]: the template's prompt is not how it begins this turn", code="prompt_diverges"
+                f"messages[{k}]: the template's prompt is not how it begins this turn",
+                code="prompt_diverges",
+                message=k,
             )
         tried_turn, continued = chosen
         return replace(self._close(k, tried_turn, weight=weight, prompts=prompts, rules=rules), continued=continued)
@@ -271,7 +273,8 @@ class Conversation:
                 return whole + header
         if rules.append is not None:
             return whole + rules.append
-        raise RenderError(f"messages[{k}]: the template writes no stop token after this turn", code="no_terminator")
+        reason = f"messages[{k}]: the template writes no stop token after this turn"
+        raise RenderError(reason, code="no_terminator", message=k)
 
     def _next_header(self, k: int, whole: str, mode: Mode, stops: re.Pattern[str]) -> str | None:
         """The stop token that the header of the message after turn k begins with (GLM closes turns so)."""

@@ -35,11 +35,13 @@ _SWITCH_LIKE = re.compile("think|reason")
 
 
 class RenderError(Exception):
-    """The template raised, or wrote more than the limit; the message is the template's own."""
+    """The template raised, or wrote more than the limit; the reason is the template's own."""
 
-    def __init__(self, message: str, *, code: str = "template_error") -> None:
-        super().__init__(message)
+    def __init__(self, reason: str, *, code: str = "template_error", message: int | None = None) -> None:
+        super().__init__(reason)
         self.code = code
+        self.message = message
+        """Number of the message the reason is about, where it is about one."""
 
 
 class ChatTemplate:

@@ -32,10 +32,12 @@ def marked_turns(conversation: Conversation, weights: Mapping[int, float], rules
             continue
         start, end = own[0][0], own[-1][1]
         if any(a[1] != b[0] for a, b in itertools.pairwise(own)):
-            raise RenderError(f"messages[{k}]: its generation blocks do not touch each other", code="bad_marks")
+            reason = f"messages[{k}]: its generation blocks do not touch each other"
+            raise RenderError(reason, code="bad_marks", message=k)
         stop = rules.stops.search(text, start, end) if rules.stops else None
         if stop is None:
-            raise RenderError(f"messages[{k}]: its generation block holds no stop token", code="no_terminator")
+            reason = f"messages[{k}]: its generation block holds no stop token"
+            raise RenderError(reason, code="no_terminator", message=k)
         yield RenderedTurn(
             message=k,
             num_messages=last + 1,

@@ -2,11 +2,12 @@
 
 `expand` finds the files, `detect_format` and `detect_schema` say what they are, `partition_file` cuts them into pieces
 that depend on nothing but their bytes, and `read_rows` turns a piece into batches of samples and rejections. No row is
-lost: each is one or the other.
+lost: each is one or the other. `InputFile` reads the first rows of a file without cutting it.
 """
 
 from packer.source.detect import detect_format, detect_schema
 from packer.source.files import expand
+from packer.source.first_rows import InputFile, RawRow
 from packer.source.lines import line_of_row
 from packer.source.partition import FilePartitions, Partition, partition_file
 from packer.source.read import read_rows
@@ -14,7 +15,9 @@ from packer.source.schema import Schema
 
 __all__ = [
     "FilePartitions",
+    "InputFile",
     "Partition",
+    "RawRow",
     "Schema",
     "detect_format",
     "detect_schema",

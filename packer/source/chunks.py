@@ -40,6 +40,14 @@ def without_mark(chunks: Iterator[bytes]) -> Iterator[bytes]:
     yield from chunks
 
 
+def no_rows(path: Path) -> InputError:
+    return InputError(f"{path}: holds no rows", hint="remove the file from the sources, or write rows to it")
+
+
+def broken_array(path: Path, error: Exception) -> InputError:
+    return InputError(f"{path}: is not JSON: {error}", hint="for a file of JSON lines, set format: jsonl")
+
+
 def unreadable(path: Path, error: OSError) -> InputError:
     hint = "the path must be a file this user can read" if isinstance(error, PermissionError) else None
     return InputError(f"{path}: cannot be read: {error.strerror or error}", hint=hint)

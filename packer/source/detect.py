@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from packer.errors import InputError
-from packer.source.chunks import BYTE_ORDER_MARK, read_chunks, unreadable, without_mark
+from packer.source.chunks import BYTE_ORDER_MARK, no_rows, read_chunks, unreadable
 from packer.source.columns import rename
 from packer.source.decode import Refused, decode_json
-from packer.source.elements import BrokenArray, split_elements
-from packer.source.lines import BLANK, split_lines
+from packer.source.first_rows import raw_rows
+from packer.source.lines import BLANK
 from packer.source.partition import Format
 from packer.source.schema import FIELDS, Schema, schema_of
 
@@ -55,7 +55,7 @@ def detect_format(path: Path) -> Format:
     head = next(read_chunks(path), b"")
     text = head.removeprefix(BYTE_ORDER_MARK).lstrip(BLANK)
     if not text:
-        raise InputError(f"{path}: holds no rows", hint="remove the file from the sources, or write rows to it")
+        raise no_rows(path)
     lines = [line.strip(b"\r") for line in text.split(b"\n")]
     if text[:1] == b"[":
         # An array ends where the text does; rows that are arrays are wrong, but they are rows.
@@ -137,8 +137,8 @@ def _no_schema(path: Path, rows: Sequence[Mapping[str, Any]]) -> InputError:
 
 
 def _sampled_rows(path: Path, format: Format) -> Iterator[Any]:  # noqa: A002
-    rows = _array_head(path) if format == "json" else _spread_lines(path)
-    for row in rows:
+    rows = raw_rows(path, format=format, max_row_bytes=_LONGEST_SAMPLED_BYTES)
+    for row in islice(rows, 2 * _HEAD_ROWS) if format == "json" else _spread_lines(path, rows):
         if row is not None:
             try:
                 yield decode_json(row)
@@ -146,19 +146,10 @@ def _sampled_rows(path: Path, format: Format) -> Iterator[Any]:  # noqa: A002
                 continue
 
 
-def _array_head(path: Path) -> Iterator[bytes | None]:
-    chunks = without_mark(read_chunks(path))
-    try:
-        yield from islice(split_elements(chunks, max_row_bytes=_LONGEST_SAMPLED_BYTES), 2 * _HEAD_ROWS)
-    except BrokenArray as error:
-        raise InputError(f"{path}: is not JSON: {error}", hint="for a file of JSON lines, set format: jsonl") from None
-
-
-def _spread_lines(path: Path) -> Iterator[bytes | None]:
+def _spread_lines(path: Path, rows: Iterator[bytes | None]) -> Iterator[bytes | None]:
     """The first rows, then the rows after places at equal distances; a place within the first rows is passed over."""
-    chunks = without_mark(read_chunks(path))
     head_bytes = 0
-    for row in islice(split_lines(chunks, max_row_bytes=_LONGEST_SAMPLED_BYTES), _HEAD_ROWS):
+    for row in islice(rows, _HEAD_ROWS):
         head_bytes += len(row or b"")
         yield row
     try:

@@ -22,8 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from packer.errors import InputError
-from packer.source.chunks import BYTE_ORDER_MARK, read_chunks, without_mark
+from packer.source.chunks import BYTE_ORDER_MARK, broken_array, no_rows, read_chunks, without_mark
 from packer.source.elements import BrokenArray, split_elements
 from packer.source.lines import BLANK
 
@@ -86,7 +85,7 @@ def partition_file(path: Path, *, format: Format, partition_bytes: int, limit: i
     else:
         num_bytes, partitions = _whole_file(path, chunks, limit)
     if not partitions:
-        raise InputError(f"{path}: holds no rows", hint="remove the file from the sources, or write rows to it")
+        raise no_rows(path)
     return FilePartitions(
         sha256=sha256.hexdigest(),
         num_bytes=num_bytes,
@@ -117,7 +116,7 @@ def _whole_file(path: Path, chunks: Iterator[bytes], limit: int | None) -> tuple
     except BrokenArray as error:
         if num_bytes == 0:
             return 0, ()
-        raise InputError(f"{path}: is not JSON: {error}", hint="for a file of JSON lines, set format: jsonl") from None
+        raise broken_array(path, error) from None
     if num_rows == 0:
         return num_bytes, ()
     whole = Partition(

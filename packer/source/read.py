@@ -69,6 +69,20 @@ def split_rows(chunks: Iterator[bytes], *, format: Format, max_row_bytes: int) -
     return split(chunks, max_row_bytes=max_row_bytes)
 
 
+def understand(
+    row: bytes | None, *, number: int, schema: Schema, columns: Mapping[str, str | None], max_row_bytes: int
+) -> Sample:
+    """What the bytes of a row say; None stands for a row that is too large.
+
+    Raises:
+        Refused: with the code of the rejection.
+
+    """
+    if row is None:
+        raise Refused("row_too_large", f"more than rows.max_bytes, {max_row_bytes} bytes")
+    return read_row(decode_json(row), number=number, schema=schema, columns=columns)
+
+
 def _hashed(chunks: Iterator[bytes], digest: xxhash.xxh3_128) -> Iterator[bytes]:
     for chunk in chunks:
         digest.update(chunk)
@@ -104,17 +118,19 @@ class _BatchReader:
 
     def take(self, row: bytes | None) -> None:
         try:
-            self._samples.append(self._understand(row))
+            sample = understand(
+                row,
+                number=self.num_rows,
+                schema=self._schema,
+                columns=self._columns,
+                max_row_bytes=self._max_row_bytes,
+            )
+            self._samples.append(sample)
         except Refused as refused:
             self._rejections.append(Rejection(row=self.num_rows, code=refused.code, reason=refused.reason))
         self.num_rows += 1
         self.pending_rows += 1
         self.pending_bytes += len(row or b"")
-
-    def _understand(self, row: bytes | None) -> Sample:
-        if row is None:
-            raise Refused("row_too_large", f"more than rows.max_bytes, {self._max_row_bytes} bytes")
-        return read_row(decode_json(row), number=self.num_rows, schema=self._schema, columns=self._columns)
 
     def batch(self) -> RowBatch:
         batch = RowBatch(samples=tuple(self._samples), rejections=tuple(self._rejections), num_rows=self.pending_rows)

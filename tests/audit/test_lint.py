@@ -107,6 +107,8 @@ EOS_AT_THE_END = FULL + "{%- if not add_generation_prompt %}{{ '<|endoftext|>' }
 
 CASES: dict[str, Folder] = {
     "no_template": byte_level(None),
+    "role_as_answer": byte_level(changed(HEADER, HEADER.replace("m.role", "('assistant' if m.role == 'tool' else m.role)"))),
+    "shapes_fail": byte_level(changed(CONTENT, "{{- m.content or '' }}{{- m.tool_calls[0].nothing.more if m.tool_calls }}")),
     "bad_template": byte_level("{% for %}"),
     "split_marker": byte_level(changed("<|im_start|>tools", "<|tools|>").replace("'<|im_start|>' + m.role", "'<|' + m.role + '|>'")),
     "plain_chat_refused": byte_level("{{ raise_exception('never') }}"),
@@ -127,7 +129,7 @@ CASES: dict[str, Folder] = {
     "shape_rejected": byte_level(changed(END, CALL_WITHOUT_END)),
     "bos_missing": byte_level(FULL, bos=True),
     "marks_header": byte_level(marked(HEADER, END)),
-    "marks_late": byte_level(marked("{%- if m.reasoning_content %}", END).replace("{%- generation %}", "{{- ': ' if not add_generation_prompt }}{%- generation %}")),
+    "marks_late": byte_level(marked("{%- if m.reasoning_content %}", END).replace("{%- generation %}", "{{- ': ' }}{%- generation %}")),
     "marks_no_terminator": byte_level(marked("{%- if m.reasoning_content %}", "{%- for call in m.tool_calls or [] %}{{ '\\n' + call.function | tojson }}{% endfor %}")),
     "marks_past_end": byte_level(marked("{%- if m.reasoning_content %}", END).replace("{{- '<|im_end|>' }}{%- endgeneration %}", "{{- '<|im_end|>\\n' }}{%- endgeneration %}")),
     "marks_missing": byte_level(FULL + "{% generation %}{% endgeneration %}"),
@@ -155,7 +157,8 @@ CASES: dict[str, Folder] = {
     "pad_is_stop": with_eos(FULL.replace("<|im_end|>", "<|endoftext|>"), "<|endoftext|>"),
 }  # fmt: skip
 
-OF_ROWS = {"rows_all_rejected", "rows_rejected", "rows_price", "rows_modes", "rows_merged", "rows_control_tokens"}
+OF_ROWS = {"rows_all_rejected", "rows_rejected", "rows_price", "rows_skip_thinking", "rows_modes", "rows_merged", "rows_control_tokens"}  # fmt: skip
+OF_MARKS = {"no_marks", "marks_rule"}
 
 
 @pytest.mark.parametrize("code", CASES)
@@ -166,7 +169,7 @@ def test_a_template_that_earns_a_finding_gets_it(code: str, tmp_path: Path) -> N
 
 
 def test_every_code_has_a_template_that_earns_it() -> None:
-    assert {*CASES, *OF_ROWS} == set(CODES)
+    assert {*CASES, *OF_ROWS, *OF_MARKS} == set(CODES)
 
 
 def test_a_template_that_renders_everything_as_it_is_gets_no_finding_but_its_terminator(tmp_path: Path) -> None:
@@ -214,6 +217,7 @@ def places(report: LintReport, code: str) -> list[str]:
         ("chat_rewritten", ["<think>\n\n</think>\n\n", ""]),
         ("reasoning_forgotten", ["first thoughts", ""]),
         ("marks_header", ["<|im_start|>assistant\n"]),
+        ("role_as_answer", ["<|im_start|>assistant"]),
         ("marks_late", [": "]),
         ("marks_no_terminator", ["<|im_end|>"]),
         ("marks_past_end", ["\n"]),
@@ -260,7 +264,7 @@ def test_a_variable_the_template_misses_is_named_with_what_gives_it(tmp_path: Pa
     template = "{{- 'rules: ' + rules + ' of ' + place }}" + FULL
     report = of(twins.byte_level(tmp_path / "tokenizer", template=template))
     assert "'rules' is undefined" in finding(report, "plain_chat_refused").message
-    assert report.assumed == ('template.kwargs={"rules": "", "place": ""}',)
+    assert report.assumed == ('template.kwargs.rules=""', 'template.kwargs.place=""')
     assert of(tmp_path / "tokenizer", *report.assumed).ok
 
 
@@ -372,7 +376,7 @@ def test_rejected_rows_are_counted_by_code_with_the_first_of_each(plain: Path, t
     assert found.level == "warning"
     labels = {each.label: each.text for each in found.examples}
     assert set(labels) == {"2 nothing_trained", "1 wrong_type", "1 control_token"}
-    assert labels["2 nothing_trained"].startswith(f"{tmp_path}/rows.jsonl:1: ")
+    assert labels["2 nothing_trained"].startswith("rows.jsonl:1: ")
     assert report.ok
 
 
@@ -400,8 +404,10 @@ def test_prompts_of_the_rows_are_counted(tmp_path: Path) -> None:
     reasoned = chat("Hi", "Hello")
     reasoned["messages"][1]["reasoning_content"] = "They greet."
     sources = write(tmp_path / "rows.jsonl", chat("Hi", "Hello"), chat("Hi", "Hello"), reasoned)
-    examples = finding(of(folder, sources=sources), "rows_modes").examples
-    assert [each.label for each in examples] == ["2 answers", "1 answers"]
+    found = finding(of(folder, sources=sources), "rows_modes")
+    assert found.message.endswith("2 under enable_thinking=False, 1 under the default prompt")
+    examples = found.examples
+    assert [each.label for each in examples] == ["enable_thinking=False", "the default prompt"]
     assert examples[0].text.endswith("<think>\n\n</think>\n\n")
     assert examples[1].text.endswith("assistant\n")
     one = of(folder, sources=write(tmp_path / "one.jsonl", reasoned))
@@ -457,11 +463,217 @@ def test_a_variable_that_keeps_history_is_named(tmp_path: Path) -> None:
     report = of(byte_level(FORGETFUL)(tmp_path))
     (finding,) = [finding for finding in report.findings if finding.code == "reasoning_forgotten"]
     assert finding.hint is not None
-    assert finding.hint.startswith("--set 'template.kwargs={\"forget\": false}' keeps earlier turns as they are")
-    assert "reasoning_forgotten" not in codes(of(tmp_path, 'template.kwargs={"forget": false}'))
+    assert finding.hint.startswith("--set template.kwargs.forget=false keeps earlier turns as they are")
+    assert "reasoning_forgotten" not in codes(of(tmp_path, "template.kwargs.forget=false"))
 
 
 @pytest.mark.parametrize("twin", [twins.byte_level, twins.metaspace_first])
 def test_a_class_that_changes_nothing_is_no_finding(twin: Folder, tmp_path: Path) -> None:
     """A byte-level file is left alone; one that says what transformers would put there is read as it is."""
     assert "tokenizer_read_otherwise" not in codes(of(of_class(twin, "LlamaTokenizer")(tmp_path)))
+
+
+# -- hints do what they say ------------------------------------------------------------------------------------------------
+
+SET = re.compile(r"--set ('[^']*'|\S+)")
+
+STAYS = {
+    ("shape_rejected", "supervision.divergent"), ("shape_rejected", "supervision.no_terminator"),
+    ("marks_header", "supervision.source"), ("marks_late", "supervision.source"),
+}  # fmt: skip
+"""Findings that may stay under a key of their hint, since it promises something else; that is asserted beside."""
+
+
+def test_every_key_of_every_hint_does_what_the_hint_says(tmp_path: Path) -> None:
+    """The finding is gone, or a note; where the hint says no more than what is built, that is built."""
+    tried = 0
+    for code, write_folder in CASES.items():
+        folder = write_folder(tmp_path / code)
+        for each in of(folder).findings:
+            for quoted in SET.findall(each.hint or ""):
+                (override,) = shlex.split(quoted.rstrip(";:,"))
+                after = {other.code: other.level for other in of(folder, override).findings}
+                if (each.code, override.partition("=")[0]) in STAYS:
+                    assert "marks_rule" in after or "supervision.source" not in override
+                else:
+                    assert after.get(each.code, "note") == "note", f"{code}: {each.code} under {override}"
+                assert "plain_chat_refused" not in after or each.level == "error", f"{code}: {override}"
+                tried += 1
+    assert tried > 40
+
+
+def test_no_hint_sets_what_the_recipe_has_set_already(tmp_path: Path) -> None:
+    folder = CASES["dropped_tool_call"](tmp_path / "tokenizer")
+    (override,) = hinted(of(folder), "dropped_tool_call")
+    assert override == "supervision.allow_dropped=[tool_call]"
+    assert hinted(of(folder, override), "dropped_tool_call") == []
+    rewriting = byte_level(twins.QWEN3_LIKE)(tmp_path / "rewriting")
+    for value in ("exact", "last", "as_rendered"):
+        report = of(rewriting, f"supervision.rewritten={value}")
+        assert f"supervision.rewritten={value}" in finding(report, "chat_rewritten").message
+        assert hinted(report, "chat_rewritten") == []
+        assert hinted(report, "reasoning_forgotten") == []
+
+
+def hinted(report: LintReport, code: str) -> list[str]:
+    return [shlex.split(each.rstrip(";:,"))[0] for each in SET.findall(finding(report, code).hint or "")]
+
+
+NO_TOOLS = "{%- for m in messages if m.role in ['user', 'assistant'] %}" + FULL[FULL.index("\n{{- '<|im_start|>' + m") :].replace(
+    r"{%- for call in m.tool_calls or [] %}{{ '\n' + call.function | tojson }}{% endfor %}", "")  # fmt: skip
+"""Renders questions and answers alone."""
+
+
+def test_a_lost_result_is_told_behind_a_lost_call_and_the_hint_allows_all_that_is_lost(tmp_path: Path) -> None:
+    folder = byte_level(NO_TOOLS)(tmp_path / "tokenizer")
+    report = of(folder)
+    assert {"dropped_tools", "dropped_tool_call", "dropped_tool_result"} <= set(codes(report))
+    (override,) = hinted(report, "dropped_tool_result")
+    assert override == "supervision.allow_dropped=[tool_call,tools,tool_result]"
+    assert "nothing but a call is then not learned" in (finding(report, "dropped_tool_call").hint or "")
+    call = {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
+    tools = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
+    row = {"messages": [{"role": "user", "content": "Add"}, {"role": "assistant", "content": None, "tool_calls": [call]},
+                        {"role": "tool", "content": "it is forty-two"}, {"role": "assistant", "content": "42"}], "tools": tools}  # fmt: skip
+    sources = write(tmp_path / "rows.jsonl", row, chat("Hi", "Hello"))
+    assert of(folder, sources=sources).rows[0].num_kept == 1
+    assert of(folder, override, sources=sources).rows[0].num_kept == 2
+    again = hinted(of(folder, sources=sources), "rows_rejected")
+    assert [sorted(each.partition("=")[2].strip("[]").split(",")) for each in again] == [
+        ["tool_call", "tool_result", "tools"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "expected"),
+    [
+        ("supervision.allow_dropped=[tool_call]", "dropped_tools", {"tool_call", "tools"}),
+        (
+            "supervision.allow_dropped=[reasoning]",
+            "dropped_tool_call",
+            {"reasoning", "tool_call", "tools", "tool_result"},
+        ),
+    ],
+)
+def test_a_hinted_list_holds_what_the_recipe_has(given: str, code: str, expected: set[str], tmp_path: Path) -> None:
+    (override,) = hinted(of(byte_level(NO_TOOLS)(tmp_path), given), code)
+    assert set(override.partition("=")[2].strip("[]").split(",")) == expected
+
+
+def test_a_hinted_stop_keeps_the_stops_of_the_recipe(tmp_path: Path) -> None:
+    folder = CASES["turn_end_is_no_stop"](tmp_path / "tokenizer")
+    (override,) = hinted(of(folder, 'supervision.stop=["<|im_start|>"]'), "turn_end_is_no_stop")
+    assert override == 'supervision.stop=["<|im_start|>","<|im_end|>"]'
+
+
+def test_a_hinted_variable_keeps_the_variables_of_the_recipe(tmp_path: Path) -> None:
+    template = changed("loop.last or forget is false", "loop.last or (forget is false and deep)", FORGETFUL)
+    folder = byte_level(template)(tmp_path / "tokenizer")
+    given = "template.kwargs={deep: true}"
+    override = hinted(of(folder, given), "reasoning_forgotten")[0]
+    assert override == "template.kwargs.forget=false"
+    assert "reasoning_forgotten" not in codes(of(folder, given, override))
+
+
+def test_marks_asked_for_where_there_are_none_are_an_error_with_a_report(tmp_path: Path) -> None:
+    folder = byte_level(FULL)(tmp_path / "tokenizer")
+    report = of(folder, "supervision.source=generation_tags")
+    assert codes(report) == ["no_marks", "terminator"]
+    assert report.assumed == ("supervision.source=equivalence",)
+    assert of(folder, "supervision.source=generation_tags", *report.assumed).ok
+
+
+def test_under_marks_the_report_says_so_and_hints_nothing_that_is_set(tmp_path: Path) -> None:
+    folder = CASES["marks_header"](tmp_path / "tokenizer")
+    ignored = finding(of(folder), "marks_header")
+    assert "packer does not go by them" in ignored.message
+    report = of(folder, "supervision.source=generation_tags")
+    assert finding(report, "marks_rule").level == "note"
+    own = finding(report, "marks_header")
+    assert (own.level, own.hint) == ("warning", None)
+    assert "packer does not go by them" not in own.message
+
+
+@pytest.mark.parametrize("code", ["marks_late", "marks_past_end", "marks_missing"])
+def test_marks_that_packer_ignores_are_a_note(code: str, tmp_path: Path) -> None:
+    assert finding(of(CASES[code](tmp_path)), code).level == "note"
+
+
+def test_a_template_that_breaks_is_told_from_one_that_refuses(tmp_path: Path) -> None:
+    report = of(CASES["shapes_fail"](tmp_path / "tokenizer"))
+    assert finding(report, "shapes_fail").level == "warning"
+    assert "shapes_refused" not in codes(report)
+    refusing = of(CASES["shapes_refused"](tmp_path / "other"))
+    assert "shapes_fail" not in codes(refusing)
+
+
+def test_a_bos_behind_white_space_is_said_to_be_there(tmp_path: Path) -> None:
+    report = of(byte_level("{{ '\n' + bos_token }}" + FULL, bos=True)(tmp_path))
+    found = finding(report, "bos_missing")
+    assert "white space before its '<|begin|>'" in found.message
+    assert places(report, "bos_missing") == ["\n"]
+
+
+def test_only_what_changes_of_an_answer_is_marked(tmp_path: Path) -> None:
+    report = of(byte_level(changed(CONTENT, "{{- (m.content or '').lstrip('\\n') }}"))(tmp_path))
+    found = finding(report, "answer_changed")
+    assert found.message.startswith("newlines are removed before an answer")
+    assert places(report, "answer_changed")[0] == "\n  "
+
+
+def test_what_follows_from_a_foreign_tokenizer_names_its_cause(tmp_path: Path) -> None:
+    report = of(CASES["split_marker"](tmp_path / "tokenizer"))
+    assert "belongs to another tokenizer" in finding(report, "split_marker").message
+    assert finding(report, "terminator").because == "split_marker"
+    assert finding(of(byte_level(FULL)(tmp_path / "own")), "terminator").because is None
+
+
+def test_a_template_that_takes_only_parts_is_reported_with_its_rows(tmp_path: Path) -> None:
+    template = twins.QWEN3_LIKE.replace("message.content", "message.content[0].text")
+    folder = byte_level(template)(tmp_path / "tokenizer")
+    report = of(folder, sources=write(tmp_path / "rows.jsonl", *[chat("Hi", "Hello")] * 3))
+    assert report.rows[0].num_kept == 3
+
+
+def test_rows_are_counted_as_the_recipe_is_and_under_what_is_assumed(tmp_path: Path) -> None:
+    folder = byte_level(twins.NO_TERMINATOR)(tmp_path / "tokenizer")
+    sources = write(tmp_path / "rows.jsonl", *[chat("Hi", "Hello")] * 4)
+    report = of(folder, sources=sources)
+    (rows,) = report.rows
+    assert (rows.num_kept, rows.num_kept_assumed) == (0, 4)
+    assert report.verdict == "a build would keep nothing of the 4 rows looked at"
+    again = of(folder, *report.assumed, sources=sources)
+    assert (again.rows[0].num_kept, again.rows[0].num_kept_assumed) == (4, None)
+    assert again.verdict == "a build keeps 4 of the 4 rows looked at"
+
+
+def test_the_verdict_says_what_stops_a_build(tmp_path: Path) -> None:
+    dear = write(tmp_path / "rows.jsonl", *[chat(*["Hello there"] * 20)] * 3)
+    report = of(byte_level(twins.QWEN3_LIKE)(tmp_path / "rewriting"), sources=dear)
+    assert report.verdict.startswith("a build would stop and ask about rewritten history")
+    assert "as_rendered takes 1.00 times" in (finding(report, "rows_price").hint or "")
+    assert of(CASES["split_marker"](tmp_path / "split"), sources=dear).verdict.startswith("a build would refuse")
+    assert of(byte_level(FULL)(tmp_path / "own")).verdict == "plain chats can be built"
+
+
+def test_plain_answers_under_the_prompt_of_reasoning_are_a_warning(tmp_path: Path) -> None:
+    folder = byte_level(twins.QWEN3_LIKE)(tmp_path / "tokenizer")
+    sources = write(tmp_path / "rows.jsonl", chat("Hi", "Hello", "And?", "Fine"))
+    assert "rows_skip_thinking" not in codes(of(folder, sources=sources))
+    report = of(folder, "supervision.rewritten=as_rendered", sources=sources)
+    found = finding(report, "rows_skip_thinking")
+    assert found.level == "warning"
+    assert found.message.startswith("1 of 2 answers")
+    assert found.examples[0].text == "the first in rows.jsonl:0"
+
+
+def test_row_findings_come_first_and_the_price_is_told_of_each_file(tmp_path: Path) -> None:
+    folder = byte_level(twins.QWEN3_LIKE)(tmp_path / "tokenizer")
+    sources = write(tmp_path / "b.jsonl", chat(*["Hello there"] * 20)) + write(
+        tmp_path / "a.jsonl", chat("Hi", "Hello")
+    )
+    report = of(folder, sources=sources)
+    assert codes(report)[0] == "rows_price"
+    labels = [(each.label, each.text) for each in finding(report, "rows_price").examples]
+    assert [label for label, _ in labels] == ["b.jsonl", "a.jsonl"]
+    assert labels[1][1] == "1.00 times"

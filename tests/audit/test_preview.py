@@ -1,15 +1,17 @@
 """A preview shows what a build then contains, reads no further than it must, and writes nothing."""
 
 import json
+import os
 from dataclasses import replace
 
+import msgspec
 import pytest
 from twins import byte_level
 
 from packer.audit import preview, view_row
 from packer.audit.preview import LOOKED_AT
 from packer.build import build
-from packer.errors import InputError, RecipeError, UsageError
+from packer.errors import NothingKeptError, PackerError, UsageError
 from packer.recipe import load_recipe, make_recipe
 from packer.store.cache import Cache
 
@@ -153,9 +155,10 @@ def test_of_a_large_file_only_the_beginning_is_read(recipe_of, tmp_path, monkeyp
             taken += len(chunk)
             yield chunk
 
-    monkeypatch.setattr("packer.audit.first_rows.read_chunks", counted)
-    recipe = recipe_of(path)
-    assert len(preview(recipe).rows) == 3
+    monkeypatch.setattr("packer.source.first_rows.read_chunks", counted)
+    # Given a schema, none is looked for.
+    values = {"sources": [{"path": str(path), "schema": "messages"}], "tokenizer": recipe_of().tokenizer}
+    assert len(preview(make_recipe(values)).rows) == 3
     assert 0 < taken <= chunks.READ_BYTES < size / 4
 
 
@@ -236,6 +239,45 @@ def test_a_prompt_that_diverges_is_shown_with_the_turn_from_where_they_part(reci
     assert [blamed for _, _, blamed in shown] == [False, True, True]
 
 
+PARTING = OPENING.replace("<think>", "Well, ")
+"""A prompt that no turn has, and that opens no reasoning."""
+
+
+@pytest.mark.parametrize(
+    ("template", "given", "way"),
+    [
+        (OPENING, "refuse", "continue"),
+        (PARTING, "refuse", "common_prefix"),
+        (PARTING, "continue", "common_prefix"),
+    ],
+)
+def test_the_way_past_a_prompt_that_diverges_is_one_that_leads_past_it(template, given, way, recipe_of, tmp_path):
+    path = write(tmp_path / "a.jsonl", chat("Hi", "Hello"))
+    (row,) = preview(recipe_of(path, template=template, supervision={"divergent": given})).rows
+    assert row.view.rejected[0].code == "prompt_diverges"
+    assert row.hint.startswith(f"--set supervision.divergent={way} ")
+    (row,) = preview(recipe_of(path, template=template, supervision={"divergent": way})).rows
+    assert (row.view.rejected, row.hint) == ((), None)
+    assert "Hello<|im_end|>" in row.view.documents[0].runs[-1].text
+
+
+def test_other_rejected_rows_have_the_hint_of_a_build(recipe_of, tmp_path):
+    rows = [{"messages": [{"role": "system", "content": "Be brief."}, *chat("Hi", "Hello")["messages"]]}, "not json"]
+    hints = []
+    for number, row in enumerate(rows):
+        path = write(tmp_path / f"{number}.jsonl", row)
+        recipe = recipe_of(path, template=SILENT)
+        recipe = msgspec.structs.replace(
+            recipe, sources=[msgspec.structs.replace(recipe.sources[0], schema="messages", format="jsonl")]
+        )
+        with pytest.raises(NothingKeptError) as built:
+            build(recipe, tmp_path / "cache", jobs=1)
+        hints.append(preview(recipe).rows[0].hint)
+        assert hints[-1] == built.value.hint
+    assert "allow_dropped=[system]" in hints[0]
+    assert "rejections.md" in hints[1]
+
+
 def test_a_message_that_is_dropped_is_shown_with_the_rendering_that_lacks_it(recipe_of, tmp_path):
     row = chat("Hi", "Hello")
     row["messages"].insert(0, {"role": "system", "content": "Be brief."})
@@ -300,34 +342,54 @@ def test_a_row_too_large_to_be_held_has_no_excerpt(recipe_of, tmp_path):
 
 
 def test_what_a_build_refuses_a_preview_refuses_alike(recipe_of, tmp_path):
-    with pytest.raises(RecipeError, match="no sources"):
-        preview(recipe_of())
     path = write(tmp_path / "a.jsonl", chat("Hi", "Hello"))
-    with pytest.raises(RecipeError, match="no tokenizer"):
-        preview(make_recipe({"sources": [{"path": str(path)}]}))
     byte_level(tmp_path / "model")
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "tokenizer.json").write_bytes((tmp_path / "model" / "tokenizer.json").read_bytes())
-    bare = {"sources": [{"path": str(path)}], "tokenizer": str(tmp_path / "bare")}
-    broken, empty = tmp_path / "broken.json", tmp_path / "empty.json"
+    (tmp_path / "link.jsonl").symlink_to(path)
+    blank, none, broken, empty = (tmp_path / name for name in ("blank.jsonl", "none.json", "broken.json", "empty.json"))
+    blank.write_text(" \n\n")
+    none.write_text("")
     broken.write_text("[" + json.dumps(chat("Hi", "Hello")) + ", {")
     empty.write_text("[]")
-    as_given = [
-        {"sources": [{"path": str(file), "schema": "messages"}], "tokenizer": recipe_of().tokenizer}
-        for file in (broken, empty)
+    (tmp_path / "bytes").mkdir()
+    write(tmp_path / "bytes" / os.fsdecode(b"a\xff.jsonl"), chat("Hi", "Hello"))
+    tokenizer = recipe_of().tokenizer
+
+    def sources(*files, tokenizer=tokenizer, **keys):
+        return {"sources": [{"path": str(file), **keys} for file in files], "tokenizer": tokenizer}
+
+    refused = [
+        (sources(), "no sources"),
+        ({"sources": [{"path": str(tmp_path / "missing.jsonl")}]}, "no tokenizer"),
+        (sources(tmp_path / "missing.jsonl"), "no such file"),
+        (sources(tmp_path / "*.csv"), "no file matches"),
+        (sources(path, path), "twice"),
+        (sources(path, tmp_path / "link.jsonl"), "twice"),
+        (sources(path, tmp_path / "bytes" / "*.jsonl"), "not UTF-8"),
+        (sources(path, none), "holds no rows"),
+        (sources(blank, format="jsonl", schema="messages"), "holds no rows"),
+        (sources(none, format="jsonl", schema="messages"), "holds no rows"),
+        (sources(none, format="json", schema="messages"), "holds no rows"),
+        (sources(none, format="json"), "holds no rows"),
+        (sources(empty, schema="messages"), "holds no rows"),
+        (sources(broken, schema="messages"), "is not JSON"),
+        (sources(blank, format="json", schema="messages"), "is not JSON"),
+        (sources(path, tokenizer=str(tmp_path / "bare")), "need a chat template"),
+        (sources(broken, schema="messages", tokenizer=str(tmp_path / "bare")), "need a chat template"),
     ]
-    told = []
-    for values in (bare, *as_given):
+    for values, told in refused:
         recipe = make_recipe(values)
-        with pytest.raises(InputError) as built:
+        with pytest.raises(PackerError, match=told) as built:
             build(recipe, tmp_path / "cache", jobs=1)
-        with pytest.raises(InputError) as previewed:
+        with pytest.raises(PackerError, match=told) as previewed:
             preview(recipe)
-        assert (previewed.value.message, previewed.value.hint) == (built.value.message, built.value.hint)
-        told.append(previewed.value.message)
-    assert [any(words in message for message in told) for words in ("need a chat template", "not JSON", "no rows")] == [
-        True
-    ] * 3
+        assert facts(previewed.value) == facts(built.value)
+    assert not (tmp_path / "cache").exists()
+
+
+def facts(error):
+    return type(error), error.message, error.hint
 
 
 REAL = [

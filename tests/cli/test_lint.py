@@ -58,8 +58,9 @@ def test_a_report_ends_with_its_counts(folder):
 def test_an_error_ends_with_exit_code_1_and_says_so(refused):
     result = run("--tokenizer", refused, exit_code=1)
     assert "error[no_terminator]:" in result.stdout
-    assert "--set 'supervision.no_terminator=append'" in result.stdout
-    assert f"{refused}: 1 error: no_terminator" in result.stderr
+    assert "--set supervision.no_terminator=append" in result.stdout
+    assert f"{refused}: 1 error (no_terminator), " in result.stderr
+    assert "1 error" not in result.stdout, "said twice"
     fixed = run("--tokenizer", refused, "--set", "supervision.no_terminator=append")
     assert fixed.stderr == ""
 
@@ -190,3 +191,35 @@ def test_the_page_says_what_the_command_does():
     for option in ("--rows", "--json", "--template", "--tokenizer", "-v"):
         assert option in page
         assert option in help_text
+
+
+@pytest.mark.parametrize("columns", [60, 72, 80, 101])
+def test_a_control_token_is_not_broken_over_two_lines(columns, tmp_path):
+    template = twins.CHATML.replace("<|im_start|>' + message.role", "<|im_start|><|header_of|>' + message.role")
+    folder = twins.byte_level(tmp_path / "tokenizer", template=template.replace("{{ '<|im", "{{ '" + "x" * 37 + "<|im"))
+    prompt = "supervision.divergent=common_prefix"
+    overrides = ("--set", "supervision.markers=text", "--set", prompt)
+    out = run("-v", "--tokenizer", folder, *overrides, env={"COLUMNS": str(columns)}).stdout
+    assert out.count("<|header_of|>") == out.count("<|header_") == out.count("header_of|>") > 3
+
+
+def test_a_long_label_is_wrapped(tmp_path):
+    template = "{{ raise_exception('two only') if messages | length > 2 }}" + twins.CHATML
+    folder = twins.byte_level(tmp_path / "tokenizer", template=template)
+    lines = run("--tokenizer", folder, exit_code=1).stdout.splitlines()
+    assert max(len(line) for line in lines if str(folder) not in line) <= 80
+
+
+def test_consequences_are_named_in_one_place_and_shown_on_demand(tmp_path):
+    folder = twins.byte_level(tmp_path / "tokenizer", template=twins.CHATML.replace("im_end", "other_end"))
+    out = run("--tokenizer", folder, exit_code=1).stdout
+    assert "may follow from split_marker (-v shows them): error[no_terminator]" in out
+    assert "error[no_terminator]:" not in out
+    assert "error[no_terminator]:" in run("-v", "--tokenizer", folder, exit_code=1).stdout
+    assert "no_terminator" in [finding["code"] for finding in fields("--tokenizer", folder, exit_code=1)["findings"]]
+
+
+def test_the_header_ends_with_a_verdict(folder, rows):
+    header = run(rows, "--tokenizer", folder).stdout.split("\n\n")[0]
+    assert header.splitlines()[-1].split(maxsplit=1) == ["verdict", "a build keeps 1 of the 2 rows looked at"]
+    assert fields(rows, "--tokenizer", folder)["verdict"] == "a build keeps 1 of the 2 rows looked at"

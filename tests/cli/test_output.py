@@ -3,9 +3,10 @@
 import pytest
 
 from packer_cli.output import duration, percent, plural, rate, size
-from packer_cli.page import cells, lines_of, repeated, visible, wrap
+from packer_cli.page import repeated
 from packer_cli.progress import Lines
 from packer_cli.stats import bar
+from packer_cli.text import cells, lines_of, visible, wrap
 
 
 @pytest.mark.parametrize(

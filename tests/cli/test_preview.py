@@ -60,6 +60,7 @@ PAGE = """\
    {reason}
    the row:
   ! not json
+   hint: docs/reference/rejections.md explains every code
 """
 
 
@@ -83,6 +84,7 @@ def test_json_has_the_message_and_weight_of_every_run(rows, tokenizer):
     ]  # fmt: skip
     assert all(len(run["labels"]) == len(run["input_ids"]) == run["num_tokens"] for run in runs)
     assert found["rows"][1]["excerpts"] == [{"what": "the row", "text": "not json", "blamed": True}]
+    assert [bool(row["hint"]) for row in found["rows"]] == [False, True, False]
     assert found["totals"]["rejected"] == {"not_json": 1}
     assert found["totals"]["rows"] == 3
 
@@ -155,7 +157,8 @@ def test_many_messages_are_counted_and_weights_are_told(tokenizer, tmp_path):
 
 def test_quiet_leaves_out_the_summary_and_verbose_says_how_files_are_read(rows, tokenizer):
     quiet = run("preview", rows, "--tokenizer", tokenizer, "-q").stdout
-    assert quiet.endswith("  ! not json\n\n" + quiet[quiet.rindex("── ") :])
+    last = quiet[quiet.rindex("── ") :]
+    assert quiet.endswith(f"  ! not json\n   hint: docs/reference/rejections.md explains every code\n\n{last}")
     assert "kept" not in quiet
     told = run("preview", rows, "--tokenizer", tokenizer, "-v").stdout
     assert told.startswith(f"   {rows} · format jsonl · schema messages · split train\n\n── ")

@@ -72,7 +72,7 @@ def test_no_color_has_no_escapes_even_where_colour_is_forced_by_a_terminal(start
 
 
 def test_a_terminal_gets_colours_and_no_line_beyond_its_edge(starter_cache):
-    from packer_cli.page import cells
+    from packer_cli.text import cells
 
     wide = 0
     for block in ("0", "5", "9"):

@@ -48,8 +48,8 @@ def _how(subject: Subject, stop: str) -> str:
         blank = text[end:] and not text[end:].strip()
         return "; the white space the template writes after it is not learned" if blank else ""
     if subject.recipe.supervision.no_terminator == "append" and not _begins_header(subject, stop):
-        return ", appended: the template writes nothing after a turn"
-    return ", the header of the next message: the template itself writes nothing after a turn"
+        return ", appended: the template writes no stop token of this tokenizer after a turn"
+    return ", the header of the next message: the template writes no stop token of its own after a turn"
 
 
 def _begins_header(subject: Subject, stop: str) -> bool:

@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from packer.audit.lint.codes import CODES, Level
+
+_OF_ITS_CODE = cast("Level", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +38,15 @@ class LintFinding:
     hint: str | None = None
     """What to do; a `--set` it names was tried, and does what the hint says."""
 
-    allowed: bool = False
-    """The recipe asks for it: what would be a warning is a note."""
+    level: Level = _OF_ITS_CODE
+    """That of its code, if whoever found it does not know better: what a recipe asks for is a note."""
 
-    @property
-    def level(self) -> Level:
-        return "note" if self.allowed else CODES[self.code].level
+    because: str | None = None
+    """Code of a finding that this one may follow from."""
+
+    def __post_init__(self) -> None:
+        if self.level == _OF_ITS_CODE:
+            object.__setattr__(self, "level", CODES[self.code].level)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +61,14 @@ class LookedAt:
     is_whole: bool
     """Whether the file has no more."""
 
-    num_kept: int
+    num_kept: int | None
+    """Rows a build of the recipe as given keeps; None where it would not begin."""
+
+    num_kept_assumed: int | None
+    """Rows kept under `LintReport.assumed`; None where nothing is assumed."""
+
     num_turns: int
+    """Answers learned, under what is assumed where something is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +80,14 @@ class LintReport:
     """The template's file; None for the tokenizer's own."""
 
     findings: tuple[LintFinding, ...]
-    """Errors first, then warnings, then notes; within a level in the order of the table of codes."""
+    """Errors first, then warnings, then notes; within a level those on rows first, as the table of codes has them."""
 
     assumed: tuple[str, ...]
     """Values of `--set` under which all but the errors was found, where a plain chat cannot be built without them."""
 
     rows: tuple[LookedAt, ...]
+    verdict: str
+    """What a build of the recipe would come to, in one line."""
 
     def count(self, level: Level) -> int:
         return sum(finding.level == level for finding in self.findings)

@@ -7,7 +7,9 @@ conversation once and learn what stands between the marks. packer learns what in
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from packer.audit.lint.codes import Level
 from packer.audit.lint.findings import Example, LintFinding
+from packer.audit.lint.override import Override
 from packer.audit.lint.probes import ANSWER, CHAT, NEXT_QUESTION, PLAIN, QUESTION
 from packer.audit.lint.subject import LearnedTurn, Subject
 from packer.render import ChatTemplate, RenderError
@@ -15,7 +17,19 @@ from packer.render.chat import Conversation
 
 Range = tuple[int, int]
 
-_HINT = "--set supervision.source=generation_tags learns by the marks instead"
+_BY_MARKS = Override("supervision.source", "generation_tags")
+_IGNORED = "; packer does not go by them, tools that do"
+"""Followed by what those tools do."""
+
+_OWN: dict[str, tuple[Level, str]] = {
+    "marks_header": ("warning", "text the prompt already holds is learned"),
+    "marks_late": ("warning", "how an answer opens is not learned"),
+    "marks_no_terminator": ("warning", "such rows are rejected as no_terminator"),
+    "marks_past_end": ("note", "packer ends the answer at its stop token all the same"),
+    "marks_missing": ("warning", "nothing of it is learned"),
+    "marks_elsewhere": ("warning", "such rows are rejected as bad_marks"),
+}
+"""What becomes of it where the recipe goes by the marks."""
 
 
 def find_marks(subject: Subject) -> Iterator[LintFinding]:
@@ -23,6 +37,13 @@ def find_marks(subject: Subject) -> Iterator[LintFinding]:
     template = subject.template
     if not template.has_marks:
         return
+    is_rule = subject.recipe_given.supervision.source == "generation_tags"
+    if is_rule:
+        yield LintFinding(
+            code="marks_rule",
+            message="supervision.source is generation_tags: what is learned is what the marks say, in one rendering of "
+            "the conversation; the rest of this report shows what inference asks for",
+        )
     try:
         answer = _marked(template, subject.conversation(subject.ask(PLAIN)))
         chat = _marked(template, subject.conversation(subject.ask(CHAT)))
@@ -33,10 +54,18 @@ def find_marks(subject: Subject) -> Iterator[LintFinding]:
     if not found and answer[0].startswith(subject.plain.text):
         yield LintFinding(
             code="marks_agree",
-            message="the template has generation marks, and on plain chats they mark exactly what is learned",
+            message="the template has generation marks, and on plain chats they mark exactly what inference asks for",
         )
-    is_rule = subject.recipe_given.supervision.source == "generation_tags"
-    yield from (replace(each, hint=None) if is_rule else each for each in found)
+    hint = f"{_BY_MARKS} learns by the marks instead"
+    by_marks = not is_rule and subject.kept_by_marks(PLAIN)
+    for each in found:
+        if is_rule:
+            level, told = _OWN[each.code]
+            yield replace(each, message=f"{each.message.partition(_IGNORED)[0]}: {told}", level=level)
+        elif by_marks and each.code in ("marks_header", "marks_late"):
+            yield replace(each, hint=hint)
+        else:
+            yield each
 
 
 def _of_answer(turn: LearnedTurn, text: str, ranges: Sequence[Range]) -> Iterator[LintFinding]:
@@ -62,7 +91,7 @@ def _of_chat(text: str, ranges: Sequence[Range], *, any_marks: bool) -> Iterator
     if around is not None:
         yield LintFinding(
             code="marks_elsewhere",
-            message="generation marks stand around a question: trainers that go by them learn what users say",
+            message=f"generation marks stand around a question{_IGNORED} learn what users say",
             examples=(Example(label="chat", text=text, mark=around, note="marked"),),
         )
 
@@ -75,7 +104,7 @@ def _marked(template: ChatTemplate, conversation: Conversation) -> tuple[str, li
 def _missing(text: str, place: Range, what: str) -> LintFinding:
     return LintFinding(
         code="marks_missing",
-        message=f"{what} has no generation marks: trainers that go by them learn nothing of it",
+        message=f"{what} has no generation marks{_IGNORED} learn nothing of it",
         examples=(Example(label="turn", text=text, mark=place, note="not marked"),),
     )
 
@@ -85,29 +114,26 @@ def _borders(text: str, learned: Range, marked: Range) -> Iterator[LintFinding]:
     if first < start:
         yield LintFinding(
             code="marks_header",
-            message="the generation marks begin before the answer: trainers that go by them learn text the prompt "
-            "already holds",
+            message=f"the generation marks begin before the answer{_IGNORED} learn text the prompt already holds",
             examples=(Example(label="turn", text=text, mark=(first, start), note="marked, but part of the prompt"),),
-            hint=_HINT,
         )
     if first > start:
         yield LintFinding(
             code="marks_late",
-            message="the generation marks begin after the answer does: trainers that go by them do not learn how it "
-            "opens",
+            message=f"the generation marks begin after the answer does{_IGNORED} do not learn how it opens",
             examples=(Example(label="turn", text=text, mark=(start, first), note="not marked, but to be generated"),),
-            hint=_HINT,
         )
     if last < end:
         yield LintFinding(
             code="marks_no_terminator",
-            message="the generation marks end before the stop token: trainers that go by them do not learn to stop",
+            message=f"the generation marks end before the stop token{_IGNORED} do not learn to stop",
             examples=(Example(label="turn", text=text, mark=(last, end), note="not marked"),),
         )
     if last > end:
         yield LintFinding(
             code="marks_past_end",
-            message="the generation marks go on after the stop token: trainers that go by them learn text that is "
-            "never generated",
+            message=f"the generation marks go on after the stop token{_IGNORED} learn "
+            + ("text" if text[end:last].strip() else "white space")
+            + " that is never generated",
             examples=(Example(label="turn", text=text, mark=(end, last), note="marked, after the end"),),
         )

@@ -1,6 +1,6 @@
 """The conversations a template is asked about: rows as a file would hold them, in words that say what they are."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 Row = Mapping[str, Any]
@@ -9,6 +9,7 @@ QUESTION, ANSWER = "first question", "first answer"
 NEXT_QUESTION, NEXT_ANSWER = "second question", "second answer"
 REASONING, NEXT_REASONING = "first thoughts", "second thoughts"
 SYSTEM = "rules of the row"
+RESULT_TEXT = "sunny and mild"
 
 _TOOL = {
     "type": "function",
@@ -68,11 +69,12 @@ PARALLEL: Row = {
     "tools": [_TOOL],
 }
 RESULT: Row = {
-    "messages": [*CALL["messages"], _result(0, "sunny and mild"), assistant(ANSWER)],
+    "messages": [*CALL["messages"], _result(0, RESULT_TEXT), assistant(ANSWER)],
     "tools": [_TOOL],
 }
 
 FIELD, TAGS, RESULT_LABEL = "reasoning in a field", "reasoning in <think> tags", "a tool result"
+TEXT_LABEL = "text beside a tool call"
 
 SHAPES: dict[str, Row] = {
     "a system message": WITH_SYSTEM,
@@ -94,7 +96,7 @@ SHAPES: dict[str, Row] = {
     "two turns with reasoning in <think> tags": INLINE_CHAT,
     "tool definitions": TOOLS,
     "a tool call": CALL,
-    "text beside a tool call": CALL_AND_TEXT,
+    TEXT_LABEL: CALL_AND_TEXT,
     "two tool calls at once": PARALLEL,
     RESULT_LABEL: RESULT,
 }
@@ -107,11 +109,14 @@ HOLDS: dict[str, tuple[str, ...]] = {
     "two turns with reasoning in fields": (FIELD,),
     "two turns with reasoning in <think> tags": (TAGS,),
     "a tool call": ("tool definitions",),
-    "text beside a tool call": ("tool definitions", "a tool call"),
+    TEXT_LABEL: ("tool definitions", "a tool call"),
     "two tool calls at once": ("tool definitions", "a tool call"),
     RESULT_LABEL: ("tool definitions", "a tool call"),
 }
 """A shape → the simpler ones it holds: what is said of those need not be said of it."""
+
+CALLS = frozenset({"a tool call", "two tool calls at once"})
+"""Shapes whose answer is nothing but calls."""
 
 KINDS = {
     "a system message": "system",
@@ -124,7 +129,12 @@ KINDS = {
     "tool definitions": "tools",
     "a tool call": "tool_call",
     "two tool calls at once": "tool_call",
-    "text beside a tool call": "content",
+    TEXT_LABEL: "content",
     RESULT_LABEL: "tool_result",
 }
 """The kind of loss a shape is there to show."""
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -8,14 +8,12 @@ import msgspec
 
 from packer.audit.lint.findings import Example, LintFinding
 from packer.audit.lint.probes import ANSWER, CHAT, INLINE, NEXT_QUESTION, PLAIN, QUESTION, REASONED, WITH_SYSTEM
-from packer.audit.lint.subject import LearnedTurn, Outcome, Subject
+from packer.audit.lint.subject import LearnedTurn, Outcome, Subject, mode_name
 from packer.build.stages import compile_template
 from packer.render import RenderError
-from packer.render.chat import Mode
+from packer.render.parting import common_length
+from packer.render.reasoning import EMPTY_BLOCK
 
-_EMPTY_REASONING = re.compile(
-    r"(?:<(think(?:ing)?)>\s*</\1>|\[THINK\]\s*\[/THINK\]|<\|START_THINKING\|>\s*<\|END_THINKING\|>)\s*\Z"
-)
 _WORDS = re.compile(r"[^\W\d_]{2,}[\s,:;.'’-]+[^\W\d_]{2,}")
 
 
@@ -37,7 +35,7 @@ def find_openings(subject: Subject) -> Iterator[LintFinding]:
             examples=(learned,),
             hint="a template that writes it into the prompt, for add_generation_prompt=True, teaches answers only",
         )
-    elif _EMPTY_REASONING.search(turn.prompt + opening):
+    elif _ends_with_empty_block(turn.prompt + opening):
         yield LintFinding(
             code="empty_reasoning_learned",
             message="an answer without reasoning is learned behind an empty reasoning block that the model has to "
@@ -51,6 +49,10 @@ def find_openings(subject: Subject) -> Iterator[LintFinding]:
             message="every answer opens with text of the template, which the model learns to write",
             examples=(learned,),
         )
+
+
+def _ends_with_empty_block(text: str) -> bool:
+    return any(block.end() == len(text) for block in EMPTY_BLOCK.finditer(text))
 
 
 def _ignores_prompt(subject: Subject) -> bool:
@@ -68,21 +70,15 @@ def find_modes(subject: Subject) -> Iterator[LintFinding]:
     learned = {"plain answer": subject.ask(PLAIN)} | (
         {"reasoned answer": subject.ask(reasoned)} if reasoned is not None else {}
     )
-    names = {f"{label}s": _mode_name(subject.mode(outcome, outcome.turns[-1])) for label, outcome in learned.items()}
+    names = {f"{label}s": mode_name(subject.mode(outcome, outcome.turns[-1])) for label, outcome in learned.items()}
     switches = " and ".join(dict.fromkeys(switch for mode in modes for switch in mode))
     told = ", ".join(f"{label} are learned under {name}" for label, name in names.items())
     yield LintFinding(
         code="prompt_modes",
         message=f"the prompt depends on {switches}: {told}",
         examples=tuple(_prompt_example(label, outcome.turns[-1]) for label, outcome in learned.items()),
-        hint="a row's chat_template_kwargs, or template.kwargs, fix the mode",
+        hint="a row's chat_template_kwargs, or template.kwargs, can set it; answers are then learned under that prompt",
     )
-
-
-def _mode_name(mode: Mode | None) -> str:
-    if mode is None:
-        return "no prompt of the template's own"
-    return " ".join(f"{name}={value}" for name, value in mode.items()) or "the default prompt"
 
 
 def _prompt_example(label: str, turn: LearnedTurn) -> Example:
@@ -147,7 +143,7 @@ def find_clock(subject: Subject, shapes: Mapping[str, Outcome]) -> Iterator[Lint
 
 
 def _clock_finding(here: str, there: str, date: str) -> LintFinding:
-    start = next((i for i, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), len(here))
+    start = common_length(here, there)
     while start and here[start - 1].isalnum():
         start -= 1
     end = len(here) - _common_suffix(here[start:], there[start:])

@@ -2,38 +2,59 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-import msgspec
-
-from packer.audit.first_rows import input_files, open_input
-from packer.audit.lint.findings import Example, LintFinding, LookedAt
-from packer.audit.lint.probes import PLAIN
-from packer.audit.lint.subject import Subject, learned_turns
+from packer.audit.lint.findings import LookedAt
+from packer.audit.lint.probes import INLINE, PLAIN, REASONED
+from packer.audit.lint.subject import LearnedTurn, Subject, learned_turns, mode_name, mode_of
 from packer.batches import Rejection, RowBatch, Sample
-from packer.build.price import LIMIT, last_tokens, way_out
-from packer.build.stages import Stages
+from packer.build.plan import load_recipe_model, open_input, resolve_sources
+from packer.build.price import last_tokens
+from packer.build.stages import FollowedRows, Stages
+from packer.errors import TemplateError
 from packer.model import Model
 from packer.recipe import Recipe
+from packer.render import RenderError
+from packer.render.chat import renderable
 from packer.render.control import control_pattern, typed_fields
+from packer.render.reasoning import opened_by, reasoning_of
 
 _BATCH_ROWS = 100
 
 
-@dataclass(slots=True)
-class _Tally:
-    """What rows came to, of all inputs together."""
+class PromptUse(NamedTuple):
+    """A prompt that answers are learned under: its mode in words, and how it ends."""
 
-    looked_at: list[LookedAt] = field(default_factory=list)
+    mode: str
+    ending: str
+
+
+@dataclass(slots=True, kw_only=True)
+class FileTally:
+    """What the first rows of one file came to."""
+
+    path: str
+    name: str
+    """Names the file in the report: the last part of its path, where no other input has the same."""
+
+    schema: str
+    batches: list[RowBatch]
+    is_whole: bool
     rejected: Counter[str] = field(default_factory=Counter)
     first: dict[str, str] = field(default_factory=dict)
     """Place and reason of the first rejection of each code."""
 
-    prompts: Counter[str] = field(default_factory=Counter)
+    prompts: Counter[PromptUse] = field(default_factory=Counter)
     control: Counter[str] = field(default_factory=Counter)
+    num_skipping: int = 0
+    """Answers without reasoning that are learned under the prompt of those with it."""
+
+    first_skipping: str = ""
+    num_kept: int = 0
     num_turns: int = 0
     num_merged: int = 0
     num_tokens: int = 0
@@ -41,21 +62,50 @@ class _Tally:
 
     @property
     def num_rows(self) -> int:
-        return sum(entry.num_rows for entry in self.looked_at)
+        return sum(batch.num_rows for batch in self.batches)
 
     @property
-    def num_kept(self) -> int:
-        return sum(entry.num_kept for entry in self.looked_at)
+    def price(self) -> float:
+        return self.num_tokens / self.num_last_tokens if self.num_last_tokens else 1.0
 
 
-def look_at_rows(
-    recipe: Recipe, model: Model, subject: Subject | None, *, num_rows: int
-) -> tuple[tuple[LookedAt, ...], tuple[LintFinding, ...]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """The first rows of every input, through the stages under one recipe."""
+
+    files: tuple[FileTally, ...]
+    num_kept_given: tuple[int, ...] | None
+    """Of each file, rows kept under the recipe as given; None where a build of it would not begin."""
+
+    def total(self, name: str) -> int:
+        return sum(int(getattr(each, name)) for each in self.files)
+
+    def counted(self, name: str) -> Counter[Any]:
+        return sum((getattr(each, name) for each in self.files), Counter())
+
+    def looked_at(self, *, assumed: bool) -> tuple[LookedAt, ...]:
+        given = self.num_kept_given or (None,) * len(self.files)
+        return tuple(
+            LookedAt(
+                path=each.path,
+                schema=each.schema,
+                num_rows=each.num_rows,
+                is_whole=each.is_whole,
+                num_kept=kept,
+                num_kept_assumed=each.num_kept if assumed else None,
+                num_turns=each.num_turns,
+            )
+            for each, kept in zip(self.files, given, strict=True)
+        )
+
+
+def look_at_rows(recipe: Recipe, model: Model, given: Recipe, subject: Subject | None, *, num_rows: int) -> Rows:
     """Take the first rows of each input of the recipe through the stages.
 
     Args:
-        recipe: names the inputs.
+        recipe: names the inputs; with what is assumed.
         model: with the role markers of its template.
+        given: the recipe without what is assumed.
         subject: the template, where plain chats can be built.
         num_rows: rows of each input at most.
 
@@ -63,70 +113,143 @@ def look_at_rows(
         InputError: an input cannot be read.
 
     """
-    exact = msgspec.structs.replace(recipe.supervision, rewritten="exact")
-    stages = Stages(msgspec.structs.replace(recipe, supervision=exact), model)
-    prompts = _prompt_ends(subject) if subject is not None else ()
+    stages = Stages(recipe, model)
     pattern = control_pattern(model.control)
-    tally = _Tally()
-    for source, path in input_files(recipe):
-        entry = open_input(source, path, recipe)
-        rows = list(islice(entry.rows(), num_rows + 1))
-        batches = [row.batch for row in rows[:num_rows]]
-        kept = num_turns = 0
-        for start in range(0, len(batches), _BATCH_ROWS):
-            batch = _joined(batches[start : start + _BATCH_ROWS])
+    files = _read(recipe, num_rows)
+    by_mode = _Modes(stages, subject)
+    for tally in files:
+        for batch in _grouped(tally.batches):
             if pattern is not None:
                 for sample in batch.samples:
                     tally.control.update(_typed(sample, pattern))
             followed = stages.follow(batch)
-            documents, rejections = followed.supervised.documents, followed.supervised.rejections
-            _count_rejections(tally, path.as_posix(), rejections)
-            turns = learned_turns(followed)
-            for turn in turns:
-                end = next((end for end in prompts if turn.prompt.endswith(end)), None)
-                if end is not None:
-                    tally.prompts[end] += 1
-            kept += len(set(documents.sample.tolist()))
-            num_turns += len(documents.run_start)
-            tally.num_merged += followed.supervised.num_merged
-            tally.num_tokens += len(documents.input_ids)
-            tally.num_last_tokens += last_tokens(documents) if documents.num_documents else 0
-        tally.num_turns += num_turns
-        tally.looked_at.append(
-            LookedAt(
+            _count(tally, followed)
+            by_mode.count(tally, batch, followed)
+    kept = tuple(each.num_kept for each in files) if given == recipe else _kept(given, files)
+    return Rows(files=tuple(files), num_kept_given=kept)
+
+
+def price_under(recipe: Recipe, model: Model, rows: Rows) -> float:
+    """The price of rewritten history under another recipe."""
+    stages, paid, last = Stages(recipe, model), 0, 0
+    for tally in rows.files:
+        for batch in _grouped(tally.batches):
+            documents = stages.run(batch).documents
+            paid += len(documents.input_ids)
+            last += last_tokens(documents) if documents.num_documents else 0
+    return paid / last if last else 1.0
+
+
+def rejections_under(recipe: Recipe, model: Model, rows: Rows) -> Counter[str]:
+    """Codes of rejection under another recipe."""
+    stages = Stages(recipe, model)
+    codes: Counter[str] = Counter()
+    for tally in rows.files:
+        for batch in _grouped(tally.batches):
+            codes.update(rejection.code for rejection in stages.run(batch).rejections)
+    return codes
+
+
+def _read(recipe: Recipe, num_rows: int) -> list[FileTally]:
+    inputs = [(path, open_input(source, path, recipe)) for source, path in resolve_sources(recipe)]
+    names = Counter(path.name for path, _ in inputs)
+    files = []
+    for path, entry in inputs:
+        rows = list(islice(entry.rows(), num_rows + 1))
+        files.append(
+            FileTally(
                 path=path.as_posix(),
+                name=_name(path, names),
                 schema=entry.schema,
-                num_rows=len(batches),
+                batches=[row.batch for row in rows[:num_rows]],
                 is_whole=len(rows) <= num_rows,
-                num_kept=kept,
-                num_turns=num_turns,
             )
         )
-    return tuple(tally.looked_at), tuple(_findings(tally, recipe, model))
+    return files
 
 
-def _joined(batches: Sequence[RowBatch]) -> RowBatch:
-    return RowBatch(
-        samples=tuple(sample for batch in batches for sample in batch.samples),
-        rejections=tuple(rejection for batch in batches for rejection in batch.rejections),
-        num_rows=sum(batch.num_rows for batch in batches),
+def _name(path: Path, names: Mapping[str, int]) -> str:
+    return path.name if names[path.name] == 1 else path.as_posix()
+
+
+def _kept(given: Recipe, files: Sequence[FileTally]) -> tuple[int, ...] | None:
+    """Rows of each file that the recipe as given keeps; None where its template is refused."""
+    try:
+        stages = Stages(given, load_recipe_model(given))
+    except TemplateError:
+        return None
+    return tuple(
+        sum(len(set(stages.run(batch).documents.sample.tolist())) for batch in _grouped(each.batches)) for each in files
     )
 
 
-def _count_rejections(tally: _Tally, path: str, rejections: Sequence[Rejection]) -> None:
+def _grouped(batches: Sequence[RowBatch]) -> Iterator[RowBatch]:
+    """Batches of one row, joined to larger ones."""
+    for start in range(0, len(batches), _BATCH_ROWS):
+        part = batches[start : start + _BATCH_ROWS]
+        yield RowBatch(
+            samples=tuple(sample for batch in part for sample in batch.samples),
+            rejections=tuple(rejection for batch in part for rejection in batch.rejections),
+            num_rows=sum(batch.num_rows for batch in part),
+        )
+
+
+def _count(tally: FileTally, followed: FollowedRows) -> None:
+    documents = followed.supervised.documents
+    rejections: Sequence[Rejection] = followed.supervised.rejections
     for rejection in rejections:
         tally.rejected[rejection.code] += 1
-        tally.first.setdefault(rejection.code, f"{path}:{rejection.row}: {rejection.reason}")
+        tally.first.setdefault(rejection.code, f"{tally.name}:{rejection.row}: {rejection.reason}")
+    tally.num_kept += len(set(documents.sample.tolist()))
+    tally.num_turns += len(documents.run_start)
+    tally.num_merged += followed.supervised.num_merged
+    tally.num_tokens += len(documents.input_ids)
+    tally.num_last_tokens += last_tokens(documents) if documents.num_documents else 0
 
 
-def _prompt_ends(subject: Subject) -> tuple[str, ...]:
-    """How the prompts of all modes end, behind what they have in common; the longest first, none where all are one."""
-    outcome = subject.ask(PLAIN)
-    prompts = dict.fromkeys(prompt for prompt, _ in subject.conversation(outcome).prompts(1))
-    if len(prompts) < 2:
-        return ()
-    asked = subject.conversation(outcome).messages[0]["content"]
-    return tuple(sorted((prompt[prompt.rfind(asked) + len(asked) :] for prompt in prompts), key=len, reverse=True))
+class _Modes:
+    """Counts the prompts that answers are learned under, where the template knows several."""
+
+    def __init__(self, stages: Stages, subject: Subject | None) -> None:
+        self._stages = stages
+        self._switches = subject.template.switches if subject is not None else ()
+        self._thinking: str | None = None
+        """The mode of answers with reasoning, where plain answers have another."""
+        if subject is not None and self._switches:
+            reasoned = [subject.ask(row) for row in (REASONED, INLINE) if subject.ask(row).turns]
+            names = [mode_name(subject.mode(each, each.turns[-1])) for each in (subject.ask(PLAIN), *reasoned[:1])]
+            self._thinking = names[-1] if len(set(names)) == 2 else None
+
+    def count(self, tally: FileTally, batch: RowBatch, followed: FollowedRows) -> None:
+        if self._stages.by_marks or not self._switches:
+            return
+        samples = {sample.row: sample for sample in batch.samples if sample.kind == "chat"}
+        kept = set(followed.supervised.documents.sample.tolist())
+        for turn in learned_turns(followed):
+            if turn.row in samples and turn.row in kept:
+                self._turn(tally, samples[turn.row], turn)
+
+    def _turn(self, tally: FileTally, sample: Sample, turn: LearnedTurn) -> None:
+        conversation = self._stages.renderer.conversation(sample)
+        try:
+            conversation = renderable(conversation, turn.message)
+        except RenderError:
+            return
+        mode = mode_of(conversation, turn)
+        if mode is not None:  # a switch the row or the recipe sets is part of it
+            mode = {
+                **{name: conversation.kwargs[name] for name in self._switches if name in conversation.kwargs},
+                **mode,
+            }
+        name = mode_name(mode)
+        asked = conversation.messages[turn.message - 1].get("content") if turn.message else None
+        place = turn.prompt.rfind(asked) + len(asked) if isinstance(asked, str) and asked in turn.prompt else -40
+        tally.prompts[PromptUse(name, turn.prompt[place:])] += 1
+        opened = opened_by(turn.prompt)
+        opens = opened is not None and not opened.closed
+        if not reasoning_of(conversation.messages[turn.message]) and (opens or name == self._thinking):
+            tally.num_skipping += 1
+            tally.first_skipping = tally.first_skipping or f"{tally.name}:{turn.row}"
 
 
 def _typed(sample: Sample, pattern: re.Pattern[str]) -> set[str]:
@@ -146,62 +269,3 @@ def _strings(value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _strings(item)
-
-
-def _findings(tally: _Tally, recipe: Recipe, model: Model) -> Iterator[LintFinding]:
-    num_rejected = sum(tally.rejected.values())
-    if num_rejected:
-        yield LintFinding(
-            code="rows_rejected" if tally.num_kept else "rows_all_rejected",
-            message=f"{num_rejected:,} of {tally.num_rows:,} rows looked at are rejected"
-            if tally.num_kept
-            else f"all {tally.num_rows:,} rows looked at are rejected",
-            examples=tuple(
-                Example(label=f"{count:,} {code}", text=tally.first[code])
-                for code, count in tally.rejected.most_common()
-            ),
-            hint=_rejected_hint(tally),
-        )
-    if tally.num_last_tokens and tally.num_tokens > tally.num_last_tokens:
-        yield _price(tally, recipe, model)
-    if len(tally.prompts) > 1:
-        yield LintFinding(
-            code="rows_modes",
-            message=f"the {tally.prompts.total():,} answers of the rows looked at are learned under "
-            f"{len(tally.prompts)} prompts",
-            examples=tuple(Example(label=f"{count:,} answers", text=end) for end, count in tally.prompts.most_common()),
-        )
-    if tally.num_merged:
-        yield LintFinding(
-            code="rows_merged",
-            message=f"{tally.num_merged:,} of {tally.num_turns:,} answers looked at fuse with the end of their prompt, "
-            "and are encoded apart from it",
-        )
-    if tally.control:
-        listed = ", ".join(f"'{token}' in {count:,}" for token, count in tally.control.most_common())
-        yield LintFinding(
-            code="rows_control_tokens",
-            message=f"rows hold the text of control tokens: {listed}; outside answers it is encoded as ordinary text, "
-            "in an answer it rejects the row",
-            hint="--set supervision.control_tokens=reject rejects all such rows, =allow keeps them all as text",
-        )
-
-
-def _rejected_hint(tally: _Tally) -> str | None:
-    """Where the template loses something, how to keep such rows without it."""
-    kinds = [code.removeprefix("dropped_") for code, _ in tally.rejected.most_common() if code.startswith("dropped_")]
-    if not kinds:
-        return None
-    return f"--set 'supervision.allow_dropped=[{','.join(kinds)}]' learns such rows without what is lost"
-
-
-def _price(tally: _Tally, recipe: Recipe, model: Model) -> LintFinding:
-    price = tally.num_tokens / tally.num_last_tokens
-    asked = recipe.supervision.rewritten is None and price > LIMIT
-    return LintFinding(
-        code="rows_price",
-        message=f"rewritten history: the rows looked at take {price:.2f} times the tokens of their last documents"
-        + ("; above 2 a build stops and asks" if asked else ""),
-        hint=way_out(model, recipe) if asked else None,
-        allowed=not asked,
-    )

@@ -8,24 +8,19 @@ from packer.audit.lint.probes import (
     ANSWER,
     CALL,
     CHAT,
-    FIELD,
     HOLDS,
-    KINDS,
     PLAIN,
     QUESTION,
     RESULT_LABEL,
     SHAPES,
-    TAGS,
     USUAL,
     Row,
     assistant,
+    listed,
     user,
 )
-from packer.audit.lint.subject import Outcome, Subject
-from packer.audit.lint.usable import parting, ways_out
-from packer.build.plan import load_recipe_model
-from packer.rejections import CODES
-from packer.render import RenderError
+from packer.audit.lint.subject import LearnedTurn, Outcome, Subject
+from packer.audit.lint.usable import parting, ways_out, with_override
 
 _PADDED = "\n  first answer  \n"
 
@@ -35,37 +30,11 @@ def ask_shapes(subject: Subject) -> dict[str, Outcome]:
     return {label: subject.ask(row) for label, row in {"a plain answer": PLAIN, "a plain chat": CHAT, **SHAPES}.items()}
 
 
-def find_losses(subject: Subject, shapes: Mapping[str, Outcome]) -> Iterator[LintFinding]:
-    """What is not rendered, a finding for each code of rejection."""
-    for code, labels in _by_code(shapes).items():
-        if not code.startswith("dropped_") or not USUAL.intersection(labels):
-            continue
-        kind = code.removeprefix("dropped_")
-        allowed = kind in subject.allowed
-        yield LintFinding(
-            code=code,
-            message=_lost(code, labels)
-            + (
-                "; the recipe allows it: rows are learned without" if allowed else f"; such rows are rejected as {code}"
-            ),
-            examples=tuple(_lost_example(subject, kind, shapes[labels[0]])),
-            hint=None if allowed else _loss_hint(kind, labels, shapes),
-            allowed=allowed,
-        )
-
-
-def _lost(code: str, labels: Sequence[str]) -> str:
-    kinds = {KINDS.get(label) for label in labels}
-    if kinds == {code.removeprefix("dropped_")}:
-        return f"the template does not render {_listed(labels)}"
-    return f"with {_listed(labels)}, {CODES[code]}"
-
-
 def _by_code(shapes: Mapping[str, Outcome]) -> dict[str, list[str]]:
-    """Code of rejection → shapes; a shape that holds another one is named only where it adds a code."""
+    """Code of rejection → shapes that nothing is lost of; one that holds another is named only where it adds a code."""
     found: dict[str, list[str]] = {}
     for label, outcome in shapes.items():
-        if outcome.rejection is not None:
+        if outcome.rejection is not None and not outcome.rejection.code.startswith("dropped_"):
             held = {rejected.code for each in HOLDS.get(label, ()) if (rejected := shapes[each].rejection) is not None}
             known = bool(held) if label == RESULT_LABEL else outcome.rejection.code in held
             if not known:
@@ -73,75 +42,75 @@ def _by_code(shapes: Mapping[str, Outcome]) -> dict[str, list[str]]:
     return found
 
 
-def _listed(labels: Sequence[str]) -> str:
-    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} and {labels[-1]}"
-
-
-def _lost_example(subject: Subject, kind: str, outcome: Outcome) -> Iterator[Example]:
-    conversation = subject.conversation(outcome)
-    try:
-        text = conversation.render(conversation.messages, {})
-    except RenderError:
-        return
-    place = text.find(QUESTION if kind in ("system", "user", "tools") else ANSWER)
-    place = place if place >= 0 else len(text)
-    yield Example(label="rendered", text=text, mark=(place, place), note="nothing of it")
-
-
-def _loss_hint(kind: str, labels: Sequence[str], shapes: Mapping[str, Outcome]) -> str:
-    allow = f"--set 'supervision.allow_dropped=[{kind}]' learns such rows without it"
-    if kind != "reasoning":
-        return allow
-    if FIELD in labels and shapes[TAGS].rejection is None:
-        return f"--set supervision.reasoning=inline gives it to the template in <think> tags; {allow}"
-    if TAGS in labels and shapes[FIELD].rejection is None:
-        return f"--set supervision.reasoning=field gives it to the template in a field; {allow}"
-    return allow
-
-
-def find_refused(subject: Subject, shapes: Mapping[str, Outcome]) -> Iterator[LintFinding]:
-    """Shapes that fail for another reason than a loss, and shapes the template raises on in its own words."""
-    unusual: list[str] = []
+def find_refused(
+    subject: Subject, shapes: Mapping[str, Outcome], lost: Mapping[str, list[str]]
+) -> Iterator[LintFinding]:
+    """Shapes that cannot be built for another reason than a loss, and rare ones that lose something."""
+    rare: dict[str, str] = {}
+    for kind, labels in lost.items():
+        if not USUAL.intersection(labels):
+            rare |= dict.fromkeys(labels, f"dropped_{kind}")
     for code, labels in _by_code(shapes).items():
-        if code != "template_error" and not USUAL.intersection(labels):
-            unusual += labels
-            continue
-        if code.startswith("dropped_"):
-            continue
-        examples = _reasons(labels, shapes)
         if code == "template_error":
-            yield LintFinding(
-                code="shapes_refused",
-                message=f"the template refuses {_shapes(labels)} of conversation in its own words; such rows are "
-                "rejected as template_error",
-                examples=examples,
-            )
+            yield from _raising(labels, shapes)
+        elif not USUAL.intersection(labels):
+            rare |= {label: f"{code}: {_reason(shapes[label])}" for label in labels}
         else:
             yield LintFinding(
                 code="shape_rejected",
                 message=f"{_shapes(labels)} of conversation cannot be built: such rows are rejected as {code}",
-                examples=(*examples, *_rendering(subject, labels, shapes)),
+                examples=(
+                    *_grouped({label: _reason(shapes[label]) for label in labels}),
+                    *_rendering(subject, labels, shapes),
+                ),
                 hint=_helps(subject, labels, shapes),
             )
-    if unusual:
+    if rare:
         yield LintFinding(
             code="unusual_rejected",
-            message=f"{_shapes(unusual)} of conversation that few files hold cannot be built: such rows are rejected",
-            examples=_reasons(unusual, shapes, with_code=True),
+            message=f"{_shapes(list(rare))} of conversation that few files hold cannot be built: such rows are "
+            "rejected",
+            examples=_grouped({label: rare[label] for label in shapes if label in rare}),
         )
 
 
-def _reasons(labels: Sequence[str], shapes: Mapping[str, Outcome], *, with_code: bool = False) -> tuple[Example, ...]:
+_BROKEN = re.compile(r"[A-Za-z]*(?:Error|Exception)\b|.*(?:is undefined|has no attribute|has no element)", re.DOTALL)
+"""Words of Python and of Jinja, not of a template: it did not expect what it was given."""
+
+
+def _raising(labels: Sequence[str], shapes: Mapping[str, Outcome]) -> Iterator[LintFinding]:
+    """Shapes the template raises on: where it means to, and where it breaks."""
+    reasons = {label: _reason(shapes[label]) for label in labels}
+    broken = {label: reason for label, reason in reasons.items() if _BROKEN.match(reason)}
+    refused = {label: reason for label, reason in reasons.items() if label not in broken}
+    if refused:
+        yield LintFinding(
+            code="shapes_refused",
+            message=f"the template refuses {_shapes(list(refused))} of conversation in words of its own; such rows are "
+            "rejected as template_error",
+            examples=_grouped(refused),
+        )
+    if broken:
+        yield LintFinding(
+            code="shapes_fail",
+            message=f"the template breaks on {_shapes(list(broken))} of conversation, as a program does on what it "
+            "did not expect; such rows are rejected as template_error",
+            examples=_grouped(broken),
+            level="warning" if USUAL.intersection(broken) else "note",
+        )
+
+
+def _reason(outcome: Outcome) -> str:
+    assert outcome.rejection is not None
+    return re.sub(r"^messages\[[0-9]+\]: ", "", outcome.rejection.reason)
+
+
+def _grouped(reasons: Mapping[str, str]) -> tuple[Example, ...]:
     """Why shapes are rejected, those with one reason together."""
     said: dict[str, list[str]] = {}
-    for label in labels:
-        rejection = shapes[label].rejection
-        assert rejection is not None
-        reason = re.sub(r"^messages\[[0-9]+\]: ", "", rejection.reason)
-        if with_code:
-            reason = rejection.code if rejection.code.startswith("dropped_") else f"{rejection.code}: {reason}"
+    for label, reason in reasons.items():
         said.setdefault(reason, []).append(label)
-    return tuple(Example(label=_listed(group), text=reason) for reason, group in said.items())
+    return tuple(Example(label=listed(group), text=reason) for reason, group in said.items())
 
 
 def _shapes(labels: Sequence[str]) -> str:
@@ -162,12 +131,12 @@ def _helps(subject: Subject, labels: Sequence[str], shapes: Mapping[str, Outcome
     """A key under which at least one of the shapes, and still a plain chat, can be built."""
     rejection = shapes[labels[0]].rejection
     assert rejection is not None
-    for key, value, recipe in ways_out(subject, rejection):
-        other = Subject(recipe, load_recipe_model(recipe))
+    for override in ways_out(subject, rejection):
+        other = with_override(subject, override)
         if other.ask(CHAT).rejection is None:
             helped = [label for label in labels if other.ask(SHAPES[label]).rejection is None]
             if helped:
-                return f"--set '{key}={value}' builds {_listed(helped)}"
+                return f"{override} builds {listed(helped)}"
     return None
 
 
@@ -207,17 +176,47 @@ def find_changed_answers(subject: Subject) -> Iterator[LintFinding]:
     if shown == _PADDED:
         return
     core = shown.find(ANSWER)
-    before, after = shown[: max(core, 0)], shown[max(core, 0) + len(ANSWER) :]
-    place = _PADDED.find(ANSWER)
-    kept_before, kept_after = before == _PADDED[:place], after == _PADDED[place + len(ANSWER) :]
-    sides = "before and after" if not kept_before and not kept_after else "after" if kept_before else "before"
-    is_cut = before in ("", _PADDED[:place]) and after in ("", _PADDED[place + len(ANSWER) :])
+    space = len(_PADDED) - len(_PADDED.lstrip())
+    sides = {
+        "before": ((0, space), _PADDED[:space], shown[: max(core, 0)]),
+        "after": (
+            (space + len(ANSWER), len(_PADDED)),
+            _PADDED[space + len(ANSWER) :],
+            shown[max(core, 0) + len(ANSWER) :],
+        ),
+    }
+    changed = {side: told for side, told in sides.items() if told[1] != told[2]}
+    if core < 0 or not changed:
+        return
+    fates = {side: _fate(given, left) for side, (_, given, left) in changed.items()}
+    told = (
+        f"{next(iter(fates.values()))} {' and '.join(fates)} an answer"
+        if len(set(fates.values())) == 1
+        else " and ".join(f"{fate} {side} an answer" for side, fate in fates.items())
+    )
     yield LintFinding(
         code="answer_changed",
-        message=f"white space {sides} an answer {'is cut off' if is_cut else 'changes'}: what is learned is not what "
-        "the row says",
+        message=f"{told}: what is learned is not what the row says",
         examples=(
-            Example(label="in the row", text=_PADDED, mark=(0, len(_PADDED))),
-            Example(label="learned", text=turn.text, mark=(turn.prompt_end, len(turn.text))),
+            *(
+                Example(label="in the row", text=_PADDED, mark=place, note=fates[side])
+                for side, (place, _, _) in changed.items()
+            ),
+            Example(label="learned", text=turn.text, mark=_around(turn, core, opening)),
         ),
     )
+
+
+def _fate(given: str, left: str) -> str:
+    """What became of white space beside an answer."""
+    if not left:
+        return "white space is removed"
+    if left == given.replace("\n", ""):
+        return "newlines are removed"
+    return "white space is changed" if not left.strip() else "text is put"
+
+
+def _around(turn: LearnedTurn, core: int, opening: str) -> tuple[int, int]:
+    """Where the answer stands in the text it is learned in."""
+    start = turn.prompt_end + (len(opening) if turn.completion.startswith(opening) else 0) + core
+    return start, start + len(ANSWER)

@@ -3,10 +3,12 @@
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
+from packer.audit.lint.override import Override
 from packer.audit.lint.probes import PLAIN, Row
 from packer.batches import Rejection, RowBatch, Sample
 from packer.build.stages import FollowedRows, Stages, compile_template, turn_end_marker
@@ -14,7 +16,6 @@ from packer.model import TOKENIZER_FILE, Model
 from packer.recipe import Recipe
 from packer.render import ChatTemplate, Renderer, RenderError, RenderRules
 from packer.render.chat import Conversation, Mode, renderable
-from packer.render.documents import Rewritten
 from packer.source.schema import read_row
 from packer.supervise import Surface
 from packer.tokenize import ReferenceEncoder
@@ -23,6 +24,9 @@ from packer.tokenize import ReferenceEncoder
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedTurn:
     """An answer as it is learned."""
+
+    row: int
+    """Of its sample."""
 
     message: int
     text: str
@@ -59,6 +63,13 @@ class Outcome:
         return len({turn.document for turn in self.turns})
 
 
+class Tried(NamedTuple):
+    """What rendering made of a row."""
+
+    rejection: Rejection | None
+    num_documents: int
+
+
 class Subject:
     """A model under a recipe, asked by rows. Losses are noticed whatever the recipe allows."""
 
@@ -79,22 +90,40 @@ class Subject:
         self.encoder = ReferenceEncoder(model.files[TOKENIZER_FILE])
         self._stages = Stages(self.recipe, model)
         self._outcomes: dict[int, tuple[Row, Outcome]] = {}
+        self._renderers: dict[tuple[bytes, tuple[int, ...]], Renderer] = {}
 
-    def num_documents(
-        self, row: Row, rewritten: Rewritten, *, stop: str | None = None, kwargs: Mode | None = None
-    ) -> int:
-        """Documents of a row where history is read in another way; with one more stop token, with more variables."""
-        supervision = msgspec.structs.replace(self.recipe.supervision, rewritten=rewritten)
-        template = self.recipe.template
-        template = msgspec.structs.replace(template, kwargs={**template.kwargs, **(kwargs or {})})
-        rules = RenderRules.of(msgspec.structs.replace(self.recipe, supervision=supervision, template=template))
+    def tried(self, row: Row, *overrides: Override) -> Tried:
+        """What rendering makes of a row under the recipe as given with some keys more; every turn is asked for."""
+        recipe = functools.reduce(lambda changed, override: override.apply(changed), overrides, self.recipe_given)
+        supervision = msgspec.structs.replace(recipe.supervision, turns="all", source="equivalence")
+        return self._rendered(row, msgspec.structs.replace(recipe, supervision=supervision))
+
+    def losses(self, row: Row) -> tuple[str, ...]:
+        """The kinds of what is lost of a row: each found while the ones before it are allowed."""
+        kinds: list[str] = []
+        rejection = self.ask(row).rejection
+        while rejection is not None and rejection.code.startswith("dropped_"):
+            kinds.append(rejection.code.removeprefix("dropped_"))
+            allowed = Override("supervision.allow_dropped", kinds).apply(self.recipe)
+            rejection = self._rendered(row, allowed).rejection
+        return tuple(kinds)
+
+    def kept_by_marks(self, row: Row) -> bool:
+        """Whether the generation marks of the template say what is learned of a row."""
+        return (
+            self._rendered(row, Override("supervision.source", "generation_tags").apply(self.recipe)).rejection is None
+        )
+
+    def _rendered(self, row: Row, recipe: Recipe) -> Tried:
         model = self.model
-        if stop is not None:
-            stop_id = next(token.id for token in model.added_tokens if token.content == stop)
-            model = replace(model, stop_ids=tuple(sorted({*model.stop_ids, stop_id})))
+        missing = [token.id for token in model.added_tokens if token.content in recipe.supervision.stop]
+        model = replace(model, stop_ids=tuple(sorted({*model.stop_ids, *missing})))
+        key = (msgspec.json.encode(recipe), model.stop_ids)
+        if key not in self._renderers:
+            self._renderers[key] = Renderer(model, RenderRules.of(recipe))
         samples = (self.ask(row).sample,)
-        turns = Renderer(model, rules).render(RowBatch(samples=samples, rejections=(), num_rows=1))
-        return len(turns.text_offsets) - 1
+        turns = self._renderers[key].render(RowBatch(samples=samples, rejections=(), num_rows=1))
+        return Tried(next(iter(turns.rejections), None), len(turns.text_offsets) - 1)
 
     def ask(self, row: Row) -> Outcome:
         """What becomes of a row of schema `messages`; remembered for rows that stay."""
@@ -131,25 +160,19 @@ class Subject:
 
     def mode(self, outcome: Outcome, turn: LearnedTurn) -> Mode | None:
         """The prompt mode a turn is learned under; None where its prompt is no prompt of the template."""
-        try:
-            prompts = self.conversation(outcome).prompts(turn.message)
-        except RenderError:
-            return None
-        return next((mode for prompt, mode in prompts if prompt == turn.prompt), None)
+        return mode_of(self.conversation(outcome), turn)
 
     def whole(self, outcome: Outcome, turn: LearnedTurn) -> str:
         """The rendering that ends with a turn, and what the template writes after its terminator."""
         conversation = self.conversation(outcome)
         return conversation.render(conversation.messages[: turn.message + 1], self.mode(outcome, turn) or {})
 
-    def keeps_history(self, row: Row) -> dict[str, bool] | None:
+    def keeps_history(self, row: Row) -> Override | None:
         """A variable of the template that keeps what it would take from earlier turns; None where there is none."""
         names = [name for name in self.template.undeclared if name not in self.template.switches]
-        for name in names:
-            for value in (False, True):
-                if self.num_documents(row, "exact", kwargs={name: value}) == 1:
-                    return {name: value}
-        return None
+        exact = Override("supervision.rewritten", "exact")
+        tried = (Override.variable(name, value) for name in names for value in (False, True))
+        return next((switch for switch in tried if self.tried(row, exact, switch).num_documents == 1), None)
 
     def spelled(self, ids: list[int]) -> str:
         """The text that ids spell, as far as it is whole characters."""
@@ -158,6 +181,22 @@ class Subject:
     def ids(self, text: str) -> list[int]:
         """Ids of a text as the stages encode it."""
         return [int(token_id) for token_id in self.encoder.encode([text])[0]]
+
+
+def mode_of(conversation: Conversation, turn: LearnedTurn) -> Mode | None:
+    """The mode whose prompt is that of a turn, the default before its equals; None where no mode's is."""
+    try:
+        prompts = conversation.prompts(turn.message)
+    except RenderError:
+        return None
+    return next((mode for prompt, mode in prompts if prompt == turn.prompt), None)
+
+
+def mode_name(mode: Mode | None) -> str:
+    """`enable_thinking=False`, or in words."""
+    if mode is None:
+        return "no prompt of the template's own"
+    return " ".join(f"{name}={value}" for name, value in mode.items()) or "the default prompt"
 
 
 def learned_turns(followed: FollowedRows) -> tuple[LearnedTurn, ...]:
@@ -174,6 +213,7 @@ def learned_turns(followed: FollowedRows) -> tuple[LearnedTurn, ...]:
         text = texts[document][: int(turns.completion_end[t])]
         found.append(
             LearnedTurn(
+                row=int(turns.sample[document]),
                 message=int(turns.turn_message[t]),
                 text=text.decode(),
                 prompt_end=len(text[: int(turns.prompt_end[t])].decode()),

@@ -32,14 +32,27 @@ def find_bos(subject: Subject) -> Iterator[LintFinding]:
                 hint="tokenizer(text) doubles it; tokenizer(text, add_special_tokens=False) does not",
             )
         else:
-            yield LintFinding(
-                code="bos_missing",
-                message=f"the tokenizer opens texts with '{name}', and the template does not write it: chats are "
-                "learned without a BOS, as apply_chat_template and chat servers give them",
-                examples=(Example(label="rendered", text=text, mark=(0, 0), note="no BOS"),),
-                hint="if the model was trained with one, begin the template with {{ bos_token }}",
-            )
+            yield _bos_missing(text, name)
     yield from _repeated(subject, text, ids)
+
+
+def _bos_missing(text: str, name: str) -> LintFinding:
+    if text.lstrip().startswith(name):
+        space = len(text) - len(text.lstrip())
+        return LintFinding(
+            code="bos_missing",
+            message=f"the template writes white space before its '{name}', so that chats do not open with it, as the "
+            "tokenizer's texts do",
+            examples=(Example(label="rendered", text=text, mark=(0, space), note="before the BOS"),),
+            hint="begin the template with {{- bos_token }}, or take the line ends before it out",
+        )
+    return LintFinding(
+        code="bos_missing",
+        message=f"the tokenizer opens texts with '{name}', and the template does not write it: chats are learned "
+        "without a BOS, as apply_chat_template and chat servers give them",
+        examples=(Example(label="rendered", text=text, mark=(0, 0), note="no BOS"),),
+        hint="if the model was trained with one, begin the template with {{ bos_token }}",
+    )
 
 
 def _own_bos(subject: Subject) -> int | None:
@@ -85,9 +98,9 @@ def find_merges(subject: Subject) -> Iterator[LintFinding]:
     which = "all answers" if len(merging) == asked else f"answers that begin with {', '.join(kinds)}"
     yield LintFinding(
         code="border_merges",
-        message=f"{which} fuse with the end of the prompt ({len(merging)} of {asked} replies tried): id "
-        f"{_ids(alone[same:])} of the prompt becomes {together[same]}; packer encodes them apart, as inference does",
-        examples=(Example(label="turn", text=turn.text, mark=_border(turn), note="fuses across the border"),),
+        message=f"{which} would make one token with the end of the prompt ({len(merging)} of {asked} replies tried): "
+        f"id {_ids(alone[same:])} of the prompt becomes {together[same]}; packer encodes them apart, as inference does",
+        examples=(Example(label="turn", text=turn.text, mark=_border(turn), note="one token, if encoded together"),),
     )
 
 
@@ -197,7 +210,7 @@ def find_settings(subject: Subject) -> Iterator[LintFinding]:
             message=f"padding is '{model.content(model.pad_id)}' (id {model.pad_id}), a stop token"
             + ("" if named else ", since the tokenizer names no pad token")
             + ": packer masks by place, but tools that mask by id mask the end of every answer",
-            hint="--set pack.pad_id=N takes another id" if not named else None,
+            hint="pack.pad_id takes another id" if not named else None,
         )
     if model.tool_template is not None:
         yield LintFinding(

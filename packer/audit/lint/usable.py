@@ -1,14 +1,12 @@
 """Whether anything can be built: the errors of a report, and the way out of each that was found to work."""
 
-import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
-
 from packer.audit.lint.findings import Example, LintFinding
+from packer.audit.lint.override import Override
 from packer.audit.lint.probes import CHAT, INLINE, PLAIN, REASONED, TOOLS, Row
 from packer.audit.lint.subject import Subject
 from packer.batches import Rejection
@@ -18,6 +16,8 @@ from packer.errors import TemplateError
 from packer.model import Model
 from packer.recipe import Recipe
 from packer.render.chat import Conversation
+from packer.render.parting import common_length
+from packer.render.reasoning import opened_by
 
 _UNDEFINED = re.compile(r"'(\w+)' is undefined")
 _VALUES: tuple[Any, ...] = ([], "", {}, False)
@@ -35,8 +35,8 @@ class Usable:
     subject: Subject | None
     """None where a plain chat cannot be built, whatever the recipe."""
 
-    assumed: tuple[str, ...]
-    """Values of `--set` that `built` has beside the user's own."""
+    assumed: tuple[Override, ...]
+    """Keys that `built` has beside the user's own."""
 
     built: tuple[Recipe, Model] | None
     """What rows can be taken through the stages with; None where there is no template that compiles."""
@@ -54,30 +54,30 @@ def find_usable(recipe: Recipe) -> Usable:
     if model.template is None:
         return Usable(findings=(_no_template(),), subject=None, assumed=(), built=(recipe, model))
     try:
-        findings = list(_split_markers(model, recipe))
+        findings = [*_no_marks(model, recipe), *_split_markers(model, recipe)]
     except TemplateError as error:
         invalid = LintFinding(code="bad_template", message=error.message, hint=error.hint)
         return Usable(findings=(invalid,), subject=None, assumed=(), built=None)
-    assumed: dict[str, str] = {}
-    if findings:
-        assumed["supervision.markers"] = "text"
-        recipe = _with(recipe, markers="text")
+    assumed = [_WITHOUT[finding.code] for finding in findings]
+    for override in assumed:
+        recipe = override.apply(recipe)
     built = Subject(recipe, load_recipe_model(recipe))
     subject: Subject | None = built
     failures: list[_Failure] = []
     while subject is not None and (failure := _failure(subject)) is not None:
-        failures.append(failure)
-        way = _way_out(failure) if len(failures) <= _MOST_STEPS else None
+        way = _way_out(failure) if len(failures) < _MOST_STEPS else None
+        failures.append(replace(failure, way=way))
         subject = way.subject if way is not None else None
-        if way is not None and subject is not None:
-            built = subject
-            assumed[way.key] = way.value
+        if way is not None:
+            built = way.subject
+            assumed.append(way.override)
     firsts = {failure.rejection.code: failure for failure in reversed(failures)}
-    findings += [_failure_finding(failure, assumed) for failure in firsts.values()]
+    helping = {override.key: override for override in assumed}
+    findings += [_failure_finding(failure, helping) for failure in firsts.values()]
     return Usable(
         findings=tuple(findings),
         subject=subject,
-        assumed=tuple(f"{key}={value}" for key, value in assumed.items()),
+        assumed=tuple(helping.values()),
         built=(built.recipe_given, built.model),
     )
 
@@ -90,8 +90,26 @@ def _no_template() -> LintFinding:
     )
 
 
-def _with(recipe: Recipe, **supervision: Any) -> Recipe:
-    return msgspec.structs.replace(recipe, supervision=msgspec.structs.replace(recipe.supervision, **supervision))
+_WITHOUT = {
+    "no_marks": Override("supervision.source", "equivalence"),
+    "split_marker": Override("supervision.markers", "text"),
+}
+"""Code of an error → what a build begins with in spite of it."""
+
+
+def _no_marks(model: Model, recipe: Recipe) -> Iterator[LintFinding]:
+    if recipe.supervision.source != "generation_tags":
+        return
+    named = {"the template": model.template, "the template for rows with tools": model.tool_template}
+    templates = {name: compile_template(source, model, recipe) for name, source in named.items() if source is not None}
+    without = [name for name, template in templates.items() if not template.has_marks]
+    if without:
+        yield LintFinding(
+            code="no_marks",
+            message=f"supervision.source is generation_tags, and {' and '.join(without)} has no "
+            "{% generation %} block",
+            hint=f"{_WITHOUT['no_marks']} needs no marks: what is learned is what inference asks for",
+        )
 
 
 def _split_markers(model: Model, recipe: Recipe) -> Iterator[LintFinding]:
@@ -104,13 +122,22 @@ def _split_markers(model: Model, recipe: Recipe) -> Iterator[LintFinding]:
         split |= split_markers(template, model)
     if split:
         those = "a marker" if len(split) == 1 else f"{len(split)} markers"
+        does = "is not" if len(split) == 1 else "are not"
         yield LintFinding(
             code="split_marker",
-            message=f"the template writes {those} that this tokenizer does not know as one token",
+            message=f"this template belongs to another tokenizer: it writes {those} that {does} one token of this one",
             examples=tuple(Example(label=f"{number} tokens", text=marker) for marker, number in split.items()),
             hint="use the tokenizer this template was made for, or add the tokens to it; "
-            "--set supervision.markers=text takes such markers as plain text, as some models were trained",
+            f"{_WITHOUT['split_marker']} takes such markers as plain text, as some models were trained",
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """A key of the recipe that gets past a failure."""
+
+    override: Override
+    subject: Subject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,17 +147,7 @@ class _Failure:
     subject: Subject
     row: Row
     rejection: Rejection
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Way:
-    """A key of the recipe that gets past a failure."""
-
-    key: str
-    value: str
-    """As `--set` takes it."""
-
-    subject: Subject
+    way: _Way | None = None
 
 
 def _failure(subject: Subject) -> _Failure | None:
@@ -145,10 +162,10 @@ def _failure(subject: Subject) -> _Failure | None:
 def _way_out(failure: _Failure) -> _Way | None:
     """The first key that makes a plain chat possible; else the first that leaves it another failure to get past."""
     partial: _Way | None = None
-    for key, value, recipe in ways_out(failure.subject, failure.rejection):
-        subject = Subject(recipe, load_recipe_model(recipe))
+    for override in ways_out(failure.subject, failure.rejection):
+        subject = with_override(failure.subject, override)
         left = _failure(subject)
-        way = _Way(key=key, value=value, subject=subject)
+        way = _Way(override=override, subject=subject)
         if left is None:
             return way
         if partial is None and _goes_on(failure.rejection, left.rejection):
@@ -164,79 +181,94 @@ def _goes_on(before: Rejection, after: Rejection) -> bool:
     return before.code != after.code
 
 
-def ways_out(subject: Subject, rejection: Rejection) -> Iterator[tuple[str, str, Recipe]]:
-    """Keys that may get past a rejection: key, value as `--set` writes it, and the recipe that has it."""
-    recipe = subject.recipe_given
+def with_override(subject: Subject, override: Override) -> Subject:
+    """The same under one key more."""
+    recipe = override.apply(subject.recipe_given)
+    return Subject(recipe, load_recipe_model(recipe))
+
+
+def ways_out(subject: Subject, rejection: Rejection) -> Iterator[Override]:
+    """Keys that may get past a rejection."""
     if rejection.code == "prompt_diverges":
-        yield "supervision.divergent", "continue", _with(recipe, divergent="continue")
-        yield "supervision.divergent", "common_prefix", _with(recipe, divergent="common_prefix")
+        yield Override("supervision.divergent", "continue")
+        yield Override("supervision.divergent", "common_prefix")
     if rejection.code == "no_terminator":
-        closing = subject.turn_end
-        if closing is not None:
-            stop = (*recipe.supervision.stop, closing)
-            yield "supervision.stop", json.dumps(stop, ensure_ascii=False), _with(recipe, stop=stop)
-        yield "supervision.no_terminator", "append", _with(recipe, no_terminator="append")
+        if subject.turn_end is not None:
+            yield Override.stopping(subject.recipe_given, subject.turn_end)
+        yield Override("supervision.no_terminator", "append")
     undefined = _UNDEFINED.search(rejection.reason)
     if rejection.code == "template_error" and undefined is not None:
         for value in _VALUES:
-            kwargs = {**recipe.template.kwargs, undefined[1]: value}
-            template = msgspec.structs.replace(recipe.template, kwargs=kwargs)
-            changed = msgspec.structs.replace(recipe, template=template)
-            yield "template.kwargs", json.dumps(kwargs, ensure_ascii=False), changed
+            yield Override.variable(undefined[1], value)
 
 
-def _failure_finding(failure: _Failure, assumed: Mapping[str, str]) -> LintFinding:
-    """`assumed`: the keys that were found to help, with their values."""
+def _failure_finding(failure: _Failure, helping: Mapping[str, Override]) -> LintFinding:
+    """`helping`: the keys that were found to help, by their names."""
     if failure.rejection.code == "prompt_diverges":
-        return _diverging(failure, assumed.get("supervision.divergent"))
+        return _diverging(failure)
     if failure.rejection.code == "no_terminator":
-        return _unterminated(failure, assumed)
+        return _unterminated(failure)
     chat = "a plain chat of two turns" if failure.row is CHAT else "a plain chat"
     if failure.rejection.code == "template_error":
         message = f"the template raises on {chat}: {failure.rejection.reason}"
     else:
         message = f"{chat} is rejected as {failure.rejection.code}: {failure.rejection.reason}"
-    return LintFinding(
-        code="plain_chat_refused", message=message, hint=_refused_hint(failure, assumed.get("template.kwargs"))
-    )
+    variables = [override for key, override in helping.items() if key.startswith("template.kwargs.")]
+    return LintFinding(code="plain_chat_refused", message=message, hint=_refused_hint(failure, variables))
 
 
-def _refused_hint(failure: _Failure, kwargs: str | None) -> str:
+def _refused_hint(failure: _Failure, variables: Sequence[Override]) -> str:
     undefined = _UNDEFINED.search(failure.rejection.reason)
-    if kwargs is not None:
-        return f"--set 'template.kwargs={kwargs}' gives the template what it misses, with nothing in it"
+    if undefined is not None and variables:
+        give = "gives" if len(variables) == 1 else "give"
+        return f"{' '.join(map(str, variables))} {give} the template what it misses, with nothing in it"
     if undefined is not None:
-        return f"--set 'template.kwargs={{{undefined[1]}: VALUE}}' gives the template what it misses"
+        return f"give the template a {undefined[1]} in template.kwargs, or in a row's chat_template_kwargs"
     if failure.subject.ask(TOOLS).rejection is None:
         return "the template takes rows that have tool definitions"
     return "these are the template's own words; use another template, or correct this one"
 
 
-_DIVERGENT = {
-    None: "use another template, or correct this one",
-    "continue": "--set supervision.divergent=continue learns what follows the prompt: the reasoning it opens is closed "
-    "at once, then comes the answer",
-    "common_prefix": "--set supervision.divergent=common_prefix takes what both have in common as the prompt; the rest "
-    "of the turn is learned",
-}
-
-
-def _diverging(failure: _Failure, value: str | None) -> LintFinding:
+def _diverging(failure: _Failure) -> LintFinding:
     subject = failure.subject
-    reasoned = any(subject.ask(row).rejection is None for row in (REASONED, INLINE))
+    field, tags = (subject.ask(row).rejection is None for row in (REASONED, INLINE))
+    where = "" if field and tags else " in a field" if field else " in <think> tags"
+    examples = parting(subject.conversation(subject.ask(failure.row)))
+    hints = [_divergent_hint(failure)]
+    for row, works, form in ((REASONED, field, "inline"), (INLINE, tags, "field")):
+        moved = Override("supervision.reasoning", form)
+        if (field or tags) and not works and subject.tried(row, moved).rejection is None:
+            hints.append(f"{moved} lets rows with reasoning be learned wherever they have it")
     return LintFinding(
         code="prompt_diverges",
         message="the template begins a plain answer in another way than it prompts for one"
-        + ("; answers with reasoning can be learned" if reasoned else ""),
-        examples=parting(subject.conversation(subject.ask(failure.row))),
-        hint=_DIVERGENT[value],
+        + (f"; answers with reasoning{where} can be learned" if field or tags else ""),
+        examples=examples,
+        hint="; ".join(hints),
     )
+
+
+def _divergent_hint(failure: _Failure) -> str:
+    """What the key that helps does to a plain answer."""
+    if failure.way is None:
+        return "use another template, or correct this one"
+    override = failure.way.override
+    if override.value == "common_prefix":
+        return f"{override} takes what both have in common as the prompt; the rest of the turn is learned"
+    turns = failure.way.subject.ask(PLAIN).turns
+    opened = opened_by(turns[-1].prompt) if turns else None
+    how = (
+        "the answer, since the prompt has closed the reasoning already"
+        if opened is not None and opened.closed
+        else "the reasoning it opens is closed at once, then comes the answer"
+    )
+    return f"{override} learns what follows the prompt: {how}"
 
 
 def parting(conversation: Conversation) -> tuple[Example, ...]:
     """Prompt and rendering of the first answer that continues no prompt, and where they part."""
     prompt, whole = _divergence(conversation)
-    place = next((i for i, (a, b) in enumerate(zip(prompt, whole, strict=False)) if a != b), len(whole))
+    place = common_length(prompt, whole)
     return (
         Example(label="prompt", text=prompt, mark=(place, len(prompt)), note="only in the prompt"),
         Example(label="turn", text=whole, mark=(place, place), note="differs from here"),
@@ -254,27 +286,25 @@ def _divergence(conversation: Conversation) -> tuple[str, str]:
     raise AssertionError("a row that was rejected as prompt_diverges has an answer that diverges")
 
 
-def _unterminated(failure: _Failure, assumed: Mapping[str, str]) -> LintFinding:
+def _unterminated(failure: _Failure) -> LintFinding:
     subject = failure.subject
     conversation = subject.conversation(subject.ask(failure.row))
     text = conversation.render(conversation.messages, {})
     stops = subject.model.stops
     known = f"stop tokens: {', '.join(stops)}" if stops else "the tokenizer names no stop token"
-    if "supervision.stop" in assumed:
+    name_it = "name the token that ends a turn in supervision.stop"
+    if failure.way is None:
+        hint = name_it
+    elif failure.way.override.key == "supervision.stop":
         hint = (
-            f"--set 'supervision.stop={assumed['supervision.stop']}' makes the token that ends a turn a stop token; "
-            "generation has to stop at it too (generation_config.json)"
-        )
-    elif "supervision.no_terminator" in assumed:
-        hint = (
-            "--set supervision.no_terminator=append closes every answer with the EOS; or name the token that ends a "
-            "turn in supervision.stop"
+            f"{failure.way.override} makes the token that ends a turn a stop token; generation has to stop at it too "
+            "(generation_config.json)"
         )
     else:
-        hint = "name the token that ends a turn in supervision.stop"
+        hint = f"{failure.way.override} closes every answer with the EOS; or {name_it}"
     return LintFinding(
         code="no_terminator",
-        message=f"the template writes no stop token after an answer ({known})",
+        message=f"the template writes no stop token of this tokenizer after an answer ({known})",
         examples=(Example(label="rendered", text=text, mark=(len(text), len(text)), note="no stop token"),),
         hint=hint,
     )

@@ -1,0 +1,63 @@
+"""Text for a terminal: what would steer it escaped, cut to width."""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+
+NEWLINES = ("↵", "\\n")
+"""Stands for a newline; the second where only ASCII can be written."""
+
+_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+
+
+def lines_of(text: str, newline: str) -> Iterator[str]:
+    """Lines of a text, each newline shown where it stands."""
+    *complete, last = text.split("\n")
+    for line in complete:
+        yield visible(line) + newline
+    if last or not complete:
+        yield visible(last)
+
+
+def visible(text: str) -> str:
+    """Control characters and marks of direction as escapes: text from anywhere must not steer the terminal.
+
+    Zero-width joiners stay: emoji and several scripts are spelled with them.
+    """
+    return _HIDDEN.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def cells(character: str) -> int:
+    """Columns a character takes on a terminal."""
+    if character == "\t":
+        return 4
+    if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def wrap(line: str, width: int | None) -> Iterator[str]:
+    """Cut a line into parts of at most `width` cells, at a space where one is near."""
+    if width is None:
+        yield line
+        return
+    line = line.expandtabs(4)
+    while line:
+        used = end = 0
+        while end < len(line) and (used := used + cells(line[end])) <= width:
+            end += 1
+        if end < len(line):
+            space = line.rfind(" ", 0, end)
+            end = space + 1 if space >= end // 2 else max(end, 1)
+        yield line[:end]
+        line = line[end:]
+
+
+def wrap_words(text: str, width: int | None) -> Iterator[str]:
+    """Cut a text of words into parts of at most `width` characters; None leaves it whole."""
+    if width is None:
+        yield text
+        return
+    import textwrap  # noqa: PLC0415 - beside its only use
+
+    yield from textwrap.wrap(text, width)
