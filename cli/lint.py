@@ -125,8 +125,9 @@ def _facts(report: "LintReport") -> list[tuple[str, str]]:
         ("template", "the tokenizer's own" if report.template is None else visible(str(report.template))),
     ]
     facts += [("rows", _rows(entry)) for entry in report.rows]
+    why = ": no plain chat is built without it"
     facts += [
-        ("assumed", f"--set {shlex.quote(setting)}, to show the rest: no plain chat is built without it")
+        ("assumed", f"--set {shlex.quote(setting)}, to show the rest{'' if report.ok else why}")
         for setting in report.assumed
     ]
     return [*facts, ("verdict", report.verdict)]

@@ -594,6 +594,17 @@ def test_under_marks_the_report_says_so_and_hints_nothing_that_is_set(tmp_path: 
     assert "packer does not go by them" not in own.message
 
 
+def test_what_inference_cannot_ask_for_is_no_error_where_marks_decide(tmp_path: Path) -> None:
+    template = marked("{%- if m.reasoning_content %}", END).replace(PROMPT, PROMPT.replace(r"\n'", r"\n\n'"))
+    folder = byte_level(template)(tmp_path / "tokenizer")
+    sources = write(tmp_path / "rows.jsonl", chat("Hi", "Hello"))
+    assert finding(of(folder, sources=sources), "prompt_diverges").level == "error"
+    report = of(folder, "supervision.source=generation_tags", sources=sources)
+    assert finding(report, "prompt_diverges").level == "note"
+    assert report.ok
+    assert report.rows[0].num_kept == 1
+
+
 @pytest.mark.parametrize("code", ["marks_late", "marks_past_end", "marks_missing"])
 def test_marks_that_packer_ignores_are_a_note(code: str, tmp_path: Path) -> None:
     assert finding(of(CASES[code](tmp_path)), code).level == "note"

@@ -73,7 +73,9 @@ def find_usable(recipe: Recipe) -> Usable:
             assumed.append(way.override)
     firsts = {failure.rejection.code: failure for failure in reversed(failures)}
     helping = {override.key: override for override in assumed}
-    findings += [_failure_finding(failure, helping) for failure in firsts.values()]
+    told = [_failure_finding(failure, helping) for failure in firsts.values()]
+    by_marks = recipe.supervision.source == "generation_tags" and failures and failures[0].subject.kept_by_marks(PLAIN)
+    findings += [replace(each, level="note") for each in told] if by_marks else told
     return Usable(
         findings=tuple(findings),
         subject=subject,
