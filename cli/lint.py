@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _STYLES = {"error": "red bold", "warning": "yellow bold", "note": "cyan bold"}
 _INDENT = 2
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 @click.command("lint", context_settings=HELP_OPTIONS)
@@ -113,7 +114,9 @@ class _Page:
     def _wrap(self, text: str, indent: int = 2 * _INDENT) -> list[str]:
         """Lines of a text; what is to be copied, paths and `--set`, is cut nowhere but at spaces."""
         width = self._console.width - indent
-        return textwrap.wrap(visible(text), width, break_long_words=False, break_on_hyphens=False)
+        joined = visible(text).replace("--set ", f"--set{_NO_BREAK}")
+        lines = textwrap.wrap(joined, width, break_long_words=False, break_on_hyphens=False)
+        return [line.replace(f"--set{_NO_BREAK}", "--set ") for line in lines]
 
     def _line(self, line: Any) -> None:
         self._console.print(line, soft_wrap=True, no_wrap=True, overflow="ignore", crop=False)

@@ -207,7 +207,8 @@ def _inline_losses(message: Message, turn: RenderedTurn) -> Iterator[Loss]:
         place = completion.find(part, at)
         if place < 0:
             yield Loss("reasoning" if i < len(parts) - 1 else "content", turn.message)
-        at = max(place + len(part), at)
+        else:
+            at = place + len(part)
 
 
 def _text(message: Message) -> str:

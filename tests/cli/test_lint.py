@@ -223,3 +223,10 @@ def test_the_header_ends_with_a_verdict(folder, rows):
     header = run(rows, "--tokenizer", folder).stdout.split("\n\n")[0]
     assert header.splitlines()[-1].split(maxsplit=1) == ["verdict", "a build keeps 1 of the 2 rows looked at"]
     assert fields(rows, "--tokenizer", folder)["verdict"] == "a build keeps 1 of the 2 rows looked at"
+
+
+@pytest.mark.parametrize("columns", [60, 66, 72, 80, 93])
+def test_a_key_to_be_copied_stands_beside_its_option(columns, folder):
+    lines = run("--tokenizer", folder, env={"COLUMNS": str(columns)}).stdout.splitlines()
+    assert sum("--set supervision.rewritten=" in line for line in lines) > 3
+    assert not any(line.endswith("--set") for line in lines)

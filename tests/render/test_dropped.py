@@ -348,3 +348,9 @@ def test_a_template_that_cuts_an_answer_drops_it(cut: str, tmp_path: Path) -> No
     )
     said = (user("What is the weather?"), assistant("It rains a great deal in Paris, and has for a week by now."))
     assert outcome(tmp_path, template, said) == ["dropped_content"]
+
+
+def test_reasoning_that_may_be_lost_does_not_take_its_answer_along(tmp_path: Path) -> None:
+    said = (user("Is it?"), assistant("<think>Let me think.</think>Yes it is."))
+    assert outcome(tmp_path / "a", SPLITS, said) == ["dropped_reasoning"]
+    assert outcome(tmp_path / "b", SPLITS, said, "supervision.allow_dropped=[reasoning]") == [1]
