@@ -47,12 +47,22 @@ def report_of(tokenizer: Path, real: Path, template: str, *overrides: str) -> Li
     return lint(make_recipe({"tokenizer": str(tokenizer), "template": {"file": str(file)}}, overrides))
 
 
-@pytest.mark.parametrize("tokenizer", ["fitted", pytest.param("phi-3", marks=pytest.mark.slow)])
-def test_every_template_has_a_report_and_what_it_assumes_helps(tokenizer: str, real: Path, fit: Fit) -> None:
+@pytest.mark.parametrize(
+    ("tokenizer", "part"),
+    [
+        ("fitted", slice(0, None, 3)),
+        *(pytest.param("fitted", slice(n, None, 3), marks=pytest.mark.slow) for n in (1, 2)),
+        pytest.param("phi-3", slice(None), marks=pytest.mark.slow),
+    ],
+)
+def test_every_template_has_a_report_and_what_it_assumes_helps(
+    tokenizer: str, part: slice, real: Path, fit: Fit
+) -> None:
     folder = fit(*STOPS) if tokenizer == "fitted" else real / "tokenizers" / tokenizer
     seen: Counter[str] = Counter()
     helped = 0
-    for name in templates(real):
+    names = sorted(templates(real))[part]
+    for name in names:
         report = report_of(folder, real, name)
         codes = [finding.code for finding in report.findings]
         assert codes, name
@@ -71,9 +81,9 @@ def test_every_template_has_a_report_and_what_it_assumes_helps(tokenizer: str, r
             helped += 1
     print(f"{dict(seen.most_common())}, {helped} helped")
     assert len(templates(real)) == 138
-    assert len(seen) > 20
-    assert seen["terminator"] > 120
-    assert helped > 20 or tokenizer != "fitted"
+    assert len(seen) > 15
+    assert seen["terminator"] > 0.8 * len(names) >= 36
+    assert helped > 5 or tokenizer != "fitted"
 
 
 DROPS_ALL_TOOLS = {"dropped_tool_call", "dropped_tools"}
