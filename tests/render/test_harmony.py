@@ -1,0 +1,74 @@
+"""A template of the gpt-oss kind: channels, a stop token for answers and one for calls, and another end in history."""
+
+import json
+from pathlib import Path
+
+import pytest
+import twins
+from oracle import Oracle
+from supervised import Stages, assistant, call, chat, result, user
+from tokenizers import AddedToken, Tokenizer
+
+HARMONY = r"""{%- for m in messages %}
+{%- if m.role == 'assistant' %}
+{%- if m.thinking and (m.tool_calls or loop.last) %}{{ '<|start|>assistant<|channel|>analysis<|message|>' + m.thinking + '<|end|>' }}{% endif %}
+{%- if m.tool_calls %}{{ '<|start|>assistant to=' + m.tool_calls[0].function.name + '<|channel|>commentary json<|message|>' + m.tool_calls[0].function.arguments | tojson + '<|call|>' }}
+{%- else %}{{ '<|start|>assistant<|channel|>final<|message|>' + m.content + ('<|return|>' if loop.last else '<|end|>') }}{% endif %}
+{%- else %}{{ '<|start|>' + m.role + '<|message|>' + m.content + '<|end|>' }}{% endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|start|>assistant' }}{% endif %}"""
+
+MARKERS = ("<|start|>", "<|end|>", "<|channel|>", "<|message|>", "<|return|>", "<|call|>")
+
+TALK = (
+    user("Rain?"),
+    assistant(None, thinking="Ask.", tool_calls=[call("look", {"city": "Köln"})]),
+    result("wet"),
+    assistant("It rains.", thinking="So it does."),
+    user("Sure?"),
+    assistant("Yes.", thinking="Quite."),
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    twins.byte_level(tmp_path, template=HARMONY)
+    backend = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    backend.add_special_tokens([AddedToken(marker, normalized=False, special=True) for marker in MARKERS])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text("utf-8")) | {"eos_token": "<|return|>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
+    ids = [backend.token_to_id(stop) for stop in ("<|return|>", "<|call|>")]
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": ids}), "utf-8")
+    return tmp_path
+
+
+def trained(stages: Stages, *messages: dict) -> list[str]:
+    batch = stages.render([chat(*messages)])
+    assert not batch.rejections, batch.rejections
+    texts = [batch.text[a:b] for a, b in zip(batch.text_offsets[:-1], batch.text_offsets[1:], strict=True)]
+    turns = zip(batch.turn_message, batch.turn_text, batch.prompt_end, batch.completion_end, strict=True)
+    return [texts[text][start:end].decode() for _, text, start, end in sorted(turns)]
+
+
+def test_an_answer_ends_with_return_and_a_call_with_call(folder: Path) -> None:
+    called, answered, sure = trained(Stages.load(folder), *TALK)
+    assert called.startswith("<|channel|>analysis<|message|>Ask.<|end|><|start|>assistant to=look")
+    assert called.endswith('{"city": "Köln"}<|call|>')
+    assert answered == (
+        "<|channel|>analysis<|message|>So it does.<|end|><|start|>assistant<|channel|>final<|message|>It rains.<|return|>"
+    )
+    assert sure.endswith("Yes.<|return|>")
+
+
+def test_every_answer_is_learned_in_the_context_it_will_have(folder: Path) -> None:
+    """History ends answers with another token and drops their analysis, so that each has a document of its own."""
+    stages, oracle = Stages.load(folder), Oracle({p.name: p.read_bytes() for p in folder.iterdir()}, HARMONY)
+    row = chat(*TALK)
+    (documents,) = stages.outcomes([row])
+    assert documents == oracle.documents([message.fields for message in row.messages])
+    assert len(documents) == 2
+    last, _ = documents[-1]
+    ends = [stages.model.content(i) for i in last if i >= stages.model.vocab_size - len(MARKERS)]
+    assert ends.count("<|return|>") == 1
+    assert "So it does." not in stages.surface.spell(last).decode()
