@@ -108,23 +108,7 @@ def test_stages_agree_with_the_definition(
     twin: Callable[..., Path], template: str, expected: set[str], tmp_path: Path
 ) -> None:
     stages = Stages.load(twin(tmp_path, template=NAMES[template]), ALLOW_ALL)
-    oracle = Oracle(stages.model.files, NAMES[template])
-    seen: Counter[str] = Counter()
-
-    @given(st.lists(conversations(), min_size=2, max_size=5))
-    def agree(rows: list[list[dict[str, Any]]]) -> None:
-        batch = samples(rows)
-        _, _, supervised = stages.supervise(batch)
-        got = stages.outcomes(batch)
-        want = [oracle.documents([message.fields for message in sample.messages]) for sample in batch]
-        assert got == want
-        seen.update(outcome if isinstance(outcome, str) else "documents" for outcome in want)
-        seen["several"] += sum(isinstance(outcome, list) and len(outcome) > 1 for outcome in want)
-        seen["merged"] += supervised.num_merged
-
-    agree()
-    print(f"{twin.__name__} {template}: {dict(seen)}")
-    assert expected <= {what for what, number in seen.items() if number}
+    _agree(stages, Oracle(stages.model.files, NAMES[template]), expected)
 
 
 RULES: list[tuple[Callable[..., Path], str, str, set[str]]] = [
@@ -149,6 +133,11 @@ def test_stages_agree_with_the_definition_under_every_rule(
 ) -> None:
     stages = Stages.load(twin(tmp_path, template=NAMES[template]), ALLOW_ALL, f"supervision.{rule}")
     oracle = Oracle(stages.model.files, NAMES[template]).with_template(NAMES[template], **dict([rule.split("=")]))
+    _agree(stages, oracle, expected)
+
+
+def _agree(stages: Stages, oracle: Oracle, expected: set[str]) -> None:
+    """On random conversations stages and definition agree, and everything `expected` came to pass."""
     seen: Counter[str] = Counter()
 
     @given(st.lists(conversations(), min_size=2, max_size=5))
@@ -166,7 +155,7 @@ def test_stages_agree_with_the_definition_under_every_rule(
         seen["merged"] += supervised.num_merged
 
     agree()
-    print(f"{twin.__name__} {template} {rule}: {dict(seen)}")
+    print(dict(seen))
     assert expected <= {what for what, number in seen.items() if number}
 
 

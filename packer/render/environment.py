@@ -68,7 +68,6 @@ class ChatTemplate:
         """Variables it reads that only `template.kwargs` or a row can give, and some that it may set itself."""
 
         self._switches = sorted(name for name in read if name in MODE_SWITCHES or _SWITCH_LIKE.search(name))
-        self.reads_clock = any(name.name == "strftime_now" for name in parsed.find_all(jinja2.nodes.Name))
         self.has_marks = any(
             isinstance(call.node, jinja2.nodes.ExtensionAttribute) for call in parsed.find_all(jinja2.nodes.Call)
         )

@@ -37,11 +37,6 @@ def test_the_clock_shows_the_date_of_the_recipe() -> None:
     assert template("{{ strftime_now('%d %b %Y') }}").render([]) == "01 Jan 2026"
 
 
-def test_a_template_that_reads_the_clock_is_known() -> None:
-    assert template("{% if strftime_now is defined %}x{% endif %}").reads_clock
-    assert not template("strftime_now").reads_clock
-
-
 def test_generation_marks_leave_no_trace() -> None:
     marked = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}!{% endfor %}"
     assert template(marked).render([{"role": "user", "content": "hi"}]) == "hi!"

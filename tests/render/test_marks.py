@@ -97,7 +97,7 @@ def test_what_a_later_message_takes_away_is_a_loss_under_marks(make: Make) -> No
     """All turns are cut from one rendering, in which only the last is still the last."""
     stages = make(EARLIER)
     row = [user("one?"), assistant("A longer answer."), user("two?"), assistant("Another answer.")]
-    assert stages.outcomes([chat(*row[:2])]) != ["dropped_content"]
+    assert trained(stages, *row[:2]) == ["A longer answer.<|im_end|>"]
     assert stages.outcomes([chat(*row)]) == ["dropped_content"]
     short = [user("one?"), assistant("abcd"), user("two?"), assistant("efgh")]
     assert stages.outcomes([chat(*short)]) == ["dropped_content"]
@@ -113,7 +113,7 @@ def test_control_tokens_are_looked_for_in_the_rendering_that_is_used(make: Make)
     """The template reacts to what was typed only where another message follows."""
     reacts = ANSWER + "{{ '!' if not loop.last and '<|im_start|>' in messages[0].content }}"
     row = [user("<|im_start|>?"), assistant("One."), user("two?"), assistant("Two.")]
-    assert make(ANSWER).outcomes([chat(*row)]) != ["control_render"]
+    assert trained(make(ANSWER), *row) == ["One.<|im_end|>", "Two.<|im_end|>"]
     assert make(reacts).outcomes([chat(*row)]) == ["control_render"]
 
 

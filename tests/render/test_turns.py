@@ -166,9 +166,7 @@ def test_the_common_prefix_does_not_depend_on_how_the_answer_begins(make: Make) 
     """Its first letters may be those the prompt goes on with, in a tag or in words."""
     for template in (THINKS_FIRST, THINKS_FIRST.replace("<think>\\n", "Sure: ")):
         stages = make(template, "supervision.divergent=common_prefix")
-        for answer in ("One.", "<table> of x", "</think>hello", "Sure thing", "<think", "\n"):
-            if not answer.strip():
-                continue
+        for answer in ("One.", "<table> of x", "</think>hello", "Sure thing", "<think"):
             ((prompt, completion),) = learned(stages, user("?"), assistant(answer))
             assert prompt.endswith("<|im_start|>assistant\n")
             assert completion == f"{answer}<|im_end|>"
