@@ -1,22 +1,19 @@
 """`packer build`: from files to a cache."""
 
-import shlex
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from packer_cli.failures import print_json
 from packer_cli.options import HELP_OPTIONS, jobs_option, output_options
-from packer_cli.output import duration, number, percent, plural, print_table, rate, stdout
 from packer_cli.progress import listener
+from packer_cli.result import print_result, result_fields
 from packer_cli.sources import Asked, recipe_options
 
 if TYPE_CHECKING:
-    from packer.build import BuildResult
     from packer.recipe import Recipe
-    from packer.store.manifest import Manifest
 
 
 @click.command("build", context_settings=HELP_OPTIONS)
@@ -74,9 +71,9 @@ def command(
         )
     seconds = time.monotonic() - began
     if as_json:
-        print_json(**_fields(result, seconds))
+        print_json(command="build", **result_fields(result, seconds))
     elif not quiet:
-        _print(result, seconds, dry_run=dry_run, verbose=verbose)
+        print_result(result, seconds, done="built", verbose=verbose)
 
 
 def _recipe(asked: Asked, cache: Path, block_len: int | None) -> "Recipe":
@@ -88,85 +85,3 @@ def _recipe(asked: Asked, cache: Path, block_len: int | None) -> "Recipe":
         own = read_manifest(cache).recipe
     hint = f"packer build FILE... --tokenizer DIR -o {cache}, or -c RECIPE -o {cache}"
     return asked.resolve(base=own, block_len=block_len, no_sources=hint)
-
-
-def _print(result: "BuildResult", seconds: float, *, dry_run: bool, verbose: bool) -> None:
-    console = stdout()
-    manifest, reused = result.manifest, result.num_partitions_reused
-    if manifest is None:
-        todo = plural(result.num_partitions_built, "partition")
-        console.print(f"would build {todo}, reuse {number(reused)}; nothing was written", soft_wrap=True)
-        return
-    if not result.built:
-        console.print(f"{result.folder} is up to date\n", soft_wrap=True)
-    else:
-        tokens = manifest.totals.tokens
-        speed = f", {rate(tokens, seconds)} tokens/s" if not reused else f", {plural(reused, 'partition')} reused"
-        console.print(f"built {result.folder} in {duration(seconds)}{speed}\n", soft_wrap=True)
-    _print_totals(manifest, result.folder)
-    console.print(f"\nfingerprint  {result.fingerprint}", soft_wrap=True)
-    if verbose:
-        console.print(f"content      {manifest.content_fingerprint}", soft_wrap=True)
-        console.print(f"recipe       {manifest.recipe_fingerprint}", soft_wrap=True)
-    if result.built and not dry_run and manifest.totals.blocks:
-        console.print(f"\nnext: packer inspect {shlex.quote(str(result.folder))}", soft_wrap=True)
-
-
-def _print_totals(manifest: "Manifest", folder: Path) -> None:
-    from packer.rejections import CODES  # noqa: PLC0415 - not for --help
-
-    console, totals = stdout(), manifest.totals
-    rejected = totals.rows - totals.kept
-    facts = [
-        ("rows", number(totals.rows), f"{number(totals.kept)} kept, {number(rejected)} rejected"),
-        ("documents", number(totals.documents), f"{number(totals.tokens)} tokens, {_trained(manifest)} trained"),
-    ]
-    if manifest.recipe["pack"]["mode"] != "none":
-        full = percent((totals.slots - totals.padding) / totals.slots)
-        facts.append(
-            ("blocks", number(totals.blocks), f"of {number(manifest.recipe['pack']['block_len'])} tokens, {full} full")
-        )
-    print_table(console, [("", "<"), ("", ">"), ("", "<")], facts)
-    last = sum(shard.num_last_tokens for shard in manifest.shards)
-    if totals.tokens > last:
-        console.print(
-            f"\nhistory is rewritten: {number(totals.documents)} documents of {number(totals.kept)} rows, "
-            f"{totals.tokens / last:.2f} times the tokens of each row's last document",
-            soft_wrap=True,
-        )
-    listed = folder / "rejected.jsonl"
-    for what, counts in (
-        ("rows rejected", totals.rejected),
-        (f"documents in no block: {number(totals.cut)} of {number(totals.tokens)} tokens", totals.left_out),
-    ):
-        if not counts:
-            continue
-        ordered = sorted(counts.items(), key=lambda entry: -entry[1])
-        reasons = [(number(count), code, CODES.get(code, "")) for code, count in ordered]
-        console.print(f"\n{what}; listed in {listed}", soft_wrap=True)
-        print_table(console, [("", ">"), ("", "<"), ("", "<")], reasons)
-    if totals.left_out.get("overlong", 0):
-        console.print("  --block-len N makes blocks longer", soft_wrap=True)
-
-
-def _trained(manifest: "Manifest") -> str:
-    totals = manifest.totals
-    return percent(totals.trained / totals.tokens if totals.tokens else 0.0)
-
-
-def _fields(result: "BuildResult", seconds: float) -> dict[str, Any]:
-    from packer.recipe import to_json  # noqa: PLC0415 - not for --help
-
-    manifest = result.manifest
-    return {
-        "command": "build",
-        "folder": str(result.folder),
-        "built": result.built,
-        "seconds": round(seconds, 3),
-        "partitions_built": result.num_partitions_built,
-        "partitions_reused": result.num_partitions_reused,
-        "fingerprint": result.fingerprint,
-        "content_fingerprint": manifest and manifest.content_fingerprint,
-        "recipe_fingerprint": manifest and manifest.recipe_fingerprint,
-        "totals": manifest and to_json(manifest.totals),
-    }

@@ -38,7 +38,10 @@ def document_fields(view: "DocumentView") -> dict[str, Any]:
     """A document in JSON."""
     from dataclasses import asdict  # noqa: PLC0415 - beside its only use
 
-    return asdict(view) | {"runs": [_run_fields(run) for run in view.runs]}
+    return asdict(view) | {
+        "runs": [_run_fields(run) for run in view.runs],
+        "behind": view.behind and _run_fields(view.behind),
+    }
 
 
 def _run_fields(run: "Run") -> dict[str, Any]:

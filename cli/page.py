@@ -48,6 +48,8 @@ class ViewPage:
         for place, document in enumerate(view.documents, 1):
             self.blank()
             self._document(document, f"{place}/{len(view.documents)} ")
+            if document.behind is not None:
+                self._behind(document.behind)
         if view.padding is not None:
             self.blank()
             self.heading([plural(view.padding.num_tokens, "padding token")])
@@ -76,8 +78,11 @@ class ViewPage:
         for place, line in enumerate(view.rejected):
             if place:
                 self.blank()
-            which = "the row" if line.document is None else f"its document {line.document}"
-            self.heading([f"{view.source} row {view.row:,}", f"{which} {was} left out: {line.code}"])
+            left_out = f"the row {was} left out"
+            if line.document is not None:
+                were = "were" if was == "was" else was
+                left_out = f"{plural(line.tokens or 0, 'token')} of its document {line.document} {were} left out"
+            self.heading([f"{view.source} row {view.row:,}", f"{left_out}: {line.code}"])
             self.note([line.reason])
 
     def heading(self, facts: list[str]) -> None:
@@ -124,6 +129,16 @@ class ViewPage:
         width = max(2, *(len(str(run.message)) for run in trained)) if trained else 2
         for place, run in enumerate(view.runs):
             self._run(run, width, "" if place else before)
+
+    def _behind(self, run: "Run") -> None:
+        """What a block holds between two documents."""
+        if run.kind == "separator":
+            self.text(run.text, style="dim")
+            self.note(["between the documents, not trained"])
+        else:
+            self.note([f"{plural(run.num_tokens, 'padding token')} behind it"])
+        if self._with_ids:
+            self._ids(run, 2)
 
     def _run(self, run: "Run", width: int, before: str = "") -> None:
         if run.kind == "trained":

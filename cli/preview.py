@@ -90,7 +90,10 @@ def _print_totals(totals: "PreviewTotals", recipe: "Recipe") -> None:
         tokens = f"{number(totals.tokens)} tokens, {percent(totals.trained / totals.tokens)} trained"
         facts.append(("documents", number(totals.documents), tokens))
     print_table(console, [("", "<"), ("", ">"), ("", "<")], facts)
-    for what, counts in (("rows rejected", totals.rejected), ("documents that fit in no block", totals.left_out)):
+    for what, counts in (
+        ("rows rejected", totals.rejected),
+        ("parts of documents that fit in no block", totals.left_out),
+    ):
         if counts:
             console.print(f"\n{what}", soft_wrap=True)
             ordered = sorted(counts.items(), key=lambda entry: -entry[1])

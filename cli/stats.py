@@ -39,8 +39,14 @@ def _print(found: "Stats") -> None:
     if found.mode != "none":
         facts += [
             ("blocks", number(found.blocks), f"of {number(found.block_len)} tokens, {percent(found.fill)} full"),
-            ("padding", number(found.padding), "tokens at the end of blocks"),
+            ("padding", number(found.padding), "slots that hold no token"),
         ]
+    if found.separators:
+        facts.append(("separators", number(found.separators), "slots with an EOS between documents"))
+    if found.piece_starts:
+        facts.append(
+            ("piece starts", number(found.piece_starts), "trained tokens that begin a piece, and so are masked")
+        )
     if found.merged:
         facts.append(("merged", number(found.merged), "turns encoded apart, as their text merges with the prompt's"))
     facts += [
@@ -69,6 +75,7 @@ _SPLIT_COLUMNS = [
     ("blocks", ">"),
     ("full", ">"),
     ("docs/block", ">"),
+    ("mixing", ">"),
 ]
 
 
@@ -83,6 +90,7 @@ def _split_row(split: "SplitStats") -> tuple[str, ...]:
         number(split.blocks) if packed else "-",
         percent(split.fill) if packed else "-",
         f"{split.documents_per_block:.1f}" if packed else "-",
+        f"{split.mixing:.2f}" if packed else "-",
     )
 
 
@@ -92,10 +100,9 @@ def _print_reasons(found: "Stats") -> None:
     if found.rejected:
         console.print("\nrejected rows (each is listed in rejected.jsonl)")
         print_table(console, columns, [(number(r.count), r.code, r.meaning) for r in found.rejected])
-    if found.left_out:
-        cut = plural(found.cut, "token")
-        console.print(f"\ndocuments in no block ({cut})")
-        print_table(console, columns, [(number(r.count), r.code, r.meaning) for r in found.left_out])
+    if found.cut:
+        console.print(f"\nin no block: {plural(found.cut_tokens, 'token')} (each part is listed in rejected.jsonl)")
+        print_table(console, columns, [(plural(r.tokens, "token"), r.code, r.meaning) for r in found.cut])
 
 
 def _print_lengths(split: "SplitStats") -> None:

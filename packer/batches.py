@@ -157,38 +157,50 @@ class PackPlan:
 
     document: Int64  # [M] index of the document
     start: Int64  # [M] first token of the piece within its document
-    length: Int32  # [M]
+    length: Int32  # [M] tokens
+    slots: Int32  # [M] that the piece takes, at least its length; those left over follow it and hold no token
     block_offsets: Int64  # [B + 1] pieces of each block
     block_of: Int64  # [N] block of each document (of its first piece); -1 where a document is in no block
-    align: int = 1
-    """A piece takes a multiple of so many slots; what it does not fill is padding that follows it."""
 
     @property
     def num_blocks(self) -> int:
         return len(self.block_offsets) - 1
 
-    @property
-    def padded_length(self) -> Int32:
-        """Slots each piece takes.  # int32[M]"""
-        return self.length if self.align == 1 else -(-self.length // np.int32(self.align)) * np.int32(self.align)
+    def between(self, first: int, last: int) -> "PackPlan":
+        """Blocks ``[first, last)``, as a plan of their own whose ``block_of`` is empty."""
+        offsets = self.block_offsets[first : last + 1]
+        pieces = slice(int(offsets[0]), int(offsets[-1]))
+        return PackPlan(
+            document=self.document[pieces],
+            start=self.start[pieces],
+            length=self.length[pieces],
+            slots=self.slots[pieces],
+            block_offsets=offsets - offsets[0],
+            block_of=np.zeros(0, np.int64),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockBatch:
-    """Blocks of one length L. B blocks; P pieces, padding runs not counted."""
+    """Blocks of one length L. B blocks, M runs, P pieces.
+
+    Runs are what attention keeps apart; a run of padding is the last of its block. Piece p is the slots
+    ``[doc_places[p], doc_places[p] + doc_lengths[p])`` of its block. What is in no piece holds no document's token.
+    """
 
     input_ids: Int32  # [B, L]
     labels: Int32  # [B, L]
     position_ids: Int32  # [B, L]
     loss_weights: Float32 | None  # [B, L], only where a weight is fractional
-    seq_lengths: Int32  # [M] sums to L in each block: a padding run is its last entry
+    seq_lengths: Int32  # [M] slots of each run; sums to L in each block
     seq_offsets: Int64  # [B + 1] entries of seq_lengths of each block
     doc_ids: Int64  # [P] identity of the document of each piece
     doc_starts: Int32  # [P] where in its document the piece starts
-    doc_offsets: Int64  # [B + 1] entries of doc_ids and doc_starts of each block
-    length: Int32  # [B] tokens without padding
+    doc_lengths: Int32  # [P] tokens of the piece
+    doc_places: Int32  # [P] slot of its first token
+    doc_offsets: Int64  # [B + 1] entries of the doc_ columns of each block
+    length: Int32  # [B] tokens of the pieces
     num_trained: Int32  # [B]
-    doc_lengths: Int32 | None = None  # [P] tokens of each piece, where seq_lengths counts padding that follows it
 
     @property
     def num_blocks(self) -> int:

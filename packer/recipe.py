@@ -84,13 +84,21 @@ class Text(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    mode: Literal["isolated", "none"] = "isolated"
+    mode: Literal["isolated", "eos", "stream", "none"] = "isolated"
+    """``isolated``: documents of a block do not see each other. ``eos``: they do, with an EOS between them.
+    ``stream``: one stream of documents, cut wherever a block ends. ``none``: no blocks."""
+
     block_len: Annotated[int, Meta(ge=1, le=MAX_BLOCK_LEN)] = 4096
     strategy: Literal["best_fit", "first_fit", "sequential"] = "best_fit"
-    overlong: Literal["reject"] = "reject"
+    overlong: Literal["reject", "truncate_left", "truncate_right", "split"] = "reject"
+    """What becomes of a document longer than a block."""
+
     min_length: PositiveInt = 1
     max_documents: PositiveInt | None = None
     """Most documents of a block."""
+
+    align: Annotated[int, Meta(ge=1, le=MAX_BLOCK_LEN)] = 1
+    """A document takes a multiple of so many slots: of 2·cp for context parallel, of tp for sequence parallel."""
 
     pad_id: Annotated[int, Meta(ge=0)] | None = None
     """Id of padding; None takes the tokenizer's pad token, else its first stop id."""
@@ -198,11 +206,44 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
             f"{where}: template.kwargs.{given[0]}: packer gives the template this variable itself",
             hint="template.kwargs is for variables of the template's own, such as enable_thinking",
         )
+    _check_pack(recipe.pack, where)
     try:
         dt.date.fromisoformat(recipe.template.date)
     except ValueError as error:
         raise RecipeError(f"{where}: template.date: {error}", hint="a date such as 2026-01-01") from None
     return recipe
+
+
+def _check_pack(pack: Pack, where: str) -> None:
+    """Rules that go together.
+
+    Raises:
+        RecipeError: a rule that the mode, or the length of a block, leaves without a meaning.
+
+    """
+    if pack.align > 1 and pack.mode in {"eos", "stream"}:
+        raise RecipeError(
+            f"{where}: pack.align: in mode '{pack.mode}' a whole block is one sequence; only documents that are "
+            "sequences of their own are padded",
+            hint="leave pack.align at 1 and make pack.block_len the multiple, or take pack.mode=isolated",
+        )
+    if pack.block_len % pack.align:
+        nearest = -(-pack.block_len // pack.align) * pack.align
+        raise RecipeError(
+            f"{where}: pack.align: {pack.align} does not divide pack.block_len {pack.block_len}",
+            hint=f"--set pack.block_len={nearest}" if nearest <= MAX_BLOCK_LEN else _EVERY_KEY,
+        )
+    if pack.mode != "stream":
+        return
+    for key, meaningless in (
+        ("overlong", pack.overlong != "reject"),
+        ("max_documents", pack.max_documents is not None),
+    ):
+        if meaningless:
+            raise RecipeError(
+                f"{where}: pack.{key}: a stream is cut wherever a block ends, whatever lies there",
+                hint=f"leave out pack.{key}, or take pack.mode=eos",
+            )
 
 
 class _StrictLoader(yaml.SafeLoader):

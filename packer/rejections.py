@@ -34,5 +34,7 @@ CODES: dict[str, str] = {
     "proof_failed": "the ids do not spell the rendered text; nothing uncertain is written",
     # packed
     "overlong": "the document is longer than a block",
-    "too_short": "the document is shorter than pack.min_length",
+    "too_short": "the document, or the piece of one, is shorter than pack.min_length",
+    "truncated": "the part of a document that is beyond the length of a block",
+    "untrained": "a piece of a document, or a block of a stream, in which nothing is trained",
 }

@@ -45,7 +45,7 @@ def pack_literally(rows, block_len, *, weighted=False):
         np.zeros((B, L), np.int32),
     )
     weights = np.zeros((B, L), np.float32)
-    seq_lengths, seq_counts, doc_counts = [], [], []
+    seq_lengths, seq_counts, doc_counts, doc_lengths, doc_places = [], [], [], [], []
     for row, documents in enumerate(rows):
         place = 0
         for document in documents:
@@ -55,6 +55,8 @@ def pack_literally(rows, block_len, *, weighted=False):
             weights[row, place : place + n] = document.weights
             positions[row, place : place + n] = np.arange(n)
             seq_lengths.append(n)
+            doc_lengths.append(n)
+            doc_places.append(place)
             place += n
         assert place <= L
         positions[row, place:] = np.arange(L - place)
@@ -71,6 +73,8 @@ def pack_literally(rows, block_len, *, weighted=False):
         seq_offsets=np.concatenate([[0], np.cumsum(seq_counts)]).astype(np.int64),
         doc_ids=np.arange(sum(doc_counts), dtype=np.int64),
         doc_starts=np.zeros(sum(doc_counts), np.int32),
+        doc_lengths=np.array(doc_lengths, np.int32),
+        doc_places=np.array(doc_places, np.int32),
         doc_offsets=np.concatenate([[0], np.cumsum(doc_counts)]).astype(np.int64),
         length=np.array([sum(len(d.input_ids) for d in documents) for documents in rows], np.int32),
         num_trained=(labels != -100).sum(axis=1).astype(np.int32),
@@ -98,9 +102,7 @@ def write_cache(folder, batches, *, fingerprint="f00d"):
             writer.append(batch)
             shards.append(writer.finish(split="train", index=index).as_shard(first_row=first_row))
         first_row += batch.num_blocks
-    zeros = dict.fromkeys(
-        ("rows", "kept", "documents", "tokens", "trained", "masked", "merged", "cut", "cut_trained"), 0
-    )
+    zeros = dict.fromkeys(("rows", "kept", "documents", "tokens", "trained", "masked", "merged"), 0)
     manifest = Manifest(
         format="packer-cache",
         format_version=1,
@@ -108,11 +110,14 @@ def write_cache(folder, batches, *, fingerprint="f00d"):
         recipe={},
         engine="reference",
         engine_version="1",
+        rules_version=1,
         model=ModelRecord(files=(), vocab_size=50, pad_id=PAD_ID, eos_id=None, stop_ids=(), control_ids=()),
         inputs=(),
         shards=tuple(shards),
         rejected_sha256="00",
-        totals=Totals(**zeros, rejected={}, packed=0, left_out={}, blocks=first_row, slots=0, padding=0),
+        totals=Totals(
+            **zeros, rejected={}, packed=0, cut={}, piece_starts=0, blocks=first_row, slots=0, separators=0, padding=0
+        ),
         recipe_fingerprint="01",
         content_fingerprint=fingerprint,
         versions={},

@@ -47,10 +47,12 @@ def check_rejected(folder: Path, manifest: Manifest) -> list[Finding]:
     if findings:
         return findings
     rows: Counter[str] = Counter()
-    documents: Counter[str] = Counter()
+    parts: Counter[str] = Counter()
+    tokens: Counter[str] = Counter()
     try:
         for line in read_rejected(folder):
-            (rows if line.document is None else documents)[line.code] += 1
+            (rows if line.document is None else parts)[line.code] += 1
+            tokens[line.code] += line.tokens or 0
     except PackerError as error:
         return [unreadable(REJECTED_NAME, error)]
     totals = manifest.totals
@@ -58,7 +60,8 @@ def check_rejected(folder: Path, manifest: Manifest) -> list[Finding]:
         Finding(path=REJECTED_NAME, row=None, what=what, expected=_counts(expected), found=_counts(found))
         for what, expected, found in (
             ("rejected rows", totals.rejected, dict(rows)),
-            ("documents in no block", totals.left_out, dict(documents)),
+            ("parts in no block", {code: cut.parts for code, cut in totals.cut.items()}, dict(parts)),
+            ("tokens in no block", {code: cut.tokens for code, cut in totals.cut.items()}, dict(+tokens)),
         )
         if expected != found
     ]

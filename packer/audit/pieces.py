@@ -1,4 +1,4 @@
-"""Blocks against the documents they were packed from: the same tokens, every document once.
+"""Blocks against the documents they were packed from: every token of every document once, in a block or in the ledger.
 
 Pieces are found by doc_id. Identical documents have the same one; which of them a piece is does not matter.
 """
@@ -16,6 +16,7 @@ from packer.layout import MASKED
 from packer.store.chunks import Chunks
 from packer.store.columns import BlockRows, DocumentRows
 from packer.store.manifest import Manifest, Shard
+from packer.store.rejected import read_rejected
 
 
 def check_pieces(folder: Path, manifest: Manifest, split: str) -> list[Finding]:
@@ -26,19 +27,23 @@ def check_pieces(folder: Path, manifest: Manifest, split: str) -> list[Finding]:
     own = [shard for shard in manifest.shards if shard.split == split]
     documents = tuple(shard for shard in own if shard.kind == "documents")
     blocks = tuple(shard for shard in own if shard.kind == "blocks")
-    pack = manifest.recipe["pack"]
     try:
         comparison = _Comparison(folder, documents)
         findings, packed = comparison.compare(cast("Chunks[BlockRows]", open_chunks(folder, blocks, "blocks")))
+        ranges = np.concatenate([packed, _ledger(folder, split)])
     except PackerError as error:
         return [Finding(path=f"blocks of {split}", row=None, what="pieces", expected="readable", found=str(error))]
-    fits = (comparison.length >= pack["min_length"]) & (comparison.length <= pack["block_len"])
-    missing, surplus = _difference(comparison.doc_id[fits], packed)
-    for what, count in (("documents in no block", missing), ("documents in blocks twice", surplus)):
-        if count:
-            findings.append(
-                Finding(path=f"blocks of {split}", row=None, what=what, expected="none", found=f"{count:,}")
+    untiled = count_untiled(comparison.doc_id, comparison.length, ranges)
+    if untiled:
+        findings.append(
+            Finding(
+                path=f"blocks of {split}",
+                row=None,
+                what="documents",
+                expected="each token once, in a block or in rejected.jsonl",
+                found=f"{untiled:,} with a token missing, or there twice",
             )
+        )
     return findings
 
 
@@ -53,13 +58,13 @@ class _Comparison:
         self._sorted = self.doc_id[self._order]
 
     def compare(self, blocks: "Chunks[BlockRows]") -> tuple[list[Finding], Int64]:
-        """Findings, and the doc_ids of all pieces."""
+        """Findings, and the document, start and end of all pieces.  # int64[P, 3]"""
         findings: list[Finding] = []
-        packed: list[Int64] = [np.zeros(0, np.int64)]
+        packed: list[Int64] = [np.zeros((0, 3), np.int64)]
         for chunk, (rows, _) in enumerate(blocks):
             for row in range(len(rows.length)):
-                ids = rows.doc_ids.row(row)
-                packed.append(ids)
+                ids, start = rows.doc_ids.row(row), rows.doc_starts.row(row).astype(np.int64)
+                packed.append(np.stack([ids, start, start + rows.doc_lengths.row(row)], axis=1))
                 wrong = self._compare_block(rows, row)
                 if wrong is not None and len(findings) < MAX_ROWS:
                     place = blocks.row_in_shard(chunk, row)
@@ -71,29 +76,58 @@ class _Comparison:
 
     def _compare_block(self, rows: BlockRows, row: int) -> str | None:
         """What is wrong with the first piece that differs."""
-        lengths = rows.seq_lengths.row(row).tolist()
-        at = 0
-        for doc_id, start, length in zip(
-            rows.doc_ids.row(row).tolist(), rows.doc_starts.row(row).tolist(), lengths, strict=False
-        ):
-            place = int(np.searchsorted(self._sorted, doc_id))
-            if place == len(self._sorted) or int(self._sorted[place]) != doc_id:
+        columns = (rows.doc_ids, rows.doc_starts, rows.doc_lengths, rows.doc_places)
+        for doc_id, start, length, place in zip(*(column.row(row).tolist() for column in columns), strict=True):
+            found = int(np.searchsorted(self._sorted, doc_id))
+            if found == len(self._sorted) or int(self._sorted[found]) != doc_id:
                 return f"document {doc_id}, which is in no document shard"
-            chunk, document = self._chunks.locate(self._order[place : place + 1])
-            source = self._chunks[int(chunk[0])][0]
-            ids = source.input_ids.row(int(document[0]))[start : start + length]
-            labels = source.labels.row(int(document[0]))[start : start + length].copy()
+            chunk, document = self._chunks.locate(self._order[found : found + 1])
+            source, number = self._chunks[int(chunk[0])][0], int(document[0])
+            piece, slots = slice(start, start + length), slice(place, place + length)
+            labels = source.labels.row(number)[piece].copy()
             labels[:1] = MASKED
-            same = np.array_equal(ids, rows.input_ids[row, at : at + length])
-            if not same or not np.array_equal(labels, rows.labels[row, at : at + length]):
+            same = np.array_equal(source.input_ids.row(number)[piece], rows.input_ids[row, slots])
+            if not same or not np.array_equal(labels, rows.labels[row, slots]):
                 return f"other tokens or labels than document {doc_id}"
-            at += length
+            if rows.loss_weights is None:
+                continue
+            weights = (labels != MASKED).astype(np.float32)
+            if source.loss_weights is not None:
+                weights *= source.loss_weights.row(number)[piece]
+            if not np.array_equal(weights, rows.loss_weights[row, slots]):
+                return f"other loss weights than document {doc_id}"
         return None
 
 
-def _difference(expected: Int64, found: Int64) -> tuple[int, int]:
-    """How many of the expected are not found, and how many found are not expected, as multisets."""
-    names, codes = np.unique(np.concatenate([expected, found]), return_inverse=True)
-    wanted = np.bincount(codes[: len(expected)], minlength=len(names))
-    there = np.bincount(codes[len(expected) :], minlength=len(names))
-    return int(np.maximum(wanted - there, 0).sum()), int(np.maximum(there - wanted, 0).sum())
+def _ledger(folder: Path, split: str) -> Int64:
+    """Document, start and end of all parts that are in no block.  # int64[Q, 3]"""
+    parts = [
+        (line.document, line.start or 0, (line.start or 0) + (line.tokens or 0))
+        for line in read_rejected(folder)
+        if line.document is not None and line.split == split
+    ]
+    return np.array(parts, np.int64).reshape(-1, 3)
+
+
+def count_untiled(doc_id: Int64, length: Int32, ranges: Int64) -> int:
+    """Documents that ranges do not cover exactly once; of m identical ones, exactly m times.
+
+    As many ranges must begin at 0 as there are such documents, and as many end at their length; anywhere else as many
+    must begin as end. Then the number of ranges over a token is m from the first to the last.
+
+    Args:
+        doc_id: int64[N]
+        length: int32[N]
+        ranges: document, start and end of each.  # int64[Q, 3]
+
+    Worked example: two documents of 5 tokens and one id; ranges [0, 5), [0, 3), [3, 5). Two begin at 0 and two end at
+    5; at 3 one begins and one ends. All is well. With [0, 3), [4, 5) one begins at 4 where none ends.
+    """
+    # A document ends where nothing came before its first token, and begins again behind its last: so all must balance.
+    begins = np.concatenate([ranges[:, :2], np.stack([doc_id, length.astype(np.int64)], axis=1)])
+    ends = np.concatenate([ranges[:, [0, 2]], np.stack([doc_id, np.zeros_like(doc_id)], axis=1)])
+    places, which = np.unique(np.concatenate([begins, ends]), axis=0, return_inverse=True)
+    which = which.reshape(-1)
+    num_begins = np.bincount(which[: len(begins)], minlength=len(places))
+    num_ends = np.bincount(which[len(begins) :], minlength=len(places))
+    return len(np.unique(places[num_begins != num_ends, 0]))

@@ -8,18 +8,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+import numpy as np
+
 from packer.audit.excerpts import Excerpt, excerpts_of
 from packer.audit.runs import Spans, make_runs
 from packer.audit.view import DocumentView, RowView, find_inputs
 from packer.audit.way_out import WaysOut
 from packer.batches import DocumentBatch, Int64
 from packer.build.plan import load_recipe_model, open_input, refuse_untemplated, resolve_sources
+from packer.build.record import reason_of_part
 from packer.build.stages import Stages
 from packer.errors import UsageError
 from packer.layout import document_labels, document_weights
 from packer.model import TOKENIZER_FILE, Model, load_backend
-from packer.recipe import Recipe
-from packer.rejections import CODES
+from packer.pack import REASONS, cut, trained_counter
+from packer.recipe import MAX_BLOCK_LEN, Recipe
 from packer.source import InputFile, RawRow
 from packer.store.digest import document_ids
 from packer.store.rejected import Rejected
@@ -62,7 +65,7 @@ class PreviewTotals:
     tokens: int
     trained: int
     left_out: dict[str, int]
-    """Documents that would be in no block, by code."""
+    """Parts of documents that would be in no block, by code."""
 
     last_tokens: int
     """Tokens of each kept row's last document; `tokens` over this is the price of rewritten history."""
@@ -168,22 +171,46 @@ class _Maker:
         ]
         return PreviewedRow(
             view=RowView(
-                source=source, row=raw.number, documents=views, rejected=(*lines, *self._left_out(source, views))
+                source=source,
+                row=raw.number,
+                documents=views,
+                rejected=(*lines, *self._left_out(source, views, done.documents)),
             ),
             split=entry.split,
             excerpts=tuple(excerpts),
             hint=next((self._ways_out.of(each, sample) for each in done.rejections), None),
         )
 
-    def _left_out(self, source: str, documents: Sequence[DocumentView]) -> Iterator[Rejected]:
-        """Documents that packing would leave out."""
+    def _left_out(self, source: str, views: Sequence[DocumentView], documents: DocumentBatch) -> Iterator[Rejected]:
+        """Parts of documents that packing would leave out; of a stream only what it leaves out wherever it is cut."""
         pack = self._recipe.pack
         if pack.mode == "none":
             return
-        overlong = [("overlong", each) for each in documents if each.length > pack.block_len]
-        for code, each in overlong + [("too_short", each) for each in documents if each.length < pack.min_length]:
-            reason = f"{CODES[code]} ({each.length} tokens)"
-            yield Rejected(source=source, row=each.row, code=code, reason=reason, document=each.doc_id)
+        lengths = np.diff(documents.offsets)
+        _, left_out = cut(
+            lengths,
+            MAX_BLOCK_LEN if pack.mode == "stream" else pack.block_len,
+            trained_counter(documents.offsets, documents.run_offsets, documents.run_start, documents.run_end),
+            overlong="split" if pack.mode == "stream" else pack.overlong,
+            min_length=pack.min_length,
+        )
+        for number, start, tokens, code in zip(
+            left_out.document.tolist(),
+            left_out.start.tolist(),
+            left_out.length.tolist(),
+            (REASONS[reason] for reason in left_out.reason.tolist()),
+            strict=True,
+        ):
+            yield Rejected(
+                source=source,
+                row=views[number].row,
+                code=code,
+                reason=reason_of_part(code, start=start, tokens=tokens, length=int(lengths[number])),
+                document=views[number].doc_id,
+                split=views[number].split,
+                start=start,
+                tokens=tokens,
+            )
 
     def _documents(self, entry: InputFile, row: int, documents: DocumentBatch) -> Iterator[DocumentView]:
         labels, ids = document_labels(documents), _document_ids(documents)

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from packer.batches import Bool, Int64
-from packer.layout import MASKED, positions
+from packer.build.blocks import BlockForm
+from packer.layout import MASKED, concatenated_ranges, positions
 from packer.store.columns import BlockRows, DocumentRows, Ragged
 from packer.store.manifest import ModelRecord
+from packer.store.schema import BLOCK_PIECES
 
 Rule = tuple[str, str, Bool]
 """What is compared, what is expected, and the rows that break it.  # bool[R]"""
@@ -47,40 +49,83 @@ def document_rules(rows: DocumentRows, model: ModelRecord) -> Iterator[Rule]:
         yield "loss_weights", "within (0, 1] where trained, 0 elsewhere", _rows_with(wrong, of_token, num_rows)
 
 
-def block_rules(rows: BlockRows, model: ModelRecord) -> Iterator[Rule]:
+def block_rules(rows: BlockRows, model: ModelRecord, form: BlockForm) -> Iterator[Rule]:
     """Rules of a record batch of blocks."""
     num_rows, L = rows.input_ids.shape
     ids, labels = rows.input_ids, rows.labels
     trained = labels != MASKED
-    inside = np.arange(L)[None, :] < rows.length[:, None]
     yield "length", f"from 1 to {L}", (rows.length < 1) | (rows.length > L)
     yield "input_ids", f"ids from 0 to {model.vocab_size - 1}", _any((ids < 0) | (ids >= model.vocab_size))
     yield "labels", f"{MASKED} or the input id", _any(trained & (labels != ids))
-    yield "padding", f"id {model.pad_id}, label {MASKED}", _any(~inside & (trained | (ids != model.pad_id)))
     yield "num_trained", "the number of labels", rows.num_trained != trained.sum(axis=1)
     if rows.loss_weights is not None:
         weights = rows.loss_weights
         wrong = np.where(trained, ~((weights > 0) & (weights <= 1)), weights != 0)
         yield "loss_weights", "within (0, 1] where trained, 0 elsewhere", _any(wrong)
-    runs = rows.seq_lengths
-    whole = _adds_up(runs, L)
-    yield "seq_lengths", f"positive, with the sum {L}", ~whole
-    padded = (rows.length < L).astype(np.int64)
-    pieces = runs.lengths() - padded
-    yield "doc_ids", "one for each piece", rows.doc_ids.lengths() != pieces
-    yield "doc_starts", "one for each piece", rows.doc_starts.lengths() != pieces
-    expected = np.zeros(ids.shape, np.int32)
-    heads_trained = np.zeros(num_rows, np.bool_)
-    padding_differs = np.zeros(num_rows, np.bool_)
+    yield "seq_lengths", f"positive, with the sum {L}", ~_adds_up(rows.seq_lengths, L)
+    for name in BLOCK_PIECES[1:]:
+        column: Ragged = getattr(rows, name)
+        yield name, "one for each piece", column.lengths() != rows.doc_ids.lengths()
+    whole = _has_pieces(rows, L)
+    yield "doc_lengths", f"from 1 to {L}", ~whole
+    broken = {what: np.zeros(num_rows, np.bool_) for what in _LAYOUT}
     for row in np.flatnonzero(whole).tolist():
-        lengths = runs.row(row)
-        expected[row] = positions(lengths)
-        heads = np.cumsum(lengths) - lengths
-        heads_trained[row] = trained[row, heads].any()
-        padding_differs[row] = padded[row] and int(lengths[-1]) != L - int(rows.length[row])
-    yield "position_ids", "from 0 in each run", whole & _any(expected != rows.position_ids)
-    yield "first token of a piece", "masked", heads_trained
-    yield "padding run", "the last of seq_lengths", padding_differs
+        for what in _wrong_layout(rows, row, form, model.stop_ids):
+            broken[what][row] = True
+    yield from ((what, expected, broken[what]) for what, expected in _LAYOUT.items())
+
+
+_LAYOUT = {
+    "length": "the tokens of the pieces",
+    "doc_places": "one piece behind the other, as the packing mode has them",
+    "runs": "seq_lengths as the packing mode has them, a padding run the last",
+    "position_ids": "from 0 in each run",
+    "first token of a piece": "masked",
+    "between pieces": f"the id the packing mode puts there, label {MASKED}",
+    "padding": f"the pad id, label {MASKED}",
+}
+"""What the pieces of a block and the mode of packing say about the rest of it."""
+
+
+def _wrong_layout(rows: BlockRows, row: int, form: BlockForm, stop_ids: tuple[int, ...]) -> Iterator[str]:
+    """Keys of :data:`_LAYOUT` that a block breaks; its pieces are positive and not longer than it."""
+    ids, labels, L = rows.input_ids[row], rows.labels[row], form.block_len
+    lengths, places = rows.doc_lengths.row(row).astype(np.int64), rows.doc_places.row(row).astype(np.int64)
+    if int(rows.length[row]) != int(lengths.sum()):
+        yield "length"
+    if int(places.min()) < 0 or int((places + lengths).max()) > L:
+        yield "doc_places"
+        return
+    slots = -(-lengths // form.align) * form.align
+    if form.separator_id is not None:
+        ends_open = ~np.isin(ids[places + lengths - 1], stop_ids)
+        slots = np.minimum(lengths + ends_open, L)
+    filled = int(slots.sum())
+    if filled > L or not np.array_equal(places, np.cumsum(slots) - slots):
+        yield "doc_places"
+        return
+    runs = np.append([filled] if form.one_run else slots, [L - filled] * (filled < L)).astype(np.int64)
+    if not np.array_equal(rows.seq_lengths.row(row), runs):
+        yield "runs"
+    if not np.array_equal(rows.position_ids[row], positions(runs)):
+        yield "position_ids"
+    if (labels[places] != MASKED).any():
+        yield "first token of a piece"
+    between, padding = concatenated_ranges(places + lengths, slots - lengths), np.arange(filled, L)
+    filler = form.pad_id if form.separator_id is None else form.separator_id
+    for what, empty, expected in (("between pieces", between, filler), ("padding", padding, form.pad_id)):
+        if (ids[empty] != expected).any() or (labels[empty] != MASKED).any():
+            yield what
+
+
+def _has_pieces(rows: BlockRows, L: int) -> Bool:
+    """Rows with pieces, each of a length that a block can hold, and a place for each."""
+    counts = rows.doc_ids.lengths()
+    good: Bool = (counts > 0) & (rows.doc_lengths.lengths() == counts) & (rows.doc_places.lengths() == counts)
+    for row in np.flatnonzero(good).tolist():
+        lengths = rows.doc_lengths.row(row)
+        good[row] = len(lengths) == counts[row] and int(lengths.min()) > 0 and int(lengths.max()) <= L
+    return good
 
 
 def _inside(column: Ragged) -> bool:

@@ -21,12 +21,12 @@ from packer.render.parting import common_length
 from packer.store.failures import storage_errors
 from packer.store.manifest import Manifest
 
-RunKind: TypeAlias = Literal["trained", "masked", "padding"]
+RunKind: TypeAlias = Literal["trained", "masked", "separator", "padding"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Consecutive tokens that are all trained and from one message, all masked, or all padding."""
+    """Consecutive tokens that are all trained and from one message, all masked, all padding, or between documents."""
 
     kind: RunKind
     start: int
@@ -178,6 +178,14 @@ def padding_run(start: int, num_tokens: int, pad_id: int, *, with_ids: bool = Fa
     """The run of padding at the end of a block."""
     ids = (pad_id,) * num_tokens if with_ids else ()
     return Run(kind="padding", start=start, num_tokens=num_tokens, text="", message=None, weight=None, input_ids=ids)
+
+
+def separator_run(start: int, input_ids: Int32, text: str, *, with_ids: bool = False) -> Run:
+    """The run between two documents of a block; it is not trained."""
+    ids = tuple(input_ids.tolist()) if with_ids else ()
+    return Run(
+        kind="separator", start=start, num_tokens=len(input_ids), text=text, message=None, weight=None, input_ids=ids
+    )
 
 
 def _shortest(weight: np.float32) -> float:

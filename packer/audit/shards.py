@@ -11,6 +11,7 @@ from packer.audit.files import check_size, unreadable
 from packer.audit.findings import Finding, Level
 from packer.audit.rows import Rule, block_rules, document_rules
 from packer.batches import UInt64
+from packer.build.blocks import BlockForm
 from packer.errors import PackerError
 from packer.store.chunks import Chunks
 from packer.store.columns import BlockRows, DocumentRows
@@ -32,8 +33,10 @@ class ShardAudit:
     """Row digests worked out from the values; None where they could not be, or were not asked for.  # uint64[R]"""
 
 
-def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord, block_len: int) -> ShardAudit:
+def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord, form: BlockForm | None) -> ShardAudit:
     """Check one shard. Whatever is wrong with it comes back as findings; nothing is raised.
+
+    `form` is how blocks must be laid out; None where the recipe does not say.
 
     A damaged file is looked into all the same, so that the damaged rows can be named. That is safe: mapping compares
     size, schema and places with the manifest first, and views stay within their buffers.
@@ -50,7 +53,7 @@ def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord,
             digests.append(found)
             findings += _row_digests(shard, place, stored, found)
             if level == "full":
-                findings += _check_values(shard, place, rows, batch, model=model, block_len=block_len)
+                findings += _check_values(shard, place, rows, batch, model=model, form=form)
         if not damaged:
             findings += _check_counts(folder, shard)
     except PackerError as error:
@@ -124,7 +127,7 @@ def _check_values(
     batch: pa.RecordBatch,
     *,
     model: ModelRecord,
-    block_len: int,
+    form: BlockForm | None,
 ) -> list[Finding]:
     """Arrow's own validation, then the rules of rows."""
     try:
@@ -136,10 +139,10 @@ def _check_values(
     if isinstance(rows, DocumentRows):
         rules = [*document_rules(rows, model), _doc_id_rule(rows)]
     else:
-        if rows.input_ids.shape[1] != block_len:
-            found = str(rows.input_ids.shape[1])
-            return [Finding(path=shard.path, row=None, what="block length", expected=str(block_len), found=found)]
-        rules = list(block_rules(rows, model))
+        expected, found = "a recipe that tells" if form is None else str(form.block_len), str(rows.input_ids.shape[1])
+        if form is None or found != expected:
+            return [Finding(path=shard.path, row=None, what="block length", expected=expected, found=found)]
+        rules = list(block_rules(rows, model, form))
     findings: list[Finding] = []
     for what, expected, broken in rules:
         wrong = np.flatnonzero(broken)

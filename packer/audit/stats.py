@@ -5,12 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
-from packer.batches import Int32
+from packer.batches import Int32, Int64
 from packer.errors import CheckError
+from packer.pack import mixing_of_pieces
+from packer.recipe import to_json
 from packer.rejections import CODES
-from packer.store.cache import Cache
+from packer.store.cache import Cache, DocumentShards
 from packer.store.chunks import Chunks
-from packer.store.manifest import Manifest, Shard
+from packer.store.manifest import Cut, Manifest, Shard
 from packer.store.rejected import REJECTED_NAME
 from packer.store.views import block_rows
 
@@ -43,6 +45,20 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CutReason:
+    """What is in no block, for one reason."""
+
+    code: str
+    documents: int
+    """Documents of which nothing is in a block."""
+
+    parts: int
+    tokens: int
+    trained: int
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SplitStats:
     """One split. `rows` counts rows of the inputs."""
 
@@ -63,13 +79,15 @@ class SplitStats:
     """blocks × block length."""
 
     packed_tokens: int
+    separators: int
     padding: int
     documents_per_block: float
     """Mean number of pieces; 0 where there are no blocks."""
 
     max_documents_per_block: int
-    left_out: int
-    """Documents in no block."""
+    mixing: float
+    """How mixed blocks are by source: 1 as by chance, 0 where each holds a single one; see :mod:`packer.pack.mixing`.
+    A source is an input; where there is one only, a sixteenth of it."""
 
     rewriting: float
     """Tokens of all documents over those of each row's last: 1 where the template rewrites nothing."""
@@ -98,9 +116,11 @@ class Stats:
     rejected: tuple[Reason, ...]
     """The most frequent first."""
 
-    left_out: tuple[Reason, ...]
-    cut: int
-    """Tokens of documents in no block."""
+    cut: tuple[CutReason, ...]
+    """What is in no block; the most tokens first."""
+
+    piece_starts: int
+    """Trained tokens that are not trained in their block, as nothing of their document is before them there."""
 
     documents: int
     tokens: int
@@ -108,6 +128,7 @@ class Stats:
     merged: int
     blocks: int
     slots: int
+    separators: int
     padding: int
     rewriting: float
     documents_bytes: int
@@ -123,7 +144,12 @@ class Stats:
 
     @property
     def fill(self) -> float:
-        return _ratio(self.slots - self.padding, self.slots)
+        return _ratio(self.slots - self.separators - self.padding, self.slots)
+
+    @property
+    def cut_tokens(self) -> int:
+        """Tokens in no block."""
+        return sum(reason.tokens for reason in self.cut)
 
     @property
     def num_bytes(self) -> int:
@@ -156,14 +182,15 @@ def stats(folder: Path | str) -> Stats:
             rows=totals.rows,
             kept=totals.kept,
             rejected=_reasons(totals.rejected),
-            left_out=_reasons(totals.left_out),
-            cut=totals.cut,
+            cut=_cut(totals.cut),
+            piece_starts=totals.piece_starts,
             documents=totals.documents,
             tokens=totals.tokens,
             trained=totals.trained,
             merged=totals.merged,
             blocks=totals.blocks,
             slots=totals.slots,
+            separators=totals.separators,
             padding=totals.padding,
             rewriting=_rewriting(manifest.shards),
             documents_bytes=_num_bytes(manifest, "documents"),
@@ -195,7 +222,7 @@ def _split_stats(cache: Cache, split: str) -> SplitStats:
     documents = cache.documents(split)
     shards = documents.shards
     lengths = documents.lengths()
-    pieces, most = _pieces(cache, split)
+    pieces = _Pieces.of(cache, split)
     blocks = [shard for shard in cache.manifest.shards if (shard.kind, shard.split) == ("blocks", split)]
     num_blocks = sum(shard.num_rows for shard in blocks)
     packed = sum(shard.num_tokens for shard in blocks)
@@ -213,26 +240,52 @@ def _split_stats(cache: Cache, split: str) -> SplitStats:
         blocks=num_blocks,
         slots=slots,
         packed_tokens=packed,
-        padding=slots - packed,
-        documents_per_block=_ratio(pieces, num_blocks),
-        max_documents_per_block=most,
-        left_out=_left_out(cache.manifest, lengths),
+        separators=pieces.separators,
+        padding=slots - packed - pieces.separators,
+        documents_per_block=_ratio(len(pieces.doc_id), num_blocks),
+        max_documents_per_block=int(np.bincount(pieces.block).max(initial=0)),
+        mixing=_mixing(documents, pieces),
         rewriting=_rewriting(shards),
     )
 
 
-def _pieces(cache: Cache, split: str) -> tuple[int, int]:
-    """Pieces in all blocks of a split, and the most in one."""
-    shards = [shard for shard in cache.manifest.shards if (shard.kind, shard.split) == ("blocks", split)]
-    counts = [rows.doc_ids.lengths() for rows, _ in Chunks(cache.folder, shards, kind="blocks", opener=block_rows)]
-    return sum(int(part.sum()) for part in counts), max((int(part.max(initial=0)) for part in counts), default=0)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pieces:
+    """The pieces in the blocks of a split. P pieces."""
+
+    doc_id: Int64  # [P]
+    block: Int64  # [P] number of its block
+    separators: int
+
+    @classmethod
+    def of(cls, cache: Cache, split: str) -> "_Pieces":
+        shards = [shard for shard in cache.manifest.shards if (shard.kind, shard.split) == ("blocks", split)]
+        ids, counts, separators = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+        has_separators = cache.manifest.recipe["pack"]["mode"] == "eos"
+        for rows, _ in Chunks(cache.folder, shards, kind="blocks", opener=block_rows):
+            ids += [rows.doc_ids.row(row) for row in range(len(rows.length))]
+            counts.append(rows.doc_ids.lengths())
+            if has_separators:  # all in one run, the first of the block
+                filled = rows.seq_lengths.values[rows.seq_lengths.offsets[:-1]]
+                separators += int((filled - rows.length).sum())
+        num_pieces = np.concatenate(counts)
+        return cls(
+            doc_id=np.concatenate(ids), block=np.repeat(np.arange(len(num_pieces)), num_pieces), separators=separators
+        )
 
 
-def _left_out(manifest: Manifest, lengths: Int32) -> int:
-    pack = manifest.recipe["pack"]
-    if pack["mode"] == "none":
-        return 0
-    return int(((lengths < pack["min_length"]) | (lengths > pack["block_len"])).sum())
+def _mixing(documents: DocumentShards, pieces: _Pieces) -> float:
+    """Identical documents are taken for the first of them."""
+    source, _ = documents.origins()
+    if not len(np.unique(source)) > 1:
+        source = np.arange(len(source)) * _STRETCHES // max(len(source), 1)
+    ids = documents.doc_ids()
+    order = np.argsort(ids, kind="stable")
+    found = np.searchsorted(ids[order], pieces.doc_id)
+    return mixing_of_pieces(pieces.block, source[order][np.minimum(found, max(len(order) - 1, 0))]).index
+
+
+_STRETCHES = 16
 
 
 def _rewriting(shards: tuple[Shard, ...]) -> float:
@@ -241,12 +294,18 @@ def _rewriting(shards: tuple[Shard, ...]) -> float:
     return _ratio(sum(shard.num_tokens for shard in documents), last) or 1.0
 
 
+def _cut(cuts: dict[str, Cut]) -> tuple[CutReason, ...]:
+    ordered = sorted(cuts.items(), key=lambda entry: (-entry[1].tokens, entry[0]))
+    return tuple(CutReason(code=code, meaning=_meaning(code), **to_json(cut)) for code, cut in ordered)
+
+
+def _meaning(code: str) -> str:
+    return CODES.get(code, "a reason this version of packer does not know")
+
+
 def _reasons(counts: dict[str, int]) -> tuple[Reason, ...]:
     ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
-    return tuple(
-        Reason(code=code, count=count, meaning=CODES.get(code, "a reason this version of packer does not know"))
-        for code, count in ordered
-    )
+    return tuple(Reason(code=code, count=count, meaning=_meaning(code)) for code, count in ordered)
 
 
 def _num_bytes(manifest: Manifest, kind: str) -> int:

@@ -18,9 +18,11 @@ from packer.audit.findings import Checked, Finding, Level, VerifyReport
 from packer.audit.identity import check_identity
 from packer.audit.pieces import check_pieces
 from packer.audit.shards import ShardAudit, audit_shard
+from packer.build.blocks import BlockForm
 from packer.build.pool import default_jobs
 from packer.build.progress import Progress, Silent
-from packer.errors import CheckError
+from packer.errors import CheckError, RecipeError
+from packer.recipe import make_recipe
 from packer.store.conservation import check_conservation
 from packer.store.content import content_fingerprint
 from packer.store.manifest import (
@@ -104,12 +106,10 @@ class _Audit:
     def shards(self) -> tuple[list[Checked], list[Finding]]:
         manifest = self._manifest
         self._progress.stage("verifying", sum(shard.num_bytes for shard in manifest.shards), "bytes")
-        block_len = _block_len(manifest)
+        form = _form(manifest)
         with ThreadPoolExecutor(self._threads, thread_name_prefix="verify") as pool:
             futures = [
-                pool.submit(
-                    audit_shard, self._folder, shard, level=self._level, model=manifest.model, block_len=block_len
-                )
+                pool.submit(audit_shard, self._folder, shard, level=self._level, model=manifest.model, form=form)
                 for shard in manifest.shards
             ]
             try:
@@ -138,7 +138,7 @@ class _Audit:
             findings = [] if there else [_missing(REJECTED_NAME)]
         else:
             findings = check_rejected(self._folder, self._manifest)
-        lines = sum(totals.rejected.values()) + sum(totals.left_out.values())
+        lines = sum(totals.rejected.values()) + sum(cut.parts for cut in totals.cut.values())
         size = path.stat().st_size if path.is_file() else 0
         return [_checked("rejected", findings, num_files=1, num_rows=lines, num_bytes=size)], findings
 
@@ -224,10 +224,14 @@ def _check_fingerprint(content: bytes, expect: str | None) -> list[Finding]:
     return [_finding("fingerprint", expect, fingerprint_of(content))]
 
 
-def _block_len(manifest: Manifest) -> int:
-    pack = manifest.recipe.get("pack")
-    found = pack.get("block_len") if isinstance(pack, dict) else None
-    return found if isinstance(found, int) else 0
+def _form(manifest: Manifest) -> BlockForm | None:
+    """How the blocks must be laid out; None where the recipe does not say."""
+    model = manifest.model
+    try:
+        pack = make_recipe(manifest.recipe).pack
+        return BlockForm.of(pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
+    except RecipeError:
+        return None
 
 
 def _unreadable(folder: Path, level: Level, content: bytes, error: CheckError, expect: str | None) -> VerifyReport:

@@ -1,13 +1,13 @@
 """A block, a document or a row of a cache as runs of text, with where it comes from."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from packer.audit.runs import Run, Spans, kept_tokenizer, make_runs, padding_run
-from packer.batches import Int32
+from packer.audit.runs import Run, Spans, kept_tokenizer, make_runs, padding_run, separator_run
+from packer.batches import BlockBatch, Int32
 from packer.errors import UsageError
 from packer.layout import MASKED
 from packer.store.cache import Cache
@@ -41,6 +41,8 @@ class DocumentView:
     length: int
     num_trained: int
     runs: tuple[Run, ...]
+    behind: Run | None = None
+    """In a block: what follows the piece before the next one begins; an EOS, or padding where documents are aligned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,14 +92,20 @@ def view_block(cache: Cache, split: str, index: int, *, with_ids: bool = False) 
     batch = shards.read(np.array([index]))
     reader = _Reader(cache, split, with_ids=with_ids)
     ids, labels = batch.input_ids[0], batch.labels[0]
-    views, at = [], 0
-    for doc_id, start, length in zip(
-        batch.doc_ids.tolist(), batch.doc_starts.tolist(), batch.seq_lengths.tolist(), strict=False
+    missing = _padding(cache, batch)
+    filled = shards.block_len - missing
+    views = []
+    for doc_id, start, length, place, end in zip(
+        batch.doc_ids.tolist(),
+        batch.doc_starts.tolist(),
+        batch.doc_lengths.tolist(),
+        batch.doc_places.tolist(),
+        [*batch.doc_places[1:].tolist(), filled],
+        strict=True,
     ):
-        views.append(reader.piece(doc_id, start, ids[at : at + length], labels[at : at + length]))
-        at += length
+        piece = slice(place, place + length)
+        views.append(reader.piece(doc_id, start, ids[piece], labels[piece], behind=ids[place + length : end]))
     path, shard_row = shards.place(index)
-    missing = shards.block_len - at
     pad_id = cache.manifest.model.pad_id
     return BlockView(
         split=split,
@@ -109,7 +117,7 @@ def view_block(cache: Cache, split: str, index: int, *, with_ids: bool = False) 
         length=int(batch.length[0]),
         num_trained=int(batch.num_trained[0]),
         documents=tuple(views),
-        padding=padding_run(at, missing, pad_id, with_ids=with_ids) if missing else None,
+        padding=padding_run(filled, missing, pad_id, with_ids=with_ids) if missing else None,
     )
 
 
@@ -183,15 +191,22 @@ class _Reader:
         document = self._documents.read(index)
         return self._view(index, document, 0, document.input_ids, document.labels)
 
-    def piece(self, doc_id: int, start: int, input_ids: Int32, labels: Int32) -> DocumentView:
-        """A piece as it lies in a block."""
+    def piece(self, doc_id: int, start: int, input_ids: Int32, labels: Int32, *, behind: Int32) -> DocumentView:
+        """A piece as it lies in a block, and the ids of the slots behind it that it takes too."""
         index = self._documents.find(doc_id)
         if index is None:
             raise UsageError(
                 f"block names document {doc_id}, which is in no document shard of split '{self._split}'",
                 hint=f"packer verify {self._cache.folder} --full",
             )
-        return self._view(index, self._documents.read(index), start, input_ids, labels)
+        view = self._view(index, self._documents.read(index), start, input_ids, labels)
+        return replace(view, behind=self._behind(len(input_ids), behind)) if len(behind) else view
+
+    def _behind(self, start: int, input_ids: Int32) -> Run:
+        if self._cache.manifest.recipe["pack"]["mode"] != "eos":
+            return padding_run(start, len(input_ids), int(input_ids[0]), with_ids=self._with_ids)
+        text = self._tokenizer.decode(input_ids.tolist(), skip_special_tokens=False)
+        return separator_run(start, input_ids, text, with_ids=self._with_ids)
 
     def _view(self, index: int, document: Document, start: int, input_ids: Int32, labels: Int32) -> DocumentView:
         source, row = self._documents.origin(index)
@@ -218,6 +233,13 @@ class _Reader:
             num_trained=int((labels != MASKED).sum()),
             runs=runs,
         )
+
+
+def _padding(cache: Cache, batch: BlockBatch) -> int:
+    """Slots of the padding run of a single block: the last run, where there is one more than documents need."""
+    one_run = cache.manifest.recipe["pack"]["mode"] in {"eos", "stream"}
+    needed = 1 if one_run else len(batch.doc_ids)
+    return int(batch.seq_lengths[-1]) if len(batch.seq_lengths) > needed else 0
 
 
 def _spans(document: Document) -> Spans:

@@ -6,12 +6,16 @@ copies the pieces it needs.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from packer.batches import Int64, PackPlan
-from packer.pack import DocumentColumns, gather, plan
+from packer.batches import Bool, Int64, PackPlan
+from packer.errors import RecipeError
+from packer.layout import offsets_of
+from packer.pack import CountTrained, DocumentColumns, EndsOpen, LeftOut, Loss, arrange, gather, trained_counter
 from packer.recipe import Pack
 from packer.store.blocks import BlockShardWriter
 from packer.store.document_shards import DocumentShards
@@ -19,6 +23,46 @@ from packer.store.manifest import Shard
 
 _BATCH_TOKENS = 2**20
 """Tokens of one record batch of a block shard; a constant of the format, since it decides bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockForm:
+    """How the blocks of a cache are laid out."""
+
+    block_len: int
+    pad_id: int
+    separator_id: int | None
+    """Id between documents, in mode ``eos``."""
+
+    one_run: bool
+    """The documents of a block see each other."""
+
+    align: int
+    """A piece takes a multiple of so many slots."""
+
+    @classmethod
+    def of(cls, pack: Pack, *, pad_id: int, eos_id: int | None, stop_ids: Sequence[int]) -> "BlockForm":
+        """The form that rules and a tokenizer make.
+
+        Raises:
+            RecipeError: mode ``eos`` without an EOS.
+
+        """
+        separator_id = None
+        if pack.mode == "eos":
+            separator_id = eos_id if eos_id is not None else next(iter(stop_ids), None)
+            if separator_id is None:
+                raise RecipeError(
+                    "pack.mode is eos, and the tokenizer has no EOS",
+                    hint="--set 'supervision.stop=[\"TOKEN\"]' names one; pack.mode=isolated needs none",
+                )
+        return cls(
+            block_len=pack.block_len,
+            pad_id=pad_id,
+            separator_id=separator_id,
+            one_run=pack.mode in {"eos", "stream"},
+            align=pack.align,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,95 +80,123 @@ class BlockTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedSplit:
-    """A split's packing: its tasks, and the documents that are in no block."""
+    """A split's packing: its tasks, and what is in no block."""
 
     tasks: tuple[BlockTask, ...]
-    left_out: dict[str, Int64]
-    """Code → numbers of the documents."""
+    left_out: LeftOut
+    losses: dict[str, Loss]
+    """What each code costs."""
 
     num_blocks: int
-    num_cut: int
-    """Tokens of the documents that are in no block, and below those of them that are trained."""
-
-    num_cut_trained: int
     num_packed: int
-    """Documents that are in a block."""
+    """Documents of which something is in a block."""
+
+    num_separators: int
+    num_padding: int
+    """Slots that hold neither a token nor a separator."""
 
 
-def pack_split(split: str, documents: DocumentShards, pack: Pack, shard_bytes: int) -> PackedSplit:
-    """Plan the blocks of a split and divide them into shards."""
-    lengths = documents.lengths()
-    too_short = np.flatnonzero(lengths < pack.min_length)
-    overlong = np.flatnonzero(lengths > pack.block_len)
-    # The planner leaves out what is empty: a document that is too short is empty to it.
-    packed = plan(
-        np.where(lengths < pack.min_length, 0, lengths),
-        pack.block_len,
-        strategy=pack.strategy,
-        seed=pack.seed,
-        group_documents=pack.group_documents,
-        max_documents=pack.max_documents,
-    )
-    out = np.concatenate([too_short, overlong])
+def pack_split(
+    split: str, documents: DocumentShards, pack: Pack, *, stop_ids: Sequence[int], shard_bytes: int
+) -> PackedSplit:
+    """Plan the blocks of a split and divide them into shards.
+
+    Raises:
+        CheckError: a document that something is left out of is damaged.
+
+    """
+    planned, left_out = arrange(documents.lengths(), pack, _trained_in(documents), _ends_open(documents, stop_ids))
+    # Documents in blocks are checked where they are gathered.
+    documents.verify(np.unique(left_out.document))
     row_bytes = pack.block_len * (16 if documents.weighted else 12)
     per_shard = max(1, shard_bytes // row_bytes)
     tasks = tuple(
-        BlockTask(split=split, index=index, first_row=first, plan=_slice(packed, first, first + per_shard))
-        for index, first in enumerate(range(0, packed.num_blocks, per_shard))
+        BlockTask(
+            split=split,
+            index=index,
+            first_row=first,
+            plan=planned.between(first, min(first + per_shard, planned.num_blocks)),
+        )
+        for index, first in enumerate(range(0, planned.num_blocks, per_shard))
     )
+    separators = int((planned.slots - planned.length).sum(dtype=np.int64)) if pack.mode == "eos" else 0
     return PackedSplit(
         tasks=tasks,
-        left_out={"overlong": overlong, "too_short": too_short},
-        num_blocks=packed.num_blocks,
-        num_cut=int(lengths[out].sum(dtype=np.int64)),
-        num_cut_trained=sum(documents.read(number).num_trained for number in out.tolist()),
-        num_packed=int(np.count_nonzero(packed.block_of >= 0)),
+        left_out=left_out,
+        losses=left_out.losses(planned.block_of),
+        num_blocks=planned.num_blocks,
+        num_packed=int(np.count_nonzero(planned.block_of >= 0)),
+        num_separators=separators,
+        num_padding=planned.num_blocks * pack.block_len - int(planned.length.sum(dtype=np.int64)) - separators,
     )
 
 
-def block_worker(folder: Path, shards: Sequence[Shard], block_len: int, pad_id: int) -> Callable[[BlockTask], Shard]:
-    """The function that makes block shards from these document shards, of all splits."""
-    opened: dict[str, tuple[DocumentShards, DocumentColumns]] = {}
+def _trained_in(documents: DocumentShards) -> CountTrained:
+    """Counts trained tokens; the runs are read when something is asked for the first time."""
 
-    def columns_of(split: str) -> tuple[DocumentShards, DocumentColumns]:
-        if split not in opened:
-            documents = DocumentShards(folder, [shard for shard in shards if shard.split == split])
-            arrays = documents.columns()
-            opened[split] = (
-                documents,
-                DocumentColumns(
-                    input_ids=arrays.input_ids,
-                    labels=arrays.labels,
-                    loss_weights=arrays.loss_weights,
-                    chunk=arrays.chunk,
-                    start=arrays.start,
-                    length=arrays.length,
-                    doc_id=arrays.doc_id,
-                ),
-            )
-        return opened[split]
+    @cache
+    def counter() -> CountTrained:
+        return trained_counter(offsets_of(documents.lengths()), *documents.runs())
+
+    def count(document: Int64, start: Int64, end: Int64) -> Int64:
+        return counter()(document, start, end) if len(document) else np.zeros(0, np.int64)
+
+    return count
+
+
+def _ends_open(documents: DocumentShards, stop_ids: Sequence[int]) -> EndsOpen:
+    def ends_open(document: Int64, end: Int64) -> Bool:
+        arrays = documents.columns()
+        chunk, place = arrays.chunk[document], arrays.start[document] + end - 1
+        last = np.empty(len(document), np.int32)
+        # Pieces come in source order, so those of a chunk are neighbours.
+        bounds = [0, *(np.flatnonzero(np.diff(chunk)) + 1).tolist(), len(chunk)]
+        for first, end_of_chunk in pairwise(bounds):
+            own = slice(first, end_of_chunk)
+            last[own] = arrays.input_ids[int(chunk[first])][place[own]] if len(chunk) else last[own]
+        return ~np.isin(last, np.array(stop_ids, np.int32))
+
+    return ends_open
+
+
+def block_worker(folder: Path, shards: Sequence[Shard], form: BlockForm) -> Callable[[BlockTask], Shard]:
+    """The function that makes block shards from these document shards, of all splits."""
+
+    @cache
+    def opened(split: str) -> tuple[DocumentShards, DocumentColumns]:
+        documents = DocumentShards(folder, [shard for shard in shards if shard.split == split])
+        arrays = documents.columns()
+        columns = DocumentColumns(
+            input_ids=arrays.input_ids,
+            labels=arrays.labels,
+            loss_weights=arrays.loss_weights,
+            chunk=arrays.chunk,
+            start=arrays.start,
+            length=arrays.length,
+            doc_id=arrays.doc_id,
+        )
+        return documents, columns
 
     def make(task: BlockTask) -> Shard:
-        documents, columns = columns_of(task.split)
+        documents, columns = opened(task.split)
+        # In the order they lie in the files: what is gathered in any order is in memory by then.
         documents.verify(np.unique(task.plan.document))
-        batch_blocks = max(1, _BATCH_TOKENS // block_len)
-        with BlockShardWriter(folder, block_len=block_len, weighted=documents.weighted) as writer:
+        batch_blocks = max(1, _BATCH_TOKENS // form.block_len)
+        with BlockShardWriter(folder, block_len=form.block_len, weighted=documents.weighted) as writer:
             for first in range(0, task.plan.num_blocks, batch_blocks):
                 last = min(first + batch_blocks, task.plan.num_blocks)
-                writer.append(gather(task.plan, first, last, columns, block_len=block_len, pad_id=pad_id))
+                writer.append(
+                    gather(
+                        task.plan,
+                        first,
+                        last,
+                        columns,
+                        block_len=form.block_len,
+                        pad_id=form.pad_id,
+                        separator_id=form.separator_id,
+                        one_run=form.one_run,
+                    )
+                )
             return writer.finish(split=task.split, index=task.index).as_shard(first_row=task.first_row)
 
     return make
-
-
-def _slice(packed: PackPlan, first: int, last: int) -> PackPlan:
-    """Blocks [first, last) of a plan, as a plan of their own."""
-    offsets = packed.block_offsets[first : last + 1]
-    pieces = slice(int(offsets[0]), int(offsets[-1]))
-    return PackPlan(
-        document=packed.document[pieces],
-        start=packed.start[pieces],
-        length=packed.length[pieces],
-        block_offsets=offsets - offsets[0],
-        block_of=np.zeros(0, np.int64),
-    )

@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from packer.model import Model
 from packer.recipe import Recipe
 from packer.source import Partition
 from packer.store.manifest import FORMAT_VERSION, Input
@@ -19,13 +18,18 @@ RULES_VERSION = 1
 """Raised when the same rows, recipe and engine come to other documents."""
 
 
-def documents_identity(recipe: Recipe, model: Model, engine_version: str) -> dict[str, Any]:
-    """What decides the documents of a row, besides the row."""
+def documents_identity(
+    recipe: Recipe, model_digests: Mapping[str, str], engine_version: str, *, rules_version: int = RULES_VERSION
+) -> dict[str, Any]:
+    """What decides the documents of a row, besides the row.
+
+    `model_digests`: sha256 of each file of the tokenizer, the template among them.
+    """
     return {
         "format_version": FORMAT_VERSION,
-        "rules_version": RULES_VERSION,
+        "rules_version": rules_version,
         "engine_version": engine_version,
-        "model": model.digests,
+        "model": dict(model_digests),
         "recipe": _changed(recipe.documents_half(), Recipe().documents_half()),
     }
 
@@ -47,13 +51,8 @@ def partition_key(
     )
 
 
-def recipe_fingerprint(
-    recipe: Recipe, documents: Mapping[str, Any], inputs: Sequence[Input], columns: Sequence[Mapping[str, str | None]]
-) -> str:
-    """Identity of what a build would make: equal fingerprints make the same cache.
-
-    `columns`: the renaming each input is read with.
-    """
+def recipe_fingerprint(recipe: Recipe, documents: Mapping[str, Any], inputs: Sequence[Input]) -> str:
+    """Identity of what a build would make: equal fingerprints make the same cache."""
     read = [
         {
             "split": entry.split,
@@ -61,9 +60,9 @@ def recipe_fingerprint(
             "schema": entry.schema,
             "sha256": entry.sha256,
             "num_rows": entry.num_rows,
-            "columns": dict(names),
+            "columns": entry.columns,
         }
-        for entry, names in zip(inputs, columns, strict=True)
+        for entry in inputs
     ]
     blocks = _changed(recipe.blocks_half(), Recipe().blocks_half())
     partition_bytes = recipe.partition_bytes

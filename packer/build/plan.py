@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from packer.build.identity import documents_identity, partition_key, recipe_fingerprint
+from packer.build.identity import RULES_VERSION, documents_identity, partition_key
 from packer.build.partition import PartitionTask
 from packer.build.progress import Progress
+from packer.build.provenance import Provenance
+from packer.build.record import model_record
 from packer.build.stages import with_role_markers
 from packer.errors import InputError, RecipeError
 from packer.model import Model, load_model
@@ -26,11 +28,12 @@ class BuildPlan:
 
     recipe: Recipe
     model: Model
-    engine: str
-    engine_version: str
-    inputs: tuple[Input, ...]
+    provenance: Provenance
     tasks: tuple[PartitionTask, ...]
-    recipe_fingerprint: str
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return self.provenance.inputs
 
 
 def plan_build(recipe: Recipe, progress: Progress) -> BuildPlan:
@@ -45,7 +48,7 @@ def plan_build(recipe: Recipe, progress: Progress) -> BuildPlan:
     paths = resolve_sources(recipe)
     model = load_recipe_model(recipe)
     engine, engine_version = ReferenceEncoder.name, f"tokenizers {ReferenceEncoder.version}, jinja2 {version('jinja2')}"
-    documents = documents_identity(recipe, model, engine_version)
+    documents = documents_identity(recipe, model.digests, engine_version)
     progress.stage("reading", sum(path.stat().st_size for _, path in paths), "bytes")
     inputs: list[Input] = []
     tasks: list[PartitionTask] = []
@@ -74,11 +77,15 @@ def plan_build(recipe: Recipe, progress: Progress) -> BuildPlan:
     return BuildPlan(
         recipe=recipe,
         model=model,
-        engine=engine,
-        engine_version=engine_version,
-        inputs=tuple(inputs),
+        provenance=Provenance(
+            recipe=recipe,
+            engine=engine,
+            engine_version=engine_version,
+            rules_version=RULES_VERSION,
+            model=model_record(model),
+            inputs=tuple(inputs),
+        ),
         tasks=tuple(tasks),
-        recipe_fingerprint=recipe_fingerprint(recipe, documents, inputs, [source.columns for source, _ in paths]),
     )
 
 
@@ -188,6 +195,7 @@ def _read_input(file: InputFile, partition_bytes: int) -> tuple[Input, tuple[Par
         split=file.split,
         format=file.format,
         schema=file.schema,
+        columns=dict(file.columns),
         num_bytes=cut.num_bytes,
         sha256=cut.sha256,
         num_rows=cut.num_rows,

@@ -4,19 +4,20 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from packer import __version__
 from packer.build.blocks import PackedSplit
 from packer.build.partition import PartitionResult
-from packer.build.plan import BuildPlan
+from packer.build.provenance import Provenance
 from packer.model import Model
+from packer.pack import REASONS
 from packer.recipe import to_json
 from packer.rejections import CODES
 from packer.store.content import content_fingerprint
 from packer.store.document_shards import DocumentShards
 from packer.store.folder import write_atomically
-from packer.store.manifest import Input, Manifest, ModelFile, ModelRecord, Shard, Totals
+from packer.store.manifest import Cut, Input, Manifest, ModelFile, ModelRecord, Shard, Totals
 from packer.store.rejected import Rejected
 
 _VERSIONED = ("jinja2", "numpy", "pyarrow", "tokenizers")
@@ -24,7 +25,7 @@ _VERSIONED = ("jinja2", "numpy", "pyarrow", "tokenizers")
 
 
 def make_manifest(
-    plan: BuildPlan,
+    provenance: Provenance,
     folder: Path,
     results: Sequence[PartitionResult],
     blocks: Sequence[Shard],
@@ -32,21 +33,22 @@ def make_manifest(
     *,
     rejected_sha256: str,
 ) -> Manifest:
-    """The manifest of these shards; writes nothing but the tokenizer's files."""
+    """The manifest of these shards; writes nothing."""
     shards = (*(result.shard for result in results), *blocks)
     return Manifest(
         format="packer-cache",
         format_version=1,
         label_shift="none",
-        recipe=to_json(plan.recipe),
-        engine=plan.engine,
-        engine_version=plan.engine_version,
-        model=_write_model(folder, plan.model),
-        inputs=plan.inputs,
+        recipe=to_json(provenance.recipe),
+        engine=provenance.engine,
+        engine_version=provenance.engine_version,
+        rules_version=provenance.rules_version,
+        model=provenance.model,
+        inputs=provenance.inputs,
         shards=shards,
         rejected_sha256=rejected_sha256,
-        totals=_totals(results, blocks, packed, plan.recipe.pack.block_len),
-        recipe_fingerprint=plan.recipe_fingerprint,
+        totals=_totals(results, blocks, packed, provenance.recipe.pack.block_len),
+        recipe_fingerprint=provenance.recipe_fingerprint,
         content_fingerprint=content_fingerprint(folder, shards),
         versions={name: version(name) for name in _VERSIONED} | {"packer": __version__},
     )
@@ -55,7 +57,7 @@ def make_manifest(
 def rejected_lines(
     folder: Path, inputs: Sequence[Input], results: Sequence[PartitionResult], packed: Mapping[str, PackedSplit]
 ) -> list[Rejected]:
-    """Rows that are not in the cache and documents that are in no block, in the order of inputs and rows."""
+    """Rows that are not in the cache and parts of documents that are in no block, in the order of inputs and rows."""
     lines: list[tuple[int, int, Rejected]] = []
     for result in results:
         shard = result.shard
@@ -69,42 +71,67 @@ def rejected_lines(
             )
             for row in result.rejected
         ]
-    for split, left in packed.items():
-        own = [result.shard for result in results if result.shard.split == split]
-        documents = DocumentShards(folder, own)
-        lengths, ids = documents.lengths(), documents.doc_ids()
-        for code, numbers in left.left_out.items():
-            for number in numbers.tolist():
-                source, row = documents.origin(number)
-                line = Rejected(
-                    source=inputs[source].path,
-                    row=row,
-                    code=code,
-                    reason=f"{CODES[code]} ({lengths[number]} tokens)",
-                    document=int(ids[number]),
-                )
-                lines.append((source, row, line))
+    for split, done in packed.items():
+        left_out = done.left_out
+        documents = DocumentShards(folder, [result.shard for result in results if result.shard.split == split])
+        sources, rows = documents.origins()
+        number = left_out.document
+        columns = (sources, rows, documents.doc_ids(), documents.lengths())
+        for source, row, doc_id, length, start, tokens, code in zip(
+            *(column[number].tolist() for column in columns),
+            left_out.start.tolist(),
+            left_out.length.tolist(),
+            left_out.reason.tolist(),
+            strict=True,
+        ):
+            line = Rejected(
+                source=inputs[source].path,
+                row=row,
+                code=REASONS[code],
+                reason=reason_of_part(REASONS[code], start=start, tokens=tokens, length=length),
+                document=doc_id,
+                split=split,
+                start=start,
+                tokens=tokens,
+            )
+            lines.append((source, row, line))
     return [line for _, _, line in sorted(lines, key=lambda entry: entry[:2])]
 
 
-def _write_model(folder: Path, model: Model) -> ModelRecord:
-    """Keep the tokenizer's files in the cache, under a name that is theirs alone."""
+def reason_of_part(code: str, *, start: int, tokens: int, length: int) -> str:
+    """Why a part of a document of `length` tokens is in no block, in a sentence."""
+    if tokens == length:
+        return f"{CODES[code]} ({length} tokens)"
+    return f"{CODES[code]} (tokens {start} to {start + tokens - 1} of {length})"
+
+
+def model_record(model: Model) -> ModelRecord:
+    """What a manifest says of a tokenizer; its files lie under a name that is theirs alone."""
     digests = model.digests
     listed = "".join(f"{file} {digest}\n" for file, digest in sorted(digests.items()))
     name = hashlib.sha256(listed.encode()).hexdigest()[:12]
-    files = []
-    for file, content in sorted(model.files.items()):
-        path = f"{name}/{file}"
-        write_atomically(folder / "model" / path, content)
-        files.append(ModelFile(path=path, num_bytes=len(content), sha256=digests[file]))
     return ModelRecord(
-        files=tuple(files),
+        files=tuple(
+            ModelFile(path=f"{name}/{file}", num_bytes=len(content), sha256=digests[file])
+            for file, content in sorted(model.files.items())
+        ),
         vocab_size=model.vocab_size,
         pad_id=model.pad_id,
         eos_id=model.eos_id,
         stop_ids=model.stop_ids,
         control_ids=tuple(sorted(model.control.values())),
     )
+
+
+def write_model(folder: Path, record: ModelRecord, files: Mapping[str, bytes]) -> None:
+    """Keep a tokenizer's files in the cache.
+
+    Raises:
+        StorageError: the disk refuses.
+
+    """
+    for file in record.files:
+        write_atomically(folder / "model" / file.path, files[PurePosixPath(file.path).name])
 
 
 def _totals(
@@ -114,10 +141,7 @@ def _totals(
     rejected = Counter(row.code for result in results for row in result.rejected)
     rows = sum(shard.num_input_rows for shard in shards)
     tokens, trained = sum(shard.num_tokens for shard in shards), sum(shard.num_trained for shard in shards)
-    num_blocks, in_blocks = sum(shard.num_rows for shard in blocks), sum(shard.num_tokens for shard in blocks)
-    left_out: Counter[str] = Counter()
-    for split in packed.values():
-        left_out.update({code: len(numbers) for code, numbers in split.left_out.items() if len(numbers)})
+    num_blocks = sum(shard.num_rows for shard in blocks)
     return Totals(
         rows=rows,
         kept=sum(shard.num_kept for shard in shards),
@@ -128,10 +152,25 @@ def _totals(
         masked=tokens - trained,
         merged=sum(shard.num_merged for shard in shards),
         packed=sum(split.num_packed for split in packed.values()),
-        left_out=dict(sorted(left_out.items())),
-        cut=sum(split.num_cut for split in packed.values()),
-        cut_trained=sum(split.num_cut_trained for split in packed.values()),
+        cut=_cut(packed),
+        piece_starts=sum(split.left_out.num_piece_start for split in packed.values()),
         blocks=num_blocks,
         slots=num_blocks * block_len,
-        padding=num_blocks * block_len - in_blocks,
+        separators=sum(split.num_separators for split in packed.values()),
+        padding=sum(split.num_padding for split in packed.values()),
     )
+
+
+def _cut(packed: Mapping[str, PackedSplit]) -> dict[str, Cut]:
+    """What each code costs over all splits, where it costs something."""
+    cuts = {}
+    for code in sorted(REASONS):
+        losses = [split.losses[code] for split in packed.values()]
+        if any(loss.num_parts for loss in losses):
+            cuts[code] = Cut(
+                documents=sum(loss.num_documents for loss in losses),
+                parts=sum(loss.num_parts for loss in losses),
+                tokens=sum(loss.num_tokens for loss in losses),
+                trained=sum(loss.num_trained for loss in losses),
+            )
+    return cuts

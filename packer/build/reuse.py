@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from packer.build.partition import PartitionResult, PartitionTask, RejectedRow, read_journal
-from packer.build.plan import BuildPlan
 from packer.build.progress import Progress
+from packer.build.provenance import Provenance, model_digests
 from packer.errors import CheckError, UsageError
 from packer.recipe import to_json
 from packer.store.digest import digest_file, digest_file_xxh3
@@ -37,29 +37,28 @@ def existing(folder: Path, progress: Progress) -> Manifest | None:
         return None
 
 
-def up_to_date(folder: Path, manifest: Manifest, plan: BuildPlan) -> bool:
-    if manifest.recipe_fingerprint != plan.recipe_fingerprint:
+def up_to_date(folder: Path, manifest: Manifest, wanted: Provenance) -> bool:
+    if manifest.recipe_fingerprint != wanted.recipe_fingerprint:
         return False
     sizes = [(shard.path, shard.num_bytes) for shard in manifest.shards]
     sizes += [(f"model/{file.path}", file.num_bytes) for file in manifest.model.files]
     read = [(entry.path, entry.split, entry.sha256) for entry in manifest.inputs]
-    if read != [(entry.path, entry.split, entry.sha256) for entry in plan.inputs]:
+    if read != [(entry.path, entry.split, entry.sha256) for entry in wanted.inputs]:
         return False  # the same bytes under other names: nothing to tokenize, but the manifest would tell wrong names
     if not (folder / REJECTED_NAME).is_file():
         return False
     return all((folder / path).is_file() and (folder / path).stat().st_size == size for path, size in sizes)
 
 
-def refuse_other_recipe(folder: Path, manifest: Manifest, plan: BuildPlan) -> None:
+def refuse_other_recipe(folder: Path, manifest: Manifest, wanted: Provenance) -> None:
     """New and changed inputs are what building again is for; other rules need a word."""
-    old, new = _flat(manifest.recipe), _flat(to_json(plan.recipe))
+    old, new = _flat(manifest.recipe), _flat(to_json(wanted.recipe))
     changed = [
         f"{key} was {_short(old.get(key))}, is {_short(new.get(key))}"
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key) and key not in _PLACES
     ]
-    old_files = {Path(file.path).name: file.sha256 for file in manifest.model.files}
-    digests = plan.model.digests
+    old_files, digests = model_digests(manifest.model), wanted.model_digests
     changed += [
         f"{name} differs" for name in sorted(old_files.keys() | digests) if old_files.get(name) != digests.get(name)
     ]
@@ -92,28 +91,32 @@ def reusable(folder: Path, manifest: Manifest | None, *, repair: bool) -> dict[s
     """Results that are there, by key: of a build that did not finish, and of the cache that is there."""
     results = read_journal(folder)
     if manifest is not None:
-        results |= _committed(folder, manifest)
+        results |= {key: result for result in committed(folder, manifest) if (key := result.shard.key) is not None}
     return {key: result for key, result in results.items() if _is_whole(folder, result.shard, every_byte=repair)}
 
 
-def _committed(folder: Path, manifest: Manifest) -> dict[str, PartitionResult]:
+def committed(folder: Path, manifest: Manifest) -> list[PartitionResult]:
+    """The result of every partition of a finished cache, in order.
+
+    Those whose rejections are not all in rejected.jsonl are left out; all are where the file is not what was written.
+    """
     path = folder / REJECTED_NAME
     if not path.is_file() or digest_file(path)[2] != manifest.rejected_sha256:
-        return {}
+        return []
     rows: dict[str, list[Rejected]] = {}
     for line in read_rejected(folder):
         if line.document is None:
             rows.setdefault(line.source, []).append(line)
-    results = {}
+    results = []
     for shard in manifest.shards:
-        if shard.kind != "documents" or shard.key is None or shard.source is None:
+        if shard.kind != "documents" or shard.source is None:
             continue
         last = shard.first_row + shard.num_input_rows
         lines = rows.get(manifest.inputs[shard.source].path, [])
         first, end = (bisect_left(lines, row, key=lambda line: line.row) for row in (shard.first_row, last))
         own = tuple(RejectedRow(line.row - shard.first_row, line.code, line.reason) for line in lines[first:end])
         if len(own) == shard.num_rejected:
-            results[shard.key] = PartitionResult(shard=shard, rejected=own)
+            results.append(PartitionResult(shard=shard, rejected=own))
     return results
 
 

@@ -6,31 +6,27 @@ Until the commit the cache that was there stays as it was, and finished partitio
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from packer.build.blocks import BlockTask, PackedSplit, block_worker, pack_split
 from packer.build.hints import rejection_hint
+from packer.build.packing import commit, pack_documents
 from packer.build.partition import PartitionResult, PartitionTask, run_partition, write_journal
 from packer.build.plan import BuildPlan, plan_build
 from packer.build.pool import Pool, default_jobs
 from packer.build.price import check_price, check_sampled_price
 from packer.build.progress import Progress, Silent
-from packer.build.record import make_manifest, rejected_lines
+from packer.build.record import write_model
 from packer.build.reuse import existing, refuse_foreign, refuse_other_recipe, reusable, reuse, up_to_date
 from packer.build.stages import Stages
 from packer.errors import InputError, NothingKeptError
 from packer.model import Model
 from packer.recipe import Recipe
 from packer.source import line_of_row
-from packer.store.conservation import check_conservation
-from packer.store.document_shards import DocumentShards
-from packer.store.folder import lock, sweep, sweep_temporary, write_atomically
-from packer.store.manifest import Manifest, Shard, manifest_fingerprint, write_manifest
-from packer.store.rejected import REJECTED_NAME, rejected_digest, write_rejected
+from packer.store.folder import lock, sweep_temporary
+from packer.store.manifest import Manifest, manifest_fingerprint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,20 +78,20 @@ def build(
     refuse_foreign(folder)
     plan = plan_build(recipe, progress)
     found = existing(folder, progress)
-    if found is not None and not repair and up_to_date(folder, found, plan):
+    if found is not None and not repair and up_to_date(folder, found, plan.provenance):
         return _nothing_to_do(folder, found, plan)
     if found is not None and not force:
-        refuse_other_recipe(folder, found, plan)
+        refuse_other_recipe(folder, found, plan.provenance)
     if dry_run:
         return _dry_run(folder, found, plan, repair=repair)
     with lock(folder):
         # Another build may have finished between that look and the lock: look again.
         sweep_temporary(folder)
         found = existing(folder, progress)
-        if found is not None and not repair and up_to_date(folder, found, plan):
+        if found is not None and not repair and up_to_date(folder, found, plan.provenance):
             return _nothing_to_do(folder, found, plan)
         if found is not None and not force:
-            refuse_other_recipe(folder, found, plan)
+            refuse_other_recipe(folder, found, plan.provenance)
         return _Build(plan, folder, jobs or default_jobs(), on_error, progress).run(found, repair=repair)
 
 
@@ -134,23 +130,17 @@ class _Build:
         self._progress = progress
 
     def run(self, found: Manifest | None, *, repair: bool) -> BuildResult:
-        plan = self._plan
-        results, num_built = self._documents(reusable(self._folder, found, repair=repair))
+        plan, folder = self._plan, self._folder
+        results, num_built = self._documents(reusable(folder, found, repair=repair))
         shards = [result.shard for result in results]
         self._check_kept(results)
         check_price(plan, sum(s.num_tokens for s in shards), sum(s.num_last_tokens for s in shards))
-        blocks, packed = self._blocks(shards) if plan.recipe.pack.mode != "none" else ([], {})
-        rejected = rejected_lines(self._folder, plan.inputs, results, packed)
-        manifest = make_manifest(plan, self._folder, results, blocks, packed, rejected_sha256=rejected_digest(rejected))
-        check_conservation(manifest)
-        with _old_rejected_back(self._folder):
-            write_rejected(self._folder, rejected)
-            write_manifest(self._folder, manifest)
-        sweep(self._folder, manifest)
+        packed = pack_documents(folder, shards, plan.provenance, jobs=self._jobs, progress=self._progress)
+        write_model(folder, plan.provenance.model, plan.model.files)
         return BuildResult(
-            folder=self._folder,
-            manifest=manifest,
-            fingerprint=manifest_fingerprint(self._folder),
+            folder=folder,
+            manifest=commit(folder, plan.provenance, results, packed),
+            fingerprint=manifest_fingerprint(folder),
             built=True,
             num_partitions_built=num_built,
             num_partitions_reused=len(results) - num_built,
@@ -204,46 +194,6 @@ class _Build:
             f"nothing kept: all {sum(codes.values())} rows were rejected: {told}",
             hint=rejection_hint(codes.most_common(1)[0][0]),
         )
-
-    def _blocks(self, shards: Sequence[Shard]) -> tuple[list[Shard], dict[str, PackedSplit]]:
-        recipe = self._plan.recipe
-        packed: dict[str, PackedSplit] = {}
-        for split in dict.fromkeys(shard.split for shard in shards):
-            documents = DocumentShards(self._folder, [shard for shard in shards if shard.split == split])
-            packed[split] = pack_split(split, documents, recipe.pack, recipe.shard_bytes)
-        tasks = [task for split in packed.values() for task in split.tasks]
-        if not tasks:
-            raise NothingKeptError(
-                f"nothing kept: of {sum(shard.num_rows for shard in shards)} documents "
-                f"{_count(packed, 'overlong')} are longer than pack.block_len ({recipe.pack.block_len}), "
-                f"{_count(packed, 'too_short')} shorter than pack.min_length ({recipe.pack.min_length})",
-                hint="--block-len N makes blocks longer; --set pack.min_length=1 keeps short documents",
-            )
-        self._progress.stage("blocks", sum(split.num_blocks for split in packed.values()), "blocks")
-        arguments = (self._folder, shards, recipe.pack.block_len, self._plan.model.pad_id)
-        pool: Pool[BlockTask, Shard] = Pool(block_worker, arguments, self._jobs)
-        made: dict[int, Shard] = {}
-        for number, shard in pool.run(tasks):
-            made[number] = shard
-            self._progress.advance(shard.num_rows, shard.num_tokens)
-        return [made[number] for number in range(len(tasks))], packed
-
-
-@contextmanager
-def _old_rejected_back(folder: Path) -> Iterator[None]:
-    """rejected.jsonl and the manifest change together: where the second cannot be written, the first is put back."""
-    path = folder / REJECTED_NAME
-    before = path.read_bytes() if path.is_file() else None
-    try:
-        yield
-    except BaseException:
-        if before is not None:
-            write_atomically(path, before)
-        raise
-
-
-def _count(packed: Mapping[str, PackedSplit], code: str) -> int:
-    return sum(len(split.left_out[code]) for split in packed.values())
 
 
 def _partition_worker(folder: Path, recipe: Recipe, model: Model) -> Callable[[PartitionTask], PartitionResult]:

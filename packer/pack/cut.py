@@ -16,7 +16,7 @@ trained in a piece, or in a range of the ledger, or is the first token of a piec
 
 Worked example, ``block_len`` 4, ``split``: a document of 9 tokens with tokens 1, 2 and 4 trained is cut into [0, 4),
 [4, 8) and [8, 9). The first trains two tokens. In the second, token 4 is the first, and nothing else is trained: it is
-left out with its trained token, as ``nothing_trained``; and so is the third.
+left out with its trained token, as ``untrained``; and so is the third.
 """
 
 from collections.abc import Callable
@@ -33,15 +33,16 @@ Overlong: TypeAlias = Literal["reject", "truncate_left", "truncate_right", "spli
 
 OVERLONG: tuple[Overlong, ...] = ("reject", "truncate_left", "truncate_right", "split")
 
-REASONS = ("too_short", "overlong", "truncated", "nothing_trained")
+REASONS = ("too_short", "overlong", "truncated", "untrained")
 """Why a range is left out: it, or its document, has fewer than ``min_length`` tokens; its document is longer than a
 block and rejected; it is beyond what is kept of a truncated document; it would train nothing."""
 
+TOO_SHORT, OVERLONG_REJECTED, TRUNCATED, UNTRAINED = range(4)
+_KEPT = 255
+_DECIDES = np.array([2, 0, 3, 1])  # rank of each reason: the lowest is the one a whole document is left out for
+
 CountTrained: TypeAlias = Callable[[Int64, Int64, Int64], Int64]
 """Trained tokens of the ranges ``[start, end)`` of documents: ``count(document, start, end)``, each int64[Q]."""
-
-_TOO_SHORT, _OVERLONG, _TRUNCATED, _NOTHING_TRAINED = range(4)
-_KEPT = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,10 @@ class Pieces:
 class Loss:
     """What a reason costs."""
 
+    num_documents: int
+    """Documents of which nothing is in a block."""
+
+    num_parts: int
     num_tokens: int
     num_trained: int
 
@@ -74,16 +79,29 @@ class LeftOut:
     num_piece_start: int
     """Trained tokens that are kept but not trained, as the first token of a piece."""
 
-    def losses(self) -> dict[str, Loss]:
-        """What each reason costs, ``piece_start`` among them; reasons that cost nothing too."""
-        of_reason = [self.reason == number for number in range(len(REASONS))]
-        return {
-            **{
-                name: Loss(num_tokens=int(self.length[mine].sum()), num_trained=int(self.trained[mine].sum()))
-                for name, mine in zip(REASONS, of_reason, strict=True)
-            },
-            "piece_start": Loss(num_tokens=0, num_trained=self.num_piece_start),
-        }
+    def losses(self, block_of: Int64) -> dict[str, Loss]:
+        """What each reason costs; reasons that cost nothing too.
+
+        A document of which nothing is in a block may have lost its parts for several reasons. It counts under the one
+        that decided: what is beyond a truncated document would be left out in any case.
+
+        Args:
+            block_of: of the plan; -1 where a document is in no block.  # int64[N]
+
+        """
+        decided = np.full(len(block_of), len(REASONS), np.int64)
+        np.minimum.at(decided, self.document, _DECIDES[self.reason])
+        decided[block_of >= 0] = len(REASONS)
+        losses = {}
+        for number, name in enumerate(REASONS):
+            mine = self.reason == number
+            losses[name] = Loss(
+                num_documents=int((decided == _DECIDES[number]).sum()),
+                num_parts=int(mine.sum()),
+                num_tokens=int(self.length[mine].sum()),
+                num_trained=int(self.trained[mine].sum()),
+            )
+        return losses
 
 
 def cut(
@@ -112,30 +130,47 @@ def cut(
         raise ValueError(f"overlong is '{overlong}'; expected one of {', '.join(OVERLONG)}")
     if block_len < 1 or min_length < 1:
         raise ValueError(f"block_len is {block_len} and min_length {min_length}; expected at least 1")
-    sizes: Int64 = lengths.astype(np.int64, copy=False)
-    document, start, length = _ranges(sizes, block_len, overlong)
-    whole = sizes[document]
-    reason = _reasons(start, length, whole, block_len=block_len, overlong=overlong, min_length=min_length)
-    is_cut = np.flatnonzero((reason == _KEPT) & (length < whole))
-    trained = count_trained(document[is_cut], start[is_cut] + 1, start[is_cut] + length[is_cut])
-    reason[is_cut[trained == 0]] = _NOTHING_TRAINED
-    kept, out = reason == _KEPT, np.flatnonzero(reason != _KEPT)
-    inner = np.flatnonzero(kept & (start > 0))
-    pieces = Pieces(
-        document=document[kept],
-        start=start[kept],
-        length=length[kept].astype(np.int32),
-        num_documents=len(lengths),
+    long = np.flatnonzero(lengths > max(block_len, min_length - 1))
+    short = np.flatnonzero((lengths < min_length) & (lengths > 0))
+    ranges = _ranges_of(long, lengths[long].astype(np.int64), block_len, overlong)
+    reason = _reasons(ranges, block_len=block_len, overlong=overlong, min_length=min_length)
+    asked = np.flatnonzero(reason == _KEPT)
+    trained = count_trained(ranges.document[asked], ranges.start[asked] + 1, ranges.end[asked])
+    reason[asked[trained == 0]] = UNTRAINED
+    kept, out = np.flatnonzero(reason == _KEPT), np.flatnonzero(reason != _KEPT)
+    inner = kept[ranges.start[kept] > 0]
+    first = ranges.start[inner]
+    left_out = _ledger(
+        np.concatenate([ranges.document[out], short]),
+        np.concatenate([ranges.start[out], np.zeros(len(short), np.int64)]),
+        np.concatenate([ranges.end[out], lengths[short].astype(np.int64)]),
+        np.concatenate([reason[out], np.full(len(short), TOO_SHORT, np.uint8)]),
+        count_trained,
+        num_piece_start=int(count_trained(ranges.document[inner], first, first + 1).sum()),
     )
-    left_out = LeftOut(
-        document=document[out],
-        start=start[out],
-        length=length[out],
-        reason=reason[out],
-        trained=count_trained(document[out], start[out], start[out] + length[out]),
-        num_piece_start=int(count_trained(document[inner], start[inner], start[inner] + 1).sum()),
+    return _pieces(lengths, long, short, ranges, kept), left_out
+
+
+def ledger(
+    document: Int64, start: Int64, end: Int64, reason: int, count_trained: CountTrained, *, num_piece_start: int
+) -> LeftOut:
+    """The ledger of ranges ``[start, end)`` that are left out for one reason, a number of :data:`REASONS`."""
+    reasons = np.full(len(document), reason, np.uint8)
+    return _ledger(document, start, end, reasons, count_trained, num_piece_start=num_piece_start)
+
+
+def joined(one: LeftOut, other: LeftOut) -> LeftOut:
+    """Two ledgers of different ranges as one."""
+    document, start = np.concatenate([one.document, other.document]), np.concatenate([one.start, other.start])
+    order = np.lexsort([start, document])
+    return LeftOut(
+        document=document[order],
+        start=start[order],
+        length=np.concatenate([one.length, other.length])[order],
+        reason=np.concatenate([one.reason, other.reason])[order],
+        trained=np.concatenate([one.trained, other.trained])[order],
+        num_piece_start=one.num_piece_start + other.num_piece_start,
     )
-    return pieces, left_out
 
 
 def trained_counter(
@@ -167,37 +202,88 @@ def trained_counter(
     return count
 
 
-def _ranges(lengths: Int64, block_len: int, overlong: Overlong) -> tuple[Int64, Int64, Int64]:
-    """Document, start and length of the ranges that documents are cut into, kept or not.  # int64[R] each
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ranges:
+    """What documents longer than a block are cut into, kept or not, in source order. R ranges."""
+
+    document: Int64  # [R]
+    start: Int64  # [R]
+    end: Int64  # [R]
+    is_last: npt.NDArray[np.bool_]  # [R] of its document
+    is_first: npt.NDArray[np.bool_]  # [R]
+
+
+def _ranges_of(document: Int64, lengths: Int64, block_len: int, overlong: Overlong) -> _Ranges:
+    """Cut documents that are longer than a block.
 
     A document that is cut has its first cut at ``block_len``, or so that ``block_len`` tokens follow (truncate_left);
     split goes on cutting every ``block_len`` tokens. Worked example, ``block_len`` 4: a document of 9 tokens is cut
     into [0, 4), [4, 9) by truncate_right, [0, 5), [5, 9) by truncate_left and [0, 4), [4, 8), [8, 9) by split.
     """
-    num_ranges = np.minimum(lengths, 1)
-    if overlong != "reject":
-        long = np.flatnonzero(lengths > block_len)
-        num_ranges[long] = -(-lengths[long] // block_len) if overlong == "split" else 2
-    document = np.repeat(np.arange(len(lengths)), num_ranges)
-    number = concatenated_ranges(np.zeros(len(lengths), np.int64), num_ranges)
-    whole = lengths[document]
+    if overlong == "reject":
+        num_ranges = np.ones(len(document), np.int64)
+    elif overlong == "split":
+        num_ranges = -(-lengths // block_len)
+    else:
+        num_ranges = np.full(len(document), 2, np.int64)
+    number = concatenated_ranges(np.zeros(len(document), np.int64), num_ranges)
+    whole = np.repeat(lengths, num_ranges)
+    is_first, is_last = number == 0, number == np.repeat(num_ranges, num_ranges) - 1
     first_cut = whole - block_len if overlong == "truncate_left" else block_len
-    start = np.where(number == 0, 0, first_cut + (number - 1) * block_len)
-    end = np.where(number == num_ranges[document] - 1, whole, first_cut + number * block_len)
-    return document, start, end - start
+    return _Ranges(
+        document=np.repeat(document, num_ranges),
+        start=np.where(is_first, 0, first_cut + (number - 1) * block_len),
+        end=np.where(is_last, whole, first_cut + number * block_len),
+        is_last=is_last,
+        is_first=is_first,
+    )
 
 
-def _reasons(
-    start: Int64, length: Int64, whole: Int64, *, block_len: int, overlong: Overlong, min_length: int
-) -> npt.NDArray[np.uint8]:
+def _reasons(ranges: _Ranges, *, block_len: int, overlong: Overlong, min_length: int) -> npt.NDArray[np.uint8]:
     """Why each range is left out, as far as lengths say; ``_KEPT`` where they do not.  # uint8[R]"""
-    reason = np.full(len(length), _KEPT, np.uint8)
+    length = ranges.end - ranges.start
+    reason = np.where(length < min_length, TOO_SHORT, _KEPT).astype(np.uint8)
     if overlong == "truncate_left":
-        reason[start + length < whole] = _TRUNCATED
+        reason[~ranges.is_last] = TRUNCATED
     elif overlong == "truncate_right":
-        reason[start > 0] = _TRUNCATED
+        reason[~ranges.is_first] = TRUNCATED
     elif overlong == "reject":
-        reason[length > block_len] = _OVERLONG
-    reason[(reason == _KEPT) & (length < min_length)] = _TOO_SHORT
-    reason[whole < min_length] = _TOO_SHORT
+        reason[length > block_len] = OVERLONG_REJECTED
     return reason
+
+
+def _pieces(lengths: npt.NDArray[np.integer], long: Int64, short: Int64, ranges: _Ranges, kept: Int64) -> Pieces:
+    """The documents that fit, each whole, and between them the kept ranges of those that do not."""
+    of_document = (lengths > 0).astype(np.int64)
+    of_document[short] = 0
+    of_document[long] = 0
+    cut_document, num_kept = np.unique(ranges.document[kept], return_counts=True)
+    of_document[cut_document] = num_kept
+    document = np.repeat(np.arange(len(lengths)), of_document)
+    start, length = np.zeros(len(document), np.int64), lengths[document].astype(np.int32)
+    place = concatenated_ranges(np.searchsorted(document, cut_document), num_kept)
+    start[place] = ranges.start[kept]
+    length[place] = ranges.end[kept] - ranges.start[kept]
+    return Pieces(document=document, start=start, length=length, num_documents=len(lengths))
+
+
+def _ledger(
+    document: Int64,
+    start: Int64,
+    end: Int64,
+    reason: npt.NDArray[np.uint8],
+    count_trained: CountTrained,
+    *,
+    num_piece_start: int,
+) -> LeftOut:
+    """Put ranges in source order and count what is trained in them."""
+    order = np.lexsort([start, document])
+    document, start, end = document[order], start[order], end[order]
+    return LeftOut(
+        document=document,
+        start=start,
+        length=end - start,
+        reason=reason[order],
+        trained=count_trained(document, start, end),
+        num_piece_start=num_piece_start,
+    )

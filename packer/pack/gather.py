@@ -46,7 +46,15 @@ class DocumentColumns:
 
 
 def gather(
-    plan: PackPlan, first_block: int, last_block: int, columns: DocumentColumns, *, block_len: int, pad_id: int
+    plan: PackPlan,
+    first_block: int,
+    last_block: int,
+    columns: DocumentColumns,
+    *,
+    block_len: int,
+    pad_id: int,
+    separator_id: int | None = None,
+    one_run: bool = False,
 ) -> BlockBatch:
     """Lay out the blocks ``[first_block, last_block)`` of a plan.
 
@@ -54,11 +62,22 @@ def gather(
     of its own. The first token of every piece is masked, whatever its label in the columns. The result does not
     depend on how the documents are divided into chunks.
 
-    In a plan with ``align``, a piece is followed by padding up to its padded length. It belongs to the piece's run:
-    positions run on, and ``seq_lengths`` counts it, as kernels for context parallel ask; ``doc_lengths`` does not.
+    A piece that takes more slots than it has tokens is followed by ``separator_id`` in them, masked; by ``pad_id``
+    where there is none. They belong to the piece's run: positions run on, and ``seq_lengths`` counts them, as kernels
+    for context parallel ask; ``doc_lengths`` does not.
 
     Memory beside the blocks is a few numbers for each piece and a few MiB, whatever the number of tokens. A call reads
     each chunk once, from its beginning to its end, so few calls for many blocks read less at random than many for few.
+
+    Args:
+        plan: of the documents.
+        first_block: number of the first one.
+        last_block: one past the last.
+        columns: of the documents.
+        block_len: slots of a block.
+        pad_id: id of padding.
+        separator_id: id of the slots behind a piece.
+        one_run: all pieces of a block are one run, with positions that go through; else each is a run of its own.
 
     Raises:
         ValueError: blocks the plan does not have, a block of more than ``block_len`` tokens, a piece outside its
@@ -67,21 +86,24 @@ def gather(
     """
     pieces = _Pieces.of(plan, first_block, last_block, block_len)
     _check_pieces(pieces, columns)
-    seq_lengths, seq_offsets = _with_padding(pieces, block_len)
+    seq_lengths, seq_offsets = _runs(pieces, block_len, one_run=one_run)
     shape = (pieces.num_blocks, block_len)
     input_ids, labels, position_ids = (np.empty(shape, np.int32) for _ in range(3))
     weights = None if columns.loss_weights is None else np.empty(shape, np.float32)
     num_trained = np.empty(pieces.num_blocks, np.int32)
     _copy_pieces(pieces, columns, input_ids.reshape(-1), labels.reshape(-1), weights)
     for rows in _row_slices(pieces.num_blocks, _INDEX_SLOTS // block_len):
-        padding = _padding_slots(pieces, rows, block_len)
+        behind, padding = _empty_slots(pieces, rows, block_len)
+        input_ids[rows].reshape(-1)[behind] = pad_id if separator_id is None else separator_id
         input_ids[rows].reshape(-1)[padding] = pad_id
-        labels[rows].reshape(-1)[padding] = MASKED
-        if weights is not None:
-            weights[rows].reshape(-1)[padding] = 0
+        for slots in (behind, padding):
+            labels[rows].reshape(-1)[slots] = MASKED
+            if weights is not None:
+                weights[rows].reshape(-1)[slots] = 0
         runs = seq_lengths[seq_offsets[rows.start] : seq_offsets[rows.stop]]
         position_ids[rows] = positions(runs).reshape(-1, block_len)
         num_trained[rows] = (labels[rows] != MASKED).sum(axis=1, dtype=np.int32)
+    row_place = np.repeat(np.arange(pieces.num_blocks) * block_len, np.diff(pieces.offsets))
     return BlockBatch(
         input_ids=input_ids,
         labels=labels,
@@ -91,10 +113,11 @@ def gather(
         seq_offsets=seq_offsets,
         doc_ids=columns.doc_id[pieces.document],
         doc_starts=pieces.start.astype(np.int32),
+        doc_lengths=pieces.length.astype(np.int32),
+        doc_places=(pieces.place - row_place).astype(np.int32),
         doc_offsets=pieces.offsets,
         length=pieces.tokens.astype(np.int32),
         num_trained=num_trained,
-        doc_lengths=None if plan.align == 1 else pieces.length.astype(np.int32),
     )
 
 
@@ -105,11 +128,11 @@ class _Pieces:
     document: Int64  # [P]
     start: Int64  # [P]
     length: Int64  # [P]
-    padded: Int64  # [P] slots of the piece with the padding that follows it
+    slots: Int64  # [P] that the piece takes
     place: Int64  # [P] of the first token in the flat blocks, padding counted
     offsets: Int64  # [B + 1] pieces of each block
     filled: Int64  # [B] slots of the pieces, without the padding run
-    tokens: Int64  # [B] without any padding
+    tokens: Int64  # [B]
 
     @property
     def num_blocks(self) -> int:
@@ -129,18 +152,18 @@ class _Pieces:
         taken = slice(int(offsets[0]), int(offsets[-1]))
         offsets = offsets - offsets[0]
         length = plan.length[taken].astype(np.int64)
-        padded = -(-length // plan.align) * plan.align
-        before = offsets_of(padded)
+        slots = plan.slots[taken].astype(np.int64)
+        before = offsets_of(slots)
         filled = np.diff(before[offsets])
         if filled.size and int(filled.max()) > block_len:
             crowded = first_block + int(filled.argmax())
-            raise ValueError(f"block {crowded} of the plan has {filled.max()} tokens; expected at most {block_len}")
+            raise ValueError(f"block {crowded} of the plan takes {filled.max()} slots; expected at most {block_len}")
         shift = np.arange(len(filled)) * block_len - before[offsets[:-1]]
         return cls(
             document=plan.document[taken],
             start=plan.start[taken],
             length=length,
-            padded=padded,
+            slots=slots,
             place=before[:-1] + np.repeat(shift, np.diff(offsets)),
             offsets=offsets,
             filled=filled,
@@ -163,7 +186,9 @@ def _check_pieces(pieces: _Pieces, columns: DocumentColumns) -> None:
     document, end = pieces.document, pieces.start + pieces.length
     if document.size and (int(document.min()) < 0 or int(document.max()) >= len(columns.length)):
         raise ValueError(f"the plan names document {document.max()}; the columns have {len(columns.length)}")
-    wrong: Bool = (pieces.start < 0) | (pieces.length < 1) | (end > columns.length[document])
+    wrong: Bool = (
+        (pieces.start < 0) | (pieces.length < 1) | (pieces.slots < pieces.length) | (end > columns.length[document])
+    )
     sizes = np.array([len(chunk) for chunk in columns.input_ids], np.int64)
     chunk, start = columns.chunk[document], columns.start[document]
     if document.size and (int(chunk.min()) < 0 or int(chunk.max()) >= len(sizes)):
@@ -205,25 +230,26 @@ def _copy_slices(chunk: Int32, length: Int64) -> Iterator[slice]:
     return map(slice, bounds[:-1], bounds[1:])
 
 
-def _padding_slots(pieces: _Pieces, rows: slice, block_len: int) -> Int64:
-    """Slots that hold no token in some blocks, counted from the first of these blocks: behind pieces, then the runs."""
+def _empty_slots(pieces: _Pieces, rows: slice, block_len: int) -> tuple[Int64, Int64]:
+    """Slots that hold no token in some blocks, counted from the first of them: behind pieces, and of padding runs."""
     filled = pieces.filled[rows]
     mine = slice(int(pieces.offsets[rows.start]), int(pieces.offsets[rows.stop]))
     length = pieces.length[mine]
-    behind = concatenated_ranges(pieces.place[mine] + length - rows.start * block_len, pieces.padded[mine] - length)
-    runs = concatenated_ranges(np.arange(len(filled)) * block_len + filled, block_len - filled)
-    return np.concatenate([behind, runs])
+    behind = concatenated_ranges(pieces.place[mine] + length - rows.start * block_len, pieces.slots[mine] - length)
+    return behind, concatenated_ranges(np.arange(len(filled)) * block_len + filled, block_len - filled)
 
 
-def _with_padding(pieces: _Pieces, block_len: int) -> tuple[Int32, Int64]:
+def _runs(pieces: _Pieces, block_len: int, *, one_run: bool) -> tuple[Int32, Int64]:
     """Lengths of all runs, a padding run the last of its block, and their offsets.  # int32[M], int64[B + 1]
 
-    Worked example, block_len 8: blocks [3, 2] and [8] give [3, 2, 3, 8] with offsets [0, 3, 4].
+    Worked example, block_len 8: blocks [3, 2] and [8] give [3, 2, 3, 8] with offsets [0, 3, 4]; as one run each,
+    [5, 3, 8] with offsets [0, 2, 3].
     """
+    runs = pieces.filled if one_run else pieces.slots
+    seq_offsets = np.arange(pieces.num_blocks + 1) if one_run else pieces.offsets.copy()
     padding = block_len - pieces.filled
     padded = padding > 0
-    seq_lengths = np.insert(pieces.padded, pieces.offsets[1:][padded], padding[padded]).astype(np.int32)
-    seq_offsets = pieces.offsets.copy()
+    seq_lengths = np.insert(runs, seq_offsets[1:][padded], padding[padded]).astype(np.int32)
     seq_offsets[1:] += np.cumsum(padded)
     return seq_lengths, seq_offsets
 

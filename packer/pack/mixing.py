@@ -69,8 +69,18 @@ def mixing(plan: PackPlan, source: npt.NDArray[np.integer], *, blocks: int = 1) 
             "expected one source from 0 on a document, and windows of at least 1 block"
         )
     window_of_block = np.arange(plan.num_blocks) // blocks
-    window = np.repeat(window_of_block, np.diff(plan.block_offsets))
-    mine = source[plan.document].astype(np.int64)
+    return mixing_of_pieces(np.repeat(window_of_block, np.diff(plan.block_offsets)), source[plan.document])
+
+
+def mixing_of_pieces(window: Int64, source: npt.NDArray[np.integer]) -> Mixing:
+    """Count the pairs of pieces that share a source.
+
+    Args:
+        window: of each piece, from 0.  # int64[P]
+        source: of each piece, from 0.  # integers [P]
+
+    """
+    mine = source.astype(np.int64)
     num_sources = int(mine.max(initial=-1)) + 1
     return Mixing(
         pairs_within=_pairs(np.bincount(window)),

@@ -34,6 +34,7 @@ STRATEGIES: tuple[Strategy, ...] = ("best_fit", "first_fit", "sequential")
 
 _DECREASING = {"best_fit": best_fit_decreasing, "first_fit": first_fit_decreasing}
 _COUNTED = 2**20  # sizes counted at a time: numpy makes 64-bit numbers of them first
+_HANDED = 2**13  # fills at a time: what they are handed stays in the cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +67,15 @@ def place(slots: Int32, capacity: int, *, strategy: Strategy, max_pieces: int | 
         lambda: deal_keys(slots, deal_key("pack.deal", seed, group)), lambda: _histogram(slots, capacity)
     )
     pieces, fills = both(
-        lambda: deal_order(keys, len(slots))[: len(slots) - int(counts[0])],
+        lambda: deal_order(keys, len(slots)),
         lambda: _stored_fills(counts, strategy, max_pieces, deal_key("pack.store", seed, group)),
     )
+    by_rank, by_piece = _hand_out(pieces, fills)
     piece, (block_of, sizes) = both(
-        lambda: _by_rank(pieces, fills, len(slots)),
-        lambda: (_blocks_of(pieces, fills, len(slots)), fills.slots_of_pieces()),
+        lambda: _in_order(by_rank, _bits(len(slots))).view(np.int64),
+        lambda: (_in_order(by_piece, _bits(len(fills.pieces_of_blocks) + 1)).view(np.int64), fills.slots_of_pieces()),
     )
+    block_of -= 1
     return Placed(piece=piece, slots=sizes, num_pieces=fills.pieces_of_blocks, block_of=block_of)
 
 
@@ -96,7 +99,7 @@ def _sequential(slots: Int32, capacity: int, max_pieces: int | None) -> Placed:
 class _Fills:
     """Pieces of one size that one block takes. F fills, those of larger pieces first; B blocks."""
 
-    block: npt.NDArray[np.signedinteger]  # [F]
+    block: UInt64  # [F]
     num_pieces: Int64  # [F]
     rank: UInt64  # [F] place of each fill when they are sorted by block, within a block as they are
     takes: Int64  # [F] by rank: pieces in the high half, slots of each in the low one
@@ -126,7 +129,7 @@ def _stored_fills(counts: Int64, strategy: Strategy, max_pieces: int | None, key
     takes = np.empty(len(bins), np.int64)
     takes[rank] = np.repeat(runs.items_per_bin << 32 | runs.length, runs.num_bins)
     return _Fills(
-        block=block_of_bin.astype(np.min_scalar_type(-runs.total_bins))[bins],
+        block=block_of_bin.view(np.uint64)[bins],
         num_pieces=np.repeat(runs.items_per_bin, runs.num_bins),
         rank=rank.view(np.uint64),
         takes=takes,
@@ -142,19 +145,46 @@ def _histogram(slots: Int32, capacity: int) -> Int64:
     return counts
 
 
-def _by_rank(pieces: UInt64, fills: _Fills, group_pieces: int) -> Int64:
-    """The pieces sorted by the rank of their fill, then by their number.  # int64[M]"""
-    index_bits = np.uint64((group_pieces - 1).bit_length())
-    ordered = np.repeat(fills.rank << index_bits, fills.num_pieces)
-    ordered |= pieces
-    ordered.sort()
-    ordered &= np.uint64(2 ** int(index_bits) - 1)
-    return ordered.view(np.int64)
+def _hand_out(pieces: UInt64, fills: _Fills) -> tuple[UInt64, UInt64]:
+    """Hand the pieces, as they are dealt, to the fills: numbers that say who lies where, to be sorted.
+
+    Returns:
+        rank of its fill above the number of each piece that is in a block.  # uint64[M]
+        number of each piece above its block plus 1, or 0 where it is in none; takes the memory of ``pieces``.  # [n]
+
+    """
+    by_rank = np.empty(int(fills.num_pieces.sum()), np.uint64)
+    half = len(fills.rank) // 2
+    middle = int(fills.num_pieces[:half].sum())
+    both(
+        lambda: _hand_out_to(slice(0, half), 0, pieces, fills, by_rank),
+        lambda: _hand_out_to(slice(half, len(fills.rank)), middle, pieces, fills, by_rank),
+    )
+    pieces[len(by_rank) :] <<= _bits(len(fills.pieces_of_blocks) + 1)
+    return by_rank, pieces
 
 
-def _blocks_of(pieces: UInt64, fills: _Fills, group_pieces: int) -> Int64:
-    """Block of each piece of the group, -1 where it is in none.  # int64[n]"""
-    # Numbers no wider than needed: they are written in no order, and memory is what that costs.
-    block_of = np.full(group_pieces, -1, fills.block.dtype)
-    block_of[pieces.view(np.int64)] = np.repeat(fills.block, fills.num_pieces)
-    return block_of.astype(np.int64)
+def _hand_out_to(some: slice, place: int, pieces: UInt64, fills: _Fills, by_rank: UInt64) -> None:
+    """Hand out pieces, from the one at ``place`` on, to some of the fills."""
+    index_bits, block_bits = _bits(len(pieces)), _bits(len(fills.pieces_of_blocks) + 1)
+    for first in range(some.start, some.stop, _HANDED):
+        handed = slice(first, min(first + _HANDED, some.stop))
+        num_pieces = fills.num_pieces[handed]
+        end = place + int(num_pieces.sum())
+        mine = pieces[place:end]
+        np.bitwise_or(np.repeat(fills.rank[handed] << index_bits, num_pieces), mine, out=by_rank[place:end])
+        mine <<= block_bits
+        mine |= np.repeat(fills.block[handed] + np.uint64(1), num_pieces)
+        place = end
+
+
+def _in_order(numbers: UInt64, low_bits: np.uint64) -> UInt64:
+    """Sort numbers in place, and leave of each its low bits."""
+    numbers.sort()
+    numbers &= np.uint64(2 ** int(low_bits) - 1)
+    return numbers
+
+
+def _bits(count: int) -> np.uint64:
+    """Bits that hold a number below ``count``."""
+    return np.uint64((count - 1).bit_length())

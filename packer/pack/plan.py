@@ -61,14 +61,14 @@ def plan(
     """
     rules = _Rules.checked(block_len, strategy, seed, max_documents, align)
     lengths = _checked_lengths(lengths)
-    placed = _place_groups(rules.slots(lengths), _group_bounds(len(lengths), group_documents), rules)
+    placed = _place_groups(rules.slots(lengths), group_bounds(len(lengths), group_documents), rules)
     return PackPlan(
         document=placed.piece,
         start=np.zeros(len(placed.piece), np.int64),
         length=placed.slots if align == 1 else lengths[placed.piece].astype(np.int32, copy=False),
+        slots=placed.slots * np.int32(align) if align > 1 else placed.slots,
         block_offsets=np.concatenate([np.zeros(1, np.int64), placed.num_pieces]).cumsum(),
         block_of=placed.block_of,
-        align=align,
     )
 
 
@@ -81,6 +81,7 @@ def plan_pieces(
     group_documents: int | None = None,
     max_documents: int | None = None,
     align: int = 1,
+    slots: npt.NDArray[np.integer] | None = None,
 ) -> PackPlan:
     """Place pieces of documents in blocks, as :func:`plan` places whole ones.
 
@@ -94,18 +95,24 @@ def plan_pieces(
         group_documents: pack the pieces of this many consecutive documents at a time.
         max_documents: pieces of a block at most.
         align: a piece takes a multiple of so many slots; divides ``block_len``.
+        slots: that each piece needs, where it needs more than its length.  # integers [P], up to ``block_len``
 
     Raises:
-        ValueError: as for :func:`plan`, and a piece that is empty or longer than a block.
+        ValueError: as for :func:`plan`, and a piece that is empty, longer than a block or than its slots.
 
     """
     rules = _Rules.checked(block_len, strategy, seed, max_documents, align)
-    wrong = (pieces.length < 1) | (pieces.length > block_len)
+    needed = pieces.length if slots is None else np.asarray(slots)
+    if needed.shape != pieces.length.shape:
+        raise ValueError(f"{len(needed)} slots for {len(pieces.length)} pieces; expected one number a piece")
+    wrong = (pieces.length < 1) | (needed < pieces.length) | (needed > block_len)
     if wrong.any():
         at = int(wrong.argmax())
-        raise ValueError(f"piece {at} has length {pieces.length[at]}; expected 1 to {block_len}")
-    bounds = np.searchsorted(pieces.document, _group_bounds(pieces.num_documents, group_documents))
-    placed = _place_groups(rules.slots(pieces.length), bounds, rules)
+        raise ValueError(
+            f"piece {at} has length {pieces.length[at]} and takes {needed[at]} slots; expected 1 to {block_len}"
+        )
+    bounds = np.searchsorted(pieces.document, group_bounds(pieces.num_documents, group_documents))
+    placed = _place_groups(rules.slots(needed), bounds, rules)
     block_of = np.full(pieces.num_documents, -1, np.int64)
     first_pieces = np.flatnonzero(np.diff(pieces.document, prepend=-1))
     block_of[pieces.document[first_pieces]] = placed.block_of[first_pieces]
@@ -113,9 +120,9 @@ def plan_pieces(
         document=pieces.document[placed.piece],
         start=pieces.start[placed.piece],
         length=pieces.length[placed.piece],
+        slots=placed.slots * np.int32(align) if align > 1 else placed.slots,
         block_offsets=np.concatenate([np.zeros(1, np.int64), placed.num_pieces]).cumsum(),
         block_of=block_of,
-        align=align,
     )
 
 
@@ -158,7 +165,7 @@ def _checked_lengths(lengths: npt.NDArray[np.integer]) -> npt.NDArray[np.integer
     return lengths if lengths.size else np.empty(0, np.int32)
 
 
-def _group_bounds(num_documents: int, group_documents: int | None) -> Int64:
+def group_bounds(num_documents: int, group_documents: int | None) -> Int64:
     """First document of each group, and the end of the last.  # int64[G + 1]"""
     if group_documents is None:
         group_documents = max(num_documents, 1)

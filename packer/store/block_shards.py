@@ -14,11 +14,12 @@ from packer.store.chunks import Chunks
 from packer.store.columns import BlockRows
 from packer.store.manifest import Shard
 from packer.store.mapping import repair_hint
+from packer.store.schema import BLOCK_PIECES
 from packer.store.views import block_rows
 
 _TOKENS = ("input_ids", "labels", "position_ids")
 _SCALARS = ("length", "num_trained")
-_LISTS = ("seq_lengths", "doc_ids", "doc_starts")
+_LISTS = ("seq_lengths", *BLOCK_PIECES)
 
 
 class BlockShards:
@@ -92,18 +93,20 @@ class BlockShards:
                 weights[i] = _weights(opened, row)
         seq_lengths, seq_offsets = _join(lists["seq_lengths"], np.int32)
         doc_ids, doc_offsets = _join(lists["doc_ids"], np.int64)
-        doc_starts, start_offsets = _join(lists["doc_starts"], np.int32)
-        if not np.array_equal(doc_offsets, start_offsets):
-            raise CheckError(
-                f"{self.folder}: a block's doc_ids and doc_starts differ in length", hint=repair_hint(self.folder)
-            )
+        pieces: dict[str, Int32] = {}
+        for name in BLOCK_PIECES[1:]:
+            pieces[name], offsets = _join(lists[name], np.int32)
+            if not np.array_equal(doc_offsets, offsets):
+                raise CheckError(
+                    f"{self.folder}: a block's doc_ids and {name} differ in length", hint=repair_hint(self.folder)
+                )
         return BlockBatch(
             **arrays,
             loss_weights=weights,
             seq_lengths=seq_lengths,
             seq_offsets=seq_offsets,
             doc_ids=doc_ids,
-            doc_starts=doc_starts,
+            **pieces,
             doc_offsets=doc_offsets,
         )
 

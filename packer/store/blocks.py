@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from packer.batches import BlockBatch
 from packer.store.columns import BlockRows, Ragged, flat_array, list_array
-from packer.store.schema import BLOCK_LISTS, blocks_schema
+from packer.store.schema import BLOCK_LISTS, BLOCK_PIECES, blocks_schema
 from packer.store.shard_file import ShardFile, WrittenShard
 
 
@@ -83,7 +83,7 @@ def record_batch(rows: BlockRows) -> pa.RecordBatch:
             kind = schema.field(name).type
             values = flat_array(kind.value_type, getattr(rows, name).reshape(-1))
             columns[name] = pa.Array.from_buffers(kind, num_rows, [None], children=[values])
-    for name in ("doc_ids", "doc_starts", "seq_lengths"):
+    for name in (*BLOCK_PIECES, "seq_lengths"):
         kind = schema.field(name).type
         column: Ragged = getattr(rows, name)
         columns[name] = list_array(kind, flat_array(kind.value_type, column.values), column.offsets)

@@ -14,7 +14,7 @@ from packer.layout import MASKED, offsets_of
 from packer.store.row_digest import Pieces, digest_rows
 
 _DOCUMENT_HEADER = struct.Struct("<10q")
-_BLOCK_HEADER = struct.Struct("<7q")
+_BLOCK_HEADER = struct.Struct("<9q")
 _DTYPES: dict[pa.DataType, type[np.generic]] = {
     pa.uint8(): np.uint8,
     pa.int32(): np.int32,
@@ -156,6 +156,8 @@ class BlockRows:
     position_ids: Int32  # [R, L]
     doc_ids: Ragged  # int64
     doc_starts: Ragged  # int32
+    doc_lengths: Ragged  # int32
+    doc_places: Ragged  # int32
     seq_lengths: Ragged  # int32
     length: Int32  # [R]
     num_trained: Int32  # [R]
@@ -173,6 +175,8 @@ class BlockRows:
             position_ids=batch.position_ids,
             doc_ids=Ragged(values=batch.doc_ids, offsets=batch.doc_offsets),
             doc_starts=Ragged(values=batch.doc_starts, offsets=batch.doc_offsets),
+            doc_lengths=Ragged(values=batch.doc_lengths, offsets=batch.doc_offsets),
+            doc_places=Ragged(values=batch.doc_places, offsets=batch.doc_offsets),
             seq_lengths=Ragged(values=batch.seq_lengths, offsets=batch.seq_offsets),
             length=batch.length,
             num_trained=batch.num_trained,
@@ -185,7 +189,8 @@ class BlockRows:
         return np.fromiter((self._digest(row) for row in rows), np.uint64, len(rows))
 
     def _digest(self, row: int) -> int:
-        lists = [column.row(row) for column in (self.doc_ids, self.doc_starts, self.seq_lengths)]
+        columns = (self.doc_ids, self.doc_starts, self.doc_lengths, self.doc_places, self.seq_lengths)
+        lists = [column.row(row) for column in columns]
         weighted = self.loss_weights is not None
         sizes = (self.input_ids.shape[1], weighted, *(len(values) for values in lists))
         state = xxh3_64(_BLOCK_HEADER.pack(self.length[row], self.num_trained[row], *sizes))

@@ -7,8 +7,8 @@ from packer.store.manifest import Manifest
 def check_conservation(manifest: Manifest) -> None:
     """Compare a manifest's totals with its shards and with each other.
 
-    rows = kept + Σ rejected; tokens = trained + masked; documents = packed + Σ left out;
-    tokens = tokens in blocks + cut; slots = tokens in blocks + padding.
+    rows = kept + Σ rejected; tokens = trained + masked; documents = packed + Σ cut; tokens = tokens in blocks + Σ cut;
+    trained = trained in blocks + Σ cut + piece starts; slots = tokens in blocks + separators + padding.
 
     Raises:
         CheckError: a law is broken; names it with both sides.
@@ -17,7 +17,7 @@ def check_conservation(manifest: Manifest) -> None:
     totals = manifest.totals
     documents = [shard for shard in manifest.shards if shard.kind == "documents"]
     blocks = [shard for shard in manifest.shards if shard.kind == "blocks"]
-    packed = sum(shard.num_tokens for shard in blocks)
+    packed, cuts = sum(shard.num_tokens for shard in blocks), totals.cut.values()
     laws = [
         ("rows = kept + rejected", totals.rows, totals.kept + sum(totals.rejected.values())),
         ("kept = rows with documents in the shards", totals.kept, sum(shard.num_kept for shard in documents)),
@@ -36,14 +36,14 @@ def check_conservation(manifest: Manifest) -> None:
     ]
     if manifest.recipe["pack"]["mode"] != "none":
         laws += [
-            ("documents = packed + left out", totals.documents, totals.packed + sum(totals.left_out.values())),
-            ("tokens = packed + cut", totals.tokens, packed + totals.cut),
+            ("documents = packed + cut", totals.documents, totals.packed + sum(cut.documents for cut in cuts)),
+            ("tokens = packed + cut", totals.tokens, packed + totals.cut_tokens),
             (
-                "trained = trained in blocks + cut",
+                "trained = trained in blocks + cut + piece starts",
                 totals.trained,
-                sum(shard.num_trained for shard in blocks) + totals.cut_trained,
+                sum(shard.num_trained for shard in blocks) + sum(cut.trained for cut in cuts) + totals.piece_starts,
             ),
-            ("slots = packed + padding", totals.slots, packed + totals.padding),
+            ("slots = packed + separators + padding", totals.slots, packed + totals.separators + totals.padding),
             ("slots = blocks × block_len", totals.slots, totals.blocks * manifest.recipe["pack"]["block_len"]),
         ]
     for law, left, right in laws:

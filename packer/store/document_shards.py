@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from packer.batches import Bool, Float32, Int32, Int64, UInt64
-from packer.layout import MASKED
+from packer.layout import MASKED, offsets_of
 from packer.store.chunks import Chunks
 from packer.store.columns import DocumentRows
 from packer.store.manifest import Shard
@@ -108,6 +108,27 @@ class DocumentShards:
         parts = [rows.row + np.int64(self.shards[shard_of[i]].first_row) for i, (rows, _) in enumerate(self._chunks)]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
+    def runs(self) -> tuple[Int64, Int32, Int32]:
+        """Trained runs: those of each document, and where each begins and ends in it; digests are not checked here.
+
+        Returns:
+            offsets int64[N + 1], starts and ends int32[U]
+
+        Raises:
+            CheckError: the runs of a record batch are not where it says.
+
+        """
+        counts, starts, ends = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
+        for chunk, (rows, _) in enumerate(self._chunks):
+            sizes = np.diff(rows.span_offsets)
+            first, last = int(rows.span_offsets[0]), int(rows.span_offsets[-1])
+            if (sizes < 0).any() or first < 0 or last > min(len(rows.span_start), len(rows.span_end)):
+                raise self._chunks.damaged(chunk, "spans lie outside their column")
+            counts.append(sizes.astype(np.int64))
+            starts.append(rows.span_start[first:last])
+            ends.append(rows.span_end[first:last])
+        return offsets_of(np.concatenate(counts)), np.concatenate(starts), np.concatenate(ends)
+
     def columns(self) -> DocumentArrays:
         """All tokens, one flat array a record batch, over the files' own pages.
 
@@ -193,6 +214,17 @@ class DocumentShards:
         if shard.source is None:
             raise ValueError(f"{shard.path} names no source")
         return shard.source, shard.first_row + int(self._chunks[chunk][0].row[row])
+
+    def origins(self) -> tuple[Int64, Int64]:
+        """Which of the manifest's inputs each document comes from, and the row in that file; digests are not checked.
+
+        Returns:
+            inputs and rows, int64[N] each; an input is -1 where a shard was made without a source
+
+        """
+        sources = [-1 if shard.source is None else shard.source for shard in self.shards]
+        input_of_chunk = np.array([sources[shard] for shard in self._chunks.shard_of], np.int64)
+        return np.repeat(input_of_chunk, np.diff(self._chunks.bounds)), self.file_rows()
 
     def _checked_row(self, index: int) -> tuple[int, int]:
         chunks, rows = self._chunks.locate(np.array([index], np.int64))

@@ -83,6 +83,9 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     split: str
     format: str
     schema: str
+    columns: dict[str, str | None]
+    """New name of a field → its name in the rows, as the recipe has it for this file."""
+
     num_bytes: Count
     sha256: Hex
     num_rows: Count
@@ -105,11 +108,26 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     control_ids: tuple[int, ...]
 
 
+class Cut(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is in no block, for one reason."""
+
+    documents: Count
+    """Documents of which nothing is in a block."""
+
+    parts: Count
+    """Ranges of tokens, whole documents among them; a line of rejected.jsonl each."""
+
+    tokens: Count
+    trained: Count
+    """Those of the tokens that are trained in their document."""
+
+
 class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The conservation laws hold on these numbers; every build and `verify` checks them.
 
-    rows = kept + Σ rejected; tokens = trained + masked; documents = packed + Σ left_out;
-    packed tokens = tokens - cut; slots = packed tokens + padding.
+    rows = kept + Σ rejected; tokens = trained + masked; documents = packed + Σ cut;
+    tokens = tokens in blocks + Σ cut; trained = trained in blocks + Σ cut + piece_starts;
+    slots = tokens in blocks + separators + padding.
     """
 
     rows: Count
@@ -121,20 +139,26 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     masked: Count
     merged: Count
     packed: Count
-    """Documents that are in a block."""
+    """Documents of which something is in a block."""
 
-    left_out: dict[str, Count]
-    """Documents that are in no block, by code."""
+    cut: dict[str, Cut]
+    """What is in no block, by code."""
 
-    cut: Count
-    """Tokens of documents that are in no block."""
-
-    cut_trained: Count
-    """Those of them that are trained."""
+    piece_starts: Count
+    """Trained tokens that are in a block and not trained there: the first of a piece that continues its document."""
 
     blocks: Count
     slots: Count
+    separators: Count
+    """Slots with an EOS between documents."""
+
     padding: Count
+    """Slots with nothing: at the end of blocks, and behind documents where they are aligned."""
+
+    @property
+    def cut_tokens(self) -> int:
+        """Tokens that are in no block."""
+        return sum(cut.tokens for cut in self.cut.values())
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -144,6 +168,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     recipe: dict[str, Any]
     engine: str
     engine_version: str
+    rules_version: Count
+    """Of the rules that took rows to documents; another one may come to other documents."""
+
     model: ModelRecord
     inputs: tuple[Input, ...]
     shards: tuple[Shard, ...]

@@ -1,4 +1,4 @@
-"""``rejected.jsonl``: every row that is not in the cache, and every document that is in no block, with the reason.
+"""``rejected.jsonl``: every row that is not in the cache, and all of a document that is in no block, with the reason.
 
 One JSON object a line, in the order of the inputs and of their rows, so that the same build writes the same bytes.
 It holds no content of the rows.
@@ -31,7 +31,16 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     reason: str
     document: int | None = None
-    """doc_id of a single document left out at packing; None where the whole row is not in the cache."""
+    """doc_id of the document that a part was left out of at packing; None where the whole row is not in the cache."""
+
+    split: str | None = None
+    """Split of the document."""
+
+    start: int | None = None
+    """First token of the part within its document."""
+
+    tokens: int | None = None
+    """Tokens of the part."""
 
 
 def write_rejected(folder: Path, lines: Iterable[Rejected]) -> str:

@@ -7,8 +7,9 @@ holds the length of every list, so no two different rows have the same bytes. Th
 - documents: header = doc_id, length, num_trained, row, then the lengths of input_ids, labels, special_tokens_mask,
   loss_weights (-1 where the file has no such column), spans and sample_id (UTF-8 bytes; -1 for null). Bytes: input_ids,
   labels, special_tokens_mask (one byte a value), loss_weights, spans' messages, starts and ends, sample_id.
-- blocks: header = length, num_trained, L, 1 with loss_weights and 0 without, then the lengths of doc_ids, doc_starts
-  and seq_lengths. Bytes: input_ids, labels, position_ids, doc_ids, doc_starts, seq_lengths, loss_weights.
+- blocks: header = length, num_trained, L, 1 with loss_weights and 0 without, then the lengths of doc_ids, doc_starts,
+  doc_lengths, doc_places and seq_lengths. Bytes: input_ids, labels, position_ids, doc_ids, doc_starts, doc_lengths,
+  doc_places, seq_lengths, loss_weights.
 """
 
 from collections.abc import Sequence

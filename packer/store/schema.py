@@ -15,6 +15,9 @@ BLOCK_SCALARS: Final = ("length", "num_trained", "digest")
 BLOCK_LISTS: Final = ("input_ids", "labels", "position_ids", "loss_weights")
 """Columns of a block shard with L values a row; the last one is optional."""
 
+BLOCK_PIECES: Final = ("doc_ids", "doc_starts", "doc_lengths", "doc_places")
+"""Columns of a block shard with one value a piece."""
+
 _SPAN = pa.struct([pa.field("message", pa.int32()), pa.field("start", pa.int32()), pa.field("end", pa.int32())])
 
 
@@ -46,6 +49,8 @@ def blocks_schema(block_len: int, *, weighted: bool) -> pa.Schema:
         pa.field("position_ids", pa.list_(pa.int32(), block_len)),
         pa.field("doc_ids", pa.list_(pa.int64())),
         pa.field("doc_starts", pa.list_(pa.int32())),
+        pa.field("doc_lengths", pa.list_(pa.int32())),
+        pa.field("doc_places", pa.list_(pa.int32())),
         pa.field("seq_lengths", pa.list_(pa.int32())),
         pa.field("length", pa.int32()),
         pa.field("num_trained", pa.int32()),

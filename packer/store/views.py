@@ -59,6 +59,8 @@ def block_rows(batch: pa.RecordBatch, block_len: int) -> BlockRows:
         position_ids=tokens("position_ids", np.int32),
         doc_ids=_ragged(batch, "doc_ids", np.int64, np.int32),
         doc_starts=_ragged(batch, "doc_starts", np.int32, np.int32),
+        doc_lengths=_ragged(batch, "doc_lengths", np.int32, np.int32),
+        doc_places=_ragged(batch, "doc_places", np.int32, np.int32),
         seq_lengths=_ragged(batch, "seq_lengths", np.int32, np.int32),
         length=flat_view(batch, "length", np.int32, num_rows),
         num_trained=flat_view(batch, "num_trained", np.int32, num_rows),

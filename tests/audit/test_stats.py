@@ -45,7 +45,7 @@ def test_totals_equal_a_literal_count(starter_cache):
     assert found.slots == found.blocks * 512
     assert found.padding == found.slots - in_blocks
     assert found.fill == in_blocks / found.slots
-    assert found.cut == found.tokens - in_blocks
+    assert found.cut_tokens == found.tokens - in_blocks
     assert found.num_bytes == sum(
         path.stat().st_size for path in starter_cache.rglob("*") if path.is_file() and ".packer" not in path.parts
     )
@@ -65,7 +65,8 @@ def test_splits_equal_a_literal_count(starter_cache):
         assert split.trained == sum(documents["num_trained"].to_pylist())
         assert split.documents_per_block == sum(pieces) / len(pieces)
         assert split.max_documents_per_block == max(pieces)
-        assert split.left_out == len(lengths) - sum(pieces)
+        assert split.separators == 0
+        assert 0.5 < split.mixing < 1.5
         assert split.packed_tokens == sum(blocks["length"].to_pylist())
         assert split.padding + split.packed_tokens == split.slots == 512 * len(pieces)
         assert (split.lengths.min, split.lengths.max) == (lengths[0], lengths[-1])
@@ -102,9 +103,13 @@ def test_documents_that_fit_no_block_are_counted_with_their_tokens(starter, tmp_
     ]
     overlong = [length for length in lengths if length > 64]
     assert overlong
-    assert [(reason.code, reason.count) for reason in found.left_out] == [("overlong", len(overlong))]
-    assert found.cut == sum(overlong)
-    assert sum(split.left_out for split in found.splits) == len(overlong)
+    assert [(reason.code, reason.documents, reason.parts) for reason in found.cut] == [
+        ("overlong", len(overlong), len(overlong))
+    ]
+    assert found.cut_tokens == sum(overlong)
+    assert found.cut[0].trained == found.trained - sum(
+        sum(table(tmp_path / "cache", "blocks", split)["num_trained"].to_pylist()) for split in ("train", "eval")
+    )
 
 
 def test_a_cache_without_blocks_has_numbers_too(starter, tmp_path):
@@ -112,7 +117,7 @@ def test_a_cache_without_blocks_has_numbers_too(starter, tmp_path):
     found = stats(tmp_path / "cache")
     assert (found.mode, found.blocks, found.slots, found.fill) == ("none", 0, 0, 0.0)
     assert found.documents == sum(split.documents for split in found.splits) > 0
-    assert all(split.documents_per_block == 0 and split.left_out == 0 for split in found.splits)
+    assert all(split.documents_per_block == 0 and split.mixing == 1.0 for split in found.splits)
 
 
 def test_a_missing_file_is_said(starter, tmp_path):

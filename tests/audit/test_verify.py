@@ -12,6 +12,7 @@ import pytest
 from packer.audit import verify
 from packer.audit.rows import block_rules, document_rules
 from packer.build import build
+from packer.build.blocks import BlockForm
 from packer.errors import InputError
 from packer.recipe import load_recipe
 from packer.store.manifest import read_manifest, write_manifest
@@ -344,6 +345,7 @@ def test_document_rules_name_what_is_broken_and_the_row(starter_cache):
 
 def test_block_rules_name_what_is_broken_and_the_row(starter_cache):
     model = read_manifest(starter_cache).model
+    form = BlockForm(block_len=512, pad_id=model.pad_id, separator_id=None, one_run=False, align=1)
     batch = first_batch(starter_cache, "blocks")
     whole = block_rows(batch, 512)
     row = int(np.flatnonzero((whole.length < 512) & (whole.seq_lengths.lengths() > 2))[0])
@@ -352,7 +354,7 @@ def test_block_rules_name_what_is_broken_and_the_row(starter_cache):
     def rules(change):
         rows = writable(block_rows(batch, 512))
         change(rows)
-        return broken(block_rules(rows, model))
+        return broken(block_rules(rows, model, form))
 
     def trained_head(rows):
         head = int(rows.seq_lengths.values[first])
@@ -375,13 +377,29 @@ def test_block_rules_name_what_is_broken_and_the_row(starter_cache):
         rows.seq_lengths.values[last] += 1
         rows.seq_lengths.values[last - 1] -= 1
 
+    def place(rows):
+        rows.doc_places.values[rows.doc_places.offsets[row] + 1] += 1
+
+    def piece_length(rows):
+        rows.doc_lengths.values[rows.doc_lengths.offsets[row]] -= 1
+
+    def no_piece(rows):
+        rows.doc_lengths.values[rows.doc_lengths.offsets[row]] = 0
+
+    def num_tokens(rows):
+        rows.length[row] -= 1
+
     assert rules(lambda rows: None) == {}
     assert rules(trained_head) == {"num_trained": [row], "first token of a piece": [row]}
     assert rules(position) == {"position_ids": [row]}
     assert rules(padding_id) == {"padding": [row]}
     assert rules(padding_label)["padding"] == [row]
-    assert rules(sum_of_lengths) == {"seq_lengths": [row]}
-    assert rules(no_run_of_its_own).keys() >= {"position_ids", "padding run"}
+    assert rules(sum_of_lengths) == {"seq_lengths": [row], "runs": [row]}
+    assert rules(no_run_of_its_own) == {"runs": [row]}
+    assert rules(place) == {"doc_places": [row]}
+    assert rules(piece_length) == {"length": [row], "doc_places": [row]}
+    assert rules(no_piece) == {"doc_lengths": [row]}
+    assert rules(num_tokens) == {"length": [row]}
 
 
 def test_blocks_packed_from_other_documents_are_found_by_a_full_audit(starter, tmp_path):

@@ -165,8 +165,8 @@ DEATHS = [
     ("packer.build.stages", "Stages.run", 9, 3),
     ("packer.build.partition", "write_journal", 4, 3),
     ("packer.build.blocks", "gather", 2, 10),
-    ("packer.build.run", "write_rejected", 1, 10),
-    ("packer.build.run", "write_manifest", 1, 10),
+    ("packer.build.packing", "write_rejected", 1, 10),
+    ("packer.build.packing", "write_manifest", 1, 10),
 ]
 
 
@@ -234,10 +234,13 @@ def test_overlong_documents_are_in_the_ledger(starter: Path, tmp_path: Path) -> 
     assert result.manifest is not None
     totals = result.manifest.totals
     lines = [line for line in read_rejected(tmp_path / "cache") if line.document is not None]
-    assert len(lines) == sum(totals.left_out.values()) > 0
-    lengths = {line.document: int(line.reason.rsplit("(", 1)[1].split()[0]) for line in lines}
-    assert all(length > 128 or length < 30 for length in lengths.values())
-    assert totals.cut == sum(int(line.reason.rsplit("(", 1)[1].split()[0]) for line in lines)
+    assert len(lines) == sum(cut.documents for cut in totals.cut.values()) > 0
+    for line in lines:
+        assert line.tokens is not None
+        assert (line.start, line.code) == (0, "overlong" if line.tokens > 128 else "too_short")
+        assert line.tokens > 128 or line.tokens < 30
+        assert line.reason.endswith(f"({line.tokens} tokens)")
+    assert totals.cut_tokens == sum(line.tokens or 0 for line in lines)
 
 
 @pytest.mark.parametrize("strategy", ["best_fit", "first_fit", "sequential"])
@@ -249,7 +252,7 @@ def test_every_strategy_packs_every_document_and_no_more_than_allowed_in_a_block
     result = build_one(starter, folder, *keys)
     assert result.manifest is not None
     totals = result.manifest.totals
-    assert (totals.cut, sum(totals.left_out.values())) == (0, 0)
+    assert totals.cut == {}
     assert verify(folder, level="full").ok
     with Cache.open(folder) as cache:
         blocks, documents = cache.blocks("train"), cache.documents("train")
@@ -275,7 +278,7 @@ BAD = [
     (["template.kwargs=&a {x: *a}"], RecipeError, "holds itself"),
     (["partition_bytes=99999999999999999999GiB"], RecipeError, "partition_bytes"),
     (["pack.group_documents=99999999999999999999999"], RecipeError, "group_documents|too large"),
-    (["pack.min_length=100000"], NothingKeptError, "197 shorter than pack.min_length"),
+    (["pack.min_length=100000"], NothingKeptError, "197 are shorter than pack.min_length"),
     (["template.file=broken.jinja"], TemplateError, "not a valid Jinja template"),
     (["template.file=markers.jinja"], TemplateError, "splits into"),
 ]
@@ -388,7 +391,7 @@ def test_a_build_that_fails_at_the_commit_leaves_the_cache_that_was_there(
     starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     from packer.audit.verify import verify
-    from packer.build import run
+    from packer.build import packing
     from packer.errors import StorageError
 
     def fail(*_: object, **__: object) -> None:
@@ -397,7 +400,7 @@ def test_a_build_that_fails_at_the_commit_leaves_the_cache_that_was_there(
     first = build_one(starter, tmp_path / "cache")
     with (starter / "data" / "chat.jsonl").open("a", encoding="utf-8") as file:
         file.write("not json\n")
-    monkeypatch.setattr(run, step, fail)
+    monkeypatch.setattr(packing, step, fail)
     with pytest.raises(StorageError):
         build_one(starter, tmp_path / "cache")
     monkeypatch.undo()

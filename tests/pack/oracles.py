@@ -117,7 +117,7 @@ def literal_cut(lengths, trained, block_len, overlong, min_length):
         if len(tokens) < min_length:
             leave_out(document, tokens, "too_short")
         elif is_cut and not trained[document] & set(tokens[1:]):
-            leave_out(document, tokens, "nothing_trained")
+            leave_out(document, tokens, "untrained")
         else:
             pieces.append((document, tokens))
 
@@ -144,39 +144,80 @@ def literal_cut(lengths, trained, block_len, overlong, min_length):
     return pieces, reasons
 
 
+def literal_stream(documents, lengths, trained, block_len, min_length):
+    """The stream of the documents in this order: blocks as lists of (document, first token, tokens), and the reason of
+    every token that is in none.
+
+    ``trained[d]`` is the set of trained tokens of document d.
+    """
+    reasons = {(d, t): "too_short" for d in documents if lengths[d] < min_length for t in range(lengths[d])}
+    tape = [(d, t) for d in documents if lengths[d] >= min_length for t in range(lengths[d])]
+    blocks = []
+    while tape:
+        tokens, tape = tape[:block_len], tape[block_len:]
+        pieces = []
+        for document, t in tokens:
+            if pieces and pieces[-1][0] == document:
+                pieces[-1][2] += 1
+            else:
+                pieces.append([document, t, 1])
+        if any(trained[d] & set(range(start + 1, start + length)) for d, start, length in pieces):
+            blocks.append([tuple(piece) for piece in pieces])
+        else:
+            reasons.update(dict.fromkeys(tokens, "untrained"))
+    return blocks, reasons
+
+
+def pieces_of_blocks(plan):
+    """(document, first token, tokens) of the pieces of each block."""
+    rows = list(zip(plan.document.tolist(), plan.start.tolist(), plan.length.tolist(), strict=True))
+    return [rows[first:last] for first, last in pairwise(plan.block_offsets.tolist())]
+
+
+def reasons_of(left_out, names):
+    """The reason of every token of a ledger; the tokens of its ranges are all different."""
+    ranges = zip(left_out.document.tolist(), left_out.start.tolist(), left_out.length.tolist(), strict=True)
+    reasons = {}
+    for (document, start, length), reason in zip(ranges, left_out.reason.tolist(), strict=True):
+        mine = {(document, t): names[reason] for t in range(start, start + length)}
+        assert not mine.keys() & reasons.keys()
+        reasons |= mine
+    return reasons
+
+
 def blocks_of(plan):
     """Documents of each block."""
     return [plan.document[first:last].tolist() for first, last in pairwise(plan.block_offsets.tolist())]
 
 
-def literal_blocks(plan, documents, block_len, pad_id):
-    """Each block as lists: ids, labels, positions, weights, run lengths, (document, start) of each piece.
+def literal_blocks(plan, documents, block_len, pad_id, *, separator_id=None, one_run=False):
+    """Each block as lists: ids, labels, positions, weights, run lengths, (document, start, length, place) of each piece.
 
-    A document is (ids, labels, weights). A piece is filled up to a multiple of the plan's ``align``, in its own run.
+    A document is (ids, labels, weights). The slots a piece takes beyond its tokens hold the separator, else padding.
     """
     blocks = []
     for first, last in pairwise(plan.block_offsets.tolist()):
-        ids, labels, positions, weights, runs, pieces = [], [], [], [], [], []
+        ids, labels, weights, runs, pieces = [], [], [], [], []
         for piece in range(first, last):
             document, start, length = (int(column[piece]) for column in (plan.document, plan.start, plan.length))
+            pieces.append((document, start, length, len(ids)))
             for t in range(length):
                 ids.append(documents[document][0][start + t])
                 labels.append(documents[document][1][start + t] if t else -100)
                 weights.append(documents[document][2][start + t] if t else 0.0)
-                positions.append(t)
-            behind = -length % plan.align
-            ids += [pad_id] * behind
+            behind = int(plan.slots[piece]) - length
+            ids += [pad_id if separator_id is None else separator_id] * behind
             labels += [-100] * behind
             weights += [0.0] * behind
-            positions += range(length, length + behind)
             runs.append(length + behind)
-            pieces.append((document, start))
+        if one_run:
+            runs = [sum(runs)]
         padding = block_len - len(ids)
         if padding:
             runs.append(padding)
         ids += [pad_id] * padding
         labels += [-100] * padding
         weights += [0.0] * padding
-        positions += range(padding)
+        positions = [position for run in runs for position in range(run)]
         blocks.append((ids, labels, positions, weights, runs, pieces))
     return blocks

@@ -1,36 +1,16 @@
 """Cutting documents: each token in one piece or in the ledger, and nothing kept that trains nothing."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pack.cases import counter_of, trained_documents
 from pack.oracles import literal_cut
 
-from packer.layout import offsets_of
-from packer.pack import cut, plan_pieces, trained_counter
-from packer.pack.cut import OVERLONG, REASONS
-
-
-@st.composite
-def documents(draw, max_documents=12, max_length=24):
-    """Lengths and the trained tokens of each document; the first is never trained."""
-    lengths = draw(st.lists(st.integers(0, max_length), max_size=max_documents))
-    trained = [draw(st.sets(st.integers(1, length - 1))) if length > 1 else set() for length in lengths]
-    return lengths, trained
-
-
-def counter_of(lengths, trained):
-    runs = []
-    for tokens in trained:
-        mine = []
-        for t in sorted(tokens):
-            if mine and mine[-1][1] == t:
-                mine[-1][1] = t + 1
-            else:
-                mine.append([t, t + 1])
-        runs.append(mine)
-    flat = np.array([run for mine in runs for run in mine], np.int32).reshape(-1, 2)
-    return trained_counter(offsets_of(lengths), offsets_of([len(mine) for mine in runs]), flat[:, 0], flat[:, 1])
+from packer.pack import cut, plan_pieces
+from packer.pack.cut import OVERLONG, REASONS, Loss, joined
 
 
 def cut_all(case, block_len, overlong, min_length=1):
@@ -44,7 +24,7 @@ def rows(ranges):
 overlongs = st.sampled_from(OVERLONG)
 
 
-@given(documents(), st.integers(1, 12), overlongs, st.integers(1, 14))
+@given(trained_documents(), st.integers(1, 12), overlongs, st.integers(1, 14))
 def test_pieces_and_ledger_are_those_of_the_literal_cut(case, block_len, overlong, min_length):
     pieces, left_out = cut_all(case, block_len, overlong, min_length)
     expected, reasons = literal_cut(*case, block_len, overlong, min_length)
@@ -56,21 +36,22 @@ def test_pieces_and_ledger_are_those_of_the_literal_cut(case, block_len, overlon
     assert left_out.length.sum() == len(reasons)
 
 
-@given(documents(), st.integers(1, 12), overlongs, st.integers(1, 5))
+@given(trained_documents(), st.integers(1, 12), overlongs, st.integers(1, 5))
 def test_each_token_and_each_trained_token_is_accounted_for_once(case, block_len, overlong, min_length):
     lengths, trained = case
     pieces, left_out = cut_all(case, block_len, overlong, min_length)
     everything = sorted((d, t) for d, length in enumerate(lengths) for t in range(length))
     covered = [(d, t) for d, start, length in rows(pieces) + rows(left_out) for t in range(start, start + length)]
     assert sorted(covered) == everything
-    losses = left_out.losses()
+    losses = left_out.losses(np.full(len(lengths), -1))
     in_pieces = sum(len(trained[d] & set(range(start + 1, start + length))) for d, start, length in rows(pieces))
-    assert in_pieces + sum(loss.num_trained for loss in losses.values()) == sum(map(len, trained))
+    in_ledger = sum(loss.num_trained for loss in losses.values())
+    assert in_pieces + in_ledger + left_out.num_piece_start == sum(map(len, trained))
     assert pieces.length.sum() + sum(loss.num_tokens for loss in losses.values()) == len(everything)
     assert [len(trained[d] & set(range(s, s + n))) for d, s, n in rows(left_out)] == left_out.trained.tolist()
 
 
-@given(documents(), st.integers(1, 12), overlongs)
+@given(trained_documents(), st.integers(1, 12), overlongs)
 def test_every_piece_of_a_cut_document_trains_something(case, block_len, overlong):
     lengths, trained = case
     pieces, _ = cut_all(case, block_len, overlong)
@@ -79,13 +60,46 @@ def test_every_piece_of_a_cut_document_trains_something(case, block_len, overlon
         assert length == lengths[document] or trained[document] & set(range(start + 1, start + length))
 
 
-@given(documents(), st.integers(1, 12), overlongs, st.integers(1, 5))
+@given(trained_documents(), st.integers(1, 12), overlongs, st.integers(1, 5))
 def test_pieces_are_in_source_order_and_can_be_placed(case, block_len, overlong, min_length):
     pieces, _ = cut_all(case, block_len, overlong, min_length)
     assert rows(pieces) == sorted(rows(pieces))
     packed = plan_pieces(pieces, block_len)
     assert sorted(rows(packed)) == rows(pieces)
     assert [getattr(pieces, name).dtype for name in ("document", "start", "length")] == [np.int64, np.int64, np.int32]
+
+
+@given(trained_documents(), st.integers(1, 12), overlongs, st.integers(1, 14))
+def test_a_document_that_is_nowhere_counts_once_under_the_reason_that_decided(case, block_len, overlong, min_length):
+    pieces, left_out = cut_all(case, block_len, overlong, min_length)
+    _, reasons = literal_cut(*case, block_len, overlong, min_length)
+    nowhere = set(range(len(case[0]))) - set(pieces.document.tolist())
+    expected = dict.fromkeys(REASONS, 0)
+    for document in nowhere:
+        mine = {reason for (d, _), reason in reasons.items() if d == document}
+        if mine:
+            expected[next(name for name in ("overlong", "untrained", "too_short", "truncated") if name in mine)] += 1
+    block_of = np.array([-1 if document in nowhere else 0 for document in range(len(case[0]))], np.int64)
+    losses = left_out.losses(block_of)
+    assert {name: loss.num_documents for name, loss in losses.items()} == expected
+    tokens = {name: list(reasons.values()).count(name) for name in REASONS}
+    assert {name: loss.num_tokens for name, loss in losses.items()} == tokens
+
+
+@given(trained_documents(), st.integers(1, 12))
+def test_two_ledgers_joined_are_one_in_source_order(case, block_len):
+    """Every other range in one ledger, the rest in the other."""
+    _, whole = cut_all(case, block_len, "truncate_right", 3)
+    columns = ("document", "start", "length", "reason", "trained")
+    one, other = (
+        replace(whole, num_piece_start=number + 2, **{name: getattr(whole, name)[number::2] for name in columns})
+        for number in range(2)
+    )
+    found = joined(other, one)
+    assert found.num_piece_start == 5
+    for name in columns:
+        assert getattr(found, name).tolist() == getattr(whole, name).tolist(), name
+        assert getattr(found, name).dtype == getattr(whole, name).dtype, name
 
 
 def ten_tokens(trained):
@@ -119,7 +133,7 @@ def test_a_piece_trained_at_its_first_token_alone_is_left_out_with_that_token():
     pieces, left_out = cut_all(([9], [{1, 2, 4}]), 4, "split")
     assert rows(pieces) == [(0, 0, 4)]
     assert rows(left_out) == [(0, 4, 4), (0, 8, 1)]
-    assert left_out.losses()["nothing_trained"].num_trained == 1
+    assert left_out.losses(np.array([0]))["untrained"].num_trained == 1
     assert left_out.num_piece_start == 0
 
 
@@ -143,17 +157,16 @@ def test_a_whole_document_that_is_kept_is_not_asked_about():
 
 def test_reasons_are_named_with_what_they_cost():
     _, left_out = cut_all(([2, 20, 3], [{1}, {5, 6}, {1}]), 8, "reject", min_length=3)
-    losses = {name: (loss.num_tokens, loss.num_trained) for name, loss in left_out.losses().items()}
-    assert losses == {
-        "too_short": (2, 1),
-        "overlong": (20, 2),
-        "truncated": (0, 0),
-        "nothing_trained": (0, 0),
-        "piece_start": (0, 0),
+    assert left_out.losses(np.array([-1, -1, 0])) == {
+        "too_short": Loss(num_documents=1, num_parts=1, num_tokens=2, num_trained=1),
+        "overlong": Loss(num_documents=1, num_parts=1, num_tokens=20, num_trained=2),
+        "truncated": Loss(num_documents=0, num_parts=0, num_tokens=0, num_trained=0),
+        "untrained": Loss(num_documents=0, num_parts=0, num_tokens=0, num_trained=0),
     }
+    assert left_out.num_piece_start == 0
 
 
-@given(documents(), st.data())
+@given(trained_documents(), st.data())
 def test_trained_tokens_of_a_range_are_counted(case, data):
     lengths, trained = case
     count = counter_of(lengths, trained)

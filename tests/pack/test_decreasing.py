@@ -1,5 +1,9 @@
 """Grouped best-fit and first-fit decreasing against the same done item by item."""
 
+from collections import Counter
+from itertools import combinations_with_replacement
+from math import comb
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -74,6 +78,22 @@ def test_bins_are_within_eleven_ninths_of_the_optimum(algorithm, case):
     number, best = len(grouped(pack, *case)), optimum(*case)
     assert best <= number
     assert 9 * number <= 11 * best + 6
+
+
+@each_algorithm
+@pytest.mark.parametrize("capacity", range(1, 11))
+def test_bins_of_every_choice_of_up_to_eight_items_are_within_eleven_ninths_of_the_optimum(algorithm, capacity):
+    """And the bound is worth testing: only for the smallest capacities is the optimum always reached."""
+    pack, _ = algorithm
+    excess = Counter()
+    for num_items in range(9):
+        for lengths in combinations_with_replacement(range(capacity, 0, -1), num_items):
+            number, best = runs_of(pack, lengths, capacity).total_bins, optimum(lengths, capacity)
+            assert best <= number
+            assert 9 * number <= 11 * best + 6
+            excess[number - best] += 1
+    assert excess.total() == comb(capacity + 8, 8)
+    assert set(excess) == {0} if capacity < 7 else excess[1] > 0
 
 
 @each_algorithm

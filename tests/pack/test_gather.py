@@ -7,45 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pack.cases import DOCUMENT_STRIDE, PAD, make_columns, make_documents
 from pack.oracles import literal_blocks
 
 from packer.batches import PackPlan
-from packer.pack import DocumentColumns, gather, plan
-
-PAD = 7
-DOCUMENT_STRIDE = 1000  # id of token t of document d: d · 1000 + 1000 + t
-
-
-def make_documents(lengths, seed=0):
-    """(ids, labels, weights) of each document; some begin with a label, which no block may keep."""
-    random = np.random.default_rng(seed)
-    documents = []
-    for number, length in enumerate(lengths):
-        ids = [DOCUMENT_STRIDE * (number + 1) + t for t in range(length)]
-        trained = random.random(length) < 0.6
-        weights = (random.integers(1, 5, length) / 4 * trained).tolist()
-        documents.append((ids, [i if on else -100 for i, on in zip(ids, trained, strict=True)], weights))
-    return documents
-
-
-def make_columns(documents, chunk_of, *, weighted=True):
-    """Columns with document i in chunk ``chunk_of[i]``; a chunk holds its documents in order, with a few stray tokens before."""
-    num_chunks = max(chunk_of, default=0) + 1
-    flat = [([-1] * c, [-1] * c, [-1.0] * c) for c in range(num_chunks)]
-    start = []
-    for document, c in zip(documents, chunk_of, strict=True):
-        start.append(len(flat[c][0]))
-        for column, values in zip(flat[c], document, strict=True):
-            column.extend(values)
-    return DocumentColumns(
-        input_ids=tuple(np.array(columns[0], np.int32) for columns in flat),
-        labels=tuple(np.array(columns[1], np.int32) for columns in flat),
-        loss_weights=tuple(np.array(columns[2], np.float32) for columns in flat) if weighted else None,
-        chunk=np.array(chunk_of, np.int32),
-        start=np.array(start, np.int64),
-        length=np.array([len(ids) for ids, _, _ in documents], np.int32),
-        doc_id=np.arange(len(documents), dtype=np.int64) * 31 + 5,
-    )
+from packer.pack import cut, gather, plan, plan_pieces
 
 
 def assert_batches_equal(one, other):
@@ -57,8 +23,8 @@ def assert_batches_equal(one, other):
             assert np.array_equal(a, b), field.name
 
 
-def assert_is_literal(batch, packed, documents, block_len):
-    blocks = literal_blocks(packed, documents, block_len, PAD)
+def assert_is_literal(batch, packed, documents, block_len, **form):
+    blocks = literal_blocks(packed, documents, block_len, PAD, **form)
     assert batch.num_blocks == len(blocks)
     for row, (ids, labels, positions, weights, runs, pieces) in enumerate(blocks):
         assert batch.input_ids[row].tolist() == ids
@@ -67,11 +33,10 @@ def assert_is_literal(batch, packed, documents, block_len):
         assert batch.loss_weights is None or batch.loss_weights[row].tolist() == weights
         assert batch.seq_lengths[batch.seq_offsets[row] : batch.seq_offsets[row + 1]].tolist() == runs
         mine = slice(batch.doc_offsets[row], batch.doc_offsets[row + 1])
-        assert batch.doc_ids[mine].tolist() == [31 * document + 5 for document, _ in pieces]
-        assert batch.doc_starts[mine].tolist() == [start for _, start in pieces]
-        lengths = packed.length[packed.block_offsets[row] : packed.block_offsets[row + 1]]
-        assert batch.length[row] == lengths.sum()
-        assert packed.align == 1 or batch.doc_lengths[mine].tolist() == lengths.tolist()
+        columns = (batch.doc_ids, batch.doc_starts, batch.doc_lengths, batch.doc_places)
+        found = list(zip(*(column[mine].tolist() for column in columns), strict=True))
+        assert found == [(31 * document + 5, *rest) for document, *rest in pieces]
+        assert batch.length[row] == sum(length for _, _, length, _ in pieces)
         assert batch.num_trained[row] == sum(label != -100 for label in labels)
 
 
@@ -83,8 +48,8 @@ def cases(draw, max_documents=40):
     return make_documents(lengths), block_len, chunks
 
 
-def gather_all(packed, columns, block_len):
-    return gather(packed, 0, packed.num_blocks, columns, block_len=block_len, pad_id=PAD)
+def gather_all(packed, columns, block_len, **form):
+    return gather(packed, 0, packed.num_blocks, columns, block_len=block_len, pad_id=PAD, **form)
 
 
 def plan_of(documents, block_len, **options):
@@ -110,22 +75,29 @@ def test_aligned_blocks_are_those_of_the_literal_layout(case, align, strategy):
     assert not (batch.seq_lengths[: batch.seq_offsets[-1]] % align).any()
 
 
+@given(cases(), st.lists(st.integers(0, 3), min_size=40, max_size=40), st.none() | st.just(3), st.booleans())
+def test_blocks_with_slots_behind_pieces_are_those_of_the_literal_layout(case, behind, separator_id, one_run):
+    documents, block_len, chunks = case
+    lengths = np.array([len(ids) for ids, _, _ in documents], np.int32)
+    pieces, _ = cut(lengths, block_len, lambda d, s, e: np.ones_like(d), overlong="split")
+    slots = np.minimum(pieces.length + np.resize(behind, len(pieces.length)), block_len)
+    packed = plan_pieces(pieces, block_len, slots=slots)
+    form = {"separator_id": separator_id, "one_run": one_run}
+    batch = gather_all(packed, make_columns(documents, chunks), block_len, **form)
+    assert_is_literal(batch, packed, documents, block_len, **form)
+
+
 def test_padding_behind_a_piece_belongs_to_its_run():
     documents = make_documents([3, 4, 5])
     packed = plan_of(documents, 16, align=4, strategy="sequential")
     batch = gather_all(packed, make_columns(documents, [0, 0, 0]), 16)
     assert batch.num_blocks == 1
-    assert batch.seq_lengths.tolist() == packed.padded_length.tolist() == [4, 4, 8]
+    assert batch.seq_lengths.tolist() == packed.slots.tolist() == [4, 4, 8]
     assert batch.doc_lengths.tolist() == packed.length.tolist() == [3, 4, 5]
     assert batch.position_ids.tolist() == [[0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7]]
     assert (batch.input_ids[0] == PAD).nonzero()[0].tolist() == [3, 13, 14, 15]
     assert (batch.labels[0, [0, 3, 4, 8, 13, 14, 15]] == -100).all()
     assert batch.length.tolist() == [12]
-
-
-def test_blocks_of_a_plan_that_is_not_aligned_have_no_second_lengths():
-    documents = make_documents([3, 4])
-    assert gather_all(plan_of(documents, 8), make_columns(documents, [0, 0]), 8).doc_lengths is None
 
 
 def test_large_blocks_of_many_documents_are_those_of_the_literal_layout(monkeypatch):
@@ -189,7 +161,8 @@ def test_blocks_do_not_depend_on_chunks_or_on_how_many_are_gathered_at_once(case
     assert part.seq_offsets[0] == part.doc_offsets[0] == 0
     for name in ("input_ids", "labels", "position_ids", "loss_weights", "length", "num_trained"):
         assert np.array_equal(getattr(part, name), getattr(whole, name)[first:last]), name
-    for values, offsets in (("seq_lengths", "seq_offsets"), ("doc_ids", "doc_offsets"), ("doc_starts", "doc_offsets")):
+    columns_of = {"seq_offsets": ["seq_lengths"], "doc_offsets": ["doc_ids", "doc_starts", "doc_lengths", "doc_places"]}
+    for values, offsets in ((values, offsets) for offsets, names in columns_of.items() for values in names):
         bounds = getattr(whole, offsets)[[first, last]]
         assert np.array_equal(getattr(part, values), getattr(whole, values)[bounds[0] : bounds[1]]), values
 
@@ -200,6 +173,7 @@ def test_pieces_of_one_document_are_each_masked_at_their_first_token():
         document=np.array([0, 0, 0]),
         start=np.array([0, 4, 8]),
         length=np.array([4, 4, 2], np.int32),
+        slots=np.array([4, 4, 2], np.int32),
         block_offsets=np.array([0, 2, 3]),
         block_of=np.array([0]),
     )
@@ -247,7 +221,7 @@ def test_blocks_the_plan_does_not_have_are_refused(two, first, last):
 
 def test_a_block_with_too_many_tokens_is_refused(two):
     packed, columns = two
-    with pytest.raises(ValueError, match="block 0 of the plan has 7 tokens; expected at most 6"):
+    with pytest.raises(ValueError, match="block 0 of the plan takes 7 slots; expected at most 6"):
         gather_all(packed, columns, 6)
 
 
@@ -259,6 +233,7 @@ def test_a_block_with_too_many_tokens_is_refused(two):
         ({"start": np.array([0, 1])}, r"piece \[1, 4\) is not inside document 0"),
         ({"start": np.array([-1, 0])}, r"piece \[-1, 3\)"),
         ({"length": np.array([3, 0], np.int32)}, r"piece \[0, 0\)"),
+        ({"slots": np.array([2, 4], np.int32)}, r"piece \[0, \d\) is not inside document \d"),
     ],
 )
 def test_a_piece_outside_its_document_is_refused(two, change, match):

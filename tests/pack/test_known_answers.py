@@ -15,19 +15,45 @@ Where packer differs, on purpose:
 - The first token of a row is masked too: flattened, it follows another row's last token.
 - Padding is a run of its own, the last entry of `seq_lengths`, with positions of its own. Others leave it out or count
   it to the last document.
+- A piece of a document that was cut, and a block of a stream, are left out where they train nothing: a lone last token,
+  masked as the first of its piece. Others keep them, and so does packer here, where every piece counts as trained; that
+  it leaves them out otherwise is a test of its own.
 """
 
 import numpy as np
 import pytest
 
 from packer.layout import cu_seq_lens
-from packer.pack import DocumentColumns, cut, gather, plan_pieces
+from packer.pack import DocumentColumns, cut, gather, plan_pieces, stream
 
 PAD = 0
 
 
-def packed(documents, block_len, *, overlong="truncate_right", **options):
-    """The blocks of documents that are trained throughout."""
+def tokens(_, start, end):
+    """Every token is trained but the first of its piece."""
+    return end - start
+
+
+def at_least_one(_, start, end):
+    """And every piece trains something."""
+    return np.maximum(end - start, 1)
+
+
+def packed(documents, block_len, *, overlong="truncate_right", count_trained=at_least_one, **options):
+    """The blocks of whole documents, and of pieces of those that are longer than a block."""
+    lengths = np.array([len(ids) for ids in documents], np.int32)
+    pieces, _ = cut(lengths, block_len, count_trained, overlong=overlong)
+    return laid_out(plan_pieces(pieces, block_len, **options), documents, block_len)
+
+
+def streamed(documents, block_len, *, count_trained=at_least_one):
+    """The blocks of one stream, in order."""
+    lengths = np.array([len(ids) for ids in documents], np.int32)
+    layout, _ = stream(lengths, block_len, count_trained, in_order=True)
+    return laid_out(layout, documents, block_len, one_run=True)
+
+
+def laid_out(layout, documents, block_len, *, one_run=False):
     lengths = np.array([len(ids) for ids in documents], np.int32)
     flat = np.array([token for ids in documents for token in ids], np.int32)
     columns = DocumentColumns(
@@ -39,9 +65,7 @@ def packed(documents, block_len, *, overlong="truncate_right", **options):
         length=lengths,
         doc_id=np.arange(len(documents), dtype=np.int64),
     )
-    pieces, _ = cut(lengths, block_len, lambda _, start, end: np.maximum(end - start, 1), overlong=overlong)
-    layout = plan_pieces(pieces, block_len, **options)
-    return gather(layout, 0, layout.num_blocks, columns, block_len=block_len, pad_id=PAD)
+    return gather(layout, 0, layout.num_blocks, columns, block_len=block_len, pad_id=PAD, one_run=one_run)
 
 
 def rows(batch):
@@ -52,9 +76,9 @@ def rows(batch):
         filled = int(batch.length[row])
         assert sum(runs) == batch.input_ids.shape[1]
         assert batch.input_ids[row, filled:].tolist() == [PAD] * (len(batch.input_ids[row]) - filled)
-        found.append(
-            (batch.input_ids[row, :filled].tolist(), runs[: batch.doc_offsets[row + 1] - batch.doc_offsets[row]])
-        )
+        if filled < batch.input_ids.shape[1]:
+            assert runs.pop() == batch.input_ids.shape[1] - filled
+        found.append((batch.input_ids[row, :filled].tolist(), runs))
     return found
 
 
@@ -82,9 +106,23 @@ def test_trl_bfd(documents, block_len, overlong, expected, strategy):
 
 
 def test_trl_wrapped():
-    """Wrapping joins the documents to one and splits it; its pieces are then documents of their own."""
-    batch = packed([[1, 2, 3, 4, 5, 6, 7, 8]], 3, overlong="split", strategy="sequential")
-    assert [ids for ids, _ in rows(batch)] == [[1, 2, 3], [4, 5, 6], [7, 8]]
+    """Wrapping lays the documents one behind another and cuts every ``seq_length`` tokens: packer's stream, in order.
+
+    Its rows are sequences of their own, with a label at every token but the first. Packer masks the first token of
+    the third document too, in the middle of a row.
+    """
+    batch = streamed([[1, 2, 3], [4, 5, 6, 7], [8]], 3)
+    assert rows(batch) == [([1, 2, 3], [3]), ([4, 5, 6], [3]), ([7, 8], [2])]
+    assert batch.doc_lengths.tolist() == [3, 3, 1, 1]
+    assert batch.labels.tolist() == [[-100, 2, 3], [-100, 5, 6], [-100, -100, -100]]
+
+
+def test_what_trains_nothing_is_left_out():
+    """The rest of the document of five tokens; and the row that ends one document and begins another."""
+    batch = packed(FOUR, 4, overlong="split", count_trained=tokens)
+    assert sorted(rows(batch)) == [([1, 2, 3, 4], [4]), ([6, 7, 12], [2, 1]), ([8, 9, 10, 11], [4])]
+    batch = streamed([[1, 2, 3], [4, 5, 6, 7], [8]], 3, count_trained=tokens)
+    assert rows(batch) == [([1, 2, 3], [3]), ([4, 5, 6], [3])]
 
 
 def test_trl_padding_free_collator():

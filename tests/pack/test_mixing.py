@@ -17,6 +17,7 @@ def plan_of(blocks, num_documents):
         document=document,
         start=np.zeros(len(document), np.int64),
         length=np.ones(len(document), np.int32),
+        slots=np.ones(len(document), np.int32),
         block_offsets=np.cumsum([0, *map(len, blocks)]),
         block_of=np.zeros(num_documents, np.int64),
     )

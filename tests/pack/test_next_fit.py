@@ -1,7 +1,7 @@
 """Next-fit by windows against next-fit item by item."""
 
 from importlib import import_module
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -47,3 +47,14 @@ def test_bins_of_many_windows_are_those_of_the_literal_algorithm():
 def test_bins_are_fewer_than_twice_the_optimum(case):
     number, best = len(bins_of(*case)), optimum(*case)
     assert best <= number <= max(2 * best - 1, 0)
+
+
+@pytest.mark.parametrize(("capacity", "most"), [(1, 8), (2, 8), (3, 8), (4, 6), (9, 4)])
+def test_bins_of_every_sequence_of_few_items_are_fewer_than_twice_the_optimum(capacity, most):
+    seen = 0
+    for num_items in range(1, most + 1):
+        for lengths in product(range(1, capacity + 1), repeat=num_items):
+            number, best = len(next_fit(np.array(lengths), capacity)) - 1, optimum(lengths, capacity)
+            assert best <= number < 2 * best
+            seen += 1
+    assert seen == sum(capacity**n for n in range(1, most + 1))

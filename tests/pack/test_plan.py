@@ -36,10 +36,9 @@ strategies = st.sampled_from(sorted(LITERAL))
 
 
 def assert_plans_equal(one, other):
-    for name in ("document", "start", "length", "block_offsets", "block_of"):
+    for name in ("document", "start", "length", "slots", "block_offsets", "block_of"):
         a, b = getattr(one, name), getattr(other, name)
         assert (a.dtype, a.tolist()) == (b.dtype, b.tolist()), name
-    assert one.align == other.align
 
 
 def padded(length, align):
@@ -59,8 +58,8 @@ def rules(draw):
 
 def test_the_public_names_are_sorted_and_there():
     names = packer.pack.__all__
-    assert names == sorted(names)
-    assert {"DocumentColumns", "cut", "gather", "mixing", "plan", "plan_pieces"} < set(names)
+    assert names == sorted(names, key=lambda name: (not name.isupper(), name)), "constants, classes, functions"
+    assert {"DocumentColumns", "arrange", "cut", "gather", "mixing", "plan", "plan_pieces", "stream"} < set(names)
     assert all(hasattr(packer.pack, name) for name in names)
 
 
@@ -78,10 +77,11 @@ def test_every_document_that_fits_is_in_exactly_one_block(lengths, options, seed
     block_of = {document: number for number, block in enumerate(blocks) for document in block}
     assert packed.block_of.tolist() == [block_of.get(document, -1) for document in range(len(lengths))]
     assert packed.length.tolist() == [lengths[document] for document in packed.document]
-    assert packed.padded_length.tolist() == [padded(n, options["align"]) for n in packed.length.tolist()]
+    assert packed.slots.tolist() == [padded(n, options["align"]) for n in packed.length.tolist()]
     assert not packed.start.any()
-    dtypes = [getattr(packed, name).dtype for name in ("document", "start", "length", "block_offsets", "block_of")]
-    assert dtypes == [np.int64, np.int64, np.int32, np.int64, np.int64]
+    names = ("document", "start", "length", "slots", "block_offsets", "block_of")
+    dtypes = [getattr(packed, name).dtype for name in names]
+    assert dtypes == [np.int64, np.int64, np.int32, np.int32, np.int64, np.int64]
 
 
 @given(lengths_of_documents, rules(), st.integers(0, 9))
@@ -248,7 +248,57 @@ def test_every_piece_is_in_exactly_one_block_and_groups_are_of_documents(documen
         assert len({(group, block) for group, block in zip(groups, block_of_piece, strict=True)}) == packed.num_blocks
 
 
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3)), max_size=30), strategies, st.none() | st.integers(1, 4)
+)
+def test_pieces_are_packed_by_the_slots_they_take(pieces, strategy, max_documents):
+    block_len = 9
+    slots = [min(length + behind, block_len) for length, behind in pieces]
+    packed = plan_pieces(
+        pieces_of([(d, 0, length) for d, (length, _) in enumerate(pieces)], len(pieces)),
+        block_len,
+        strategy=strategy,
+        max_documents=max_documents,
+        slots=np.array(slots, np.int64),
+    )
+    assert sorted(packed.document.tolist()) == list(range(len(pieces)))
+    assert packed.slots.tolist() == [slots[document] for document in packed.document]
+    assert packed.length.tolist() == [pieces[document][0] for document in packed.document]
+    found = [[slots[document] for document in block] for block in blocks_of(packed)]
+    expected = LITERAL[strategy](slots, block_len, max_documents)
+    assert (
+        found == expected if strategy == "sequential" else Counter(map(tuple, found)) == Counter(map(tuple, expected))
+    )
+
+
+@pytest.mark.parametrize(
+    ("slots", "match"),
+    [
+        ([3, 3], "piece 1 has length 4 and takes 3 slots; expected 1 to 8"),
+        ([9, 4], "piece 0 has length 3 and takes 9 slots; expected 1 to 8"),
+        ([3], "1 slots for 2 pieces"),
+    ],
+)
+def test_slots_that_do_not_belong_to_the_pieces_are_refused(slots, match):
+    with pytest.raises(ValueError, match=match):
+        plan_pieces(pieces_of([(0, 0, 3), (1, 0, 4)], 2), 8, slots=np.array(slots))
+
+
+@given(lengths_of_documents, rules(), st.data())
+def test_blocks_between_two_are_those_of_the_whole_plan(lengths, options, data):
+    packed = plan(np.array(lengths, np.int32), **options)
+    first = data.draw(st.integers(0, packed.num_blocks))
+    last = data.draw(st.integers(first, packed.num_blocks))
+    part = packed.between(first, last)
+    assert blocks_of(part) == blocks_of(packed)[first:last]
+    bounds = packed.block_offsets[[first, last]]
+    for name in ("document", "start", "length", "slots"):
+        assert getattr(part, name).tolist() == getattr(packed, name)[bounds[0] : bounds[1]].tolist(), name
+    assert part.num_blocks == last - first
+    assert part.block_of.tolist() == []
+
+
 @pytest.mark.parametrize("length", [0, 9])
 def test_a_piece_that_no_block_holds_is_refused(length):
-    with pytest.raises(ValueError, match=f"piece 1 has length {length}; expected 1 to 8"):
+    with pytest.raises(ValueError, match=f"piece 1 has length {length} and takes {length} slots; expected 1 to 8"):
         plan_pieces(pieces_of([(0, 0, 3), (1, 0, length)], 2), 8)

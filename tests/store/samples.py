@@ -10,7 +10,7 @@ from packer.batches import BlockBatch, DocumentBatch
 from packer.layout import MASKED
 from packer.store.blocks import BlockShardWriter
 from packer.store.documents import DocumentShardWriter
-from packer.store.manifest import Input, Manifest, ModelFile, ModelRecord, Totals, write_manifest
+from packer.store.manifest import Cut, Input, Manifest, ModelFile, ModelRecord, Totals, write_manifest
 from packer.store.rejected import Rejected, write_rejected
 from packer.store.shard_file import WrittenShard
 
@@ -68,6 +68,8 @@ def block_batch(num_blocks: int, *, block_len: int = 32, seed: int = 0, weighted
         seq_offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         doc_ids=rng.integers(-(2**63), 2**63 - 1, int(num_pieces.sum())),
         doc_starts=rng.integers(0, 9, int(num_pieces.sum())).astype(np.int32),
+        doc_lengths=rng.integers(1, 9, int(num_pieces.sum())).astype(np.int32),
+        doc_places=rng.integers(0, 9, int(num_pieces.sum())).astype(np.int32),
         doc_offsets=np.concatenate([[0], np.cumsum(num_pieces)]).astype(np.int64),
         length=np.array([L - row[-1] for row in seq_lengths], np.int32),
         num_trained=(labels != MASKED).sum(axis=1).astype(np.int32),
@@ -92,10 +94,11 @@ def write_blocks(
 
 def small_manifest(**changes: Any) -> Manifest:
     """A manifest of nothing, with some fields changed."""
-    counts = dict.fromkeys(
-        ("rows", "kept", "documents", "tokens", "trained", "masked", "merged", "cut", "cut_trained"), 0
+    counts = dict.fromkeys(("rows", "kept", "documents", "tokens", "trained", "masked", "merged"), 0)
+    cut = {"overlong": Cut(documents=0, parts=0, tokens=0, trained=0)}
+    totals = Totals(
+        **counts, rejected={"empty": 1}, packed=0, cut=cut, piece_starts=0, blocks=0, slots=0, separators=0, padding=0
     )
-    totals = Totals(**counts, rejected={"empty": 1}, packed=0, left_out={}, blocks=0, slots=0, padding=0)
     model = ModelRecord(
         files=(ModelFile(path="tokenizer.json", num_bytes=2, sha256="44"),),
         vocab_size=1000,
@@ -105,7 +108,14 @@ def small_manifest(**changes: Any) -> Manifest:
         control_ids=(2, 7),
     )
     source = Input(
-        path="a.jsonl", split="train", format="jsonl", schema="messages", num_bytes=9, sha256="ab", num_rows=9
+        path="a.jsonl",
+        split="train",
+        format="jsonl",
+        schema="messages",
+        columns={"content": None, "messages": "chat"},
+        num_bytes=9,
+        sha256="ab",
+        num_rows=9,
     )
     fields: dict[str, Any] = {
         "format": "packer-cache",
@@ -114,6 +124,7 @@ def small_manifest(**changes: Any) -> Manifest:
         "recipe": {"version": 1, "pack": {"block_len": 32}},
         "engine": "reference",
         "engine_version": "1",
+        "rules_version": 1,
         "model": model,
         "inputs": (source, source),
         "shards": (),

@@ -26,13 +26,16 @@ def _table(path: Path) -> pa.Table:
         return pa.ipc.open_file(file).read_all()
 
 
+PIECES = ("doc_ids", "doc_starts", "doc_lengths", "doc_places")
+
+
 def _rows(batch: BlockBatch) -> list[dict]:
     """What each row must hold, spelled out block by block."""
     rows = []
     for i in range(batch.num_blocks):
         pieces = slice(batch.doc_offsets[i], batch.doc_offsets[i + 1])
         row = {name: getattr(batch, name)[i].tolist() for name in ("input_ids", "labels", "position_ids")}
-        row |= {"doc_ids": batch.doc_ids[pieces].tolist(), "doc_starts": batch.doc_starts[pieces].tolist()}
+        row |= {name: getattr(batch, name)[pieces].tolist() for name in PIECES}
         row["seq_lengths"] = batch.seq_lengths[batch.seq_offsets[i] : batch.seq_offsets[i + 1]].tolist()
         row |= {"length": int(batch.length[i]), "num_trained": int(batch.num_trained[i])}
         if batch.loss_weights is not None:
@@ -44,13 +47,13 @@ def _rows(batch: BlockBatch) -> list[dict]:
 def _oracle_digest(row: dict) -> int:
     """The row digest of the format's definition, one value at a time."""
     L, weights = len(row["input_ids"]), row.get("loss_weights")
-    lists = ("doc_ids", "doc_starts", "seq_lengths")
+    lists = (*PIECES, "seq_lengths")
     content = struct.pack(
-        "<7q", row["length"], row["num_trained"], L, weights is not None, *(len(row[name]) for name in lists)
+        "<9q", row["length"], row["num_trained"], L, weights is not None, *(len(row[name]) for name in lists)
     )
     for name in ("input_ids", "labels", "position_ids"):
         content += struct.pack(f"<{L}i", *row[name])
-    for name, code in zip(lists, "qii", strict=True):
+    for name, code in zip(lists, "qiiii", strict=True):
         content += struct.pack(f"<{len(row[name])}{code}", *row[name])
     return xxh3_64_intdigest(content + (b"" if weights is None else struct.pack(f"<{L}f", *weights)))
 
@@ -160,7 +163,7 @@ def test_threads_and_pickled_readers_read_the_same(tmp_path: Path) -> None:
 def test_what_was_read_may_be_written_to(tmp_path: Path) -> None:
     reader = BlockShards(tmp_path, [write_blocks(tmp_path, [block_batch(3)]).as_shard(first_row=0)])
     batch = reader.read(np.array([1]))
-    for name in ("input_ids", "labels", "position_ids", "seq_lengths", "doc_ids", "doc_starts", "length"):
+    for name in ("input_ids", "labels", "position_ids", "seq_lengths", *PIECES, "length"):
         getattr(batch, name)[...] = 0
     assert _rows(reader.read(np.array([1]))) == [_rows(block_batch(3))[1]]
 

@@ -34,6 +34,8 @@ BLOCKS = {
     "position_ids": "fixed_size_list<item: int32>[8]",
     "doc_ids": "list<item: int64>",
     "doc_starts": "list<item: int32>",
+    "doc_lengths": "list<item: int32>",
+    "doc_places": "list<item: int32>",
     "seq_lengths": "list<item: int32>",
     "length": "int32",
     "num_trained": "int32",

@@ -1,0 +1,65 @@
+"""`packer pack`: other blocks from the documents of a cache."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from packer_cli.failures import print_json
+from packer_cli.options import HELP_OPTIONS, cache_argument, jobs_option, output_options
+from packer_cli.progress import listener
+from packer_cli.result import print_result, result_fields
+
+_MODES = ("isolated", "eos", "stream", "none")
+_STRATEGIES = ("best_fit", "first_fit", "sequential")
+_OVERLONG = ("reject", "truncate_left", "truncate_right", "split")
+
+
+@click.command("pack", context_settings=HELP_OPTIONS)
+@cache_argument
+@click.option(
+    "-o", "--output", metavar="CACHE2", type=click.Path(path_type=Path), required=True, help="Folder of the new cache."
+)
+@click.option("--block-len", metavar="N", type=int, help="Tokens of a block.")
+@click.option("--mode", type=click.Choice(_MODES), help="What documents of a block are to each other.")
+@click.option("--strategy", type=click.Choice(_STRATEGIES), help="Which block a document goes to.")
+@click.option("--overlong", type=click.Choice(_OVERLONG), help="What becomes of a document longer than a block.")
+@click.option(
+    "--set",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Any key of the recipe's pack, and shard_bytes; may be repeated.",
+)
+@jobs_option
+@click.option("--force", is_flag=True, help="Replace a cache that was made by other rules.")
+@output_options
+def command(
+    *,
+    cache: Path,
+    output: Path,
+    overrides: tuple[str, ...],
+    jobs: int | None,
+    force: bool,
+    verbose: bool,
+    quiet: bool,
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """Pack the documents of CACHE into other blocks; nothing is read or tokenized again.
+
+    What is not named stays as CACHE has it. CACHE2 gets the same document shards, by hard link where both are on one
+    disk, and is what `packer build` would make with these rules, byte for byte.
+    """
+    from packer.build import repack  # noqa: PLC0415 - not for --help
+
+    began = time.monotonic()
+    pack = {key: value for key, value in asked.items() if value is not None}
+    with listener(quiet=quiet) as progress:
+        result = repack(cache, output, pack, overrides, jobs=jobs, force=force, progress=progress)
+    seconds = time.monotonic() - began
+    if as_json:
+        print_json(command="pack", **result_fields(result, seconds))
+    elif not quiet:
+        print_result(result, seconds, done="packed", verbose=verbose)

@@ -1,0 +1,97 @@
+"""What `packer build` and `packer pack` tell when they are done."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from packer_cli.output import duration, number, percent, plural, print_table, rate, stdout
+
+if TYPE_CHECKING:
+    from packer.build import BuildResult
+    from packer.store.manifest import Manifest
+
+
+def print_result(result: "BuildResult", seconds: float, *, done: str, verbose: bool) -> None:
+    """What a command that makes a cache did; `done` is its verb."""
+    console = stdout()
+    manifest, reused = result.manifest, result.num_partitions_reused
+    if manifest is None:
+        todo = plural(result.num_partitions_built, "partition")
+        console.print(f"would build {todo}, reuse {number(reused)}; nothing was written", soft_wrap=True)
+        return
+    if not result.built:
+        console.print(f"{result.folder} is up to date\n", soft_wrap=True)
+    else:
+        tokens = manifest.totals.tokens
+        speed = f", {rate(tokens, seconds)} tokens/s" if not reused else f", {plural(reused, 'partition')} reused"
+        console.print(f"{done} {result.folder} in {duration(seconds)}{speed}\n", soft_wrap=True)
+    _print_totals(manifest, result.folder)
+    console.print(f"\nfingerprint  {result.fingerprint}", soft_wrap=True)
+    if verbose:
+        console.print(f"content      {manifest.content_fingerprint}", soft_wrap=True)
+        console.print(f"recipe       {manifest.recipe_fingerprint}", soft_wrap=True)
+    if result.built and manifest.totals.blocks:
+        console.print(f"\nnext: packer inspect {shlex.quote(str(result.folder))}", soft_wrap=True)
+
+
+def _print_totals(manifest: "Manifest", folder: Path) -> None:
+    from packer.rejections import CODES  # noqa: PLC0415 - not for --help
+
+    console, totals = stdout(), manifest.totals
+    rejected = totals.rows - totals.kept
+    facts = [
+        ("rows", number(totals.rows), f"{number(totals.kept)} kept, {number(rejected)} rejected"),
+        ("documents", number(totals.documents), f"{number(totals.tokens)} tokens, {_trained(manifest)} trained"),
+    ]
+    if manifest.recipe["pack"]["mode"] != "none":
+        full = percent((totals.slots - totals.separators - totals.padding) / totals.slots)
+        facts.append(
+            ("blocks", number(totals.blocks), f"of {number(manifest.recipe['pack']['block_len'])} tokens, {full} full")
+        )
+    print_table(console, [("", "<"), ("", ">"), ("", "<")], facts)
+    last = sum(shard.num_last_tokens for shard in manifest.shards)
+    if totals.tokens > last:
+        console.print(
+            f"\nhistory is rewritten: {number(totals.documents)} documents of {number(totals.kept)} rows, "
+            f"{totals.tokens / last:.2f} times the tokens of each row's last document",
+            soft_wrap=True,
+        )
+    listed = folder / "rejected.jsonl"
+    columns = [("", ">"), ("", "<"), ("", "<")]
+    if totals.rejected:
+        console.print(f"\nrows rejected; listed in {listed}", soft_wrap=True)
+        ordered = sorted(totals.rejected.items(), key=lambda entry: -entry[1])
+        print_table(console, columns, [(number(count), code, CODES.get(code, "")) for code, count in ordered])
+    if totals.cut:
+        tokens = f"{number(totals.cut_tokens)} of {number(totals.tokens)} tokens"
+        console.print(f"\nin no block: {tokens}; listed in {listed}", soft_wrap=True)
+        cuts = sorted(totals.cut.items(), key=lambda entry: -entry[1].tokens)
+        print_table(console, columns, [(plural(cut.tokens, "token"), code, CODES.get(code, "")) for code, cut in cuts])
+    if "overlong" in totals.cut:
+        console.print(
+            "  --block-len N makes blocks longer; --set pack.overlong=split cuts such documents into pieces",
+            soft_wrap=True,
+        )
+
+
+def _trained(manifest: "Manifest") -> str:
+    totals = manifest.totals
+    return percent(totals.trained / totals.tokens if totals.tokens else 0.0)
+
+
+def result_fields(result: "BuildResult", seconds: float) -> dict[str, Any]:
+    """The same in JSON."""
+    from packer.recipe import to_json  # noqa: PLC0415 - not for --help
+
+    manifest = result.manifest
+    return {
+        "folder": str(result.folder),
+        "built": result.built,
+        "seconds": round(seconds, 3),
+        "partitions_built": result.num_partitions_built,
+        "partitions_reused": result.num_partitions_reused,
+        "fingerprint": result.fingerprint,
+        "content_fingerprint": manifest and manifest.content_fingerprint,
+        "recipe_fingerprint": manifest and manifest.recipe_fingerprint,
+        "totals": manifest and to_json(manifest.totals),
+    }

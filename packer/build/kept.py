@@ -1,0 +1,50 @@
+"""The tokenizer a cache keeps, as a model: what it was built with, whatever has become of the folder it came from."""
+
+import hashlib
+import tempfile
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from packer.errors import CheckError
+from packer.model import Model, load_model
+from packer.recipe import Recipe
+from packer.store.failures import storage_errors
+from packer.store.manifest import Manifest
+
+
+def kept_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
+    """The files under `model/` that the manifest names, by file name.
+
+    Raises:
+        CheckError: one is not what was written.
+        StorageError: one cannot be read.
+
+    """
+    files = {}
+    for file in manifest.model.files:
+        path = folder / "model" / file.path
+        with storage_errors("read", path):
+            content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() != file.sha256:
+            raise CheckError(
+                f"{path} is damaged: its sha256 is not the manifest's",
+                hint=f"packer build -o {folder} --repair makes it again",
+            )
+        files[PurePosixPath(file.path).name] = content
+    return files
+
+
+def kept_model(folder: Path, manifest: Manifest, recipe: Recipe) -> Model:
+    """The model of the kept files: exactly those, whatever else lies there. Role markers are not looked for.
+
+    Raises:
+        CheckError, StorageError: as :func:`kept_files`.
+        InputError: they make no model.
+
+    """
+    files = kept_files(folder, manifest)
+    with tempfile.TemporaryDirectory(prefix="packer-") as place:
+        for name, content in files.items():
+            (Path(place) / name).write_bytes(content)
+        model = load_model(Path(place), stop=recipe.supervision.stop, pad_id=recipe.pack.pad_id)
+    return replace(model, files=files)

@@ -1,0 +1,154 @@
+"""Packing a finished cache again: other blocks from the same documents, nothing read, rendered or tokenized.
+
+What comes out is, byte for byte, what a build with the new rules would make of the same inputs. Document shards are
+taken over by hard link, or copied where the other folder is on another disk.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from packer.build.kept import kept_files, kept_model
+from packer.build.packing import commit, pack_documents
+from packer.build.partition import PartitionResult
+from packer.build.pool import default_jobs
+from packer.build.progress import Progress, Silent
+from packer.build.provenance import Provenance
+from packer.build.record import write_model
+from packer.build.reuse import committed, existing, refuse_foreign, refuse_other_recipe, up_to_date
+from packer.build.run import BuildResult
+from packer.errors import CheckError, RecipeError, UsageError
+from packer.recipe import Recipe, make_recipe
+from packer.store.cache import Cache
+from packer.store.folder import lock, sweep_temporary
+from packer.store.manifest import Manifest, Shard, manifest_fingerprint
+from packer.store.mapping import repair_hint
+from packer.store.shard_file import relink
+
+
+def repack(
+    cache: Path | str,
+    folder: Path | str,
+    pack: Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    *,
+    jobs: int | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> BuildResult:
+    """Make another cache from the documents of one that is there.
+
+    Args:
+        cache: a finished cache; it is only read.
+        folder: the new cache; made if it is not there.
+        pack: keys of the recipe's `pack` that change.
+        overrides: ``pack.key=value``, or ``shard_bytes=value``.
+        jobs: processes; by default one for each processor.
+        force: replace a cache that was made by other rules.
+        progress: listens.
+
+    Raises:
+        UsageError: `folder` is the cache itself, or no cache; or holds one that was made by other rules.
+        RecipeError: a key that is not of packing, or a value that makes no sense.
+        CheckError: the cache is damaged, or was built again meanwhile.
+        NothingKeptError: no document would be in a block.
+        StorageError: the disk refuses; a cache that was there is as it was.
+
+    """
+    cache, folder, progress = Path(cache), Path(folder), progress or Silent()
+    with Cache.open(cache) as opened:
+        manifest, fingerprint = opened.manifest, opened.fingerprint
+    _refuse_itself(cache, folder)
+    refuse_foreign(folder)
+    wanted = _provenance(cache, manifest, pack, overrides)
+    with lock(folder):
+        sweep_temporary(folder)
+        found = existing(folder, progress)
+        if found is not None and up_to_date(folder, found, wanted):
+            return _result(folder, found, num_partitions=len(_documents(found)), built=False)
+        if found is not None and not force:
+            refuse_other_recipe(folder, found, wanted)
+        results = _take_over(cache, folder, manifest)
+        if manifest_fingerprint(cache) != fingerprint:
+            raise CheckError(f"{cache} was built again while it was read", hint="run packer pack again")
+        documents = [result.shard for result in results]
+        try:
+            packed = pack_documents(folder, documents, wanted, jobs=jobs or default_jobs(), progress=progress)
+        except CheckError as error:
+            raise CheckError(error.message, hint=f"the shards are those of {cache}: {repair_hint(cache)}") from None
+        made = commit(folder, wanted, results, packed)
+    return _result(folder, made, num_partitions=len(results), built=True)
+
+
+def _provenance(cache: Path, manifest: Manifest, pack: Mapping[str, Any], overrides: Sequence[str]) -> Provenance:
+    """What the new cache is made from: all as before but the rules of packing."""
+    old = make_recipe(manifest.recipe, where=f"the recipe of {cache}")
+    if Provenance.of(manifest, old).recipe_fingerprint != manifest.recipe_fingerprint:
+        raise CheckError(
+            f"{cache} is not what this version of packer makes of its recipe", hint="build it again, with --force"
+        )
+    values = {**manifest.recipe, "pack": {**manifest.recipe["pack"], **pack}}
+    recipe = make_recipe(values, overrides)
+    _refuse_other_documents(old, recipe)
+    model = manifest.model
+    if recipe.pack.pad_id != old.pack.pad_id:
+        model = msgspec.structs.replace(model, pad_id=kept_model(cache, manifest, recipe).pad_id)
+    return Provenance.of(msgspec.structs.replace(manifest, model=model), recipe)
+
+
+def _refuse_other_documents(old: Recipe, new: Recipe) -> None:
+    packing = {"pack": old.pack, "shard_bytes": old.shard_bytes}
+    if msgspec.structs.replace(new, **packing) != old:
+        changed = [
+            name for name in old.__struct_fields__ if name not in packing and getattr(old, name) != getattr(new, name)
+        ]
+        raise RecipeError(
+            f"{', '.join(changed)}: packing again changes pack.* and shard_bytes alone; this decides the documents",
+            hint="packer build makes other documents",
+        )
+
+
+def _refuse_itself(cache: Path, folder: Path) -> None:
+    if folder.exists() and folder.resolve() == cache.resolve():
+        raise UsageError(
+            f"{folder} is the cache itself",
+            hint=f"-o another folder; where the inputs still are, packer build -o {folder} --force packs in place",
+        )
+
+
+def _take_over(cache: Path, folder: Path, manifest: Manifest) -> list[PartitionResult]:
+    """Link the document shards and keep the tokenizer's files.
+
+    Raises:
+        CheckError: a file of the cache is missing or damaged.
+
+    """
+    results = committed(cache, manifest)
+    documents = _documents(manifest)
+    if len(results) != len(documents):
+        raise CheckError(
+            f"{cache}: rejected.jsonl is not what was written", hint=f"packer build -o {cache} --repair mends it"
+        )
+    numbers: dict[str, int] = {}
+    for shard in documents:
+        index = numbers[shard.split] = numbers.get(shard.split, -1) + 1
+        relink(folder, shard, index=index, source=cache)
+    write_model(folder, manifest.model, kept_files(cache, manifest))
+    return results
+
+
+def _documents(manifest: Manifest) -> list[Shard]:
+    return [shard for shard in manifest.shards if shard.kind == "documents"]
+
+
+def _result(folder: Path, manifest: Manifest, *, num_partitions: int, built: bool) -> BuildResult:
+    return BuildResult(
+        folder=folder,
+        manifest=manifest,
+        fingerprint=manifest_fingerprint(folder),
+        built=built,
+        num_partitions_built=0,
+        num_partitions_reused=num_partitions,
+    )

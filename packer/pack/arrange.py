@@ -1,0 +1,68 @@
+"""Which tokens of which documents lie in which block, by the rules of a recipe: cutting and placing, for every mode.
+
+``isolated`` and ``eos`` place whole documents, or pieces of those that are longer than a block; ``stream`` cuts
+wherever a block ends. In ``eos`` documents see each other, and where one does not end in a stop id, an EOS follows it
+before the next begins. It takes a slot, is not trained (the document never ended there), and is left out behind a
+piece that fills its block.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from packer.batches import Bool, Int32, Int64, PackPlan
+from packer.pack.cut import CountTrained, LeftOut, Pieces, cut
+from packer.pack.plan import plan_pieces
+from packer.pack.stream import stream
+from packer.recipe import Pack
+
+EndsOpen: TypeAlias = Callable[[Int64, Int64], Bool]
+"""Whether the token before an end is no stop id: ``ends_open(document, end)``, each int64[Q]."""
+
+
+def arrange(
+    lengths: npt.NDArray[np.integer], pack: Pack, count_trained: CountTrained, ends_open: EndsOpen
+) -> tuple[PackPlan, LeftOut]:
+    """Plan the blocks of some documents.
+
+    Args:
+        lengths: tokens of each document.  # integers [N], at least 0
+        pack: the rules; its mode is not ``none``.
+        count_trained: see :func:`packer.pack.cut.trained_counter`.
+        ends_open: asked in mode ``eos`` alone, about every piece.
+
+    Returns:
+        the plan, and the ledger of what is in no block
+
+    """
+    if pack.mode == "stream":
+        return stream(
+            lengths,
+            pack.block_len,
+            count_trained,
+            in_order=pack.strategy == "sequential",
+            seed=pack.seed,
+            group_documents=pack.group_documents,
+            min_length=pack.min_length,
+        )
+    pieces, left_out = cut(lengths, pack.block_len, count_trained, overlong=pack.overlong, min_length=pack.min_length)
+    planned = plan_pieces(
+        pieces,
+        pack.block_len,
+        strategy=pack.strategy,
+        seed=pack.seed,
+        group_documents=pack.group_documents,
+        max_documents=pack.max_documents,
+        align=pack.align,
+        slots=_with_separators(pieces, pack.block_len, ends_open) if pack.mode == "eos" else None,
+    )
+    return planned, left_out
+
+
+def _with_separators(pieces: Pieces, block_len: int, ends_open: EndsOpen) -> Int32:
+    """Slots of each piece with the EOS that follows it.  # int32[P]"""
+    open_ended = ends_open(pieces.document, pieces.start + pieces.length)
+    slots: Int32 = np.minimum(pieces.length + open_ended, block_len).astype(np.int32)
+    return slots

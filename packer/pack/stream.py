@@ -1,0 +1,131 @@
+"""The stream: documents one after another, cut wherever a block ends.
+
+A document goes on in the next block; nothing is overlong, and only the last block of a group has padding. Each part
+of a document in a block is a piece, and its first token is masked as everywhere: in a new block nothing before it is
+there to predict it from, and behind another document it would be predicted from that.
+
+Documents come in an order that a keyed hash gives, so that a block mixes sources, and blocks are stored in such an
+order too, since a long document fills many that follow each other; or both as they are in the source. Groups of
+consecutive documents are streams of their own. A block that would train nothing is left out.
+"""
+
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from packer.batches import Int64, PackPlan
+from packer.layout import concatenated_ranges, offsets_of
+from packer.pack.cut import TOO_SHORT, UNTRAINED, CountTrained, LeftOut, joined, ledger
+from packer.pack.deal import deal_key, shuffled
+from packer.pack.plan import group_bounds
+
+
+def stream(
+    lengths: npt.NDArray[np.integer],
+    block_len: int,
+    count_trained: CountTrained,
+    *,
+    in_order: bool = False,
+    seed: int = 0,
+    group_documents: int | None = None,
+    min_length: int = 1,
+) -> tuple[PackPlan, LeftOut]:
+    """Cut the stream of some documents into blocks.
+
+    Args:
+        lengths: tokens of each document.  # integers [N], at least 0
+        block_len: tokens of a block, at least 1.
+        count_trained: asked about every piece; see :func:`packer.pack.cut.trained_counter`.
+        in_order: documents and blocks in source order.
+        seed: of the orders.
+        group_documents: so many consecutive documents are a stream of their own; None makes one of all.
+        min_length: shorter documents are left out.
+
+    Returns:
+        the plan, and the ledger of documents that are too short and of the pieces of blocks that would train nothing
+
+    """
+    sizes: Int64 = np.where(lengths < min_length, 0, lengths).astype(np.int64)
+    parts = [
+        _stream_of(np.arange(first, last), sizes, block_len, None if in_order else (seed, group))
+        for group, (first, last) in enumerate(_groups(len(lengths), group_documents))
+    ]
+    document, start, length = (np.concatenate([np.zeros(0, np.int64), *columns]) for columns in _columns(parts))
+    num_pieces = np.concatenate([np.zeros(0, np.int64), *(np.asarray(part[3]) for part in parts)])
+    block = np.repeat(np.arange(len(num_pieces)), num_pieces)
+    targets = count_trained(document, start + 1, start + length)
+    is_kept = np.bincount(block, targets, minlength=len(num_pieces)) > 0
+    kept, out = is_kept[block], np.flatnonzero(~is_kept[block])
+    inner = np.flatnonzero(kept & (start > 0))
+    short = np.flatnonzero((lengths < min_length) & (lengths > 0))
+    first = start[inner]
+    left_out = joined(
+        ledger(
+            document[out],
+            start[out],
+            start[out] + length[out],
+            UNTRAINED,
+            count_trained,
+            num_piece_start=int(count_trained(document[inner], first, first + 1).sum()),
+        ),
+        ledger(
+            short, np.zeros_like(short), lengths[short].astype(np.int64), TOO_SHORT, count_trained, num_piece_start=0
+        ),
+    )
+    document, start, pieces = document[kept], start[kept], length[kept].astype(np.int32)
+    block_offsets = offsets_of(num_pieces[is_kept])
+    return (
+        PackPlan(
+            document=document,
+            start=start,
+            length=pieces,
+            slots=pieces,
+            block_offsets=block_offsets,
+            block_of=_first_blocks(document, start, block_offsets, len(lengths)),
+        ),
+        left_out,
+    )
+
+
+def _groups(num_documents: int, group_documents: int | None) -> list[tuple[int, int]]:
+    return list(pairwise(group_bounds(num_documents, group_documents).tolist()))
+
+
+def _columns(parts: list[tuple[Int64, Int64, Int64, Int64]]) -> list[list[Int64]]:
+    """Document, start and length of all parts."""
+    return [[part[column] for part in parts] for column in range(3)]
+
+
+def _stream_of(
+    documents: Int64, sizes: Int64, block_len: int, seed_and_group: tuple[int, int] | None
+) -> tuple[Int64, Int64, Int64, Int64]:
+    """One stream: document, start and length of its pieces in the order they are stored, and the pieces of each block.
+
+    A piece begins where a document or a block does. Worked example, ``block_len`` 4, documents of 3, 4 and 1 tokens:
+    documents begin at 0, 3, 7 and blocks at 0, 4; pieces at 0, 3, 4 and 7, of documents 0, 1, 1, 2.
+    """
+    if seed_and_group is not None:
+        documents = documents[shuffled(len(documents), deal_key("pack.stream", *seed_and_group)).view(np.int64)]
+    documents = documents[sizes[documents] > 0]
+    begins = offsets_of(sizes[documents])
+    total = int(begins[-1])
+    place = np.union1d(begins[:-1], np.arange(0, total, block_len))
+    which = np.searchsorted(begins, place, side="right") - 1
+    start, length = place - begins[which], np.diff(place, append=total)
+    num_pieces = np.bincount(place // block_len)
+    if seed_and_group is not None:
+        stored = shuffled(len(num_pieces), deal_key("pack.stream.store", *seed_and_group)).view(np.int64)
+        moved = concatenated_ranges(offsets_of(num_pieces)[:-1][stored], num_pieces[stored])
+        which, start, length, num_pieces = which[moved], start[moved], length[moved], num_pieces[stored]
+    return documents[which], start, length, num_pieces
+
+
+def _first_blocks(document: Int64, start: Int64, block_offsets: Int64, num_documents: int) -> Int64:
+    """Block of the first piece that is there of each document.  # int64[N]"""
+    block = np.repeat(np.arange(len(block_offsets) - 1), np.diff(block_offsets))
+    order = np.lexsort([start, document])
+    first = order[np.flatnonzero(np.diff(document[order], prepend=-1))]
+    block_of = np.full(num_documents, -1, np.int64)
+    block_of[document[first]] = block[first]
+    return block_of

@@ -1,0 +1,109 @@
+"""Documents to pack, the rules to pack them by, and the columns they lie in."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from packer.layout import offsets_of
+from packer.pack import DocumentColumns, arrange, trained_counter
+from packer.pack.cut import OVERLONG
+from packer.pack.place import STRATEGIES
+from packer.recipe import Pack
+
+PAD = 7
+DOCUMENT_STRIDE = 1000  # id of token t of document d: d · 1000 + 1000 + t
+
+
+@st.composite
+def trained_documents(draw, max_documents=12, max_length=24):
+    """Lengths and the trained tokens of each document; the first is never trained."""
+    lengths = draw(st.lists(st.integers(0, max_length), max_size=max_documents))
+    trained = [draw(st.sets(st.integers(1, length - 1))) if length > 1 else set() for length in lengths]
+    return lengths, trained
+
+
+def counter_of(lengths, trained):
+    runs = []
+    for tokens in trained:
+        mine = []
+        for t in sorted(tokens):
+            if mine and mine[-1][1] == t:
+                mine[-1][1] = t + 1
+            else:
+                mine.append([t, t + 1])
+        runs.append(mine)
+    flat = np.array([run for mine in runs for run in mine], np.int32).reshape(-1, 2)
+    return trained_counter(offsets_of(lengths), offsets_of([len(mine) for mine in runs]), flat[:, 0], flat[:, 1])
+
+
+@st.composite
+def corpora(draw, max_documents=10, max_length=20):
+    """Lengths, the trained tokens of each document, and the tokens (document, t) that are stop ids."""
+    lengths, trained = draw(trained_documents(max_documents, max_length))
+    last = [(d, length - 1) for d, length in enumerate(lengths) if length]
+    anywhere = st.tuples(st.integers(0, max_documents - 1), st.integers(0, max_length - 1))
+    stops = draw(st.sets(st.sampled_from(last)) if last else st.just(set())) | draw(st.sets(anywhere, max_size=20))
+    return lengths, trained, stops
+
+
+@st.composite
+def packs(draw, modes=("isolated", "eos", "stream"), max_block_len=24):
+    """Rules as a recipe may have them."""
+    mode = draw(st.sampled_from(modes))
+    align = draw(st.sampled_from([1, 1, 2, 3])) if mode == "isolated" else 1
+    cuts = {} if mode == "stream" else {"overlong": draw(st.sampled_from(OVERLONG))}
+    if mode != "stream":
+        cuts["max_documents"] = draw(st.none() | st.integers(1, 4))
+    return Pack(
+        mode=mode,
+        block_len=align * draw(st.integers(1, max_block_len // align)),
+        strategy=draw(st.sampled_from(STRATEGIES)),
+        min_length=draw(st.integers(1, 5)),
+        align=align,
+        group_documents=draw(st.sampled_from([10_000_000, 3])),
+        seed=draw(st.integers(0, 2**63 - 1)),
+        **cuts,
+    )
+
+
+def arranged(corpus, pack, dtype=np.int32):
+    """The plan and the ledger of a corpus."""
+    lengths, trained, stops = corpus
+
+    def ends_open(document, end):
+        return np.array(
+            [(d, e - 1) not in stops for d, e in zip(document.tolist(), end.tolist(), strict=True)], np.bool_
+        )
+
+    return arrange(np.array(lengths, dtype), pack, counter_of(lengths, trained), ends_open)
+
+
+def make_documents(lengths, seed=0):
+    """(ids, labels, weights) of each document; some begin with a label, which no block may keep."""
+    random = np.random.default_rng(seed)
+    documents = []
+    for number, length in enumerate(lengths):
+        ids = [DOCUMENT_STRIDE * (number + 1) + t for t in range(length)]
+        trained = random.random(length) < 0.6
+        weights = (random.integers(1, 5, length) / 4 * trained).tolist()
+        documents.append((ids, [i if on else -100 for i, on in zip(ids, trained, strict=True)], weights))
+    return documents
+
+
+def make_columns(documents, chunk_of, *, weighted=True):
+    """Columns with document i in chunk ``chunk_of[i]``; a chunk holds its documents in order, with a few stray tokens before."""
+    num_chunks = max(chunk_of, default=0) + 1
+    flat = [([-1] * c, [-1] * c, [-1.0] * c) for c in range(num_chunks)]
+    start = []
+    for document, c in zip(documents, chunk_of, strict=True):
+        start.append(len(flat[c][0]))
+        for column, values in zip(flat[c], document, strict=True):
+            column.extend(values)
+    return DocumentColumns(
+        input_ids=tuple(np.array(columns[0], np.int32) for columns in flat),
+        labels=tuple(np.array(columns[1], np.int32) for columns in flat),
+        loss_weights=tuple(np.array(columns[2], np.float32) for columns in flat) if weighted else None,
+        chunk=np.array(chunk_of, np.int32),
+        start=np.array(start, np.int64),
+        length=np.array([len(ids) for ids, _, _ in documents], np.int32),
+        doc_id=np.arange(len(documents), dtype=np.int64) * 31 + 5,
+    )

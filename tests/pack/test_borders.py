@@ -1,0 +1,242 @@
+"""Right at every border: blocks of every mode, read every way a trainer may read them.
+
+Every token of the documents has an id of its own, so that an id says whose token it is and which. A trainer may shift
+the labels or have them shifted, and may read a block as a row or lay the rows one behind another: four readings.
+"""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from pack.cases import DOCUMENT_STRIDE, PAD, arranged, corpora, make_columns, packs
+
+from packer.layout import cu_seq_lens
+from packer.pack import gather
+from packer.recipe import MAX_BLOCK_LEN, Pack
+
+EOS = 3
+FORMS = {
+    "isolated": {},
+    "eos": {"separator_id": EOS, "one_run": True},
+    "stream": {"one_run": True},
+}
+NOBODY = (None, None)
+
+
+def gathered(corpus, pack):
+    lengths, trained, _ = corpus
+    ids = [[DOCUMENT_STRIDE * (d + 1) + t for t in range(length)] for d, length in enumerate(lengths)]
+    documents = [
+        (
+            mine,
+            [i if t in trained[d] else -100 for t, i in enumerate(mine)],
+            [float(t in trained[d]) for t in range(len(mine))],
+        )
+        for d, mine in enumerate(ids)
+    ]
+    packed, _ = arranged(corpus, pack)
+    columns = make_columns(documents, [d % 2 for d in range(len(documents))])
+    return packed, gather(
+        packed, 0, packed.num_blocks, columns, block_len=pack.block_len, pad_id=PAD, **FORMS[pack.mode]
+    )
+
+
+def owner(token):
+    """(document, t) of an id; padding and separators are nobody's."""
+    return NOBODY if token in (PAD, EOS) else (token // DOCUMENT_STRIDE - 1, token % DOCUMENT_STRIDE)
+
+
+def row_targets(ids, labels, *, shifted):
+    """(id predicted from, id to predict) of what one row trains, by a loss that shifts or by labels shifted before."""
+    if shifted:
+        labels = [*labels[1:], -100]
+        return [(ids[t], label) for t, label in enumerate(labels) if label != -100]
+    return [(ids[t - 1] if t else None, label) for t, label in enumerate(labels) if label != -100]
+
+
+def readings(batch):
+    """What is trained by each of the four readings."""
+    for shape in (batch.input_ids.shape, (1, -1)):
+        rows = list(zip(batch.input_ids.reshape(shape).tolist(), batch.labels.reshape(shape).tolist(), strict=True))
+        for shifted in (False, True):
+            yield [target for ids, labels in rows for target in row_targets(ids, labels, shifted=shifted)]
+
+
+def pieces_of_row(batch, row):
+    mine = slice(batch.doc_offsets[row], batch.doc_offsets[row + 1])
+    columns = (batch.doc_ids, batch.doc_starts, batch.doc_lengths, batch.doc_places)
+    return list(zip(*(column[mine].tolist() for column in columns), strict=True))
+
+
+@given(corpora(), packs())
+def test_every_target_is_predicted_from_the_token_before_it_in_its_document_in_all_four_readings(corpus, pack):
+    _, trained, _ = corpus
+    packed, batch = gathered(corpus, pack)
+    expected = sorted(
+        (d, t)
+        for d, start, length in zip(*(c.tolist() for c in (packed.document, packed.start, packed.length)), strict=True)
+        for t in range(start + 1, start + length)
+        if t in trained[d]
+    )
+    seen = 0
+    for targets in readings(batch):
+        for context, target in targets:
+            document, t = owner(target)
+            assert context is not None
+            assert owner(context) == (document, t - 1)
+        assert sorted(owner(target) for _, target in targets) == expected
+        seen += 1
+    assert seen == 4
+    assert batch.num_trained.sum() == len(expected)
+    assert np.array_equal(batch.loss_weights > 0, batch.labels != -100)
+
+
+@given(corpora(), packs())
+def test_the_first_token_of_every_block_and_piece_and_all_that_is_nobodys_is_masked(corpus, pack):
+    _, batch = gathered(corpus, pack)
+    for row in range(batch.num_blocks):
+        ids, labels = batch.input_ids[row].tolist(), batch.labels[row].tolist()
+        assert labels[0] == -100
+        taken = set()
+        for doc_id, start, length, place in pieces_of_row(batch, row):
+            assert labels[place] == -100
+            document = (doc_id - 5) // 31
+            assert [owner(token) for token in ids[place : place + length]] == [
+                (document, start + t) for t in range(length)
+            ]
+            taken |= set(range(place, place + length))
+        rest = set(range(pack.block_len)) - taken
+        assert all(ids[t] in (PAD, EOS) and labels[t] == -100 for t in rest)
+        assert len(taken) == batch.length[row]
+
+
+@given(corpora(), packs(modes=("eos",)))
+def test_between_two_documents_there_is_a_stop_id_or_one_separator_and_no_other(corpus, pack):
+    """And padding of its own behind the last; a separator is nowhere else."""
+    _, _, stops = corpus
+    _, batch = gathered(corpus, pack)
+    for row in range(batch.num_blocks):
+        ids, pieces = batch.input_ids[row].tolist(), pieces_of_row(batch, row)
+        separated = set()
+        for _, _, length, place in pieces:
+            end = place + length
+            if owner(ids[end - 1]) not in stops and end < pack.block_len:
+                separated.add(end)
+        assert {t for t, token in enumerate(ids) if token == EOS} == separated
+        for (_, _, length, place), (*_, next_place) in pairwise(pieces):
+            assert next_place == place + length + (place + length in separated)
+        filled = pieces[-1][3] + pieces[-1][2] + (pieces[-1][3] + pieces[-1][2] in separated)
+        assert ids[filled:] == [PAD] * (pack.block_len - filled)
+
+
+def aligned(length, pack):
+    return -(-length // pack.align) * pack.align
+
+
+@given(corpora(), packs())
+def test_positions_restart_where_runs_start_and_nowhere_else(corpus, pack):
+    """Isolated: at each piece; else at the block alone. And at padding."""
+    _, batch = gathered(corpus, pack)
+    for row in range(batch.num_blocks):
+        pieces = pieces_of_row(batch, row)
+        positions = batch.position_ids[row].tolist()
+        *_, length, place = pieces[-1]
+        if pack.mode == "isolated":
+            starts = [place for *_, place in pieces]
+            filled = place + aligned(length, pack)
+        else:
+            starts = [0]
+            filled = pack.block_len - batch.input_ids[row].tolist().count(PAD)
+        if filled < pack.block_len:
+            starts.append(filled)
+        assert [t for t, position in enumerate(positions) if position == 0] == starts
+        assert positions == [t - max(start for start in starts if start <= t) for t in range(pack.block_len)]
+        runs = batch.seq_lengths[batch.seq_offsets[row] : batch.seq_offsets[row + 1]].tolist()
+        assert runs == np.diff([*starts, pack.block_len]).tolist()
+
+
+def mask(numbers):
+    """Who sees whom: earlier or equal, and of the same number."""
+    numbers = np.asarray(numbers)
+    return np.tril(numbers[:, None] == numbers[None, :])
+
+
+@given(corpora(), packs(modes=("isolated",)))
+def test_masks_by_documents_by_cumulative_lengths_and_by_positions_are_one_mask(corpus, pack):
+    """Slots behind a piece are the piece's; padding sees padding. By rows, and flattened over all rows."""
+    _, batch = gathered(corpus, pack)
+    by_document, by_length, by_position = [], [], []
+    for row in range(batch.num_blocks):
+        pieces = pieces_of_row(batch, row)
+        numbers = np.full(pack.block_len, -1)
+        for number, (_, _, length, place) in enumerate(pieces):
+            numbers[place : place + aligned(length, pack)] = number
+        bounds = cu_seq_lens(batch.seq_lengths[batch.seq_offsets[row] : batch.seq_offsets[row + 1]])
+        by_document.append(mask(numbers))
+        by_length.append(mask(np.searchsorted(bounds, np.arange(pack.block_len), side="right")))
+        by_position.append(mask(np.cumsum(batch.position_ids[row] == 0)))
+    for a, b, c in zip(by_document, by_length, by_position, strict=True):
+        assert np.array_equal(a, b)
+        assert np.array_equal(b, c)
+    slots = np.arange(batch.input_ids.size)
+    flat = mask(np.searchsorted(cu_seq_lens(batch.seq_lengths), slots, side="right"))
+    assert np.array_equal(flat, mask(np.cumsum(batch.position_ids.reshape(-1) == 0)))
+    for row, expected in enumerate(by_document):
+        here = slice(row * pack.block_len, (row + 1) * pack.block_len)
+        assert np.array_equal(flat[here, here], expected)
+        assert flat[here].sum() == expected.sum()
+
+
+@given(corpora(), packs())
+def test_no_block_has_two_pieces_of_one_document(corpus, pack):
+    """All pieces of a document but the last fill their blocks: a mask may be made from document ids alone."""
+    _, batch = gathered(corpus, pack)
+    for row in range(batch.num_blocks):
+        ids = [doc_id for doc_id, *_ in pieces_of_row(batch, row)]
+        assert len(set(ids)) == len(ids)
+
+
+@given(corpora(), packs(modes=("eos", "stream")))
+def test_in_eos_and_stream_a_block_is_one_run_and_its_padding(corpus, pack):
+    _, batch = gathered(corpus, pack)
+    for row in range(batch.num_blocks):
+        runs = batch.seq_lengths[batch.seq_offsets[row] : batch.seq_offsets[row + 1]].tolist()
+        padding = batch.input_ids[row].tolist().count(PAD)
+        assert runs == [n for n in (pack.block_len - padding, padding) if n]
+
+
+@pytest.mark.parametrize("mode", FORMS)
+def test_blocks_of_one_token(mode):
+    """A document of one token is a block that trains nothing; a stream leaves it out."""
+    _, batch = gathered(([1, 2, 1], [set(), {1}, set()], set()), Pack(mode=mode, block_len=1))
+    num_blocks = 0 if mode == "stream" else 2
+    assert batch.input_ids.shape == (num_blocks, 1)
+    assert (batch.labels == -100).all()
+    assert sorted(batch.input_ids.reshape(-1).tolist()) == [1000, 3000][:num_blocks]
+    assert batch.seq_lengths.tolist() == [1] * num_blocks
+    assert not batch.position_ids.any()
+
+
+@pytest.mark.parametrize("mode", FORMS)
+def test_the_longest_blocks(mode):
+    """A document of all but 1 tokens, and one of three."""
+    longest = MAX_BLOCK_LEN
+    lengths = [longest - 1, 3]
+    ids = [np.arange(longest - 1) + 10, np.arange(3) + 2 * longest]
+    documents = [(mine.tolist(), mine.tolist(), [1.0] * len(mine)) for mine in ids]
+    corpus = lengths, [set(range(1, n)) for n in lengths], {(0, longest - 2)}
+    packed, _ = arranged(corpus, Pack(mode=mode, block_len=longest, strategy="sequential"))
+    columns = make_columns(documents, [0, 0], weighted=False)
+    batch = gather(packed, 0, 2, columns, block_len=longest, pad_id=PAD, **FORMS[mode])
+    assert batch.num_blocks == packed.num_blocks == 2
+    split = 1 if mode == "stream" else 0
+    assert np.array_equal(batch.input_ids[0, :-1], ids[0])
+    assert batch.input_ids[0, -1] == (2 * longest if split else PAD)
+    tail = ids[1][split:].tolist() + ([EOS] if mode == "eos" else [])
+    assert batch.input_ids[1, : len(tail)].tolist() == tail
+    assert (batch.input_ids[1, len(tail) :] == PAD).all()
+    assert batch.num_trained.tolist() == [longest - 2, 2 - split]
+    first_runs = [longest] if split else [longest - 1, 1]
+    assert batch.seq_lengths.tolist() == [*first_runs, len(tail), longest - len(tail)]
+    assert batch.position_ids.max() == (longest - 1 if split else longest - 2)

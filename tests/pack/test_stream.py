@@ -1,0 +1,279 @@
+"""The stream against its literal definition: documents one after another, cut wherever a block ends."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pack.cases import counter_of, trained_documents
+from pack.oracles import literal_stream, pieces_of_blocks, reasons_of
+
+from packer.pack import mixing, stream
+from packer.pack.cut import REASONS
+from packer.pack.deal import deal_key, shuffled
+
+block_lens = st.integers(1, 30)
+min_lengths = st.integers(1, 6)
+groups = st.none() | st.integers(1, 5)
+seeds = st.integers(0, 2**63 - 1)
+
+COLUMNS = ("document", "start", "length", "slots", "block_offsets", "block_of")
+
+
+def stream_all(case, block_len, **options):
+    lengths, trained = case
+    return stream(np.array(lengths, np.int32), block_len, counter_of(lengths, trained), **options)
+
+
+def groups_of(num_documents, group_documents):
+    step = group_documents or max(num_documents, 1)
+    return [range(first, min(first + step, num_documents)) for first in range(0, num_documents, step)]
+
+
+def literal_groups(case, block_len, min_length, group_documents, order_of):
+    """Blocks of each group, and the reasons of all; ``order_of(group, documents)`` is the order of a group."""
+    blocks, reasons = [], {}
+    for group, documents in enumerate(groups_of(len(case[0]), group_documents)):
+        mine, left_out = literal_stream(order_of(group, documents), *case, block_len, min_length)
+        blocks.append(mine)
+        reasons |= left_out
+    return blocks, reasons
+
+
+def tokens_of(blocks):
+    return [(d, start + t) for block in blocks for d, start, length in block for t in range(length)]
+
+
+def assert_plans_equal(one, other):
+    for name in COLUMNS:
+        a, b = getattr(one, name), getattr(other, name)
+        assert (a.dtype, a.tolist()) == (b.dtype, b.tolist()), name
+
+
+@given(trained_documents(), block_lens, min_lengths, groups)
+def test_in_order_the_blocks_are_those_of_the_literal_stream(case, block_len, min_length, group_documents):
+    packed, left_out = stream_all(
+        case, block_len, min_length=min_length, group_documents=group_documents, in_order=True
+    )
+    blocks, reasons = literal_groups(case, block_len, min_length, group_documents, lambda _, documents: documents)
+    assert pieces_of_blocks(packed) == [block for group in blocks for block in group]
+    assert reasons_of(left_out, REASONS) == reasons
+
+
+@given(trained_documents(), block_lens, min_lengths, groups, seeds)
+def test_mixed_the_blocks_are_those_of_the_literal_stream_of_the_documents_as_shuffled(
+    case, block_len, min_length, group_documents, seed
+):
+    """Each group's documents in the order its key gives; each group's blocks behind those of the group before."""
+    packed, left_out = stream_all(case, block_len, min_length=min_length, group_documents=group_documents, seed=seed)
+
+    def order_of(group, documents):
+        return [documents[i] for i in shuffled(len(documents), deal_key("pack.stream", seed, group)).tolist()]
+
+    blocks, reasons = literal_groups(case, block_len, min_length, group_documents, order_of)
+    found = pieces_of_blocks(packed)
+    for group in blocks:
+        assert sorted(found[: len(group)]) == sorted(group)
+        found = found[len(group) :]
+    assert found == []
+    assert reasons_of(left_out, REASONS) == reasons
+
+
+@given(trained_documents(), block_lens, min_lengths, groups, seeds, st.booleans())
+def test_each_token_and_each_trained_token_is_accounted_for_once(
+    case, block_len, min_length, group_documents, seed, in_order
+):
+    lengths, trained = case
+    options = {"min_length": min_length, "group_documents": group_documents, "seed": seed, "in_order": in_order}
+    packed, left_out = stream_all(case, block_len, **options)
+    reasons = reasons_of(left_out, REASONS)
+    blocks = pieces_of_blocks(packed)
+    assert sorted(tokens_of(blocks) + list(reasons)) == [
+        (d, t) for d, length in enumerate(lengths) for t in range(length)
+    ]
+    rows = list(zip(left_out.document.tolist(), left_out.start.tolist(), left_out.length.tolist(), strict=True))
+    assert rows == sorted(rows)
+    assert [len(trained[d] & set(range(s, s + n))) for d, s, n in rows] == left_out.trained.tolist()
+    trained_in_blocks = [
+        len(trained[d] & set(range(start + 1, start + n))) for block in blocks for d, start, n in block
+    ]
+    firsts = [start in trained[d] for block in blocks for d, start, _ in block]
+    assert left_out.num_piece_start == sum(firsts)
+    assert sum(trained_in_blocks) + sum(firsts) + left_out.trained.sum() == sum(map(len, trained))
+    assert all(any(trained[d] & set(range(start + 1, start + n)) for d, start, n in block) for block in blocks)
+
+
+@given(trained_documents(), block_lens, min_lengths, groups, seeds, st.booleans())
+def test_the_plan_says_where_each_document_begins(case, block_len, min_length, group_documents, seed, in_order):
+    """``block_of`` is the block of the first token that is kept: the beginning of a document may be left out."""
+    options = {"min_length": min_length, "group_documents": group_documents, "seed": seed, "in_order": in_order}
+    packed, _ = stream_all(case, block_len, **options)
+    first = {}
+    for number, block in enumerate(pieces_of_blocks(packed)):
+        for document, start, _ in block:
+            first[document] = min(first.get(document, (start, number)), (start, number))
+    assert packed.block_of.tolist() == [first.get(d, (0, -1))[1] for d in range(len(case[0]))]
+    assert packed.slots.tolist() == packed.length.tolist()
+    assert [getattr(packed, name).dtype for name in COLUMNS] == [
+        np.int64,
+        np.int64,
+        np.int32,
+        np.int32,
+        np.int64,
+        np.int64,
+    ]
+
+
+@given(st.lists(st.integers(0, 40), max_size=20), block_lens, groups, st.booleans())
+def test_no_group_has_more_than_one_block_with_padding(lengths, block_len, group_documents, in_order):
+    """Documents trained throughout. A last block of single tokens trains nothing, and is not there either."""
+    case = lengths, [set(range(1, length)) for length in lengths]
+    packed, _ = stream_all(case, block_len, group_documents=group_documents, in_order=in_order)
+    blocks = pieces_of_blocks(packed)
+    assert max((sum(length for _, _, length in block) for block in blocks), default=0) <= block_len
+    for documents in groups_of(len(lengths), group_documents):
+        mine = [number for number, block in enumerate(blocks) if block[0][0] in documents]
+        short = [n for n in mine if sum(length for _, _, length in blocks[n]) < block_len]
+        assert len(short) <= 1
+        assert not in_order or short in ([], mine[-1:])
+        assert all(d in documents for number in mine for d, _, _ in blocks[number])
+
+
+@given(trained_documents(), block_lens, min_lengths, seeds)
+def test_a_group_is_packed_whatever_the_others_hold(case, block_len, min_length, seed):
+    """The first group of many is the plan of its documents alone."""
+    lengths, trained = case
+    options = {"min_length": min_length, "seed": seed}
+    packed, _ = stream_all(case, block_len, group_documents=3, **options)
+    alone, _ = stream_all((lengths[:3], trained[:3]), block_len, **options)
+    assert pieces_of_blocks(packed)[: alone.num_blocks] == pieces_of_blocks(alone)
+    assert packed.block_of[:3].tolist() == alone.block_of.tolist()
+
+
+def trains_all(document, start, end):
+    return end - start
+
+
+LENGTHS = np.random.default_rng(8).integers(0, 100, 500)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_the_plan_is_the_same_for_every_integer_type_and_every_time(in_order):
+    expected, _ = stream(LENGTHS, 64, trains_all, in_order=in_order, seed=1, group_documents=77)
+    assert expected.num_blocks > 300
+    for dtype in (np.int64, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.uint64):
+        lengths = LENGTHS.astype(dtype)
+        packed, _ = stream(lengths, 64, trains_all, in_order=in_order, seed=1, group_documents=77)
+        assert_plans_equal(packed, expected)
+        assert lengths.tolist() == LENGTHS.tolist()
+        assert not np.shares_memory(packed.length, lengths)
+
+
+def test_another_seed_gives_another_order_and_keeps_as_many_tokens():
+    one, other = (stream(LENGTHS, 64, trains_all, seed=seed)[0] for seed in (0, 1))
+    assert one.document.tolist() != other.document.tolist()
+    assert sorted(pieces_of_blocks(one)) != sorted(pieces_of_blocks(other))
+    assert one.length.sum() == other.length.sum() == LENGTHS.sum()
+    assert_plans_equal(*(stream(LENGTHS, 64, trains_all, seed=seed, in_order=True)[0] for seed in (0, 1)))
+
+
+def test_groups_have_orders_of_their_own():
+    packed, _ = stream(np.full(200, 10), 100, trains_all, group_documents=100)
+    first, second = packed.document[:100], packed.document[100:] - 100
+    assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(100))
+    assert first.tolist() != second.tolist()
+
+
+def test_golden_streams():
+    lengths = np.array([7, 3, 12, 2, 9, 0, 5])
+    packed, _ = stream(lengths, 8, trains_all, in_order=True)
+    assert pieces_of_blocks(packed) == [
+        [(0, 0, 7), (1, 0, 1)],
+        [(1, 1, 2), (2, 0, 6)],
+        [(2, 6, 6), (3, 0, 2)],
+        [(4, 0, 8)],
+        [(4, 8, 1), (6, 0, 5)],
+    ]
+    assert packed.block_of.tolist() == [0, 0, 1, 2, 3, -1, 4]
+    assert pieces_of_blocks(stream(lengths, 8, trains_all, seed=3)[0]) == [
+        [(0, 3, 4), (2, 0, 4)],
+        [(2, 4, 8)],
+        [(4, 8, 1), (3, 0, 2), (1, 0, 3)],
+        [(4, 0, 8)],
+        [(6, 0, 5), (0, 0, 3)],
+    ]
+
+
+def test_the_blocks_of_a_long_document_are_not_stored_side_by_side():
+    """Twenty documents of 200 blocks each: neighbours in a document are neighbours in the store as often as by chance."""
+    lengths = np.full(20, 200 * 16)
+    packed, _ = stream(lengths, 16, trains_all)
+    assert packed.num_blocks == 4000
+    follows = (np.diff(packed.start) == 16) & (np.diff(packed.document) == 0)
+    assert follows.sum() < 10
+    assert abs(mixing(packed, np.arange(20), blocks=50).index - 1) < 0.02
+    in_order, _ = stream(lengths, 16, trains_all, in_order=True)
+    assert ((np.diff(in_order.start) == 16) & (np.diff(in_order.document) == 0)).sum() == 20 * 199
+    assert mixing(in_order, np.arange(20), blocks=50).index == 0
+
+
+def test_neighbours_of_the_source_share_a_block_no_more_often_than_by_chance():
+    lengths = np.clip(np.random.default_rng(1).lognormal(4, 1, 40_000), 1, 1000).astype(np.int32)
+    packed, _ = stream(lengths, 1000, trains_all)
+    for source in (np.arange(40_000) // 5_000, np.arange(40_000) % 8):
+        assert abs(mixing(packed, source).index - 1) < 0.01
+
+
+def test_a_document_of_many_blocks_goes_on_in_each():
+    packed, left_out = stream(np.array([10]), 4, trains_all, in_order=True)
+    assert pieces_of_blocks(packed) == [[(0, 0, 4)], [(0, 4, 4)], [(0, 8, 2)]]
+    assert left_out.num_piece_start == 2
+    assert left_out.length.tolist() == []
+
+
+def test_a_block_that_trains_nothing_is_left_out_with_the_tokens_that_begin_its_pieces():
+    """Token 4 is trained, but begins the second block; token 8 is alone in the third."""
+    packed, left_out = stream_all(([9], [{1, 4, 8}]), 4, in_order=True)
+    assert pieces_of_blocks(packed) == [[(0, 0, 4)]]
+    assert reasons_of(left_out, REASONS) == {(0, t): "untrained" for t in range(4, 9)}
+    assert left_out.trained.tolist() == [1, 1]
+    assert left_out.num_piece_start == 0
+
+
+def test_a_document_whose_first_block_is_left_out_begins_in_the_first_that_is_kept():
+    packed, _ = stream_all(([12], [{9}]), 4, in_order=True)
+    assert pieces_of_blocks(packed) == [[(0, 8, 4)]]
+    assert packed.block_of.tolist() == [0]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("lengths", [np.empty(0, np.int32), np.zeros(3, np.int64), np.array([2, 2])])
+def test_no_documents_give_no_blocks(lengths, in_order):
+    packed, left_out = stream(lengths, 8, trains_all, min_length=3, group_documents=2, in_order=in_order)
+    assert packed.num_blocks == 0
+    assert packed.block_offsets.tolist() == [0]
+    assert packed.block_of.tolist() == [-1] * len(lengths)
+    assert left_out.length.sum() == lengths.sum()
+
+
+def test_blocks_of_one_token_train_nothing():
+    packed, left_out = stream(np.array([3, 1]), 1, trains_all)
+    assert packed.num_blocks == 0
+    assert left_out.length.tolist() == [1, 1, 1, 1]
+
+
+def test_the_longest_blocks():
+    longest = 2**20
+    lengths = np.array([longest - 1, 3, 2 * longest, 5])
+    packed, left_out = stream(lengths, longest, trains_all, in_order=True)
+    assert pieces_of_blocks(packed) == [
+        [(0, 0, longest - 1), (1, 0, 1)],
+        [(1, 1, 2), (2, 0, longest - 2)],
+        [(2, longest - 2, longest)],
+        [(2, 2 * longest - 2, 2), (3, 0, 5)],
+    ]
+    assert left_out.length.tolist() == []
+    mixed, _ = stream(lengths, longest, trains_all)
+    filled = [int(mixed.length[a:b].sum()) for a, b in pairwise(mixed.block_offsets.tolist())]
+    assert sorted(filled) == [7, longest, longest, longest]
