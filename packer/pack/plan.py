@@ -105,7 +105,9 @@ def plan_pieces(
     needed = pieces.length if slots is None else np.asarray(slots)
     if needed.shape != pieces.length.shape:
         raise ValueError(f"{len(needed)} slots for {len(pieces.length)} pieces; expected one number a piece")
-    wrong = (pieces.length < 1) | (needed < pieces.length) | (needed > block_len)
+    wrong = (pieces.length < 1) | (needed > block_len)
+    if slots is not None:
+        wrong |= needed < pieces.length
     if wrong.any():
         at = int(wrong.argmax())
         raise ValueError(
@@ -113,17 +115,41 @@ def plan_pieces(
         )
     bounds = np.searchsorted(pieces.document, group_bounds(pieces.num_documents, group_documents))
     placed = _place_groups(rules.slots(needed), bounds, rules)
-    block_of = np.full(pieces.num_documents, -1, np.int64)
-    first_pieces = np.flatnonzero(np.diff(pieces.document, prepend=-1))
-    block_of[pieces.document[first_pieces]] = placed.block_of[first_pieces]
+    # Looking up numbers in no order costs more than placing: it is left out where the answer is known.
+    are_documents = _are_documents(pieces)
     return PackPlan(
-        document=pieces.document[placed.piece],
-        start=pieces.start[placed.piece],
-        length=pieces.length[placed.piece],
+        document=placed.piece if are_documents else pieces.document[placed.piece],
+        start=_starts(pieces, placed.piece),
+        length=placed.slots if slots is None and align == 1 else pieces.length[placed.piece],
         slots=placed.slots * np.int32(align) if align > 1 else placed.slots,
         block_offsets=np.concatenate([np.zeros(1, np.int64), placed.num_pieces]).cumsum(),
-        block_of=block_of,
+        block_of=placed.block_of if are_documents else _first_blocks(pieces, placed.block_of),
     )
+
+
+def _are_documents(pieces: Pieces) -> bool:
+    """Whether every document has one piece, so that a piece has the number of its document."""
+    document = pieces.document
+    return len(document) == pieces.num_documents and bool((document[1:] > document[:-1]).all())
+
+
+def _starts(pieces: Pieces, piece: Int64) -> Int64:
+    """Where some pieces start; most start where their document does.  # int64[M]"""
+    start = np.zeros(len(piece), np.int64)
+    is_inner = pieces.start > 0
+    if is_inner.any():
+        inner = np.flatnonzero(is_inner[piece])
+        start[inner] = pieces.start[piece[inner]]
+    return start
+
+
+def _first_blocks(pieces: Pieces, block_of_piece: Int64) -> Int64:
+    """Block of the first piece of each document.  # int64[N]"""
+    block_of = np.full(pieces.num_documents, -1, np.int64)
+    is_first = np.ones(len(pieces.document), np.bool_)
+    np.not_equal(pieces.document[1:], pieces.document[:-1], out=is_first[1:])
+    block_of[pieces.document[is_first]] = block_of_piece[is_first]
+    return block_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from itertools import chain, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from pack.cases import PAD, counter_of, make_columns
 
@@ -35,6 +35,9 @@ from trl.trainer.sft_trainer import DataCollatorForLanguageModeling  # noqa: E40
 EOS = 3
 MODES = {"isolated": {}, "eos": {"separator_id": EOS, "one_run": True}, "stream": {"one_run": True}}
 ROWS_OF_A_MAP = 1000  # `pack_dataset` packs so many consecutive rows at a time
+
+# An example maps a data set or collates tensors: milliseconds, so half as many.
+modest = settings(max_examples=settings.default.max_examples // 2)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -119,6 +122,7 @@ def assert_same_rows(found, batch, lengths, block_len):
     assert Counter(tuple(runs) for _, _, runs in ours) == Counter(map(tuple, expected))
 
 
+@modest
 @given(lengths_of_documents, block_lens, st.integers(0, 9))
 @example([6, 4, 4, 2, 1], 9, 0)
 def test_best_fit_packs_as_many_rows_as_trl_bfd_with_the_same_borders(lengths, block_len, seed):
@@ -129,6 +133,7 @@ def test_best_fit_packs_as_many_rows_as_trl_bfd_with_the_same_borders(lengths, b
     assert_same_rows(found, batch, [min(n, block_len) for n in lengths if n], block_len)
 
 
+@modest
 @given(lengths_of_documents, block_lens)
 @example([30, 25, 13, 7], 12)
 def test_best_fit_of_split_documents_packs_as_trl_bfd_split_but_for_lone_tokens(lengths, block_len):
@@ -185,6 +190,7 @@ def goes_on(ids):
     return any(b == a + 1 for a, b in pairwise(ids))
 
 
+@modest
 @given(lengths_of_documents, st.integers(1, 40))
 def test_the_stream_is_trl_wrapped_with_the_first_tokens_masked(lengths, block_len):
     """And without rows in which every token is the first of its document or row: they train nothing."""
@@ -210,6 +216,7 @@ def collated(batch, **options):
 modes = st.sampled_from(sorted(MODES))
 
 
+@modest
 @given(lengths_of_documents, block_lens, modes, st.data())
 def test_trls_padding_free_collator_finds_packers_runs_positions_and_labels(lengths, block_len, mode, data):
     documents = documents_of(lengths)
@@ -225,6 +232,7 @@ def test_trls_padding_free_collator_finds_packers_runs_positions_and_labels(leng
     assert found["seq_idx"].tolist() == [sequence_numbers(batch.seq_lengths).tolist()]
 
 
+@modest
 @given(lengths_of_documents, block_lens, modes)
 def test_trls_collator_of_rows_finds_packers_positions_and_attends_to_the_padding(lengths, block_len, mode):
     """Its attention mask is by row lengths, and packer's rows are all full: the padding run keeps to itself."""
@@ -243,6 +251,7 @@ def features_of(batch):
     return [{name: values[a:b] for name, values in flat.items()} for a, b in pairwise(bounds)]
 
 
+@modest
 @given(lengths_of_documents, block_lens, modes)
 def test_runs_one_by_one_through_either_collator_are_packers_blocks_in_one_row(lengths, block_len, mode):
     batch = packed(documents_of(lengths), Pack(mode=mode, block_len=block_len))
@@ -262,6 +271,7 @@ def test_runs_one_by_one_through_either_collator_are_packers_blocks_in_one_row(l
     assert seen == 2
 
 
+@modest
 @given(lengths_of_documents, block_lens)
 def test_labels_the_libraries_make_of_documents_are_packers_where_all_is_trained(lengths, block_len):
     """Given no labels, both train every token but the first of a document. Padding there is none."""
@@ -280,6 +290,7 @@ def test_labels_the_libraries_make_of_documents_are_packers_where_all_is_trained
         assert found["labels"].tolist() == [[label for _, labels, _ in rows for label in labels]]
 
 
+@modest
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=12, unique=True), st.integers(30, 60), st.data())
 def test_trl_from_documents_to_a_batch_gives_the_rows_of_packer(lengths, block_len, data):
     """Where no two documents are of one length and no two rows equally full, rows hold the same documents.

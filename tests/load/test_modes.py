@@ -1,0 +1,114 @@
+"""Caches of every packing mode in the reader: borders where the mode has them, and the losses that follow."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
+
+from packed_caches import table  # noqa: E402
+from tiny_decoder import TinyDecoder, causal, summed_loss  # noqa: E402
+
+from packer.build import repack  # noqa: E402
+from packer.load import PackedDataset, PackedLoader, collate  # noqa: E402
+from packer.load.attention import block_diagonal_mask, document_ids  # noqa: E402
+from packer.store.cache import Cache  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def caches(starter_cache, tmp_path_factory):
+    """One cache a set of rules, all of the same documents."""
+    folder = tmp_path_factory.mktemp("modes")
+    rules = {
+        "isolated": {"block_len": 400},
+        "aligned": {"block_len": 400, "align": 8},
+        "split": {"block_len": 64, "overlong": "split"},
+        "eos": {"block_len": 64, "mode": "eos", "overlong": "split"},
+        "stream": {"block_len": 64, "mode": "stream"},
+    }
+    for name, pack in rules.items():
+        repack(starter_cache, folder / name, pack, jobs=1)
+    return folder
+
+
+def steps(folder, split="eval", **options):
+    with PackedLoader(
+        folder,
+        split=split,
+        micro_batch_size=1,
+        global_batch_size=1,
+        order="sequential",
+        rank=0,
+        world_size=1,
+        prefetch=0,
+        **options,
+    ) as loader:
+        yield from loader
+
+
+@pytest.fixture(scope="module")
+def model(starter_cache):
+    with Cache.open(starter_cache) as cache:
+        return TinyDecoder(vocab_size=cache.manifest.model.vocab_size, width=8)
+
+
+def loss_of(model, folder):
+    """Loss over all targets of a split, under the borders a micro-batch carries, and their number."""
+    total, targets = 0.0, 0
+    with torch.no_grad():
+        for step in steps(folder):
+            for micro_batch in step:
+                mask = block_diagonal_mask(document_ids(micro_batch["cu_seq_lens_q"]))[None, None]
+                logits = model(micro_batch["input_ids"], micro_batch["position_ids"], mask)
+                total += summed_loss(logits, micro_batch["labels"]).item()
+                targets += step.num_items_in_batch
+    return total, targets
+
+
+def test_padding_behind_documents_changes_no_loss(model, caches):
+    expected, num_targets = loss_of(model, caches / "isolated")
+    found, found_targets = loss_of(model, caches / "aligned")
+    assert num_targets == found_targets > 500
+    assert found == pytest.approx(expected, abs=1e-9 * num_targets)
+    bounds = [mb["cu_seq_lens_q"] for step in steps(caches / "aligned") for mb in step]
+    assert bounds and all(not (bound % 8).any() for bound in bounds)
+
+
+@pytest.mark.parametrize("name", ["eos", "stream"])
+def test_documents_that_see_each_other_are_one_sequence_a_block(name, model, caches):
+    rows = table(caches / name, "blocks", "eval")
+    expected, num_rows = 0.0, 0
+    with torch.no_grad():
+        for row in rows:
+            filled = row["seq_lengths"][0]
+            ids, labels = (torch.tensor([row[column][:filled]]) for column in ("input_ids", "labels"))
+            logits = model(ids, torch.arange(filled)[None], causal(filled))
+            expected += summed_loss(logits, labels).item()
+            num_rows += 1
+    found, num_targets = loss_of(model, caches / name)
+    assert num_rows > 10 and num_targets == sum(row["num_trained"] for row in rows)
+    assert found == pytest.approx(expected, abs=1e-9 * num_targets)
+
+
+@pytest.mark.parametrize("name", ["isolated", "aligned", "split", "eos", "stream"])
+@pytest.mark.parametrize("flatten", [True, False])
+def test_micro_batches_hold_the_runs_of_the_stored_blocks(name, flatten, caches):
+    rows = table(caches / name, "blocks", "eval")
+    found = [micro_batch for step in steps(caches / name, flatten=flatten) for micro_batch in step]
+    assert len(found) == len(rows) > 2
+    for micro_batch, row in zip(found, rows, strict=True):
+        for column in ("input_ids", "labels", "position_ids"):
+            assert micro_batch[column][0].tolist() == row[column]
+        if flatten:
+            assert micro_batch["cu_seq_lens_q"].diff().tolist() == row["seq_lengths"]
+        else:
+            numbers = np.repeat(np.arange(len(row["seq_lengths"])), row["seq_lengths"])
+            assert micro_batch["document_ids"][0].tolist() == numbers.tolist()
+
+
+@pytest.mark.parametrize("name", ["aligned", "eos", "stream"])
+def test_a_data_set_of_blocks_gives_the_same_runs(name, caches):
+    items = PackedDataset(caches / name, "eval")
+    batch = collate([items[0], items[1]])
+    rows = table(caches / name, "blocks", "eval")[:2]
+    assert batch["cu_seq_lens_q"].diff().tolist() == rows[0]["seq_lengths"] + rows[1]["seq_lengths"]
+    assert batch["input_ids"][0].tolist() == rows[0]["input_ids"] + rows[1]["input_ids"]
