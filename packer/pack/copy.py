@@ -1,15 +1,19 @@
 """Copying many short ranges between flat arrays without an index for each number.
 
-A range of n numbers with W ≤ n < 2W, W a power of two, is two windows of W: its first W numbers and its last W, which
-overlap in the middle. So ranges are sorted into classes by W, and a class is copied by two indexed assignments between
+A range of n numbers is two windows of W, for any W with W ≤ n ≤ 2W: its first W numbers and its last W, which overlap
+in the middle. So ranges are sorted into classes that share a W, and a class is copied by one indexed assignment between
 views whose items are windows: item i of such a view is the W numbers from place i on. One index moves W numbers, and a
 window is copied as one piece of memory.
 
-Worked example: ranges of 5 and 7 numbers have W = 4. The one from place 10, [10, 15), is the windows at 10 and 11; the
-one from 20, [20, 27), those at 20 and 23. The two assignments read windows [10, 20], then [11, 23].
+Numbers in the overlap are copied twice, so W is not much more than n/2. For 2^(e-1) ≤ n < 2^e it is 2^(e-1), or three
+quarters of that where these suffice, for n ≤ 3/2 2^(e-1).
+
+Worked example: ranges of 5 and 6 numbers have W = 3. The one from place 10, [10, 15), is the windows at 10 and 12; the
+one from 20, [20, 26), those at 20 and 23. One assignment reads the windows at 10, 20, 12 and 23. A range of 7 has
+W = 4.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,36 +36,49 @@ def copy_ranges(
         lengths: n of each range, at least 1.  # int64[M]
 
     """
-    exponents = (np.frexp(lengths)[1] - 1).astype(np.uint8)  # 2^e ≤ n < 2^(e+1)
-    order = np.argsort(exponents, kind="stable")
-    first = 0
-    for exponent, count in enumerate(np.bincount(exponents).tolist()):
-        if not count:
-            continue
-        members = order[first : first + count]
-        first += count
-        ranges = source_start[members], target_start[members], lengths[members]
-        for source, target in columns:
-            if count < _FEW:
-                _copy_slices(source, target, *ranges)
-            else:
-                _copy_windows(source, target, *ranges, window=1 << exponent)
+    for window, members in _classes(lengths):
+        starts, places, sizes = source_start[members], target_start[members], lengths[members]
+        if len(members) < _FEW:
+            _copy_slices(columns, starts, places, sizes)
+        else:
+            _copy_windows(columns, starts, places, sizes, window=window)
+
+
+def _classes(lengths: Int64) -> Iterable[tuple[int, Int64]]:
+    """W of each class that has ranges, and which ranges they are."""
+    fraction, exponent = np.frexp(lengths)  # n = fraction 2^e, 1/2 ≤ fraction < 1
+    class_of = (2 * exponent + (fraction > 3 / 4)).astype(np.uint8)  # few bits: sorted in linear time
+    order = np.argsort(class_of, kind="stable")
+    last = 0
+    for number, count in enumerate(np.bincount(class_of).tolist()):
+        if count:
+            first, last = last, last + count
+            power = 1 << number // 2 - 1
+            three_quarters = number % 2 == 0 and power >= 4
+            yield power * 3 // 4 if three_quarters else power, order[first:last]
 
 
 def _copy_slices(
-    source: npt.NDArray[Any], target: npt.NDArray[Any], starts: Int64, places: Int64, sizes: Int64
+    columns: Sequence[tuple[npt.NDArray[Any], npt.NDArray[Any]]], starts: Int64, places: Int64, sizes: Int64
 ) -> None:
     for s, t, n in zip(starts.tolist(), places.tolist(), sizes.tolist(), strict=True):
-        target[t : t + n] = source[s : s + n]
+        for source, target in columns:
+            target[t : t + n] = source[s : s + n]
 
 
 def _copy_windows(
-    source: npt.NDArray[Any], target: npt.NDArray[Any], starts: Int64, places: Int64, sizes: Int64, *, window: int
+    columns: Sequence[tuple[npt.NDArray[Any], npt.NDArray[Any]]],
+    starts: Int64,
+    places: Int64,
+    sizes: Int64,
+    *,
+    window: int,
 ) -> None:
-    read, write = _windows(source, window), _windows(target, window)
-    write[places] = read[starts]
-    last = sizes - window
-    write[places + last] = read[starts + last]
+    to_last = sizes - window
+    read = np.concatenate([starts, starts + to_last])
+    write = np.concatenate([places, places + to_last])
+    for source, target in columns:
+        _windows(target, window)[write] = _windows(source, window)[read]
 
 
 def _windows(flat: npt.NDArray[Any], window: int) -> npt.NDArray[np.void]:

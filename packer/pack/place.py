@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from packer.batches import Int32, Int64, UInt64
 from packer.layout import offsets_of

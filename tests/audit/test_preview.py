@@ -14,6 +14,7 @@ from packer.build import build
 from packer.errors import NothingKeptError, PackerError, UsageError
 from packer.recipe import load_recipe, make_recipe
 from packer.store.cache import Cache
+from packer.store.manifest import read_manifest
 
 
 def chat(*texts, **fields):
@@ -64,6 +65,16 @@ def listing(*folders):
         for folder in folders
         for path in (folder, *folder.rglob("*"))
     }
+
+
+@pytest.mark.parametrize("overlong", ["reject", "truncate_left", "truncate_right", "split"])
+@pytest.mark.parametrize("mode", ["isolated", "eos"])
+def test_what_packing_would_leave_out_is_what_a_build_leaves_out(mode, overlong, starter, tmp_path):
+    keys = [f"pack.mode={mode}", f"pack.overlong={overlong}", "pack.block_len=64", "pack.min_length=30"]
+    found = assert_preview_is_what_is_built(load_recipe(starter / "recipe.yaml", keys), tmp_path / "cache", rows=1000)
+    totals = read_manifest(tmp_path / "cache").totals
+    assert found.totals.left_out == {code: cut.parts for code, cut in totals.cut.items()}
+    assert len(found.totals.left_out) >= 2
 
 
 def test_what_is_shown_is_what_a_build_contains(starter, tmp_path):

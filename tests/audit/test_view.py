@@ -11,7 +11,7 @@ from twins import byte_level, metaspace_first, sentencepiece_like
 
 from packer.audit import view_block, view_document, view_row
 from packer.audit.runs import Spans, borders_of, decode_runs, make_runs
-from packer.build import build
+from packer.build import build, repack
 from packer.errors import CheckError, UsageError
 from packer.layout import MASKED
 from packer.recipe import load_recipe, make_recipe
@@ -74,6 +74,57 @@ def test_a_block_shows_every_token_once_in_order(opened):
             assert sum(document.length for document in view.documents) == view.length
             seen += 1
     assert seen > 10
+
+
+MODES = [
+    {"mode": "isolated", "align": 16, "block_len": 400},
+    {"mode": "isolated", "overlong": "split", "block_len": 64},
+    {"mode": "eos", "overlong": "truncate_right", "block_len": 64},
+    {"mode": "stream", "block_len": 64},
+]
+
+
+@pytest.mark.parametrize("pack", MODES, ids=lambda pack: "-".join(map(str, pack.values())))
+def test_a_block_of_any_mode_shows_every_slot_once_in_order(pack, starter_cache, tmp_path):
+    repack(starter_cache, tmp_path / "again", pack, jobs=1)
+    kinds, num_pieces = set(), 0
+    with Cache.open(tmp_path / "again") as cache:
+        blocks = cache.blocks("eval")
+        for index in range(len(blocks)):
+            view = view_block(cache, "eval", index, with_ids=True)
+            batch = blocks.read(np.array([index]))
+            runs = []
+            for document in view.documents:
+                runs += [*document.runs, document.behind] if document.behind else document.runs
+                num_pieces += document.length < document.document_length
+            runs += [view.padding] if view.padding else []
+            ids = [token for run in runs for token in run.input_ids]
+            labels = [token if run.kind == "trained" else MASKED for run in runs for token in run.input_ids]
+            assert ids == batch.input_ids[0].tolist()
+            assert labels == batch.labels[0].tolist()
+            kinds |= {run.kind for run in runs} | {f"{d.behind.kind} behind" for d in view.documents if d.behind}
+            separators = [d.behind.text for d in view.documents if d.behind and d.behind.kind == "separator"]
+            assert set(separators) <= {"<|im_end|>"}
+    assert kinds >= {"trained", "masked", "padding"}
+    assert ("padding behind" in kinds) == ("align" in pack)
+    assert (num_pieces > 0) == (pack["block_len"] == 64)
+
+
+def test_the_eos_between_documents_is_shown_and_not_taken_for_trained(starter, tmp_path):
+    (tmp_path / "text.jsonl").write_text("".join(json.dumps({"text": f"number {i}"}) + "\n" for i in range(9)))
+    recipe = {
+        "sources": [{"path": str(tmp_path / "text.jsonl"), "schema": "text"}],
+        "tokenizer": str(starter / "tokenizer"),
+        "text": {"append_eos": False},
+        "pack": {"mode": "eos", "block_len": 32},
+    }
+    build(make_recipe(recipe), tmp_path / "cache", jobs=1)
+    with Cache.open(tmp_path / "cache") as cache:
+        assert cache.manifest.totals.separators > 3
+        view = view_block(cache, "train", 0)
+    behind = [document.behind for document in view.documents]
+    assert len(behind) > 1 and all(run is not None for run in behind[:-1])
+    assert {(run.kind, run.text, run.num_tokens) for run in behind if run} == {("separator", "<|im_end|>", 1)}
 
 
 def test_a_document_reads_as_the_template_wrote_it(worldly):

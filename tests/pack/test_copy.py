@@ -34,7 +34,7 @@ def test_windows_copy_what_slices_copy(lengths, gap, dtype, seed):
 
 
 @pytest.mark.parametrize("count", [1, 11, 12, 50])
-@pytest.mark.parametrize("length", [1, 2, 3, 4, 7, 8, 1023, 1024, 1025])
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 6, 7, 8, 1023, 1024, 1025, 1536, 1537])
 def test_every_length_is_copied_whole_and_no_further(length, count):
     source = np.arange(1, 1 + length * count, dtype=np.int32)
     target = np.zeros(length * count + 2, np.int32)

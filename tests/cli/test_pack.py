@@ -1,0 +1,102 @@
+"""`packer pack` as people see it."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from packer.audit import verify
+from packer.store.manifest import read_manifest
+from packer_cli.main import cli
+
+
+def run(*arguments, exit_code=0):
+    result = CliRunner(env={"COLUMNS": "80"}).invoke(cli, [str(argument) for argument in arguments])
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+@pytest.fixture
+def open_ended(starter, tmp_path):
+    """A cache of plain texts without an EOS at their end."""
+    rows = tmp_path / "text.jsonl"
+    rows.write_text("".join(json.dumps({"text": "one two three " * (3 + i)}) + "\n" for i in range(20)))
+    keys = ("--schema", "text", "--set", "text.append_eos=false", "-j", "1")
+    run("build", rows, "--tokenizer", starter / "tokenizer", "-o", tmp_path / "texts", *keys)
+    return tmp_path / "texts"
+
+
+def test_options_and_set_reach_the_recipe_and_the_rest_stays(starter_cache, tmp_path):
+    folder = tmp_path / "again"
+    told = run(
+        "pack", starter_cache, "-o", folder, "--block-len", "64", "--mode", "eos", "--strategy", "first_fit",
+        "--overlong", "split", "--set", "pack.seed=9", "--set", "shard_bytes=20KiB", "-j", "1",
+    )  # fmt: skip
+    old, new = read_manifest(starter_cache).recipe, read_manifest(folder).recipe
+    changed = {"block_len": 64, "mode": "eos", "strategy": "first_fit", "overlong": "split", "seed": 9}
+    assert new["pack"] == old["pack"] | changed
+    assert new["shard_bytes"] == 20 * 1024
+    assert {key for key in old if old[key] != new[key]} == {"pack", "shard_bytes"}
+    assert told.stdout.startswith(f"packed {folder} in ")
+    assert "5 partitions reused" in told.stdout
+    assert f"fingerprint  {verify(folder, level='full').fingerprint}" in told.stdout
+    assert f"next: packer inspect {folder}" in told.stdout
+
+
+def test_what_is_cut_is_told_by_tokens_and_reason(starter_cache, open_ended, tmp_path):
+    told = run("pack", starter_cache, "-o", tmp_path / "again", "--block-len", "64", "-j", "1").stdout
+    totals = read_manifest(tmp_path / "again").totals
+    assert f"in no block: {totals.cut_tokens:,} of {totals.tokens:,} tokens; listed in" in told
+    assert f"  {totals.cut_tokens:,} tokens  overlong  the document is longer than a block" in told
+    assert "--set pack.overlong=split cuts such documents into pieces" in told
+    stats = run("stats", tmp_path / "again").stdout
+    assert f"in no block: {totals.cut_tokens:,} tokens" in stats
+    run("pack", open_ended, "-o", tmp_path / "eos", "--block-len", "20", "--mode", "eos", "--overlong", "split")
+    totals = read_manifest(tmp_path / "eos").totals
+    stats = run("stats", tmp_path / "eos").stdout.split()
+    for name, count in (("separators", totals.separators), ("padding", totals.padding)):
+        assert stats[stats.index(name) + 1] == f"{count:,}"
+    assert totals.separators > 0 < totals.piece_starts
+    assert f"piece starts {totals.piece_starts:,}" in " ".join(stats)
+
+
+def test_json_has_what_build_has(starter_cache, tmp_path):
+    found = json.loads(run("pack", starter_cache, "-o", tmp_path / "again", "--mode", "stream", "--json").stdout)
+    assert (found["schema"], found["command"], found["built"]) == (1, "pack", True)
+    assert found["fingerprint"] == verify(tmp_path / "again").fingerprint
+    assert found["totals"]["tokens"] == read_manifest(starter_cache).totals.tokens
+    again = json.loads(run("pack", starter_cache, "-o", tmp_path / "again", "--mode", "stream", "--json").stdout)
+    assert (again["built"], again["fingerprint"]) == (False, found["fingerprint"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "words"),
+    [
+        (("{missing}", "-o", "{new}"), 3, "is not a cache"),
+        (("{cache}", "-o", "{cache}"), 2, "is the cache itself"),
+        (("{cache}", "-o", "{new}", "--block-len", "0"), 2, "pack.block_len"),
+        (("{cache}", "-o", "{new}", "--set", "tokenizer=x"), 2, "packing again changes pack.* and shard_bytes alone"),
+        (("{cache}", "-o", "{new}", "--mode", "stream", "--overlong", "split"), 2, "a stream is cut wherever"),
+        (("{cache}", "-o", "{new}", "--set", "pack.align=3"), 2, "does not divide pack.block_len 512"),
+        (("{cache}", "-o", "{new}", "--block-len", "3"), 3, "197 are longer than pack.block_len (3)"),
+        (("{cache}",), 2, "-o"),
+        (("{cache}", "-o", "{new}", "--mode", "dense"), 2, "dense"),
+    ],
+)
+def test_every_error_has_its_exit_code_a_message_and_a_hint(arguments, exit_code, words, starter_cache, tmp_path):
+    places = {"missing": tmp_path / "missing", "new": tmp_path / "new", "cache": starter_cache}
+    told = run("pack", *(argument.format(**places) for argument in arguments), exit_code=exit_code)
+    assert told.stdout == ""
+    assert words in told.stderr
+    assert "\n\nhint: " in told.stderr
+
+
+def test_inspect_shows_the_piece_of_a_document_and_what_is_behind_it(starter_cache, open_ended, tmp_path):
+    run("pack", starter_cache, "-o", tmp_path / "split", "--block-len", "64", "--overlong", "split", "-j", "1")
+    assert "from token" in run("inspect", tmp_path / "split").stdout
+    run("pack", starter_cache, "-o", tmp_path / "aligned", "--set", "pack.align=64", "-j", "1")
+    assert " padding tokens behind it" in run("inspect", tmp_path / "aligned").stdout
+    run("pack", open_ended, "-o", tmp_path / "eos", "--mode", "eos", "--block-len", "64", "-j", "1")
+    assert "<|im_end|>\n   between the documents, not trained" in run("inspect", tmp_path / "eos").stdout
+    run_of = json.loads(run("inspect", tmp_path / "eos", "--json").stdout)["block"]["documents"][0]["behind"]
+    assert (run_of["kind"], run_of["num_tokens"], run_of["text"]) == ("separator", 1, "<|im_end|>")
