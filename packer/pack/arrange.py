@@ -3,7 +3,7 @@
 ``isolated`` and ``eos`` place whole documents, or pieces of those that are longer than a block; ``stream`` cuts
 wherever a block ends. In ``eos`` documents see each other, and where one does not end in a stop id, an EOS follows it
 before the next begins. It takes a slot, is not trained (the document never ended there), and is left out behind a
-piece that fills its block.
+piece that fills a block alone.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def arrange(
 
     Args:
         lengths: tokens of each document.  # integers [N], at least 0
-        pack: the rules; its mode is not ``none``.
+        pack: the rules, as a recipe may have them; its mode is not ``none``.
         count_trained: see :func:`packer.pack.cut.trained_counter`.
         ends_open: asked in mode ``eos`` alone, about every piece.
 

@@ -196,7 +196,9 @@ def _check_pieces(pieces: _Pieces, columns: DocumentColumns) -> None:
     wrong |= (start < 0) | (start + end > sizes[chunk])
     if wrong.any():
         at = int(wrong.argmax())
-        raise ValueError(f"piece [{pieces.start[at]}, {end[at]}) is not inside document {document[at]}")
+        raise ValueError(
+            f"piece [{pieces.start[at]}, {end[at]}) in {pieces.slots[at]} slots is not inside document {document[at]}"
+        )
 
 
 def _copy_pieces(

@@ -60,7 +60,7 @@ def plan(
 
     """
     rules = _Rules.checked(block_len, strategy, seed, max_documents, align)
-    lengths = _checked_lengths(lengths)
+    lengths = checked_lengths(lengths)
     placed = _place_groups(rules.slots(lengths), group_bounds(len(lengths), group_documents), rules)
     return PackPlan(
         document=placed.piece,
@@ -182,7 +182,7 @@ class _Rules:
         return slots if self.align == 1 else -(-slots // np.int32(self.align))
 
 
-def _checked_lengths(lengths: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
+def checked_lengths(lengths: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
     lengths = np.asarray(lengths)
     if lengths.ndim != 1 or (lengths.dtype.kind not in "iu" and lengths.size):
         raise ValueError(f"lengths are {lengths.dtype}{list(lengths.shape)}; expected one integer a document")

@@ -18,7 +18,8 @@ from packer.batches import Int64, PackPlan
 from packer.layout import concatenated_ranges, offsets_of
 from packer.pack.cut import TOO_SHORT, UNTRAINED, CountTrained, LeftOut, joined, ledger
 from packer.pack.deal import deal_key, shuffled
-from packer.pack.plan import group_bounds
+from packer.pack.plan import checked_lengths, group_bounds
+from packer.recipe import MAX_BLOCK_LEN
 
 
 def stream(
@@ -45,7 +46,15 @@ def stream(
     Returns:
         the plan, and the ledger of documents that are too short and of the pieces of blocks that would train nothing
 
+    Raises:
+        ValueError: lengths that are negative or no integers, a number out of range.
+
     """
+    lengths = checked_lengths(lengths)
+    if not 1 <= block_len <= MAX_BLOCK_LEN or min_length < 1:
+        raise ValueError(
+            f"block_len is {block_len} and min_length {min_length}; expected 1 to {MAX_BLOCK_LEN}, and at least 1"
+        )
     sizes: Int64 = np.where(lengths < min_length, 0, lengths).astype(np.int64)
     parts = [
         _stream_of(np.arange(first, last), sizes, block_len, None if in_order else (seed, group))

@@ -230,10 +230,10 @@ def test_a_block_with_too_many_tokens_is_refused(two):
     [
         ({"document": np.array([0, 2])}, "names document 2"),
         ({"document": np.array([0, -1])}, "names document"),
-        ({"start": np.array([0, 1])}, r"piece \[1, 4\) is not inside document 0"),
+        ({"start": np.array([0, 1])}, r"piece \[1, 4\) in \d slots is not inside document 0"),
         ({"start": np.array([-1, 0])}, r"piece \[-1, 3\)"),
         ({"length": np.array([3, 0], np.int32)}, r"piece \[0, 0\)"),
-        ({"slots": np.array([2, 4], np.int32)}, r"piece \[0, \d\) is not inside document \d"),
+        ({"slots": np.array([2, 4], np.int32)}, r"piece \[0, \d\) in \d slots is not inside document \d"),
     ],
 )
 def test_a_piece_outside_its_document_is_refused(two, change, match):

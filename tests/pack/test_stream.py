@@ -277,3 +277,19 @@ def test_the_longest_blocks():
     mixed, _ = stream(lengths, longest, trains_all)
     filled = [int(mixed.length[a:b].sum()) for a, b in pairwise(mixed.block_offsets.tolist())]
     assert sorted(filled) == [7, longest, longest, longest]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "block_len", "min_length", "match"),
+    [
+        ([3, 4], 0, 1, "block_len is 0"),
+        ([3, 4], 2**20 + 1, 1, "block_len is 1048577"),
+        ([3, 4], 8, 0, "min_length 0"),
+        ([3, -4], 8, 1, "document 1 has length -4"),
+        ([3.5, 4.0], 8, 1, "lengths are float64"),
+        ([[3], [4]], 8, 1, "expected one integer a document"),
+    ],
+)
+def test_misuse_is_refused(lengths, block_len, min_length, match):
+    with pytest.raises(ValueError, match=match):
+        stream(np.array(lengths), block_len, trains_all, min_length=min_length)
