@@ -37,8 +37,8 @@ _REJECTIONS = """\
 # Rejections
 
 Every row that is not in the cache, and every part of a document that is in no block, has a line in `rejected.jsonl`:
-`source`, `row` (from 0, blank lines not counted), `code` and `reason`. Where a document of the row is in the cache, and only
-a part of it in no block, the line has `document` (its doc_id), `split`, `start` (first token) and `tokens` (how many) too.
+`source`, `row` (from 0, blank lines not counted), `code` and `reason`. Where a document of the row is in the cache, and
+only a part of it in no block, the line has `document` (its doc_id), `split`, `start` (first token) and `tokens` too.
 `packer inspect CACHE --row FILE:N` shows the line of a row. Codes are part of the file format: some may be added, none
 will change.
 

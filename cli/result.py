@@ -24,7 +24,8 @@ def print_result(result: "BuildResult", seconds: float, *, done: str, verbose: b
     else:
         tokens = manifest.totals.tokens
         speed = f", {rate(tokens, seconds)} tokens/s" if not reused else f", {plural(reused, 'partition')} reused"
-        console.print(f"{done} {result.folder} in {duration(seconds)}{speed}\n", soft_wrap=True)
+        engine = f", engine {manifest.engine}" if result.num_partitions_built else ""
+        console.print(f"{done} {result.folder} in {duration(seconds)}{speed}{engine}\n", soft_wrap=True)
     _print_totals(manifest, result.folder)
     console.print(f"\nfingerprint  {result.fingerprint}", soft_wrap=True)
     if verbose:

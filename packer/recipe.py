@@ -113,7 +113,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     version: Literal[1] = 1
     sources: tuple[Source, ...] = ()
     tokenizer: str | None = None
-    engine: Literal["auto", "reference"] = "auto"
+    engine: Literal["auto", "reference", "fast"] = "auto"
+    """``auto`` is resolved before a build begins; the recipe of a cache names the engine it was built with."""
+
     template: Template = Template()
     rows: Rows = Rows()
     partition_bytes: PositiveInt = 8 * 2**20

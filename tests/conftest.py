@@ -1,10 +1,14 @@
 """Shared fixtures: where real data lies, and how properties are searched."""
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# What builds remember between each other, they remember here; workers and subprocesses inherit it.
+os.environ.setdefault("XDG_CACHE_HOME", tempfile.mkdtemp(prefix="packer-tests-home-"))
 
 settings.register_profile("test", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("deep", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])

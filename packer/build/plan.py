@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
+import msgspec
+
+from packer.build.engine import Engine, resolve_engine
 from packer.build.identity import RULES_VERSION, documents_identity, partition_key
 from packer.build.partition import PartitionTask
 from packer.build.progress import Progress
@@ -12,11 +14,10 @@ from packer.build.provenance import Provenance
 from packer.build.record import model_record
 from packer.build.stages import with_role_markers
 from packer.errors import InputError, RecipeError
-from packer.model import Model, load_model
+from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.recipe import Recipe, Source
 from packer.source import InputFile, Partition, Schema, detect_format, detect_schema, expand, partition_file
 from packer.store.manifest import Input
-from packer.tokenize import ReferenceEncoder
 
 TEMPLATED: frozenset[Schema] = frozenset({"messages", "sharegpt", "alpaca"})
 """Schemas whose rows go through the chat template."""
@@ -36,19 +37,26 @@ class BuildPlan:
         return self.provenance.inputs
 
 
-def plan_build(recipe: Recipe, progress: Progress) -> BuildPlan:
+def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None) -> BuildPlan:
     """Read the inputs once and name all work.
 
+    Args:
+        recipe: what to build.
+        progress: listens.
+        before: engine of the cache that is there.
+
     Raises:
-        RecipeError: no sources, no tokenizer, or a file that is named twice.
+        RecipeError: no sources, no tokenizer, a file that is named twice, or an engine that cannot be used.
         InputError: a source or the tokenizer cannot be read.
         TemplateError: the template cannot be used.
 
     """
     paths = resolve_sources(recipe)
     model = load_recipe_model(recipe)
-    engine, engine_version = ReferenceEncoder.name, f"tokenizers {ReferenceEncoder.version}, jinja2 {version('jinja2')}"
-    documents = documents_identity(recipe, model.digests, engine_version)
+    engine = resolve_engine(recipe.engine, model.files[TOKENIZER_FILE], before=before)
+    _tell(engine, before, progress)
+    recipe = msgspec.structs.replace(recipe, engine=engine.name)
+    documents = documents_identity(recipe, model.digests, engine.version)
     progress.stage("reading", sum(path.stat().st_size for _, path in paths), "bytes")
     inputs: list[Input] = []
     tasks: list[PartitionTask] = []
@@ -79,8 +87,8 @@ def plan_build(recipe: Recipe, progress: Progress) -> BuildPlan:
         model=model,
         provenance=Provenance(
             recipe=recipe,
-            engine=engine,
-            engine_version=engine_version,
+            engine=engine.name,
+            engine_version=engine.version,
             rules_version=RULES_VERSION,
             model=model_record(model),
             inputs=tuple(inputs),
@@ -165,6 +173,13 @@ def load_bare_model(recipe: Recipe) -> Model:
         stop=recipe.supervision.stop,
         pad_id=recipe.pack.pad_id,
     )
+
+
+def _tell(engine: Engine, before: str | None, progress: Progress) -> None:
+    if engine.refused is not None:
+        progress.note(f"engine reference: {engine.refused}")
+    if before is not None and before != engine.name:
+        progress.note(f"the engine was {before} and is {engine.name}: everything is tokenized again")
 
 
 def tasks_by_input(plan: BuildPlan) -> Iterator[tuple[Input, tuple[PartitionTask, ...]]]:

@@ -1,15 +1,14 @@
 """What is there already: whether a cache is up to date, may be replaced, and which partitions need no work."""
 
 from bisect import bisect_left
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from packer.build.partition import PartitionResult, PartitionTask, RejectedRow, read_journal
 from packer.build.progress import Progress
 from packer.build.provenance import Provenance, model_digests
+from packer.build.recipe_changes import PLACES, flat_keys, short_json
 from packer.errors import CheckError, UsageError
 from packer.recipe import to_json
 from packer.store.digest import digest_file, digest_file_xxh3
@@ -52,11 +51,11 @@ def up_to_date(folder: Path, manifest: Manifest, wanted: Provenance) -> bool:
 
 def refuse_other_recipe(folder: Path, manifest: Manifest, wanted: Provenance) -> None:
     """New and changed inputs are what building again is for; other rules need a word."""
-    old, new = _flat(manifest.recipe), _flat(to_json(wanted.recipe))
+    old, new = flat_keys(manifest.recipe), flat_keys(to_json(wanted.recipe))
     changed = [
-        f"{key} was {_short(old.get(key))}, is {_short(new.get(key))}"
+        f"{key} was {short_json(old.get(key))}, is {short_json(new.get(key))}"
         for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key) and key not in _PLACES
+        if old.get(key) != new.get(key) and key not in (*PLACES, "engine")  # every engine makes the same documents
     ]
     old_files, digests = model_digests(manifest.model), wanted.model_digests
     changed += [
@@ -67,24 +66,6 @@ def refuse_other_recipe(folder: Path, manifest: Manifest, wanted: Provenance) ->
             f"{folder} was built by another recipe: {'; '.join(changed)}",
             hint="--force replaces it; -o another folder keeps both",
         )
-
-
-_PLACES = ("sources", "tokenizer", "template.file")
-"""Keys that name places; what lies there is compared by its digests."""
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested keys as dotted ones."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        nested = isinstance(value, Mapping) and value
-        flat |= _flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
-    return flat
-
-
-def _short(value: object) -> str:
-    text = msgspec.json.encode(value).decode()
-    return text if len(text) <= 60 else text[:57] + "…"
 
 
 def reusable(folder: Path, manifest: Manifest | None, *, repair: bool) -> dict[str, PartitionResult]:

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
+from packer.build.engine import remember
 from packer.build.hints import rejection_hint
 from packer.build.packing import commit, pack_documents
 from packer.build.partition import PartitionResult, PartitionTask, run_partition, write_journal
@@ -22,11 +25,12 @@ from packer.build.record import write_model
 from packer.build.reuse import existing, refuse_foreign, refuse_other_recipe, reusable, reuse, up_to_date
 from packer.build.stages import Stages
 from packer.errors import InputError, NothingKeptError
-from packer.model import Model
+from packer.model import TOKENIZER_FILE, Model
 from packer.recipe import Recipe
 from packer.source import line_of_row
 from packer.store.folder import lock, sweep_temporary
 from packer.store.manifest import Manifest, manifest_fingerprint
+from packer.tokenize import EngineDiffersError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +80,33 @@ def build(
     """
     folder, progress = Path(folder), progress or Silent()
     refuse_foreign(folder)
-    plan = plan_build(recipe, progress)
+    found = existing(folder, progress)
+    plan = plan_build(recipe, progress, before=None if found is None else found.engine)
+    try:
+        return _build(
+            plan, folder, jobs=jobs, on_error=on_error, force=force, repair=repair, dry_run=dry_run, progress=progress
+        )
+    except EngineDiffersError as error:
+        progress.note(f"{error.message}; building with the reference engine")
+        remember(plan.model.files[TOKENIZER_FILE], error.message)
+        plan = plan_build(msgspec.structs.replace(recipe, engine="reference"), progress)
+        return _build(
+            plan, folder, jobs=jobs, on_error=on_error, force=force, repair=repair, dry_run=dry_run, progress=progress
+        )
+
+
+def _build(
+    plan: BuildPlan,
+    folder: Path,
+    *,
+    jobs: int | None,
+    on_error: str,
+    force: bool,
+    repair: bool,
+    dry_run: bool,
+    progress: Progress,
+) -> BuildResult:
+    """Do what a plan says, as far as it is not done."""
     found = existing(folder, progress)
     if found is not None and not repair and up_to_date(folder, found, plan.provenance):
         return _nothing_to_do(folder, found, plan)

@@ -1,8 +1,12 @@
 """The stages of one model and recipe, joined: rows in, proved documents out."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from packer.batches import DocumentBatch, Rejection, RowBatch, TokenBatch, TurnBatch
+from packer.build.engine import encoder_of
 from packer.errors import TemplateError
 from packer.model import TOKENIZER_FILE, Model
 from packer.recipe import Recipe
@@ -38,7 +42,8 @@ class Stages:
         self.by_marks = recipe.supervision.source == "generation_tags"
         """Whether prompts end where the template's marks say, and not where one of its prompts does."""
         self.renderer = Renderer(model, RenderRules.of(recipe))
-        self._tokenizing = Tokenizing(model, ReferenceEncoder(model.files[TOKENIZER_FILE]))
+        self._encoder = encoder_of(recipe.engine, model.files[TOKENIZER_FILE])
+        self._tokenizing = Tokenizing(model, self._encoder)
         self._supervisor = Supervisor(Surface(model), model.stop_ids)
 
     def run(self, rows: RowBatch) -> SupervisedRows:
@@ -51,6 +56,7 @@ class Stages:
         tokens = self._tokenizing.tokenize(turns)
         sample_ids = {sample.row: sample.sample_id for sample in rows.samples}
         supervised = self._supervisor.supervise(turns, tokens, sample_ids)
+        self._confirm(turns, supervised.rejections)
         rejections = (*rows.rejections, *turns.rejections, *supervised.rejections)
         outcome = SupervisedRows(
             documents=supervised.documents,
@@ -58,6 +64,21 @@ class Stages:
             num_merged=supervised.num_merged,
         )
         return FollowedRows(turns=turns, tokens=tokens, supervised=outcome)
+
+    def _confirm(self, turns: TurnBatch, rejections: Sequence[Rejection]) -> None:
+        """Before a row is rejected for its ids, they are made sure of.
+
+        Raises:
+            EngineDiffersError: the engine is to blame, and not the tokenizer.
+
+        """
+        rows = [each.row for each in rejections if each.code == "proof_failed"]
+        self._encoder.confirm(
+            [
+                turns.text[turns.text_offsets[text] : turns.text_offsets[text + 1]].decode()
+                for text in np.flatnonzero(np.isin(turns.sample, rows)).tolist()
+            ]
+        )
 
 
 def with_role_markers(model: Model, recipe: Recipe) -> Model:

@@ -1,10 +1,19 @@
 """Stage: texts become ids, and turn borders become token positions (TurnBatch → TokenBatch).
 
-`reference` is the encoder that defines the ids; `borders` finds where prompts and completions end in them; `guard`
-encodes control tokens typed by people as ordinary text.
+`reference` is the encoder that defines the ids, `fast` one that is held to it; `borders` finds where prompts and
+completions end in them; `guard` encodes control tokens typed by people as ordinary text.
 """
 
 from packer.tokenize.batch import Tokenizing
+from packer.tokenize.fast import EngineDiffersError, FastEncoder, differences, fast_version
 from packer.tokenize.reference import Encoder, ReferenceEncoder
 
-__all__ = ["Encoder", "ReferenceEncoder", "Tokenizing"]
+__all__ = [
+    "Encoder",
+    "EngineDiffersError",
+    "FastEncoder",
+    "ReferenceEncoder",
+    "Tokenizing",
+    "differences",
+    "fast_version",
+]

@@ -42,6 +42,9 @@ class _AliasEncoder:
         ids, offsets = self._encoder.encode(texts)
         return self._aliases.original(ids), offsets
 
+    def confirm(self, texts: Sequence[str]) -> None:
+        self._encoder.confirm(texts)
+
 
 class Tokenizing:
     """The tokenize stage for one model."""

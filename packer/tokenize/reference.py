@@ -44,6 +44,15 @@ class Encoder(Protocol):
         """
         ...
 
+    def confirm(self, texts: Sequence[str]) -> None:
+        """Encode texts as the reference does too.
+
+        Raises:
+            EngineDiffersError: the ids are not the same.
+
+        """
+        ...
+
 
 class ReferenceEncoder:
     """Encodes with `tokenizers`, whatever the tokenizer."""
@@ -61,7 +70,7 @@ class ReferenceEncoder:
             try:
                 encodings = self._backend.encode_batch_fast(list(texts[start:stop]), add_special_tokens=False)
             except BaseException as error:
-                if not _is_about_a_text(error):
+                if not is_about_a_text(error):
                     raise
                 parts += self._encode_one_by_one(texts, start, stop, reasons)
             else:
@@ -72,6 +81,9 @@ class ReferenceEncoder:
         ids = np.concatenate(parts) if parts else np.zeros(0, np.int32)
         return ids, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
 
+    def confirm(self, texts: Sequence[str]) -> None:
+        """Nothing to do: what this encoder says is what the ids are."""
+
     def _encode_one_by_one(self, texts: Sequence[str], start: int, stop: int, reasons: dict[int, str]) -> list[Int32]:
         """A batch fails as a whole; alone, only the texts fail that are to blame. They are added to `reasons`."""
         parts = []
@@ -79,7 +91,7 @@ class ReferenceEncoder:
             try:
                 parts.append(np.array(self._backend.encode(texts[i], add_special_tokens=False).ids, np.int32))
             except BaseException as error:
-                if not _is_about_a_text(error):
+                if not is_about_a_text(error):
                     raise
                 reasons[i] = _without_quotes(error)
         return parts
@@ -102,7 +114,7 @@ class ReferenceEncoder:
         )
 
 
-def _is_about_a_text(error: BaseException) -> bool:
+def is_about_a_text(error: BaseException) -> bool:
     """Whether the error comes from what a text holds; running out of memory or a person's Ctrl-C does not."""
     return is_panic(error) or (isinstance(error, Exception) and not isinstance(error, MemoryError))
 

@@ -1,0 +1,203 @@
+"""The fast encoder: `fastokens`, some ten times as fast as `tokenizers`, and believed only as far as it agrees.
+
+Nothing defines the ids of a text but the reference. So a tokenizer is tried before it is used (:func:`differences`:
+every vocabulary entry, every added token in several places, texts made to be hard); while it is used, one text in
+``CHECKED`` is encoded by the reference too; and a document that fails its proof is encoded again. Where the two
+differ, :class:`EngineDiffersError` ends the work, and a build begins again with the reference.
+
+A text the fast encoder fails on is the reference's to encode, or to fail on.
+"""
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from packer.batches import Int32, Int64
+from packer.errors import PackerError
+from packer.model import load_backend
+from packer.tokenize.reference import ReferenceEncoder, is_about_a_text
+
+if TYPE_CHECKING:
+    import fastokens
+
+CHECKED = 64
+"""One text in so many is encoded twice."""
+
+_TRIED_AT_ONCE = 8192
+
+
+class EngineDiffersError(PackerError):
+    """The fast encoder cannot be used for a tokenizer, or gives other ids than the reference."""
+
+    exit_code = 70
+    code = "engine_differs"
+
+
+def fast_version() -> str | None:
+    """Version of the fast encoder; None where it is not installed."""
+    try:
+        return version("fastokens")
+    except PackageNotFoundError:
+        return None
+
+
+class FastEncoder:
+    """Encodes with `fastokens`, and one text in ``CHECKED`` with the reference as well.
+
+    Args:
+        tokenizer_json: the tokenizer.
+        reference: an encoder of the same tokenizer; by default one is made.
+
+    Raises:
+        EngineDiffersError: `fastokens` does not take this tokenizer; from `encode`, it gives other ids.
+
+    """
+
+    name = "fast"
+
+    def __init__(self, tokenizer_json: bytes, reference: ReferenceEncoder | None = None) -> None:
+        self.version = fast_version() or "not installed"
+        self._reference = reference or ReferenceEncoder(tokenizer_json)
+        self._backend = _load(tokenizer_json)
+        self._num_encoded = 0
+
+    def encode(self, texts: Sequence[str]) -> tuple[Int32, Int64]:
+        """Ids of all texts one after another, and their offsets.  # int32[K], int64[N + 1]"""
+        try:
+            ids, offsets = _encode(self._backend, texts)
+        except BaseException as error:
+            if not is_about_a_text(error):
+                raise
+            return self._reference.encode(texts)
+        # The first text of every call, and every CHECKED-th of all.
+        chosen = range(-self._num_encoded % CHECKED, len(texts), CHECKED)
+        self._num_encoded += len(texts)
+        self._compare(texts, ids, offsets, sorted({0, *chosen}) if texts else [])
+        return ids, offsets
+
+    def confirm(self, texts: Sequence[str]) -> None:
+        """Encode texts both ways.
+
+        Raises:
+            EngineDiffersError: the ids differ.
+
+        """
+        ids, offsets = self.encode(texts)
+        self._compare(texts, ids, offsets, range(len(texts)))
+
+    def _compare(self, texts: Sequence[str], ids: Int32, offsets: Int64, chosen: Sequence[int]) -> None:
+        expected, bounds = self._reference.encode([texts[i] for i in chosen])
+        for place, i in enumerate(chosen):
+            mine = ids[offsets[i] : offsets[i + 1]]
+            if not np.array_equal(mine, expected[bounds[place] : bounds[place + 1]]):
+                size = len(texts[i].encode())
+                raise EngineDiffersError(f"fastokens gives other ids than tokenizers for a text of {size} bytes")
+
+
+def differences(tokenizer_json: bytes) -> str | None:
+    """Try the fast encoder on a tokenizer: what it gets wrong first, or None where nothing was found.
+
+    Tried are every entry of the vocabulary as text, every added token in several places, and texts of hard characters:
+    white space of all kinds, marks that combine, joined emoji, letters whose case changes length, halves of words.
+    """
+    reference = ReferenceEncoder(tokenizer_json)
+    try:
+        backend = _load(tokenizer_json)
+    except EngineDiffersError as error:
+        return error.message
+    texts = _trials(tokenizer_json)
+    while batch := list(islice(texts, _TRIED_AT_ONCE)):
+        ids, offsets = _encode(backend, batch)
+        expected, bounds = reference.encode(batch)
+        if np.array_equal(ids, expected) and np.array_equal(offsets, bounds):
+            continue
+        wrong = next(
+            text
+            for i, text in enumerate(batch)
+            if not np.array_equal(ids[offsets[i] : offsets[i + 1]], expected[bounds[i] : bounds[i + 1]])
+        )
+        return f"fastokens gives other ids than tokenizers for the text {wrong!r}"
+    return None
+
+
+def _load(tokenizer_json: bytes) -> "fastokens.Tokenizer":
+    try:
+        import fastokens  # noqa: PLC0415 - an extra
+
+        backend = fastokens.Tokenizer.from_json_str(tokenizer_json.decode())
+        backend.no_truncation()
+        backend.no_padding()
+    except ImportError:
+        raise EngineDiffersError("fastokens is not installed") from None
+    except BaseException as error:
+        if not is_about_a_text(error):
+            raise
+        raise EngineDiffersError(f"fastokens does not load this tokenizer: {str(error)[:200]}") from None
+    return backend
+
+
+def _encode(backend: "fastokens.Tokenizer", texts: Sequence[str]) -> tuple[Int32, Int64]:
+    """Flat ids and offsets; `fastokens` hands out both as bytes of 32-bit and 64-bit numbers."""
+    ids, offsets = backend.encode_batch_flat(list(texts), add_special_tokens=False)[:2]
+    width = len(offsets) // (len(texts) + 1)
+    bounds = np.frombuffer(offsets, {4: np.uint32, 8: np.uint64}[width])
+    return np.frombuffer(ids, np.int32), bounds.astype(np.int64)
+
+
+_HARD = (
+    "abcdefghijklmnopqrstuvwxyz",
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+    "0123456789",
+    " ",
+    " \t\n\r\v\f\u0085\u00a0\u2003\u2028\u3000",
+    "!?.,;:'\"()[]{}<>|/\\@#$%^&*-_=+~`",
+    "äöüßéèñçøåÆŁđ",
+    "дождьΑθήνα",
+    "日本語漢字かなカナ한국어",
+    "العربيةעברית٣४",
+    "🎉👩\u200d👧🇰🇷☂\ufe0f",
+    "\u0301\u0308\u0330\u1ab0\u200b\u200d\ufe0f",
+    "\ud7ff\ue000\ufffd\uffff\U0010ffff\x00\x7f",
+    "ǅﬁſİıKÅ½Ⅷ①",
+    "▁Ġ",
+)
+"""Characters by kind; a trial takes stretches of several."""
+
+_CONTRACTIONS = ("'s", "'S", "'ll", "n't", "'Re", "…", "--", "\r\n\r\n", "  \n", "http://a.b/c?d=e", "x" * 70)
+
+
+def _trials(tokenizer_json: bytes) -> Iterator[str]:
+    definition, backend = json.loads(tokenizer_json), load_backend(tokenizer_json)
+    for token_id in range(backend.get_vocab_size(with_added_tokens=True)):
+        text = backend.decode([token_id], skip_special_tokens=False)
+        if text:
+            yield text
+    added = [token["content"] for token in definition.get("added_tokens") or () if token["content"]]
+    for content in added:
+        yield from (
+            content,
+            f"a{content}b",
+            f" {content} ",
+            f"\n{content}\n\n",
+            content * 2,
+            content[:-1],
+            f"{content}  x",
+        )
+    # Not `random.choice` of a fresh seed: the same trials on every machine.
+    chance = random.Random(20_260_101)  # noqa: S311 - no secret
+    for size in (*[8] * 6000, *[120] * 200):
+        yield "".join(_stretch(chance, added) for _ in range(chance.randint(1, size)))
+
+
+def _stretch(chance: random.Random, added: Sequence[str]) -> str:
+    draw = chance.random()
+    if draw < 0.05 and added:
+        return chance.choice(added)
+    if draw < 0.15:
+        return chance.choice(_CONTRACTIONS)
+    return "".join(chance.choices(chance.choice(_HARD), k=chance.randint(1, 6)))

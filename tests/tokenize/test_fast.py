@@ -1,0 +1,154 @@
+"""The fast encoder: the ids of the reference, or an error; never other ids."""
+
+import pickle
+
+import numpy as np
+import pytest
+import twins
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer.tokenize import EngineDiffersError, FastEncoder, ReferenceEncoder, differences, fast
+from packer.tokenize.reference import UnencodableTextsError
+
+pytest.importorskip("fastokens", reason="FASTOKENS MISSING: the fast engine is not tested")
+
+TAKEN = ("byte_level", "double_newline", "nfc", "added_letters", "sentencepiece_like", "swallowing")
+"""Tokenizers the fast encoder agrees on; `metaspace_first` it does not load."""
+
+
+@pytest.fixture(scope="module")
+def definitions(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("twins")
+    names = (*TAKEN, "metaspace_first")
+    return {name: (getattr(twins, name)(folder / name) / "tokenizer.json").read_bytes() for name in names}
+
+
+@pytest.fixture(scope="module")
+def pairs(definitions):
+    return {name: (FastEncoder(definitions[name]), ReferenceEncoder(definitions[name])) for name in TAKEN}
+
+
+pieces = st.one_of(
+    st.text(max_size=12),
+    st.sampled_from(
+        ["<|im_end|>", "<|im_start|>", "</s>", "<s>", "  ", "\n\n", " the", "'s", "é", "日本", "🎉", "▁", "Ġ"]
+    ),
+)
+texts = st.lists(st.lists(pieces, max_size=8).map("".join), max_size=6)
+
+
+@pytest.mark.parametrize("name", TAKEN)
+@given(batch=texts)
+def test_the_ids_of_any_texts_are_those_of_the_reference(name, batch, pairs):
+    mine, theirs = (encoder.encode(batch) for encoder in pairs[name])
+    for one, other in zip(mine, theirs, strict=True):
+        assert one.dtype == other.dtype
+        assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_nothing_is_found_wrong_with_tokenizers_of_both_families(name, definitions):
+    assert differences(definitions[name]) is None
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", ["minimind", "llama-2", "phi-3", "gpt-2"])
+def test_nothing_is_found_wrong_with_real_tokenizers(name, real):
+    assert differences((real / "tokenizers" / name / "tokenizer.json").read_bytes()) is None
+
+
+@pytest.mark.real
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama-3", "qwen3", "deepseek-coder"])
+def test_nothing_is_found_wrong_with_large_real_tokenizers(name, real):
+    assert differences((real / "tokenizers" / name / "tokenizer.json").read_bytes()) is None
+
+
+def wrong(monkeypatch, is_wrong):
+    """From here on, the last id of each text that `is_wrong` says is another one."""
+    right = fast._encode
+
+    def encode(backend, batch):
+        ids, offsets = right(backend, batch)
+        ids = ids.copy()
+        for i, text in enumerate(batch):
+            if is_wrong(text) and offsets[i + 1] > offsets[i]:
+                ids[offsets[i + 1] - 1] += 1
+        return ids, offsets
+
+    monkeypatch.setattr(fast, "_encode", encode)
+
+
+def test_one_text_in_sixty_four_and_the_first_of_every_call_are_encoded_twice(definitions, monkeypatch):
+    batch = [f"text {i}" for i in range(200)]
+    wrong(monkeypatch, lambda text: text == "text 128")
+    with pytest.raises(EngineDiffersError, match="other ids than tokenizers for a text of 8 bytes"):
+        FastEncoder(definitions["byte_level"]).encode(batch)
+    encoder = FastEncoder(definitions["byte_level"])
+    encoder.encode(["one"])
+    encoder.encode(batch[:128])  # "text 127" is the 128th
+    with pytest.raises(EngineDiffersError):
+        encoder.encode(["text 128"])
+
+
+def test_a_text_that_is_not_looked_at_is_found_wrong_when_it_is_confirmed(definitions, monkeypatch):
+    batch = [f"text {i}" for i in range(20)]
+    wrong(monkeypatch, lambda text: text == "text 7")
+    encoder = FastEncoder(definitions["byte_level"])
+    assert len(encoder.encode(batch)[1]) == 21
+    encoder.confirm(batch[8:])
+    with pytest.raises(EngineDiffersError):
+        encoder.confirm(batch)
+
+
+@pytest.mark.parametrize("text", ["<|im_end|>", " the", "a<|im_start|>b"])
+def test_trying_a_tokenizer_names_the_text_that_is_wrong(text, definitions, monkeypatch):
+    tried = list(fast._trials(definitions["byte_level"]))
+    assert text in tried and len(tried) > 6000
+    assert tried == list(fast._trials(definitions["byte_level"])), "the same trials every time"
+    wrong(monkeypatch, lambda each: each == text)
+    found = differences(definitions["byte_level"])
+    assert found is not None and repr(text) in found
+
+
+def test_a_tokenizer_that_does_not_load_is_not_taken(definitions):
+    found = differences(definitions["metaspace_first"])
+    assert found is not None and "does not load this tokenizer" in found
+    content = definitions["byte_level"].replace(b'"BPE"', b'"Elsewhere"')
+    with pytest.raises(EngineDiffersError, match="does not load this tokenizer"):
+        FastEncoder(content, reference=ReferenceEncoder(definitions["byte_level"]))
+
+
+def test_texts_the_fast_encoder_fails_on_are_the_references(definitions, monkeypatch):
+    class PanicException(BaseException):
+        pass
+
+    def fail(*_):
+        raise PanicException("index out of bounds")
+
+    batch = ["one two", "three"]
+    expected = ReferenceEncoder(definitions["byte_level"]).encode(batch)
+    encoder = FastEncoder(definitions["byte_level"])
+    monkeypatch.setattr(fast, "_encode", fail)
+    found = encoder.encode(batch)
+    assert [part.tolist() for part in found] == [part.tolist() for part in expected]
+
+    def unencodable(_):
+        raise UnencodableTextsError({1: "no"})
+
+    monkeypatch.setattr(encoder._reference, "encode", unencodable)
+    with pytest.raises(UnencodableTextsError):
+        encoder.encode(batch)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fast, "_encode", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        encoder.encode(batch)
+
+
+def test_the_error_crosses_processes():
+    error = pickle.loads(pickle.dumps(EngineDiffersError("what", hint="how")))
+    assert (type(error), str(error), error.message, error.hint) == (EngineDiffersError, "what", "what", "how")
