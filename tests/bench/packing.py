@@ -1,104 +1,89 @@
-"""What planning costs, beside packers that go item by item."""
-
-from bisect import bisect_left, insort
-from heapq import heappop, heappush
-from importlib.util import find_spec
+"""What planning costs, beside other packers."""
 
 import numpy as np
+from lengths import log_normal, real
+from packers import Packer, packers
 from rich.table import Table
-from timing import best
+from timing import ROUNDS, Measured, measured
 
 from packer.batches import Int32
 from packer.pack import mixing, plan
 
 BLOCK_LENS = (2048, 4096, 8192, 131072)
-TRL_DOCUMENTS = 1_000_000  # it needs gigabytes for so many
+FEW_DOCUMENTS = 2_000_000  # below it rounds are short, and there are more of them
 HUGE_DOCUMENTS = 100_000_000
 
 
-def packing(table: Table, *, huge: bool) -> None:
-    """Plans of log-normal lengths (median 148 tokens)."""
-    for num_documents in (60_000, 1_000_000, 10_000_000):
-        for block_len in BLOCK_LENS:
-            _best_fit(table, _lengths(num_documents, block_len), block_len)
-    lengths = _lengths(10_000_000, 2048)
-    best_fit = best(lambda: plan(lengths, 2048))
-    for strategy in ("first_fit", "sequential"):
-        seconds = best(lambda s=strategy: plan(lengths, 2048, strategy=s))
-        _row(table, f"plan {strategy}, 10,000,000 in 2048", seconds, "best_fit", best_fit)
+def packing_table(*, huge: bool) -> Table:
+    """Every packer on the same lengths, real or log-normal; ratios are to the first of them."""
+    table = _table("documents", "block", "packer", right=("s", "ratio", "blocks", "fill", "MB"))
+    compared = packers()
+    lengths = real()
+    if lengths is None:
+        table.add_row("real", "", "no PACKER_REAL: skipped", "", "", "", "", "")
+    else:
+        _rows(table, f"{len(lengths):,} real", lengths, BLOCK_LENS, compared)
+    for num_documents in (1_000_000, 10_000_000):
+        _rows(table, f"{num_documents:,}", log_normal(num_documents), BLOCK_LENS, compared)
     if huge:
-        lengths = _lengths(HUGE_DOCUMENTS, 4096)
-        keys = np.random.default_rng(0).integers(0, 2**63, HUGE_DOCUMENTS)
-        sort = best(keys.sort, 1)
-        del keys
-        seconds = best(lambda: plan(lengths, 4096), 1)
-        _row(table, f"plan, {HUGE_DOCUMENTS:,} in 4096", seconds, "sorting as many 64-bit numbers", sort)
-    _mixing(table)
+        _rows(table, f"{HUGE_DOCUMENTS:,}", log_normal(HUGE_DOCUMENTS), BLOCK_LENS[1:2], compared[:1])
+    return table
 
 
-def _lengths(num_documents: int, block_len: int) -> Int32:
-    raw = np.random.default_rng(0).lognormal(5, 1, num_documents)
-    return np.clip(raw, 1, block_len).astype(np.int32)
+def _rows(table: Table, name: str, raw: Int32, block_lens: tuple[int, ...], compared: list[Packer]) -> None:
+    for block_len in block_lens:
+        lengths = np.minimum(raw, block_len)
+        documents, block = name, str(block_len)
+        first: Measured | None = None
+        for packer in compared:
+            if not _takes(packer, len(lengths), block_len):
+                continue
+            if packer.pack is None:
+                table.add_row(documents, block, f"{packer.name}: not installed", "", "", "", "", "")
+            else:
+                found = measured(lambda p=packer.pack, x=lengths, b=block_len: p(x, b), _rounds(packer, len(lengths)))
+                first = first or found
+                table.add_row(documents, block, packer.name, *_figures(found, first, int(lengths.sum()), block_len))
+            documents = block = ""
+    table.add_section()
 
 
-def _best_fit(table: Table, lengths: Int32, block_len: int) -> None:
-    name = f"plan, {len(lengths):,} in {block_len}"
-    num_blocks = plan(lengths, block_len).num_blocks
-    seconds = best(lambda: plan(lengths, block_len), 5)
-    counts = []
-    plain = best(lambda: counts.append(plain_best_fit(lengths, block_len)), 1)
-    if counts != [num_blocks]:
-        raise AssertionError(f"plain best-fit decreasing makes {counts} blocks, plan {num_blocks}")
-    _row(table, name, seconds, "item by item, as many blocks", plain)
-    if find_spec("trl") and block_len == BLOCK_LENS[0] and len(lengths) <= TRL_DOCUMENTS:
-        _row(table, name, seconds, "trl.pack_dataset, bfd", _trl(lengths, block_len))
+def _takes(packer: Packer, num_documents: int, block_len: int) -> bool:
+    few = num_documents < packer.most_documents or packer.block_lens is None
+    return num_documents <= packer.most_documents and (few or block_len in packer.block_lens)
 
 
-def plain_best_fit(lengths: Int32, block_len: int) -> int:
-    """Best-fit decreasing with a heap of bins for every free space; the number of bins."""
-    spaces: list[int] = []
-    bins: dict[int, list[int]] = {}
-    num_bins = 0
-    for length in np.sort(lengths)[::-1].tolist():
-        at = bisect_left(spaces, length)
-        if at == len(spaces):
-            number, space = num_bins, block_len
-            num_bins += 1
-        else:
-            space = spaces[at]
-            number = heappop(bins[space])
-            if not bins[space]:
-                del spaces[at]
-        if space > length:
-            if not bins.get(space - length):
-                insort(spaces, space - length)
-                bins[space - length] = []
-            heappush(bins[space - length], number)
-    return num_bins
+def _rounds(packer: Packer, num_documents: int) -> int:
+    if not packer.name.startswith("packer"):
+        return 1
+    return 2 * ROUNDS if num_documents < FEW_DOCUMENTS else ROUNDS
 
 
-def _trl(lengths: Int32, block_len: int) -> float:
-    """Seconds of TRL on documents of these lengths, all of them in one batch."""
-    import datasets
-    import pyarrow as pa
-    import trl
-
-    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), pa.int64())
-    ids = pa.LargeListArray.from_arrays(offsets, pa.array(np.zeros(int(lengths.sum()), np.int32)))
-    documents = datasets.Dataset(pa.table({"input_ids": ids}))
-    return best(lambda: trl.pack_dataset(documents, block_len, "bfd", {"batch_size": None}), 1)
+def _figures(found: Measured, first: Measured, num_tokens: int, block_len: int) -> list[str]:
+    return [
+        f"{found.seconds:.3f}",
+        f"{found.seconds / first.seconds:.3g}",
+        f"{found.result:,}",
+        f"{num_tokens / (found.result * block_len):.3%}",
+        f"{found.peak_bytes / 1e6:,.0f}",
+    ]
 
 
-def _mixing(table: Table) -> None:
-    """Mixing by the eighths of the source that documents come from; 1 is chance."""
-    lengths = _lengths(1_000_000, 4096)
+def mixing_table() -> Table:
+    """By the eighths of the source that documents come from; 1 is chance."""
+    table = _table("strategy", right=("mixing of 1 block", "of 64 blocks"))
+    lengths = np.minimum(log_normal(1_000_000), 4096)
     eighth = np.arange(len(lengths)) * 8 // len(lengths)
     for strategy in ("best_fit", "first_fit", "sequential"):
         packed = plan(lengths, 4096, strategy=strategy)
-        for blocks in (1, 64):
-            index = mixing(packed, eighth, blocks=blocks).index
-            table.add_row(f"mixing of {blocks} blocks, {strategy}", f"{index:.4f}", "chance", f"{index:.4f}")
+        table.add_row(strategy, *(f"{mixing(packed, eighth, blocks=blocks).index:.4f}" for blocks in (1, 64)))
+    return table
 
 
-def _row(table: Table, name: str, seconds: float, beside: str, other: float) -> None:
-    table.add_row(name, f"{seconds:.3f} s", beside, f"{seconds / other:.3g}")
+def _table(*left: str, right: tuple[str, ...]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in left:
+        table.add_column(name, no_wrap=True)
+    for name in right:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table

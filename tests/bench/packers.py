@@ -1,0 +1,119 @@
+"""Packers to compare: packer's strategies and others. Each takes lengths and a block length, and gives the blocks.
+
+They do not all do the same: packer says where each document lies, TRL packs the ids (zeros) as well, and the two that go
+item by item only count the blocks, which is the least that such an algorithm can do.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from heapq import heappop, heappush
+from importlib.util import find_spec
+
+import numpy as np
+
+from packer.batches import Int32
+from packer.pack import plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packer:
+    name: str
+    pack: Callable[[Int32, int], int] | None
+    """The number of blocks; None where what it needs is not installed."""
+
+    most_documents: int
+    block_lens: Sequence[int] | None = None
+    """For as many documents as it takes at most; None for all."""
+
+
+def packers() -> list[Packer]:
+    """The first is what the others are compared with."""
+    return [
+        *(
+            Packer(name=f"packer {strategy}", pack=partial(_plan, strategy=strategy), most_documents=10**8)
+            for strategy in ("best_fit", "first_fit", "sequential")
+        ),
+        Packer(name="BFD, Python heaps", pack=best_fit_by_item, most_documents=10**6),
+        Packer(name="FF unsorted, numba", pack=_first_fit_by_item(), most_documents=10**7),
+        # It takes gigabytes and seconds for a million, whatever the block length.
+        Packer(name="TRL bfd", pack=_trl(), most_documents=10**6, block_lens=(2048,)),
+    ]
+
+
+def _plan(lengths: Int32, block_len: int, *, strategy: str) -> int:
+    return plan(lengths, block_len, strategy=strategy).num_blocks
+
+
+def best_fit_by_item(lengths: Int32, block_len: int) -> int:
+    """Best-fit decreasing with a heap of bins for every free space."""
+    spaces: list[int] = []
+    bins: dict[int, list[int]] = {}
+    num_bins = 0
+    for length in np.sort(lengths)[::-1].tolist():
+        at = bisect_left(spaces, length)
+        if at == len(spaces):
+            number, space = num_bins, block_len
+            num_bins += 1
+        else:
+            space = spaces[at]
+            number = heappop(bins[space])
+            if not bins[space]:
+                del spaces[at]
+        if space > length:
+            if not bins.get(space - length):
+                insort(spaces, space - length)
+                bins[space - length] = []
+            heappush(bins[space - length], number)
+    return num_bins
+
+
+def _first_fit_by_item() -> Callable[[Int32, int], int] | None:
+    """First-fit in source order, over a tree of the largest free space below each node."""
+    if not find_spec("numba"):
+        return None
+    from numba import njit
+
+    @njit
+    def first_fit(lengths, block_len):
+        # No two bins are half empty, which limits how many there are.
+        num_leaves = 1
+        while num_leaves < 2 * lengths.sum() // block_len + 2:
+            num_leaves *= 2
+        space = np.full(2 * num_leaves, block_len, np.int32)
+        num_bins = 0
+        for length in lengths:
+            node = 1
+            while node < num_leaves:
+                node *= 2
+                if space[node] < length:
+                    node += 1
+            num_bins = max(num_bins, node - num_leaves + 1)
+            space[node] -= length
+            while node > 1:
+                node //= 2
+                space[node] = max(space[2 * node], space[2 * node + 1])
+        return num_bins
+
+    first_fit(np.ones(1, np.int32), 1)  # compiled here, so that no round waits for it
+    return first_fit
+
+
+def _trl() -> Callable[[Int32, int], int] | None:
+    if not (find_spec("trl") and find_spec("datasets")):
+        return None
+    import datasets
+    import pyarrow as pa
+    from trl import pack_dataset
+
+    datasets.disable_progress_bars()
+
+    def pack(lengths: Int32, block_len: int) -> int:
+        """All documents in one batch, so that it packs them together, as the others do."""
+        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), pa.int64())
+        ids = pa.LargeListArray.from_arrays(offsets, pa.array(np.zeros(int(lengths.sum()), np.int32)))
+        documents = datasets.Dataset(pa.table({"input_ids": ids}))
+        return len(pack_dataset(documents, block_len, "bfd", {"batch_size": None}))
+
+    return pack
