@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from packer.batches import Message, RowBatch, Sample, TokenBatch, TurnBatch
+from packer.build.engine import encoder_of
 from packer.layout import document_labels
 from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.recipe import Recipe, make_recipe
 from packer.render import ChatTemplate, Renderer, RenderRules, role_markers
 from packer.supervise import Supervised, Supervisor, Surface
-from packer.tokenize import ReferenceEncoder, Tokenizing
+from packer.tokenize import Tokenizing
 
 Document: TypeAlias = tuple[list[int], list[int]]
 """input_ids and labels."""
@@ -35,13 +36,18 @@ class Stages:
             model = model.with_control(role_markers(template, model.added_tokens))
         self.model = model
         self.renderer = Renderer(model, RenderRules.of(recipe))
-        self.tokenizing = Tokenizing(model, ReferenceEncoder(model.files[TOKENIZER_FILE]))
+        self.tokenizing = Tokenizing(model, encoder_of(recipe.engine, model.files[TOKENIZER_FILE]))
         self.surface = Surface(model)
         self.supervisor = Supervisor(self.surface, model.stop_ids)
 
     @classmethod
     def load(cls, folder: Path, *overrides: str, template: Path | None = None, stop: Sequence[str] = ()) -> "Stages":
         return cls(load_model(folder, template=template, stop=stop), make_recipe({}, overrides))
+
+    def with_engine(self, engine: str) -> "Stages":
+        other = copy.copy(self)
+        other.tokenizing = Tokenizing(self.model, encoder_of(engine, self.model.files[TOKENIZER_FILE]))
+        return other
 
     def with_template(self, source: str, recipe: Recipe) -> "Stages":
         """The same tokenizer under another template, without loading it again; not for typed control tokens."""

@@ -143,7 +143,7 @@ def test_every_listed_corpus_is_built_or_rejected_with_reasons(real: Path, tmp_p
             assert verify(folder).ok
             kept += totals.kept
             table.append(
-                f"{tokenizer:8} {corpus:45} rows {totals.rows:5} documents {totals.documents:5} tokens {totals.tokens:8} {totals.rejected or ''} {totals.left_out or ''}"
+                f"{tokenizer:8} {corpus:45} rows {totals.rows:5} documents {totals.documents:5} tokens {totals.tokens:8} {totals.rejected or ''} {sorted(totals.cut) or ''}"
             )
     print("", *table, sep="\n")
     assert kept > 10_000

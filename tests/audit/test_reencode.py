@@ -1,0 +1,587 @@
+"""Making documents again: what rows, tokenizer and rules come to is found, and whatever else is stored is told."""
+
+import hashlib
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import twins
+
+from packer.audit import verify
+from packer.audit import reencode as module
+from packer.batches import DocumentBatch
+from packer.build import build, repack
+from packer.build.engine import resolve_engine
+from packer.build.provenance import Provenance
+from packer.build.stages import Stages
+from packer.layout import offsets_of
+from packer.recipe import load_recipe, make_recipe
+from packer.store.content import content_fingerprint
+from packer.store.document_shards import DocumentShards
+from packer.store.documents import DocumentShardWriter
+from packer.store.manifest import read_manifest, write_manifest
+from packer.store.rejected import read_rejected, rejected_digest, write_rejected
+
+NUM_CHATS = 30
+
+
+def chat(k, **fields):
+    """Two turns, of which the second has another weight in every fifth row."""
+    turns = [
+        {"role": "user", "content": f"What is {k} plus 30?"},
+        {"role": "assistant", "content": f"The answer is {k + 30}.", "reasoning_content": "Think first."},
+        {"role": "user", "content": "How are you today?"},
+        {"role": "assistant", "content": f"I am fine, {k} times."} | ({"weight": 0.5} if k % 5 == 0 else {}),
+    ]
+    return {"id": f"chat-{k}", "messages": turns, **fields}
+
+
+def lines(rows):
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def small_recipe(folder, **keys):
+    """Thirty chats, without a block: what a row comes to is all there is."""
+    return make_recipe(
+        {
+            "sources": [{"path": str(folder / "chat.jsonl")}],
+            "tokenizer": str(folder / "tokenizer"),
+            "engine": "reference",
+            "pack": {"mode": "none"},
+            **keys,
+        }
+    )
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A folder with thirty chats and a tokenizer that rewrites nothing."""
+    template = twins.CHATML.replace("(message.content", "(message.reasoning_content or '') + (message.content")
+    twins.byte_level(tmp_path / "tokenizer", template=template)
+    (tmp_path / "chat.jsonl").write_bytes(lines(chat(k) for k in range(NUM_CHATS)))
+    return tmp_path
+
+
+def forged(folder, change, **keys):
+    """A cache built from changed chats that claims the chats as they are: every digest is right, every law holds."""
+    path = folder / "chat.jsonl"
+    original = path.read_bytes()
+    path.write_bytes(lines(change([json.loads(line) for line in original.splitlines()])))
+    build(small_recipe(folder, **keys), folder / "cache", jobs=1)
+    path.write_bytes(original)
+    manifest = read_manifest(folder / "cache")
+    (entry,) = manifest.inputs
+    entry = msgspec.structs.replace(entry, sha256=hashlib.sha256(original).hexdigest(), num_bytes=len(original))
+    recommit(folder / "cache", inputs=(entry,))
+    assert verify(folder / "cache", level="full", sources=True).ok
+    return folder / "cache"
+
+
+def recommit(cache, **changes):
+    """Another manifest whose fingerprints are those of what it says."""
+    manifest = msgspec.structs.replace(read_manifest(cache), **changes)
+    found = Provenance.of(manifest, make_recipe(manifest.recipe)).recipe_fingerprint
+    content = content_fingerprint(cache, manifest.shards)
+    write_manifest(cache, msgspec.structs.replace(manifest, recipe_fingerprint=found, content_fingerprint=content))
+
+
+def in_row(number, change):
+    """A change of one row."""
+
+    def changed(rows):
+        change(rows[number])
+        return rows
+
+    return changed
+
+
+def written_again(cache, change, *, special=None):
+    """The only document shard of a cache, written by the store's own writer after `change` of its documents."""
+    manifest = read_manifest(cache)
+    (shard,) = manifest.shards
+    shards = DocumentShards(cache, [shard])
+    documents = [shards.read(index) for index in range(len(shards))]
+    starts = [document.span_start for document in documents]
+    batch = DocumentBatch(
+        input_ids=np.concatenate([document.input_ids for document in documents]),
+        offsets=offsets_of([document.length for document in documents]),
+        sample=np.array([document.row for document in documents], np.int32),
+        sample_id=tuple(document.sample_id for document in documents),
+        run_offsets=offsets_of([len(start) for start in starts]),
+        run_start=np.concatenate(starts),
+        run_end=np.concatenate([document.span_end for document in documents]),
+        run_message=np.concatenate([document.span_message for document in documents]),
+        run_weight=np.concatenate([document.loss_weights[document.span_start] for document in documents]),
+    )
+    with DocumentShardWriter(cache, special_ids=np.array(special or special_ids(cache), np.int32)) as writer:
+        writer.append(change(batch))
+        written = writer.finish(split=shard.split, index=0)
+    (cache / shard.path).unlink()
+    counted = ("first_row", "source", "key", "num_kept", "num_input_rows", "num_rejected", "num_merged")
+    made = written.as_shard(**{name: getattr(shard, name) for name in counted})
+    totals = msgspec.structs.replace(
+        manifest.totals, trained=made.num_trained, masked=manifest.totals.tokens - made.num_trained
+    )
+    recommit(cache, shards=(made,), totals=totals)
+    assert verify(cache, level="full", sources=True).ok
+    return made
+
+
+def special_ids(cache):
+    """Ids of special tokens and of stop tokens; of the twins' tokenizers these are the control ids."""
+    return read_manifest(cache).model.control_ids
+
+
+def replaced(batch, **columns):
+    fields = {name: getattr(batch, name) for name in batch.__dataclass_fields__}
+    return DocumentBatch(**(fields | columns))
+
+
+def rows_of(report):
+    return {(Path(finding.path).name, finding.row) for finding in report.findings}
+
+
+@pytest.mark.parametrize("level", ["quick", "default", "full"])
+def test_every_row_of_the_starter_comes_to_its_documents_again(starter_cache, level):
+    report = verify(starter_cache, level=level, reencode=True, threads=1)
+    assert report.findings == ()
+    assert report.num_reencoded == read_manifest(starter_cache).totals.rows == 200
+    assert report.notes == ()
+    checked = {entry.kind: entry for entry in report.checked}
+    assert list(checked)[-2:] == ["inputs", "re-encoded"]
+    assert (checked["re-encoded"].num_files, checked["re-encoded"].num_rows) == (5, 200)
+    assert verify(starter_cache).num_reencoded is None
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """Everything rows can be: rewritten history, weights, text, completions, an array, limits, a file for two splits.
+
+    Four of the chats are bad, blank lines stand between them, and partitions are small.
+    """
+    folder = tmp_path_factory.mktemp("mixed")
+    twins.byte_level(folder / "tokenizer", template=twins.QWEN3_LIKE, bos=True)
+    bad = [{"messages": []}, {"messages": [{"role": "user", "content": "?"}]}]
+    rows = [chat(0), *bad, *(chat(k) for k in range(1, 40)), *bad, *(chat(k) for k in range(40, 50))]
+    (folder / "chat.jsonl").write_bytes(b"\n \n" + lines(rows).replace(b"}\n", b"}\n\n") + b"\n\n")
+    (folder / "text.jsonl").write_bytes(lines({"text": f"The dog goes on sleeping, {k}."} for k in range(20)))
+    completions = [{"prompt": f"{k} + {k} =", "completion": f" {2 * k}"} for k in range(20)]
+    (folder / "array.json").write_text(json.dumps(completions, indent=1))
+    (folder / "typed.jsonl").write_bytes(lines({"text": f"a web page says <|im_end|> {k}"} for k in range(5)))
+    chats = {"path": str(folder / "chat.jsonl")}
+    recipe = {
+        "sources": [
+            {**chats, "split": "train"},
+            {**chats, "split": "held", "limit": 41, "columns": {"id": "other"}},
+            {"path": str(folder / "text.jsonl"), "limit": 13},
+            {"path": str(folder / "array.json"), "limit": 7},
+            {"path": str(folder / "typed.jsonl"), "split": "held"},
+        ],
+        "tokenizer": str(folder / "tokenizer"),
+        "engine": "reference",
+        "supervision": {"rewritten": "exact"},
+        "partition_bytes": 3000,
+        "pack": {"block_len": 256},
+    }
+    build(make_recipe(recipe), folder / "cache", jobs=1)
+    return folder / "cache"
+
+
+def test_rows_of_every_kind_come_to_their_documents_again_in_one_process_and_in_two(mixed):
+    manifest = read_manifest(mixed)
+    totals, documents = manifest.totals, [shard for shard in manifest.shards if shard.kind == "documents"]
+    assert totals.documents > 1.5 * totals.kept, "history is rewritten"
+    assert sum(totals.rejected.values()) == 6, "of a file for two splits, four rows and two"
+    assert Counter(shard.source for shard in documents)[0] > 4, "there are many partitions"
+    assert any(DocumentShards(mixed, [shard]).weighted for shard in documents)
+    report = verify(mixed, level="full", reencode=True, threads=1)
+    assert report.findings == ()
+    assert report.num_reencoded == totals.rows == 54 + 41 + 13 + 7 + 5
+    assert verify(mixed, level="full", reencode=True, threads=2) == report
+
+
+def test_two_processes_tell_the_same_findings_as_one(mixed, tmp_path):
+    cache = Path(shutil.copytree(mixed, tmp_path / "cache"))
+    others = [msgspec.structs.replace(line, code="multimodal" if line.row % 2 else line.code) for line in read_rejected(cache)]
+    recommit(cache, rejected_sha256=write_rejected(cache, others))
+    manifest = read_manifest(cache)
+    write_manifest(cache, msgspec.structs.replace(manifest, engine_version="tokenizers 0.1, jinja2 0.1"))
+    one = verify(cache, level="quick", reencode=True, threads=1)
+    assert [finding.row for finding in one.findings] == [1, 43, 1]
+    assert {finding.found for finding in one.findings} == {"rejected: multimodal"}
+    assert verify(cache, level="quick", reencode=True, threads=2) == one
+
+
+@pytest.fixture
+def rendered(monkeypatch):
+    """Rows that went through the stages, in this process."""
+    numbers = []
+    run = Stages.run
+    monkeypatch.setattr(Stages, "run", lambda self, rows: numbers.append(rows.num_rows) or run(self, rows))
+    return numbers
+
+
+@pytest.mark.parametrize("sample", [1, 17, 119])
+def test_a_sample_compares_so_many_rows_and_renders_no_other(mixed, sample, rendered):
+    report = verify(mixed, reencode=True, sample=sample, threads=1)
+    assert report.findings == ()
+    assert report.num_reencoded == sample
+    assert sum(rendered) == sample
+    assert {entry.kind: entry.num_rows for entry in report.checked}["re-encoded"] == sample
+
+
+def test_a_sample_of_more_rows_than_there_are_is_all_of_them(mixed):
+    report = verify(mixed, reencode=True, sample=10_000, threads=1)
+    assert report.ok
+    assert report.num_reencoded == read_manifest(mixed).totals.rows
+
+
+def test_a_sample_reads_no_partition_without_a_chosen_row(mixed, monkeypatch):
+    read = []
+    monkeypatch.setattr(
+        module, "read_rows", lambda partition, **options: read.append(partition) or READ_ROWS(partition, **options)
+    )
+    assert verify(mixed, reencode=True, sample=2, threads=1).ok
+    assert 1 <= len(read) <= 2
+
+
+READ_ROWS = module.read_rows
+
+
+def test_a_sample_finds_the_chosen_rows_where_all_are_wrong_and_chooses_the_same_again(small):
+    cache = forged(small, lambda rows: [chat(k + 1) for k in range(len(rows))], partition_bytes=1000)
+    report = verify(cache, reencode=True, sample=9, threads=1)
+    assert report.num_reencoded == len(report.findings) == len(rows_of(report)) == 9
+    assert verify(cache, reencode=True, sample=9, threads=1).findings == report.findings
+    more = verify(cache, reencode=True, sample=10, threads=1)
+    assert rows_of(report) < rows_of(more)
+
+
+CHANGES = {
+    "one id": (in_row(3, lambda row: row["messages"][0].update(content="What is 4 plus 30?")), "input_ids from token "),
+    "a label": (in_row(3, lambda row: row["messages"][1].update(train=False)), "other labels from token "),
+    "a weight": (in_row(3, lambda row: row["messages"][1].update(weight=0.25)), "loss_weights"),
+    "a name": (in_row(3, lambda row: row.update(id="chat-4")), "other sample_id"),
+    "no name": (in_row(3, lambda row: row.pop("id")), "other sample_id"),
+    "an empty name of another field": (in_row(3, lambda row: row.update(sample_id="x")), "other sample_id"),
+    "a longer answer": (in_row(3, lambda row: row["messages"][3].update(content="I am fine.")), "input_ids from token "),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_a_row_does_not_come_to_is_found_though_every_digest_is_right(name, small):
+    change, column = CHANGES[name]
+    cache = forged(small, change)
+    (finding,) = verify(cache, level="full", reencode=True, threads=1).findings
+    assert (Path(finding.path).name, finding.row, finding.what) == ("chat.jsonl", 3, "re-encoded")
+    assert finding.expected.startswith("document with ")
+    assert finding.found.startswith("document with ")
+    assert column in finding.found
+    assert verify(cache, reencode=True, sample=NUM_CHATS, threads=1).findings == (finding,)
+
+
+def test_columns_that_digests_of_the_content_leave_out_are_compared_too(small):
+    build(small_recipe(small), small / "cache", jobs=1)
+    written_again(small / "cache", lambda batch: batch)
+    assert verify(small / "cache", reencode=True, threads=1).ok, "the writer writes what was there"
+    shifted = lambda batch: replaced(batch, run_message=np.where(batch.run_message == 3, 2, batch.run_message))  # noqa: E731
+    written_again(small / "cache", shifted)
+    report = verify(small / "cache", reencode=True, threads=1)
+    assert rows_of(report) == {("chat.jsonl", row) for row in range(20)} | {("chat.jsonl", None)}
+    assert report.findings[0].found.endswith("; other spans")
+    assert report.findings[-1].found == "10 more rows with something else"
+    back = lambda batch: replaced(batch, run_message=np.where(batch.run_message == 2, 3, batch.run_message))  # noqa: E731
+    written_again(small / "cache", back, special=special_ids(small / "cache")[:1])
+    report = verify(small / "cache", reencode=True, threads=1)
+    assert report.findings[0].found.endswith("; other special_tokens_mask")
+
+
+def test_an_id_changed_in_a_shard_written_anew_is_found_in_its_row(small):
+    build(small_recipe(small), small / "cache", jobs=1)
+
+    def changed(batch):
+        ids = batch.input_ids.copy()
+        ids[int(batch.offsets[7]) + 4] += 1
+        return replaced(batch, input_ids=ids)
+
+    shard = written_again(small / "cache", changed)
+    (finding,) = verify(small / "cache", reencode=True, threads=1).findings
+    stored = DocumentShards(small / "cache", [shard]).read(7)
+    assert finding.row == 7
+    assert finding.found == (
+        f"document with {stored.length} tokens, doc_id {stored.doc_id}; other input_ids from token 4 on"
+    )
+    assert finding.expected.startswith(f"document with {stored.length} tokens, doc_id ")
+    assert str(stored.doc_id) not in finding.expected
+
+
+def test_a_document_of_a_row_with_several_is_named_by_its_number(tmp_path):
+    twins.byte_level(tmp_path / "tokenizer", template=twins.QWEN3_LIKE)
+    (tmp_path / "chat.jsonl").write_bytes(lines(chat(k) for k in range(4)))
+    exact = {"supervision": {"rewritten": "exact"}}
+    cache = forged(tmp_path, in_row(2, lambda row: row["messages"][3].update(content="I am not.")), **exact)
+    (finding,) = verify(cache, reencode=True, threads=1).findings
+    assert finding.row == 2
+    assert finding.expected.startswith("document 2 of 2 with ")
+    shutil.rmtree(cache)
+    cache = forged(tmp_path, in_row(2, lambda row: row.update(messages=row["messages"][:2])), **exact)
+    (finding,) = verify(cache, reencode=True, threads=1).findings
+    assert finding.expected.startswith("2 documents, the first with ")
+    assert finding.found.startswith("document with ")
+
+
+def test_rejections_that_should_not_be_and_those_that_are_missing_are_found(small):
+    def empty(rows):
+        rows[3]["messages"] = []
+        return rows
+
+    cache = forged(small, empty)
+    (finding,) = verify(cache, reencode=True, threads=1).findings
+    assert finding.row == 3
+    assert finding.expected.startswith("document with ")
+    assert finding.found == "rejected: empty"
+
+    good = (small / "chat.jsonl").read_bytes()
+    (small / "chat.jsonl").write_bytes(lines(empty([json.loads(line) for line in good.splitlines()])))
+    shutil.rmtree(cache)
+    cache = forged(small, in_row(3, lambda row: row.update(messages=chat(3)["messages"])))
+    (finding,) = verify(cache, reencode=True, threads=1).findings
+    assert (finding.row, finding.expected) == (3, "rejected: empty")
+    assert finding.found.startswith("document with ")
+    shutil.rmtree(cache)
+    cache = forged(small, in_row(3, lambda row: row.update(messages=[{"role": "user", "content": "?"}])))
+    (finding,) = verify(cache, reencode=True, threads=1).findings
+    assert (finding.expected, finding.found) == ("rejected: empty", "rejected: nothing_trained")
+
+
+def test_a_row_that_is_neither_stored_nor_rejected_and_one_that_is_both_are_found(mixed, tmp_path):
+    cache = Path(shutil.copytree(mixed, tmp_path / "cache"))
+    first, *others = read_rejected(cache)
+    assert first.row == 1
+    moved = msgspec.structs.replace(first, row=0)
+    recommit(cache, rejected_sha256=write_rejected(cache, [moved, *others]))
+    assert verify(cache, level="full").ok
+    neither_and_both = verify(cache, reencode=True, threads=1).findings
+    assert [finding.row for finding in neither_and_both] == [0, 1]
+    assert neither_and_both[0].found == f"{neither_and_both[0].expected}; and rejected: empty"
+    assert (neither_and_both[1].expected, neither_and_both[1].found) == ("rejected: empty", "no document")
+
+
+def test_missing_and_changed_inputs_are_findings_and_the_rest_is_compared(starter, tmp_path):
+    folder = Path(shutil.copytree(starter, tmp_path / "starter"))
+    cache = tmp_path / "cache"
+    build(load_recipe(folder / "recipe.yaml", ["engine=reference"]), cache, jobs=1)
+    with (folder / "data" / "chat.jsonl").open("a") as file:
+        file.write("\n")
+    (folder / "data" / "tools.jsonl").unlink()
+    (folder / "data" / "sharegpt.jsonl").write_text("")
+    rows = {Path(entry.path).name: entry.num_rows for entry in read_manifest(cache).inputs}
+    report = verify(cache, reencode=True, threads=1)
+    assert [Path(finding.path).name for finding in report.findings] == ["chat.jsonl", "tools.jsonl", "sharegpt.jsonl"]
+    assert {finding.what for finding in report.findings} == {"input"}
+    assert report.findings == verify(cache, sources=True).findings
+    assert report.num_reencoded == rows["reasoning.jsonl"] + rows["alpaca.jsonl"] > 0
+    assert "the cache itself is whole" in report.hint
+    shutil.rmtree(folder / "data")
+    report = verify(cache, reencode=True, sample=3, threads=1)
+    assert (len(report.findings), report.num_reencoded) == (5, 0)
+
+
+def test_an_input_that_changes_while_it_is_read_is_a_finding(small, monkeypatch):
+    build(small_recipe(small), small / "cache", jobs=1)
+    cut = module.partition_file
+
+    def cut_and_change(path, **options):
+        found = cut(path, **options)
+        path.write_bytes(path.read_bytes().replace(b"times", b"TIMES"))
+        return found
+
+    monkeypatch.setattr(module, "partition_file", cut_and_change)
+    for sample in (None, 5):
+        (small / "chat.jsonl").write_bytes(lines(chat(k) for k in range(NUM_CHATS)))
+        report = verify(small / "cache", reencode=True, sample=sample, threads=1)
+        assert [finding.what for finding in report.findings] == ["input"], sample
+        assert "changed while being read" in report.findings[0].found
+        assert report.num_reencoded == 0
+
+
+def test_partitions_that_are_not_those_of_the_recipe_are_findings(small):
+    build(small_recipe(small, partition_bytes=1000), small / "cache", jobs=1)
+    manifest = read_manifest(small / "cache")
+    recommit(small / "cache", recipe={**manifest.recipe, "partition_bytes": 2000})
+    assert verify(small / "cache", level="full", sources=True).ok
+    report = verify(small / "cache", reencode=True, threads=1)
+    assert {finding.what for finding in report.findings} == {"partition"}
+    of_shards = {finding.path for finding in report.findings} & {shard.path for shard in manifest.shards}
+    assert len(of_shards) == len(manifest.shards)
+    assert (str(small / "chat.jsonl"), "no document shard of these rows") in {
+        (finding.path, finding.found) for finding in report.findings
+    }
+    assert report.num_reencoded == 0
+
+
+def test_damaged_files_are_told_once_and_what_can_be_compared_is(mixed, tmp_path):
+    for name in ("shard", "values", "rejected", "model"):
+        cache = Path(shutil.copytree(mixed, tmp_path / name))
+        shard = read_manifest(cache).shards[0]
+        place = {"shard": "length", "values": "digest"}
+        path = {"rejected": cache / "rejected.jsonl", "model": next(cache.glob("model/*/tokenizer.json"))}.get(
+            name, cache / shard.path
+        )
+        content = bytearray(path.read_bytes())
+        if name in place:
+            content[shard.places[0].columns[place[name]] + 1] ^= 1
+        else:
+            content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+        plain, report = verify(cache, threads=1), verify(cache, reencode=True, threads=1)
+        assert not plain.ok
+        assert report.findings[: len(plain.findings)] == plain.findings
+        more = report.findings[len(plain.findings) :]
+        if name == "model":
+            assert [(finding.path, finding.what) for finding in more] == [("manifest.json", "re-encoded")]
+            assert report.num_reencoded == 0
+        elif name == "shard":
+            assert [finding.what for finding in more] == ["re-encoded"], "its length is part of what it is"
+        else:
+            assert more == ()
+            assert report.num_reencoded == 120
+        (cache / shard.path).unlink()
+        assert verify(cache, reencode=True, threads=1).findings
+
+
+def test_flipping_any_bit_of_a_document_shard_never_crashes(small):
+    build(small_recipe(small), small / "cache", jobs=1)
+    (shard,) = read_manifest(small / "cache").shards
+    path = small / "cache" / shard.path
+    whole = path.read_bytes()
+    rng = np.random.default_rng(5)
+    found = Counter()
+    for place in rng.integers(8, len(whole), 60).tolist():
+        content = bytearray(whole)
+        content[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(content)
+        report = verify(small / "cache", level="quick", reencode=True, sample=NUM_CHATS, threads=1)
+        found[report.ok] += 1
+    assert found[False] > 30, "most bits matter to a row; others are padding, and digests of files find those"
+
+
+def test_a_manifest_that_does_not_say_how_to_read_is_a_finding(small):
+    build(small_recipe(small), small / "cache", jobs=1)
+    manifest = read_manifest(small / "cache")
+    (entry,) = manifest.inputs
+    changes = [
+        {"recipe": {"no": "recipe"}},
+        {"inputs": (msgspec.structs.replace(entry, schema="parquet"),)},
+        {"inputs": (msgspec.structs.replace(entry, format="parquet"),)},
+        {"inputs": (msgspec.structs.replace(entry, format="json"),)},
+        {"inputs": (msgspec.structs.replace(entry, num_rows=2**62),)},
+        {"inputs": (msgspec.structs.replace(entry, num_rows=0),)},
+        {"inputs": ()},
+        {"recipe": {**manifest.recipe, "supervision": {"source": "generation_tags"}}},
+    ]
+    for change in changes:
+        write_manifest(small / "cache", msgspec.structs.replace(manifest, **change))
+        report = verify(small / "cache", level="quick", reencode=True, sample=4, threads=1)
+        assert not report.ok or change["inputs"][0].num_rows == 2**62, change
+    assert len(changes) == 8
+
+
+def test_other_versions_are_noted_and_compared_all_the_same(small):
+    build(small_recipe(small), small / "cache", jobs=1)
+    manifest = read_manifest(small / "cache")
+    version = resolve_engine("reference", b"").version
+    for change in ({"engine_version": "tokenizers 0.1, jinja2 0.1"}, {"rules_version": manifest.rules_version + 1}):
+        recommit(small / "cache", **change)
+        report = verify(small / "cache", reencode=True, threads=1)
+        (note,) = report.notes
+        assert version in note and str(next(iter(change.values()))) in note
+        assert report.ok and report.num_reencoded == NUM_CHATS
+        write_manifest(small / "cache", manifest)
+
+
+def test_whatever_engine_made_a_cache_the_reference_makes_it_again(small, monkeypatch):
+    pytest.importorskip("fastokens", reason="the fast engine is not installed")
+    from packer.tokenize import FastEncoder
+
+    build(small_recipe(small, engine="fast"), small / "cache", jobs=1)
+    assert read_manifest(small / "cache").engine == "fast"
+
+    def refuse(self, texts):
+        raise AssertionError("the fast engine was asked")
+
+    monkeypatch.setattr(FastEncoder, "encode", refuse)
+    report = verify(small / "cache", reencode=True, threads=1)
+    assert (report.findings, report.notes, report.num_reencoded) == ((), (), NUM_CHATS)
+
+
+def test_a_template_that_the_build_did_not_use_is_not_used_again(small):
+    """With `--template`, a second template for tools in tokenizer_config.json is left alone; the kept files hold it."""
+    config = json.loads((small / "tokenizer" / "tokenizer_config.json").read_text())
+    for file in (small / "tokenizer").glob("*.jinja"):
+        file.unlink()
+    named = [{"name": "default", "template": twins.CHATML}, {"name": "tool_use", "template": "{{ 'never' }}"}]
+    (small / "tokenizer" / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": named}))
+    own = twins.CHATML.replace("(message.content", "(tools | string if tools else '') + (message.content")
+    (small / "own.jinja").write_text(own.replace("(message.content", "(message.reasoning_content or '') + (message.content"))
+    tool = {"type": "function", "function": {"name": "add", "description": "adds", "parameters": {"type": "object"}}}
+    (small / "chat.jsonl").write_bytes(lines(chat(k, tools=[tool]) for k in range(5)))
+    build(small_recipe(small, template={"file": str(small / "own.jinja")}), small / "cache", jobs=1)
+    report = verify(small / "cache", reencode=True, threads=1)
+    assert (report.findings, report.num_reencoded) == ((), 5)
+
+
+def test_a_cache_packed_again_comes_to_its_documents_again_from_its_own_tokenizer(small):
+    build(small_recipe(small), small / "cache", jobs=1)
+    repack(small / "cache", small / "again", {"mode": "eos", "block_len": 64, "pad_id": 5}, jobs=1)
+    shutil.rmtree(small / "cache")
+    shutil.rmtree(small / "tokenizer")
+    report = verify(small / "again", level="full", reencode=True, threads=1)
+    assert (report.findings, report.num_reencoded) == ((), NUM_CHATS)
+
+
+def test_the_hint_does_not_send_to_repair_what_it_would_keep(small):
+    cache = forged(small, in_row(3, lambda row: row.update(id="chat-4")))
+    report = verify(cache, reencode=True, threads=1)
+    assert "another folder" in report.hint
+    (shard,) = read_manifest(cache).shards
+    (cache / shard.path).unlink()
+    assert "--repair makes damaged files again" in verify(cache, reencode=True, threads=1).hint
+
+
+def test_progress_counts_the_rows_that_are_compared(mixed):
+    class Heard:
+        def __init__(self):
+            self.stages, self.done = [], Counter()
+
+        def stage(self, name, total, unit):
+            self.stages.append((name, total, unit))
+
+        def advance(self, amount, tokens=0):
+            self.done[self.stages[-1][0]] += amount
+
+        def note(self, message): ...
+
+    for sample, rows in ((None, 120), (31, 31)):
+        heard = Heard()
+        verify(mixed, reencode=True, sample=sample, threads=1, progress=heard)
+        assert heard.stages[-1] == ("re-encoding", rows, "rows")
+        assert heard.done["re-encoding"] == rows
+        assert heard.stages[-2][0] == "inputs"
+
+
+def test_a_sample_without_making_again_or_of_no_rows_is_a_mistake(mixed):
+    for arguments in ({"sample": 3}, {"sample": 0, "reencode": True}, {"sample": -1, "reencode": True}):
+        with pytest.raises(ValueError, match="expected at least 1, with reencode"):
+            verify(mixed, **arguments)
+
+
+def test_rejections_of_a_file_for_two_splits_belong_to_the_split_they_were_made_in(mixed):
+    manifest = read_manifest(mixed)
+    found = module._rejected_codes(mixed, manifest)
+    assert [len(lines) for lines in found] == [4, 2, 0, 0, 0]
+    assert rejected_digest(read_rejected(mixed)) == manifest.rejected_sha256
