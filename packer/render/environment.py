@@ -18,6 +18,7 @@ import jinja2.ext
 import jinja2.meta
 import jinja2.nodes
 import jinja2.parser
+import jinja2.runtime
 import jinja2.sandbox
 import jinja2.utils
 
@@ -61,6 +62,7 @@ class ChatTemplate:
             parsed = environment.parse(source)
             read = jinja2.meta.find_undeclared_variables(parsed) - _GIVEN - set(variables)
             self._template = environment.from_string(parsed)
+            self._globals = dict(self._template.globals)  # they never change, and looking through a chain of maps is slow
         except (jinja2.TemplateError, SyntaxError, RecursionError) as error:  # Jinja lets Python's compiler speak
             line = getattr(error, "lineno", None)
             raise RenderError(f"not a valid Jinja template{f' (line {line})' if line else ''}: {error}") from error
@@ -127,7 +129,15 @@ class ChatTemplate:
         try:
             variables = {"documents": None, **self._variables, **(kwargs or {})}
             variables |= {"messages": messages, "tools": tools, "add_generation_prompt": add_generation_prompt}
-            text = self._template.render(variables)
+            # What `Template.render` does, without gathering the globals every time.
+            context = jinja2.runtime.Context(
+                self._template.environment,
+                {**self._globals, **variables},
+                self._template.name,
+                self._template.blocks,
+                self._globals,
+            )
+            text = "".join(self._template.root_render_func(context))
         except Exception as error:
             raise RenderError(_explain(error)) from error
         if len(text) * 4 > self._max_bytes and len(text.encode("utf-8", "surrogatepass")) > self._max_bytes:
