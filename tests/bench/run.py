@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from building import building_table
 from gathering import gathering
 from packing import mixing_table, packing_table
 from rich.console import Console
@@ -82,6 +83,7 @@ def main() -> None:
     parser.add_argument("--huge", action="store_true", help="pack a hundred million documents too")
     options = parser.parse_args()
     console = Console(width=100)
+    console.print(building_table(), end="\n\n")
     console.print(packing_table(huge=options.huge), mixing_table(), sep="\n\n", end="\n\n")
     table = Table("what", "time", "beside", "ratio", box=None, pad_edge=False)
     with tempfile.TemporaryDirectory() as folder:
