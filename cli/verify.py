@@ -11,7 +11,7 @@ from packer_cli.output import can_draw, number, plural, print_table, size, stdou
 from packer_cli.progress import listener
 
 if TYPE_CHECKING:
-    from packer.audit import Finding, VerifyReport
+    from packer.audit import Checked, Finding, VerifyReport
 
 _SHOWN = 20
 _NAMES = {"rejected": "rejected.jsonl", "model": "tokenizer files", "manifest": "manifest.json"}
@@ -29,6 +29,17 @@ _LEVELS = {
     "--full", is_flag=True, help="Also sha256 of shards, Arrow validation, rules of rows, blocks against documents."
 )
 @click.option("--sources", is_flag=True, help="Also read the inputs and compare them with what was built.")
+@click.option(
+    "--reencode",
+    is_flag=True,
+    help="Also make the documents again from the inputs and compare them with the stored ones; implies --sources.",
+)
+@click.option(
+    "--sample",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --reencode: only N rows, the same ones every time [all].",
+)
 @click.option("--expect", metavar="FINGERPRINT", help="Fail unless the cache has this fingerprint.")
 @jobs_option
 @output_options
@@ -38,6 +49,8 @@ def command(
     quick: bool,
     full: bool,
     sources: bool,
+    reencode: bool,
+    sample: int | None,
     expect: str | None,
     jobs: int | None,
     verbose: bool,
@@ -50,6 +63,8 @@ def command(
     """
     if quick and full:
         raise click.UsageError("--quick and --full cannot go together")
+    if sample is not None and not reencode:
+        raise click.UsageError("--sample says how many rows --reencode takes; it means nothing without it")
     from packer.audit import verify  # noqa: PLC0415 - not for --help
 
     with listener(quiet=quiet) as progress:
@@ -57,6 +72,8 @@ def command(
             cache,
             level="quick" if quick else "full" if full else "default",
             sources=sources,
+            reencode=reencode,
+            sample=sample,
             expect=expect,
             threads=jobs,
             progress=progress,
@@ -81,19 +98,25 @@ def _message(report: "VerifyReport") -> str:
 def _print(report: "VerifyReport", *, every: bool) -> None:
     console = stdout()
     console.print(f"{report.folder}: {_LEVELS[report.level]}\n", soft_wrap=True)
-    rows = [
+    table = [
         (
             _NAMES.get(entry.kind, entry.kind),
             number(entry.num_files),
             number(entry.num_rows) if entry.num_rows else "",
-            size(entry.num_bytes),
-            "ok" if not entry.num_damaged else f"{entry.num_damaged} damaged",
+            size(entry.num_bytes) if entry.kind != "re-encoded" else "",
+            _state(entry),
         )
         for entry in report.checked
     ]
     columns = [("", "<"), ("files", ">"), ("rows", ">"), ("size", ">"), ("", "<")]
-    print_table(console, columns, rows)
+    print_table(console, columns, table)
     console.print(f"\nfingerprint  {report.fingerprint}", soft_wrap=True)
+    if report.num_reencoded is not None:
+        rows = next((entry.num_rows for entry in report.checked if entry.kind == "inputs"), 0)
+        compared = f"{number(report.num_reencoded)} of {plural(rows, 'row')}, by the reference engine"
+        console.print(f"re-encoded   {compared}", soft_wrap=True)
+    for note in report.notes:
+        console.print(f"note: {note}", soft_wrap=True)
     for finding in report.findings[: None if every else _SHOWN]:
         console.print()
         _print_finding(finding)
@@ -108,6 +131,12 @@ def _print(report: "VerifyReport", *, every: bool) -> None:
             "\nok: everything is as it was written" if report.level != "quick" else "\nok: all files are there"
         )
     console.file.flush()
+
+
+def _state(entry: "Checked") -> str:
+    if entry.num_damaged:
+        return f"{entry.num_damaged} damaged"
+    return "not compared" if entry.kind == "re-encoded" and not entry.num_rows else "ok"
 
 
 def _print_finding(finding: "Finding") -> None:
@@ -133,4 +162,6 @@ def _fields(report: "VerifyReport") -> dict[str, Any]:
         "checked": [asdict(entry) for entry in report.checked],
         "findings": [asdict(finding) for finding in report.findings],
         "strays": list(report.strays),
+        "num_reencoded": report.num_reencoded,
+        "notes": list(report.notes),
     }

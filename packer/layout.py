@@ -63,8 +63,9 @@ def positions(seq_lengths: npt.NDArray[np.integer]) -> Int32:
     offsets = offsets_of(seq_lengths)
     total = int(offsets[-1])
     # Half the width is several times the speed; a position fits it, the place among all tokens may not.
-    place = np.arange(total, dtype=np.int32 if total < 2**31 else np.int64)
-    place -= np.repeat(offsets[:-1].astype(place.dtype), seq_lengths)
+    width = np.int32 if total < 2**31 else np.int64
+    place = np.arange(total, dtype=width)
+    np.subtract(place, np.repeat(offsets[:-1].astype(width), seq_lengths), out=place)
     return place.astype(np.int32, copy=False)
 
 

@@ -6,6 +6,7 @@ shards       one shard: bytes, structure, row digests
 rows         what every row must satisfy, whatever its digest says
 pieces       blocks against the documents they were packed from
 identity     the recipe fingerprint and the model record, worked out again
+reencode     documents made again from the inputs, against those that are stored
 verify       all of these over a cache, in threads
 stats        numbers of a cache: lengths, fill, trained share, rejections
 runs         ids as trained and masked runs of text
@@ -14,8 +15,10 @@ excerpts     what shows why a row is rejected
 way_out      what to do about a rejected row
 preview      the first rows as a build would make them
 lint         what a template does to conversations
+diff         why two caches differ
 """
 
+from packer.audit.diff import CacheDiff, diff
 from packer.audit.excerpts import Excerpt
 from packer.audit.findings import Checked, Finding, VerifyReport
 from packer.audit.lint import Example, LintFinding, LintReport, LookedAt, lint
@@ -34,6 +37,7 @@ from packer.audit.view import (
 
 __all__ = [
     "BlockView",
+    "CacheDiff",
     "Checked",
     "DocumentView",
     "Example",
@@ -51,6 +55,7 @@ __all__ = [
     "SplitStats",
     "Stats",
     "VerifyReport",
+    "diff",
     "lint",
     "preview",
     "stats",

@@ -33,7 +33,8 @@ class Checked:
     """How much of one kind of file was checked."""
 
     kind: str
-    """`manifest`, `documents`, `blocks`, `rejected`, `model` or `inputs`."""
+    """`manifest`, `documents`, `blocks`, `rejected`, `model`, `inputs` or `re-encoded`: of the last, files and rows are
+    those of the inputs."""
 
     num_files: int
     num_rows: int
@@ -65,6 +66,12 @@ class VerifyReport:
 
     recipe_fingerprint: str | None
 
+    notes: tuple[str, ...] = ()
+    """What is not wrong, and worth knowing."""
+
+    num_reencoded: int | None = None
+    """Rows of the inputs that were made into documents again and compared; None where that was not asked for."""
+
     @property
     def ok(self) -> bool:
         return not self.findings
@@ -91,4 +98,11 @@ class VerifyReport:
             return "these are not the bytes that were pinned; compare the recipe and the inputs of both builds"
         if whats <= {"input", "fingerprint"}:
             return f"the cache itself is whole; packer build -o {self.folder} brings it up to date with its inputs"
+        if whats <= {"re-encoded", "partition", "input", "fingerprint"}:
+            if self.level == "quick":
+                return f"packer verify {self.folder} tells whether its files still are what was written"
+            return (
+                "every file is what its digest says, so that --repair would keep it; to have the documents made again, "
+                "build into another folder: packer build -c RECIPE -o OTHER"
+            )
         return f"packer build -o {self.folder} --repair makes damaged files again"

@@ -4,6 +4,8 @@
     default   every byte of the shards by xxh3-128, of other files by sha256; every row digest; the fingerprints
     full      sha256 of the shards too, Arrow's own validation, the rules of rows, blocks against documents
 
+Beside a level: the inputs may be compared with their sha256, and made into documents again (:mod:`reencode`).
+
 A manifest is what everything else is compared with. Nothing in the cache vouches for it but its own laws and its
 canonical form: to know that it is the one that was built, pin its fingerprint (`expect`).
 """
@@ -17,6 +19,7 @@ from packer.audit.files import check_file, check_input, check_rejected, check_si
 from packer.audit.findings import Checked, Finding, Level, VerifyReport
 from packer.audit.identity import check_identity
 from packer.audit.pieces import check_pieces
+from packer.audit.reencode import Reencoded, Reencoding
 from packer.audit.shards import ShardAudit, audit_shard
 from packer.build.blocks import BlockForm
 from packer.build.pool import default_jobs
@@ -41,6 +44,8 @@ def verify(
     *,
     level: Level = "default",
     sources: bool = False,
+    reencode: bool = False,
+    sample: int | None = None,
     expect: str | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -51,15 +56,22 @@ def verify(
         folder: the cache.
         level: how much to check; see the module.
         sources: also read the inputs again and compare their sha256.
+        reencode: also make the documents again from the inputs, and compare them with those that are stored. Implies
+            `sources`; an input that is missing or changed is a finding, and its rows are not compared.
+        sample: with `reencode`, only so many rows, the same ones every time; by default all.
         expect: the fingerprint the cache must have.
-        threads: files checked at a time; by default one for each processor.
-        progress: listens; counts bytes.
+        threads: files checked at a time, and processes that make documents again; by default one for each processor.
+        progress: listens; counts bytes, and rows that are made into documents again.
 
     Raises:
         InputError: there is no manifest: not a cache, or its build did not finish.
         StorageError: the manifest cannot be read.
+        WorkerDiedError: a process that made documents was killed.
+        ValueError: a sample without `reencode`, or of no rows.
 
     """
+    if sample is not None and (not reencode or sample < 1):
+        raise ValueError(f"sample is {sample}; expected at least 1, with reencode")
     folder, progress = Path(folder), progress or Silent()
     try:
         content = manifest_bytes(folder)
@@ -72,13 +84,22 @@ def verify(
     found = _check_fingerprint(content, expect) + _check_manifest(manifest, content)
     checked = [_checked("manifest", found, num_files=1, num_bytes=len(content))]
     audit = _Audit(folder, manifest, level, threads or default_jobs(), progress)
-    for part, findings in (audit.shards(), audit.rejected(), audit.model(), *([audit.inputs()] if sources else [])):
+    again = Reencoding(folder, manifest) if reencode else None
+    kinds = [audit.shards, audit.rejected, audit.model]
+    if sources or again is not None:
+        kinds.append(lambda: audit.inputs(again))
+    for check in kinds:
+        part, findings = check()
         checked += part
         found += findings
     if level != "quick":
         found += audit.identity()
     if level == "full":
         found += audit.pieces()
+    reencoded = None if again is None else audit.reencoded(again, sample, found)
+    if reencoded is not None:
+        checked.append(reencoded.checked)
+        found += reencoded.findings
     return VerifyReport(
         folder=folder,
         level=level,
@@ -88,6 +109,8 @@ def verify(
         fingerprint=fingerprint_of(content),
         content_fingerprint=manifest.content_fingerprint,
         recipe_fingerprint=manifest.recipe_fingerprint,
+        notes=() if reencoded is None else reencoded.notes,
+        num_reencoded=None if reencoded is None else reencoded.num_rows,
     )
 
 
@@ -156,15 +179,27 @@ class _Audit:
         num_bytes = sum(file.num_bytes for file in files)
         return [_checked("model", findings, num_files=len(files), num_bytes=num_bytes)], findings
 
-    def inputs(self) -> tuple[list[Checked], list[Finding]]:
+    def inputs(self, again: Reencoding | None) -> tuple[list[Checked], list[Finding]]:
+        """The inputs' sha256; what is to be made `again` is cut on the way."""
         inputs = self._manifest.inputs
         self._progress.stage("inputs", sum(entry.num_bytes for entry in inputs), "bytes")
         findings: list[Finding] = []
-        for entry in inputs:
-            findings += check_input(entry.path, sha256=entry.sha256)
+        for source, entry in enumerate(inputs):
+            findings += check_input(entry.path, sha256=entry.sha256) if again is None else again.cut(source)
             self._progress.advance(entry.num_bytes)
         rows, num_bytes = sum(entry.num_rows for entry in inputs), sum(entry.num_bytes for entry in inputs)
         return [_checked("inputs", findings, num_files=len(inputs), num_rows=rows, num_bytes=num_bytes)], findings
+
+    def reencoded(self, again: Reencoding, sample: int | None, found: Sequence[Finding]) -> Reencoded:
+        """The documents made again, after everything else was `found`."""
+        damaged = frozenset(finding.path for finding in found)
+        return again.run(
+            sample=sample,
+            rejected_is_whole=REJECTED_NAME not in damaged,
+            damaged=damaged,
+            jobs=self._threads,
+            progress=self._progress,
+        )
 
     def identity(self) -> list[Finding]:
         """The fingerprints, as far as what they are made of is whole."""

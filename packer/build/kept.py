@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from packer.errors import CheckError
-from packer.model import Model, load_model
+from packer.model import TOOL_TEMPLATE_FILE, Model, load_model
 from packer.recipe import Recipe
 from packer.store.failures import storage_errors
 from packer.store.manifest import Manifest
@@ -47,4 +47,7 @@ def kept_model(folder: Path, manifest: Manifest, recipe: Recipe) -> Model:
         for name, content in files.items():
             (Path(place) / name).write_bytes(content)
         model = load_model(Path(place), stop=recipe.supervision.stop, pad_id=recipe.pack.pad_id)
-    return replace(model, files=files)
+    # Of templates the kept files are all there was: tokenizer_config.json may name another one, which a build with a
+    # template of its own did not use.
+    tool_template = files.get(TOOL_TEMPLATE_FILE)
+    return replace(model, files=files, tool_template=None if tool_template is None else tool_template.decode())

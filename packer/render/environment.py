@@ -62,7 +62,7 @@ class ChatTemplate:
             parsed = environment.parse(source)
             read = jinja2.meta.find_undeclared_variables(parsed) - _GIVEN - set(variables)
             self._template = environment.from_string(parsed)
-            self._globals = dict(self._template.globals)  # they never change, and looking through a chain of maps is slow
+            self._globals = dict(self._template.globals)  # looking through a chain of maps is slow
         except (jinja2.TemplateError, SyntaxError, RecursionError) as error:  # Jinja lets Python's compiler speak
             line = getattr(error, "lineno", None)
             raise RenderError(f"not a valid Jinja template{f' (line {line})' if line else ''}: {error}") from error

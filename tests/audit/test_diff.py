@@ -4,6 +4,7 @@ import difflib
 import json
 import shutil
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,7 @@ from packer.audit.diff.meaning import meaning_of
 from packer.audit.diff.multisets import count_common, match_rows, occurrences
 from packer.audit.diff.recipe import compare_recipes
 from packer.audit.diff.report import Change
-from packer.audit.diff.tokens import common_start, runs_of
+from packer.audit.diff.tokens import common_start, first_difference, runs_of
 from packer.build import build
 from packer.errors import CheckError, InputError
 from packer.recipe import load_recipe, make_recipe, to_json
@@ -69,6 +70,14 @@ def variant(starter, tmp_path):
         return tmp_path / f"{name}-cache"
 
     return make
+
+
+@pytest.fixture(scope="module")
+def last_cache(starter, tmp_path_factory):
+    """The starter's recipe where only last turns are trained. Shared: tests that change something copy it."""
+    folder = tmp_path_factory.mktemp("last") / "cache"
+    build(load_recipe(starter / "recipe.yaml", ["supervision.turns=last"]), folder, jobs=1)
+    return folder
 
 
 def edited(file, change):
@@ -188,8 +197,8 @@ def test_no_blocks_at_all_are_told(starter_cache, variant):
     assert all(entry.old_blocks > 0 == entry.pieces_both for entry in found.blocks)
 
 
-def test_fewer_trained_turns_are_told_label_by_label(starter_cache, variant):
-    new = variant("supervision.turns=last")
+def test_fewer_trained_turns_are_told_label_by_label(starter_cache, last_cache):
+    new = last_cache
     found = diff(starter_cache, new, documents=4)
     assert found.identity.meaning == "other documents by another recipe: other rules"
     (train,) = found.documents
@@ -199,7 +208,7 @@ def test_fewer_trained_turns_are_told_label_by_label(starter_cache, variant):
     assert (train.rows_changed, train.rows_only_old, train.rows_only_new) == (train.only_old, 0, 0)
     assert len(found.examples) == 4
     # One row of each input before a second one of any.
-    assert len({example.old.input for example in found.examples}) == 3
+    assert len({example.old.input for example in found.examples}) == 4
     for example in found.examples:
         assert (example.old.input, example.old.row) == (example.new.input, example.new.row)
         tokens = example.tokens
@@ -363,7 +372,19 @@ def test_a_changed_template_is_shown_line_by_line(starter, starter_cache, varian
         doc_ids(starter_cache, "train"), doc_ids(new, "train")
     )
     assert {example.old.input.rsplit("/", 1)[1] for example in found.examples} == {"reasoning.jsonl"}
-    assert all(example.tokens.old.text == "\n" and example.tokens.new.text == "" for example in found.examples)
+    for example in found.examples:
+        tokens = example.tokens
+        before, after = (
+            document(folder, "train", side.doc_id)["input_ids"]
+            for folder, side in ((starter_cache, tokens.old), (new, tokens.new))
+        )
+        end, other_end = tokens.at + tokens.old.num_differing, tokens.at + tokens.new.num_differing
+        assert before[: tokens.at] == after[: tokens.at] and before[tokens.at] != after[tokens.at]
+        assert before[end : end + 4] == after[other_end : other_end + 4]
+        assert tokens.differs_again == (before[end:] != after[other_end:])
+        assert list(tokens.old.input_ids) == before[tokens.at : end][:24]
+        assert tokens.old.before.endswith("assistant\n<think>") and tokens.old.text == "\n"
+    assert {example.tokens.differs_again for example in found.examples} == {True, False}
 
 
 def test_every_change_of_a_tokenizer_is_named(starter, starter_cache, variant):
@@ -457,19 +478,17 @@ def test_other_data_by_the_same_recipe_is_called_what_it_is():
     assert unknown == "the same data by another recipe: nothing in it differs that this version of packer knows of"
 
 
-def test_as_many_rows_are_shown_as_were_asked_for(starter_cache, variant):
-    new = variant("supervision.turns=last")
-    assert diff(starter_cache, new, documents=0).examples == ()
-    assert len(diff(starter_cache, new, documents=1).examples) == 1
+def test_as_many_rows_are_shown_as_were_asked_for(starter_cache, last_cache):
+    assert diff(starter_cache, last_cache, documents=0).examples == ()
+    assert len(diff(starter_cache, last_cache, documents=1).examples) == 1
     with pytest.raises(ValueError, match="from 0 on, found -1"):
-        diff(starter_cache, new, documents=-1)
+        diff(starter_cache, last_cache, documents=-1)
 
 
-def test_nothing_is_written(starter_cache, variant):
-    new = variant("supervision.turns=last")
-    before = files_of(starter_cache), files_of(new)
-    assert not diff(starter_cache, new).same
-    assert (files_of(starter_cache), files_of(new)) == before
+def test_nothing_is_written(starter_cache, last_cache):
+    before = files_of(starter_cache), files_of(last_cache)
+    assert not diff(starter_cache, last_cache).same
+    assert (files_of(starter_cache), files_of(last_cache)) == before
 
 
 def test_what_is_no_cache_is_refused(starter_cache, tmp_path):
@@ -514,8 +533,8 @@ def test_damage_of_what_is_shown_is_told_with_the_file(starter_cache, variant):
     assert diff(starter_cache, new).examples
 
 
-def test_a_flipped_token_of_a_shown_document_is_damage(starter_cache, variant):
-    new = variant("supervision.turns=last")
+def test_a_flipped_token_of_a_shown_document_is_damage(starter_cache, last_cache, tmp_path):
+    new = Path(shutil.copytree(last_cache, tmp_path / "copy"))
     (example,) = diff(starter_cache, new, documents=1).examples
     shard = next(shard for shard in read_manifest(new).shards if shard.kind == "documents")
     ids = np.array(document(new, "train", example.tokens.new.doc_id)["input_ids"], np.int32).tobytes()
@@ -641,7 +660,23 @@ def test_recipes_are_compared_with_their_defaults_and_sources_by_path():
 def test_runs_cover_what_is_marked(mask):
     runs = runs_of(np.array(mask, np.bool_))
     assert [i for start, end in runs for i in range(start, end)] == [i for i, marked in enumerate(mask) if marked]
-    assert all(a[1] < b[0] for a, b in zip(runs[:-1], runs[1:], strict=True))
+    assert all(a[1] < b[0] for a, b in pairwise(runs))
+
+
+@given(st.lists(st.integers(0, 2), max_size=30), st.lists(st.integers(0, 2), max_size=30))
+def test_a_difference_ends_where_four_tokens_or_all_the_rest_are_the_same(old, new):
+    common = common_start(np.array(old, np.int32), np.array(new, np.int32))
+    old, new = old[common:], new[common:]
+    a, b = first_difference(np.array(old, np.int32), np.array(new, np.int32))
+    assert old[a : a + 4] == new[b : b + 4]
+    assert old[a:] == new[b:] or len(old[a : a + 4]) == 4
+    assert (a or b) or old == new == []
+
+
+def test_known_differences():
+    known = (([1, 2, 3, 4, 5, 6], [7, 3, 4, 5, 6, 8], (2, 1)), ([3, 4, 9], [7, 9], (2, 1)), ([], [5, 6], (0, 2)))
+    for old, new, expected in known:
+        assert first_difference(np.array(old, np.int32), np.array(new, np.int32)) == expected
 
 
 @given(st.lists(st.integers(0, 1)), st.lists(st.integers(0, 1)))

@@ -1,0 +1,198 @@
+"""`packer diff` as people see it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from packer.audit import diff
+from packer.build import build
+from packer.recipe import load_recipe
+from packer.store.manifest import read_manifest
+from packer_cli.main import cli
+from packer_cli.text import cells
+
+
+def run(*arguments, exit_code, env=None, charset="utf-8"):
+    runner = CliRunner(env={"COLUMNS": "80", **(env or {})}, charset=charset)
+    result = runner.invoke(cli, ["diff", *(str(argument) for argument in arguments)])
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+@pytest.fixture(scope="module")
+def changed(starter, tmp_path_factory):
+    """A cache that differs in everything: rules, an input, the template, the tokenizer, blocks."""
+    place = Path(shutil.copytree(starter, tmp_path_factory.mktemp("changed") / "starter"))
+    rows = place / "data" / "chat.jsonl"
+    lines = rows.read_text("utf-8").splitlines()
+    row = json.loads(lines[3])
+    row["messages"][-1]["content"] += " Ça va 世界? \x1b[31m"
+    lines[3], lines[7] = json.dumps(row), "not json"
+    rows.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    template = place / "tokenizer" / "chat_template.jinja"
+    extra = "".join(
+        f"{{# é {i} a line that is long enough to be wrapped where a terminal has eighty columns #}}\n"
+        for i in range(60)
+    )
+    template.write_text(extra + template.read_text("utf-8").replace("<think>", "<think> "), "utf-8")
+    tokenizer = place / "tokenizer" / "tokenizer.json"
+    definition = json.loads(tokenizer.read_text("utf-8"))
+    vocabulary = definition["model"]["vocab"]
+    vocabulary["Ġthe"], vocabulary["Ġof"] = vocabulary["Ġof"], vocabulary["Ġthe"]
+    definition["normalizer"] = {"type": "NFC"}
+    definition["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Removed"
+    definition["pre_tokenizer"]["pretokenizers"][0]["invert"] = True
+    definition["added_tokens"][3]["rstrip"] = True
+    tokenizer.write_text(json.dumps(definition), "utf-8")
+    overrides = ["supervision.turns=last", "pack.block_len=256", "template.kwargs.note=" + "long " * 30]
+    build(load_recipe(place / "recipe.yaml", overrides), place.parent / "cache", jobs=1)
+    return place.parent / "cache"
+
+
+@pytest.fixture(scope="module")
+def fewer_turns(starter, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fewer") / "cache"
+    build(load_recipe(starter / "recipe.yaml", ["supervision.turns=last"]), folder, jobs=1)
+    return folder
+
+
+def test_the_same_cache_is_one_line_and_exit_0(starter_cache):
+    told = run(starter_cache, starter_cache, exit_code=0)
+    assert (told.stdout, told.stderr) == ("the same bytes\n", "")
+    assert run(starter_cache, starter_cache, "-q", exit_code=0).output == ""
+
+
+def test_the_same_data_by_the_same_recipe_is_one_line_and_v_shows_the_places(starter, starter_cache, tmp_path):
+    shutil.copytree(starter, tmp_path / "starter")
+    build(load_recipe(tmp_path / "starter" / "recipe.yaml"), tmp_path / "cache", jobs=1)
+    told = run(starter_cache, tmp_path / "cache", exit_code=0)
+    assert told.stdout == "the same data by the same recipe; names, places or versions in the manifest differ\n"
+    verbose = run(starter_cache, tmp_path / "cache", "-v", exit_code=0).stdout
+    assert "in the manifest: recipe, inputs, rejected_sha256" in verbose
+    assert "  tokenizer\n    - " in verbose
+    assert verbose.count("  renamed   ") == 5
+
+
+def test_a_difference_is_told_on_stdout_and_ends_with_exit_1(starter_cache, fewer_turns):
+    told = run(starter_cache, fewer_turns, exit_code=1)
+    meaning = "other documents by another recipe: other rules"
+    assert told.stderr == f"error: {starter_cache} and {fewer_turns} differ: {meaning}\n"
+    lines = told.stdout.splitlines()
+    assert lines[0] == meaning
+    assert '  supervision.turns  "all" → "last"' in lines
+    (documents,) = diff(starter_cache, fewer_turns).documents
+    row = f"train {documents.only_old} {documents.only_new} {documents.both} {documents.rows_changed} 0 0"
+    assert row.split() in [line.split() for line in lines]
+    assert lines.count("  the same ids, other labels") == 3
+    totals = [read_manifest(folder).totals for folder in (starter_cache, fewer_turns)]
+    trained = f"trained {totals[0].trained:,} {totals[1].trained:,} {totals[1].trained - totals[0].trained:+,}"
+    assert trained.split() in [line.split() for line in lines]
+    # Sections in which nothing differs are not there.
+    assert not {"rejected rows", "ids", "tokens in no block", "lengths of documents"} & set(lines)
+    assert "tokenizer" not in told.stdout
+    quiet = run(starter_cache, fewer_turns, "-q", exit_code=1)
+    assert (quiet.stdout, quiet.stderr) == ("", told.stderr)
+
+
+def test_every_section_is_there_where_everything_differs(starter_cache, changed):
+    lines = run(starter_cache, changed, exit_code=1).stdout.splitlines()
+    headings = [line for line in lines if line and not line.startswith(" ")]
+    assert headings == [
+        "other documents by another recipe: other rules, inputs, tokenizer or template",
+        "recipe",
+        "recipe: places, which are not part of its identity",
+        "inputs, 0 the same",
+        "tokenizer and template: files that differ",
+        "chat_template.jinja: 1 line removed, 61 lines added",
+        "vocabulary: 4,089 → 4,089 entries",
+        "added tokens",
+        "settings of the tokenizer",
+        "documents",
+        "totals",
+        "rejected rows",
+        "tokens in no block",
+        "lengths of documents",
+        "blocks",
+    ]
+    told = " ".join(" ".join(lines).split())
+    assert "ids differ from token 5 on: 3 tokens became 3, in the same text; they differ again behind it" in told
+    assert "What is[- the capital of-] Australia?" in told and "What is[+ the capital of+] Australia?" in told
+    assert "  2 with another id" in lines
+
+
+def test_json_has_every_field_of_the_library(starter_cache, changed):
+    told = run(starter_cache, changed, "--json", exit_code=1)
+    assert told.stderr == ""
+    fields = json.loads(told.stdout)
+    found = diff(starter_cache, changed)
+    assert {"schema": 1, "command": "diff", "same": False, "same_bytes": False}.items() <= fields.items()
+    assert set(fields) == {"schema", "command", "same", "same_bytes", "error", *found.__slots__}
+    assert (fields["old"], fields["new"]) == (str(starter_cache), str(changed))
+    assert fields["error"]["code"] == "check_failed"
+    assert fields["error"]["message"].endswith(found.identity.meaning)
+    assert fields["identity"]["content_fingerprint"] == list(found.identity.content_fingerprint)
+    assert {"key": "supervision.turns", "old": "all", "new": "last"} in fields["recipe"]["rules"]
+    assert fields["documents"][0]["only_old"] == found.documents[0].only_old
+    assert fields["model"]["templates"][0]["lines"] == list(found.model.templates[0].lines)
+    assert len(fields["examples"]) == len(found.examples) == 3
+    same = json.loads(run(starter_cache, starter_cache, "--json", exit_code=0).stdout)
+    assert (same["same"], same["error"], same["recipe"], same["documents"]) == (True, None, None, [])
+
+
+def test_the_number_of_rows_shown_is_the_one_asked_for(starter_cache, fewer_turns):
+    for asked in (0, 1, 5):
+        told = run(starter_cache, fewer_turns, "--documents", asked, exit_code=1).stdout
+        assert told.count("  old  /") == told.count("  new  /") == asked
+
+
+def test_long_template_diffs_are_cut_with_a_count_and_v_shows_all(starter_cache, changed):
+    (template,) = diff(starter_cache, changed).model.templates
+    assert len(template.lines) > 60
+    short, whole = (run(starter_cache, changed, *more, exit_code=1).stdout for more in ((), ("-v",)))
+    assert f"  … and {len(template.lines) - 40} more lines; -v shows all\n" in short
+    assert (short.count("{# é 39 "), whole.count("{# é 59 "), short.count("{# é 59 ")) == (0, 1, 0)
+    assert "-v shows all" not in whole
+
+
+@pytest.mark.parametrize("more", [(), ("-v",)])
+@pytest.mark.parametrize("columns", [80, 120])
+def test_lines_keep_within_the_columns(starter_cache, changed, columns, more):
+    told = run(starter_cache, changed, *more, exit_code=1, env={"COLUMNS": str(columns)}).stdout
+    lines = told.splitlines()
+    assert len(lines) > 80
+    assert max(sum(map(cells, line)) for line in lines) <= columns
+    assert not any(line.endswith(" ") for line in lines)
+
+
+def test_an_ascii_terminal_gets_ascii_and_nothing_that_steers_it(starter_cache, changed):
+    told = run(starter_cache, changed, "-v", exit_code=1, charset="ascii").stdout
+    assert told.isascii()
+    assert "{# \\xe9 0 a line" in told
+    assert '"all" -> "last"' in told
+    assert max(map(len, told.splitlines())) <= 80
+    assert "\x1b" not in told
+    assert "\x1b" not in run(starter_cache, changed, "-v", exit_code=1).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "words"),
+    [
+        (("{missing}", "{cache}"), 3, "is not a cache"),
+        (("{cache}", "{missing}"), 3, "is not a cache"),
+        (("{cache}", "{damaged}"), 1, "damaged"),
+        (("{cache}",), 2, "NEW"),
+        (("{cache}", "{cache}", "--documents", "-1"), 2, "--documents"),
+    ],
+)
+def test_every_error_has_its_exit_code_and_a_message(arguments, exit_code, words, starter_cache, tmp_path):
+    damaged = Path(shutil.copytree(starter_cache, tmp_path / "damaged"))
+    shard = read_manifest(damaged).shards[0]
+    (damaged / shard.path).write_bytes((damaged / shard.path).read_bytes()[:-1])
+    places = {"missing": tmp_path / "missing", "cache": starter_cache, "damaged": damaged}
+    told = run(*(argument.format(**places) for argument in arguments), exit_code=exit_code)
+    assert told.stdout == ""
+    assert words in told.stderr
+    assert "\n\nhint: " in told.stderr

@@ -1,0 +1,96 @@
+"""`packer verify --reencode` on the command line: what it says, in words and in JSON, and how it exits."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from packer.build import build
+from packer.recipe import load_recipe
+from packer_cli.main import cli
+
+
+def run(*arguments, exit_code=0):
+    result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def fields(*arguments, exit_code=0):
+    found = json.loads(run(*arguments, "--json", exit_code=exit_code).stdout)
+    assert (found["schema"], found["command"]) == (1, "verify")
+    return found
+
+
+def row_of(shown, name):
+    """The cells of a line of the table, which is indented."""
+    (line,) = (line for line in shown.splitlines() if line.startswith(f"  {name} "))
+    return line.split()
+
+
+@pytest.fixture
+def own(starter, tmp_path):
+    """A cache whose inputs a test may change: its folder, and the folder of the inputs."""
+    folder = Path(shutil.copytree(starter, tmp_path / "starter"))
+    build(load_recipe(folder / "recipe.yaml"), tmp_path / "cache", jobs=1)
+    return tmp_path / "cache", folder / "data"
+
+
+def test_a_good_cache_is_made_again_and_the_report_says_how_many_rows(starter_cache):
+    shown = run("verify", starter_cache, "--reencode", "-j", "1").stdout
+    assert row_of(shown, "inputs")[:3] == ["inputs", "5", "200"]
+    assert row_of(shown, "re-encoded") == ["re-encoded", "5", "200", "ok"]
+    assert "re-encoded   200 of 200 rows, by the reference engine" in shown
+    assert "ok: everything is as it was written" in shown
+    assert "note:" not in shown
+    assert "re-encoded" not in run("verify", starter_cache, "--sources").stdout
+    assert run("verify", starter_cache, "--reencode", "-j", "1", "-q").output == ""
+
+
+def test_a_sample_says_how_many_rows_of_how_many(starter_cache):
+    shown = run("verify", starter_cache, "--reencode", "--sample", "12", "--quick", "-j", "1").stdout
+    assert "re-encoded   12 of 200 rows" in shown
+    found = fields("verify", starter_cache, "--reencode", "--sample", "12", "-j", "1")
+    assert (found["ok"], found["num_reencoded"], found["notes"]) == (True, 12, [])
+    assert found["checked"][-1]["kind"] == "re-encoded"
+    assert found["checked"][-1]["num_rows"] == 12
+    assert fields("verify", starter_cache)["num_reencoded"] is None
+
+
+def test_a_sample_of_nothing_is_a_mistake_of_usage(starter_cache):
+    told = run("verify", starter_cache, "--sample", "12", exit_code=2)
+    assert "--reencode" in told.stderr
+    run("verify", starter_cache, "--reencode", "--sample", "0", exit_code=2)
+    run("verify", starter_cache, "--reencode", "--sample", "some", exit_code=2)
+
+
+def test_a_changed_input_exits_1_and_its_rows_are_not_compared(own):
+    cache, inputs = own
+    with (inputs / "chat.jsonl").open("a") as file:
+        file.write("\n")
+    result = run("verify", cache, "--reencode", "-j", "1", exit_code=1)
+    assert "re-encoded   108 of 200 rows" in result.stdout
+    assert "chat.jsonl" in result.stdout
+    assert "the cache itself is whole" in result.stderr
+    shutil.rmtree(inputs)
+    shown = run("verify", cache, "--reencode", "-j", "1", exit_code=1).stdout
+    assert row_of(shown, "re-encoded") == ["re-encoded", "0", "not", "compared"]
+
+
+def test_a_row_that_comes_to_something_else_is_shown_and_exits_1(own):
+    cache, _ = own
+    path = cache / "rejected.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert lines[0]["code"] != "bad_tools"
+    lines[0]["code"] = "bad_tools"
+    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    result = run("verify", cache, "--quick", "--reencode", "-j", "1", exit_code=1)
+    assert f"row {lines[0]['row']:,}\n  re-encoded\n  expected  rejected: " in result.stdout
+    assert "found     rejected: bad_tools" in result.stdout
+    assert f"hint: packer verify {cache} tells whether its files still are what was written" in result.stderr
+    found = fields("verify", cache, "--quick", "--reencode", "-j", "1", exit_code=1)
+    (finding,) = found["findings"]
+    assert (finding["path"], finding["row"]) == (lines[0]["source"], lines[0]["row"])
+    assert found["error"]["code"] == "check_failed"
