@@ -1,6 +1,6 @@
 """packer: chat files in; a verified, packed, fingerprinted token cache out.
 
-    from packer import build_cache, load_recipe, verify_cache   # no torch needed
+    from packer import build_cache, load_recipe, verify_cache   # no torch needed; repack_cache, cache_stats, cache_diff
     from packer import PackedDataset, PackedLoader              # what training imports
 
 Names load when they are asked for: importing packer costs nothing, and torch is imported by the last two alone.
@@ -10,9 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from packer.audit.diff import diff as cache_diff
     from packer.audit.stats import stats as cache_stats
     from packer.audit.verify import verify as verify_cache
     from packer.build import build as build_cache
+    from packer.build import repack as repack_cache
     from packer.errors import PackerError
     from packer.load import PackedDataset, PackedLoader
     from packer.recipe import Recipe, load_recipe, make_recipe
@@ -27,9 +29,11 @@ __all__ = [
     "PackerError",
     "Recipe",
     "build_cache",
+    "cache_diff",
     "cache_stats",
     "load_recipe",
     "make_recipe",
+    "repack_cache",
     "verify_cache",
 ]
 
@@ -41,9 +45,11 @@ _HOME = {
     "PackerError": ("packer.errors", "PackerError"),
     "Recipe": ("packer.recipe", "Recipe"),
     "build_cache": ("packer.build", "build"),
+    "cache_diff": ("packer.audit.diff", "diff"),
     "cache_stats": ("packer.audit.stats", "stats"),
     "load_recipe": ("packer.recipe", "load_recipe"),
     "make_recipe": ("packer.recipe", "make_recipe"),
+    "repack_cache": ("packer.build", "repack"),
     "verify_cache": ("packer.audit.verify", "verify"),
 }
 

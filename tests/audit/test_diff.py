@@ -18,6 +18,7 @@ from packer.audit import diff
 from packer.audit.diff.documents import DocumentComparison, InputPairs, Side
 from packer.audit.diff.inputs import pair_inputs
 from packer.audit.diff.meaning import meaning_of
+from packer.audit.diff.model import compare_vocabularies
 from packer.audit.diff.multisets import count_common, match_rows, occurrences
 from packer.audit.diff.recipe import compare_recipes
 from packer.audit.diff.report import Change
@@ -608,6 +609,28 @@ def test_rows_that_differ_are_told_once_and_only_they(old, new, order, unchanged
         ):
             assert number is None or rows[number][:2] == place
     assert comparison.rows(1) == shown[:1]
+
+
+def test_vocabularies_of_all_kinds_are_compared():
+    old = {"vocab": [["<unk>", 0.0], ["a", -1.0], ["b", -2.0], ["c", -3.0]]}
+    new = {"vocab": [["<unk>", 0.0], ["a", -1.5], ["d", -2.0], ["b", -2.0], ["e", -9.0]]}
+    found = compare_vocabularies(old, new)
+    assert (found.old_size, found.new_size, found.num_scores, found.first_merge) == (4, 5, 1, None)
+    assert (found.num_added, found.num_removed, found.num_moved) == (2, 1, 1)
+    assert [(entry.piece, entry.old_id, entry.new_id) for entry in found.entries] == [
+        ("d", None, 2),
+        ("e", None, 4),
+        ("c", 3, None),
+        ("b", 2, 3),
+    ]
+    assert compare_vocabularies(old, old) is None
+    as_text = {"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b", "ab a"]}
+    as_pairs = {"vocab": {"ab": 2, "a": 0, "b": 1}, "merges": [["a", "b"], ["ab", "a"]]}
+    assert compare_vocabularies(as_text, as_pairs) is None
+    turned = compare_vocabularies(as_text, {**as_text, "merges": ["ab a", "a b"]})
+    assert (turned.merges_added, turned.merges_removed, turned.first_merge, turned.entries) == (0, 0, 0, ())
+    longer = compare_vocabularies(as_text, {**as_text, "merges": ["a b", "ab a", "b b"]})
+    assert (longer.merges_added, longer.merges_removed, longer.first_merge) == (1, 0, 2)
 
 
 def entry(path, content, split="train"):

@@ -33,10 +33,14 @@ def building_table() -> Table:
         table.add_row("SKIPPED: real rows and tokenizer not found", "", "", "")
         return table
     with tempfile.TemporaryDirectory() as folder:
-        systems: list[tuple[str, Callable[[], int]]] = [("TRL", lambda: _trl(Path(folder)))]
-        for engine in ("reference", "fast"):
-            for jobs in (1, default_jobs()):
-                systems.append((f"packer, engine {engine}, -j {jobs}", _packer(Path(folder), engine, jobs)))
+        systems: list[tuple[str, Callable[[], int]]] = [
+            ("TRL", lambda: _trl(Path(folder))),
+            *(
+                (f"packer, engine {engine}, -j {jobs}", _packer(Path(folder), engine, jobs))
+                for engine in ("reference", "fast")
+                for jobs in (1, default_jobs())
+            ),
+        ]
         has_peer, peer = _import_peer(), None
         for name, system in systems:
             if name == "TRL" and not has_peer:

@@ -119,7 +119,10 @@ def test_every_section_is_there_where_everything_differs(starter_cache, changed)
     ]
     told = " ".join(" ".join(lines).split())
     assert "ids differ from token 5 on: 3 tokens became 3, in the same text; they differ again behind it" in told
-    assert "What is[- the capital of-] Australia?" in told and "What is[+ the capital of+] Australia?" in told
+    assert (
+        "- <|im_start|>user↵What is[- the capital of-] Australia?" in told
+        and "What is[+ the capital of+] Australia?" in told
+    )
     assert "  2 with another id" in lines
 
 

@@ -45,7 +45,7 @@ def compare_models(old: Cache, new: Cache) -> ModelDiff | None:
     return ModelDiff(
         files=digests,
         templates=tuple(found for found in templates if found is not None),
-        vocabulary=_compare_vocabularies(*(definition.get("model") or {} for definition in tokenizers)),
+        vocabulary=compare_vocabularies(*(definition.get("model") or {} for definition in tokenizers)),
         added_tokens=tuple(changes(*(_added(definition) for definition in tokenizers))),
         settings=(
             *changes(*(_parts(definition) for definition in tokenizers)),
@@ -126,7 +126,8 @@ def _settings(values: Mapping[str, Any], name: str, files: Mapping[str, bytes]) 
     return {f"{name} {key}": value for key, value in values.items() if (key, value) != ("chat_template", in_use)}
 
 
-def _compare_vocabularies(old: Mapping[str, Any], new: Mapping[str, Any]) -> VocabularyDiff | None:
+def compare_vocabularies(old: Mapping[str, Any], new: Mapping[str, Any]) -> VocabularyDiff | None:
+    """Pieces, scores and merges under the key `model` of two tokenizer.json; None where none differ."""
     old_ids, new_ids = _vocabulary(old), _vocabulary(new)
     added = [piece for piece in new_ids if piece not in old_ids]
     removed = [piece for piece in old_ids if piece not in new_ids]

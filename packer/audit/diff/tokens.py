@@ -12,7 +12,7 @@ from packer.batches import Bool, Int32
 from packer.layout import MASKED
 from packer.store.document_shards import Document
 
-_BEFORE, _SHOWN, _BEHIND = 12, 24, 6
+BEFORE, _SHOWN, _BEHIND = 12, 24, 6
 """Tokens of which the text is given: before the first difference, of what differs, and behind that."""
 
 _AGAIN = 4
@@ -95,7 +95,7 @@ def _first_weight(old: Document, new: Document) -> int:
 
 
 def _side(tokenizer: Tokenizer, document: Document, at: int, num_differing: int) -> DocumentSide:
-    first = max(0, at - _BEFORE)
+    first = max(0, at - BEFORE)
     shown = min(num_differing, _SHOWN)
     last = min(document.length, at + num_differing + _BEHIND) if shown == num_differing else at + shown
     borders = [0, at - first, at - first + shown, last - first]
