@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from packer.audit.stats import stats as cache_stats
     from packer.audit.verify import verify as verify_cache
     from packer.build import build as build_cache
-    from packer.build.repack import repack as repack_cache
+    from packer.build.repacking import repack as repack_cache
     from packer.errors import PackerError
     from packer.load import PackedDataset, PackedLoader
     from packer.recipe import Recipe, load_recipe, make_recipe
@@ -49,7 +49,7 @@ _HOME = {
     "cache_stats": ("packer.audit.stats", "stats"),
     "load_recipe": ("packer.recipe", "load_recipe"),
     "make_recipe": ("packer.recipe", "make_recipe"),
-    "repack_cache": ("packer.build.repack", "repack"),
+    "repack_cache": ("packer.build.repacking", "repack"),
     "verify_cache": ("packer.audit.verify", "verify"),
 }
 

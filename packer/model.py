@@ -13,7 +13,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from packer.errors import InputError
+from packer.errors import InputError, RecipeError
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
@@ -140,7 +140,10 @@ def load_model(
     control |= {contents.get(i) or str(backend.id_to_token(i)): i for i in stop_ids}
     pad = pad_id if pad_id is not None else _pad_id(backend, named, stop_ids, tokenizer)
     if pad >= vocab_size:
-        raise InputError(f"pack.pad_id {pad}: the vocabulary ends at {vocab_size - 1}")
+        raise RecipeError(
+            f"pack.pad_id {pad}: the vocabulary ends at {vocab_size - 1}",
+            hint="leave it out, and the tokenizer's pad token is taken",
+        )
     return Model(
         files=files,
         template=main_template,

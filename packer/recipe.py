@@ -223,11 +223,13 @@ def _check_pack(pack: Pack, where: str) -> None:
         RecipeError: a rule that the mode, or the length of a block, leaves without a meaning.
 
     """
+    if pack.mode == "none":
+        return
     if pack.align > 1 and pack.mode in {"eos", "stream"}:
         raise RecipeError(
             f"{where}: pack.align: in mode '{pack.mode}' a whole block is one sequence; only documents that are "
             "sequences of their own are padded",
-            hint="leave pack.align at 1 and make pack.block_len the multiple, or take pack.mode=isolated",
+            hint="--set pack.align=1, and make pack.block_len the multiple; or --set pack.mode=isolated",
         )
     if pack.block_len % pack.align:
         nearest = -(-pack.block_len // pack.align) * pack.align
@@ -236,16 +238,22 @@ def _check_pack(pack: Pack, where: str) -> None:
             hint=f"--set pack.block_len={nearest}" if nearest <= MAX_BLOCK_LEN else _EVERY_KEY,
         )
     if pack.mode != "stream":
-        return
-    for key, meaningless in (
-        ("overlong", pack.overlong != "reject"),
-        ("max_documents", pack.max_documents is not None),
-    ):
-        if meaningless:
+        if pack.min_length > pack.block_len:
             raise RecipeError(
-                f"{where}: pack.{key}: a stream is cut wherever a block ends, whatever lies there",
-                hint=f"leave out pack.{key}, or take pack.mode=eos",
+                f"{where}: pack.min_length: {pack.min_length} is more than pack.block_len {pack.block_len}; "
+                "nothing would be kept",
+                hint="--set pack.min_length=1",
             )
+        return
+    meaningless = {"overlong": "reject"} if pack.overlong != "reject" else {}
+    if pack.max_documents is not None:
+        meaningless["max_documents"] = "null"
+    if meaningless:
+        keys = " and ".join(f"pack.{key}" for key in meaningless)
+        raise RecipeError(
+            f"{where}: {keys}: a stream is cut wherever a block ends, whatever lies there",
+            hint=" ".join(f"--set pack.{key}={value}" for key, value in meaningless.items()) + ", or pack.mode=eos",
+        )
 
 
 class _StrictLoader(yaml.SafeLoader):

@@ -10,7 +10,7 @@ import pytest
 import twins
 
 from packer import model as module
-from packer.errors import InputError
+from packer.errors import InputError, RecipeError
 from packer.model import Model, load_backend, load_model
 
 
@@ -105,7 +105,7 @@ def test_padding_is_the_pad_token_else_the_first_stop(tmp_path: Path, config: di
 def test_the_recipe_can_name_the_padding_id(tmp_path: Path) -> None:
     folder = twins.byte_level(tmp_path)
     assert load_model(folder, pad_id=3).pad_id == 3
-    with pytest.raises(InputError, match="vocabulary ends at"):
+    with pytest.raises(RecipeError, match="vocabulary ends at"):
         load_model(folder, pad_id=10**6)
 
 

@@ -22,7 +22,7 @@ from packer.errors import UsageError
 from packer.layout import document_labels, document_weights
 from packer.model import TOKENIZER_FILE, Model, load_backend
 from packer.pack import REASONS, cut, trained_counter
-from packer.recipe import MAX_BLOCK_LEN, Recipe
+from packer.recipe import Recipe
 from packer.source import InputFile, RawRow
 from packer.store.digest import document_ids
 from packer.store.rejected import Rejected
@@ -182,16 +182,16 @@ class _Maker:
         )
 
     def _left_out(self, source: str, views: Sequence[DocumentView], documents: DocumentBatch) -> Iterator[Rejected]:
-        """Parts of documents that packing would leave out; of a stream only what it leaves out wherever it is cut."""
+        """Parts of documents that packing would leave out; of a stream only those that are too short."""
         pack = self._recipe.pack
         if pack.mode == "none":
             return
         lengths = np.diff(documents.offsets)
         _, left_out = cut(
             lengths,
-            MAX_BLOCK_LEN if pack.mode == "stream" else pack.block_len,
+            max(int(lengths.max(initial=0)), 1) if pack.mode == "stream" else pack.block_len,
             trained_counter(documents.offsets, documents.run_offsets, documents.run_start, documents.run_end),
-            overlong="split" if pack.mode == "stream" else pack.overlong,
+            overlong=pack.overlong,
             min_length=pack.min_length,
         )
         for number, start, tokens, code in zip(

@@ -275,14 +275,16 @@ class _Pieces:
 
 
 def _mixing(documents: DocumentShards, pieces: _Pieces) -> float:
-    """Identical documents are taken for the first of them."""
+    """Identical documents are taken for one."""
     source, _ = documents.origins()
     if not len(np.unique(source)) > 1:
         source = np.arange(len(source)) * _STRETCHES // max(len(source), 1)
     ids = documents.doc_ids()
     order = np.argsort(ids, kind="stable")
-    found = np.searchsorted(ids[order], pieces.doc_id)
-    return mixing_of_pieces(pieces.block, source[order][np.minimum(found, max(len(order) - 1, 0))]).index
+    # A document counts once, where it begins: the many pieces of a long one would be a source of their own.
+    unique, first = np.unique(pieces.doc_id, return_index=True)
+    found = np.searchsorted(ids[order], unique)
+    return mixing_of_pieces(pieces.block[first], source[order][np.minimum(found, max(len(order) - 1, 0))]).index
 
 
 _STRETCHES = 16

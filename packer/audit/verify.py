@@ -18,7 +18,7 @@ from pathlib import Path
 from packer.audit.files import check_file, check_input, check_rejected, check_size, find_strays
 from packer.audit.findings import Checked, Finding, Level, VerifyReport
 from packer.audit.identity import check_identity
-from packer.audit.pieces import check_pieces
+from packer.audit.pieces import check_counts, check_pieces
 from packer.audit.reencode import Reencoded, Reencoding
 from packer.audit.shards import ShardAudit, audit_shard
 from packer.build.blocks import BlockForm
@@ -214,14 +214,15 @@ class _Audit:
 
     def pieces(self) -> list[Finding]:
         """Splits whose shards are all whole."""
+        manifest = self._manifest
+        form = _form(manifest)
         damaged = {audit.shard.split for audit in self._shards if audit.findings}
-        splits = dict.fromkeys(shard.split for shard in self._manifest.shards if shard.kind == "blocks")
-        return [
-            finding
-            for split in splits
-            if split not in damaged
-            for finding in check_pieces(self._folder, self._manifest, split)
-        ]
+        if form is None or make_recipe(manifest.recipe).pack.mode == "none":
+            return []
+        splits = list(dict.fromkeys(shard.split for shard in manifest.shards))
+        audits = [check_pieces(self._folder, manifest, split, form) for split in splits if split not in damaged]
+        findings = [finding for each in audits for finding in each.findings]
+        return findings if findings or damaged else check_counts(manifest.totals, audits)
 
 
 def _check_manifest(manifest: Manifest, content: bytes) -> list[Finding]:

@@ -7,7 +7,7 @@ rejection.
 """
 
 from packer.build.progress import Progress
-from packer.build.repack import repack
+from packer.build.repacking import repack
 from packer.build.run import BuildResult, build
 
 __all__ = ["BuildResult", "Progress", "build", "repack"]

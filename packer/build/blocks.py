@@ -7,7 +7,6 @@ copies the pieces it needs.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +53,8 @@ class BlockForm:
             if separator_id is None:
                 raise RecipeError(
                     "pack.mode is eos, and the tokenizer has no EOS",
-                    hint="--set 'supervision.stop=[\"TOKEN\"]' names one; pack.mode=isolated needs none",
+                    hint="--set pack.mode=isolated needs none; "
+                    "a build with --set 'supervision.stop=[\"TOKEN\"]' has one",
                 )
         return cls(
             block_len=pack.block_len,
@@ -138,23 +138,15 @@ def _trained_in(documents: DocumentShards) -> CountTrained:
     def counter() -> CountTrained:
         return trained_counter(offsets_of(documents.lengths()), *documents.runs())
 
-    def count(document: Int64, start: Int64, end: Int64) -> Int64:
+    def count(document: Int64, start: Int64, end: Int64) -> Int64:  # each int64[Q]
         return counter()(document, start, end) if len(document) else np.zeros(0, np.int64)
 
     return count
 
 
 def _ends_open(documents: DocumentShards, stop_ids: Sequence[int]) -> EndsOpen:
-    def ends_open(document: Int64, end: Int64) -> Bool:
-        arrays = documents.columns()
-        chunk, place = arrays.chunk[document], arrays.start[document] + end - 1
-        last = np.empty(len(document), np.int32)
-        # Pieces come in source order, so those of a chunk are neighbours.
-        bounds = [0, *(np.flatnonzero(np.diff(chunk)) + 1).tolist(), len(chunk)]
-        for first, end_of_chunk in pairwise(bounds):
-            own = slice(first, end_of_chunk)
-            last[own] = arrays.input_ids[int(chunk[first])][place[own]] if len(chunk) else last[own]
-        return ~np.isin(last, np.array(stop_ids, np.int32))
+    def ends_open(document: Int64, end: Int64) -> Bool:  # both int64[Q], in source order; bool[Q]
+        return ~np.isin(documents.ids_at(document, end - 1), np.array(stop_ids, np.int32))
 
     return ends_open
 

@@ -48,6 +48,8 @@ def pack_documents(
     for split in dict.fromkeys(shard.split for shard in documents):
         own = DocumentShards(folder, [shard for shard in documents if shard.split == split])
         packed[split] = pack_split(split, own, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes)
+        if not packed[split].num_blocks:
+            progress.note(f"split '{split}' has no block: nothing of its {len(own):,} documents could be packed")
     tasks = [task for split in packed.values() for task in split.tasks]
     if not tasks:
         raise _nothing_packed(sum(shard.num_rows for shard in documents), packed, recipe.pack)

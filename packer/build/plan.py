@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from packer.build.blocks import BlockForm
 from packer.build.engine import Engine, resolve_engine
 from packer.build.identity import RULES_VERSION, documents_identity, partition_key
 from packer.build.partition import PartitionTask
@@ -82,6 +83,8 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
             )
         inputs.append(entry)
         progress.advance(entry.num_bytes)
+    record = model_record(model)
+    BlockForm.of(recipe.pack, pad_id=record.pad_id, eos_id=record.eos_id, stop_ids=record.stop_ids)
     return BuildPlan(
         recipe=recipe,
         model=model,
@@ -90,7 +93,7 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
             engine=engine.name,
             engine_version=engine.version,
             rules_version=RULES_VERSION,
-            model=model_record(model),
+            model=record,
             inputs=tuple(inputs),
         ),
         tasks=tuple(tasks),

@@ -1,6 +1,6 @@
 """What is there already: whether a cache is up to date, may be replaced, and which partitions need no work."""
 
-from bisect import bisect_left
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -13,7 +13,7 @@ from packer.errors import CheckError, UsageError
 from packer.recipe import to_json
 from packer.store.digest import digest_file, digest_file_xxh3
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, read_manifest
-from packer.store.rejected import REJECTED_NAME, Rejected, read_rejected
+from packer.store.rejected import REJECTED_NAME, read_rejected
 from packer.store.shard_file import relink
 
 
@@ -77,27 +77,24 @@ def reusable(folder: Path, manifest: Manifest | None, *, repair: bool) -> dict[s
 
 
 def committed(folder: Path, manifest: Manifest) -> list[PartitionResult]:
-    """The result of every partition of a finished cache, in order.
-
-    Those whose rejections are not all in rejected.jsonl are left out; all are where the file is not what was written.
-    """
+    """The result of every partition of a finished cache, in order; none where rejected.jsonl is not as written."""
     path = folder / REJECTED_NAME
     if not path.is_file() or digest_file(path)[2] != manifest.rejected_sha256:
         return []
-    rows: dict[str, list[Rejected]] = {}
-    for line in read_rejected(folder):
-        if line.document is None:
-            rows.setdefault(line.source, []).append(line)
+    # Lines and shards are both in the order of inputs and rows, so each shard has the next ones. Their paths would not
+    # tell: a file may be there once for each split.
+    lines = (line for line in read_rejected(folder) if line.document is None)
     results = []
     for shard in manifest.shards:
         if shard.kind != "documents" or shard.source is None:
             continue
-        last = shard.first_row + shard.num_input_rows
-        lines = rows.get(manifest.inputs[shard.source].path, [])
-        first, end = (bisect_left(lines, row, key=lambda line: line.row) for row in (shard.first_row, last))
-        own = tuple(RejectedRow(line.row - shard.first_row, line.code, line.reason) for line in lines[first:end])
-        if len(own) == shard.num_rejected:
-            results.append(PartitionResult(shard=shard, rejected=own))
+        own = tuple(
+            RejectedRow(line.row - shard.first_row, line.code, line.reason)
+            for line in islice(lines, shard.num_rejected)
+        )
+        if len(own) < shard.num_rejected or not all(0 <= row.row < shard.num_input_rows for row in own):
+            return []
+        results.append(PartitionResult(shard=shard, rejected=own))
     return results
 
 

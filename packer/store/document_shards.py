@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,27 @@ class DocumentShards:
             starts.append(rows.span_start[first:last])
             ends.append(rows.span_end[first:last])
         return offsets_of(np.concatenate(counts)), np.concatenate(starts), np.concatenate(ends)
+
+    def ids_at(self, documents: Int64, tokens: Int64) -> Int32:
+        """One id of each of some documents; digests are not checked here.  # int32[Q]
+
+        Args:
+            documents: their numbers, ascending.  # int64[Q]
+            tokens: which of their tokens, from 0.  # int64[Q]
+
+        Raises:
+            CheckError: a length is not the one of the ids.
+
+        """
+        self.lengths()
+        chunks, rows = self._chunks.locate(documents)
+        ids = np.empty(len(documents), np.int32)
+        bounds = np.searchsorted(chunks, np.arange(len(self._chunks.shard_of) + 1)).tolist()
+        for chunk, (first, end) in enumerate(pairwise(bounds)):
+            if first < end:
+                column = self._chunks[chunk][0].input_ids
+                ids[first:end] = column.values[column.offsets[rows[first:end]] + tokens[first:end]]
+        return ids
 
     def columns(self) -> DocumentArrays:
         """All tokens, one flat array a record batch, over the files' own pages.

@@ -206,7 +206,7 @@ def relink(cache: Path, shard: Shard | WrittenShard, *, index: int, source: Path
     with storage_errors("write into", new.parent):
         new.parent.mkdir(parents=True, exist_ok=True)
     if not old.is_file():
-        raise CheckError(f"{old} is missing", hint="packer build --repair makes it again")
+        raise CheckError(f"{old} is missing", hint=f"packer build -o {source or cache} --repair makes it again")
     if not _hard_link(old, new):
         _copy(old, new, shard.sha256)
     return relative

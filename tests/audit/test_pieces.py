@@ -17,7 +17,8 @@ def literal_untiled(documents, ranges):
         wanted.update((doc_id, t) for t in range(length))
     for doc_id, start, end in ranges:
         found.update((doc_id, t) for t in range(start, end))
-    return len({doc_id for doc_id, t in wanted.keys() | found.keys() if wanted[doc_id, t] != found[doc_id, t]})
+    uncovered = {doc_id for doc_id, t in wanted.keys() | found.keys() if wanted[doc_id, t] != found[doc_id, t]}
+    return len(uncovered | {doc_id for doc_id, start, end in ranges if not 0 <= start < end})
 
 
 LENGTHS = {7: 5, -3: 1, 11: 9}
@@ -33,8 +34,7 @@ def cases(draw):
         ranges += [(doc_id, start, end) for start, end in pairwise(cuts)]
     if draw(st.booleans()):
         doc_id = draw(st.sampled_from([*LENGTHS, 99]))
-        start = draw(st.integers(0, 9))
-        ranges.append((doc_id, start, draw(st.integers(start + 1, 10))))
+        ranges.append((doc_id, draw(st.integers(-1, 9)), draw(st.integers(0, 10))))
     if ranges and draw(st.booleans()):
         ranges.pop(draw(st.integers(0, len(ranges) - 1)))
     return documents, draw(st.permutations(ranges))
@@ -45,6 +45,8 @@ def cases(draw):
 @example(([(7, 5)], [(7, 0, 3), (7, 4, 5)]))
 @example(([(7, 5)], [(7, 0, 3), (7, 2, 5)]))
 @example(([(7, 5)], []))
+@example(([(7, 5)], [(7, 0, 5), (7, 2, 2)]))
+@example(([(7, 5)], [(7, 0, 5), (7, 1, 3), (7, 3, 1)]))
 @example(([], [(7, 0, 5)]))
 def test_documents_that_are_not_tiled_are_those_with_a_token_covered_another_number_of_times(case):
     documents, ranges = case

@@ -8,10 +8,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from packed_caches import check_packing, ledger
+from packed_caches import check_packing, ledger, table
 
 from packer.audit import verify
-from packer.build import build, packing, repack
+from packer.build import build, packing, repack, repacking
+from packer.build.progress import Silent
 from packer.errors import CheckError, NothingKeptError, RecipeError, StorageError, UsageError
 from packer.recipe import load_recipe, make_recipe
 from packer.store.manifest import read_manifest, write_manifest
@@ -164,9 +165,13 @@ def test_what_makes_no_sense_is_refused_and_touches_nothing(starter_cache, tmp_p
         ("again", {}, ["supervision.turns=last"], RecipeError, "supervision: packing again changes"),
         ("again", {}, ["text.append_eos=false", "partition_bytes=1MiB"], RecipeError, "partition_bytes, text: packing"),
         ("again", {"blok_len": 3}, [], RecipeError, "unknown key 'pack.blok_len'"),
-        ("again", {"min_length": 10_000}, [], NothingKeptError, "197 are shorter than pack.min_length"),
+        ("again", {"min_length": 10_000}, [], RecipeError, "min_length: 10000 is more than pack.block_len 512"),
+        ("again", {"min_length": 400}, [], NothingKeptError, "197 are shorter than pack.min_length"),
+        ("again", {"pad_id": 9_999_999}, [], RecipeError, "pack.pad_id 9999999: the vocabulary ends at"),
         ("full", {}, [], UsageError, "holds other files"),
         (starter_cache, {"block_len": 64}, [], UsageError, "is the cache itself"),
+        (starter_cache / "blocks" / "mine", {"block_len": 64}, [], UsageError, "lie one in the other"),
+        (starter_cache.parent, {"block_len": 64}, [], UsageError, "holds other files|lie one in the other"),
     ]:
         with pytest.raises(error, match=words) as caught:
             repack(starter_cache, tmp_path / folder, pack, keys, jobs=1)
@@ -221,6 +226,130 @@ def test_without_an_eos_documents_cannot_be_separated(starter_cache, tmp_path):
     write_manifest(cache, msgspec.structs.replace(manifest, model=model))
     with pytest.raises(RecipeError, match="the tokenizer has no EOS"):
         repack(cache, tmp_path / "again", {"mode": "eos"}, jobs=1)
+    assert not (tmp_path / "again").exists(), "it is known before anything is written"
+
+
+def test_a_key_that_the_cache_has_and_the_mode_does_not_take_is_reset_by_the_hint(starter_cache, tmp_path):
+    """What is not named stays as the cache has it; so the hint names what to type, all at once."""
+    repack(starter_cache, tmp_path / "split", {"block_len": 64, "overlong": "split", "max_documents": 3}, jobs=1)
+    with pytest.raises(RecipeError, match=r"pack\.overlong and pack\.max_documents: a stream") as caught:
+        repack(tmp_path / "split", tmp_path / "stream", {"mode": "stream"}, jobs=1)
+    keys = str(caught.value.hint).partition(", or")[0].split("--set ")[1:]
+    repack(tmp_path / "split", tmp_path / "stream", {"mode": "stream"}, [key.strip() for key in keys], jobs=1)
+    repack(starter_cache, tmp_path / "aligned", {"align": 8}, jobs=1)
+    with pytest.raises(RecipeError, match=r"pack\.align: in mode 'eos'") as caught:
+        repack(tmp_path / "aligned", tmp_path / "eos", {"mode": "eos"}, jobs=1)
+    assert str(caught.value.hint).startswith("--set pack.align=1")
+    repack(tmp_path / "aligned", tmp_path / "none", {"mode": "none", "align": 3}, jobs=1)
+
+
+def test_a_damaged_cache_takes_nothing_from_one_that_is_whole(starter_cache, tmp_path):
+    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
+    repack(starter_cache, tmp_path / "whole", {"block_len": 64}, jobs=1)
+    path = cache / read_manifest(cache).shards[0].path
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CheckError, match="is damaged"):
+        repack(cache, tmp_path / "whole", {"block_len": 128}, jobs=1, force=True)
+    assert verify(tmp_path / "whole", level="full").ok
+
+
+def test_a_cache_of_other_documents_is_not_replaced_without_force(starter, starter_cache, tmp_path):
+    other = load_recipe(starter / "recipe.yaml", ["pack.block_len=64", "supervision.turns=last"])
+    build(other, tmp_path / "other", jobs=1)
+    before = digests(tmp_path / "other")
+    same_rules = tmp_path / "same rules"
+    shutil.copytree(starter, tmp_path / "rows")
+    with (tmp_path / "rows" / "data" / "chat.jsonl").open("ab") as file:
+        file.write((starter / "data" / "chat.jsonl").read_bytes().splitlines(keepends=True)[0])
+    build(load_recipe(tmp_path / "rows" / "recipe.yaml", ["pack.block_len=64"]), same_rules, jobs=1)
+    with pytest.raises(UsageError, match="built by another recipe"):
+        repack(starter_cache, tmp_path / "other", {"block_len": 64}, jobs=1)
+    with pytest.raises(UsageError, match="holds other documents than"):
+        repack(starter_cache, same_rules, {"block_len": 64}, jobs=1)
+    assert digests(tmp_path / "other") == before
+    repack(starter_cache, same_rules, {"block_len": 64}, jobs=1, force=True)
+    assert verify(same_rules, level="full").ok
+
+
+def test_a_file_in_two_splits_with_rejected_rows_is_packed_again_and_reused(starter, tmp_path):
+    row = (starter / "data" / "chat.jsonl").read_bytes().splitlines(keepends=True)[0]
+    (tmp_path / "rows.jsonl").write_bytes(row * 5 + b'{"bad": 1}\n' + b"not json\n")
+    source = {"path": str(tmp_path / "rows.jsonl"), "schema": "messages"}
+    recipe = make_recipe(
+        {
+            "sources": [source | {"split": "train"}, source | {"split": "eval"}],
+            "tokenizer": str(starter / "tokenizer"),
+        }
+    )
+    build(recipe, tmp_path / "cache", jobs=1)
+    repack(tmp_path / "cache", tmp_path / "again", {"mode": "stream", "block_len": 64}, jobs=1)
+    assert verify(tmp_path / "again", level="full").ok
+    found = build(recipe, tmp_path / "cache", jobs=1, repair=True)
+    assert (found.num_partitions_built, found.num_partitions_reused) == (0, 2)
+
+
+def test_a_cache_that_is_built_again_meanwhile_is_said_to_be(starter, starter_cache, tmp_path, monkeypatch):
+    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
+    right = repacking.committed
+
+    def rebuild_first(folder, manifest):
+        build(load_recipe(starter / "recipe.yaml", ["supervision.turns=last"]), folder, jobs=1, force=True)
+        return right(folder, manifest)
+
+    monkeypatch.setattr(repacking, "committed", rebuild_first)
+    with pytest.raises(CheckError, match="was built again while it was read"):
+        repack(cache, tmp_path / "again", {"block_len": 64}, jobs=1)
+
+
+def test_a_split_without_a_block_is_told_and_tiled_all_the_same(starter_cache, tmp_path):
+    class Notes(Silent):
+        def __init__(self):
+            self.notes = []
+
+        def note(self, text):
+            self.notes.append(text)
+
+    folder, notes = tmp_path / "again", Notes()
+    longest = max(line["length"] for line in table(starter_cache, "documents", "eval"))
+    repack(starter_cache, folder, {"block_len": longest + 40, "min_length": longest + 1}, jobs=1, progress=notes)
+    assert notes.notes == ["split 'eval' has no block: nothing of its 25 documents could be packed"]
+    assert verify(folder, level="full").ok
+    lines = list(read_rejected(folder))
+    at = next(i for i, line in enumerate(lines) if line.split == "eval" and line.tokens and line.tokens > 3)
+    other = next(i for i in range(at + 1, len(lines)) if lines[i].split == "eval" and lines[i].code == lines[at].code)
+    lines[at] = msgspec.structs.replace(lines[at], tokens=lines[at].tokens - 1)
+    lines[other] = msgspec.structs.replace(lines[other], tokens=lines[other].tokens + 1)
+    sha256 = write_rejected(folder, lines)
+    write_manifest(folder, msgspec.structs.replace(read_manifest(folder), rejected_sha256=sha256))
+    findings = verify(folder, level="full").findings
+    assert [(finding.what, finding.found.split()[0]) for finding in findings] == [("documents", "2")]
+
+
+def tampered(totals, **changes):
+    return msgspec.structs.replace(totals, **{name: getattr(totals, name) + by for name, by in changes.items()})
+
+
+def test_a_full_audit_counts_every_total_again(weighted_cache, tmp_path):
+    """Each change keeps the laws between the totals, but not what lies in the blocks."""
+    folder = tmp_path / "again"
+    repack(weighted_cache, folder, {"mode": "eos", "block_len": 20, "overlong": "split", "min_length": 9}, jobs=1)
+    manifest = read_manifest(folder)
+    totals = manifest.totals
+    assert totals.separators > 3 and totals.piece_starts > 3 and sum(cut.trained for cut in totals.cut.values()) > 3
+    code, cut = next((code, cut) for code, cut in totals.cut.items() if cut.trained > 3)
+    shifted = {**totals.cut, code: msgspec.structs.replace(cut, trained=cut.trained + 2)}
+    for changed, names in [
+        (tampered(totals, separators=3, padding=-3), {"totals.separators", "totals.padding"}),
+        (
+            msgspec.structs.replace(tampered(totals, piece_starts=-2), cut=shifted),
+            {"totals.piece_starts", "totals.cut trained"},
+        ),
+        (tampered(totals, merged=1), {"laws"}),
+    ]:
+        write_manifest(folder, msgspec.structs.replace(manifest, totals=changed))
+        assert {finding.what for finding in verify(folder, level="full").findings} == names
 
 
 def test_a_full_audit_finds_a_ledger_that_names_other_tokens(starter_cache, tmp_path):

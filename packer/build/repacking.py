@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from packer.build.blocks import BlockForm
 from packer.build.kept import kept_files, kept_model
 from packer.build.packing import commit, pack_documents
 from packer.build.partition import PartitionResult
@@ -22,6 +23,7 @@ from packer.build.run import BuildResult
 from packer.errors import CheckError, RecipeError, UsageError
 from packer.recipe import Recipe, make_recipe
 from packer.store.cache import Cache
+from packer.store.digest import digest_file_xxh3
 from packer.store.folder import lock, sweep_temporary
 from packer.store.manifest import Manifest, Shard, manifest_fingerprint
 from packer.store.mapping import repair_hint
@@ -50,10 +52,13 @@ def repack(
         progress: listens.
 
     Raises:
-        UsageError: `folder` is the cache itself, or no cache; or holds one that was made by other rules.
+        UsageError: `folder` is, holds or lies in the cache itself; or holds something else, or a cache of other rules
+            or documents.
+        InputError: `cache` is not a cache, or its build did not finish.
         RecipeError: a key that is not of packing, or a value that makes no sense.
         CheckError: the cache is damaged, or was built again meanwhile.
         NothingKeptError: no document would be in a block.
+        BusyError: another process writes the new cache.
         StorageError: the disk refuses; a cache that was there is as it was.
 
     """
@@ -70,9 +75,13 @@ def repack(
             return _result(folder, found, num_partitions=len(_documents(found)), built=False)
         if found is not None and not force:
             refuse_other_recipe(folder, found, wanted)
-        results = _take_over(cache, folder, manifest)
-        if manifest_fingerprint(cache) != fingerprint:
-            raise CheckError(f"{cache} was built again while it was read", hint="run packer pack again")
+            _refuse_other_inputs(folder, found, cache, manifest)
+        try:
+            results = _take_over(cache, folder, manifest)
+        finally:
+            # Whatever else went wrong then, this is why.
+            if manifest_fingerprint(cache) != fingerprint:
+                raise CheckError(f"{cache} was built again while it was read", hint="run packer pack again")
         documents = [result.shard for result in results]
         try:
             packed = pack_documents(folder, documents, wanted, jobs=jobs or default_jobs(), progress=progress)
@@ -90,11 +99,12 @@ def _provenance(cache: Path, manifest: Manifest, pack: Mapping[str, Any], overri
             f"{cache} is not what this version of packer makes of its recipe", hint="build it again, with --force"
         )
     values = {**manifest.recipe, "pack": {**manifest.recipe["pack"], **pack}}
-    recipe = make_recipe(values, overrides)
+    recipe = make_recipe(values, overrides, where=f"packing {cache} again")
     _refuse_other_documents(old, recipe)
     model = manifest.model
     if recipe.pack.pad_id != old.pack.pad_id:
         model = msgspec.structs.replace(model, pad_id=kept_model(cache, manifest, recipe).pad_id)
+    BlockForm.of(recipe.pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
     return Provenance.of(msgspec.structs.replace(manifest, model=model), recipe)
 
 
@@ -111,10 +121,22 @@ def _refuse_other_documents(old: Recipe, new: Recipe) -> None:
 
 
 def _refuse_itself(cache: Path, folder: Path) -> None:
-    if folder.exists() and folder.resolve() == cache.resolve():
+    source, target = cache.resolve(), folder.resolve()
+    if source == target:
+        raise UsageError(f"{folder} is the cache itself", hint="-o takes another folder")
+    if source in target.parents or target in source.parents:
         raise UsageError(
-            f"{folder} is the cache itself",
-            hint=f"-o another folder; where the inputs still are, packer build -o {folder} --force packs in place",
+            f"{folder} and {cache} lie one in the other: what one does not name would be removed with it",
+            hint="-o takes a folder beside the cache",
+        )
+
+
+def _refuse_other_inputs(folder: Path, found: Manifest, cache: Path, manifest: Manifest) -> None:
+    """A cache of other documents is replaced on request alone: its inputs may be gone."""
+    theirs, ours = ([(shard.split, shard.sha256) for shard in _documents(each)] for each in (found, manifest))
+    if theirs != ours:
+        raise UsageError(
+            f"{folder} holds other documents than {cache}", hint="--force replaces it; -o another folder keeps both"
         )
 
 
@@ -134,6 +156,11 @@ def _take_over(cache: Path, folder: Path, manifest: Manifest) -> list[PartitionR
     numbers: dict[str, int] = {}
     for shard in documents:
         index = numbers[shard.split] = numbers.get(shard.split, -1) + 1
+        # A link would put damaged bytes in place of a whole file that is there.
+        if digest_file_xxh3(cache / shard.path) != shard.xxh3:
+            raise CheckError(
+                f"{cache / shard.path} is damaged: its xxh3 is not the manifest's", hint=repair_hint(cache)
+            )
         relink(folder, shard, index=index, source=cache)
     write_model(folder, manifest.model, kept_files(cache, manifest))
     return results
