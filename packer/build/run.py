@@ -188,9 +188,16 @@ class _Build:
         missing = [number for number in range(len(plan.tasks)) if number not in results]
         inline = None
         if missing:
-            stages = Stages(plan.recipe, plan.model)
+            alone = self._jobs == 1 or len(missing) == 1
+            # Where others do the work, the few rows looked at here are not worth loading a second encoder for.
+            recipe = plan.recipe if alone else msgspec.structs.replace(plan.recipe, engine="reference")
+            stages = Stages(recipe, plan.model)
             check_sampled_price(plan, stages)
-            inline = _partition_function(self._folder, plan.recipe, plan.model, stages)
+            if alone:
+                inline = _partition_function(self._folder, plan.recipe, plan.model, stages)
+        if self._jobs > 1 and self._on_error != "fail":
+            # The largest first, so that no process is left alone with one at the end.
+            missing.sort(key=lambda number: plan.tasks[number].partition.start - plan.tasks[number].partition.stop)
         tasks = [plan.tasks[number] for number in missing]
         self._progress.stage("documents", sum(task.partition.num_rows for task in tasks), "rows")
         arguments = (self._folder, plan.recipe, plan.model)

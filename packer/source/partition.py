@@ -1,12 +1,16 @@
 """Cutting an input file into partitions, the pieces that are built one by one.
 
-JSON lines are cut by bytes: nominal cuts lie at every multiple of `partition_bytes`, and a line belongs to the
-partition in which its first byte lies. So cuts depend on nothing but the file and `partition_bytes`, and appending to
-the file changes only its last partitions.
+JSON lines are cut by bytes: nominal cuts lie at fixed places, and a line belongs to the partition in which its first
+byte lies. So cuts depend on nothing but the file and `partition_bytes`, and appending to the file changes only its last
+partitions.
 
-Worked example, `partition_bytes` = 10: lines of 4, 9, 12 and 2 bytes begin at 0, 4, 13 and 25, so they belong to the
-nominal partitions 0, 0, 1 and 2, which are the bytes [0, 13), [13, 25) and [25, 27). Had the third line 20 bytes, the
-fourth would begin at 33, and there would be no partition for the nominal 2.
+Nominal partitions grow: eight of an eighth of `partition_bytes`, eight of a quarter, eight of a half, then all of
+`partition_bytes`. So a file of a few megabytes keeps many processes busy, and one of a terabyte is no heap of shards.
+
+Worked example, `partition_bytes` = 80: nominal cuts lie at 10, 20, … 80, then at 100, 120, … 240, at 280, … 560, and
+then at every 80. Lines of 4, 9, 12 and 2 bytes begin at 0, 4, 13 and 25, so they belong to the nominal partitions 0, 0,
+1 and 2, which are the bytes [0, 13), [13, 25) and [25, 27). Had the third line 20 bytes, the fourth would begin at 33,
+and there would be no partition for the nominal 2.
 
 A JSON array is one partition.
 """
@@ -68,7 +72,7 @@ def partition_file(path: Path, *, format: Format, partition_bytes: int, limit: i
     Args:
         path: The file.
         format: As :func:`~packer.source.detect.detect_format` says.
-        partition_bytes: Distance of the nominal cuts.
+        partition_bytes: Distance of the nominal cuts, but for the first ones.
         limit: Take only this many rows, from the start of the file.
 
     Raises:
@@ -131,6 +135,16 @@ def _whole_file(path: Path, chunks: Iterator[bytes], limit: int | None) -> tuple
     return num_bytes, (whole,)
 
 
+def _nominal(positions: npt.NDArray[np.int64], partition_bytes: int) -> npt.NDArray[np.int64]:
+    """The nominal partition each byte of a file lies in.  # int64[N]"""
+    unit = max(1, partition_bytes // 8)
+    sizes = np.repeat([unit, 2 * unit, 4 * unit], 8)
+    starts = np.cumsum(sizes) - sizes
+    grown = int(sizes.sum())
+    small = np.searchsorted(starts, positions, side="right") - 1
+    return np.where(positions < grown, small, len(sizes) + (positions - grown) // partition_bytes)
+
+
 class _LineCutter:
     """Cuts a stream of JSON lines; keeps the open partition's digest and counts, never its bytes."""
 
@@ -189,7 +203,7 @@ class _LineCutter:
         if begins[-1] == len(chunk):
             begins = begins[:-1]
         counts = self._counts(data, begins)
-        nominal = (self.position + begins) // self._partition_bytes
+        nominal = _nominal(self.position + begins, self._partition_bytes)
         if self._in_line:
             nominal[0] = self._nominal
         kept = self._within_limit(counts)

@@ -278,7 +278,8 @@ BAD = [
     (["template.kwargs=&a {x: *a}"], RecipeError, "holds itself"),
     (["partition_bytes=99999999999999999999GiB"], RecipeError, "partition_bytes"),
     (["pack.group_documents=99999999999999999999999"], RecipeError, "group_documents|too large"),
-    (["pack.min_length=100000"], NothingKeptError, "197 are shorter than pack.min_length"),
+    (["pack.min_length=400"], NothingKeptError, "197 are shorter than pack.min_length"),
+    (["pack.min_length=100000"], RecipeError, "more than pack.block_len 512"),
     (["template.file=broken.jinja"], TemplateError, "not a valid Jinja template"),
     (["template.file=markers.jinja"], TemplateError, "splits into"),
 ]
@@ -443,7 +444,8 @@ def test_a_block_that_loses_tokens_breaks_the_ledger(
 
 def test_the_engine_by_name_is_the_engine_by_default(starter: Path, tmp_path: Path) -> None:
     first = build_one(starter, tmp_path / "cache")
-    again = build_one(starter, tmp_path / "cache", "engine=reference")
+    assert first.manifest is not None
+    again = build_one(starter, tmp_path / "cache", f"engine={first.manifest.engine}")
     assert not again.built and again.fingerprint == first.fingerprint
 
 

@@ -44,6 +44,25 @@ line = st.one_of(
     st.sampled_from([b"", b" ", b"\r", b"\t \r", b"{}", b'{"a": 1}\r', b"  x", b"\x0b"]),
     st.binary(min_size=1, max_size=30).map(lambda data: data.replace(b"\n", b"-")),
 )
+
+
+def grouped(rows, partition_bytes):
+    """The rows of each partition: nominal cuts one after another, each as far as the size of its kind."""
+    unit = max(1, partition_bytes // 8)
+    sizes = itertools.chain([unit] * 8, [2 * unit] * 8, [4 * unit] * 8, itertools.repeat(partition_bytes))
+    groups, end = [], 0
+    opened = False
+    for start, row in rows:
+        while start >= end:
+            end += next(sizes)
+            opened = False
+        if not opened:
+            groups.append([])
+            opened = True
+        groups[-1].append(row)
+    return groups
+
+
 contents = st.builds(
     lambda mark, lines, end: mark + b"\n".join(lines) + end,
     st.sampled_from([b"", MARK]),
@@ -74,7 +93,7 @@ def test_partitions_tile_the_rows_of_any_file_once_and_in_order(
             [batch.num_rows for batch in read_rows(piece, schema="text", columns={}, max_row_bytes=10**6, batch_rows=3)]
             for piece in found.partitions
         ]
-    groups = [[row for _, row in group] for _, group in itertools.groupby(expected, lambda r: r[0] // partition_bytes)]
+    groups = grouped(expected, partition_bytes)
     assert [rows_of(content, piece) for piece in found.partitions] == groups
     assert [piece.num_rows for piece in found.partitions] == [len(group) for group in groups]
     assert [sum(batches) for batches in read] == [len(group) for group in groups]
@@ -113,17 +132,19 @@ def test_lines_do_not_depend_on_how_the_file_is_read(content, max_row_bytes, ste
 
 def test_the_worked_example_of_the_docstring(tmp_path):
     content = b"abc\n" + b"x" * 8 + b"\n" + b"y" * 11 + b"\n" + b"z\n"
-    found = [(piece.start, piece.stop, piece.num_rows) for piece in cut(tmp_path, content).partitions]
+    found = [
+        (piece.start, piece.stop, piece.num_rows) for piece in cut(tmp_path, content, partition_bytes=80).partitions
+    ]
     assert found == [(0, 13, 2), (13, 25, 1), (25, 27, 1)]
 
 
 def test_a_row_longer_than_a_partition_leaves_no_empty_partition(tmp_path):
-    found = cut(tmp_path, b"a\n" + b"b" * 95 + b"\nc\n").partitions
+    found = cut(tmp_path, b"a\n" + b"b" * 95 + b"\nc\n", partition_bytes=80).partitions
     assert [(piece.first_row, piece.num_rows) for piece in found] == [(0, 2), (2, 1)]
 
 
 def test_a_limit_ends_the_partition_with_its_last_row(tmp_path):
-    found = cut(tmp_path, b"a\nb\nc\n\n\nd\n", limit=2)
+    found = cut(tmp_path, b"a\nb\nc\n\n\nd\n", limit=2, partition_bytes=80)
     assert [(piece.start, piece.stop) for piece in found.partitions] == [(0, 4)]
     assert (found.num_rows, found.num_bytes) == (2, 10)
 
@@ -132,10 +153,15 @@ def test_cuts_of_a_large_file_are_where_the_nominal_cuts_are(tmp_path):
     lines = [json.dumps({"text": "x" * (i * 7919 % 3000)}).encode() for i in range(3000)]
     content = b"\n".join(lines)
     found = cut(tmp_path, content, partition_bytes=10**6).partitions
-    assert len(found) == 5
-    assert [rows_of(content, piece) for piece in found] == [
-        [row for _, row in group] for _, group in itertools.groupby(oracle(content), lambda r: r[0] // 10**6)
-    ]
+    assert len(found) == 8 + 8 + 4
+    assert [rows_of(content, piece) for piece in found] == grouped(oracle(content), 10**6)
+
+
+def test_a_large_file_has_partitions_of_the_whole_size(tmp_path):
+    content = b"".join(b"%9d\n" % i for i in range(20_000))
+    found = cut(tmp_path, content, partition_bytes=8000).partitions
+    sizes = [piece.stop - piece.start for piece in found]
+    assert sizes == [1000] * 8 + [2000] * 8 + [4000] * 8 + [8000] * 18
 
 
 def test_an_array_is_one_partition_of_the_whole_file(tmp_path):
