@@ -162,7 +162,7 @@ class Stats:
 
 
 def stats(folder: Path | str) -> Stats:
-    """Count what is in a cache. Reads the manifest and the columns of lengths, no tokens.
+    """Count what is in a cache. Reads the manifest and the columns of lengths and identities, no tokens.
 
     Raises:
         InputError: not a cache, or its build did not finish.

@@ -36,6 +36,9 @@ def arrange(
     Returns:
         the plan, and the ledger of what is in no block
 
+    Raises:
+        ValueError: lengths that are negative or no integers, numbers that no recipe can have.
+
     """
     if pack.mode == "stream":
         return stream(

@@ -39,7 +39,9 @@ block and rejected; it is beyond what is kept of a truncated document; it would 
 
 TOO_SHORT, OVERLONG_REJECTED, TRUNCATED, UNTRAINED = range(4)
 _KEPT = 255
-_DECIDES = np.array([2, 0, 3, 1])  # rank of each reason: the lowest is the one a whole document is left out for
+# Rank of each reason: the lowest is the one a whole document is left out for. A document none of whose pieces trains
+# anything may end in one that is too short as well, and what is beyond a truncated one goes in any case.
+_DECIDES = np.array([2, 0, 3, 1])
 
 CountTrained: TypeAlias = Callable[[Int64, Int64, Int64], Int64]
 """Trained tokens of the ranges ``[start, end)`` of documents: ``count(document, start, end)``, each int64[Q]."""
@@ -80,7 +82,7 @@ class LeftOut:
     """Trained tokens that are kept but not trained, as the first token of a piece."""
 
     def losses(self, block_of: Int64) -> dict[str, Loss]:
-        """What each reason costs; reasons that cost nothing too.
+        """What each reason of :data:`REASONS` costs; those that cost nothing too.
 
         A document of which nothing is in a block may have lost its parts for several reasons. It counts under the one
         that decided: what is beyond a truncated document would be left out in any case.

@@ -1,4 +1,4 @@
-"""``rejected.jsonl``: every row that is not in the cache, and all of a document that is in no block, with the reason.
+"""``rejected.jsonl``: every row that is not in the cache, every part of a document that is in no block, and why.
 
 One JSON object a line, in the order of the inputs and of their rows, so that the same build writes the same bytes.
 It holds no content of the rows.
