@@ -65,14 +65,12 @@ def _print_totals(manifest: "Manifest", folder: Path) -> None:
         print_table(console, columns, [(number(count), code, CODES.get(code, "")) for code, count in ordered])
     if totals.cut:
         tokens = f"{number(totals.cut_tokens)} of {number(totals.tokens)} tokens"
-        console.print(f"\nin no block: {tokens}; listed in {listed}", soft_wrap=True)
+        trained = number(sum(cut.trained for cut in totals.cut.values()))
+        console.print(f"\nin no block: {tokens}, {trained} of them trained; listed in {listed}", soft_wrap=True)
         cuts = sorted(totals.cut.items(), key=lambda entry: -entry[1].tokens)
         print_table(console, columns, [(plural(cut.tokens, "token"), code, CODES.get(code, "")) for code, cut in cuts])
     if "overlong" in totals.cut:
-        console.print(
-            "  --block-len N makes blocks longer; --set pack.overlong=split cuts such documents into pieces",
-            soft_wrap=True,
-        )
+        console.print("--block-len N makes blocks longer, --set pack.overlong=split cuts documents")
 
 
 def _trained(manifest: "Manifest") -> str:

@@ -59,7 +59,9 @@ def resolve_engine(asked: str, tokenizer_json: bytes, *, before: str | None = No
     if asked == "reference" or (asked == "auto" and (fast_version() is None or before == "reference")):
         return _reference()
     if fast_version() is None:
-        raise RecipeError("engine is fast, and fastokens is not installed", hint='pip install "token-packer[fast]"')
+        raise RecipeError(
+            "engine is fast, and fastokens is not installed", hint="pip install fastokens, or --set engine=auto"
+        )
     refused = _tried(tokenizer_json)
     if refused is None:
         return Engine(name="fast", version=f"fastokens {fast_version()}, {_reference().version}")

@@ -100,11 +100,16 @@ def _nothing_packed(num_documents: int, packed: dict[str, PackedSplit], pack: Pa
     told = ", ".join(f"{count} {_WHY[code].format(pack=pack)}" for code, count in counts.items() if count)
     return NothingKeptError(
         f"nothing kept: of {num_documents} documents {told}",
-        hint="--block-len N makes blocks longer; --set pack.min_length=1 keeps short documents"
-        if not counts["untrained"]
-        else "--block-len N makes blocks longer, so that a piece holds what is trained",
+        hint="; ".join(_WAYS_OUT[code] for code, count in counts.items() if count),
     )
 
+
+_WAYS_OUT = {
+    "overlong": "--block-len N makes blocks longer, --set pack.overlong=split cuts documents",
+    "too_short": "--set pack.min_length=1 keeps short documents",
+    "untrained": "--block-len N makes blocks longer, so that a piece holds what is trained",
+    "truncated": "--block-len N makes blocks longer",
+}
 
 _WHY = {
     "overlong": "are longer than pack.block_len ({pack.block_len})",

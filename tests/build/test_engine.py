@@ -82,7 +82,7 @@ def test_without_fastokens_auto_is_the_reference_and_fast_is_refused(starter, tm
     forget_fastokens(monkeypatch)
     with pytest.raises(RecipeError, match="fastokens is not installed") as caught:
         build_with(starter, tmp_path / "other", "engine=fast")
-    assert caught.value.hint == 'pip install "token-packer[fast]"'
+    assert caught.value.hint == "pip install fastokens, or --set engine=auto"
     notes = Notes()
     manifest = build_with(starter, tmp_path / "cache", progress=notes).manifest
     assert manifest.engine == "reference"
