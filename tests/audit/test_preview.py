@@ -404,13 +404,18 @@ def facts(error):
 
 
 REAL = [
-    ("alpaca_en_52k.jsonl", "llama-3"),
-    ("alpaca_en_52k.jsonl", "qwen3"),
-    ("sgd_train_tools_600.jsonl", "llama-3"),
     ("sgd_train_tools_600.jsonl", "qwen3"),
-    ("kdconv_zh_devtest.jsonl", "llama-3"),
-    ("kdconv_zh_devtest.jsonl", "qwen3"),
     ("taubench_airline_gpt4o.jsonl", "llama-3"),
+    *(
+        pytest.param(corpus, tokenizer, marks=pytest.mark.slow)
+        for corpus, tokenizer in (
+            ("alpaca_en_52k.jsonl", "llama-3"),
+            ("alpaca_en_52k.jsonl", "qwen3"),
+            ("sgd_train_tools_600.jsonl", "llama-3"),
+            ("kdconv_zh_devtest.jsonl", "llama-3"),
+            ("kdconv_zh_devtest.jsonl", "qwen3"),
+        )
+    ),
 ]
 
 

@@ -21,7 +21,7 @@ CORPORA = {
 """Corpus, tokenizer and rows: documents of some fifty tokens, and of some thousands."""
 
 
-@pytest.fixture(scope="module", params=CORPORA)
+@pytest.fixture(scope="module", params=["short", pytest.param("long", marks=pytest.mark.slow)])
 def documents(request, real: Path, tmp_path_factory) -> Path:
     corpus, tokenizer, rows = CORPORA[request.param]
     folder = tmp_path_factory.mktemp("real") / request.param

@@ -26,7 +26,8 @@ CORPORA = {
     "multilingual": "multilingual_chat_a.jsonl",
     "harmless": "hh_harmless_test_messages.jsonl",
 }
-PAIRS = [(tokenizer, corpus) for tokenizer in ("llama-3", "qwen3") for corpus in CORPORA]
+PAIRS: list[Any] = [("llama-3", corpus) for corpus in CORPORA]
+PAIRS += [pytest.param("qwen3", corpus, marks=pytest.mark.slow) for corpus in CORPORA]
 PAIRS += [
     (tokenizer, corpus)
     for tokenizer in ("llama-2", "phi-3", "deepseek-coder", "minimind")
