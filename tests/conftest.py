@@ -1,6 +1,8 @@
 """Shared fixtures: where real data lies, and how properties are searched."""
 
+import atexit
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -8,7 +10,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # What builds remember between each other, they remember here; workers and subprocesses inherit it.
-os.environ.setdefault("XDG_CACHE_HOME", tempfile.mkdtemp(prefix="packer-tests-home-"))
+if "XDG_CACHE_HOME" not in os.environ:
+    os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="packer-tests-home-")
+    atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 settings.register_profile("test", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("deep", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
