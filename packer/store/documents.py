@@ -108,37 +108,11 @@ class DocumentShardWriter:
         self._pending, self._pending_rows, self._pending_tokens = [], 0, 0
         if not self._weighted and (documents.run_weight != 1).any():
             self._add_weights()
-        rows = self._rows(documents)
+        rows = rows_of(documents, special=self._special.of(documents.input_ids), weighted=self._weighted)
         self._num_tokens += len(documents.input_ids)
         self._num_trained += int(rows.num_trained.sum())
         self._last.add(documents)
         self._file.write(record_batch(rows))
-
-    def _rows(self, documents: DocumentBatch) -> DocumentRows:
-        labels = document_labels(documents)
-        weights = document_weights(documents) if self._weighted else None
-        offsets = documents.offsets
-        trained = np.zeros(len(labels) + 1, np.int64)
-        np.cumsum(labels != MASKED, out=trained[1:])
-        sample_id, has_sample_id = _texts(documents.sample_id)
-        return DocumentRows(
-            doc_id=document_ids(input_ids=documents.input_ids, labels=labels, loss_weights=weights, offsets=offsets),
-            input_ids=Ragged(values=documents.input_ids, offsets=offsets),
-            labels=Ragged(values=labels, offsets=offsets),
-            special_tokens_mask=Ragged(
-                values=np.packbits(self._special.of(documents.input_ids), bitorder="little"), offsets=offsets
-            ),
-            loss_weights=None if weights is None else Ragged(values=weights, offsets=offsets),
-            span_offsets=documents.run_offsets.astype(np.int32),
-            span_message=documents.run_message,
-            span_start=documents.run_start,
-            span_end=documents.run_end,
-            length=np.diff(offsets).astype(np.int32),
-            num_trained=(trained[offsets[1:]] - trained[offsets[:-1]]).astype(np.int32),
-            row=documents.sample,
-            sample_id=sample_id,
-            has_sample_id=has_sample_id,
-        )
 
     def _add_weights(self) -> None:
         """Write again, with the column, what was written without: there every weight is 1 where trained."""
@@ -151,6 +125,39 @@ class DocumentShardWriter:
                 self._file.write(record_batch(_with_weights(document_rows(batch))))
         finally:
             plain.abort()
+
+
+def rows_of(documents: DocumentBatch, *, special: Bool, weighted: bool) -> DocumentRows:
+    """Documents as rows of a shard.
+
+    Args:
+        documents: K tokens.
+        special: which tokens are special.  # bool[K]
+        weighted: whether the shard has loss weights; a doc_id tells of fractional ones in any case.
+
+    """
+    labels, offsets = document_labels(documents), documents.offsets
+    fractional = weighted or bool((documents.run_weight != 1).any())
+    weights = document_weights(documents) if fractional else None
+    trained = np.zeros(len(labels) + 1, np.int64)
+    np.cumsum(labels != MASKED, out=trained[1:])
+    sample_id, has_sample_id = _texts(documents.sample_id)
+    return DocumentRows(
+        doc_id=document_ids(input_ids=documents.input_ids, labels=labels, loss_weights=weights, offsets=offsets),
+        input_ids=Ragged(values=documents.input_ids, offsets=offsets),
+        labels=Ragged(values=labels, offsets=offsets),
+        special_tokens_mask=Ragged(values=np.packbits(special, bitorder="little"), offsets=offsets),
+        loss_weights=Ragged(values=weights, offsets=offsets) if weighted and weights is not None else None,
+        span_offsets=documents.run_offsets.astype(np.int32),
+        span_message=documents.run_message,
+        span_start=documents.run_start,
+        span_end=documents.run_end,
+        length=np.diff(offsets).astype(np.int32),
+        num_trained=(trained[offsets[1:]] - trained[offsets[:-1]]).astype(np.int32),
+        row=documents.sample,
+        sample_id=sample_id,
+        has_sample_id=has_sample_id,
+    )
 
 
 class _Membership:

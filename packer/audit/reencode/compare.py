@@ -11,14 +11,13 @@ import numpy.typing as npt
 
 from packer.audit.findings import Finding
 from packer.audit.shards import MAX_ROWS
-from packer.batches import DocumentBatch, Int32, Int64, RowBatch, UInt64
+from packer.batches import Int32, Int64, RowBatch, UInt64
 from packer.build.stages import Stages
 from packer.errors import CheckError
-from packer.layout import MASKED, document_labels, document_weights, offsets_of
 from packer.source import Partition, Schema, read_rows
 from packer.store.chunks import Chunks
 from packer.store.columns import DocumentRows, Ragged
-from packer.store.digest import document_ids
+from packer.store.documents import rows_of
 from packer.store.manifest import Input, Shard
 from packer.store.views import document_rows
 
@@ -101,7 +100,8 @@ class Comparison:
 
     def _compare(self, rows: RowBatch, asked: Int64) -> None:
         done = self._stages.run(rows)
-        made = _made_rows(done.documents, special_ids=self._special_ids, weighted=self._stored.weighted)
+        special = np.isin(done.documents.input_ids, self._special_ids)
+        made = rows_of(done.documents, special=special, weighted=self._stored.weighted)
         self._num_tokens += len(done.documents.input_ids)
         numbers = self._stored.of_rows(asked)
         digests, stored_digests = made.digests(), self._stored.digests(numbers)
@@ -180,31 +180,6 @@ def _damage_told(path: str) -> Iterator[None]:
         yield
     except (OSError, ValueError, IndexError, MemoryError, OverflowError) as error:
         raise CheckError(f"{path}: {error}") from error
-
-
-def _made_rows(documents: DocumentBatch, *, special_ids: Int32, weighted: bool) -> DocumentRows:
-    """Documents as rows of a shard with or without weights; a doc_id tells of weights in both."""
-    ids, offsets = documents.input_ids, documents.offsets
-    labels, weights = document_labels(documents), document_weights(documents)
-    trained = offsets_of(labels != MASKED)
-    texts = [b"" if text is None else text.encode() for text in documents.sample_id]
-    special = np.packbits(np.isin(ids, special_ids), bitorder="little")
-    return DocumentRows(
-        doc_id=document_ids(input_ids=ids, labels=labels, loss_weights=weights, offsets=offsets),
-        input_ids=Ragged(values=ids, offsets=offsets),
-        labels=Ragged(values=labels, offsets=offsets),
-        special_tokens_mask=Ragged(values=special, offsets=offsets),
-        loss_weights=Ragged(values=weights, offsets=offsets) if weighted else None,
-        span_offsets=documents.run_offsets.astype(np.int32),
-        span_message=documents.run_message,
-        span_start=documents.run_start,
-        span_end=documents.run_end,
-        length=np.diff(offsets).astype(np.int32),
-        num_trained=(trained[offsets[1:]] - trained[offsets[:-1]]).astype(np.int32),
-        row=documents.sample,
-        sample_id=Ragged(values=np.frombuffer(b"".join(texts), np.uint8), offsets=offsets_of([len(t) for t in texts])),
-        has_sample_id=np.array([text is not None for text in documents.sample_id], np.bool_),
-    )
 
 
 def _tell(ours: list[_Place], code: str | None, theirs: list[_Place], stored_code: str | None) -> tuple[str, str]:
