@@ -10,12 +10,14 @@ if TYPE_CHECKING:
     from packer.load.dataset import PackedDataset, collate
     from packer.load.labels import MicroBatch, shift_labels
     from packer.load.loader import PackedLoader
+    from packer.load.mixture import Mixture
     from packer.load.step import Step
 
-__all__ = ["MicroBatch", "PackedDataset", "PackedLoader", "Step", "collate", "shift_labels"]
+__all__ = ["MicroBatch", "Mixture", "PackedDataset", "PackedLoader", "Step", "collate", "shift_labels"]
 
 _HOME = {
     "MicroBatch": "labels",
+    "Mixture": "mixture",
     "PackedDataset": "dataset",
     "PackedLoader": "loader",
     "Step": "step",

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from packer.batches import BlockBatch
+from packer.load.items import SplitItems
 from packer.load.reading import check_weights
-from packer.load.rows import rows_between, weights_of
-from packer.store.cache import BlockShards, Cache
+from packer.store.cache import BlockShards, Cache, FoundBlocks
 
 Item = dict[str, Tensor]
 
@@ -51,7 +50,7 @@ class PackedDataset(Dataset[Item]):
         self._split = split
         self._weighted = weights == "use"
         self._blocks: BlockShards = opened.blocks(split)
-        check_weights(self._blocks, weighted=self._weighted)
+        check_weights(SplitItems[FoundBlocks](self._blocks), weighted=self._weighted)
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -72,8 +71,8 @@ class PackedDataset(Dataset[Item]):
         size = len(self)
         if np.any((asked < -size) | (asked >= size)):
             raise IndexError(f"block index out of range for {size} blocks")
-        blocks = self._blocks.read(np.where(asked < 0, asked + size, asked))
-        return [self._item(blocks, row) for row in range(len(asked))]
+        found = self._blocks.locate(np.where(asked < 0, asked + size, asked))
+        return self._items(found)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"cache": self._cache, "split": self._split, "weights": "use" if self._weighted else "refuse"}
@@ -81,19 +80,20 @@ class PackedDataset(Dataset[Item]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    def _item(self, blocks: BlockBatch, row: int) -> Item:
-        sequences = slice(blocks.seq_offsets[row], blocks.seq_offsets[row + 1])
-        columns = {
-            "input_ids": blocks.input_ids[row],
-            "labels": blocks.labels[row],
-            "position_ids": blocks.position_ids[row],
-            "seq_lengths": blocks.seq_lengths[sequences],
-            "num_trained": blocks.num_trained[row],
+    def _items(self, found: FoundBlocks) -> list[Item]:
+        shape = (len(found), self._blocks.block_len)
+        columns = {name: np.empty(shape, np.int64) for name in ("input_ids", "labels", "position_ids")}
+        for name, column in columns.items():
+            found.copy(name, column)
+        listed: dict[str, Any] = {
+            **columns,
+            "seq_lengths": [lengths.astype(np.int64) for lengths in found.lists("seq_lengths")],
+            "num_trained": [np.array(number, np.int64) for number in found.scalars("num_trained")],
         }
-        item = {name: torch.from_numpy(np.array(column, np.int64)) for name, column in columns.items()}
         if self._weighted:
-            item["loss_weights"] = torch.from_numpy(weights_of(rows_between(blocks, row, row + 1))[0])
-        return item
+            listed["loss_weights"] = weights = np.empty(shape, np.float32)
+            found.copy_weights(weights)
+        return [{name: torch.from_numpy(column[row]) for name, column in listed.items()} for row in range(len(found))]
 
 
 def collate(items: Sequence[Item]) -> dict[str, Any]:

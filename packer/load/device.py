@@ -1,24 +1,40 @@
 """Where a micro-batch is placed: in memory as int64 tensors, or on a CUDA device through pinned staging."""
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from packer.load.labels import MicroBatch
-from packer.load.rows import WIDENED, HostBatch
+
+HostBatch: TypeAlias = dict[str, Any]
+"""numpy arrays and ints by name."""
+
+WIDENED = frozenset({"input_ids", "labels", "position_ids", "attention_mask"})
+"""int32 in the cache, int64 for models: an embedding and a cross entropy index with int64."""
+
+
+class Staging(Protocol):
+    """Room for the arrays of one micro-batch, written once and then placed."""
+
+    def room(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        """An integer array to write a column into; its values are not set. Its type is the placement's choice."""
+
+    def place(self, host: HostBatch) -> MicroBatch:
+        """Arrays to tensors, `WIDENED` ones to int64, everything else in its own type."""
 
 
 class Placement(Protocol):
-    """How host arrays become tensors. `place` and `mark` run in the reader's thread, `receive` in the consumer's."""
+    """How host arrays become tensors. `stage` and `mark` run in the reader's thread, `receive` in the consumer's."""
 
     def scope(self) -> AbstractContextManager[Any]:
         """Work on placed tensors before they are handed over belongs inside."""
 
-    def place(self, host: HostBatch) -> MicroBatch:
-        """Arrays to tensors; ids, labels and positions to int64, everything else in its own type."""
+    def stage(self) -> Staging:
+        """Room for the next micro-batch."""
 
     def mark(self) -> Any:
         """A point after everything placed so far."""
@@ -28,13 +44,21 @@ class Placement(Protocol):
 
 
 class HostPlacement:
-    """Tensors in ordinary memory."""
+    """Tensors in ordinary memory: columns are written as int64 at once, and become tensors without a copy."""
 
     def scope(self) -> AbstractContextManager[Any]:
         return nullcontext()
 
+    def stage(self) -> "HostPlacement":
+        return self
+
+    def room(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        return np.empty(shape, np.int64 if name in WIDENED else np.int32)
+
     def place(self, host: HostBatch) -> MicroBatch:
-        return {name: _tensor(name, value) if isinstance(value, np.ndarray) else value for name, value in host.items()}
+        return {
+            name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in host.items()
+        }
 
     def mark(self) -> None:
         return None
@@ -44,7 +68,7 @@ class HostPlacement:
 
 
 class CudaPlacement:
-    """Tensors on a CUDA device: copied from pinned memory on a side stream, widened there.
+    """Tensors on a CUDA device: copied from pinned memory on a side stream as int32, widened there.
 
     Two pinned buffers take turns, so one is filled while the other is copied. The consumer's stream waits for the
     copies, the host does not.
@@ -53,17 +77,21 @@ class CudaPlacement:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._buffers = (_PinnedBuffer(), _PinnedBuffer())
+        self._ring = (_PinnedBuffer(self), _PinnedBuffer(self))
         self._turn = 0
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
 
     def scope(self) -> AbstractContextManager[Any]:
         return torch.cuda.stream(self._stream)
 
-    def place(self, host: HostBatch) -> MicroBatch:
-        buffer = self._buffers[self._turn]
+    def stage(self) -> "_PinnedBuffer":
+        buffer = self._ring[self._turn]
         self._turn = 1 - self._turn
-        with self.scope():
-            return buffer.upload(host, self._device)
+        buffer.wait()
+        return buffer
 
     def mark(self) -> torch.cuda.Event:
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -82,31 +110,44 @@ class CudaPlacement:
 class _PinnedBuffer:
     """Page-locked memory by column, reused once its last copies are done."""
 
-    def __init__(self) -> None:
+    def __init__(self, placement: CudaPlacement) -> None:
+        self._placement = placement
         self._pinned: dict[str, Tensor] = {}
+        self._written: dict[str, Tensor] = {}
         self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
-    def upload(self, host: HostBatch, device: torch.device) -> MicroBatch:
+    def wait(self) -> None:
         self._copied.synchronize()
-        placed = {
-            name: self._copy(name, value, device) if isinstance(value, np.ndarray) else value
-            for name, value in host.items()
-        }
-        self._copied.record()
+        self._written.clear()
+
+    def room(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        return self._room(name, shape, np.dtype(np.int32)).numpy()
+
+    def place(self, host: HostBatch) -> MicroBatch:
+        with self._placement.scope():
+            placed = {
+                name: self._copy(name, value) if isinstance(value, np.ndarray) else value
+                for name, value in host.items()
+            }
+            self._copied.record()
         return placed
 
-    def _copy(self, name: str, array: Any, device: torch.device) -> Tensor:
-        staged = self._room(name, array)
-        np.copyto(staged.numpy(), array)
-        copied = staged.to(device, non_blocking=True)
+    def _copy(self, name: str, array: npt.NDArray[Any]) -> Tensor:
+        staged = self._written.get(name)
+        if staged is None:
+            staged = self._room(name, array.shape, array.dtype)
+            np.copyto(staged.numpy(), array)
+        copied = staged.view(array.shape).to(self._placement.device, non_blocking=True)
         return copied.to(torch.int64) if name in WIDENED else copied
 
-    def _room(self, name: str, array: Any) -> Tensor:
+    def _room(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
+        size = int(np.prod(shape))
         pinned = self._pinned.get(name)
-        if pinned is None or pinned.numel() < array.size:
-            dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
-            pinned = self._pinned[name] = torch.empty(array.size, dtype=dtype, pin_memory=True)
-        return pinned[: array.size].view(array.shape)
+        if pinned is None or pinned.numel() < size:
+            kind = torch.from_numpy(np.empty(0, dtype)).dtype
+            pinned = self._pinned[name] = torch.empty(size, dtype=kind, pin_memory=True)
+        room = self._written[name] = pinned[:size].view(shape)
+        return room
 
 
 def placement_for(device: torch.device | str | None) -> Placement:
@@ -122,8 +163,3 @@ def placement_for(device: torch.device | str | None) -> Placement:
     if kind.type == "cuda":
         return CudaPlacement(torch.device("cuda", torch.cuda.current_device()) if kind.index is None else kind)
     raise ValueError(f"device {kind}: expected cpu or cuda; move the micro-batches of a cpu loader yourself")
-
-
-def _tensor(name: str, array: Any) -> Tensor:
-    """A tensor of its own memory; what the cache maps is read-only."""
-    return torch.from_numpy(array.astype(np.int64 if name in WIDENED else array.dtype))

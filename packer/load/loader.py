@@ -1,34 +1,34 @@
 """The reader of a training loop: steps in a fixed order, resumable and elastic."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import msgspec
+import numpy as np
 import torch
 
-from packer.errors import InputError
+from packer.batches import Int64
+from packer.errors import CheckError
+from packer.load.batching import Batching, BatchingName, TokenBudget, named
 from packer.load.device import placement_for
-from packer.load.order import (
-    End,
-    EpochOrder,
-    OrderKind,
-    StepPlan,
-    check_batch_size,
-    check_fits,
-    plan_step,
-    steps_left,
-)
+from packer.load.feed import Feed, check_room
+from packer.load.form import form_of
+from packer.load.items import WeightSums
+from packer.load.layouts import layout_of
+from packer.load.mixture import Mixture
+from packer.load.order import OrderKind
 from packer.load.prefetch import Prefetch
 from packer.load.ranks import resolve_rank
-from packer.load.reading import Deal, Form, StepReader, check_weights
+from packer.load.reading import Deal, StepReader, check_weights
 from packer.load.state import Counters, ReaderState, restore
 from packer.load.step import Step
+from packer.load.steps import End, StepPlan, check_batch_size, steps_left
 from packer.store.cache import Cache
 
-BatchSize: TypeAlias = int | Callable[[int], int]
-"""Blocks of a step over all ranks: a number, or a schedule from the step's index to a number."""
+Schedule: TypeAlias = Callable[[int, int], int]
+"""From the index of a step and the size of the one before it to its size."""
 
 
 class PackedLoader:
@@ -36,7 +36,7 @@ class PackedLoader:
 
     Sizes are counted in blocks. The order of an epoch depends on the cache's content, `seed` and the epoch, nothing
     else; a step takes the next `global_batch_size` blocks of it, each rank a contiguous share, each micro-batch a
-    contiguous part of the share.
+    contiguous part of the share. With another `batching`, steps are made of documents and everything else stays.
 
     Iterating gives the rest of the current epoch and then stops; iterating again gives the next epoch. A loader that
     was restored at the very end of an epoch gives no step the first time. So the loop that resumes exactly is::
@@ -49,44 +49,53 @@ class PackedLoader:
                 ...
                 checkpoint["reader"] = loader.state_dict()
 
-    :meth:`endless` runs through epochs without a pause. One iteration at a time: beginning another ends the first.
+    :meth:`endless` runs through epochs without a pause. One iteration at a time: beginning another ends the first. It
+    pickles with its place, so that another process goes on where this one stands.
 
     Args:
-        cache: folder of a cache, or an open one.
+        cache: folder of a cache, an open one, or a :class:`packer.load.Mixture` of several.
         split: name of the split.
-        micro_batch_size: blocks of a micro-batch.
-        global_batch_size: blocks of a step over all ranks, a multiple of ``micro_batch_size * world_size``; or a
-            function from the index of a step to that number. It must be pure: it is called ahead of time, in the
-            background thread, and after a resume with later indices only.
+        micro_batch_size: blocks of a micro-batch; documents or tokens with another `batching`.
+        global_batch_size: the same of a step over all ranks, a multiple of ``micro_batch_size * world_size``.
+        schedule: from a step's index and the size of the one before it to its size; step 0 is asked with
+            `global_batch_size`. It must be pure: it is called ahead of time, in the background thread.
+        batching: ``packed``; or from documents ``padded``, ``padding_free``, ``token_budget``, or a value of
+            :mod:`packer.load.batching` that says more.
+        cutoff_len: documents are read up to so many tokens. What is cut has no terminator, and may train nothing.
         rank: this process; None takes `torch.distributed`'s, or 0 of 1 where that is not initialised.
         world_size: number of processes; given together with `rank`.
         seed: of the order.
-        order: ``random``, or ``sequential``: as stored, every epoch alike.
+        order: ``random``; ``sequential``, as stored, every epoch alike; or of documents ``length_bucketed``, random
+            with neighbours of about one length.
         end: what becomes of the blocks an epoch has left over when they are fewer than a step. ``drop`` leaves them
-            out. ``pad`` fills the step with fully masked rows of the pad id: sums of losses and `num_items_in_batch`
-            do not change, a mean over rows does, and the mean over a micro-batch of nothing but such rows is not a
-            number. ``wrap`` takes the first blocks of the next epoch's order and does not give them again in that
-            epoch.
+            out and names them in :attr:`left_out`. ``pad`` fills the step with fully masked rows of the pad id: sums of
+            losses and `num_items_in_batch` do not change, a mean over rows does, and the mean over a micro-batch of
+            nothing but such rows is not a number. ``wrap`` takes the first blocks of the next epoch's order and does
+            not give them again in that epoch.
         device: ``cpu`` or ``cuda``; None is ``cpu``. For cuda, copies run from pinned memory on a side stream.
-        flatten: True gives one row a micro-batch, for variable-length attention; False gives B rows. See Returns.
+        flatten: of blocks, True gives one row a micro-batch, for variable-length attention; False gives B rows.
         labels: ``unshifted``, for models that shift, or ``shifted``: under the name ``shift_labels``.
         weights: ``use`` adds ``loss_weights``; ``refuse`` raises where the cache holds fractional weights.
+        columns: names of the columns that micro-batches have; None is all of the form. Without ``position_ids`` a third
+            of the bytes is saved, where the model needs no positions or makes its own.
         prefetch: steps made ahead in one background thread; 0 makes them when asked for.
 
-    Flattened micro-batches, L the block length, S the sequences of the micro-batch, a padding run being one:
+    Micro-batches, B rows of L tokens, S sequences, a padding run being one:
 
-    | name | type |
-    | --- | --- |
-    | input_ids, labels, position_ids | int64 [1, B·L] |
-    | cu_seq_lens_q, cu_seq_lens_k | int32 [S + 1] |
-    | max_length_q, max_length_k | int |
-    | loss_weights, with ``weights="use"`` | float32 [1, B·L] |
+    | columns | packed | packed, not flattened | padded | padding_free |
+    | --- | --- | --- | --- | --- |
+    | input_ids, labels, position_ids | int64 [1, B·L] | int64 [B, L] | int64 [B, longest] | int64 [1, tokens] |
+    | cu_seq_lens_q, cu_seq_lens_k | int32 [S + 1] | | | int32 [S + 1] |
+    | max_length_q, max_length_k | int | | | int |
+    | document_ids | | int32 [B, L] | | |
+    | attention_mask | | | int64 [B, longest] | |
+    | loss_weights, with ``weights="use"`` | float32, as input_ids | | | |
 
-    Otherwise: input_ids, labels, position_ids int64 [B, L], document_ids int32 [B, L], loss_weights float32 [B, L].
     With ``labels="shifted"``, shift_labels and shift_loss_weights stand in place of labels and loss_weights.
 
     Raises:
-        UsageError: sizes that cannot be dealt, loss weights nobody uses, several processes that would read the same.
+        UsageError: sizes that cannot be dealt, loss weights nobody uses, several processes that would read the same,
+            caches that cannot be mixed, documents no micro-batch has room for.
         InputError: the split has no blocks.
         ValueError: an argument outside its values.
 
@@ -94,11 +103,14 @@ class PackedLoader:
 
     def __init__(
         self,
-        cache: str | Path | Cache,
+        cache: str | Path | Cache | Mixture,
         *,
         split: str = "train",
         micro_batch_size: int,
-        global_batch_size: BatchSize,
+        global_batch_size: int,
+        schedule: Schedule | None = None,
+        batching: Batching | BatchingName = "packed",
+        cutoff_len: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         seed: int = 0,
@@ -108,29 +120,47 @@ class PackedLoader:
         flatten: bool = True,
         labels: Literal["unshifted", "shifted"] = "unshifted",
         weights: Literal["refuse", "use"] = "refuse",
+        columns: Collection[str] | None = None,
         prefetch: int = 2,
     ) -> None:
+        self._arguments = {name: value for name, value in locals().items() if name not in {"self", "cache"}}
         _check_arguments(order=order, end=end, labels=labels, weights=weights)
         if micro_batch_size < 1 or prefetch < 0:
             raise ValueError("micro_batch_size must be at least 1 and prefetch at least 0")
-        opened = Cache.open(Path(cache)) if isinstance(cache, str | Path) else cache
-        blocks = opened.blocks(split)
-        if not len(blocks):
-            raise InputError(f"split '{split}' of this cache has no blocks")
-        check_weights(blocks, weighted=weights == "use")
+        made = named(batching)
+        form = form_of(made, flatten=flatten, labels=labels, weighted=weights == "use", columns=columns)
+        self._source = Cache.open(Path(cache)) if isinstance(cache, str | Path) else cache
+        self._feed = Feed(self._source, split, batching=made, cutoff_len=cutoff_len, seed=seed, order=order, end=end)
+        items = self._feed.items
+        check_weights(items, weighted=form.weighted)
+        check_room(items, made, micro_batch_size=micro_batch_size)
         own_rank, ranks = resolve_rank(rank, world_size)
         self._deal = Deal(rank=own_rank, world_size=ranks, micro_batch_size=micro_batch_size)
-        self._order = EpochOrder(
-            fingerprint=opened.manifest.content_fingerprint, seed=seed, num_blocks=len(blocks), kind=order
-        )
         self._end: End = end
         self._depth = prefetch
-        self._state = ReaderState(fingerprint=self._order.fingerprint, split=split, order=order, seed=seed)
+        self._schedule = schedule
+        self._counts_tokens = isinstance(made, TokenBudget)
         self._placement = placement_for(device)
-        form = Form(flatten=flatten, shifted=labels == "shifted", weighted=weights == "use")
-        self._reader = StepReader(opened, split, deal=self._deal, form=form, placement=self._placement)
-        self._batch_size = self._checked(global_batch_size)
-        self._feed: Prefetch[_Made] | None = None
+        self._reader = StepReader(
+            items,
+            layout_of(made, block_len=self._feed.block_len, pad_id=self._feed.pad_id, form=form),
+            batching=made,
+            deal=self._deal,
+            form=form,
+            placement=self._placement,
+            weight_sums=WeightSums(items) if form.weighted and items.weighted else None,  # else every target weighs 1
+        )
+        self._state = ReaderState(
+            fingerprint=self._feed.fingerprint,
+            split=split,
+            items=self._feed.kind,
+            order=order,
+            seed=seed,
+            batch_size=self._checked(global_batch_size),
+            opened_batch_size=global_batch_size,
+        )
+        self._left_out: Int64 = np.zeros(0, np.int64)
+        self._ahead: Prefetch[_Made] | None = None
         self._iteration: object = None
 
     @property
@@ -140,15 +170,30 @@ class PackedLoader:
 
     @property
     def num_blocks(self) -> int:
-        """Blocks of an epoch."""
-        return self._order.num_blocks
+        """Blocks of an epoch; documents where steps are made of them."""
+        return self._feed.num_items
+
+    @property
+    def global_batch_size(self) -> int:
+        """Size of the last step that was returned, or of the next one where it was set since."""
+        return self._state.batch_size
+
+    @property
+    def counters(self) -> Counters:
+        """What was returned since the beginning, over all ranks: steps, rows, trained targets, tokens, positions."""
+        return self._state.counters
+
+    @property
+    def left_out(self) -> Int64:
+        """The blocks that ``drop`` left out of the last epoch that ended.  # int64[n]"""
+        return self._left_out
 
     def __len__(self) -> int:
         """Steps that iterating gives from here: those left in the current epoch."""
         state = self._state
-        if callable(self._batch_size):
+        if self._schedule is not None or self._counts_tokens:
             return sum(1 for _ in self._plans(state, last_epoch=state.epoch))
-        return steps_left(num_blocks=self.num_blocks, cursor=state.cursor, size=self._batch_size, end=self._end)
+        return steps_left(num_items=self.num_blocks, cursor=state.cursor, size=state.batch_size, end=self._end)
 
     def __iter__(self) -> Iterator[Step]:
         return self._steps(through_epochs=False)
@@ -162,30 +207,40 @@ class PackedLoader:
         return self._state.to_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a state was saved, with any world size and batch sizes. Ends a running iteration.
+        """Go on where a state was saved, with any world size and micro-batch size. Ends a running iteration.
+
+        A size that :meth:`set_global_batch_size` or a schedule had changed is taken over, unless this loader was opened
+        with another `global_batch_size` than the one that saved the state: then that was the wish.
 
         Raises:
             CheckError: the state is damaged, or belongs to other data, another split, order or seed.
+            UsageError: the size cannot be dealt to these ranks.
 
         """
-        restored = restore(state, reader=self._state, num_blocks=self.num_blocks)
+        restored = restore(state, reader=self._state, num_items=self.num_blocks)
+        self._checked(restored.batch_size)
         self.close()
+        try:
+            self._feed.resume(epoch=restored.epoch, cursor=restored.cursor, taken=restored.taken)
+        except ValueError as error:
+            raise CheckError(f"reader state: {error}", hint="pass what state_dict() returned, unchanged") from None
         self._state = restored
 
-    def set_global_batch_size(self, global_batch_size: BatchSize) -> None:
-        """Change the size from the next step on; steps made ahead are made again.
+    def set_global_batch_size(self, global_batch_size: int) -> None:
+        """Change the size from the next step on; steps made ahead are made again. A schedule goes on from it.
 
         Raises:
             UsageError: the size cannot be dealt into whole micro-batches.
 
         """
-        self._batch_size = self._checked(global_batch_size)
-        self._stop_feed()
+        size = self._checked(global_batch_size)
+        self._stop_ahead()
+        self._state = msgspec.structs.replace(self._state, batch_size=size)
 
     def close(self) -> None:
         """Stop the background thread and end the running iteration. The loader can be iterated again."""
         self._iteration = None
-        self._stop_feed()
+        self._stop_ahead()
 
     def __enter__(self) -> Self:
         return self
@@ -195,71 +250,103 @@ class PackedLoader:
     ) -> None:
         self.close()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"cache": self._source, "arguments": self._arguments, "state": self.state_dict()}
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        self.__init__(saved["cache"], **saved["arguments"])  # type: ignore[misc]
+        self.load_state_dict(saved["state"])
+
     def _steps(self, *, through_epochs: bool) -> Iterator[Step]:
         self.close()
         iteration = self._iteration = object()
         last_epoch = None if through_epochs else self._state.epoch
         while True:  # once, and once more after each change of the batch size
-            feed = self._feed = Prefetch(self._made(self._state, last_epoch), depth=self._depth)
+            ahead = self._ahead = Prefetch(self._made(self._state, last_epoch), depth=self._depth)
             try:
-                for step, mark, state in feed:
-                    self._placement.receive(step.micro_batches, mark)
-                    self._state = state
-                    yield step
+                for made in ahead:
+                    self._placement.receive(made.step.micro_batches, made.mark)
+                    self._state = made.state
+                    if made.left_out is not None:
+                        self._left_out = made.left_out
+                    yield made.step
                     if self._iteration is not iteration:
                         raise RuntimeError("this iteration was ended by close, load_state_dict or another one")
-                    if self._feed is not feed:
+                    if self._ahead is not ahead:
                         break
                 else:
                     break
             finally:
-                feed.close()
+                ahead.close()
         if self._state.epoch == last_epoch:
+            self._left_out = self._feed.rest(epoch=self._state.epoch, cursor=self._state.cursor)
             self._state = self._state.at_next_epoch()
 
     def _made(self, state: ReaderState, last_epoch: int | None) -> Iterator["_Made"]:
         """Runs in the background thread; touches nothing the consumer writes."""
-        for plan, after in self._plans(state, last_epoch=last_epoch):
-            step = self._reader.read(plan, index=after.counters.steps - 1)
-            yield _Made(step, self._placement.mark(), after)
+        for planned in self._plans(state, last_epoch=last_epoch):
+            step, trained = self._reader.read(planned.plan, index=state.counters.steps)
+            state = self._after(state, planned, step, trained)
+            yield _Made(step, self._placement.mark(), state, planned.left_out)
 
-    def _plans(self, state: ReaderState, *, last_epoch: int | None) -> Iterator[tuple[StepPlan, ReaderState]]:
-        """Plans from a state on, each with the state after it."""
-        batch_size = self._batch_size
-        while last_epoch is None or state.epoch == last_epoch:
-            size = self._dealable(batch_size(state.counters.steps)) if callable(batch_size) else batch_size
-            plan = plan_step(self._order, epoch=state.epoch, cursor=state.cursor, size=size, end=self._end)
+    def _plans(self, state: ReaderState, *, last_epoch: int | None) -> Iterator["_Planned"]:
+        """Steps from a state on, without reading them."""
+        index, size, epoch, cursor = state.counters.steps, state.batch_size, state.epoch, state.cursor
+        left_out: Int64 | None = None
+        while last_epoch is None or epoch == last_epoch:
+            if self._schedule is not None:
+                size = self._dealable(self._schedule(index, size))
+            plan = self._feed.plan(epoch=epoch, cursor=cursor, size=size)
             if plan is None:
                 if last_epoch is not None:
                     return
-                state = state.at_next_epoch()
+                left_out = self._feed.rest(epoch=epoch, cursor=cursor)
+                epoch, cursor = epoch + 1, 0
                 continue
-            state = self._after(state, plan)
-            yield plan, state
+            yield _Planned(plan, size, left_out)
+            index, epoch, cursor, left_out = index + 1, plan.next_epoch, plan.next_cursor, None
 
-    def _after(self, state: ReaderState, plan: StepPlan) -> ReaderState:
-        counters = Counters(
-            steps=state.counters.steps + 1,
-            blocks=state.counters.blocks + plan.num_blocks,
-            trained=state.counters.trained + self._reader.trained(plan),
+    def _after(self, state: ReaderState, planned: "_Planned", step: Step, trained: int) -> ReaderState:
+        plan, before = planned.plan, state.counters
+        return ReaderState(
+            fingerprint=state.fingerprint,
+            split=state.split,
+            items=state.items,
+            order=state.order,
+            seed=state.seed,
+            epoch=plan.next_epoch,
+            cursor=plan.next_cursor,
+            batch_size=planned.size,
+            opened_batch_size=state.opened_batch_size,
+            taken=self._feed.taken(epoch=plan.next_epoch, cursor=plan.next_cursor),
+            counters=Counters(
+                steps=before.steps + 1,
+                rows=before.rows + plan.num_rows,
+                trained=before.trained + trained,
+                tokens=before.tokens + step.num_tokens,
+                slots=before.slots + step.num_slots,
+            ),
         )
-        return msgspec.structs.replace(state, epoch=plan.next_epoch, cursor=plan.next_cursor, counters=counters)
 
-    def _checked(self, batch_size: BatchSize) -> BatchSize:
-        if callable(batch_size):
-            return batch_size
-        if self._end == "drop":
-            check_fits(size=batch_size, num_blocks=self.num_blocks)
-        return self._dealable(batch_size)
+    def _checked(self, size: int) -> int:
+        self._feed.check_size(size)
+        return self._dealable(size)
 
     def _dealable(self, size: int) -> int:
         check_batch_size(size, micro_batch_size=self._deal.micro_batch_size, world_size=self._deal.world_size)
         return size
 
-    def _stop_feed(self) -> None:
-        feed, self._feed = self._feed, None
-        if feed is not None:
-            feed.close()
+    def _stop_ahead(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.close()
+
+
+class _Planned(NamedTuple):
+    plan: StepPlan
+    size: int
+    left_out: Int64 | None
+    """What ``drop`` left out of the epoch that ended before this step."""
 
 
 class _Made(NamedTuple):
@@ -270,6 +357,8 @@ class _Made(NamedTuple):
     state: ReaderState
     """Where the loader stands once the step was returned."""
 
+    left_out: Int64 | None
+
 
 def _check_arguments(**arguments: str) -> None:
     for name, value in arguments.items():
@@ -278,7 +367,7 @@ def _check_arguments(**arguments: str) -> None:
 
 
 _VALUES = {
-    "order": ("random", "sequential"),
+    "order": ("random", "sequential", "length_bucketed"),
     "end": ("drop", "pad", "wrap"),
     "labels": ("unshifted", "shifted"),
     "weights": ("refuse", "use"),

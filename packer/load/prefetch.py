@@ -1,8 +1,9 @@
 """One background thread that stays at most a few items ahead of its consumer."""
 
-from collections import deque
+import os
 from collections.abc import Iterator
-from threading import Condition, Thread
+from queue import SimpleQueue
+from threading import Thread
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -12,18 +13,19 @@ class Prefetch(Generic[T]):
     """Iterates over `items` in a thread, at most `depth` items ahead; with depth 0 there is no thread.
 
     What `items` raises is raised here, after the items before it. :meth:`close` stops the thread and waits for it;
-    items that were made and not taken are thrown away.
+    items that were made and not taken are thrown away. In a forked process there is no thread, and nothing to wait for.
     """
 
     def __init__(self, items: Iterator[T], *, depth: int) -> None:
         self._items = items
-        self._ready: deque[T] = deque()
-        self._changed = Condition()
+        self._ready: SimpleQueue[_Item[T] | _Last] = SimpleQueue()
+        self._permits: SimpleQueue[bool] = SimpleQueue()  # True: make one more; False: stop
+        self._last: _Last | None = None
         self._closed = False
-        self._exhausted = False
-        self._error: BaseException | None = None
-        self._depth = depth
+        self._pid = os.getpid()
         self._thread = Thread(target=self._run, name="packer-load", daemon=True) if depth else None
+        for _ in range(depth):
+            self._permits.put(True)
         if self._thread is not None:
             self._thread.start()
 
@@ -31,41 +33,53 @@ class Prefetch(Generic[T]):
         return self
 
     def __next__(self) -> T:
+        if self._last is not None:
+            raise StopIteration
         if self._thread is None:
-            if self._closed:
-                raise StopIteration
             return next(self._items)
-        with self._changed:
-            self._changed.wait_for(lambda: self._ready or self._exhausted or self._closed)
-            if self._ready and not self._closed:
-                self._changed.notify_all()
-                return self._ready.popleft()
-            error, self._error = self._error, None
-        if error is not None:
-            raise error
-        raise StopIteration
+        if os.getpid() != self._pid:
+            raise RuntimeError("this iteration was begun in another process; begin a new one here")
+        taken = self._ready.get()
+        if isinstance(taken, _Last):
+            self._last = taken
+            if taken.error is not None:
+                raise taken.error
+            raise StopIteration
+        self._permits.put(True)
+        return taken.value
 
     def close(self) -> None:
         """Stop and wait for the thread. Calling it again does nothing."""
-        with self._changed:
-            self._closed = True
-            self._ready.clear()
-            self._changed.notify_all()
-        if self._thread is not None:
+        self._closed = True
+        self._last = self._last or _Last(None)
+        if self._thread is not None and os.getpid() == self._pid:
+            self._permits.put(False)
             self._thread.join()
 
     def _run(self) -> None:
+        error: BaseException | None = None
         try:
-            for item in self._items:
-                with self._changed:
-                    self._ready.append(item)
-                    self._changed.notify_all()
-                    self._changed.wait_for(lambda: len(self._ready) < self._depth or self._closed)
-                    if self._closed:
-                        return
-        except BaseException as error:  # noqa: BLE001 - handed to the consumer, whatever it is
-            self._error = error
+            while self._permits.get() and not self._closed:
+                self._ready.put(_Item(next(self._items)))
+        except StopIteration:
+            pass
+        except BaseException as raised:  # noqa: BLE001 - handed to the consumer, whatever it is
+            error = raised
         finally:
-            with self._changed:
-                self._exhausted = True
-                self._changed.notify_all()
+            self._ready.put(_Last(error))
+
+
+class _Item(Generic[T]):
+    __slots__ = ("value",)
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+
+class _Last:
+    """What comes after the last item: what was raised, or nothing."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error

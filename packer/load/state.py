@@ -1,7 +1,7 @@
 """Where a reader stands: a few numbers, the same on every rank.
 
 A state names the data it belongs to and a place in it, nothing about how it was read. So it is restored in constant
-time on another world size, micro-batch size or global batch size, and goes on at the same block.
+time on another world size, micro-batch size or global batch size, and goes on at the same row.
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -10,35 +10,60 @@ import msgspec
 from msgspec import Meta
 
 from packer.errors import CheckError
+from packer.load.items import ItemKind
 from packer.load.order import OrderKind
 
-STATE_VERSION: Final = 1
+STATE_VERSION: Final = 2
 
 Count = Annotated[int, Meta(ge=0)]
+Size = Annotated[int, Meta(ge=1)]
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What was returned since the beginning, over all ranks and epochs."""
 
     steps: Count = 0
-    blocks: Count = 0
-    """Padding rows are not counted."""
+    rows: Count = 0
+    """Blocks or documents; padding rows are not counted."""
 
     trained: Count = 0
     """Trained targets."""
 
+    tokens: Count = 0
+    """Padding is not counted."""
+
+    slots: Count = 0
+    """Positions, padding included: what the model worked on."""
+
+    @property
+    def padding_share(self) -> float:
+        """Share of the positions that held no token, 0 to 1."""
+        return 1 - self.tokens / self.slots if self.slots else 0.0
+
 
 class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    version: Literal[1] = STATE_VERSION
+    version: Literal[2] = STATE_VERSION
     fingerprint: str
-    """Content fingerprint of the cache."""
+    """Content fingerprint of the cache; of a mixture, of all its caches and their proportions."""
 
     split: str
+    items: ItemKind
+    """What is put in order and counted."""
+
     order: OrderKind
     seed: int
     epoch: Count = 0
     cursor: Count = 0
-    """Blocks of the epoch's order that were returned."""
+    """Rows of the epoch's order that were returned."""
+
+    batch_size: Size
+    """Size of the last step; before the first one, of that."""
+
+    opened_batch_size: Size
+    """The size the loader was opened with, which `set_global_batch_size` and a schedule do not change."""
+
+    taken: tuple[Count, ...] | None = None
+    """Of a mixture: rows that were returned of each cache, over all epochs."""
 
     counters: Counters = Counters()
 
@@ -51,13 +76,16 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return msgspec.structs.replace(self, epoch=self.epoch + 1, cursor=0)
 
 
-def restore(value: Any, *, reader: ReaderState, num_blocks: int) -> ReaderState:
+def restore(value: Any, *, reader: ReaderState, num_items: int) -> ReaderState:
     """A saved state, if it belongs to what `reader` reads.
+
+    A size that was changed by call or schedule is taken over, unless the reader was opened with another size than the
+    one that was saved.
 
     Args:
         value: what :meth:`ReaderState.to_dict` gave.
         reader: any state of the reader that is to go on.
-        num_blocks: blocks of an epoch.
+        num_items: rows of an epoch.
 
     Raises:
         CheckError: not a state, of another version, of other data, another split, order or seed.
@@ -69,20 +97,24 @@ def restore(value: Any, *, reader: ReaderState, num_blocks: int) -> ReaderState:
         state = msgspec.convert(value, ReaderState)
     except msgspec.ValidationError as error:
         raise CheckError(f"reader state: {error}", hint="pass what state_dict() returned, unchanged") from None
-    for name in ("fingerprint", "split", "order", "seed"):
+    for name in ("fingerprint", "split", "items", "order", "seed"):
         expected, found = getattr(reader, name), getattr(state, name)
         if expected != found:
             raise CheckError(
                 f"reader state: it was saved with {name} {found!r}, this reader has {expected!r}", hint=_HINTS[name]
             )
-    if state.cursor > num_blocks:
-        raise CheckError(f"reader state: cursor {state.cursor} is beyond the {num_blocks} blocks of an epoch")
+    if state.cursor > num_items:
+        raise CheckError(f"reader state: cursor {state.cursor} is beyond the {num_items} {state.items} of an epoch")
+    if state.opened_batch_size != reader.opened_batch_size:
+        size = reader.opened_batch_size
+        state = msgspec.structs.replace(state, batch_size=size, opened_batch_size=size)
     return state
 
 
 _HINTS = {
     "fingerprint": "the cache holds other data than when the state was saved: open that cache, or begin anew",
     "split": "open the loader with the split the state was saved with",
+    "items": "open the loader with the batching the state was saved with: blocks and documents are counted apart",
     "order": "open the loader with the order the state was saved with",
     "seed": "open the loader with the seed the state was saved with",
 }

@@ -19,7 +19,8 @@ class Step:
     """Epoch the step begins in."""
 
     block_ids: Int64
-    """int64 [micro-batches · B]: the blocks of this rank, in order; -1 is a padding row."""
+    """int64[n]: the blocks of this rank, in the order of its micro-batches; -1 is a padding row. Where batches are made
+    of documents, the documents. Of a mixture, numbered through its caches."""
 
     num_items_in_batch: int | float
     """Trained targets of the whole step, over all ranks and micro-batches; with ``weights="use"`` their summed weights.
@@ -29,6 +30,12 @@ class Step:
 
     coverage: float
     """Share of `epoch` taken after this step, 0 to 1."""
+
+    num_tokens: int
+    """Tokens of the whole step, over all ranks; padding is not counted."""
+
+    num_slots: int
+    """Positions of all micro-batches of all ranks, padding included: ``1 - num_tokens / num_slots`` is wasted."""
 
     def __len__(self) -> int:
         return len(self.micro_batches)

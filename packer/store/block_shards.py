@@ -17,9 +17,10 @@ from packer.store.mapping import repair_hint
 from packer.store.schema import BLOCK_PIECES
 from packer.store.views import block_rows
 
+__all__ = ["BlockShards", "FoundBlocks"]
+
 _TOKENS = ("input_ids", "labels", "position_ids")
 _SCALARS = ("length", "num_trained")
-_LISTS = ("seq_lengths", *BLOCK_PIECES)
 
 
 class BlockShards:
@@ -74,34 +75,26 @@ class BlockShards:
             IndexError: a block that is not there.
 
         """
-        indices = np.asarray(indices, np.int64)
-        chunks, rows = self._chunks.locate(indices)
-        if check:
-            self._chunks.check(indices)
-        B, L = len(indices), self.block_len
-        arrays: dict[str, Int32] = {name: np.empty((B, L), np.int32) for name in _TOKENS}
-        arrays |= {name: np.empty(B, np.int32) for name in _SCALARS}
-        lists: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _LISTS}
+        found = self.locate(indices, check=check)
+        B, L = len(found), self.block_len
+        tokens: dict[str, Int32] = {name: np.empty((B, L), np.int32) for name in _TOKENS}
+        for name, array in tokens.items():
+            found.copy(name, array)
         weights: Float32 | None = np.empty((B, L), np.float32) if self.weighted else None
-        for i, (chunk, row) in enumerate(zip(chunks.tolist(), rows.tolist(), strict=True)):
-            opened = self._opened(chunk)
-            for name, flat in arrays.items():
-                flat[i] = getattr(opened, name)[row]
-            for name, parts in lists.items():
-                parts.append(getattr(opened, name).row(row))
-            if weights is not None:
-                weights[i] = _weights(opened, row)
-        seq_lengths, seq_offsets = _join(lists["seq_lengths"], np.int32)
-        doc_ids, doc_offsets = _join(lists["doc_ids"], np.int64)
+        if weights is not None:
+            found.copy_weights(weights)
+        seq_lengths, seq_offsets = _join(found.lists("seq_lengths"), np.int32)
+        doc_ids, doc_offsets = _join(found.lists("doc_ids"), np.int64)
         pieces: dict[str, Int32] = {}
         for name in BLOCK_PIECES[1:]:
-            pieces[name], offsets = _join(lists[name], np.int32)
+            pieces[name], offsets = _join(found.lists(name), np.int32)
             if not np.array_equal(doc_offsets, offsets):
                 raise CheckError(
                     f"{self.folder}: a block's doc_ids and {name} differ in length", hint=repair_hint(self.folder)
                 )
         return BlockBatch(
-            **arrays,
+            **tokens,
+            **{name: found.scalars(name) for name in _SCALARS},
             loss_weights=weights,
             seq_lengths=seq_lengths,
             seq_offsets=seq_offsets,
@@ -109,6 +102,24 @@ class BlockShards:
             **pieces,
             doc_offsets=doc_offsets,
         )
+
+    def locate(self, indices: Int64, *, check: bool = True) -> "FoundBlocks":
+        """Where some blocks lie, in the order asked, their digests compared; nothing is copied yet.
+
+        Args:
+            indices: int64[B], any order, repeats allowed.
+            check: compare each row's digest where this reader did not before.
+
+        Raises:
+            CheckError: a row is not what was written.
+            IndexError: a block that is not there.
+
+        """
+        indices = np.asarray(indices, np.int64)
+        chunks, rows = self._chunks.locate(indices)
+        if check:
+            self._chunks.check(indices)
+        return FoundBlocks([self._opened(chunk) for chunk in chunks.tolist()], rows.tolist())
 
     def verify(self, indices: Int64 | None = None) -> None:
         """Check the digests of some blocks, of all where none are named.
@@ -136,6 +147,60 @@ class BlockShards:
         return opened
 
 
+class FoundBlocks:
+    """Some blocks, found and checked, of one split or of several: what is left is to copy what is wanted of them.
+
+    Args:
+        opened: for each block the record batch it lies in.
+        rows: for each block its row in there.
+
+    """
+
+    __slots__ = ("opened", "rows")
+
+    def __init__(self, opened: list[BlockRows], rows: list[int]) -> None:
+        self.opened = opened
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def copy(self, name: str, into: npt.NDArray[Any], first: int = 0) -> None:
+        """Write a token column of the blocks from `first` on into the rows of an array, widened on the way.
+
+        Args:
+            name: ``input_ids``, ``labels`` or ``position_ids``.
+            into: [n, L], of any integer type; n blocks are written.
+            first: number of the first of them.
+
+        """
+        end = first + len(into)
+        for target, opened, row in zip(into, self.opened[first:end], self.rows[first:end], strict=True):
+            target[:] = getattr(opened, name)[row]
+
+    def copy_weights(self, into: Float32, first: int = 0) -> None:
+        """Write loss weights: as stored, 1 where trained if there are none; 0 where masked.  # float32[n, L]"""
+        end = first + len(into)
+        for target, opened, row in zip(into, self.opened[first:end], self.rows[first:end], strict=True):
+            target[:] = _weights(opened, row)
+
+    def weight_sums(self) -> npt.NDArray[np.float64]:
+        """Summed loss weights of each block.  # float64[B]"""
+        pairs = zip(self.opened, self.rows, strict=True)
+        sums = (_weights(opened, row).sum(dtype=np.float64) for opened, row in pairs)
+        return np.fromiter(sums, np.float64, len(self.rows))
+
+    def lists(self, name: str, first: int = 0, end: int | None = None) -> list[npt.NDArray[Any]]:
+        """What a list column holds for the blocks ``[first, end)``, an array a block."""
+        pairs = zip(self.opened[first:end], self.rows[first:end], strict=True)
+        return [getattr(opened, name).row(row) for opened, row in pairs]
+
+    def scalars(self, name: str) -> Int32:
+        """What a column with one value a block holds.  # int32[B]"""
+        pairs = zip(self.opened, self.rows, strict=True)
+        return np.fromiter((getattr(opened, name)[row] for opened, row in pairs), np.int32, len(self.rows))
+
+
 def _join(parts: list[npt.NDArray[Any]], dtype: type[np.integer]) -> tuple[npt.NDArray[Any], Int64]:
     """Rows of a list column one after another, and their offsets: [7, 8], [9] give [7, 8, 9] and [0, 2, 3]."""
     offsets = np.zeros(len(parts) + 1, np.int64)
@@ -143,9 +208,6 @@ def _join(parts: list[npt.NDArray[Any]], dtype: type[np.integer]) -> tuple[npt.N
     return np.concatenate(parts) if parts else np.zeros(0, dtype), offsets
 
 
-def _weights(rows: BlockRows, row: int) -> Float32:
-    if rows.loss_weights is not None:
-        weights: Float32 = rows.loss_weights[row]
-        return weights
-    made: Float32 = (rows.labels[row] != MASKED).astype(np.float32)
-    return made
+def _weights(opened: BlockRows, row: int) -> npt.NDArray[Any]:
+    trained = opened.labels[row] != MASKED
+    return trained if opened.loss_weights is None else np.where(trained, opened.loss_weights[row], 0)

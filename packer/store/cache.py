@@ -4,13 +4,21 @@ from pathlib import Path
 from typing import Any, Self
 
 from packer.errors import CheckError, UsageError
-from packer.store.block_shards import BlockShards
-from packer.store.document_shards import Document, DocumentArrays, DocumentShards
+from packer.store.block_shards import BlockShards, FoundBlocks
+from packer.store.document_shards import Document, DocumentArrays, DocumentShards, FoundDocuments
 from packer.store.manifest import Manifest, Shard, decode_manifest, fingerprint_of, manifest_bytes
 from packer.store.mapping import check_size
 from packer.store.schema import Kind
 
-__all__ = ["BlockShards", "Cache", "Document", "DocumentArrays", "DocumentShards"]
+__all__ = [
+    "BlockShards",
+    "Cache",
+    "Document",
+    "DocumentArrays",
+    "DocumentShards",
+    "FoundBlocks",
+    "FoundDocuments",
+]
 
 
 class Cache:

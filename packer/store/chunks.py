@@ -3,7 +3,6 @@
 A chunk is one record batch of one shard. Rows are numbered through all shards in their order.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -56,7 +55,6 @@ class Chunks(Generic[Rows]):
         self._mapped: list[MappedShard | None] = [None] * len(self.shards)
         self._opened: list[tuple[Rows, UInt64] | None] = [None] * len(sizes)
         self._checked: Bool = np.zeros(len(self), np.bool_)
-        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return int(self.bounds[-1])
@@ -77,12 +75,11 @@ class Chunks(Generic[Rows]):
         return (self[i] for i in range(len(self._opened)))
 
     def mapped(self, shard: int) -> MappedShard:
-        """A shard, mapped once however many threads ask."""
-        with self._lock:
-            mapped = self._mapped[shard]
-            if mapped is None:
-                mapped = self._mapped[shard] = map_shard(self.folder, self.shards[shard])
-            return mapped
+        """A shard, mapped once. Two threads may map it twice; a lock instead could be held across a fork forever."""
+        mapped = self._mapped[shard]
+        if mapped is None:
+            mapped = self._mapped[shard] = map_shard(self.folder, self.shards[shard])
+        return mapped
 
     def locate(self, indices: Int64) -> tuple[Int64, Int64]:
         """Chunk of each row, and its place in it: with bounds [0, 3, 5] row 4 is row 1 of chunk 1.  # int64[R] each

@@ -37,7 +37,7 @@ class Ragged:
 
     def row(self, index: int) -> npt.NDArray[Any]:
         """Values of one row; none where its range is impossible."""
-        start, end = self.offsets[index : index + 2].tolist()
+        start, end = self.offsets.item(index), self.offsets.item(index + 1)
         return self.values[start:end] if 0 <= start <= end <= len(self.values) else self.values[:0]
 
     def lengths(self) -> Int64:

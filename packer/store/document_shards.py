@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import Bool, Float32, Int32, Int64, UInt64
 from packer.layout import MASKED, offsets_of
 from packer.store.chunks import Chunks
-from packer.store.columns import DocumentRows
+from packer.store.columns import DocumentRows, Ragged
 from packer.store.manifest import Shard
 from packer.store.views import document_rows
 
@@ -57,6 +58,57 @@ class Document:
 
     shard_row: int
     """Its row in that file."""
+
+
+class FoundDocuments:
+    """Some documents, found and checked, of one split or of several: what is left is to copy what is wanted of them.
+
+    Args:
+        opened: for each document the record batch it lies in.
+        rows: for each document its row in there.
+
+    """
+
+    __slots__ = ("opened", "rows")
+
+    def __init__(self, opened: list[DocumentRows], rows: list[int]) -> None:
+        self.opened = opened
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def copy(
+        self, name: str, into: npt.NDArray[Any], places: Sequence[int], lengths: Sequence[int], first: int
+    ) -> None:
+        """Write the first tokens of some documents into a flat array, widened on the way.
+
+        Args:
+            name: ``input_ids``, ``labels``, or ``loss_weights``: 1 where trained if none are stored, 0 where masked.
+            into: [K], of a type that takes the values.
+            places: where in it each document begins.
+            lengths: how many of its tokens are written, at most as many as it has.
+            first: number of the first of them.
+
+        """
+        end = first + len(places)
+        rows = zip(places, lengths, self.opened[first:end], self.rows[first:end], strict=True)
+        for place, length, opened, row in rows:
+            into[place : place + length] = _values(opened, name, row)[:length]
+
+    def weight_sums(self, longest: int | None = None) -> npt.NDArray[np.float64]:
+        """Summed loss weights of each document, of its first `longest` tokens.  # float64[D]"""
+        pairs = zip(self.opened, self.rows, strict=True)
+        sums = (_values(opened, "loss_weights", row)[:longest].sum(dtype=np.float64) for opened, row in pairs)
+        return np.fromiter(sums, np.float64, len(self.rows))
+
+
+def _values(opened: DocumentRows, name: str, row: int) -> npt.NDArray[Any]:
+    if name != "loss_weights":
+        column: Ragged = getattr(opened, name)
+        return column.row(row)
+    trained = opened.labels.row(row) != MASKED
+    return trained if opened.loss_weights is None else np.where(trained, opened.loss_weights.row(row), 0)
 
 
 class DocumentShards:
@@ -174,6 +226,19 @@ class DocumentShards:
             length=self.lengths(),
             doc_id=self.doc_ids(),
         )
+
+    def locate(self, indices: Int64) -> FoundDocuments:
+        """Where some documents lie, in the order asked, their digests compared; nothing is copied yet.
+
+        Raises:
+            CheckError: a row is not what was written.
+            IndexError: a document that is not there.
+
+        """
+        indices = np.asarray(indices, np.int64)
+        chunks, rows = self._chunks.locate(indices)
+        self._chunks.check(indices)
+        return FoundDocuments([self._chunks[chunk][0] for chunk in chunks.tolist()], rows.tolist())
 
     def verify(self, indices: Int64 | None = None) -> None:
         """Check the digests of some documents, of all where none are named.

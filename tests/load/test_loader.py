@@ -26,15 +26,15 @@ def ranks_of(cache, world_size, **options):
 
 
 def omega(num_blocks, epoch=0, seed=0, fingerprint="f00d"):
-    order = EpochOrder(fingerprint=fingerprint, seed=seed, num_blocks=num_blocks, kind="random")
-    return order.blocks(epoch=epoch, start=0, stop=num_blocks).tolist()
+    order = EpochOrder(fingerprint=fingerprint, seed=seed, num_items=num_blocks, shuffled=True)
+    return order.stretch(epoch=epoch, start=0, stop=num_blocks).tolist()
 
 
 def watch(cache, seen):
     """Call `seen` with the block numbers of every read of an open cache, before it."""
     blocks = cache.blocks("train")
-    read = blocks.read
-    blocks.read = lambda indices: (seen(indices), read(indices))[1]
+    locate = blocks.locate
+    blocks.locate = lambda indices: (seen(indices), locate(indices))[1]
 
 
 def wait_until(reached):
@@ -99,7 +99,7 @@ def test_any_interruptions_with_other_sizes_give_each_epoch_in_order_and_every_b
         state = states[0] if states[0]["epoch"] == 0 else {**states[0], "epoch": 0, "cursor": num_blocks}
     assert taken == omega(num_blocks, seed=seed)
     assert sorted(taken) == list(range(num_blocks))
-    assert state["counters"]["blocks"] == num_blocks
+    assert state["counters"]["rows"] == num_blocks
     assert state["counters"]["steps"] == num_steps > 0
 
 
@@ -237,7 +237,7 @@ def test_a_rank_reads_a_block_of_another_rank_once_and_only_to_sum_stored_weight
     watch(cache, reads.extend)
     loader = loader_of(cache, rank=1, world_size=2, global_batch_size=4, order="sequential", weights="use", prefetch=0)
     first = [step.num_items_in_batch for step in loader]
-    assert reads == ([2, 3, 0, 1, 6, 7, 4, 5] if weighted else [2, 3, 6, 7])
+    assert reads == ([2, 3, 0, 1, 2, 3, 6, 7, 4, 5, 6, 7] if weighted else [2, 3, 6, 7])
     reads.clear()
     assert [step.num_items_in_batch for step in loader] == first
     assert reads == [2, 3, 6, 7]
@@ -294,9 +294,9 @@ def test_endless_runs_from_epoch_to_epoch():
 
 
 @pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
-@pytest.mark.parametrize("size", [2, lambda _: 2])
-def test_len_is_the_number_of_steps_iterating_gives(end, size):
-    loader = loader_of(small_cache(7), end=end, global_batch_size=size)
+@pytest.mark.parametrize("schedule", [None, lambda step, size: size])
+def test_len_is_the_number_of_steps_iterating_gives(end, schedule):
+    loader = loader_of(small_cache(7), end=end, schedule=schedule)
     for _ in range(3):
         expected = len(loader)
         assert expected == len(list(loader)) > 0
@@ -382,15 +382,38 @@ def test_a_new_batch_size_holds_from_the_next_step_on(prefetch):
 def test_a_schedule_gives_each_step_its_size_and_resumes(prefetch):
     cache = small_cache(13)
 
-    def schedule(step):
-        return 1 if step < 2 else 3
+    def schedule(step, size):
+        return 2 * size if step in {1, 3} else size
 
-    loader = loader_of(cache, global_batch_size=schedule, prefetch=prefetch)
-    steps = [(len(step.block_ids), loader.state_dict()) for step in loader]
-    assert [size for size, _ in steps] == [1, 1, 3, 3, 3]
-    resumed = loader_of(cache, global_batch_size=schedule, prefetch=prefetch)
-    resumed.load_state_dict(steps[0][1])
-    assert [len(step.block_ids) for step in resumed] == [1, 3, 3, 3]
+    loader = loader_of(cache, global_batch_size=1, schedule=schedule, prefetch=prefetch)
+    steps = [(step.block_ids.tolist(), loader.state_dict()) for step in loader]
+    assert [len(rows) for rows, _ in steps] == [1, 2, 2, 4, 4]
+    for taken in range(6):
+        resumed = loader_of(cache, global_batch_size=1, schedule=schedule, prefetch=prefetch)
+        if taken:
+            resumed.load_state_dict(steps[taken - 1][1])
+        assert [step.block_ids.tolist() for step in resumed] == [rows for rows, _ in steps[taken:]]
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_a_size_set_by_call_is_resumed_unless_the_loader_was_opened_with_another(prefetch):
+    cache = small_cache(13)
+    loader = loader_of(cache, prefetch=prefetch)
+    sizes, states = [], []
+    for step in loader:
+        if step.index == 1:
+            loader.set_global_batch_size(4)
+        sizes.append(len(step.block_ids))
+        states.append(loader.state_dict())
+    assert sizes == [2, 2, 4, 4]
+    for number, state in enumerate(states):
+        resumed = loader_of(cache, prefetch=prefetch)
+        resumed.load_state_dict(state)
+        assert resumed.global_batch_size == (2 if number == 0 else 4)
+        assert [len(step.block_ids) for step in resumed] == ([2] * 5 if number == 0 else sizes[number + 1 :])
+        other = loader_of(cache, prefetch=prefetch, global_batch_size=3)
+        other.load_state_dict(state)
+        assert other.global_batch_size == 3
 
 
 def test_a_batch_size_that_cannot_be_dealt_is_refused_wherever_it_comes_from():
@@ -401,7 +424,7 @@ def test_a_batch_size_that_cannot_be_dealt_is_refused_wherever_it_comes_from():
     with pytest.raises(UsageError, match="multiple"):
         loader.set_global_batch_size(3)
     with pytest.raises(UsageError, match="multiple"):
-        list(loader_of(cache, micro_batch_size=2, global_batch_size=lambda _: 3))
+        list(loader_of(cache, micro_batch_size=2, schedule=lambda step, size: size + 1))
     assert len(next(iter(loader)).block_ids) == 4
 
 
@@ -409,7 +432,7 @@ def test_a_step_larger_than_an_epoch_is_refused_where_it_would_drop_everything()
     with pytest.raises(UsageError, match="would drop them all"):
         loader_of(small_cache(3), global_batch_size=4)
     with pytest.raises(UsageError, match="would drop them all"):
-        next(loader_of(small_cache(3), global_batch_size=lambda _: 4).endless())
+        next(loader_of(small_cache(3), schedule=lambda step, size: 4).endless())
     assert len(next(iter(loader_of(small_cache(3), global_batch_size=4, end="wrap"))).block_ids) == 4
 
 

@@ -6,15 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import UsageError
-from packer.load.order import PADDING_ROW, EpochOrder, check_batch_size, plan_step, rank_share, steps_left
+from packer.load.batching import rows_of_rank
+from packer.load.order import EpochOrder
+from packer.load.steps import PADDING_ROW, check_batch_size, plan_step, steps_left
 
 
 def order_of(num_blocks, *, fingerprint="f00d", seed=0, kind="random"):
-    return EpochOrder(fingerprint=fingerprint, seed=seed, num_blocks=num_blocks, kind=kind)
+    return EpochOrder(fingerprint=fingerprint, seed=seed, num_items=num_blocks, shuffled=kind == "random")
 
 
 def epoch_of(order, epoch=0):
-    return order.blocks(epoch=epoch, start=0, stop=order.num_blocks).tolist()
+    return order.stretch(epoch=epoch, start=0, stop=order.num_items).tolist()
 
 
 def oracle_steps(order, sizes, end, num_epochs):
@@ -49,7 +51,7 @@ def test_every_epoch_is_a_permutation_of_all_blocks(num_blocks, seed, epoch):
 def test_a_stretch_of_an_order_equals_that_stretch_of_the_whole(num_blocks, bounds):
     order = order_of(num_blocks)
     start, stop = sorted(min(bound, num_blocks) for bound in bounds)
-    assert order.blocks(epoch=3, start=start, stop=stop).tolist() == epoch_of(order, 3)[start:stop]
+    assert order.stretch(epoch=3, start=start, stop=stop).tolist() == epoch_of(order, 3)[start:stop]
 
 
 def test_content_seed_and_epoch_each_give_another_order():
@@ -82,7 +84,7 @@ def test_steps_of_changing_sizes_equal_the_literal_oracle(num_blocks, sizes, end
         if plan is None:
             epoch, cursor = epoch + 1, 0
             continue
-        actual.append((plan.epoch, plan.block_ids.tolist()))
+        actual.append((plan.epoch, plan.rows.tolist()))
         epoch, cursor = plan.next_epoch, plan.next_cursor
     assert actual
     assert actual == expected
@@ -97,7 +99,7 @@ def test_drop_gives_whole_steps_and_leaves_out_exactly_the_remainder(num_blocks,
         return
     taken, cursor = [], 0
     while (plan := plan_step(order, epoch=0, cursor=cursor, size=size, end="drop")) is not None:
-        taken += plan.block_ids.tolist()
+        taken += plan.rows.tolist()
         cursor = plan.next_cursor
     assert taken == epoch_of(order)[: num_blocks // size * size]
 
@@ -114,7 +116,7 @@ def test_steps_left_counts_the_plans_that_follow(num_blocks, size, cursor, end):
     count, epoch, place = 0, 0, cursor
     while epoch == 0 and (plan := plan_step(order, epoch=0, cursor=place, size=size, end=end)) is not None:
         count, epoch, place = count + 1, plan.next_epoch, plan.next_cursor
-    assert steps_left(num_blocks=num_blocks, cursor=cursor, size=size, end=end) == count
+    assert steps_left(num_items=num_blocks, cursor=cursor, size=size, end=end) == count
 
 
 def test_coverage_is_the_share_of_the_epoch_taken():
@@ -126,16 +128,19 @@ def test_coverage_is_the_share_of_the_epoch_taken():
 
 def test_padding_rows_stand_at_the_end_of_a_step():
     plan = plan_step(order_of(10), epoch=0, cursor=8, size=4, end="pad")
-    assert (plan.block_ids == PADDING_ROW).tolist() == [False, False, True, True]
-    assert plan.num_blocks == 2
+    assert (plan.rows == PADDING_ROW).tolist() == [False, False, True, True]
+    assert plan.num_rows == 2
 
 
-@given(share=st.integers(1, 10), world_size=st.integers(1, 10))
-def test_shares_of_all_ranks_together_are_the_step(share, world_size):
-    step = np.arange(share * world_size)
-    shares = [rank_share(step, rank=rank, world_size=world_size) for rank in range(world_size)]
-    assert np.concatenate(shares).tolist() == step.tolist()
-    assert {len(part) for part in shares} == {share}
+@given(accumulation=st.integers(1, 5), micro=st.integers(1, 5), world_size=st.integers(1, 10))
+def test_micro_batches_of_all_ranks_together_are_the_step(accumulation, micro, world_size):
+    step = np.arange(accumulation * micro * world_size)
+    shares = [
+        rows_of_rank(step, rank=rank, world_size=world_size, micro_batch_size=micro) for rank in range(world_size)
+    ]
+    assert np.concatenate([rows for share in shares for rows in share]).tolist() == step.tolist()
+    assert {len(share) for share in shares} == {accumulation}
+    assert {len(rows) for share in shares for rows in share} == {micro}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,161 @@
+"""How a step's rows become micro-batches, and which rank gets which. Arithmetic on numbers and lengths.
+
+A step is cut globally first, by the order and its size alone. Only then is it dealt: by rows, each rank takes a
+contiguous share and cuts it into micro-batches; by tokens, the rows of the step are spread over as many micro-batches
+as the budget asks for, a multiple of the ranks, so that all ranks take as many and none waits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heapify, heapreplace
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from packer.batches import Int64
+from packer.load.steps import PADDING_ROW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """The cache's blocks, as they were packed. Sizes count blocks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Padded:
+    """Documents side by side, padded to one length. Sizes count documents."""
+
+    length: int | None = None
+    """Tokens every micro-batch is padded to; None pads to its longest document."""
+
+    multiple_of: int = 1
+    """The longest is rounded up to a multiple of it: 8 or 64 suit matrix units."""
+
+    side: Literal["right", "left"] = "right"
+
+    def rounded(self, longest: int) -> int:
+        """Tokens of a row of a micro-batch whose longest document has so many."""
+        return self.length or -(-longest // self.multiple_of) * self.multiple_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaddingFree:
+    """Documents one after another in one row, kept apart by ``cu_seq_lens``. Sizes count documents."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenBudget:
+    """Micro-batches of as many documents as fit into `micro_batch_size` tokens. Sizes count tokens.
+
+    A step takes documents as long as `global_batch_size` tokens hold them; the number of micro-batches varies.
+    """
+
+    padded: Padded | None = None
+    """None: one after another, as :class:`PaddingFree`, the tokens are what counts. Else rows times their padded
+    length is what counts."""
+
+
+Batching: TypeAlias = Packed | Padded | PaddingFree | TokenBudget
+BatchingName: TypeAlias = Literal["packed", "padded", "padding_free", "token_budget"]
+
+NAMED: dict[str, Batching] = {
+    "packed": Packed(),
+    "padded": Padded(),
+    "padding_free": PaddingFree(),
+    "token_budget": TokenBudget(),
+}
+
+
+def named(batching: Batching | BatchingName) -> Batching:
+    """What a name stands for, or the value itself.
+
+    Raises:
+        ValueError: no such name, or a value that cannot be.
+
+    """
+    value = NAMED.get(batching) if isinstance(batching, str) else batching
+    if value is None:
+        raise ValueError(f"batching {batching!r}: expected one of {', '.join(NAMED)}")
+    padded = value.padded if isinstance(value, TokenBudget) else value
+    if isinstance(padded, Padded):
+        if padded.side not in {"right", "left"}:
+            raise ValueError(f"side {padded.side!r}: expected right or left")
+        if padded.multiple_of < 1 or (padded.length is not None and padded.length < 1):
+            raise ValueError("length and multiple_of of a padded batching must be at least 1")
+    return value
+
+
+def rows_of_rank(rows: Int64, *, rank: int, world_size: int, micro_batch_size: int) -> list[Int64]:
+    """The micro-batches of one rank: a contiguous share of the step, cut one after another."""
+    share = len(rows) // world_size
+    first = rank * share
+    return [rows[start : start + micro_batch_size] for start in range(first, first + share, micro_batch_size)]
+
+
+def spread(lengths: Int64, *, budget: int, multiple: int, padded: Padded | None) -> list[Int64]:
+    """Micro-batches of at most `budget` tokens, their number a multiple of the ranks, the fullest first.
+
+    Micro-batch ``i * multiple + r`` is the i-th of rank r, so that what ranks work on at the same time is about equally
+    large. Where there are fewer rows than micro-batches, some hold one padding row.
+
+    Args:
+        lengths: tokens of the step's rows, none above the budget.  # int64[n]
+        budget: tokens of a micro-batch.
+        multiple: number of ranks.
+        padded: None counts tokens; else rows times padded length.
+
+    Returns:
+        for each micro-batch places in the step, ascending; PADDING_ROW for a padding row
+
+    """
+    groups = _by_load(lengths, budget, multiple) if padded is None else _by_shape(lengths, budget, multiple, padded)
+    groups += [[] for _ in range(-len(groups) % multiple)]
+    return [np.array(sorted(group) or [PADDING_ROW], np.int64) for group in groups]
+
+
+def _by_load(lengths: Int64, budget: int, multiple: int) -> list[list[int]]:
+    """Longest first into the emptiest micro-batch (Graham's LPT rule); one more round of them where that is too full.
+
+    R. L. Graham, "Bounds on Multiprocessing Timing Anomalies", SIAM J. Appl. Math. 17 (1969).
+    """
+    sizes = lengths.tolist()
+    descending = np.argsort(-lengths, kind="stable").tolist()
+    number = max(-(-sum(sizes) // budget), 1)
+    number += -number % multiple
+    while (groups := _emptiest_first(sizes, descending, budget, number)) is None:
+        number += multiple
+    return groups
+
+
+def _emptiest_first(
+    sizes: Sequence[int], descending: Sequence[int], budget: int, number: int
+) -> list[list[int]] | None:
+    groups: list[list[int]] = [[] for _ in range(number)]
+    loads = [(0, i) for i in range(number)]
+    heapify(loads)
+    for place in descending:
+        load, i = loads[0]
+        if load + sizes[place] > budget:
+            return None  # it does not fit where there is most room
+        groups[i].append(place)
+        heapreplace(loads, (load + sizes[place], i))
+    order = sorted(loads, key=lambda pair: (-pair[0], pair[1]))
+    return [groups[i] for _, i in order]
+
+
+def _by_shape(lengths: Int64, budget: int, multiple: int, padded: Padded) -> list[list[int]]:
+    """Neighbours in length together, longest first, as many as fit; the largest are halved until the ranks are even."""
+    groups: list[list[int]] = []
+    width = 0
+    for place in np.argsort(-lengths, kind="stable").tolist():
+        if not groups or (len(groups[-1]) + 1) * width > budget:
+            groups.append([])
+            width = padded.rounded(int(lengths[place]))
+        groups[-1].append(place)
+    while len(groups) % multiple:
+        largest = max(range(len(groups)), key=lambda i: len(groups[i]))
+        group = groups[largest]
+        if len(group) < 2:
+            break
+        groups[largest : largest + 1] = [group[: len(group) // 2], group[len(group) // 2 :]]
+    return groups

@@ -1,0 +1,192 @@
+"""What a loader reads from: rows of one cache or of a mixture, their order, and the steps that are cut from it."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from packer.batches import Int64
+from packer.errors import InputError, UsageError
+from packer.load.batching import Batching, Packed, Padded, TokenBudget
+from packer.load.bucketed import LengthBucketed
+from packer.load.cutoff import CutItems
+from packer.load.items import ItemKind, Items, JoinedItems, SplitItems
+from packer.load.mixture import Mixture, MixtureOrder
+from packer.load.order import Ahead, EpochOrder, Order, OrderKind
+from packer.load.reading import check_longest
+from packer.load.steps import End, StepPlan, check_fits, plan_step, plan_token_step
+from packer.store.cache import Cache
+from packer.store.manifest import Manifest
+
+
+class Feed:
+    """The rows of a split in the order of every epoch, and the steps in it. Not for two threads at a time.
+
+    Args:
+        source: folder of a cache, an open one, or several mixed.
+        split: name of the split.
+        batching: decides whether rows are blocks or documents, and what sizes count.
+        cutoff_len: documents are read up to so many tokens; None reads them whole.
+        seed: of the order.
+        order: its kind.
+        end: what becomes of the rows an epoch has left over.
+
+    Raises:
+        UsageError: caches that cannot be mixed; a batching or an order the rows do not have.
+        InputError: the split has no rows.
+
+    """
+
+    def __init__(
+        self,
+        source: str | Path | Cache | Mixture,
+        split: str,
+        *,
+        batching: Batching,
+        cutoff_len: int | None,
+        seed: int,
+        order: OrderKind,
+        end: End,
+    ) -> None:
+        self.kind: ItemKind = "blocks" if isinstance(batching, Packed) else "documents"
+        caches = source.caches if isinstance(source, Mixture) else (_opened(source),)
+        _check(self.kind, cutoff_len, order, mixed=isinstance(source, Mixture))
+        parts = [_items(cache, split, self.kind, cutoff_len) for cache in caches]
+        self.items: Items[Any] = JoinedItems(parts) if isinstance(source, Mixture) else parts[0]
+        self.block_len = _block_len(caches, split) if self.kind == "blocks" else 0
+        self.pad_id = _pad_id(caches[0].manifest)
+        self._end: End = end
+        self._by_tokens = isinstance(batching, TokenBudget)
+        self._mixture: MixtureOrder | None = None
+        orders = [
+            EpochOrder(
+                fingerprint=cache.manifest.content_fingerprint,
+                seed=seed,
+                num_items=len(items),
+                shuffled=order != "sequential",
+            )
+            for cache, items in zip(caches, parts, strict=True)
+        ]
+        whole: Order = orders[0]
+        self.fingerprint = orders[0].fingerprint
+        if isinstance(source, Mixture):
+            whole = self._mixture = MixtureOrder(orders, source.shares, source.num_items([len(part) for part in parts]))
+            self.fingerprint = source.fingerprint
+        elif order == "length_bucketed":
+            whole = LengthBucketed(orders[0], self.items)
+        self._order = Ahead(whole)
+
+    @property
+    def num_items(self) -> int:
+        """Rows of an epoch."""
+        return self._order.num_items
+
+    def plan(self, *, epoch: int, cursor: int, size: int) -> StepPlan | None:
+        """The step of `size` rows or tokens that begins at a cursor, or None where the epoch has none left."""
+        if self._by_tokens:
+            return plan_token_step(
+                self._order, self.items.lengths, epoch=epoch, cursor=cursor, size=size, end=self._end
+            )
+        return plan_step(self._order, epoch=epoch, cursor=cursor, size=size, end=self._end)
+
+    def rest(self, *, epoch: int, cursor: int) -> Int64:
+        """The rows of an epoch from a cursor on.  # int64[num_items - cursor]"""
+        return self._order.stretch(epoch=epoch, start=cursor, stop=self.num_items).copy()
+
+    def taken(self, *, epoch: int, cursor: int) -> tuple[int, ...] | None:
+        """Of a mixture: rows of each cache before a place, over all epochs."""
+        return None if self._mixture is None else self._mixture.taken(epoch=epoch, cursor=cursor)
+
+    def resume(self, *, epoch: int, cursor: int, taken: tuple[int, ...] | None) -> None:
+        """Go on from a place.
+
+        Raises:
+            ValueError: not as many rows of each cache can have been taken there.
+
+        """
+        if self._mixture is not None:
+            self._mixture.resume(epoch=epoch, cursor=cursor, taken=taken or ())
+
+    def check_size(self, size: int) -> None:
+        """Refuse a step that no epoch fills.
+
+        Raises:
+            UsageError: every row would be dropped.
+
+        """
+        if self._end == "drop" and not self._by_tokens:
+            check_fits(size=size, num_items=self.num_items, unit=self.kind)
+
+
+def _opened(source: str | Path | Cache) -> Cache:
+    return Cache.open(Path(source)) if isinstance(source, str | Path) else source
+
+
+def _items(cache: Cache, split: str, kind: ItemKind, cutoff_len: int | None) -> SplitItems[Any]:
+    items: SplitItems[Any]
+    if kind == "blocks":
+        items = SplitItems(cache.blocks(split))
+    elif cutoff_len is None:
+        items = SplitItems(cache.documents(split))
+    else:
+        items = CutItems(cache.documents(split), cutoff_len)
+    if not len(items):
+        raise InputError(f"split '{split}' of {cache.folder} has no {kind}")
+    return items
+
+
+def _check(kind: ItemKind, cutoff_len: int | None, order: OrderKind, *, mixed: bool) -> None:
+    if kind == "blocks" and cutoff_len is not None:
+        raise UsageError(
+            "cutoff_len is for documents; blocks were cut when they were packed",
+            hint="choose a batching of documents, or packer pack --block-len",
+        )
+    if kind == "blocks" and order == "length_bucketed":
+        raise UsageError(
+            "order='length_bucketed' is for documents; all blocks are of one length",
+            hint="choose batching='padded', 'padding_free' or 'token_budget'",
+        )
+    if mixed and order == "length_bucketed":
+        raise UsageError(
+            "order='length_bucketed' is for one cache: a mixture decides by proportion which row comes next",
+            hint="batching='token_budget' keeps padding small in a mixture too",
+        )
+    if cutoff_len is not None and cutoff_len < 2:
+        raise ValueError(f"cutoff_len is {cutoff_len}; expected at least 2")
+
+
+def check_room(items: Items[Any], batching: Batching, *, micro_batch_size: int) -> None:
+    """Refuse documents that no micro-batch has room for.
+
+    Raises:
+        UsageError: names how many there are and how long the longest is.
+
+    """
+    padded = batching.padded if isinstance(batching, TokenBudget) else batching
+    if isinstance(padded, Padded) and padded.length is not None:
+        check_longest(items, longest=padded.length, what=lambda _: f"micro-batches are padded to {padded.length}")
+    if isinstance(batching, TokenBudget):
+        check_longest(items, longest=micro_batch_size, what=lambda _: "a micro-batch holds no more")
+        if isinstance(padded, Padded):
+            widest = padded.rounded(int(items.lengths(np.arange(len(items))).max()))
+            if widest > micro_batch_size:
+                raise UsageError(
+                    f"a row padded to {widest} tokens does not fit into a micro-batch of {micro_batch_size}",
+                    hint="make the micro-batch larger, or multiple_of smaller",
+                )
+
+
+def _block_len(caches: tuple[Cache, ...], split: str) -> int:
+    lengths = {cache.blocks(split).block_len for cache in caches}
+    if len(lengths) > 1:
+        raise UsageError(
+            f"caches of different block lengths cannot be mixed: {', '.join(map(str, sorted(lengths)))}",
+            hint="packer pack CACHE -o OTHER --block-len N packs one of them again, without tokenizing",
+        )
+    return lengths.pop()
+
+
+def _pad_id(manifest: Manifest) -> int:
+    """The id blocks are padded with: the recipe's, else the tokenizer's."""
+    named = manifest.recipe.get("pack", {}).get("pad_id")
+    return manifest.model.pad_id if named is None else int(named)

@@ -1,0 +1,238 @@
+"""Several caches mixed in given proportions, exact to within one row at every point.
+
+Which cache comes next is the chairman assignment problem: the states of a union provide a chairman each year in given
+proportions, so that at no time a state has had a year more or less than its share. R. Tijdeman, "The chairman
+assignment problem", Discrete Mathematics 32 (1980), gives the rule used here and its bound: of K caches no count ever
+departs from its share by more than 1 - 1/(2K - 2). Of the caches whose share has got ahead of their count by
+1/(2K - 2) or more, the one is taken that would be the first to fall behind by the bound.
+
+Worked example, proportions 1/2, 1/3, 1/6: the caches come 0 1 0 2 0 1 and again.
+
+Within a cache rows come in that cache's own order. A row comes again only after all rows of its cache have come.
+"""
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from hashlib import sha256
+from math import ceil, floor, lcm
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from packer.batches import Int32, Int64
+from packer.errors import UsageError
+from packer.load.order import EpochOrder
+from packer.store.cache import Cache
+
+MixtureEnd = Literal["first_exhausted", "all_exhausted"]
+
+
+class Mixture:
+    """Caches and the share of the rows that comes from each: what :class:`PackedLoader` takes in place of one cache.
+
+    Args:
+        caches: folder or open cache, and its proportion, which needs no unit: 3 and 1 are 0.75 and 0.25.
+        epoch: how long an epoch is. ``first_exhausted``: as many rows as there can be before a row comes again;
+            ``all_exhausted``: as few as give every row of every cache at least once.
+
+    Raises:
+        UsageError: caches of different tokenizers; a proportion that is not above 0.
+
+    Example:
+        >>> Mixture({"caches/chat": 0.7, "caches/code": 0.3})  # doctest: +SKIP
+
+    """
+
+    def __init__(
+        self,
+        caches: Mapping[str, float] | Sequence[tuple[str | Path | Cache, float]],
+        *,
+        epoch: MixtureEnd = "first_exhausted",
+    ) -> None:
+        pairs = list(caches.items()) if isinstance(caches, Mapping) else list(caches)
+        if epoch not in {"first_exhausted", "all_exhausted"}:
+            raise ValueError(f"epoch {epoch!r}: expected first_exhausted or all_exhausted")
+        if not pairs:
+            raise UsageError("a mixture needs at least one cache")
+        for name, share in pairs:
+            if not 0 < share < float("inf"):
+                raise UsageError(f"mixture: the proportion of {_name(name)} is {share}; expected a number above 0")
+        self.caches = tuple(Cache.open(Path(cache)) if isinstance(cache, str | Path) else cache for cache, _ in pairs)
+        total = sum(Fraction(share) for _, share in pairs)
+        self.shares = tuple(Fraction(share) / total for _, share in pairs)
+        """Proportions that add up to 1, exactly what the given numbers are in binary."""
+
+        self.epoch: MixtureEnd = epoch
+        for other in self.caches[1:]:
+            _check_alike(self.caches[0], other)
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of the contents, their proportions and the length of an epoch."""
+        parts = [
+            f"{cache.manifest.content_fingerprint} {share}"
+            for cache, share in zip(self.caches, self.shares, strict=True)
+        ]
+        return sha256("\n".join(["packer.load.mixture", self.epoch, *parts]).encode()).hexdigest()
+
+    def num_items(self, sizes: Sequence[int]) -> int:
+        """Rows of an epoch, given those of each cache.
+
+        A count is below its share plus 1, so as many rows as N_k / share_k ask cache k for no more than N_k; and it is
+        above its share less 1, so so many rounded up ask it for N_k at least.
+        """
+        lengths = [Fraction(size) / share for size, share in zip(sizes, self.shares, strict=True)]
+        return floor(min(lengths)) if self.epoch == "first_exhausted" else ceil(max(lengths))
+
+
+class MixtureOrder:
+    """The order of a mixture: rows of all caches, numbered through.
+
+    A stretch costs its rows, where it begins where another one ended or at a place that was resumed; any other
+    place is reached by counting from one of those.
+
+    Args:
+        orders: of each cache's rows.
+        shares: of each cache, above 0, adding up to 1.
+        num_items: rows of an epoch.
+
+    """
+
+    def __init__(self, orders: Sequence[EpochOrder], shares: Sequence[Fraction], num_items: int) -> None:
+        self.num_items = num_items
+        self._orders = tuple(orders)
+        self._bases = np.cumsum([0] + [order.num_items for order in orders])[:-1].tolist()
+        self._unit = lcm(*(share.denominator for share in shares))
+        self._parts = [int(share * self._unit) for share in shares]
+        self._start = 0  # rows before the last stretch, over all epochs
+        self._before = (0,) * len(orders)  # of each cache
+        self._picks: Int32 = np.zeros(0, np.int32)
+
+    def resume(self, *, epoch: int, cursor: int, taken: Sequence[int]) -> None:
+        """Go on from a place without counting up to it.
+
+        Raises:
+            ValueError: so many rows cannot have been taken at that place.
+
+        """
+        start = epoch * self.num_items + cursor
+        off = [abs(count * self._unit - part * start) for count, part in zip(taken, self._parts, strict=False)]
+        slack = max(2 * len(self._parts) - 2, 1)
+        if len(taken) != len(self._parts) or sum(taken) != start or max(off) * slack > self._unit * (slack - 1):
+            raise ValueError(f"rows taken of each cache, {list(taken)}, are not the shares of {start}")
+        self._start, self._before, self._picks = start, tuple(taken), np.zeros(0, np.int32)
+
+    def taken(self, *, epoch: int, cursor: int) -> tuple[int, ...]:
+        """Rows of each cache before a place of the last stretch, over all epochs."""
+        place = epoch * self.num_items + cursor
+        self._count_to(place)
+        counts = np.bincount(self._picks[: place - self._start], minlength=len(self._parts))
+        return tuple(before + count for before, count in zip(self._before, counts.tolist(), strict=True))
+
+    def stretch(self, *, epoch: int, start: int, stop: int) -> Int64:
+        """Ω[start:stop] of an epoch.  # int64[stop - start]"""
+        first = epoch * self.num_items + start
+        taken = self.taken(epoch=epoch, cursor=start)
+        self._count_to(first + stop - start)
+        picks = self._picks[first - self._start : first - self._start + stop - start]
+        rows = np.empty(len(picks), np.int64)
+        for number, (order, base) in enumerate(zip(self._orders, self._bases, strict=True)):
+            places = np.flatnonzero(picks == number)
+            rows[places] = base + _run_on(order, taken[number], len(places))
+        return rows
+
+    def _count_to(self, place: int) -> None:
+        """Make sure that the picks before a place are known."""
+        if place < self._start:
+            self._start, self._before, self._picks = 0, (0,) * len(self._parts), np.zeros(0, np.int32)
+        missing = place - self._start - len(self._picks)
+        if missing > 0:
+            at = self._start + len(self._picks)
+            counts = np.bincount(self._picks, minlength=len(self._parts)).tolist()
+            counts = [before + count for before, count in zip(self._before, counts, strict=True)]
+            self._forget(at, counts)
+            self._picks = np.concatenate([self._picks, _assign(self._parts, self._unit, at, counts, missing)])
+
+    def _forget(self, at: int, counts: list[int]) -> None:
+        """Begin anew behind what is known, where that has grown long; a loader never goes far back."""
+        if len(self._picks) > _REMEMBERED:
+            kept = self._picks[-_REMEMBERED:]
+            behind = np.bincount(kept, minlength=len(self._parts)).tolist()
+            self._start = at - len(kept)
+            self._before = tuple(count - later for count, later in zip(counts, behind, strict=True))
+            self._picks = kept
+
+
+_REMEMBERED = 65_536
+
+
+def _assign(parts: Sequence[int], unit: int, at: int, counts: Sequence[int], number: int) -> Int32:
+    """Which cache gives each of the next rows: Tijdeman's rule in whole numbers.  # int32[number]
+
+    Args:
+        parts: shares in units.
+        unit: their sum.
+        at: rows before.
+        counts: rows of each cache before.
+        number: rows asked for.
+
+    """
+    K = len(parts)
+    if K == 1:
+        return np.zeros(number, np.int32)
+    slack = 2 * K - 2
+    # How far each share is ahead of its count, in 1 / (unit · slack) rows: everything stays a whole number.
+    lead = [(part * at - count * unit) * slack for part, count in zip(parts, counts, strict=True)]
+    steps = [part * slack for part in parts]
+    bound, row = unit * (slack - 1), unit * slack
+    picks = np.empty(number, np.int32)
+    for place in range(number):
+        best, earliest = -1, 0
+        for k in range(K):
+            lead[k] += steps[k]
+            if lead[k] >= unit:  # one of 1 / slack rows: taking it leaves no count ahead of its share by the bound
+                behind = (bound - lead[k]) // steps[k]  # rows until its count falls behind by the bound
+                if best < 0 or behind < earliest:
+                    best, earliest = k, behind
+        assert best >= 0, "Tijdeman's theorem"
+        lead[best] -= row
+        picks[place] = best
+    return picks
+
+
+def _run_on(order: EpochOrder, first: int, number: int) -> Int64:
+    """Rows number `first` and later of an order that runs on from epoch to epoch.  # int64[number]"""
+    parts, place = [np.zeros(0, np.int64)], first
+    while number:
+        epoch, start = divmod(place, order.num_items)
+        stop = min(start + number, order.num_items)
+        parts.append(order.stretch(epoch=epoch, start=start, stop=stop))
+        place += stop - start
+        number -= stop - start
+    return np.concatenate(parts)
+
+
+def _check_alike(one: Cache, other: Cache) -> None:
+    """Refuse to mix what no model could read as one language."""
+    for name in ("vocab_size", "pad_id", "stop_ids"):
+        expected, found = getattr(one.manifest.model, name), getattr(other.manifest.model, name)
+        if expected != found:
+            raise UsageError(
+                f"{other.folder} cannot be mixed with {one.folder}: expected {name} {expected}, found {found}",
+                hint="build both caches with the same tokenizer",
+            )
+    expected, found = _tokenizer(one), _tokenizer(other)
+    if expected != found:
+        raise UsageError(
+            f"{other.folder} cannot be mixed with {one.folder}: their tokenizers differ",
+            hint=f"packer diff {one.folder} {other.folder} says in what; build both with the same tokenizer",
+        )
+
+
+def _tokenizer(cache: Cache) -> list[str]:
+    return sorted(file.sha256 for file in cache.manifest.model.files if file.path.endswith("tokenizer.json"))
+
+
+def _name(cache: str | Path | Cache) -> str:
+    return str(cache.folder if isinstance(cache, Cache) else cache)

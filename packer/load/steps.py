@@ -1,0 +1,209 @@
+"""What a step holds: the next rows of the order, and where the reader stands after it.
+
+A step of G rows takes Ω[c : c + G] and moves the cursor c by G; a step of G tokens takes as many rows as G tokens hold.
+World size, micro-batch size, accumulation, workers and prefetch never enter: they only decide who reads which part of
+a step.
+
+Worked example, seven blocks, Ω = [4, 1, 6, 0, 5, 2, 3], G = 4, two ranks, one block a micro-batch:
+
+    step 0    Ω[0:4] = 4 1 6 0     rank 0: [4] [1]     rank 1: [6] [0]     cursor 4
+    step 1    three blocks are left: ``drop`` ends the epoch; ``pad`` gives 5 2 3 and a masked row;
+              ``wrap`` gives 5 2 3 and the first block of the next epoch's order, cursor 1 of that epoch
+
+Worked example in tokens, documents of 5 3 4 2 6 tokens in the order's order, G = 9: a step of 5 3, a step of 4 2, and
+the document of 6, which is what the epoch has left over.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from packer.batches import Int32, Int64
+from packer.errors import UsageError
+from packer.load.order import Order
+
+End = Literal["drop", "pad", "wrap"]
+
+PADDING_ROW = -1
+"""Stands in a step's numbers for a fully masked row."""
+
+_FEWEST_ROWS = 64
+"""Rows whose lengths are looked at first for a step of tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPlan:
+    """The rows of one step over all ranks, and where the reader stands after it."""
+
+    epoch: int
+    """Epoch the step begins in."""
+
+    rows: Int64  # [n]; PADDING_ROW where a row is padding, always at the end
+    num_rows: int
+    """Without padding rows."""
+
+    coverage: float
+    """Share of `epoch` that has been taken after this step, 0 to 1."""
+
+    next_epoch: int
+    next_cursor: int
+
+    @property
+    def real_rows(self) -> Int64:
+        """Rows that are not padding.  # int64[num_rows]"""
+        return self.rows[: self.num_rows]
+
+
+Planner: TypeAlias = Callable[[int, int, int], StepPlan | None]
+"""From an epoch, a cursor and a size to the step that begins there, or None where the epoch has none left."""
+
+
+def plan_step(order: Order, *, epoch: int, cursor: int, size: int, end: End) -> StepPlan | None:
+    """The step of `size` rows that begins at `cursor`, or None where the epoch has none left.
+
+    Raises:
+        UsageError: `end` is ``drop`` and not even a fresh epoch holds one step.
+
+    """
+    left = order.num_items - cursor
+    if left >= size:
+        return _whole(order, epoch, cursor, size)
+    if end == "drop":
+        if cursor == 0:
+            check_fits(size=size, num_items=order.num_items)
+        return None
+    if left == 0:
+        return None
+    if end == "wrap":
+        return _wrapped(order, epoch, cursor, size)
+    rows = np.full(size, PADDING_ROW, np.int64)
+    rows[:left] = order.stretch(epoch=epoch, start=cursor, stop=order.num_items)
+    return StepPlan(epoch=epoch, rows=rows, num_rows=left, coverage=1.0, next_epoch=epoch, next_cursor=order.num_items)
+
+
+def plan_token_step(
+    order: Order, lengths: Callable[[Int64], Int32], *, epoch: int, cursor: int, size: int, end: End
+) -> StepPlan | None:
+    """The step of at most `size` tokens that begins at `cursor`, or None where the epoch has none left.
+
+    It takes rows as long as they fit. What an epoch has left over fills no step: ``drop`` leaves it out, ``pad`` gives
+    it as a smaller step, ``wrap`` goes on in the next epoch's order.
+
+    Args:
+        order: of the rows.
+        lengths: tokens of some rows; none is longer than `size`.
+        epoch: where the step begins.
+        cursor: where in it.
+        size: tokens.
+        end: what becomes of an epoch's end.
+
+    """
+    rows = _fitting(order, lengths, epoch, cursor, size)
+    stop = cursor + len(rows)
+    if stop < order.num_items or not len(rows):
+        return _step(order, epoch, rows, epoch, stop) if len(rows) else None
+    room = size - int(lengths(rows).sum(dtype=np.int64))
+    if end == "drop" and room:
+        if cursor == 0:
+            raise UsageError(
+                f"global_batch_size {size} exceeds the {size - room} tokens of an epoch; "
+                "end='drop' would drop them all",
+                hint="use a smaller global_batch_size, end='pad' or end='wrap'",
+            )
+        return None
+    if end != "wrap" or not room:
+        return _step(order, epoch, rows, epoch, stop)
+    parts, last = [rows], epoch
+    while room:
+        last += 1
+        more = _fitting(order, lengths, last, 0, room)
+        parts.append(more)
+        room -= int(lengths(more).sum(dtype=np.int64))
+        stop = len(more)
+        if stop < order.num_items:
+            break
+    whole = np.concatenate(parts)
+    return StepPlan(epoch=epoch, rows=whole, num_rows=len(whole), coverage=1.0, next_epoch=last, next_cursor=stop)
+
+
+def steps_left(*, num_items: int, cursor: int, size: int, end: End) -> int:
+    """Number of steps of `size` rows that begin in what is left of an epoch."""
+    left = num_items - cursor
+    return left // size if end == "drop" else -(-left // size)
+
+
+def check_batch_size(global_batch_size: int, *, micro_batch_size: int, world_size: int) -> None:
+    """Refuse a global batch that cannot be dealt into whole micro-batches.
+
+    Raises:
+        UsageError: names the nearest sizes that can.
+
+    """
+    unit = micro_batch_size * world_size
+    if global_batch_size > 0 and global_batch_size % unit == 0:
+        return
+    below = global_batch_size // unit * unit
+    nearest = f"{below} or {below + unit}" if below > 0 else str(unit)
+    raise UsageError(
+        f"global_batch_size {global_batch_size} is not a positive multiple of micro_batch_size {micro_batch_size} "
+        f"x world_size {world_size} = {unit}",
+        hint=f"nearest: {nearest}",
+    )
+
+
+def check_fits(*, size: int, num_items: int, unit: str = "blocks") -> None:
+    """Refuse a step that is larger than an epoch, for ``end="drop"``.
+
+    Raises:
+        UsageError: every row would be dropped.
+
+    """
+    if size > num_items:
+        raise UsageError(
+            f"global_batch_size {size} exceeds the {num_items} {unit} of an epoch; end='drop' would drop them all",
+            hint="use a smaller global_batch_size, end='pad' or end='wrap'",
+        )
+
+
+def _whole(order: Order, epoch: int, cursor: int, size: int) -> StepPlan:
+    return _step(order, epoch, order.stretch(epoch=epoch, start=cursor, stop=cursor + size), epoch, cursor + size)
+
+
+def _step(order: Order, epoch: int, rows: Int64, next_epoch: int, stop: int) -> StepPlan:
+    return StepPlan(
+        epoch=epoch,
+        rows=rows,
+        num_rows=len(rows),
+        coverage=stop / order.num_items,
+        next_epoch=next_epoch,
+        next_cursor=stop,
+    )
+
+
+def _wrapped(order: Order, epoch: int, cursor: int, size: int) -> StepPlan:
+    """A step that goes on in the next epoch's order, and in the one after where it is larger than an epoch."""
+    first_epoch, stop = epoch, order.num_items
+    parts = [order.stretch(epoch=epoch, start=cursor, stop=stop)]
+    missing = size - (stop - cursor)
+    while missing:
+        epoch += 1
+        stop = min(missing, order.num_items)
+        parts.append(order.stretch(epoch=epoch, start=0, stop=stop))
+        missing -= stop
+    return StepPlan(
+        epoch=first_epoch, rows=np.concatenate(parts), num_rows=size, coverage=1.0, next_epoch=epoch, next_cursor=stop
+    )
+
+
+def _fitting(order: Order, lengths: Callable[[Int64], Int32], epoch: int, start: int, room: int) -> Int64:
+    """The rows from `start` on that fit into `room` tokens, up to the end of the epoch.  # int64[n]"""
+    asked = _FEWEST_ROWS
+    while True:
+        stop = min(start + asked, order.num_items)
+        rows = order.stretch(epoch=epoch, start=start, stop=stop)
+        num_fitting = int(np.searchsorted(np.cumsum(lengths(rows), dtype=np.int64), room, side="right"))
+        if num_fitting < len(rows) or stop == order.num_items:
+            return rows[:num_fitting]
+        asked *= 2
