@@ -93,17 +93,10 @@ def random_blocks(num_blocks, block_len=8, *, seed=0, weighted=False):
     return pack_literally(rows, block_len, weighted=weighted)
 
 
-def write_cache(folder, batches, *, fingerprint="f00d"):
-    """A finished cache with one block shard a batch."""
-    shards, first_row = [], 0
-    for index, batch in enumerate(batches):
-        weighted = batch.loss_weights is not None
-        with BlockShardWriter(folder, block_len=batch.input_ids.shape[1], weighted=weighted) as writer:
-            writer.append(batch)
-            shards.append(writer.finish(split="train", index=index).as_shard(first_row=first_row))
-        first_row += batch.num_blocks
+def manifest_of(shards, *, num_blocks=0, fingerprint="f00d"):
+    """A manifest that names these shards, and little else."""
     zeros = dict.fromkeys(("rows", "kept", "documents", "tokens", "trained", "masked", "merged"), 0)
-    manifest = Manifest(
+    return Manifest(
         format="packer-cache",
         format_version=1,
         label_shift="none",
@@ -116,13 +109,24 @@ def write_cache(folder, batches, *, fingerprint="f00d"):
         shards=tuple(shards),
         rejected_sha256="00",
         totals=Totals(
-            **zeros, rejected={}, packed=0, cut={}, piece_starts=0, blocks=first_row, slots=0, separators=0, padding=0
+            **zeros, rejected={}, packed=0, cut={}, piece_starts=0, blocks=num_blocks, slots=0, separators=0, padding=0
         ),
         recipe_fingerprint="01",
         content_fingerprint=fingerprint,
         versions={},
     )
-    write_manifest(folder, manifest)
+
+
+def write_cache(folder, batches, *, fingerprint="f00d"):
+    """A finished cache with one block shard a batch."""
+    shards, first_row = [], 0
+    for index, batch in enumerate(batches):
+        weighted = batch.loss_weights is not None
+        with BlockShardWriter(folder, block_len=batch.input_ids.shape[1], weighted=weighted) as writer:
+            writer.append(batch)
+            shards.append(writer.finish(split="train", index=index).as_shard(first_row=first_row))
+        first_row += batch.num_blocks
+    write_manifest(folder, manifest_of(shards, num_blocks=first_row, fingerprint=fingerprint))
     return folder
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from packer.load.labels import MicroBatch
+from packer.load.memory import ReusedMemory
 
 HostBatch: TypeAlias = dict[str, Any]
 """numpy arrays and ints by name."""
@@ -46,6 +47,9 @@ class Placement(Protocol):
 class HostPlacement:
     """Tensors in ordinary memory: columns are written as int64 at once, and become tensors without a copy."""
 
+    def __init__(self) -> None:
+        self._memory = ReusedMemory()
+
     def scope(self) -> AbstractContextManager[Any]:
         return nullcontext()
 
@@ -53,7 +57,7 @@ class HostPlacement:
         return self
 
     def room(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        return np.empty(shape, np.int64 if name in WIDENED else np.int32)
+        return self._memory.empty(shape, np.int64 if name in WIDENED else np.int32)
 
     def place(self, host: HostBatch) -> MicroBatch:
         return {

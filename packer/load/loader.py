@@ -158,6 +158,7 @@ class PackedLoader:
             seed=seed,
             batch_size=self._checked(global_batch_size),
             opened_batch_size=global_batch_size,
+            taken=self._feed.taken(epoch=0, cursor=0),
         )
         self._left_out: Int64 = np.zeros(0, np.int64)
         self._ahead: Prefetch[_Made] | None = None
@@ -278,9 +279,10 @@ class PackedLoader:
                     break
             finally:
                 ahead.close()
-        if self._state.epoch == last_epoch:
-            self._left_out = self._feed.rest(epoch=self._state.epoch, cursor=self._state.cursor)
-            self._state = self._state.at_next_epoch()
+        if last_epoch is not None and self._state.epoch == last_epoch:
+            self._left_out = self._feed.rest(epoch=last_epoch, cursor=self._state.cursor)
+            taken = self._feed.taken(epoch=last_epoch + 1, cursor=0)
+            self._state = msgspec.structs.replace(self._state, epoch=last_epoch + 1, cursor=0, taken=taken)
 
     def _made(self, state: ReaderState, last_epoch: int | None) -> Iterator["_Made"]:
         """Runs in the background thread; touches nothing the consumer writes."""

@@ -70,10 +70,9 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def to_dict(self) -> dict[str, Any]:
         """Plain ints and strings, fit for JSON and for any checkpoint."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
+        if self.taken is not None:
+            plain["taken"] = list(self.taken)
         return plain
-
-    def at_next_epoch(self) -> "ReaderState":
-        return msgspec.structs.replace(self, epoch=self.epoch + 1, cursor=0)
 
 
 def restore(value: Any, *, reader: ReaderState, num_items: int) -> ReaderState:

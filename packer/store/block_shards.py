@@ -119,7 +119,8 @@ class BlockShards:
         chunks, rows = self._chunks.locate(indices)
         if check:
             self._chunks.check(indices)
-        return FoundBlocks([self._opened(chunk) for chunk in chunks.tolist()], rows.tolist())
+        opened = {chunk: self._opened(chunk) for chunk in np.unique(chunks).tolist()}
+        return FoundBlocks([opened[chunk] for chunk in chunks.tolist()], rows.tolist())
 
     def verify(self, indices: Int64 | None = None) -> None:
         """Check the digests of some blocks, of all where none are named.

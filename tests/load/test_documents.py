@@ -1,0 +1,347 @@
+"""Batches made of documents, against documents laid out one by one in plain Python."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
+
+from small_blocks import small_cache  # noqa: E402
+from small_documents import PAD_ID, small_document_cache  # noqa: E402
+
+from packer.errors import InputError, UsageError  # noqa: E402
+from packer.load import PackedLoader  # noqa: E402
+from packer.load.batching import Padded, PaddingFree, TokenBudget  # noqa: E402
+from packer.load.order import EpochOrder  # noqa: E402
+
+BATCHINGS = [
+    "padded",
+    "padding_free",
+    Padded(multiple_of=8),
+    Padded(length=32, side="left"),
+    Padded(side="left"),
+    PaddingFree(),
+]
+BUDGETS = ["token_budget", TokenBudget(padded=Padded()), TokenBudget(padded=Padded(multiple_of=4, side="left"))]
+
+
+def loader_of(cache, **options):
+    return PackedLoader(cache, **{"micro_batch_size": 2, "global_batch_size": 4, "rank": 0, "world_size": 1, **options})
+
+
+def ranks_of(cache, world_size, **options):
+    return [loader_of(cache, rank=rank, world_size=world_size, **options) for rank in range(world_size)]
+
+
+def omega(num_documents, epoch=0, seed=0):
+    order = EpochOrder(fingerprint="d0c5", seed=seed, num_items=num_documents, shuffled=True)
+    return order.stretch(epoch=epoch, start=0, stop=num_documents).tolist()
+
+
+def literal_rows(documents, numbers, cutoff=None):
+    """ids, labels, positions, weights of documents as lists; of a padding row one pad token."""
+    rows = []
+    for number in numbers:
+        if number == -1:
+            rows.append(([PAD_ID], [-100], [0], [0.0]))
+            continue
+        document = documents[number]
+        n = min(len(document.input_ids), cutoff or 10**9)
+        rows.append(
+            (
+                document.input_ids[:n].tolist(),
+                document.labels[:n].tolist(),
+                list(range(n)),
+                document.weights[:n].tolist(),
+            )
+        )
+    return rows
+
+
+def literal_padded(rows, *, width, side):
+    def padded(values, fill):
+        padding = [fill] * (width - len(values))
+        return padding + values if side == "left" else values + padding
+
+    return {
+        "input_ids": [padded(ids, PAD_ID) for ids, _, _, _ in rows],
+        "labels": [padded(labels, -100) for _, labels, _, _ in rows],
+        "position_ids": [padded(positions, 0) for _, _, positions, _ in rows],
+        "attention_mask": [padded([1] * len(ids), 0) for ids, _, _, _ in rows],
+        "loss_weights": [padded(weights, 0.0) for _, _, _, weights in rows],
+    }
+
+
+def literal_flat(rows):
+    lengths = [len(ids) for ids, _, _, _ in rows]
+    columns = ("input_ids", "labels", "position_ids", "loss_weights")
+    flat = {name: [[value for row in rows for value in row[i]]] for i, name in enumerate(columns)}
+    bounds = [0, *np.cumsum(lengths).tolist()]
+    return flat | {
+        "cu_seq_lens_q": bounds,
+        "cu_seq_lens_k": bounds,
+        "max_length_q": max(lengths),
+        "max_length_k": max(lengths),
+    }
+
+
+def literal(batching, rows):
+    """What a micro-batch of these rows must be."""
+    shape = batching.padded if isinstance(batching, TokenBudget) else batching
+    if shape == "padded":
+        shape = Padded()
+    if not isinstance(shape, Padded):
+        return literal_flat(rows)
+    longest = max(len(row[0]) for row in rows)
+    width = shape.length or -(-longest // shape.multiple_of) * shape.multiple_of
+    return literal_padded(rows, width=width, side=shape.side)
+
+
+def plain(micro_batch):
+    return {name: value.tolist() if isinstance(value, torch.Tensor) else value for name, value in micro_batch.items()}
+
+
+def split_by(step, sizes):
+    """The step's rows cut into its micro-batches."""
+    bounds = np.cumsum([0, *sizes])
+    return [step.block_ids[a:b].tolist() for a, b in pairwise(bounds)]
+
+
+@pytest.mark.parametrize("batching", BATCHINGS, ids=str)
+@pytest.mark.parametrize("cutoff", [None, 7])
+@given(
+    num_documents=st.integers(1, 23),
+    world_size=st.integers(1, 3),
+    micro=st.integers(1, 3),
+    accumulation=st.integers(1, 2),
+    end=st.sampled_from(["pad", "wrap"]),
+)
+def test_micro_batches_are_the_documents_laid_out_literally(
+    batching, cutoff, num_documents, world_size, micro, accumulation, end
+):
+    cache, documents = small_document_cache(num_documents, weighted=True)
+    size = world_size * micro * accumulation
+    loaders = ranks_of(
+        cache,
+        world_size,
+        micro_batch_size=micro,
+        global_batch_size=size,
+        batching=batching,
+        end=end,
+        weights="use",
+        cutoff_len=cutoff,
+        prefetch=0,
+    )
+    taken, num_steps = [], 0
+    for parts in zip(*loaders, strict=True):
+        tokens = slots = 0
+        weight = 0.0
+        for part in parts:
+            assert len(part) == accumulation
+            for micro_batch, numbers in zip(part, split_by(part, [micro] * accumulation), strict=True):
+                rows = literal_rows(documents, numbers, cutoff)
+                assert plain(micro_batch) == literal(batching, rows)
+                tokens += sum(len(row[0]) for row, number in zip(rows, numbers, strict=True) if number >= 0)
+                slots += micro_batch["input_ids"].numel()
+                weight += sum(sum(row[3]) for row in rows)
+                taken += [number for number in numbers if number >= 0]
+        for part in parts:
+            assert (part.num_tokens, part.num_slots) == (tokens, slots)
+            assert part.num_items_in_batch == pytest.approx(weight)
+        num_steps += 1
+    assert num_steps == -(-num_documents // size)
+    if end == "pad":
+        assert taken == omega(num_documents)
+
+
+@pytest.mark.parametrize("batching", BUDGETS, ids=str)
+@given(
+    num_documents=st.integers(1, 40),
+    world_size=st.integers(1, 4),
+    budget=st.integers(20, 70),
+    steps=st.integers(1, 3),
+    end=st.sampled_from(["pad", "wrap"]),
+)
+def test_token_budgets_hold_every_document_of_the_step_once_and_no_more_than_fits(
+    batching, num_documents, world_size, budget, steps, end
+):
+    cache, documents = small_document_cache(num_documents)
+    size = world_size * budget * steps
+    options = {"micro_batch_size": budget, "global_batch_size": size, "batching": batching, "end": end}
+    loaders = ranks_of(cache, world_size, **options, prefetch=0)
+    alone = loader_of(cache, **{**options, "micro_batch_size": size}, prefetch=0)
+    taken, num_steps = [], 0
+    for whole, *parts in zip(alone, *loaders, strict=True):
+        assert len({len(part) for part in parts}) == 1
+        rows, slots = [], 0
+        for part in parts:
+            place = 0
+            for micro_batch in part:
+                held = (
+                    micro_batch["cu_seq_lens_q"].numel() - 1
+                    if "cu_seq_lens_q" in micro_batch
+                    else len(micro_batch["input_ids"])
+                )
+                numbers = part.block_ids[place : place + held].tolist()
+                place += held
+                assert plain(micro_batch) == {
+                    name: value
+                    for name, value in literal(batching, literal_rows(documents, numbers)).items()
+                    if name != "loss_weights"
+                }
+                assert micro_batch["input_ids"].numel() <= max(budget, 1)
+                slots += micro_batch["input_ids"].numel()
+                rows += [number for number in numbers if number >= 0]
+            assert place == len(part.block_ids)
+        assert sorted(rows) == sorted(number for number in whole.block_ids.tolist() if number >= 0)
+        tokens = sum(len(documents[number].input_ids) for number in rows)
+        assert {part.num_tokens for part in parts} == {tokens}
+        assert {part.num_slots for part in parts} == {slots}
+        assert tokens <= size
+        literal_targets = sum(int((documents[number].labels[1:] != -100).sum()) for number in rows)
+        assert {part.num_items_in_batch for part in parts} == {literal_targets}
+        taken += rows
+        num_steps += 1
+    assert num_steps > 0
+    if end == "pad":
+        assert sorted(taken) == list(range(num_documents))
+
+
+@given(num_documents=st.integers(1, 40), size=st.integers(20, 90), seed=st.integers(0, 9))
+def test_a_step_of_tokens_takes_the_next_documents_as_long_as_they_fit(num_documents, size, seed):
+    cache, documents = small_document_cache(num_documents)
+    expected, step, room = [], [], size
+    for number in omega(num_documents, seed=seed):
+        length = len(documents[number].input_ids)
+        if length > room:
+            expected.append(step)
+            step, room = [], size
+        step.append(number)
+        room -= length
+    expected.append(step)
+    options = {"micro_batch_size": size, "global_batch_size": size, "batching": "token_budget", "seed": seed}
+    steps = [sorted(step.block_ids.tolist()) for step in loader_of(cache, end="pad", **options)]
+    assert steps == [sorted(step) for step in expected]
+    if room and len(expected) > 1:
+        kept = loader_of(cache, end="drop", **options)
+        assert [sorted(step.block_ids.tolist()) for step in kept] == [sorted(step) for step in expected[:-1]]
+        assert kept.left_out.tolist() == expected[-1]
+
+
+@pytest.mark.parametrize("batching", ["padded", "padding_free", "token_budget"])
+@pytest.mark.parametrize("order", ["random", "sequential", "length_bucketed"])
+@pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
+def test_resume_on_other_ranks_goes_on_exactly(batching, order, end):
+    cache, _ = small_document_cache(31)
+    unit = 20 if batching == "token_budget" else 2
+
+    def run(loaders, epochs=2):
+        while loaders[0].epoch < epochs:
+            for parts in zip(*loaders, strict=True):
+                rows = sorted(number for part in parts for number in part.block_ids.tolist() if number >= 0)
+                yield rows, parts[0].num_items_in_batch, parts[0].num_tokens, loaders[0].state_dict()
+
+    options = {
+        "micro_batch_size": unit,
+        "global_batch_size": 6 * unit,
+        "batching": batching,
+        "order": order,
+        "end": end,
+    }
+    whole = list(run(ranks_of(cache, 1, **options)))
+    assert len(whole) >= 4
+    for taken, (_, _, _, state) in enumerate(whole):
+        for world_size in (2, 3):
+            loaders = ranks_of(cache, world_size, **options)
+            for loader in loaders:
+                loader.load_state_dict(state)
+            rest = [step[:3] for step in run(loaders)]
+            assert rest == [step[:3] for step in whole[taken + 1 :]]
+
+
+def test_columns_that_are_not_asked_for_are_not_there():
+    cache, _ = small_document_cache(9)
+    (step, *_) = list(loader_of(cache, batching="padded", columns=("input_ids", "labels", "attention_mask")))
+    assert set(step[0]) == {"input_ids", "labels", "attention_mask"}
+    (step, *_) = list(loader_of(cache, batching="padding_free", columns=["input_ids", "cu_seq_lens_q"]))
+    assert set(step[0]) == {"input_ids", "cu_seq_lens_q"}
+    with pytest.raises(ValueError, match="columns attention_mask"):
+        loader_of(cache, batching="padding_free", columns=["input_ids", "attention_mask"])
+    with pytest.raises(ValueError, match="needs the column labels"):
+        loader_of(cache, batching="padded", columns=["input_ids"], labels="shifted")
+
+
+def test_a_cutoff_counts_only_the_targets_before_it():
+    cache, documents = small_document_cache(25)
+    for cutoff in (2, 5, 19, 20, 99):
+        loader = loader_of(cache, batching="padding_free", cutoff_len=cutoff, end="pad")
+        literal_targets = sum(int((document.labels[1:cutoff] != -100).sum()) for document in documents)
+        assert sum(step.num_items_in_batch for step in loader) == literal_targets
+        assert loader.counters.trained == literal_targets
+        assert loader.counters.tokens == sum(min(len(document.input_ids), cutoff) for document in documents)
+
+
+def test_documents_no_micro_batch_has_room_for_are_refused_with_their_number():
+    cache, documents = small_document_cache(25)
+    longest = max(len(document.input_ids) for document in documents)
+    too_long = sum(len(document.input_ids) > longest - 1 for document in documents)
+    message = f"{too_long} of 25 documents have more than {longest - 1} tokens, the longest {longest}"
+    with pytest.raises(UsageError, match=message) as caught:
+        loader_of(cache, batching="token_budget", micro_batch_size=longest - 1, global_batch_size=4 * (longest - 1))
+    assert "cutoff_len" in caught.value.hint
+    with pytest.raises(UsageError, match=message):
+        loader_of(cache, batching=Padded(length=longest - 1))
+    with pytest.raises(UsageError, match="padded to 32 tokens does not fit"):
+        loader_of(
+            cache,
+            batching=TokenBudget(padded=Padded(multiple_of=32)),
+            micro_batch_size=longest,
+            global_batch_size=longest,
+        )
+    assert len(list(loader_of(cache, batching=Padded(length=longest - 1), cutoff_len=longest - 1))) == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cutoff_len": 8}, "cutoff_len is for documents"),
+        ({"order": "length_bucketed"}, "is for documents"),
+    ],
+)
+def test_what_blocks_do_not_have_is_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        loader_of(small_cache(8), **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batching": "dynamic"},
+        {"batching": Padded(side="middle")},
+        {"batching": Padded(multiple_of=0)},
+        {"batching": "padded", "cutoff_len": 1},
+        {"batching": "padded", "columns": []},
+    ],
+)
+def test_arguments_outside_their_values_are_refused(options):
+    with pytest.raises(ValueError):
+        loader_of(small_document_cache(5)[0], **options)
+
+
+def test_a_cache_without_blocks_or_documents_names_what_it_has():
+    with pytest.raises(UsageError, match="no blocks of split 'train'"):
+        loader_of(small_document_cache(5)[0])
+    with pytest.raises(UsageError, match="no documents of split 'train'"):
+        loader_of(small_cache(5), batching="padded")
+    with pytest.raises(InputError, match="no blocks"):
+        loader_of(small_cache(0))
+
+
+def test_a_state_of_blocks_is_not_one_of_documents():
+    cache, _ = small_document_cache(9)
+    state = loader_of(cache, batching="padded").state_dict()
+    assert state["items"] == "documents"
+    loader_of(cache, batching="padding_free").load_state_dict(state)

@@ -1,0 +1,256 @@
+"""Mixtures: proportions exact to within one row at every point, no row twice before its cache is through."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
+
+from small_blocks import random_blocks, small_cache, write_cache  # noqa: E402
+from small_documents import small_document_cache  # noqa: E402
+
+from packer.errors import CheckError, UsageError  # noqa: E402
+from packer.load import Mixture, PackedLoader  # noqa: E402
+from packer.load.mixture import MixtureOrder  # noqa: E402
+from packer.load.order import EpochOrder  # noqa: E402
+
+weights = st.lists(st.integers(1, 1000), min_size=2, max_size=7)
+
+
+def shares_of(weights):
+    return tuple(Fraction(weight, sum(weights)) for weight in weights)
+
+
+def order_of(weights, sizes, num_items=10**9):
+    orders = [EpochOrder(fingerprint=f"{i}", seed=0, num_items=size, shuffled=True) for i, size in enumerate(sizes)]
+    return MixtureOrder(orders, shares_of(weights), num_items)
+
+
+def literal_choice(shares, number):
+    """Tijdeman's rule as his paper words it, in fractions."""
+    K = len(shares)
+    if K == 1:
+        return [0] * number
+    taken, chosen = [0] * K, []
+    for t in range(1, number + 1):
+        eligible = [k for k in range(K) if shares[k] * t - taken[k] >= Fraction(1, 2 * K - 2)]
+        deadline = {k: t + (1 - Fraction(1, 2 * K - 2) - (shares[k] * t - taken[k])) // shares[k] for k in eligible}
+        k = min(eligible, key=lambda k: (deadline[k], k))
+        taken[k] += 1
+        chosen.append(k)
+    return chosen
+
+
+def caches_of(rows, sizes):
+    bounds = np.cumsum([0, *sizes])
+    return (np.searchsorted(bounds, rows, side="right") - 1).tolist()
+
+
+@given(weights=weights, number=st.integers(1, 120))
+def test_the_choice_of_caches_is_tijdemans(weights, number):
+    sizes = [50] * len(weights)
+    rows = order_of(weights, sizes).stretch(epoch=0, start=0, stop=number)
+    assert caches_of(rows, sizes) == literal_choice(shares_of(weights), number)
+
+
+@given(weights=weights)
+def test_at_every_point_each_cache_has_given_its_share_to_within_one_row(weights):
+    sizes, number = [10_000] * len(weights), 2000
+    rows = order_of(weights, sizes).stretch(epoch=0, start=0, stop=number)
+    chosen = np.array(caches_of(rows, sizes))
+    bound = 1 - 1 / (2 * len(weights) - 2)
+    for k, weight in enumerate(weights):
+        share = weight / sum(weights) * np.arange(1, number + 1)
+        assert np.abs(np.cumsum(chosen == k) - share).max() <= bound + 1e-9
+
+
+@given(
+    weights=weights,
+    sizes=st.lists(st.integers(1, 30), min_size=7, max_size=7),
+    stretches=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40), st.integers(0, 40)), max_size=6),
+)
+def test_a_stretch_does_not_depend_on_what_was_asked_before(weights, sizes, stretches):
+    sizes = sizes[: len(weights)]
+    asked = order_of(weights, sizes, num_items=40)
+    for epoch, *bounds in stretches:
+        start, stop = sorted(bounds)
+        fresh = order_of(weights, sizes, num_items=40)
+        before = fresh.taken(epoch=epoch, cursor=start)
+        expected = fresh.stretch(epoch=epoch, start=start, stop=stop)
+        assert asked.stretch(epoch=epoch, start=start, stop=stop).tolist() == expected.tolist()
+        resumed = order_of(weights, sizes, num_items=40)
+        resumed.resume(epoch=epoch, cursor=start, taken=before)
+        assert resumed.stretch(epoch=epoch, start=start, stop=stop).tolist() == expected.tolist()
+        assert resumed.taken(epoch=epoch, cursor=stop) == fresh.taken(epoch=epoch, cursor=stop)
+
+
+def test_a_row_comes_again_only_after_all_rows_of_its_cache():
+    sizes = [7, 12, 5]
+    rows = order_of([5, 2, 1], sizes).stretch(epoch=0, start=0, stop=400)
+    chosen = np.array(caches_of(rows, sizes))
+    for k, (size, base) in enumerate(zip(sizes, np.cumsum([0, *sizes]), strict=False)):
+        own = rows[chosen == k]
+        assert len(own) > 3 * size
+        for start in range(0, len(own) - size, size):
+            assert sorted(own[start : start + size]) == list(range(base, base + size))
+
+
+def test_long_orders_forget_what_lies_behind_and_count_on():
+    weights, sizes = [3, 2, 1], [100, 100, 100]
+    order = order_of(weights, sizes)
+    for start in range(0, 300_000, 4096):
+        rows = order.stretch(epoch=0, start=start, stop=start + 4096)
+    assert len(order._picks) < 100_000
+    fresh = order_of(weights, sizes)
+    fresh.resume(epoch=0, cursor=start, taken=order.taken(epoch=0, cursor=start))
+    assert fresh.stretch(epoch=0, start=start, stop=start + 4096).tolist() == rows.tolist()
+    first = order_of(weights, sizes).stretch(epoch=0, start=5, stop=50)
+    assert order.stretch(epoch=0, start=5, stop=50).tolist() == first.tolist()
+
+
+def test_golden_order():
+    rows = order_of([7, 2, 1], [10, 10, 10]).stretch(epoch=0, start=0, stop=20)
+    assert caches_of(rows, [10, 10, 10]) == [0, 0, 1, 0, 0, 2, 0, 0, 1, 0, 0, 0, 1, 0, 0, 2, 0, 0, 1, 0]
+    assert rows.tolist() == GOLDEN
+
+
+GOLDEN = [0, 5, 11, 3, 9, 22, 2, 1, 18, 4, 8, 7, 16, 6, 3, 24, 8, 9, 19, 0]
+
+
+# In the loader
+
+
+def loader_of(source, **options):
+    return PackedLoader(
+        source, **{"micro_batch_size": 1, "global_batch_size": 4, "rank": 0, "world_size": 1, **options}
+    )
+
+
+def mixed(proportions=(3, 1), sizes=(13, 6), **options):
+    caches = [small_cache(size, fingerprint=f"cac{i}") for i, size in enumerate(sizes)]
+    return Mixture(list(zip(caches, proportions, strict=True)), **options)
+
+
+def test_blocks_of_a_mixture_are_those_of_its_caches_numbered_through():
+    mixture = mixed()
+    stored = [
+        cache.blocks("train").read(np.arange(size)).input_ids
+        for cache, size in zip(mixture.caches, (13, 6), strict=True)
+    ]
+    whole = np.concatenate(stored)
+    num_seen = 0
+    for step in loader_of(mixture, flatten=False):
+        for block, micro_batch in zip(step.block_ids, step, strict=True):
+            assert micro_batch["input_ids"][0].tolist() == whole[block].tolist()
+            num_seen += 1
+    assert num_seen == 16
+
+
+@pytest.mark.parametrize(
+    ("epoch", "num_items"),
+    [("first_exhausted", 17), ("all_exhausted", 24)],  # 13 / 0.75 = 17.3 and 6 / 0.25 = 24
+)
+def test_an_epoch_ends_where_it_says(epoch, num_items):
+    loader = loader_of(mixed(epoch=epoch), global_batch_size=1)
+    assert loader.num_blocks == num_items
+    counts = np.bincount([int(step.block_ids[0]) for step in loader], minlength=19)
+    assert counts.sum() == num_items
+    assert (counts.max() == 1) if epoch == "first_exhausted" else (counts.min() == 1)
+
+
+@given(
+    proportions=st.lists(st.integers(1, 20), min_size=2, max_size=4),
+    sizes=st.lists(st.integers(1, 30), min_size=4, max_size=4),
+)
+def test_epochs_hold_no_row_twice_or_every_row_once(proportions, sizes):
+    sizes = sizes[: len(proportions)]
+    shares = shares_of(proportions)
+    for end, holds in (
+        ("first_exhausted", lambda counts: counts.max() <= 1),
+        ("all_exhausted", lambda counts: counts.min() >= 1),
+    ):
+        mixture = Mixture.__new__(Mixture)
+        mixture.shares, mixture.epoch = shares, end
+        num_items = mixture.num_items(sizes)
+        rows = order_of(proportions, sizes, num_items).stretch(epoch=0, start=0, stop=num_items)
+        assert len(rows) == 0 or holds(np.bincount(rows, minlength=sum(sizes)))
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_a_mixture_resumes_exactly_on_other_ranks(prefetch):
+    mixture = mixed((5, 2, 3), (13, 6, 9))
+
+    def run(loaders, epochs=3):
+        while loaders[0].epoch < epochs:
+            for parts in zip(*loaders, strict=True):
+                rows = [number for part in parts for number in part.block_ids.tolist()]
+                yield rows, parts[0].num_items_in_batch, loaders[0].state_dict()
+
+    whole = list(run([loader_of(mixture, prefetch=0)]))
+    assert len(whole) > 12
+    assert sum(whole[-1][2]["taken"]) == whole[-1][2]["epoch"] * loader_of(mixture).num_blocks + whole[-1][2]["cursor"]
+    for taken, (_, _, state) in enumerate(whole):
+        loaders = [loader_of(mixture, rank=rank, world_size=2, prefetch=prefetch) for rank in range(2)]
+        for loader in loaders:
+            loader.load_state_dict(state)
+        assert [step[:2] for step in run(loaders)] == [step[:2] for step in whole[taken + 1 :]]
+        for loader in loaders:
+            loader.close()
+
+
+def test_documents_can_be_mixed_too():
+    (one, first), (two, second) = (
+        small_document_cache(11, fingerprint="11"),
+        small_document_cache(8, seed=1, fingerprint="22"),
+    )
+    documents = [*first, *second]
+    num_seen = 0
+    for step in loader_of(Mixture([(one, 0.5), (two, 0.5)]), batching="padding_free", micro_batch_size=2):
+        expected = [documents[number].input_ids.tolist() for number in step.block_ids]
+        found = [
+            ids
+            for micro_batch in step
+            for ids in micro_batch["input_ids"][0].tensor_split(micro_batch["cu_seq_lens_q"][1:-1].tolist())
+        ]
+        assert [ids.tolist() for ids in found] == expected
+        num_seen += len(expected)
+    assert num_seen == 16
+
+
+def test_proportions_and_contents_are_part_of_the_state():
+    state = loader_of(mixed()).state_dict()
+    loader_of(mixed((30, 10))).load_state_dict(state)
+    for other in (mixed((3, 2)), mixed((1, 3)), mixed(epoch="all_exhausted")):
+        with pytest.raises(CheckError, match="fingerprint"):
+            loader_of(other, global_batch_size=4).load_state_dict(state)
+
+
+@pytest.mark.parametrize("taken", [None, [1, 1], [0, 4], [3, 1, 0], [4, 1]])
+def test_counts_that_are_not_the_shares_of_the_cursor_are_refused(taken):
+    loader = loader_of(mixed())
+    next(iter(loader))
+    state = loader.state_dict()
+    assert state["taken"] == [3, 1]
+    with pytest.raises(CheckError, match="taken of each cache"):
+        loader_of(mixed()).load_state_dict({**state, "taken": taken})
+
+
+def test_what_cannot_be_mixed_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="block lengths cannot be mixed: 8, 16"):
+        loader_of(Mixture([(small_cache(5), 1), (small_cache(5, 16), 1)]))
+    with pytest.raises(UsageError, match="expected a number above 0"):
+        mixed((1, 0))
+    with pytest.raises(UsageError, match="at least one cache"):
+        Mixture({})
+    with pytest.raises(UsageError, match="length_bucketed"):
+        loader_of(Mixture([(small_document_cache(5)[0], 1)]), batching="padded", order="length_bucketed")
+    with pytest.raises(ValueError, match="first_exhausted"):
+        mixed(epoch="some")
+    other = write_cache(tmp_path / "other", [random_blocks(3)], fingerprint="0")
+    text = (other / "manifest.json").read_text()
+    (other / "manifest.json").write_text(text.replace('"vocab_size":50', '"vocab_size":51'))
+    with pytest.raises(UsageError, match="expected vocab_size 50, found 51"):
+        Mixture({str(small_cache(5).folder): 0.5, str(other): 0.5})

@@ -1,0 +1,88 @@
+"""Random documents written one after another, and small caches of them, for tests of batches made of documents."""
+
+import atexit
+import shutil
+import tempfile
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from small_blocks import PAD_ID, manifest_of, random_documents
+
+from packer.batches import DocumentBatch
+from packer.store.cache import Cache
+from packer.store.documents import DocumentShardWriter
+from packer.store.manifest import write_manifest
+
+
+def documents_of(num_documents, *, longest=20, seed=0, weighted=False):
+    """Documents of 2 to `longest` tokens; only with `weighted` do their targets weigh other than 1."""
+    rng = np.random.default_rng(seed)
+    documents = random_documents(rng, rng.integers(2, longest + 1, num_documents))
+    if not weighted:
+        for document in documents:
+            document.weights[:] = document.labels != -100
+    return documents
+
+
+def batch_of(documents):
+    """The same documents as the stages hand them on: every stretch of equal weight is a run."""
+    starts, ends, weights, counts = [], [], [], []
+    for document in documents:
+        borders = [0, *(np.flatnonzero(np.diff(document.weights)) + 1).tolist(), len(document.weights)]
+        runs = [(a, b) for a, b in pairwise(borders) if document.weights[a] > 0]
+        counts.append(len(runs))
+        starts += [start for start, _ in runs]
+        ends += [end for _, end in runs]
+        weights += [document.weights[start] for start, _ in runs]
+    lengths = [len(document.input_ids) for document in documents]
+    return DocumentBatch(
+        input_ids=np.concatenate([document.input_ids for document in documents]),
+        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        sample=np.arange(len(documents), dtype=np.int32),
+        sample_id=(None,) * len(documents),
+        run_offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        run_start=np.array(starts, np.int32),
+        run_end=np.array(ends, np.int32),
+        run_message=np.zeros(len(starts), np.int32),
+        run_weight=np.array(weights, np.float32),
+    )
+
+
+def write_document_cache(folder, parts, *, fingerprint="d0c5"):
+    """A finished cache with one document shard for each list of documents."""
+    shards, first_row = [], 0
+    for index, documents in enumerate(parts):
+        with DocumentShardWriter(folder, special_ids=np.zeros(0, np.int32)) as writer:
+            writer.append(batch_of(documents))
+            shards.append(writer.finish(split="train", index=index).as_shard(first_row=first_row, source=None))
+        first_row += len(documents)
+    write_manifest(folder, manifest_of(shards, fingerprint=fingerprint))
+    return folder
+
+
+def small_document_cache(num_documents, *, longest=20, seed=0, weighted=False, fingerprint="d0c5"):
+    """An open cache of random documents in two shards, and the documents; the same for the same arguments."""
+    documents = documents_of(num_documents, longest=longest, seed=seed, weighted=weighted)
+    return Cache.open(_folder(num_documents, longest, seed, weighted, fingerprint)), documents
+
+
+@cache
+def _folder(num_documents, longest, seed, weighted, fingerprint):
+    documents = documents_of(num_documents, longest=longest, seed=seed, weighted=weighted)
+    half = num_documents // 2
+    parts = [part for part in (documents[:half], documents[half:]) if part]
+    return write_document_cache(
+        _temporary() / f"{num_documents}-{longest}-{seed}-{weighted}-{fingerprint}", parts, fingerprint=fingerprint
+    )
+
+
+@cache
+def _temporary():
+    folder = Path(tempfile.mkdtemp(prefix="packer-tests-"))
+    atexit.register(shutil.rmtree, folder)
+    return folder
+
+
+__all__ = ["PAD_ID", "documents_of", "small_document_cache", "write_document_cache"]
