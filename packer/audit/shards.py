@@ -71,7 +71,7 @@ def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord,
 def open_chunks(folder: Path, shards: tuple[Shard, ...], kind: str) -> "Chunks[DocumentRows] | Chunks[BlockRows]":
     """The record batches of some shards of one kind."""
     if kind == "documents":
-        return Chunks(folder, shards, kind="documents", opener=lambda batch, _: document_rows(batch))
+        return Chunks(folder, shards, kind="documents", opener=lambda batch, _, pages: document_rows(batch, pages))
     return Chunks(folder, shards, kind="blocks", opener=block_rows)
 
 

@@ -1,6 +1,7 @@
 """Reading blocks: rows of any shards gathered in the order asked, each row's digest checked on first touch."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,12 @@ class BlockShards:
     Args:
         folder: the cache.
         shards: block shards of one block length, in order.
+        mmap: reach rows through a map of the file; False reads them, for network file systems.
 
     """
 
-    def __init__(self, folder: Path, shards: Sequence[Shard]) -> None:
-        self._chunks = Chunks(Path(folder), shards, kind="blocks", opener=block_rows)
+    def __init__(self, folder: Path, shards: Sequence[Shard], *, mmap: bool = True) -> None:
+        self._chunks = Chunks(Path(folder), shards, kind="blocks", opener=block_rows, mmap=mmap)
         self._block_len: int | None = None
         self.weighted = any("loss_weights" in place.columns for shard in shards for place in shard.places)
 
@@ -41,7 +43,7 @@ class BlockShards:
         return len(self._chunks)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return BlockShards, (self._chunks.folder, self._chunks.shards)
+        return partial(BlockShards, mmap=self._chunks.mmap), (self._chunks.folder, self._chunks.shards)
 
     @property
     def folder(self) -> Path:

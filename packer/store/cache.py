@@ -32,18 +32,26 @@ class Cache:
 
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, fingerprint: str) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, fingerprint: str, *, mmap: bool = True) -> None:
         self.folder = folder
         self.manifest = manifest
         self.fingerprint = fingerprint
         """sha256 of the manifest: identity of all bytes of the cache."""
 
+        self.mmap = mmap
+        """Whether rows are reached through maps of the files, or read."""
+
         self._blocks: dict[str, BlockShards] = {}
         self._documents: dict[str, DocumentShards] = {}
 
     @classmethod
-    def open(cls, folder: Path | str) -> Self:
+    def open(cls, folder: Path | str, *, mmap: bool = True) -> Self:
         """Read the manifest and compare every shard's size with it.
+
+        Args:
+            folder: the cache.
+            mmap: reach rows through maps of the files, fastest on a local disk. False reads them with ``pread``: for
+                network file systems, where a page that cannot be fetched would kill the process.
 
         Raises:
             InputError: not a cache, or its build did not finish.
@@ -56,10 +64,10 @@ class Cache:
         manifest = decode_manifest(folder, content)
         for shard in manifest.shards:
             check_size(folder, shard)
-        return cls(folder, manifest, fingerprint_of(content))
+        return cls(folder, manifest, fingerprint_of(content), mmap=mmap)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.folder.absolute(), self.fingerprint)
+        return _reopen, (self.folder.absolute(), self.fingerprint, self.mmap)
 
     def __enter__(self) -> Self:
         return self
@@ -79,7 +87,7 @@ class Cache:
 
         """
         if split not in self._documents:
-            self._documents[split] = DocumentShards(self.folder, self._shards("documents", split))
+            self._documents[split] = DocumentShards(self.folder, self._shards("documents", split), mmap=self.mmap)
         return self._documents[split]
 
     def blocks(self, split: str) -> BlockShards:
@@ -90,7 +98,7 @@ class Cache:
 
         """
         if split not in self._blocks:
-            self._blocks[split] = BlockShards(self.folder, self._shards("blocks", split))
+            self._blocks[split] = BlockShards(self.folder, self._shards("blocks", split), mmap=self.mmap)
         return self._blocks[split]
 
     def close(self) -> None:
@@ -106,8 +114,8 @@ class Cache:
         return shards
 
 
-def _reopen(folder: Path, fingerprint: str) -> Cache:
-    cache = Cache.open(folder)
+def _reopen(folder: Path, fingerprint: str, mmap: bool) -> Cache:  # noqa: FBT001 - pickle hands values over by place
+    cache = Cache.open(folder, mmap=mmap)
     if cache.fingerprint != fingerprint:
         raise CheckError(
             f"{folder} was built again while in use: expected fingerprint {fingerprint}, found {cache.fingerprint}",

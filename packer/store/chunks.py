@@ -15,6 +15,7 @@ from packer.errors import CheckError
 from packer.store.columns import BlockRows, DocumentRows
 from packer.store.manifest import Shard
 from packer.store.mapping import MappedShard, map_shard, repair_hint
+from packer.store.pages import Pages
 from packer.store.schema import Kind
 from packer.store.views import flat_view
 
@@ -28,7 +29,8 @@ class Chunks(Generic[Rows]):
         folder: the cache.
         shards: in the order that numbers the rows.
         kind: what all of them hold.
-        opener: makes arrays of a record batch and a block length (0 for documents).
+        opener: makes arrays of a record batch, a block length (0 for documents) and the pages it lies on.
+        mmap: reach values through a map of the file; False reads them.
 
     Raises:
         CheckError: a shard's places do not add up to its rows.
@@ -37,11 +39,18 @@ class Chunks(Generic[Rows]):
     """
 
     def __init__(
-        self, folder: Path, shards: Sequence[Shard], *, kind: Kind, opener: Callable[[pa.RecordBatch, int], Rows]
+        self,
+        folder: Path,
+        shards: Sequence[Shard],
+        *,
+        kind: Kind,
+        opener: Callable[[pa.RecordBatch, int, Pages], Rows],
+        mmap: bool = True,
     ) -> None:
         self.folder = folder
         self.shards = tuple(shards)
-        self._opener: Callable[[pa.RecordBatch, int], Rows] = opener
+        self._opener: Callable[[pa.RecordBatch, int, Pages], Rows] = opener
+        self.mmap = mmap
         for shard in self.shards:
             if shard.kind != kind:
                 raise ValueError(f"expected shards of {kind}, found {shard.path}")
@@ -78,7 +87,7 @@ class Chunks(Generic[Rows]):
         """A shard, mapped once. Two threads may map it twice; a lock instead could be held across a fork forever."""
         mapped = self._mapped[shard]
         if mapped is None:
-            mapped = self._mapped[shard] = map_shard(self.folder, self.shards[shard])
+            mapped = self._mapped[shard] = map_shard(self.folder, self.shards[shard], mmap=self.mmap)
         return mapped
 
     def locate(self, indices: Int64) -> tuple[Int64, Int64]:
@@ -148,7 +157,7 @@ class Chunks(Generic[Rows]):
         mapped = self.mapped(self.shard_of[chunk])
         batch = mapped.batches[self._place_of[chunk]]
         try:
-            digest = flat_view(batch, "digest", np.uint64, batch.num_rows)
-            return self._opener(batch, mapped.block_len), digest
+            digest = flat_view(batch, "digest", np.uint64, batch.num_rows, mapped.pages)
+            return self._opener(batch, mapped.block_len, mapped.pages), digest
         except ValueError as error:
             raise self.damaged(chunk, str(error)) from None

@@ -83,7 +83,8 @@ class DocumentRows:
 
     def digests(self, indices: Int64 | None = None) -> UInt64:
         """Row digests as :mod:`packer.store.row_digest` defines them; all rows where none are named.  # uint64[R]"""
-        if indices is not None and len(indices) < _FEW:
+        read_by_row = not isinstance(self.input_ids.values, np.ndarray)
+        if indices is not None and (len(indices) < _FEW or read_by_row):
             return np.array([self._digest(row) for row in indices.tolist()], np.uint64)
         rows = np.arange(len(self.row), dtype=np.int64) if indices is None else indices
         lists: list[Pieces] = [(column.values, *column.take(rows)) for column in (self.input_ids, self.labels)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from packer.layout import MASKED, offsets_of
 from packer.store.chunks import Chunks
 from packer.store.columns import DocumentRows, Ragged
 from packer.store.manifest import Shard
+from packer.store.pages import Pages
 from packer.store.views import document_rows
 
 
@@ -117,17 +118,18 @@ class DocumentShards:
     Args:
         folder: the cache.
         shards: document shards, in order.
+        mmap: reach rows through a map of the file; False reads them, for network file systems.
 
     """
 
-    def __init__(self, folder: Path, shards: Sequence[Shard]) -> None:
-        self._chunks = Chunks(Path(folder), shards, kind="documents", opener=_open)
+    def __init__(self, folder: Path, shards: Sequence[Shard], *, mmap: bool = True) -> None:
+        self._chunks = Chunks(Path(folder), shards, kind="documents", opener=_open, mmap=mmap)
 
     def __len__(self) -> int:
         return len(self._chunks)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return DocumentShards, (self._chunks.folder, self._chunks.shards)
+        return partial(DocumentShards, mmap=self._chunks.mmap), (self._chunks.folder, self._chunks.shards)
 
     @property
     def folder(self) -> Path:
@@ -345,8 +347,8 @@ class DocumentShards:
         return order, self._doc_ids[order]
 
 
-def _open(batch: pa.RecordBatch, _: int) -> DocumentRows:
-    return document_rows(batch)
+def _open(batch: pa.RecordBatch, _: int, pages: Pages) -> DocumentRows:
+    return document_rows(batch, pages)
 
 
 def _weights(rows: DocumentRows) -> Float32:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from packer.errors import CheckError, StorageError
 from packer.store.failures import storage_errors
 from packer.store.manifest import Shard
+from packer.store.pages import MAPPED, Pages, ReadPages
 from packer.store.schema import blocks_schema, documents_schema
 from packer.store.shard_file import map_file, place_of
 
@@ -26,6 +27,9 @@ class MappedShard:
     weighted: bool
     block_len: int
     """Blocks: their length. Documents: 0."""
+
+    pages: Pages
+    """How the values of its buffers are reached."""
 
 
 def repair_hint(folder: Path) -> str:
@@ -53,8 +57,8 @@ def check_size(folder: Path, shard: Shard) -> None:
         raise CheckError(f"{path} is {state}: expected {shard.num_bytes} bytes, found {size}", hint=repair_hint(folder))
 
 
-def map_shard(folder: Path, shard: Shard) -> MappedShard:
-    """Map a shard and check its structure.
+def map_shard(folder: Path, shard: Shard, *, mmap: bool = True) -> MappedShard:
+    """Map a shard and check its structure; without `mmap` its values are read from the file all the same.
 
     Raises:
         CheckError: size, schema or places are not what the manifest says.
@@ -72,7 +76,10 @@ def map_shard(folder: Path, shard: Shard) -> MappedShard:
         _check_places(shard, batches, mapped.address)
     except (pa.ArrowException, OSError, ValueError, MemoryError, KeyError, IndexError) as error:
         raise CheckError(f"{path} is damaged: {error}", hint=repair_hint(folder)) from None
-    return MappedShard(batches=batches, weighted="loss_weights" in reader.schema.names, block_len=block_len)
+    pages = MAPPED if mmap else ReadPages(path, mapped.address)
+    return MappedShard(
+        batches=batches, weighted="loss_weights" in reader.schema.names, block_len=block_len, pages=pages
+    )
 
 
 def _check_schema(shard: Shard, schema: pa.Schema) -> int:

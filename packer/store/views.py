@@ -4,6 +4,7 @@ Arrow keeps no checksums, so a flipped bit in a file's metadata can name any len
 within the bounds of its buffer, or refused; what the values say is for the digests to find out.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.store.columns import BlockRows, DocumentRows, Ragged
+from packer.store.pages import MAPPED, Pages
 
 
-def document_rows(batch: pa.RecordBatch) -> DocumentRows:
+def document_rows(batch: pa.RecordBatch, pages: Pages = MAPPED) -> DocumentRows:
     """Rows of a record batch of a document shard.
 
     Raises:
@@ -22,26 +24,28 @@ def document_rows(batch: pa.RecordBatch) -> DocumentRows:
     """
     num_rows = batch.num_rows
     spans = batch.column("spans")
-    span_offsets = _offsets(spans.buffers(), num_rows, np.int32)
+    span_offsets = _offsets(spans.buffers(), num_rows, np.int32, pages)
     validity, offsets, text = batch.column("sample_id").buffers()
     weighted = "loss_weights" in batch.schema.names
     return DocumentRows(
-        doc_id=flat_view(batch, "doc_id", np.int64, num_rows),
-        input_ids=_ragged(batch, "input_ids", np.int32, np.int64),
-        labels=_ragged(batch, "labels", np.int32, np.int64),
-        special_tokens_mask=_ragged(batch, "special_tokens_mask", np.uint8, np.int64),
-        loss_weights=_ragged(batch, "loss_weights", np.float32, np.int64) if weighted else None,
+        doc_id=flat_view(batch, "doc_id", np.int64, num_rows, pages),
+        input_ids=_ragged(batch, "input_ids", np.int32, np.int64, pages),
+        labels=_ragged(batch, "labels", np.int32, np.int64, pages),
+        special_tokens_mask=_ragged(batch, "special_tokens_mask", np.uint8, np.int64, pages),
+        loss_weights=_ragged(batch, "loss_weights", np.float32, np.int64, pages) if weighted else None,
         span_offsets=span_offsets,
-        **_span_values(spans),
-        length=flat_view(batch, "length", np.int32, num_rows),
-        num_trained=flat_view(batch, "num_trained", np.int32, num_rows),
-        row=flat_view(batch, "row", np.int32, num_rows),
-        sample_id=Ragged(values=_whole(text, np.uint8), offsets=_view(offsets, np.int32, num_rows + 1)),
-        has_sample_id=_validity(validity, num_rows),
+        **_span_values(spans, pages),
+        length=flat_view(batch, "length", np.int32, num_rows, pages),
+        num_trained=flat_view(batch, "num_trained", np.int32, num_rows, pages),
+        row=flat_view(batch, "row", np.int32, num_rows, pages),
+        sample_id=Ragged(
+            values=_whole(text, np.uint8, pages), offsets=_checked(offsets, np.int32, num_rows + 1, pages.array)
+        ),
+        has_sample_id=_validity(validity, num_rows, pages),
     )
 
 
-def block_rows(batch: pa.RecordBatch, block_len: int) -> BlockRows:
+def block_rows(batch: pa.RecordBatch, block_len: int, pages: Pages = MAPPED) -> BlockRows:
     """Rows of a record batch of a block shard.
 
     Raises:
@@ -51,60 +55,72 @@ def block_rows(batch: pa.RecordBatch, block_len: int) -> BlockRows:
     num_rows = batch.num_rows
 
     def tokens(name: str, dtype: type[np.generic]) -> npt.NDArray[Any]:
-        return flat_view(batch, name, dtype, num_rows * block_len).reshape(num_rows, block_len)
+        values = _fixed(batch, name)
+        column: npt.NDArray[Any] = _checked(values, dtype, num_rows * block_len, pages.column)
+        return column.reshape(num_rows, block_len)
 
     return BlockRows(
         input_ids=tokens("input_ids", np.int32),
         labels=tokens("labels", np.int32),
         position_ids=tokens("position_ids", np.int32),
-        doc_ids=_ragged(batch, "doc_ids", np.int64, np.int32),
-        doc_starts=_ragged(batch, "doc_starts", np.int32, np.int32),
-        doc_lengths=_ragged(batch, "doc_lengths", np.int32, np.int32),
-        doc_places=_ragged(batch, "doc_places", np.int32, np.int32),
-        seq_lengths=_ragged(batch, "seq_lengths", np.int32, np.int32),
-        length=flat_view(batch, "length", np.int32, num_rows),
-        num_trained=flat_view(batch, "num_trained", np.int32, num_rows),
+        doc_ids=_ragged(batch, "doc_ids", np.int64, np.int32, pages),
+        doc_starts=_ragged(batch, "doc_starts", np.int32, np.int32, pages),
+        doc_lengths=_ragged(batch, "doc_lengths", np.int32, np.int32, pages),
+        doc_places=_ragged(batch, "doc_places", np.int32, np.int32, pages),
+        seq_lengths=_ragged(batch, "seq_lengths", np.int32, np.int32, pages),
+        length=flat_view(batch, "length", np.int32, num_rows, pages),
+        num_trained=flat_view(batch, "num_trained", np.int32, num_rows, pages),
         loss_weights=tokens("loss_weights", np.float32) if "loss_weights" in batch.schema.names else None,
     )
 
 
-def flat_view(batch: pa.RecordBatch, name: str, dtype: type[np.generic], count: int) -> npt.NDArray[Any]:
+def flat_view(
+    batch: pa.RecordBatch, name: str, dtype: type[np.generic], count: int, pages: Pages = MAPPED
+) -> npt.NDArray[Any]:
     """The values of a fixed-width column.
 
     Raises:
         ValueError: the column has nulls, or its buffer is too small.
 
     """
+    values: npt.NDArray[Any] = _checked(_fixed(batch, name), dtype, count, pages.array)
+    return values
+
+
+def _fixed(batch: pa.RecordBatch, name: str) -> pa.Buffer | None:
     *validities, values = batch.column(name).buffers()
     _refuse_nulls(validities)
-    return _view(values, dtype, count)
+    return values
 
 
-def _ragged(batch: pa.RecordBatch, name: str, dtype: type[np.generic], offset: type[np.integer]) -> Ragged:
+def _ragged(
+    batch: pa.RecordBatch, name: str, dtype: type[np.generic], offset: type[np.integer], pages: Pages
+) -> Ragged:
     buffers = batch.column(name).buffers()
     validity, offsets, *inner, values = buffers
     _refuse_nulls([validity, *inner])
-    bounds = _view(offsets, offset, batch.num_rows + 1)
-    return Ragged(values=_whole(values, dtype), offsets=bounds)
+    bounds = _checked(offsets, offset, batch.num_rows + 1, pages.array)
+    return Ragged(values=_whole(values, dtype, pages), offsets=bounds)
 
 
-def _offsets(buffers: list[pa.Buffer | None], num_rows: int, dtype: type[np.integer]) -> npt.NDArray[Any]:
+def _offsets(buffers: list[pa.Buffer | None], num_rows: int, dtype: type[np.generic], pages: Pages) -> npt.NDArray[Any]:
     _refuse_nulls(buffers[:1])
-    return _view(buffers[1], dtype, num_rows + 1)
+    offsets: npt.NDArray[Any] = _checked(buffers[1], dtype, num_rows + 1, pages.array)
+    return offsets
 
 
-def _span_values(spans: pa.Array) -> dict[str, npt.NDArray[Any]]:
+def _span_values(spans: pa.Array, pages: Pages) -> dict[str, npt.NDArray[Any]]:
     """Buffers: validity and offsets of the list, validity of the struct, validity and values of each field."""
     buffers = spans.buffers()
     _refuse_nulls([buffers[2], buffers[3], buffers[5], buffers[7]])
     names = ("span_message", "span_start", "span_end")
-    return {name: _whole(buffers[place], np.int32) for name, place in zip(names, (4, 6, 8), strict=True)}
+    return {name: _whole(buffers[place], np.int32, pages) for name, place in zip(names, (4, 6, 8), strict=True)}
 
 
-def _validity(bits: pa.Buffer | None, num_rows: int) -> npt.NDArray[np.bool_]:
+def _validity(bits: pa.Buffer | None, num_rows: int, pages: Pages) -> npt.NDArray[np.bool_]:
     if bits is None:
         return np.ones(num_rows, np.bool_)
-    packed = _view(bits, np.uint8, (num_rows + 7) // 8)
+    packed = _checked(bits, np.uint8, (num_rows + 7) // 8, pages.array)
     return np.unpackbits(packed, bitorder="little", count=num_rows).view(np.bool_)
 
 
@@ -113,14 +129,22 @@ def _refuse_nulls(validities: list[pa.Buffer | None]) -> None:
         raise ValueError("a column without nulls marks nulls")
 
 
-def _view(buffer: pa.Buffer | None, dtype: type[np.generic], count: int) -> npt.NDArray[Any]:
+def _checked(
+    buffer: pa.Buffer | None,
+    dtype: type[np.generic],
+    count: int,
+    view: Callable[[pa.Buffer, type[np.generic], int], Any],
+) -> Any:
+    """A view of so many values, which the buffer must have."""
     if count == 0:
         return np.zeros(0, dtype)
     if buffer is None or buffer.size < count * np.dtype(dtype).itemsize:
         raise ValueError(f"a buffer holds less than {count} values")
-    return np.frombuffer(buffer, dtype, count)
+    return view(buffer, dtype, count)
 
 
-def _whole(buffer: pa.Buffer | None, dtype: type[np.generic]) -> npt.NDArray[Any]:
+def _whole(buffer: pa.Buffer | None, dtype: type[np.generic], pages: Pages) -> npt.NDArray[Any]:
     """All values a buffer has room for."""
-    return _view(buffer, dtype, 0 if buffer is None else buffer.size // np.dtype(dtype).itemsize)
+    count = 0 if buffer is None else buffer.size // np.dtype(dtype).itemsize
+    values: npt.NDArray[Any] = _checked(buffer, dtype, count, pages.column)
+    return values

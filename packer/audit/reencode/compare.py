@@ -145,7 +145,9 @@ class _StoredDocuments:
     def __init__(self, folder: Path, shard: Shard) -> None:
         self._path = shard.path
         with _damage_told(shard.path):
-            self._chunks = Chunks(folder, (shard,), kind="documents", opener=lambda batch, _: document_rows(batch))
+            self._chunks = Chunks(
+                folder, (shard,), kind="documents", opener=lambda batch, _, pages: document_rows(batch, pages)
+            )
             self.weighted = self._chunks.mapped(0).weighted
             self.row = np.concatenate([np.zeros(0, np.int32), *(rows.row for rows, _ in self._chunks)])
         ascending = not (self.row[1:] < self.row[:-1]).any()
