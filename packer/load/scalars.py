@@ -1,15 +1,22 @@
 """Counts of blocks and documents without reading their tokens: what a rank must know of the other ranks' share."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 
 from packer.batches import Int32, Int64
-from packer.errors import CheckError, StorageError
+from packer.errors import CheckError
 from packer.layout import offsets_of
 from packer.store.cache import BlockShards, DocumentShards
+from packer.store.failures import storage_errors
+
+_FEW = 256
+"""A record batch of which more than one row in so many was asked for is read whole."""
 
 
 class ScalarColumn:
-    """A column of one int32 a row, read a record batch at a time when the first of its rows is asked for.
+    """A column of one int32 a row, read when its rows are asked for.
 
     The manifest says where the column lies. Its values are not checked here: a row's digest covers them, and the rank
     that reads the row in the same step checks it, so a damaged count does not pass unseen.
@@ -26,6 +33,7 @@ class ScalarColumn:
         self._bounds = offsets_of([place.num_rows for _, place in self._places])
         # One more than the value, 0 where it is not known: zeros cost no memory until they are written.
         self._raised: Int32 = np.zeros(int(self._bounds[-1]), np.int32)
+        self._asked = [0] * len(self._places)  # rows of each record batch that were asked for
 
     def of(self, rows: Int64) -> Int32:
         """Values of some rows.  # int32[R]
@@ -43,14 +51,32 @@ class ScalarColumn:
         return values
 
     def _load(self, rows: Int64) -> None:
-        for number in np.unique(np.searchsorted(self._bounds, rows, side="right") - 1).tolist():
-            path, place = self._places[number]
-            try:
-                column = np.fromfile(path, "<i4", place.num_rows, offset=place.columns[self._name])
-            except OSError as error:
-                raise StorageError(f"read {path}: {error}") from error
-            if len(column) != place.num_rows:
-                raise CheckError(f"{path}: expected {place.num_rows} values of {self._name}, found {len(column)}")
-            if (column < 0).any():
-                raise CheckError(f"{path} is damaged: {self._name} is below 0")
-            self._raised[self._bounds[number] : self._bounds[number + 1]] = column + 1
+        places = np.searchsorted(self._bounds, rows, side="right") - 1
+        for number in np.unique(places).tolist():
+            first = int(self._bounds[number])
+            asked = np.unique(rows[places == number] - first)
+            self._asked[number] += len(asked)
+            if self._asked[number] * _FEW < self._places[number][1].num_rows:
+                self._raised[first + asked] = self._values(number, asked) + 1
+            else:
+                self._raised[first : int(self._bounds[number + 1])] = self._column(number) + 1
+
+    def _values(self, number: int, asked: Int64) -> Int32:
+        """A few values, one at a time: of a large record batch the first step wants a handful."""
+        path, place = self._places[number]
+        with storage_errors("read", path), path.open("rb", buffering=0) as file:
+            read = [os.pread(file.fileno(), 4, place.columns[self._name] + 4 * row) for row in asked.tolist()]
+        return self._checked(path, np.frombuffer(b"".join(read), "<i4"), len(asked))
+
+    def _column(self, number: int) -> Int32:
+        path, place = self._places[number]
+        with storage_errors("read", path):
+            column = np.fromfile(path, "<i4", place.num_rows, offset=place.columns[self._name])
+        return self._checked(path, column, place.num_rows)
+
+    def _checked(self, path: Path, values: Int32, expected: int) -> Int32:
+        if len(values) != expected:
+            raise CheckError(f"{path}: expected {expected} values of {self._name}, found {len(values)}")
+        if (values < 0).any():
+            raise CheckError(f"{path} is damaged: {self._name} is below 0")
+        return values

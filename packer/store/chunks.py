@@ -155,7 +155,7 @@ class Chunks(Generic[Rows]):
 
     def _open(self, chunk: int) -> tuple[Rows, UInt64]:
         mapped = self.mapped(self.shard_of[chunk])
-        batch = mapped.batches[self._place_of[chunk]]
+        batch = mapped.batch(self._place_of[chunk])
         try:
             digest = flat_view(batch, "digest", np.uint64, batch.num_rows, mapped.pages)
             return self._opener(batch, mapped.block_len, mapped.pages), digest

@@ -5,8 +5,8 @@ that is not there), the schema, and that every record batch lies where the manif
 row digests.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,17 +19,42 @@ from packer.store.schema import blocks_schema, documents_schema
 from packer.store.shard_file import map_file, place_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MappedShard:
-    """Record batches over the file's own pages."""
+    """An Arrow file over its own pages; record batches are looked at when they are asked for."""
 
-    batches: tuple[pa.RecordBatch, ...]
-    weighted: bool
-    block_len: int
-    """Blocks: their length. Documents: 0."""
+    def __init__(self, folder: Path, shard: Shard, mapped: pa.Buffer, *, mmap: bool) -> None:
+        self._folder = folder
+        self._shard = shard
+        self._address = mapped.address
+        self._reader = pa.ipc.open_file(pa.BufferReader(mapped))
+        self.block_len = _check_schema(shard, self._reader.schema)
+        """Blocks: their length. Documents: 0."""
 
-    pages: Pages
-    """How the values of its buffers are reached."""
+        self.weighted = "loss_weights" in self._reader.schema.names
+        self.pages: Pages = MAPPED if mmap else ReadPages(folder / shard.path, mapped.address)
+        """How the values of its buffers are reached."""
+
+        if self._reader.num_record_batches != len(shard.places):
+            raise ValueError(f"expected {len(shard.places)} record batches, found {self._reader.num_record_batches}")
+
+    def batch(self, number: int) -> pa.RecordBatch:
+        """A record batch, which must lie where the manifest says.
+
+        Raises:
+            CheckError: it lies elsewhere, or is none.
+
+        """
+        expected = self._shard.places[number]
+        with _damage_named(self._folder, self._shard):
+            batch = self._reader.get_batch(number)
+            if place_of(batch, base=self._address, first_row=expected.first_row) != expected:
+                raise ValueError(f"record batch {number} does not lie where the manifest says")
+        return batch
+
+    @property
+    def batches(self) -> tuple[pa.RecordBatch, ...]:
+        """All record batches."""
+        return tuple(self.batch(number) for number in range(len(self._shard.places)))
 
 
 def repair_hint(folder: Path) -> str:
@@ -67,19 +92,20 @@ def map_shard(folder: Path, shard: Shard, *, mmap: bool = True) -> MappedShard:
     """
     path = folder / shard.path
     check_size(folder, shard)
-    try:
+    with _damage_named(folder, shard):
         with storage_errors("read", path):
             mapped = map_file(path)
-        reader = pa.ipc.open_file(pa.BufferReader(mapped))
-        block_len = _check_schema(shard, reader.schema)
-        batches = tuple(reader.get_batch(i) for i in range(reader.num_record_batches))
-        _check_places(shard, batches, mapped.address)
+        _check_rows(shard)
+        return MappedShard(folder, shard, mapped, mmap=mmap)
+
+
+@contextmanager
+def _damage_named(folder: Path, shard: Shard) -> Iterator[None]:
+    """What Arrow says of a file that is not what it was, as the file's damage."""
+    try:
+        yield
     except (pa.ArrowException, OSError, ValueError, MemoryError, KeyError, IndexError) as error:
-        raise CheckError(f"{path} is damaged: {error}", hint=repair_hint(folder)) from None
-    pages = MAPPED if mmap else ReadPages(path, mapped.address)
-    return MappedShard(
-        batches=batches, weighted="loss_weights" in reader.schema.names, block_len=block_len, pages=pages
-    )
+        raise CheckError(f"{folder / shard.path} is damaged: {error}", hint=repair_hint(folder)) from None
 
 
 def _check_schema(shard: Shard, schema: pa.Schema) -> int:
@@ -97,14 +123,12 @@ def _check_schema(shard: Shard, schema: pa.Schema) -> int:
     return block_len
 
 
-def _check_places(shard: Shard, batches: Sequence[pa.RecordBatch], base: int) -> None:
+def _check_rows(shard: Shard) -> None:
+    """The manifest's record batches must lie one after another, and together be the shard."""
     first_row = 0
-    if len(batches) != len(shard.places):
-        raise ValueError(f"expected {len(shard.places)} record batches, found {len(batches)}")
-    for i, (batch, expected) in enumerate(zip(batches, shard.places, strict=True)):
-        found = place_of(batch, base=base, first_row=first_row)
-        if found != expected:
-            raise ValueError(f"record batch {i} does not lie where the manifest says")
-        first_row += batch.num_rows
+    for place in shard.places:
+        if place.first_row != first_row:
+            raise ValueError(f"a record batch begins at row {place.first_row}, expected {first_row}")
+        first_row += place.num_rows
     if first_row != shard.num_rows:
         raise ValueError(f"expected {shard.num_rows} rows, found {first_row}")
