@@ -29,9 +29,9 @@ def huggingface(
             by it, so that the losses of a step's micro-batches add up to its mean over trained tokens. Where gradients
             are averaged over W ranks (DDP, FSDP), multiply the loss by W. None leaves the model's own mean over this
             micro-batch.
-        seq_idx: add ``seq_idx`` int32 [1, T], by which convolution and state space layers (Bamba, Granite 4, Zamba,
-            Qwen3-Next) start anew at a border. They need their kernels for it: without, transformers refuses. Mamba and
-            Mamba-2 models do not hand it on, and leak in packed rows with it as without.
+        seq_idx: add ``seq_idx`` int32 [1, T], by which convolution and state space layers (Bamba, Granite 4,
+            Qwen3-Next) start anew at a border. They need their kernels for it: without, transformers refuses. Mamba,
+            Mamba-2 and Jamba make no use of it, and leak in packed rows with it as without: give them padded ones.
         mask_dtype: add the 4-D mask of :func:`packer.load.attention.mask_4d`: ``torch.bool`` for SDPA, the model's
             dtype for eager or SDPA. For models that build no mask of their own from ``position_ids``.
 

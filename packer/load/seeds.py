@@ -1,8 +1,8 @@
 """Random numbers that belong to an example, not to the process that happens to read it.
 
-Augmentation and sampling at reading time (which crop, which negative, whether to drop a turn) repeat exactly only if
-their seed depends on nothing but the run's seed, the document and the epoch: a generator that a worker or a rank carries
-along gives other numbers after a resume or on another world size.
+Sampling at reading time (which crop, which negative, whether to drop a turn) repeats exactly only if its seed depends
+on nothing but the run's seed, the document and the epoch. A generator that a worker or a rank carries along gives other
+numbers after a resume or on another world size.
 
 The seed is the upper 63 bits of xxh3-64 over 24 bytes: the run's seed and the epoch as unsigned, the document's id as
 signed 64-bit integers, little-endian, in this order.
