@@ -114,7 +114,7 @@ def _examine(runs: Runs, atol: float) -> _Found:
     for sources in _rounds(S):
         differences = runs.poisoned(sources)
         by_sequence = _by_sequence(differences, runs.numbers, S)
-        own = own.maximum(by_sequence * sources)
+        own = own.maximum(by_sequence.masked_fill(~sources, 0))  # a product would make NaN of an infinite leak
         left_alone = runs.real & ~sources
         moved |= (differences > atol) & left_alone[runs.numbers]
         for at in torch.nonzero(left_alone & (by_sequence > largest)).flatten().tolist():

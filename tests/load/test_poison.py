@@ -148,7 +148,8 @@ def check_leak_of_what_stands_before(report):
     assert not report
     assert "borders leak" in str(report) and "what to do" in str(report)
     assert report.leaks
-    assert all(leak.is_forward and leak.difference > 1e-3 for leak in report.leaks)
+    assert all(leak.is_forward and leak.difference > 0 for leak in report.leaks)
+    assert report.largest_difference > 1e-3 > report.rounding  # a state fades with distance: not every leak is large
     assert 0 not in report.leaked_into  # nothing stands before it
     assert {leak.target for leak in report.leaks} == set(report.leaked_into)
 
@@ -300,6 +301,14 @@ def test_a_single_leak_between_any_two_sequences_is_found_and_traced_to_its_sour
     assert not report
 
 
+def test_of_many_sources_a_near_one_is_named():
+    """Sequence 6 sees all others. In the runs that show it these are poisoned: 1 3 5 7, or 0 1 4 5, or 0 1 2 3."""
+    owner = torch.arange(8).repeat_interleave(2)
+    report = poison_test(None, flattened([2] * 8), logits=masked_by(lambda mask: mask | (owner == 6)[:, None]))
+    assert [leak.target for leak in report.leaks] == [6]
+    assert report.leaks[0].source in (3, 5, 7)
+
+
 def test_tracing_is_bounded_where_everything_leaks():
     lengths = [2] * 40
     report = poison_test(None, flattened(lengths), logits=masked_by(torch.ones_like))
@@ -325,12 +334,12 @@ def test_a_model_that_averages_over_everything_is_caught_also_between_rows():
 
 
 def test_a_mean_over_a_sequence_that_holds_every_id_once_is_caught():
-    """An exchange of ids that is the same everywhere would not move such a mean."""
+    """An exchange of ids that is the same everywhere would not move such a mean; small integers have no rounding."""
     micro_batch = flattened([8, 8, 8])
     micro_batch["input_ids"] = torch.arange(8).repeat(3)[None]
-    table = torch.randn(8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    table = torch.randint(0, 1000, (8, 8), generator=torch.Generator().manual_seed(0)).double()
     report = poison_test(
-        None, micro_batch, logits=lambda b: table[b["input_ids"]] + table[b["input_ids"]].mean(1, keepdim=True)
+        None, micro_batch, logits=lambda b: table[b["input_ids"]] + table[b["input_ids"]].sum(1, keepdim=True)
     )
     assert report.leaked_into == (0, 1, 2)
 
@@ -432,6 +441,7 @@ def test_a_neighbour_that_turns_into_no_number_is_a_leak():
     report = poison_test(None, micro_batch, logits=logits)
     assert not report
     assert report.leaked_into == (1,)
+    assert report.unmoved == ()
     assert report.largest_difference == float("inf")
 
 
