@@ -2,6 +2,8 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -76,13 +78,21 @@ def test_training_loops_of_the_documentation_run(
     assert "step" in names
 
 
+def test_the_example_of_a_seed_runs() -> None:
+    torch = pytest.importorskip("torch")
+    code = next(block for block in blocks_of("docs/how-to/train.md") if "example_seed" in block)
+    names: dict[str, Any] = {"torch": torch, "loader": SimpleNamespace(epoch=3)}
+    exec(code, names)
+    assert names["generator"].initial_seed() == names["example_seed"](0, 7, 3)
+
+
 def test_the_border_check_of_the_documentation_tells_a_model_that_leaks(
     starter_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cache").symlink_to(starter_cache)
-    code = next(block for block in blocks_of("docs/how-to/train.md") if "borders hold" in block)
+    code = next(block for block in blocks_of("docs/how-to/train.md") if "poison_test" in block)
     model = tiny_model(4096).eval()
     exec(code, {"model": model})
 
@@ -91,4 +101,5 @@ def test_the_border_check_of_the_documentation_tells_a_model_that_leaks(
             return model(**{**arguments, "use_cache": True})
 
     exec(code, {"model": Leaky()})
-    assert capsys.readouterr().out.splitlines() == ["borders hold", "documents leak into each other"]
+    verdicts = [line.split(":")[0] for line in capsys.readouterr().out.splitlines() if line.startswith("borders")]
+    assert verdicts == ["borders hold", "borders leak"]

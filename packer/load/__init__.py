@@ -11,9 +11,21 @@ if TYPE_CHECKING:
     from packer.load.labels import MicroBatch, shift_labels
     from packer.load.loader import PackedLoader
     from packer.load.mixture import Mixture
+    from packer.load.poison import poison_test
+    from packer.load.seeds import example_seed
     from packer.load.step import Step
 
-__all__ = ["MicroBatch", "Mixture", "PackedDataset", "PackedLoader", "Step", "collate", "shift_labels"]
+__all__ = [
+    "MicroBatch",
+    "Mixture",
+    "PackedDataset",
+    "PackedLoader",
+    "Step",
+    "collate",
+    "example_seed",
+    "poison_test",
+    "shift_labels",
+]
 
 _HOME = {
     "MicroBatch": "labels",
@@ -22,6 +34,8 @@ _HOME = {
     "PackedLoader": "loader",
     "Step": "step",
     "collate": "dataset",
+    "example_seed": "seeds",
+    "poison_test": "poison",
     "shift_labels": "labels",
 }
 

@@ -1,0 +1,80 @@
+"""Micro-batches as Hugging Face models take them, and the refusal of what these would misread in silence."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
+
+from small_micro_batches import flattened, padded, rows  # noqa: E402
+
+from packer.errors import UsageError  # noqa: E402
+from packer.load import shift_labels  # noqa: E402
+from packer.load.adapters import huggingface  # noqa: E402
+from packer.load.attention import document_ids, mask_4d  # noqa: E402
+
+
+def test_a_flattened_micro_batch_goes_without_mask_and_cache():
+    micro_batch = flattened([3, 2], padding=2)
+    arguments = huggingface(micro_batch)
+    assert arguments == {**micro_batch, "use_cache": False}
+    assert "attention_mask" not in arguments
+    assert "use_cache" not in micro_batch
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_padded_micro_batch_keeps_its_mask_and_positions(side):
+    micro_batch = padded([3, 5], side=side)
+    arguments = huggingface(micro_batch)
+    assert arguments == {**micro_batch, "use_cache": False}
+    assert set(arguments) == {"input_ids", "attention_mask", "labels", "position_ids", "use_cache"}
+
+
+def test_the_number_of_items_is_handed_on_where_it_is_given():
+    assert huggingface(flattened([3, 2]), num_items_in_batch=7)["num_items_in_batch"] == 7
+    assert "num_items_in_batch" not in huggingface(flattened([3, 2]))
+
+
+def test_seq_idx_numbers_the_sequences_of_a_flattened_micro_batch():
+    numbers = huggingface(flattened([3, 2], padding=1), seq_idx=True)["seq_idx"]
+    assert numbers.tolist() == [[0, 0, 0, 1, 1, 2]]
+    assert numbers.dtype == torch.int32
+    assert "seq_idx" not in huggingface(flattened([3, 2]))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.bfloat16])
+def test_an_explicit_mask_has_the_borders_of_every_form(dtype):
+    flat, stacked, filled = flattened([3, 2]), rows([2, 1]), padded([1, 3])
+    for micro_batch, documents in (
+        (flat, document_ids(flat["cu_seq_lens_q"])[None]),
+        (stacked, stacked["document_ids"]),
+        (filled, filled["attention_mask"]),
+    ):
+        arguments = huggingface(micro_batch, mask_dtype=dtype)
+        assert torch.equal(arguments["attention_mask"], mask_4d(documents, dtype))
+        assert arguments["attention_mask"].dtype == dtype
+        assert "document_ids" not in arguments
+
+
+def weighted(micro_batch):
+    return {**micro_batch, "loss_weights": torch.ones(micro_batch["input_ids"].shape)}
+
+
+@pytest.mark.parametrize(
+    ("micro_batch", "options", "message", "hint"),
+    [
+        (rows([3, 2]), {}, "several rows", "flatten=True"),
+        (rows([3, 2]), {"seq_idx": True}, "several rows", "mask_dtype"),
+        (shift_labels(flattened([3, 2])), {}, "labels are shifted", "unshifted"),
+        (shift_labels(padded([3, 2])), {}, "labels are shifted", "unshifted"),
+        (weighted(flattened([3, 2])), {}, "without loss_weights", "from the logits"),
+        (weighted(padded([3, 2])), {}, "without loss_weights", "from the logits"),
+        ({**flattened([3, 2]), "attention_mask": torch.ones(1, 5)}, {}, "overlooks the borders", "mask_dtype"),
+        ({**flattened([3, 2]), "input_ids": torch.ones(2, 5)}, {}, "beside 2 rows", "batch dimension"),
+        (padded([3, 2]), {"seq_idx": True}, "one document each", "leave seq_idx out"),
+        ({"input_ids": torch.ones(1, 5)}, {}, "tells no borders", "as the loader gives it"),
+    ],
+)
+def test_what_a_model_would_misread_in_silence_is_refused_with_a_way_out(micro_batch, options, message, hint):
+    with pytest.raises(UsageError) as caught:
+        huggingface(micro_batch, **options)
+    assert message in caught.value.message
+    assert hint in caught.value.hint

@@ -1,0 +1,608 @@
+"""The poison test tells a model that honours borders from one that leaks, says where, and is never vacuous."""
+
+from importlib.util import find_spec
+from math import ceil, log2
+from shutil import which
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
+
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+from small_micro_batches import flattened, padded, rows  # noqa: E402
+from tiny_decoder import TinyDecoder  # noqa: E402
+
+from packer.errors import UsageError  # noqa: E402
+from packer.load import poison_test, shift_labels  # noqa: E402
+from packer.load.adapters import huggingface  # noqa: E402
+from packer.load.attention import block_diagonal_mask, documents_of  # noqa: E402
+from packer.load.sequences import spans_of  # noqa: E402
+
+LENGTHS = [5, 9, 1, 4]
+SMALL = {
+    "vocab_size": 50,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "pad_token_id": 0,
+}
+MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_n_groups": 1, "mamba_d_state": 8, "mamba_chunk_size": 8}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    """Tensors here are so small that threads would do nothing but wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def model_of(name, attention="sdpa"):
+    t = pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: real models are not tested")
+    attend = {"attn_implementation": attention}
+    torch.manual_seed(0)
+    match name:
+        case "llama":
+            return t.LlamaForCausalLM(t.LlamaConfig(**SMALL, **attend))
+        case "qwen3":
+            return t.Qwen3ForCausalLM(t.Qwen3Config(**SMALL, head_dim=8, **attend))
+        case "mistral":
+            return t.MistralForCausalLM(t.MistralConfig(**SMALL, sliding_window=3, **attend))
+        case "gpt2":
+            return t.GPT2LMHeadModel(
+                t.GPT2Config(vocab_size=50, n_embd=32, n_layer=2, n_head=4, n_positions=64, **attend)
+            )
+        case "mamba2":
+            return t.Mamba2ForCausalLM(
+                t.Mamba2Config(
+                    vocab_size=50, hidden_size=32, num_hidden_layers=2, num_heads=8, head_dim=8, state_size=8,
+                    n_groups=2, chunk_size=8,
+                )
+            )  # fmt: skip
+        case "bamba":  # one layer of Mamba-2, one of attention
+            return t.BambaForCausalLM(t.BambaConfig(**SMALL, **MAMBA, attn_layer_indices=[1], **attend))
+        case "granite4":
+            kinds = {"layer_types": ["mamba", "attention"], "num_local_experts": 0, "shared_intermediate_size": 32}
+            return t.GraniteMoeHybridForCausalLM(t.GraniteMoeHybridConfig(**SMALL, **MAMBA, **kinds, **attend))
+        case "jamba":
+            kinds = {"attn_layer_period": 2, "attn_layer_offset": 1, "num_experts": 1, "num_experts_per_tok": 1}
+            return t.JambaForCausalLM(
+                t.JambaConfig(**SMALL, **kinds, mamba_d_state=8, mamba_dt_rank=4, initializer_range=0.1, **attend)
+            )
+        case "mamba":
+            return t.MambaForCausalLM(t.MambaConfig(vocab_size=50, hidden_size=32, num_hidden_layers=2, state_size=8))
+        case "mixtral":
+            return t.MixtralForCausalLM(t.MixtralConfig(**SMALL, num_local_experts=4, **attend))
+    raise AssertionError(name)
+
+
+def with_arguments(model, **changed):
+    """Logits of a Hugging Face model that is called otherwise than the adapter would."""
+    return lambda micro_batch: model(**{**huggingface(micro_batch), **changed}).logits
+
+
+ATTENTION_MODELS = [(name, how) for name in ("llama", "qwen3", "mistral", "gpt2") for how in ("eager", "sdpa")]
+
+
+# In packer's form, borders hold
+
+
+@pytest.mark.parametrize(("name", "attention"), ATTENTION_MODELS)
+def test_models_honour_the_borders_of_a_flattened_micro_batch(name, attention):
+    report = poison_test(model_of(name, attention), flattened(LENGTHS, padding=6), alone=True)
+    assert report, str(report)
+    assert "borders hold" in str(report) and f"attn_implementation {attention}" in str(report)
+    assert report.largest_difference == report.noise == report.num_moved == 0
+    assert report.num_runs == 2 + 2 * ceil(log2(5)) + 5
+    assert 0 <= report.alone.largest_difference < 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # what torch.compile warns of
+@pytest.mark.skipif(not which("c++"), reason="COMPILER MISSING: FlexAttention is compiled")
+def test_models_with_flex_attention_honour_the_borders_and_leak_beside_a_cache():
+    model = model_of("llama", "flex_attention")
+    report = poison_test(model, flattened(LENGTHS, padding=6), alone=True)
+    assert report, str(report)
+    assert not poison_test(model, flattened(LENGTHS), logits=with_arguments(model, use_cache=True))
+
+
+@pytest.mark.parametrize(("name", "attention"), ATTENTION_MODELS)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_models_honour_the_rows_and_the_padding_of_a_padded_micro_batch(name, attention, side):
+    report = poison_test(model_of(name, attention), padded(LENGTHS, side=side), alone=True)
+    assert report, str(report)
+    assert sum(span.is_padding for span in report.spans) == 3
+    assert len(report.alone.differences) == 4
+
+
+@pytest.mark.parametrize(("name", "attention"), ATTENTION_MODELS[:4])
+@pytest.mark.parametrize("form", [flattened, rows, padded])
+def test_a_4d_mask_in_the_models_dtype_has_the_borders(name, attention, form):
+    model = model_of(name, attention)
+    report = poison_test(
+        model, form(LENGTHS), logits=lambda b: model(**huggingface(b, mask_dtype=torch.float32)).logits, alone=True
+    )
+    assert report, str(report)
+
+
+def test_rows_hold_under_sdpa_where_nothing_but_positions_tells_the_borders():
+    model = model_of("llama")
+    call = {"use_cache": False}
+    report = poison_test(
+        model, rows(LENGTHS), logits=lambda b: model(b["input_ids"], position_ids=b["position_ids"], **call).logits
+    )
+    assert report, str(report)
+    assert len(report.spans) == 8
+
+
+# Leaks, each with its cause
+
+
+def check_leak_of_what_stands_before(report):
+    assert not report
+    assert "borders leak" in str(report) and "what to do" in str(report)
+    assert report.leaks
+    assert all(leak.is_forward and leak.difference > 0 for leak in report.leaks)
+    assert report.largest_difference > 1e-3 > report.rounding  # a state fades with distance: not every leak is large
+    assert 0 not in report.leaked_into  # nothing stands before it
+    assert {leak.target for leak in report.leaks} == set(report.leaked_into)
+
+
+@pytest.mark.parametrize(("name", "attention"), ATTENTION_MODELS)
+def test_a_key_value_cache_makes_neighbours_visible(name, attention):
+    model = model_of(name, attention)
+    report = poison_test(model, flattened(LENGTHS, padding=6), logits=with_arguments(model, use_cache=True))
+    check_leak_of_what_stands_before(report)
+    assert "use_cache" in str(report)
+
+
+@pytest.mark.parametrize(("name", "attention"), ATTENTION_MODELS)
+def test_a_mask_of_ones_makes_neighbours_visible(name, attention):
+    model, micro_batch = model_of(name, attention), flattened(LENGTHS, padding=6)
+    ones = torch.ones_like(micro_batch["input_ids"])
+    report = poison_test(model, micro_batch, logits=with_arguments(model, attention_mask=ones))
+    check_leak_of_what_stands_before(report)
+    assert "attention_mask" in str(report)
+
+
+def test_rows_with_a_mask_of_ones_beside_their_positions_leak_within_each_row():
+    model = model_of("llama")
+
+    def logits(b):
+        mask = torch.ones_like(b["input_ids"])
+        return model(b["input_ids"], position_ids=b["position_ids"], attention_mask=mask, use_cache=False).logits
+
+    report = poison_test(model, rows(LENGTHS), logits=logits)
+    assert not report
+    assert {leak.is_forward for leak in report.leaks} == {True}
+    assert set(report.leaked_into) == {1, 2, 3, 5, 6, 7}
+
+
+def test_without_positions_a_flattened_micro_batch_is_one_document():
+    model = model_of("llama")
+    report = poison_test(model, flattened(LENGTHS), logits=lambda b: model(b["input_ids"], use_cache=False).logits)
+    check_leak_of_what_stands_before(report)
+
+
+def test_a_bool_mask_hides_nothing_under_eager_attention():
+    answers = {}
+    for attention in ("eager", "sdpa"):
+        model = model_of("llama", attention)
+        answers[attention] = poison_test(
+            model,
+            flattened(LENGTHS),
+            logits=lambda b, model=model: model(**huggingface(b, mask_dtype=torch.bool)).logits,
+        )
+    assert answers["sdpa"]
+    assert not answers["eager"]
+    assert 0 in answers["eager"].leaked_into  # not even causal
+
+
+def test_padding_that_no_mask_hides_leaks_from_the_left():
+    model = model_of("gpt2")
+    everything = torch.ones(4, 9, dtype=torch.int64)
+    report = poison_test(model, padded(LENGTHS, side="left"), logits=with_arguments(model, attention_mask=everything))
+    assert not report
+    assert report.leaks and all(report.spans[leak.source].is_padding for leak in report.leaks)
+    assert "padding is attended to" in str(report)
+
+
+def test_a_mask_in_place_of_a_sliding_window_is_seen_by_running_sequences_alone():
+    """Not by poison: borders hold. The window is what the mask says, also where a layer should see less."""
+    model, micro_batch = model_of("mistral"), flattened(LENGTHS)
+    model.eval()
+    with torch.no_grad():
+        windowed = model(**huggingface(micro_batch)).logits
+        masked = model(**huggingface(micro_batch, mask_dtype=torch.bool)).logits
+    assert (windowed - masked).abs().max() > 1e-3
+
+
+# State space models
+
+
+@pytest.mark.parametrize("name", ["mamba", "mamba2", "jamba"])
+def test_these_leak_in_a_packed_row_with_seq_idx_as_without_and_not_in_padded_rows(name):
+    """Their layers make no use of seq_idx; should a release of transformers change it, this test will say so."""
+    model = model_of(name)
+    check_leak_of_what_stands_before(poison_test(model, flattened(LENGTHS)))
+    report = poison_test(model, flattened(LENGTHS), logits=lambda b: model(**huggingface(b, seq_idx=True)).logits)
+    check_leak_of_what_stands_before(report)
+    assert "padded micro-batches" in str(report).replace("\n    ", " ")
+    for side in ("left", "right"):
+        report = poison_test(model, padded(LENGTHS, side=side), alone=True)
+        assert report, str(report)
+
+
+@pytest.mark.parametrize("name", ["bamba", "granite4"])
+def test_hybrids_leak_without_seq_idx_and_refuse_it_without_their_kernels(name):
+    model = model_of(name)
+    report = poison_test(model, flattened(LENGTHS))
+    check_leak_of_what_stands_before(report)
+    assert "seq_idx=True" in str(report)
+    assert poison_test(model, padded(LENGTHS))
+
+    def with_seq_idx():
+        return poison_test(model, flattened(LENGTHS), logits=lambda b: model(**huggingface(b, seq_idx=True)).logits)
+
+    if all(find_spec(kernels) for kernels in ("causal_conv1d", "mamba_ssm")):
+        assert with_seq_idx()
+    else:
+        with pytest.raises(ValueError, match="can't keep packed sequences apart"):
+            with_seq_idx()
+
+
+def test_experts_may_round_otherwise_and_the_report_says_so():
+    model, micro_batch = model_of("mixtral"), flattened(LENGTHS)
+    report = poison_test(model, micro_batch)
+    assert report.largest_difference <= report.rounding < 1e-4
+    assert report or "may be rounding" in str(report)
+    assert poison_test(model, micro_batch, atol=report.rounding, alone=True)
+
+
+# Any other model, through `logits`
+
+
+def masked_by(change=lambda mask: mask, model=None):
+    model = model or TinyDecoder()
+    return lambda b: model(b["input_ids"], b["position_ids"], change(block_diagonal_mask(documents_of(b))).unsqueeze(1))
+
+
+@pytest.mark.parametrize("micro_batch", [flattened(LENGTHS, padding=3), rows(LENGTHS), padded(LENGTHS)])
+def test_a_model_of_ones_own_holds_in_every_form(micro_batch):
+    model = TinyDecoder()
+    report = poison_test(model, micro_batch, logits=masked_by(model=model), alone=True)
+    assert report, str(report)
+    assert report.alone.largest_difference < 1e-12
+    shifted = poison_test(model, shift_labels(micro_batch), logits=masked_by(model=model))
+    assert shifted, str(shifted)
+
+
+@settings(max_examples=40)
+@given(lengths=st.lists(st.integers(1, 5), min_size=2, max_size=9), data=st.data())
+def test_a_single_leak_between_any_two_sequences_is_found_and_traced_to_its_source(lengths, data):
+    number = st.integers(0, len(lengths) - 1)
+    source, target = data.draw(st.tuples(number, number).filter(lambda pair: pair[0] != pair[1]))
+    owner = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+
+    def leaky(mask):
+        return mask | ((owner == target)[:, None] & (owner == source)[None, :])
+
+    report = poison_test(None, flattened(lengths), logits=masked_by(leaky))
+    assert [(leak.source, leak.target) for leak in report.leaks] == [(source, target)]
+    assert report.leaked_into == (target,)
+    assert report.num_moved == report.leaks[0].num_positions == lengths[target]
+    assert report.leaks[0].is_forward == (source < target)
+    assert not report
+
+
+def test_of_many_sources_a_near_one_is_named():
+    """Sequence 6 sees all others. In the runs that show it these are poisoned: 1 3 5 7, or 0 1 4 5, or 0 1 2 3."""
+    owner = torch.arange(8).repeat_interleave(2)
+    report = poison_test(None, flattened([2] * 8), logits=masked_by(lambda mask: mask | (owner == 6)[:, None]))
+    assert [leak.target for leak in report.leaks] == [6]
+    assert report.leaks[0].source in (3, 5, 7)
+
+
+def test_tracing_is_bounded_where_everything_leaks():
+    lengths = [2] * 40
+    report = poison_test(None, flattened(lengths), logits=masked_by(torch.ones_like))
+    assert not report
+    assert len(report.leaked_into) == 40 and report.num_moved == 80
+    assert report.num_runs <= 2 + 2 * 6 + 4 * (6 + 1)
+    assert len(str(report).splitlines()) < 25
+
+
+def test_a_model_that_averages_over_everything_is_caught_also_between_rows():
+    table = torch.randn(50, 8, generator=torch.Generator().manual_seed(0))
+
+    def logits(micro_batch):
+        states = table[micro_batch["input_ids"]]
+        return states + states.mean(dim=(0, 1), keepdim=True)
+
+    for form in (flattened, rows, padded):
+        report = poison_test(None, form(LENGTHS), logits=logits)
+        assert not report
+        assert not all(leak.is_forward for leak in report.leaks)
+        assert "no causal attention" in str(report)
+        assert set(report.leaked_into) == {at for at, span in enumerate(report.spans) if not span.is_padding}
+
+
+def test_a_mean_over_a_sequence_that_holds_every_id_once_is_caught():
+    """An exchange of ids that is the same everywhere would not move such a mean; small integers have no rounding."""
+    micro_batch = flattened([8, 8, 8])
+    micro_batch["input_ids"] = torch.arange(8).repeat(3)[None]
+    table = torch.randint(0, 1000, (8, 8), generator=torch.Generator().manual_seed(0)).double()
+    report = poison_test(
+        None, micro_batch, logits=lambda b: table[b["input_ids"]] + table[b["input_ids"]].sum(1, keepdim=True)
+    )
+    assert report.leaked_into == (0, 1, 2)
+
+
+def test_experts_of_limited_capacity_leak():
+    """The first five tokens of a micro-batch with an even id get the expert, whoever they belong to."""
+
+    def logits(micro_batch):
+        even = (micro_batch["input_ids"] % 2 == 0).flatten()
+        served = even & (even.cumsum(0) <= 5)
+        ids = micro_batch["input_ids"].float()
+        return torch.stack([ids, served.view(ids.shape).float()], -1)
+
+    report = poison_test(None, flattened(LENGTHS), logits=logits)
+    assert not report
+    assert report.leaked_into
+
+
+# Not vacuous
+
+
+def test_a_model_that_ignores_its_input_is_named():
+    report = poison_test(None, flattened(LENGTHS), logits=lambda b: torch.ones(*b["input_ids"].shape, 3))
+    assert not report
+    assert report.leaks == () and report.unmoved == (0, 1, 3)  # a document of one token trains nothing
+    assert "the model ignores its input" in str(report)
+
+
+def test_a_sequence_that_is_ignored_is_named_and_untrained_padding_may_be():
+    micro_batch = flattened(LENGTHS, padding=4)
+
+    def logits_without(*ignored):
+        keep = ~torch.isin(documents_of(micro_batch), torch.tensor(ignored))
+        return lambda b: (b["input_ids"] * keep)[..., None].float()
+
+    assert poison_test(None, micro_batch, logits=logits_without(4))
+    report = poison_test(None, micro_batch, logits=logits_without(1, 4))
+    assert not report
+    assert report.unmoved == (1,)
+    assert "1 (row 0, positions 5 to 13)" in str(report)
+
+
+def test_where_nothing_is_trained_every_sequence_has_to_move():
+    micro_batch = flattened(LENGTHS)
+    constant = lambda b: torch.ones(*b["input_ids"].shape, 3)  # noqa: E731
+    for labels in ({}, {"labels": torch.full_like(micro_batch["input_ids"], -100)}):
+        bare = {**{name: value for name, value in micro_batch.items() if name != "labels"}, **labels}
+        assert poison_test(None, bare, logits=constant).unmoved == (0, 1, 2, 3)
+
+
+def test_a_model_that_answers_in_two_ways_is_named():
+    calls = []
+
+    def logits(micro_batch):
+        calls.append(1)
+        return micro_batch["input_ids"][..., None].float() + 0.125 * len(calls)
+
+    report = poison_test(None, flattened(LENGTHS), logits=logits)
+    assert not report
+    assert report.noise == 0.125
+    assert "in two ways" in str(report)
+
+
+def test_random_numbers_in_the_forward_pass_are_the_same_in_every_run_and_the_state_is_left_alone():
+    before = torch.get_rng_state()
+    report = poison_test(
+        None,
+        flattened(LENGTHS),
+        logits=lambda b: b["input_ids"][..., None].float() + torch.rand(b["input_ids"].shape)[..., None],
+    )
+    assert report, str(report)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_logits_that_are_not_numbers_are_named_and_infinite_ones_are_compared():
+    def logits(micro_batch, filler):
+        out = micro_batch["input_ids"][..., None].float().repeat(1, 1, 2)
+        out[..., 1] = filler
+        return out
+
+    assert poison_test(None, flattened(LENGTHS), logits=lambda b: logits(b, -torch.inf))
+    report = poison_test(None, flattened(LENGTHS), logits=lambda b: logits(b, torch.nan))
+    assert not report
+    assert "not numbers" in str(report)
+
+
+def test_a_neighbour_that_turns_into_no_number_is_a_leak():
+    micro_batch = flattened([3, 3])
+    clean = micro_batch["input_ids"]
+
+    def logits(b):
+        out = b["input_ids"][..., None].float()
+        return (
+            out
+            if torch.equal(b["input_ids"][0, :3], clean[0, :3])
+            else out + torch.tensor([0.0] * 3 + [torch.nan] * 3)[:, None]
+        )
+
+    report = poison_test(None, micro_batch, logits=logits)
+    assert not report
+    assert report.leaked_into == (1,)
+    assert report.unmoved == ()
+    assert report.largest_difference == float("inf")
+
+
+def test_a_difference_up_to_atol_is_no_leak_and_rounding_is_named_as_such():
+    def logits(micro_batch):
+        ids = micro_batch["input_ids"].float()
+        return (ids + 1e-4 * (ids.sum() % 7) / 7)[..., None]
+
+    report = poison_test(None, flattened(LENGTHS, seed=3), logits=logits)
+    assert not report
+    assert 0 < report.largest_difference <= report.rounding
+    assert "may be rounding" in str(report)
+    assert poison_test(None, flattened(LENGTHS, seed=3), logits=logits, atol=1e-3)
+
+
+def test_one_id_throughout_is_poisoned_by_its_neighbour_in_the_vocabulary():
+    for only in (0, 1, 49):
+        micro_batch = flattened(LENGTHS)
+        micro_batch["input_ids"] = torch.full_like(micro_batch["input_ids"], only)
+        seen = set()
+        assert poison_test(
+            None,
+            micro_batch,
+            logits=lambda b, seen=seen: (
+                seen.update(b["input_ids"].unique().tolist()) or b["input_ids"][..., None].float()
+            ),
+        )
+        assert len(seen) == 2 and all(0 <= each < 50 for each in seen)
+
+
+@given(lengths=st.lists(st.integers(1, 4), min_size=2, max_size=20), seed=st.integers(0, 1000))
+def test_every_pair_is_parted_by_some_run_and_poison_is_of_the_micro_batchs_own_ids(lengths, seed):
+    micro_batch = flattened(lengths, seed=seed)
+    clean, seen = micro_batch["input_ids"], []
+
+    def logits(b):
+        assert set(b["input_ids"].unique().tolist()) <= set(clean.unique().tolist()) | {int(clean.max()) - 1}
+        assert all(b[name] is micro_batch[name] for name in micro_batch if name != "input_ids")
+        seen.append(b["input_ids"])
+        return b["input_ids"][..., None].float()
+
+    assert poison_test(None, micro_batch, logits=logits)
+    owner, S = documents_of(micro_batch)[0], len(lengths)
+    parted = np.eye(S, dtype=bool)
+    for ids in seen[2:]:
+        changed = np.array([bool((ids != clean)[0, owner == at].all()) for at in range(S)])
+        assert torch.equal((ids != clean)[0], torch.from_numpy(changed)[owner.long()])  # whole sequences, every token
+        parted |= changed[:, None] & ~changed[None, :]
+    assert parted.all()
+    assert torch.equal(seen[0], clean) and torch.equal(seen[1], clean)
+    assert len(seen) == 2 + 2 * ceil(log2(S))
+
+
+# What it leaves as it was
+
+
+def test_modes_gradients_parameters_and_random_state_are_left_as_they_were():
+    model = model_of("llama")
+    model.train()
+    model.model.layers[1].eval()  # frozen by its user
+    micro_batch = flattened(LENGTHS)
+    model(**huggingface(micro_batch)).loss.backward()
+    modes = [module.training for module in model.modules()]
+    gradients = [parameter.grad.clone() for parameter in model.parameters()]
+    parameters = [parameter.detach().clone() for parameter in model.parameters()]
+    tensors = {name: value.clone() for name, value in micro_batch.items() if isinstance(value, torch.Tensor)}
+    state, enabled = torch.get_rng_state(), torch.is_grad_enabled()
+    seen_modes = set()
+
+    def logits(b):
+        seen_modes.update(module.training for module in model.modules())
+        assert not torch.is_grad_enabled()
+        torch.rand(1)
+        return model(**huggingface(b)).logits
+
+    assert poison_test(model, micro_batch, logits=logits, alone=True)
+    assert seen_modes == {False}
+    assert True in modes and False in modes
+    assert [module.training for module in model.modules()] == modes
+    assert all(map(torch.equal, (parameter.grad for parameter in model.parameters()), gradients))
+    assert all(map(torch.equal, model.parameters(), parameters))
+    assert all(torch.equal(micro_batch[name], value) for name, value in tensors.items())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.is_grad_enabled() == enabled
+
+
+def test_modes_come_back_also_where_the_model_fails():
+    model = TinyDecoder().train()
+    with pytest.raises(ZeroDivisionError):
+        poison_test(model, flattened(LENGTHS), logits=lambda b: 1 / 0)
+    assert all(module.training for module in model.modules())
+
+
+def test_dropout_is_off():
+    model = model_of("gpt2").train()
+    assert model.config.resid_pdrop > 0
+    assert poison_test(model, flattened(LENGTHS))
+
+
+# Positions, seen by running sequences alone
+
+
+def test_positions_that_run_on_are_found_by_running_sequences_alone():
+    """The mask holds the borders, and GPT-2's learned positions go on from document to document."""
+    model, micro_batch = model_of("gpt2"), flattened(LENGTHS)
+    on = torch.arange(sum(LENGTHS))[None]
+
+    def logits(b):
+        arguments = huggingface(b, mask_dtype=torch.bool)
+        return model(**{**arguments, "position_ids": on[:, : b["input_ids"].shape[1]]}).logits
+
+    assert poison_test(model, micro_batch, logits=logits)
+    report = poison_test(model, micro_batch, logits=logits, alone=True)
+    assert not report
+    assert report.leaks == () and report.alone.deviating == (1, 2, 3)
+    assert "positions that do not restart" in str(report)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_rounding_of_other_dtypes_is_allowed_for(dtype):
+    report = poison_test(model_of("llama").to(dtype), flattened(LENGTHS, padding=6), alone=True)
+    assert report, str(report)
+    assert 0 < report.alone.largest_difference < report.alone.tolerance
+
+
+# Errors
+
+
+def test_one_sequence_has_no_border_to_test():
+    with pytest.raises(UsageError, match="one sequence") as caught:
+        poison_test(None, flattened([5]), logits=lambda b: b["input_ids"][..., None].float())
+    assert "micro_batch_size" in caught.value.hint
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 50), (1, 18, 50), (50,), (19,), (18, 50), (1, 19)])
+def test_logits_of_another_shape_are_refused(shape):
+    with pytest.raises(UsageError, match="expected") as caught:
+        poison_test(None, flattened(LENGTHS), logits=lambda b: torch.zeros(shape))
+    assert "logits=" in caught.value.hint
+
+
+def test_logits_without_a_batch_dimension_will_do():
+    assert poison_test(None, flattened(LENGTHS), logits=lambda b: b["input_ids"][0, :, None].float())
+
+
+def test_a_model_without_logits_and_rows_without_a_mask_are_refused():
+    with pytest.raises(UsageError, match="no logits"):
+        poison_test(lambda **_: None, flattened(LENGTHS))
+    with pytest.raises(UsageError, match="several rows"):
+        poison_test(lambda **_: None, rows(LENGTHS))
+
+
+def test_spans_name_rows_positions_padding_and_training():
+    described = [(str(span), span.is_trained) for span in spans_of(padded([2, 3], side="left"))]
+    assert described == [
+        ("padding, row 0, positions 0 to 0", False),
+        ("row 0, positions 1 to 2", True),
+        ("row 1, positions 0 to 2", True),
+    ]
+    flat = [(span.row, span.start, span.stop, span.is_trained) for span in spans_of(flattened([3, 2], padding=2))]
+    assert flat == [(0, 0, 3, True), (0, 3, 5, True), (0, 5, 7, False)]
+    assert [(span.row, span.start, span.stop) for span in spans_of(rows([2, 1]))] == [
+        (0, 0, 2), (0, 2, 3), (1, 0, 2), (1, 2, 3),
+    ]  # fmt: skip
