@@ -55,7 +55,7 @@ def tiny_model(vocab_size: int):
 
 LOOPS = [
     ("README.md", (0,)),
-    ("docs/how-to/train.md", (0, 3)),  # train, then save and go on
+    ("docs/how-to/train.md", (0, 5)),  # train, then save and go on
     ("docs/how-to/train.md", (1,)),
     ("docs/how-to/train.md", (2,)),
     ("docs/tutorial.md", (0,)),
@@ -76,6 +76,19 @@ def test_training_loops_of_the_documentation_run(
     for number in numbers:
         exec(blocks_of(page)[number], names)
     assert "step" in names
+
+
+def test_the_batchings_and_mixtures_of_the_documentation_open(
+    starter_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    for name in ("cache", "chat", "code"):
+        (tmp_path / name).symlink_to(starter_cache)
+    examples = [block for block in blocks_of("docs/how-to/train.md") if "batching=" in block or "Mixture(" in block]
+    for code in examples:
+        exec(code, {})
+    assert len(examples) == 2
 
 
 def test_the_example_of_a_seed_runs() -> None:
