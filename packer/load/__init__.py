@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from packer.load.labels import MicroBatch, shift_labels
     from packer.load.loader import PackedLoader
     from packer.load.mixture import Mixture
+    from packer.load.stateful import StepDataset
     from packer.load.step import Step
 
-__all__ = ["MicroBatch", "Mixture", "PackedDataset", "PackedLoader", "Step", "collate", "shift_labels"]
+__all__ = ["MicroBatch", "Mixture", "PackedDataset", "PackedLoader", "Step", "StepDataset", "collate", "shift_labels"]
 
 _HOME = {
     "MicroBatch": "labels",
@@ -21,6 +22,7 @@ _HOME = {
     "PackedDataset": "dataset",
     "PackedLoader": "loader",
     "Step": "step",
+    "StepDataset": "stateful",
     "collate": "dataset",
     "shift_labels": "labels",
 }
