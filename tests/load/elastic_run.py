@@ -5,6 +5,7 @@ is loaded from or saved to: ``resume``, ``save``, either may be null.
 """
 
 import json
+import os
 import sys
 from contextlib import nullcontext
 from itertools import islice
@@ -92,7 +93,10 @@ def main(settings):
     if distributed.get_rank() == 0:
         report = {"world_size": world_size, "too_early": too_early, "losses": losses, "blocks": blocks}
         torch.save({**report, "weights": plain.state_dict()}, settings["report"])
-    distributed.destroy_process_group()
+    distributed.barrier()
+    # Taken down in order, gloo can wait for itself: the interpreter lock is held while its thread is waited for, and the
+    # thread may want that lock to let go of the tensors of the last exchange.
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -45,15 +45,19 @@ def torchrun(folder, name, num_processes, *, micro_batch_size, resume=None, save
     }
     (folder / f"{name}.json").write_text(json.dumps(settings), "utf-8")
     command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_processes}"]
-    run = subprocess.run(
+    run = subprocess.Popen(
         [sys.executable, *command, HERE / "elastic_run.py", folder / f"{name}.json"],
         env=environment(),
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
-        check=False,
     )
-    assert run.returncode == 0, run.stderr[-4000:]
+    try:
+        output, _ = run.communicate(timeout=120)
+    finally:
+        run.terminate()  # and with it, where it still lives, its processes
+        run.wait(30)
+    assert run.returncode == 0, output[-4000:]
     return torch.load(settings["report"], weights_only=True)
 
 
