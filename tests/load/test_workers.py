@@ -1,38 +1,19 @@
 """The reader among other processes: workers of a DataLoader, forks, pickles, shared memory."""
 
-import json
-import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
+from processes import FORKED, in_a_process  # noqa: E402
 from small_blocks import small_cache  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 from packer.load import PackedDataset, PackedLoader, collate  # noqa: E402
 
-HERE = Path(__file__).parent
 NUM_BLOCKS = 40
-
-
-def in_a_process(code, *arguments, timeout=60):
-    """Standard output of Python code that may hang or die, line by line as JSON."""
-    paths = [str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    run = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    assert run.returncode == 0, (run.returncode, run.stderr[-4000:])
-    return [json.loads(line) for line in run.stdout.splitlines()]
 
 
 def same(one, other):
@@ -125,8 +106,8 @@ def test_nothing_is_put_into_shared_memory_but_what_torch_brings_from_its_worker
 
 # Fork
 
-FORKED = """
-import json, os, signal, sys, threading, time
+READING = """
+import json, sys, threading, time
 
 import pyarrow
 from small_blocks import small_cache
@@ -138,24 +119,6 @@ def loader_of(prefetch):
     return PackedLoader(
         FOLDER, micro_batch_size=1, global_batch_size=2, rank=0, world_size=1, prefetch=prefetch, order="sequential"
     )
-
-def forked(work):
-    # What `work` gives in a child; a child that hangs is ended by a signal after a few seconds.
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        signal.alarm(5)
-        try:
-            text = json.dumps(work())
-        except BaseException as error:
-            text = json.dumps(repr(error))
-        os.write(writing, text.encode())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        text = pipe.read()
-    _, status = os.waitpid(child, 0)
-    return json.loads(text) if text else f"hung: signal {os.waitstatus_to_exitcode(status)}"
 
 def rest(steps):
     return [step.block_ids.tolist() for step in steps]
@@ -185,7 +148,7 @@ for prefetch in (0, 3):
         print(json.dumps(forked(lambda: rest(loader))))
     print(json.dumps(first + rest(steps)))
 """
-    assert in_a_process(FORKED + code) == 2 * [*5 * [WHOLE[4:]], WHOLE]
+    assert in_a_process(FORKED + READING + code) == 2 * [*5 * [WHOLE[4:]], WHOLE]
 
 
 @pytest.mark.parametrize("prefetch", [0, pytest.param(3, marks=waits_for_a_thread_that_is_not_there)])
@@ -198,7 +161,7 @@ first = [next(steps).block_ids.tolist() for _ in range(4)]
 print(json.dumps(forked(lambda: rest(steps))))
 print(json.dumps(first + rest(steps)))
 """
-    child, parent = in_a_process(FORKED + code)
+    child, parent = in_a_process(FORKED + READING + code)
     assert parent == WHOLE
     assert child == WHOLE[4:]
 
@@ -243,7 +206,7 @@ for turn in range(100):
 @waits_for_a_lock_of_a_thread_that_is_not_there
 def test_a_fork_while_the_thread_opens_or_maps_a_shard_leaves_the_child_free_to_read():
     """At every place where it does, one after another: a lock that is held there would stay held in the child."""
-    children = in_a_process(FORKED + SLOW, timeout=120)
+    children = in_a_process(FORKED + READING + SLOW, timeout=120)
     assert children == [WHOLE] * len(children)
     assert len(children) >= 2
 
