@@ -42,7 +42,7 @@ def forked(work):
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        signal.alarm(5)
+        signal.alarm(3)
         try:
             text = json.dumps(work())
         except BaseException as error:

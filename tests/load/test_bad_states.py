@@ -55,9 +55,9 @@ def items(folder):
 CONSUMERS = {"loader": lambda it: loader(it, 0), "loader ahead": lambda it: loader(it, 2), "dataset": items}
 folder = Path(sys.argv[1])
 shard = sorted(folder.glob("blocks/*.arrow"))[-1]
-content, num_reads = shard.read_bytes(), int(sys.argv[2])
+content = shard.read_bytes()
 
-def read(consumer, size):
+def read(consumer, size, num_reads):
     def work():
         found = ["nothing", "", ""]
         if num_reads < 0:
@@ -75,11 +75,27 @@ def read(consumer, size):
         return found
     return work
 
-for consumer in CONSUMERS:
-    for size in (0, len(content) // 2, len(content) - 1):
-        print(json.dumps(forked(read(consumer, size))))
-        shard.write_bytes(content)
+for num_reads in (-1, 1, 15):
+    for consumer in CONSUMERS:
+        for size in (0, len(content) // 2, len(content) - 1):
+            print(json.dumps([num_reads, forked(read(consumer, size, num_reads))]))
+            shard.write_bytes(content)
 """
+
+
+@pytest.fixture(scope="module")
+def cut_short(tmp_path_factory):
+    """What readers met, by the steps they had read when the last of three shards lost all, half or one of its bytes.
+
+    A shard has fourteen blocks and several pages; -1 is before it was opened, 15 steps reach into the last shard.
+    """
+    folder = three_shards(tmp_path_factory.mktemp("cut"), num_blocks=14, block_len=512)
+    outcomes = {-1: [], 1: [], 15: []}
+    for num_reads, outcome in in_a_process(FORKED + CUT, folder):
+        outcomes[num_reads].append(outcome)
+    assert [len(found) for found in outcomes.values()] == [9, 9, 9]
+    return folder, max((folder / "blocks").iterdir()), outcomes
+
 
 has_no_remedy = pytest.mark.xfail(reason="the column of counts is read first, and what that says names no remedy")
 kills_the_process = pytest.mark.xfail(
@@ -94,26 +110,19 @@ kills_the_process = pytest.mark.xfail(
         pytest.param(1, id="before it is touched", marks=has_no_remedy),
     ],
 )
-def test_a_shard_that_is_cut_short_is_named_with_the_remedy_and_kills_nobody(num_reads, tmp_path):
-    """Fourteen blocks a shard of several pages; the last shard loses all, half or one of its bytes."""
-    three_shards(tmp_path, num_blocks=14, block_len=512)
-    shard = max((tmp_path / "blocks").iterdir())
-    found = in_a_process(FORKED + CUT, tmp_path, num_reads)
-    assert len(found) == 9
-    for outcome in found:
+def test_a_shard_that_is_cut_short_is_named_with_the_remedy_and_kills_nobody(num_reads, cut_short):
+    folder, shard, outcomes = cut_short
+    for outcome in outcomes[num_reads]:
         assert outcome[0] == "CheckError", outcome
         assert str(shard) in outcome[1]
-        assert f"packer build -o {tmp_path} --repair" in outcome[2]
+        assert f"packer build -o {folder} --repair" in outcome[2]
 
 
 @kills_the_process
-def test_a_shard_that_is_cut_short_while_it_is_read_from_kills_nobody(tmp_path):
+def test_a_shard_that_is_cut_short_while_it_is_read_from_kills_nobody(cut_short):
     """What is left of a page can still be read, and its digest says whether it is right."""
-    three_shards(tmp_path, num_blocks=14, block_len=512)
-    shard = max((tmp_path / "blocks").iterdir())
-    found = in_a_process(FORKED + CUT, tmp_path, 15)
-    assert len(found) == 9
-    for outcome in found:
+    _, shard, outcomes = cut_short
+    for outcome in outcomes[15]:
         assert outcome[0] == "nothing" or str(shard) in outcome[1], outcome
 
 

@@ -137,36 +137,21 @@ does_not_pickle_while_it_runs = pytest.mark.xfail(
 WHOLE = [[2 * i, 2 * i + 1] for i in range(20)]
 
 
-def test_a_loader_that_was_iterated_is_iterated_again_in_a_forked_child_and_in_the_parent():
-    """With a thread that is alive at the fork, and without."""
-    code = """
-for prefetch in (0, 3):
+SCENARIOS = """
+def again(prefetch):
     loader = loader_of(prefetch)
     steps = iter(loader)
     first = [next(steps).block_ids.tolist() for _ in range(4)]
-    for _ in range(5):
-        print(json.dumps(forked(lambda: rest(loader))))
-    print(json.dumps(first + rest(steps)))
-"""
-    assert in_a_process(FORKED + READING + code) == 2 * [*5 * [WHOLE[4:]], WHOLE]
+    children = [forked(lambda: rest(loader)) for _ in range(5)]
+    return [children, first + rest(steps)]
 
+def going_on(prefetch):
+    loader = loader_of(prefetch)
+    steps = iter(loader)
+    first = [next(steps).block_ids.tolist() for _ in range(4)]
+    child = forked(lambda: rest(steps))
+    return [[child], first + rest(steps)]
 
-@pytest.mark.parametrize("prefetch", [0, pytest.param(3, marks=waits_for_a_thread_that_is_not_there)])
-def test_an_iteration_that_was_begun_goes_on_in_a_forked_child(prefetch):
-    """As code does that forks in the middle of its loop; parent and child each go on from the fork."""
-    code = f"""
-loader = loader_of({prefetch})
-steps = iter(loader)
-first = [next(steps).block_ids.tolist() for _ in range(4)]
-print(json.dumps(forked(lambda: rest(steps))))
-print(json.dumps(first + rest(steps)))
-"""
-    child, parent = in_a_process(FORKED + READING + code)
-    assert parent == WHOLE
-    assert child == WHOLE[4:]
-
-
-SLOW = """
 class Slow:
     # The turn-th time that a thread is about to open or map a shard it says so and waits, holding whatever it holds.
     def __init__(self, turn):
@@ -180,35 +165,63 @@ class Slow:
             time.sleep(0.3)
 
 slow, map_file = Slow(-1), pyarrow.memory_map
-sys.addaudithook(lambda event, given: slow.pass_by() if event in ("open", "mmap.__new__") and on_a_shard(given) else None)
-pyarrow.memory_map = lambda *given, **options: (slow.pass_by(), map_file(*given, **options))[1]  # says nothing to hooks
 
 def on_a_shard(given):
     return isinstance(given[0], int) or str(given[0]).endswith(".arrow")
 
-for turn in range(100):
-    slow = Slow(turn)
-    loader = loader_of(1)
-    steps = iter(loader)
-    starter = threading.Thread(target=lambda: next(steps))
-    starter.start()
-    while starter.is_alive() and not slow.reached.is_set():
-        time.sleep(0.001)
-    if not slow.reached.is_set():
+sys.addaudithook(lambda event, given: slow.pass_by() if event in ("open", "mmap.__new__") and on_a_shard(given) else None)
+pyarrow.memory_map = lambda *given, **options: (slow.pass_by(), map_file(*given, **options))[1]  # says nothing to hooks
+
+def while_opening(prefetch):
+    global slow
+    children = []
+    for turn in range(100):
+        slow = Slow(turn)
+        loader = loader_of(prefetch)
+        steps = iter(loader)
+        starter = threading.Thread(target=lambda: next(steps))
+        starter.start()
+        while starter.is_alive() and not slow.reached.is_set():
+            time.sleep(0.001)
+        if not slow.reached.is_set():
+            loader.close()
+            return [children, rest(loader_of(prefetch))]
+        children.append(forked(lambda: rest(loader)))
+        starter.join()
         loader.close()
-        break
-    print(json.dumps(forked(lambda: rest(loader))))
-    starter.join()
-    loader.close()
+
+for scenario, prefetch in ((again, 0), (again, 3), (going_on, 0), (going_on, 3), (while_opening, 1)):
+    print(json.dumps([scenario.__name__, prefetch, scenario(prefetch)]))
 """
 
 
+@pytest.fixture(scope="module")
+def forks():
+    """What children and their parent read, by scenario and prefetch."""
+    return {
+        (name, prefetch): found for name, prefetch, found in in_a_process(FORKED + READING + SCENARIOS, timeout=120)
+    }
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_a_loader_that_was_iterated_is_iterated_again_in_a_forked_child_and_in_the_parent(forks, prefetch):
+    """With a thread that is alive at the fork, and without."""
+    assert forks["again", prefetch] == [5 * [WHOLE[4:]], WHOLE]
+
+
+@pytest.mark.parametrize("prefetch", [0, pytest.param(3, marks=waits_for_a_thread_that_is_not_there)])
+def test_an_iteration_that_was_begun_goes_on_in_a_forked_child(forks, prefetch):
+    """As code does that forks in the middle of its loop; parent and child each go on from the fork."""
+    assert forks["going_on", prefetch] == [[WHOLE[4:]], WHOLE]
+
+
 @waits_for_a_lock_of_a_thread_that_is_not_there
-def test_a_fork_while_the_thread_opens_or_maps_a_shard_leaves_the_child_free_to_read():
+def test_a_fork_while_the_thread_opens_or_maps_a_shard_leaves_the_child_free_to_read(forks):
     """At every place where it does, one after another: a lock that is held there would stay held in the child."""
-    children = in_a_process(FORKED + READING + SLOW, timeout=120)
+    children, parent = forks["while_opening", 1]
     assert children == [WHOLE] * len(children)
     assert len(children) >= 2
+    assert parent == WHOLE
 
 
 # Pickle
