@@ -224,8 +224,6 @@ def state_in_the_middle():
         for step in loader:
             if step.index == 6:
                 break
-            if step.index == 4:
-                continue
         return loader.state_dict()
 
 
@@ -235,8 +233,8 @@ def refused(state):
     before = loader.state_dict()
     try:
         loader.load_state_dict(state)
-    except CheckError as error:
-        assert error.message.startswith("reader state")
+    except PackerError as error:
+        assert error.message.startswith(("reader state", "global_batch_size"))
         assert error.hint or "version" in error.message or "beyond" in error.message
         assert loader.state_dict() == before
         return True
@@ -259,17 +257,18 @@ def marked(found, mark, names):
 fills_in_what_is_missing = pytest.mark.xfail(
     reason="a field that is missing is taken to be 0, so the data begins again"
 )
+reads_past_the_mixture = pytest.mark.xfail(reason="an empty list of rows taken from no cache at all is let through")
 knows_no_limit = pytest.mark.xfail(reason="counters and the epoch are read without an upper limit")
 
 
 @pytest.mark.parametrize(
-    "path", marked(paths(STATE), fills_in_what_is_missing, {"epoch", "cursor", "counters"}), ids=".".join
+    "path", marked(paths(STATE), fills_in_what_is_missing, {"epoch", "cursor", "counters", "taken"}), ids=".".join
 )
 def test_a_state_that_lacks_a_field_is_refused(path):
     assert refused(changed(STATE, path, lambda holder, name: holder.pop(name)))
 
 
-@pytest.mark.parametrize("path", list(paths(STATE)), ids=".".join)
+@pytest.mark.parametrize("path", marked(paths(STATE), reads_past_the_mixture, {"taken"}), ids=".".join)
 def test_a_state_with_a_field_of_another_type_is_refused(path):
     value = STATE
     for name in path:
@@ -281,7 +280,14 @@ def test_a_state_with_a_field_of_another_type_is_refused(path):
 
 @pytest.mark.parametrize("path", marked(leaves(STATE), knows_no_limit, {"epoch", "counters"}), ids=".".join)
 def test_a_state_with_a_negative_or_a_huge_number_is_refused(path):
-    """Huge is what no counter reaches: 2 ** 63 and more, which checkpoints of tensors could not hold either."""
+    """Huge is what no counter reaches: 2 ** 63 and more, which checkpoints of tensors could not hold either.
+
+    Only the size a loader was opened with may be any: where it is not the one of the loader that goes on, that holds.
+    """
+    if path == ("opened_batch_size",):
+        assert refused(changed(STATE, path, set_to(0)))
+        assert not refused(changed(STATE, path, set_to(2**40)))
+        return
     assert [one for one in (-1, -(2**70), 2**63, 2**70) if not refused(changed(STATE, path, set_to(one)))] == []
 
 

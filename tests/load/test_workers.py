@@ -124,16 +124,6 @@ def rest(steps):
     return [step.block_ids.tolist() for step in steps]
 """
 
-waits_for_a_thread_that_is_not_there = pytest.mark.xfail(
-    reason="the child waits without end for the steps of a thread that only the parent has"
-)
-waits_for_a_lock_of_a_thread_that_is_not_there = pytest.mark.xfail(
-    reason="the child waits without end for the lock that the parent's thread held while it mapped a shard (Chunks)"
-)
-does_not_pickle_while_it_runs = pytest.mark.xfail(
-    reason="the running iteration, a generator and a thread, is pickled too"
-)
-
 WHOLE = [[2 * i, 2 * i + 1] for i in range(20)]
 
 
@@ -209,13 +199,18 @@ def test_a_loader_that_was_iterated_is_iterated_again_in_a_forked_child_and_in_t
     assert forks["again", prefetch] == [5 * [WHOLE[4:]], WHOLE]
 
 
-@pytest.mark.parametrize("prefetch", [0, pytest.param(3, marks=waits_for_a_thread_that_is_not_there)])
-def test_an_iteration_that_was_begun_goes_on_in_a_forked_child(forks, prefetch):
+def test_an_iteration_without_a_thread_goes_on_in_a_forked_child(forks):
     """As code does that forks in the middle of its loop; parent and child each go on from the fork."""
-    assert forks["going_on", prefetch] == [[WHOLE[4:]], WHOLE]
+    assert forks["going_on", 0] == [[WHOLE[4:]], WHOLE]
 
 
-@waits_for_a_lock_of_a_thread_that_is_not_there
+def test_an_iteration_whose_thread_is_not_in_a_forked_child_says_so_there_and_waits_for_nothing(forks):
+    ((child,), parent) = forks["going_on", 3]
+    assert child.startswith("RuntimeError")
+    assert "begin a new one" in child
+    assert parent == WHOLE
+
+
 def test_a_fork_while_the_thread_opens_or_maps_a_shard_leaves_the_child_free_to_read(forks):
     """At every place where it does, one after another: a lock that is held there would stay held in the child."""
     children, parent = forks["while_opening", 1]
@@ -227,7 +222,7 @@ def test_a_fork_while_the_thread_opens_or_maps_a_shard_leaves_the_child_free_to_
 # Pickle
 
 
-@pytest.mark.parametrize("running", [False, pytest.param(True, marks=does_not_pickle_while_it_runs)])
+@pytest.mark.parametrize("running", [False, True])
 def test_a_pickled_loader_goes_on_where_it_stood_and_leaves_the_one_it_was_made_of_alone(running):
     cache = small_cache(NUM_BLOCKS)
     with PackedLoader(cache, micro_batch_size=1, global_batch_size=2, rank=0, world_size=1, prefetch=2) as loader:
