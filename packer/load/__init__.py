@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from packer.load.mixture import Mixture
     from packer.load.poison import poison_test
     from packer.load.seeds import example_seed
+    from packer.load.stateful import StepDataset
     from packer.load.step import Step
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "PackedDataset",
     "PackedLoader",
     "Step",
+    "StepDataset",
     "collate",
     "example_seed",
     "poison_test",
@@ -33,6 +35,7 @@ _HOME = {
     "PackedDataset": "dataset",
     "PackedLoader": "loader",
     "Step": "step",
+    "StepDataset": "stateful",
     "collate": "dataset",
     "example_seed": "seeds",
     "poison_test": "poison",

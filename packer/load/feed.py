@@ -106,6 +106,8 @@ class Feed:
         """
         if self._mixture is not None:
             self._mixture.resume(epoch=epoch, cursor=cursor, taken=taken or ())
+        elif taken is not None:
+            raise ValueError(f"rows taken of each cache, {list(taken)}, where there is one cache")
 
     def check_size(self, size: int) -> None:
         """Refuse a step that no epoch fills.

@@ -1,15 +1,18 @@
 """Counts of blocks and documents without reading their tokens: what a rank must know of the other ranks' share."""
 
 import os
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
 from packer.batches import Int32, Int64
-from packer.errors import CheckError
+from packer.errors import CheckError, StorageError
 from packer.layout import offsets_of
 from packer.store.cache import BlockShards, DocumentShards
 from packer.store.failures import storage_errors
+from packer.store.manifest import Shard
+from packer.store.mapping import check_size, repair_hint
 
 _FEW = 256
 """A record batch of which more than one row in so many was asked for is read whole."""
@@ -29,7 +32,8 @@ class ScalarColumn:
 
     def __init__(self, shards: BlockShards | DocumentShards, name: str) -> None:
         self._name = name
-        self._places = [(shards.folder / shard.path, place) for shard in shards.shards for place in shard.places]
+        self._folder = shards.folder
+        self._places = [(shard, place) for shard in shards.shards for place in shard.places]
         self._bounds = offsets_of([place.num_rows for _, place in self._places])
         # One more than the value, 0 where it is not known: zeros cost no memory until they are written.
         self._raised: Int32 = np.zeros(int(self._bounds[-1]), np.int32)
@@ -39,7 +43,7 @@ class ScalarColumn:
         """Values of some rows.  # int32[R]
 
         Raises:
-            CheckError: the file ends before its column does.
+            CheckError: the file is not what it was.
             StorageError: the file cannot be read.
 
         """
@@ -63,20 +67,33 @@ class ScalarColumn:
 
     def _values(self, number: int, asked: Int64) -> Int32:
         """A few values, one at a time: of a large record batch the first step wants a handful."""
-        path, place = self._places[number]
-        with storage_errors("read", path), path.open("rb", buffering=0) as file:
+        shard, place = self._places[number]
+        with self._damage_named(shard), (self._folder / shard.path).open("rb", buffering=0) as file:
             read = [os.pread(file.fileno(), 4, place.columns[self._name] + 4 * row) for row in asked.tolist()]
-        return self._checked(path, np.frombuffer(b"".join(read), "<i4"), len(asked))
+            return self._checked(np.frombuffer(b"".join(read), "<i4"), len(asked))
 
     def _column(self, number: int) -> Int32:
-        path, place = self._places[number]
-        with storage_errors("read", path):
+        shard, place = self._places[number]
+        with self._damage_named(shard):
+            path = self._folder / shard.path
             column = np.fromfile(path, "<i4", place.num_rows, offset=place.columns[self._name])
-        return self._checked(path, column, place.num_rows)
+            return self._checked(column, place.num_rows)
 
-    def _checked(self, path: Path, values: Int32, expected: int) -> Int32:
+    def _checked(self, values: Int32, expected: int) -> Int32:
         if len(values) != expected:
-            raise CheckError(f"{path}: expected {expected} values of {self._name}, found {len(values)}")
+            raise ValueError(f"expected {expected} values of {self._name}, found {len(values)}")
         if (values < 0).any():
-            raise CheckError(f"{path} is damaged: {self._name} is below 0")
+            raise ValueError(f"{self._name} is below 0")
         return values
+
+    @contextmanager
+    def _damage_named(self, shard: Shard) -> Iterator[None]:
+        try:
+            with storage_errors("read", self._folder / shard.path):
+                yield
+        except (ValueError, StorageError) as error:
+            check_size(self._folder, shard)  # a file that is gone or cut short is told as such
+            if isinstance(error, StorageError):
+                raise
+            hint = repair_hint(self._folder)
+            raise CheckError(f"{self._folder / shard.path} is damaged: {error}", hint=hint) from None

@@ -15,8 +15,8 @@ from packer.load.order import OrderKind
 
 STATE_VERSION: Final = 2
 
-Count = Annotated[int, Meta(ge=0)]
-Size = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Size = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,6 +92,7 @@ def restore(value: Any, *, reader: ReaderState, num_items: int) -> ReaderState:
     """
     if isinstance(value, dict) and value.get("version") != STATE_VERSION:
         raise CheckError(f"reader state: expected version {STATE_VERSION}, found {value.get('version')!r}")
+    _check_whole(value)
     try:
         state = msgspec.convert(value, ReaderState)
     except msgspec.ValidationError as error:
@@ -108,6 +109,16 @@ def restore(value: Any, *, reader: ReaderState, num_items: int) -> ReaderState:
         size = reader.opened_batch_size
         state = msgspec.structs.replace(state, batch_size=size, opened_batch_size=size)
     return state
+
+
+def _check_whole(value: Any) -> None:
+    """Refuse a state that lacks a field: what has a default in memory has none in a checkpoint."""
+    for part, kind in ((value, ReaderState), (value.get("counters") if isinstance(value, dict) else None, Counters)):
+        missing = [name for name in kind.__struct_fields__ if isinstance(part, dict) and name not in part]
+        if missing:
+            raise CheckError(
+                f"reader state: {', '.join(missing)} missing", hint="pass what state_dict() returned, unchanged"
+            )
 
 
 _HINTS = {

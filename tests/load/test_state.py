@@ -61,7 +61,7 @@ def test_a_state_is_plain_values_and_survives_json():
         ({"items": "documents"}, "items 'documents'.*'blocks'"),
         ({"batch_size": 0}, "batch_size"),
         ({"taken": [1, -1]}, "taken"),
-        ({"counters": {"steps": 9, "rows": 36, "trained": 1, "surplus": 2}}, "surplus"),
+        ({"counters": {"steps": 9, "rows": 36, "trained": 1, "tokens": 2, "slots": 3, "surplus": 2}}, "surplus"),
         ({"surplus": 1}, "surplus"),
     ],
 )

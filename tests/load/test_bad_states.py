@@ -1,0 +1,454 @@
+"""What can be wrong with a cache or a state: damaged, cut short, of another content, read-only, shared, built again."""
+
+import json
+import shutil
+import stat
+import tempfile
+from collections import Counter
+from copy import deepcopy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
+
+from processes import FORKED, in_a_process, printed, start  # noqa: E402
+from small_blocks import random_blocks, small_cache, write_cache  # noqa: E402
+
+from packer.build import build  # noqa: E402
+from packer.errors import CheckError, PackerError  # noqa: E402
+from packer.load import PackedDataset, PackedLoader  # noqa: E402
+from packer.recipe import load_recipe  # noqa: E402
+from packer.store.cache import Cache  # noqa: E402
+
+OPTIONS = {"micro_batch_size": 1, "global_batch_size": 2, "rank": 0, "world_size": 1}
+
+
+def loader_of(cache, **options):
+    return PackedLoader(cache, **{**OPTIONS, **options})
+
+
+def three_shards(folder, num_blocks=4, block_len=8, *, seed=0, fingerprint="f00d"):
+    """A cache of three shards of its own."""
+    batches = [random_blocks(num_blocks, block_len, seed=3 * seed + i) for i in range(3)]
+    return write_cache(folder, batches, fingerprint=fingerprint)
+
+
+# Cut short
+
+CUT = """
+import sys
+from pathlib import Path
+
+from packer.errors import PackerError
+from packer.load import PackedDataset, PackedLoader
+from packer.store.cache import Cache
+
+def loader(cache, prefetch):
+    options = dict(micro_batch_size=1, global_batch_size=2, rank=0, world_size=1, order="sequential")
+    return iter(PackedLoader(cache, **options, prefetch=prefetch))
+
+def items(cache):
+    dataset = PackedDataset(cache)
+    return (dataset[i] for i in range(len(dataset)))
+
+CONSUMERS = {"loader": lambda it: loader(it, 0), "loader ahead": lambda it: loader(it, 2), "dataset": items}
+folder = Path(sys.argv[1])
+shard = sorted(folder.glob("blocks/*.arrow"))[-1]
+content = shard.read_bytes()
+
+def read(consumer, size, num_reads):
+    def work():
+        found = ["nothing", "", ""]
+        if num_reads < 0:
+            os.truncate(shard, size)
+        try:
+            # What is mapped already cannot be cut short in place without a signal: there, rows are read instead.
+            reading = CONSUMERS[consumer](Cache.open(folder, mmap=num_reads < 15))
+            for _ in range(num_reads * (2 if consumer == "dataset" else 1)):
+                next(reading)
+            if num_reads >= 0:
+                os.truncate(shard, size)
+            for _ in reading:
+                pass
+        except PackerError as error:
+            found = [type(error).__name__, str(error), error.hint]
+        return found
+    return work
+
+for num_reads in (-1, 1, 15):
+    for consumer in CONSUMERS:
+        for size in (0, len(content) // 2, len(content) - 1):
+            print(json.dumps([num_reads, forked(read(consumer, size, num_reads))]))
+            shard.write_bytes(content)
+"""
+
+
+@pytest.fixture(scope="module")
+def cut_short(tmp_path_factory):
+    """What readers met, by the steps they had read when the last of three shards lost all, half or one of its bytes.
+
+    A shard has fourteen blocks and several pages; -1 is before it was opened, 15 steps reach into the last shard.
+    """
+    folder = three_shards(tmp_path_factory.mktemp("cut"), num_blocks=14, block_len=512)
+    outcomes = {-1: [], 1: [], 15: []}
+    for num_reads, outcome in in_a_process(FORKED + CUT, folder):
+        outcomes[num_reads].append(outcome)
+    assert [len(found) for found in outcomes.values()] == [9, 9, 9]
+    return folder, max((folder / "blocks").iterdir()), outcomes
+
+
+@pytest.mark.parametrize(
+    "num_reads", [pytest.param(-1, id="before it is opened"), pytest.param(1, id="before it is touched")]
+)
+def test_a_shard_that_is_cut_short_is_named_with_the_remedy_and_kills_nobody(num_reads, cut_short):
+    folder, shard, outcomes = cut_short
+    for outcome in outcomes[num_reads]:
+        assert outcome[0] == "CheckError", outcome
+        assert str(shard) in outcome[1]
+        assert f"packer build -o {folder} --repair" in outcome[2]
+
+
+def test_a_shard_that_is_cut_short_while_it_is_read_from_kills_nobody_where_it_is_not_mapped(cut_short):
+    """What is left of a page can still be read, and its digest says whether it is right."""
+    _, shard, outcomes = cut_short
+    for outcome in outcomes[15]:
+        assert outcome[0] == "nothing" or str(shard) in outcome[1], outcome
+
+
+def test_a_shard_that_is_gone_is_named_with_the_remedy(tmp_path):
+    three_shards(tmp_path)
+    cache = Cache.open(tmp_path)
+    shard = max((tmp_path / "blocks").iterdir())
+    shard.unlink()
+    for open_and_read in (
+        lambda: loader_of(tmp_path),
+        lambda: list(loader_of(cache)),
+        lambda: list(loader_of(cache, prefetch=0)),
+        lambda: PackedDataset(tmp_path),
+        lambda: PackedDataset(cache)[-1],
+    ):
+        with pytest.raises(CheckError, match="is missing") as caught:
+            open_and_read()
+        assert str(shard) in caught.value.message
+        assert "--repair" in caught.value.hint
+
+
+# A flipped bit
+
+
+def test_a_flipped_bit_in_any_column_is_named_by_file_and_row_before_its_step(tmp_path):
+    """One bit of one row at a time, in every column of fixed width of every shard."""
+    rng = np.random.default_rng(4)
+    three_shards(tmp_path, num_blocks=4, block_len=8)
+    manifest = Cache.open(tmp_path).manifest
+    columns = Counter()
+    for number, shard in enumerate(manifest.shards):
+        path = tmp_path / shard.path
+        content = path.read_bytes()
+        (place,) = shard.places
+        for name, start_byte in place.columns.items():
+            width = {"digest": 8, "length": 4, "num_trained": 4}.get(name, 4 * 8)
+            row = int(rng.integers(shard.num_rows))
+            bit = int(rng.integers(8 * width))
+            damaged = bytearray(content)
+            damaged[start_byte + row * width + bit // 8] ^= 1 << bit % 8
+            path.write_bytes(damaged)
+            block = 4 * number + row
+            with pytest.raises(CheckError) as caught:
+                PackedDataset(tmp_path)[block]
+            for prefetch in (0, 2):
+                loader, seen = loader_of(tmp_path, order="random", prefetch=prefetch), []
+                with pytest.raises(CheckError) as met:
+                    seen.extend(step.block_ids.tolist() for step in loader)
+                assert str(path) in met.value.message
+                # Counts are read ahead of the rows, a column at a time: one below 0 is seen there, and its row is not.
+                assert met.value.message == caught.value.message or name in ("length", "num_trained")
+                assert block not in [one for step in seen for one in step]
+                loader.close()
+            assert str(path) in caught.value.message
+            assert f"row {row}:" in caught.value.message
+            assert "--repair" in caught.value.hint
+            columns[name] += 1
+            path.write_bytes(content)
+    assert columns == dict.fromkeys(("input_ids", "labels", "position_ids", "length", "num_trained", "digest"), 3)
+    assert sum(1 for _ in loader_of(tmp_path)) == 6
+
+
+# States
+
+
+def leaves(state, path=()):
+    """Paths to everything that is not a dict."""
+    if not isinstance(state, dict):
+        yield path
+        return
+    for name, value in state.items():
+        yield from leaves(value, (*path, name))
+
+
+def paths(state, path=()):
+    """Paths to everything in there, dicts too."""
+    for name, value in state.items():
+        yield (*path, name)
+        if isinstance(value, dict):
+            yield from paths(value, (*path, name))
+
+
+def changed(state, path, change):
+    copy = deepcopy(state)
+    holder = copy
+    for name in path[:-1]:
+        holder = holder[name]
+    change(holder, path[-1])
+    return copy
+
+
+def set_to(value):
+    return lambda holder, name: holder.__setitem__(name, value)
+
+
+def state_in_the_middle():
+    """After the second step of the second epoch: no number in it is 0 that could be another."""
+    with loader_of(small_cache(11)) as loader:
+        for step in loader.endless():
+            if step.index == 6:
+                break
+        return loader.state_dict()
+
+
+def refused(state):
+    """Whether a loader refuses a state, and then stays where it was."""
+    loader = loader_of(small_cache(11))
+    before = loader.state_dict()
+    try:
+        loader.load_state_dict(state)
+    except PackerError as error:
+        assert error.message.startswith(("reader state", "global_batch_size"))
+        assert error.hint or "version" in error.message or "beyond" in error.message
+        assert loader.state_dict() == before
+        return True
+    return False
+
+
+STATE = state_in_the_middle()
+
+
+def test_the_state_the_tests_damage_is_taken_as_it_is():
+    assert not refused(STATE)
+    assert len(list(leaves(STATE))) >= 9
+
+
+@pytest.mark.parametrize("path", list(paths(STATE)), ids=".".join)
+def test_a_state_that_lacks_a_field_is_refused(path):
+    assert refused(changed(STATE, path, lambda holder, name: holder.pop(name)))
+
+
+@pytest.mark.parametrize("path", list(paths(STATE)), ids=".".join)
+def test_a_state_with_a_field_of_another_type_is_refused(path):
+    value = STATE
+    for name in path:
+        value = value[name]
+    others = [one for one in (None, "5", 1.5, True, [], {}, b"x") if type(one) is not type(value) and one != value]
+    assert len(others) >= 5
+    assert [one for one in others if not refused(changed(STATE, path, set_to(one)))] == []
+
+
+@pytest.mark.parametrize("path", list(leaves(STATE)), ids=".".join)
+def test_a_state_with_a_negative_or_a_huge_number_is_refused(path):
+    """Huge is what no counter reaches: 2 ** 63 and more, which checkpoints of tensors could not hold either.
+
+    Only the size a loader was opened with may be any: where it is not the one of the loader that goes on, that holds.
+    """
+    if path == ("opened_batch_size",):
+        assert refused(changed(STATE, path, set_to(0)))
+        assert not refused(changed(STATE, path, set_to(2**40)))
+        return
+    assert [one for one in (-1, -(2**70), 2**63, 2**70) if not refused(changed(STATE, path, set_to(one)))] == []
+
+
+@pytest.mark.parametrize("surplus", [(), ("counters",)])
+def test_a_state_with_a_field_nobody_knows_is_refused(surplus):
+    assert refused(changed(STATE, (*surplus, "surplus"), set_to(1)))
+
+
+def test_a_state_of_the_same_texts_under_another_tokenizer_or_length_is_refused_with_both_fingerprints(
+    starter, starter_cache, tmp_path
+):
+    """The other tokenizer differs in the numbers of two tokens."""
+    shutil.copytree(starter, tmp_path / "other")
+    file = tmp_path / "other" / "tokenizer" / "tokenizer.json"
+    tokenizer = json.loads(file.read_text("utf-8"))
+    vocab = tokenizer["model"]["vocab"]
+    vocab["ing"], vocab["ro"] = vocab["ro"], vocab["ing"]
+    file.write_text(json.dumps(tokenizer, ensure_ascii=False), "utf-8")
+    build(load_recipe(tmp_path / "other" / "recipe.yaml"), tmp_path / "tokenizer", jobs=1)
+    build(load_recipe(starter / "recipe.yaml", ["pack.block_len=256"]), tmp_path / "length", jobs=1)
+    with loader_of(starter_cache) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    mine = Cache.open(starter_cache).manifest.content_fingerprint
+    for folder in (tmp_path / "tokenizer", tmp_path / "length"):
+        other = loader_of(folder)
+        theirs = Cache.open(folder).manifest.content_fingerprint
+        before = other.state_dict()
+        with pytest.raises(CheckError, match="fingerprint") as caught:
+            other.load_state_dict(state)
+        assert mine != theirs
+        assert mine in caught.value.message
+        assert theirs in caught.value.message
+        assert "other data" in caught.value.hint
+        assert other.state_dict() == before
+
+
+# Two jobs, and nobody may write
+
+READ_ONLY = """
+import json, os, sys
+from pathlib import Path
+
+events = []
+
+def hook(event, given):
+    if event == "open" and str(given[0]).startswith(sys.argv[2]):
+        events.append([event, str(given[0]), bool(given[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))])
+    if event.startswith(("fcntl.", "os.remove", "os.rename", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.utime")):
+        events.append([event, str(given), True])
+
+from packer.load import PackedDataset, PackedLoader
+
+options = dict(micro_batch_size=1, global_batch_size=2, end="pad", rank=int(sys.argv[3]), world_size=2)
+
+def everything(folder):
+    loader = PackedLoader(folder, **options)
+    steps = []
+    for step in loader:
+        steps.append([step.block_ids.tolist(), step.num_items_in_batch, step[0]["input_ids"].tolist()])
+        if step.index == 3:
+            break
+    resumed = PackedLoader(folder, **options)
+    resumed.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+    loader.close()
+    steps += [[step.block_ids.tolist(), step.num_items_in_batch, step[0]["input_ids"].tolist()] for step in resumed]
+    dataset = PackedDataset(folder)
+    return steps, [dataset[i]["input_ids"].tolist() for i in range(len(dataset))]
+
+everything(Path(sys.argv[1]))  # what is imported late, is imported
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)  # root may write anywhere
+refused = 0
+for target in ("blocks/new", "manifest.json"):
+    try:
+        open(Path(sys.argv[2]) / target, "ab").close()
+    except PermissionError:
+        refused += 1
+sys.addaudithook(hook)
+print("ready", flush=True)
+sys.stdin.readline()
+steps, items = everything(Path(sys.argv[2]))
+writable = [line for line in Path("/proc/self/maps").read_text().splitlines() if sys.argv[2] in line and "w" in line.split()[1] and "s" in line.split()[1]]
+print(json.dumps([steps, items, refused, [event for event in events if event[2]], len(events), writable]))
+"""
+
+
+def listing(folder):
+    """Everything there is to know of a folder's files without reading them, access times left out."""
+    return sorted(
+        (str(path), found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_nlink)
+        for path in [folder, *folder.rglob("*")]
+        for found in [path.stat()]
+    )
+
+
+@pytest.fixture
+def read_only_folder():
+    """A folder below folders that everyone may enter, which pytest's own are not."""
+    folder = Path(tempfile.mkdtemp(prefix="packer-tests-"))
+    folder.chmod(0o755)
+    yield folder
+    for path in folder.rglob("*"):
+        path.chmod(path.stat().st_mode | stat.S_IWUSR)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="/proc MISSING: what is mapped cannot be seen")
+def test_two_processes_read_one_read_only_cache_at_once_and_leave_no_trace(read_only_folder):
+    """Opened, iterated, resumed and read as a dataset by two ranks at the same time, as a user who may not write there."""
+    three_shards(read_only_folder / "warm")
+    cache = three_shards(read_only_folder / "cache")
+    for path in [*cache.rglob("*"), cache]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    before = listing(cache)
+    jobs = [start(READ_ONLY, read_only_folder / "warm", cache, rank, interactive=True) for rank in range(2)]
+    for job in jobs:
+        assert job.stdout.readline() == "ready\n", job.communicate()
+    for job in jobs:
+        job.stdin.write("go\n")
+        job.stdin.flush()
+    results = [printed(job)[0] for job in jobs]
+    assert listing(cache) == before
+    for steps, items, num_refused, written, num_events, writable in results:
+        assert len(steps) == 6
+        assert len(items) == 12
+        assert num_refused == 2
+        assert written == []
+        assert num_events >= 3
+        assert writable == []
+    (ours, items, *_), (theirs, others, *_) = results
+    assert items == others
+    together = [one[0] + other[0] for one, other in zip(ours, theirs, strict=True)]
+    alone = [step.block_ids.tolist() for step in loader_of(cache, end="pad")]
+    assert together == alone
+    assert [one[1] for one in ours] == [other[1] for other in theirs]
+
+
+# Built again
+
+
+def rows_of(source, num_steps=None):
+    found = []
+    for step in source:
+        found.extend(step[i]["input_ids"].tolist() for i in range(len(step)))
+        if num_steps is not None and len(found) >= 2 * num_steps:
+            break
+    return found
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_a_cache_that_is_built_again_under_a_loader_gives_its_old_blocks_or_an_error_and_no_mixture(
+    starter, tmp_path, prefetch
+):
+    """By a real build, in shards of a few blocks, after each number of steps; a state of the old one is refused then."""
+    sizes = ["pack.block_len=128", "shard_bytes=20KiB"]
+    build(load_recipe(starter / "recipe.yaml", sizes), tmp_path / "cache", jobs=1)
+    shutil.copytree(tmp_path / "cache", tmp_path / "old")
+    num_shards = len([shard for shard in Cache.open(tmp_path / "old").manifest.shards if shard.kind == "blocks"])
+    whole = rows_of(loader_of(tmp_path / "old"))
+    build(load_recipe(starter / "recipe.yaml", [*sizes, "pack.seed=1"]), tmp_path / "new", jobs=1)
+    outcomes = Counter()
+    for taken in (0, 1, 2, 5, len(whole) // 2 - 1):
+        shutil.rmtree(tmp_path / "cache")
+        shutil.copytree(tmp_path / "old", tmp_path / "cache")
+        loader = loader_of(tmp_path / "cache", prefetch=prefetch)
+        found = rows_of(loader, taken) if taken else []
+        state = loader.state_dict()
+        build(load_recipe(starter / "recipe.yaml", [*sizes, "pack.seed=1"]), tmp_path / "cache", jobs=1, force=True)
+        assert Cache.open(tmp_path / "cache").fingerprint == Cache.open(tmp_path / "new").fingerprint
+        try:
+            for step in loader:
+                found.extend(step[i]["input_ids"].tolist() for i in range(len(step)))
+            outcomes["old"] += 1
+            assert len(found) == len(whole)
+        except PackerError as error:
+            outcomes["error"] += 1
+            assert str(tmp_path / "cache" / "blocks") in error.message
+        loader.close()
+        assert found == whole[: len(found)]
+        with pytest.raises(CheckError, match="fingerprint"):
+            loader_of(tmp_path / "cache").load_state_dict(state)
+    assert num_shards > 3
+    assert outcomes.total() == 5
+    assert outcomes["error"] > 0

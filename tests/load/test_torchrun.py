@@ -1,0 +1,94 @@
+"""Real processes under torchrun: a run that stops and goes on with other sizes is the run that did not stop."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
+
+from small_blocks import small_cache  # noqa: E402
+
+from packer.load import PackedLoader  # noqa: E402
+
+pytestmark = pytest.mark.skipif(
+    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
+    reason="GLOO MISSING: several processes are not tested",
+)
+
+HERE = Path(__file__).parent
+CACHE = small_cache(35, 16)
+OPTIONS = {"global_batch_size": 8, "end": "wrap", "seed": 3}
+"""Ten steps of eight blocks go over two ends of an epoch of 35, neither of them where the run stops."""
+
+
+def script():
+    """The script the processes run, as a module."""
+    spec = importlib.util.spec_from_file_location("elastic_run", HERE / "elastic_run.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def torchrun(folder, name, num_processes, *, micro_batch_size, resume=None, save=None):
+    settings = {
+        "cache": str(CACHE.folder),
+        "report": str(folder / f"{name}.pt"),
+        "num_steps": 5,
+        "loader": {**OPTIONS, "micro_batch_size": micro_batch_size},
+        "resume": resume and str(resume),
+        "save": save and str(save),
+    }
+    (folder / f"{name}.json").write_text(json.dumps(settings), "utf-8")
+    command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_processes}"]
+    run = subprocess.Popen(
+        [sys.executable, *command, HERE / "elastic_run.py", folder / f"{name}.json"],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        output, _ = run.communicate(timeout=120)
+    finally:
+        run.terminate()  # and with it, where it still lives, its processes
+        run.wait(30)
+    assert run.returncode == 0, output[-4000:]
+    return torch.load(settings["report"], weights_only=True)
+
+
+def environment():
+    paths = [str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+    if sys.platform == "linux":
+        variables["GLOO_SOCKET_IFNAME"] = "lo"  # a host whose name leads nowhere can still run this
+    return variables
+
+
+def test_five_steps_on_two_processes_and_five_on_four_are_ten_steps_on_one(tmp_path):
+    """The checkpoint between is torch's distributed one, written by two ranks and read by four.
+
+    Micro-batches change from one block to two, accumulation from four micro-batches to one.
+    """
+    alone = script()
+    loader = PackedLoader(CACHE, rank=0, world_size=1, micro_batch_size=4, **OPTIONS)
+    model, optimizer = alone.model_and_optimizer()
+    losses, blocks = alone.train(loader, model, optimizer, 10)
+    assert loader.epoch == 2
+
+    first = torchrun(tmp_path, "first", 2, micro_batch_size=1, save=tmp_path / "checkpoint")
+    second = torchrun(tmp_path, "second", 4, micro_batch_size=2, resume=tmp_path / "checkpoint")
+
+    assert (first["world_size"], second["world_size"]) == (2, 4)
+    assert first["blocks"] + second["blocks"] == blocks
+    assert len({*map(tuple, blocks)}) == 10
+    assert first["losses"] + second["losses"] == pytest.approx(losses, rel=1e-11, abs=0)
+    for name, weights in model.state_dict().items():
+        torch.testing.assert_close(second["weights"][name], weights, rtol=1e-10, atol=1e-12)
+        assert not torch.equal(first["weights"][name], weights)
+    for run in (first, second):
+        assert "torch.distributed is not initialised" in run["too_early"]

@@ -1,0 +1,254 @@
+"""The reader among other processes: workers of a DataLoader, forks, pickles, shared memory."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
+
+from processes import FORKED, in_a_process  # noqa: E402
+from small_blocks import small_cache  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
+
+from packer.load import PackedDataset, PackedLoader, collate  # noqa: E402
+
+NUM_BLOCKS = 40
+
+
+def same(one, other):
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        assert torch.equal(value, other[name]) if isinstance(value, torch.Tensor) else value == other[name]
+    return True
+
+
+# Workers
+
+
+@pytest.mark.parametrize(("method", "weighted"), [("fork", False), ("fork", True), ("spawn", False)])
+def test_workers_give_the_same_batches_and_items_as_no_workers(method, weighted):
+    """Two epochs in a shuffled order; the dataset was read from before the workers were made."""
+    dataset = PackedDataset(small_cache(NUM_BLOCKS, 16, weighted=weighted), weights="use" if weighted else "refuse")
+    assert dataset[7]["num_trained"] >= 0
+
+    order = torch.randperm(NUM_BLOCKS, generator=torch.Generator().manual_seed(11)).tolist()
+
+    def batches(num_workers, epochs=2):
+        loader = DataLoader(
+            dataset,
+            batch_size=3,
+            sampler=order,
+            collate_fn=collate,
+            num_workers=num_workers,
+            persistent_workers=num_workers > 0,
+            multiprocessing_context=method if num_workers else None,
+        )
+        return [batch for _ in range(epochs) for batch in loader]
+
+    alone, apart = batches(0), batches(2)
+    assert len(alone) == len(apart) == 2 * 14
+    assert all(same(one, other) for one, other in zip(alone, apart, strict=True))
+
+
+def test_items_of_a_forked_worker_are_those_of_the_parent_one_by_one():
+    dataset = PackedDataset(small_cache(NUM_BLOCKS))
+    items = DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context="fork")
+    assert sum(same(dataset[i], item) for i, item in enumerate(items)) == NUM_BLOCKS
+
+
+# Shared memory
+
+MAPPED = """
+import json, os, sys
+from pathlib import Path
+
+opened = []
+sys.addaudithook(lambda event, given: opened.append([str(given[0]), given[2]]) if event == "open" else None)
+
+from small_blocks import small_cache
+from torch.utils.data import DataLoader
+from packer.load import PackedDataset, PackedLoader, collate
+
+cache = small_cache(40, 256)
+del opened[:]
+
+def shared():
+    return sorted({line.split()[5] for line in Path("/proc/self/maps").read_text().splitlines() if "/dev/shm" in line})
+
+before = sorted(os.listdir("/dev/shm"))
+with PackedLoader(cache.folder, micro_batch_size=2, global_batch_size=4, rank=0, world_size=1) as loader:
+    steps = [(step, shared()) for step in loader]
+blocks = PackedDataset(cache.folder).__getitems__(range(40))
+writing = [path for path, flags in opened if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)]
+held = {tuple(mappings) for _, mappings in steps} | {tuple(shared())}
+print(json.dumps([len(steps), len(blocks), sorted(held), sorted(os.listdir("/dev/shm")) == before, writing, len(opened) > 0]))
+
+loader = DataLoader(PackedDataset(cache), batch_size=4, collate_fn=collate, num_workers=1, multiprocessing_context="fork")
+kept = list(loader)
+print(json.dumps([len(kept), len(shared()), sorted(os.listdir("/dev/shm")) == before]))
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="/dev/shm MISSING: shared memory is not tested")
+def test_nothing_is_put_into_shared_memory_but_what_torch_brings_from_its_workers():
+    """A worker of torch hands tensors over in mappings of files in /dev/shm whose names are gone at once: one for each tensor.
+
+    So a small /dev/shm, as containers have, limits `num_workers`, and never the loader, which needs no worker.
+    """
+    reader, workers = in_a_process(MAPPED)
+    assert reader == [10, 40, [[]], True, [], True]
+    num_batches, num_mappings, no_names_left = workers
+    assert num_batches == 10
+    assert num_mappings > 0
+    assert no_names_left
+
+
+# Fork
+
+READING = """
+import json, sys, threading, time
+
+import pyarrow
+from small_blocks import small_cache
+from packer.load import PackedLoader
+
+FOLDER = small_cache(40).folder
+
+def loader_of(prefetch):
+    return PackedLoader(
+        FOLDER, micro_batch_size=1, global_batch_size=2, rank=0, world_size=1, prefetch=prefetch, order="sequential"
+    )
+
+def rest(steps):
+    return [step.block_ids.tolist() for step in steps]
+"""
+
+WHOLE = [[2 * i, 2 * i + 1] for i in range(20)]
+
+
+SCENARIOS = """
+def again(prefetch):
+    loader = loader_of(prefetch)
+    steps = iter(loader)
+    first = [next(steps).block_ids.tolist() for _ in range(4)]
+    children = [forked(lambda: rest(loader)) for _ in range(5)]
+    return [children, first + rest(steps)]
+
+def going_on(prefetch):
+    loader = loader_of(prefetch)
+    steps = iter(loader)
+    first = [next(steps).block_ids.tolist() for _ in range(4)]
+    child = forked(lambda: rest(steps))
+    return [[child], first + rest(steps)]
+
+class Slow:
+    # The turn-th time that a thread is about to open or map a shard it says so and waits, holding whatever it holds.
+    def __init__(self, turn):
+        self.left = turn
+        self.reached = threading.Event()
+
+    def pass_by(self):
+        self.left -= 1
+        if self.left == -1:
+            self.reached.set()
+            time.sleep(0.3)
+
+slow, map_file = Slow(-1), pyarrow.memory_map
+
+def on_a_shard(given):
+    return isinstance(given[0], int) or str(given[0]).endswith(".arrow")
+
+sys.addaudithook(lambda event, given: slow.pass_by() if event in ("open", "mmap.__new__") and on_a_shard(given) else None)
+pyarrow.memory_map = lambda *given, **options: (slow.pass_by(), map_file(*given, **options))[1]  # says nothing to hooks
+
+def while_opening(prefetch):
+    global slow
+    children = []
+    for turn in range(100):
+        slow = Slow(turn)
+        loader = loader_of(prefetch)
+        steps = iter(loader)
+        starter = threading.Thread(target=lambda: next(steps))
+        starter.start()
+        while starter.is_alive() and not slow.reached.is_set():
+            time.sleep(0.001)
+        if not slow.reached.is_set():
+            loader.close()
+            return [children, rest(loader_of(prefetch))]
+        children.append(forked(lambda: rest(loader)))
+        starter.join()
+        loader.close()
+
+for scenario, prefetch in ((again, 0), (again, 3), (going_on, 0), (going_on, 3), (while_opening, 1)):
+    print(json.dumps([scenario.__name__, prefetch, scenario(prefetch)]))
+"""
+
+
+@pytest.fixture(scope="module")
+def forks():
+    """What children and their parent read, by scenario and prefetch."""
+    return {
+        (name, prefetch): found for name, prefetch, found in in_a_process(FORKED + READING + SCENARIOS, timeout=120)
+    }
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_a_loader_that_was_iterated_is_iterated_again_in_a_forked_child_and_in_the_parent(forks, prefetch):
+    """With a thread that is alive at the fork, and without."""
+    assert forks["again", prefetch] == [5 * [WHOLE[4:]], WHOLE]
+
+
+def test_an_iteration_without_a_thread_goes_on_in_a_forked_child(forks):
+    """As code does that forks in the middle of its loop; parent and child each go on from the fork."""
+    assert forks["going_on", 0] == [[WHOLE[4:]], WHOLE]
+
+
+def test_an_iteration_whose_thread_is_not_in_a_forked_child_says_so_there_and_waits_for_nothing(forks):
+    ((child,), parent) = forks["going_on", 3]
+    assert child.startswith("RuntimeError")
+    assert "begin a new one" in child
+    assert parent == WHOLE
+
+
+def test_a_fork_while_the_thread_opens_or_maps_a_shard_leaves_the_child_free_to_read(forks):
+    """At every place where it does, one after another: a lock that is held there would stay held in the child."""
+    children, parent = forks["while_opening", 1]
+    assert children == [WHOLE] * len(children)
+    assert len(children) >= 2
+    assert parent == WHOLE
+
+
+# Pickle
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_pickled_loader_goes_on_where_it_stood_and_leaves_the_one_it_was_made_of_alone(running):
+    cache = small_cache(NUM_BLOCKS)
+    with PackedLoader(cache, micro_batch_size=1, global_batch_size=2, rank=0, world_size=1, prefetch=2) as loader:
+        steps = iter(loader)
+        first = [next(steps).block_ids.tolist() for _ in range(3)]
+        if not running:
+            loader.close()
+        copy = pickle.loads(pickle.dumps(loader))
+        assert copy.state_dict() == loader.state_dict()
+        theirs = [step.block_ids.tolist() for step in copy]
+        ours = [step.block_ids.tolist() for step in (steps if running else loader)]
+    assert theirs == ours
+    assert len(first) + len(theirs) == NUM_BLOCKS // 2
+
+
+def test_a_spawned_process_reads_a_loader_it_was_given(tmp_path):
+    cache = small_cache(NUM_BLOCKS)
+    loader = PackedLoader(cache, micro_batch_size=1, global_batch_size=2, rank=0, world_size=1, order="sequential")
+    for step in loader:
+        if step.index == 5:
+            break
+    loader.close()
+    (tmp_path / "loader.pickle").write_bytes(pickle.dumps(loader))
+    code = """
+import json, pickle, sys
+from pathlib import Path
+print(json.dumps([step.block_ids.tolist() for step in pickle.loads(Path(sys.argv[1]).read_bytes())]))
+"""
+    assert in_a_process(code, tmp_path / "loader.pickle") == [WHOLE[6:]]
