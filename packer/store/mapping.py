@@ -95,8 +95,9 @@ def map_shard(folder: Path, shard: Shard, *, mmap: bool = True) -> MappedShard:
     with _damage_named(folder, shard):
         with storage_errors("read", path):
             mapped = map_file(path)
+        opened = MappedShard(folder, shard, mapped, mmap=mmap)
         _check_rows(shard)
-        return MappedShard(folder, shard, mapped, mmap=mmap)
+        return opened
 
 
 @contextmanager
