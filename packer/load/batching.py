@@ -85,13 +85,6 @@ def named(batching: Batching | BatchingName) -> Batching:
     return value
 
 
-def rows_of_rank(rows: Int64, *, rank: int, world_size: int, micro_batch_size: int) -> list[Int64]:
-    """The micro-batches of one rank: a contiguous share of the step, cut one after another."""
-    share = len(rows) // world_size
-    first = rank * share
-    return [rows[start : start + micro_batch_size] for start in range(first, first + share, micro_batch_size)]
-
-
 def spread(lengths: Int64, *, budget: int, multiple: int, padded: Padded | None) -> list[Int64]:
     """Micro-batches of at most `budget` tokens, their number a multiple of the ranks, the fullest first.
 

@@ -20,6 +20,10 @@ Found_contra = TypeVar("Found_contra", FoundBlocks, FoundDocuments, contravarian
 class Layout(Protocol[Found_contra]):
     """Micro-batches of one form."""
 
+    @property
+    def pads_rows(self) -> bool:
+        """Whether the longest row of a micro-batch decides how wide the others are."""
+
     def micro_batch(
         self, found: Found_contra, first: int, lengths: Int64, num_rows: int, staging: Staging
     ) -> HostBatch:
@@ -43,6 +47,8 @@ class PackedLayout:
 
     Every padding run is a sequence of its own, so padding sees only padding. A padding row is one run of pad ids.
     """
+
+    pads_rows = False
 
     def __init__(self, *, block_len: int, pad_id: int, form: Form) -> None:
         self._block_len = block_len
@@ -90,6 +96,8 @@ class PaddedLayout:
     Positions count from each document's first token, so that padding on the left does not move them.
     """
 
+    pads_rows = True
+
     def __init__(self, padded: Padded, *, pad_id: int, form: Form) -> None:
         self._padded = padded
         self._pad_id = pad_id
@@ -129,6 +137,8 @@ class PaddedLayout:
 
 class PaddingFreeLayout:
     """Documents one after another in one row, each a sequence. A padding row is a sequence of one pad token."""
+
+    pads_rows = False
 
     def __init__(self, *, pad_id: int, form: Form) -> None:
         self._pad_id = pad_id

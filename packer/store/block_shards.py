@@ -37,6 +37,7 @@ class BlockShards:
     def __init__(self, folder: Path, shards: Sequence[Shard], *, mmap: bool = True) -> None:
         self._chunks = Chunks(Path(folder), shards, kind="blocks", opener=block_rows, mmap=mmap)
         self._block_len: int | None = None
+        self._known: dict[int, BlockRows] = {}  # record batches whose block length was compared
         self.weighted = any("loss_weights" in place.columns for shard in shards for place in shard.places)
 
     def __len__(self) -> int:
@@ -121,8 +122,8 @@ class BlockShards:
         chunks, rows = self._chunks.locate(indices)
         if check:
             self._chunks.check(indices)
-        opened = {chunk: self._opened(chunk) for chunk in np.unique(chunks).tolist()}
-        return FoundBlocks([opened[chunk] for chunk in chunks.tolist()], rows.tolist())
+        known = self._known
+        return FoundBlocks([known.get(chunk) or self._opened(chunk) for chunk in chunks.tolist()], rows.tolist())
 
     def verify(self, indices: Int64 | None = None) -> None:
         """Check the digests of some blocks, of all where none are named.
@@ -147,6 +148,7 @@ class BlockShards:
         found = opened.input_ids.shape[1]
         if found != self.block_len:
             raise self._chunks.damaged(chunk, f"expected blocks of {self.block_len} tokens, found {found}")
+        self._known[chunk] = opened
         return opened
 
 

@@ -97,7 +97,7 @@ class Chunks(Generic[Rows]):
             IndexError: a row that is not there; negative numbers do not count from the end.
 
         """
-        if len(indices) and (int(indices.min()) < 0 or int(indices.max()) >= len(self)):
+        if len(indices) and int(indices.view(np.uint64).max()) >= len(self):  # one below 0 is huge there
             raise IndexError(f"expected rows from 0 to {len(self) - 1}, found {indices.min()} to {indices.max()}")
         chunks = np.searchsorted(self.bounds, indices, side="right") - 1
         return chunks, indices - self.bounds[chunks]

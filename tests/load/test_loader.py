@@ -237,7 +237,7 @@ def test_a_rank_reads_a_block_of_another_rank_once_and_only_to_sum_stored_weight
     watch(cache, reads.extend)
     loader = loader_of(cache, rank=1, world_size=2, global_batch_size=4, order="sequential", weights="use", prefetch=0)
     first = [step.num_items_in_batch for step in loader]
-    assert reads == ([2, 3, 0, 1, 2, 3, 6, 7, 4, 5, 6, 7] if weighted else [2, 3, 6, 7])
+    assert reads == ([0, 1, 2, 3, 2, 3, 4, 5, 6, 7, 6, 7] if weighted else [2, 3, 6, 7])
     reads.clear()
     assert [step.num_items_in_batch for step in loader] == first
     assert reads == [2, 3, 6, 7]

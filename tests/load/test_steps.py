@@ -1,12 +1,10 @@
 """The order of an epoch and the arithmetic of steps, against a literal oracle."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import UsageError
-from packer.load.batching import rows_of_rank
 from packer.load.order import EpochOrder
 from packer.load.steps import PADDING_ROW, check_batch_size, plan_step, steps_left
 
@@ -130,17 +128,6 @@ def test_padding_rows_stand_at_the_end_of_a_step():
     plan = plan_step(order_of(10), epoch=0, cursor=8, size=4, end="pad")
     assert (plan.rows == PADDING_ROW).tolist() == [False, False, True, True]
     assert plan.num_rows == 2
-
-
-@given(accumulation=st.integers(1, 5), micro=st.integers(1, 5), world_size=st.integers(1, 10))
-def test_micro_batches_of_all_ranks_together_are_the_step(accumulation, micro, world_size):
-    step = np.arange(accumulation * micro * world_size)
-    shares = [
-        rows_of_rank(step, rank=rank, world_size=world_size, micro_batch_size=micro) for rank in range(world_size)
-    ]
-    assert np.concatenate([rows for share in shares for rows in share]).tolist() == step.tolist()
-    assert {len(share) for share in shares} == {accumulation}
-    assert {len(rows) for share in shares for rows in share} == {micro}
 
 
 @pytest.mark.parametrize(
