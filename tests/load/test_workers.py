@@ -212,9 +212,12 @@ def test_an_iteration_whose_thread_is_not_in_a_forked_child_says_so_there_and_wa
 
 
 def test_a_fork_while_the_thread_opens_or_maps_a_shard_leaves_the_child_free_to_read(forks):
-    """At every place where it does, one after another: a lock that is held there would stay held in the child."""
+    """At every place where it does, one after another: a lock that is held there would stay held in the child.
+
+    The parent may have been given its first step before the fork, or not.
+    """
     children, parent = forks["while_opening", 1]
-    assert children == [WHOLE] * len(children)
+    assert all(child in (WHOLE, WHOLE[1:]) for child in children)
     assert len(children) >= 2
     assert parent == WHOLE
 
