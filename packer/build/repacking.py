@@ -12,7 +12,7 @@ import msgspec
 
 from packer.build.blocks import BlockForm
 from packer.build.kept import kept_files, kept_model
-from packer.build.packing import commit, pack_documents
+from packer.build.packing import commit, finish, pack_documents
 from packer.build.partition import PartitionResult
 from packer.build.pool import default_jobs
 from packer.build.progress import Progress, Silent
@@ -72,6 +72,7 @@ def repack(
         sweep_temporary(folder)
         found = existing(folder, progress)
         if found is not None and up_to_date(folder, found, wanted):
+            finish(folder, found)
             return _result(folder, found, num_partitions=len(_documents(found)), built=False)
         if found is not None and not force:
             refuse_other_recipe(folder, found, wanted)

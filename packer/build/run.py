@@ -1,7 +1,8 @@
 """One build, from the recipe to the commit.
 
 Order of work: plan; document shards of the partitions that are not there yet; blocks; the tokenizer's files; then
-rejected.jsonl and, right after it, the manifest, whose appearance is the commit; then what no manifest names goes.
+rejected.jsonl under a name of its own and the manifest, whose appearance is the commit; then what no manifest names
+goes, and rejected.jsonl gets its name.
 Until the commit the cache that was there stays as it was, and finished partitions are found again whatever happens.
 """
 
@@ -15,7 +16,7 @@ import msgspec
 
 from packer.build.engine import remember
 from packer.build.hints import rejection_hint
-from packer.build.packing import commit, pack_documents
+from packer.build.packing import commit, finish, finish_if_free, pack_documents
 from packer.build.partition import PartitionResult, PartitionTask, run_partition, write_journal
 from packer.build.plan import BuildPlan, plan_build
 from packer.build.pool import Pool, default_jobs
@@ -109,6 +110,8 @@ def _build(
     """Do what a plan says, as far as it is not done."""
     found = existing(folder, progress)
     if found is not None and not repair and up_to_date(folder, found, plan.provenance):
+        if not dry_run:
+            finish_if_free(folder, found)
         return _nothing_to_do(folder, found, plan)
     if found is not None and not force:
         refuse_other_recipe(folder, found, plan.provenance)
@@ -119,6 +122,7 @@ def _build(
         sweep_temporary(folder)
         found = existing(folder, progress)
         if found is not None and not repair and up_to_date(folder, found, plan.provenance):
+            finish(folder, found)
             return _nothing_to_do(folder, found, plan)
         if found is not None and not force:
             refuse_other_recipe(folder, found, plan.provenance)

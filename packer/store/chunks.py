@@ -17,6 +17,7 @@ from packer.store.columns import BlockRows, DocumentRows
 from packer.store.manifest import Shard
 from packer.store.mapping import MappedShard, map_shard, repair_hint
 from packer.store.schema import Kind
+from packer.store.shard_file import digest_of_rows
 from packer.store.views import flat_view
 
 Rows = TypeVar("Rows", DocumentRows, BlockRows)
@@ -56,6 +57,7 @@ class Chunks(Generic[Rows]):
         self._mapped: list[MappedShard | None] = [None] * len(self.shards)
         self._opened: list[tuple[Rows, UInt64] | None] = [None] * len(sizes)
         self._checked: Bool = np.zeros(len(self), np.bool_)
+        self._vouched: set[int] = set()  # shards whose row digests are those the manifest knows
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -131,6 +133,7 @@ class Chunks(Generic[Rows]):
                 row = self.row_in_shard(chunk, int(rows[wrong[0]]))
                 digests = f"expected digest {expected[wrong[0]]:016x}, found {found[wrong[0]]:016x}"
                 raise self.damaged(chunk, f"row {row}: {digests}")
+            self._vouch(chunk)
             self._checked[everything[positions]] = True
 
     def digests(self) -> UInt64:
@@ -146,6 +149,15 @@ class Chunks(Generic[Rows]):
 
     def damaged(self, chunk: int, reason: str) -> CheckError:
         return CheckError(f"{self.folder / self.path_of(chunk)} is damaged: {reason}", hint=repair_hint(self.folder))
+
+    def _vouch(self, chunk: int) -> None:
+        """Rows that agree with themselves may still be those of another file; the manifest knows their digests."""
+        number = self.shard_of[chunk]
+        if number in self._vouched:
+            return
+        if digest_of_rows(self.mapped(number).batches) != self.shards[number].rows_xxh3:
+            raise self.damaged(chunk, "its rows are not those the manifest names")
+        self._vouched.add(number)
 
     def _open(self, chunk: int) -> tuple[Rows, UInt64]:
         mapped = self.mapped(self.shard_of[chunk])

@@ -43,7 +43,7 @@ def lock(folder: Path) -> Iterator[None]:
     """
     path = folder / PRIVATE / LOCK_NAME
     with storage_errors("lock", folder):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         with storage_errors("lock", folder):
@@ -87,9 +87,7 @@ class AtomicFile:
         self.path = folder / f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
         self.digest = FileDigest()
         with storage_errors("write into", folder):
-            if not folder.is_dir():
-                folder.mkdir(parents=True, exist_ok=True)
-                sync_folder(folder.parent)
+            make_folder(folder)
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         self._file = os.fdopen(descriptor, "wb", buffering=_BUFFER_BYTES)
         self._live = True
@@ -170,6 +168,33 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> FileDigest
         return file.digest
 
 
+def rename(old: Path, new: Path) -> None:
+    """Give a finished file another name, in another folder perhaps, replacing what is there.
+
+    Raises:
+        StorageError: the disk refuses; the file has its old name.
+
+    """
+    with storage_errors("write", new):
+        old.replace(new)
+        sync_folder(new.parent)
+        sync_folder(old.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, so that a power cut does not take them away with what is put in them.
+
+    Raises:
+        OSError: the disk refuses.
+
+    """
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames within a folder survive a power cut.
 
@@ -200,7 +225,7 @@ def sweep(cache: Path, manifest: "Manifest") -> tuple[str, ...]:
     """
     named = {shard.path for shard in manifest.shards}
     named |= {f"model/{file.path}" for file in manifest.model.files}
-    named.add(f"{PRIVATE}/{LOCK_NAME}")
+    named |= {f"{PRIVATE}/{LOCK_NAME}", manifest.pending_rejected}
     found = [path for name in _SWEPT for path in _files_below(cache / name)]
     removed = [path for path in found if path.relative_to(cache).as_posix() not in named]
     removed += _temporaries(cache)
