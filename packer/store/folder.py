@@ -8,6 +8,7 @@ import errno
 import fcntl
 import os
 import secrets
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +26,9 @@ PRIVATE = ".packer"
 """Folder within a cache for what is not part of it: the lock, pieces of an unfinished build."""
 
 LOCK_NAME = "lock"
+_GLANCE_S = 0.05
+"""Whoever only looks whether a cache is being written has its lock for less than this."""
+
 TEMPORARY_PREFIX = ".tmp-packer-"
 _BUFFER_BYTES = 2**20
 _SWEPT = ("documents", "blocks", "model", PRIVATE)
@@ -55,9 +59,29 @@ def lock(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _take(descriptor: int, folder: Path) -> None:
+def refuse_busy(folder: Path) -> None:
+    """Say at once that another process is writing a cache, before anything is read for it; makes nothing.
+
+    Raises:
+        BusyError: another process holds the lock.
+
+    """
+    # A folder that is not there or cannot be opened is for the lock itself to tell.
+    with suppress(OSError):
+        descriptor = os.open(folder / PRIVATE / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _take(descriptor, folder, fcntl.LOCK_SH)
+        finally:
+            os.close(descriptor)
+
+
+def _take(descriptor: int, folder: Path, kind: int = fcntl.LOCK_EX) -> None:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            return
+        time.sleep(_GLANCE_S)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
         who = f"process {holder}" if holder.isdigit() else "another process"
