@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from packer.errors import BusyError
 from packer.store.digest import FileDigest
@@ -272,19 +272,26 @@ def sweep_temporary(cache: Path) -> tuple[str, ...]:
 
 def _files_below(folder: Path) -> list[Path]:
     """Files and links below a folder, folders that are links not entered, in a fixed order."""
-    if folder.is_symlink():
+    if folder.is_symlink() or not folder.is_dir():
         return []
     files: list[Path] = []
-    for parent, folders, names in os.walk(folder, followlinks=False):
-        files += [Path(parent, name) for name in sorted(names)]
-        files += [Path(parent, name) for name in sorted(folders) if Path(parent, name).is_symlink()]
+    # Left alone, os.walk passes over a folder it cannot list; what lies there would stay for good.
+    with storage_errors("list", folder):
+        for parent, folders, names in os.walk(folder, onerror=_raise, followlinks=False):
+            files += [Path(parent, name) for name in sorted(names)]
+            files += [Path(parent, name) for name in sorted(folders) if Path(parent, name).is_symlink()]
     return files
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error
 
 
 def _temporaries(folder: Path) -> list[Path]:
     if folder.is_symlink() or not folder.is_dir():
         return []
-    return sorted(path for path in folder.glob(f"{TEMPORARY_PREFIX}*") if path.is_file())
+    with storage_errors("list", folder):
+        return sorted(path for path in folder.iterdir() if path.name.startswith(TEMPORARY_PREFIX) and path.is_file())
 
 
 def _remove(paths: Iterable[Path]) -> None:

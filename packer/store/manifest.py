@@ -198,6 +198,21 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return f"{PRIVATE}/rejected-{self.rejected_sha256[:12]}.jsonl"
 
 
+class _BelievedPack(msgspec.Struct, frozen=True):
+    mode: str
+    block_len: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
+class _BelievedRecipe(msgspec.Struct, frozen=True):
+    pack: _BelievedPack
+
+
+class _Believed(msgspec.Struct, frozen=True):
+    """What readers take from the recipe as it stands; the rest of it is for :mod:`packer.recipe` to understand."""
+
+    recipe: _BelievedRecipe
+
+
 def encode_manifest(manifest: Manifest) -> bytes:
     """The manifest's bytes in the file; equal manifests give equal bytes."""
     fields = sorted((name, getattr(manifest, name)) for name in manifest.__struct_fields__)
@@ -291,6 +306,7 @@ def decode_manifest(folder: Path, content: bytes) -> Manifest:
             _check_path(root, f"shards[{i}].path", shard.path, folder=shard.kind)
         for i, file in enumerate(manifest.model.files):
             _check_path(root, f"model.files[{i}].path", f"model/{file.path}", folder="model")
+        msgspec.convert({"recipe": manifest.recipe}, _Believed)
         _check_seal(content)
     except msgspec.ValidationError as error:
         raise CheckError(f"{path}: {_explain(str(error))}", hint=hint) from None

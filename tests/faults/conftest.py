@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from faults.amount import FULL
@@ -92,17 +93,18 @@ def lab() -> Iterator[Lab]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    rows = [
-        (value, report.outcome)
-        for outcome in ("passed", "failed")
-        for report in terminalreporter.stats.get(outcome, [])
-        for name, value in report.user_properties
-        if name == "fault"
-    ]
-    if not rows:
+    table: dict[str, list[Any]] = {}
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.stats.get(outcome, []):
+            for name, value in report.user_properties:
+                if name == "fault":
+                    fault, tried, held, note = value
+                    row = table.setdefault(fault, [0, 0, 0, note])
+                    row[:3] = row[0] + tried, row[1] + held, row[2] + 1
+    if not table:
         return
     terminalreporter.section("faults: all that is promised" if FULL else "faults: a small part")
     terminalreporter.write_line(f"{'fault':<58} {'tried':>9} {'held':>9}")
-    for (fault, tried, held, note), outcome in sorted(rows):
-        line = f"{fault:<58} {tried:>9,} {held:>9,}  {note}{'' if outcome == 'passed' else '  FAILED'}"
-        terminalreporter.write_line(line.rstrip())
+    for fault, (tried, held, num_tests, note) in sorted(table.items()):
+        told = note if num_tests == 1 else f"in {num_tests} tests"
+        terminalreporter.write_line(f"{fault:<58} {tried:>9,} {held:>9,}  {told}{'' if held == tried else '  BROKEN'}")
