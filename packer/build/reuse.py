@@ -11,7 +11,7 @@ from packer.build.provenance import Provenance, model_digests
 from packer.build.recipe_changes import PLACES, flat_keys, short_json
 from packer.errors import CheckError, UsageError
 from packer.recipe import to_json
-from packer.store.digest import digest_file_xxh3
+from packer.store.digest import digest_file, digest_file_xxh3
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, read_manifest
 from packer.store.rejected import read_rejected, rejected_path
 from packer.store.shard_file import relink
@@ -44,8 +44,9 @@ def up_to_date(folder: Path, manifest: Manifest, wanted: Provenance) -> bool:
     read = [(entry.path, entry.split, entry.sha256) for entry in manifest.inputs]
     if read != [(entry.path, entry.split, entry.sha256) for entry in wanted.inputs]:
         return False  # the same bytes under other names: nothing to tokenize, but the manifest would tell wrong names
-    if not (folder / rejected_path(folder, manifest)).is_file():
-        return False
+    ledger = folder / rejected_path(folder, manifest)
+    if not ledger.is_file() or digest_file(ledger)[2] != manifest.rejected_sha256:
+        return False  # it has one name in every build, so that another one's may be there
     return all((folder / path).is_file() and (folder / path).stat().st_size == size for path, size in sizes)
 
 

@@ -70,7 +70,9 @@ def test_a_foreign_shard_under_the_right_name_is_found(kind: str, cache: Path, r
     tally(f"foreign shard of {kind}", tried=tried, held=held, note=f"{equal} of the same size")
 
 
-def test_an_older_manifest_over_newer_files_is_found(cache: Path, rebuilt: Path, tmp_path: Path, tally) -> None:
+def test_an_older_manifest_over_newer_files_is_found(
+    job: Job, cache: Path, rebuilt: Path, tmp_path: Path, tally
+) -> None:
     """A backup put back by half: first with the older shards still there, then without."""
     mixed = tmp_path / "mixed"
     shutil.copytree(cache, mixed)
@@ -78,6 +80,8 @@ def test_an_older_manifest_over_newer_files_is_found(cache: Path, rebuilt: Path,
     assert named(mixed) == {"rejected.jsonl"}, "every older shard is there; only the ledger is the newer one's"
     with pytest.raises(CheckError, match="is damaged"):
         list(read_rejected(mixed, read_manifest(mixed)))
+    job.build(mixed)
+    assert contents(mixed) == contents(cache), "a build does not take it for up to date"
     shutil.rmtree(mixed)
     shutil.copytree(rebuilt, mixed)
     shutil.copy(cache / "manifest.json", mixed / "manifest.json")
