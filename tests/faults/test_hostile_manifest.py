@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,56 +16,56 @@ from faults.jobs import Job
 from packer.store.manifest import sealed
 
 WATCHED = """
-import json, sys, sysconfig, tempfile, io, contextlib, os
+import contextlib, io, json, os, sys
 from pathlib import Path
-import pyarrow as pa
-cache, outside, told = Path(sys.argv[1]), sys.argv[2], []
-
-def watch(event, arguments):
-    if event in ("open", "os.scandir", "os.listdir", "os.open") and isinstance(arguments[0], (str, bytes)):
-        told.append(os.fsdecode(arguments[0]))
-
-import numpy, packer.audit, packer.build, packer.store.rejected
-from packer.audit import stats, verify
-from packer.audit.view import view_block
+import numpy, pyarrow as pa
+import packer.build, packer.store.rejected
+from packer.audit import verify
 from packer.errors import PackerError
 from packer.store.cache import Cache
 from packer_cli.main import cli
 
-mapped = pa.memory_map
-def memory_map(path, mode="r"):
-    told.append(str(path))
-    return mapped(path, mode)
-pa.memory_map = memory_map
-sys.addaudithook(watch)
+opened, mapped = [], pa.memory_map
 
-def read():
-    with Cache.open(cache) as opened:
-        for split in opened.splits("blocks"):
-            blocks = opened.blocks(split)
+def watch(event, arguments):
+    if event in ("open", "os.scandir", "os.listdir") and isinstance(arguments[0], (str, bytes)):
+        opened.append(os.fsdecode(arguments[0]))
+
+def memory_map(path, mode="r"):
+    opened.append(str(path))
+    return mapped(path, mode)
+
+def read(folder):
+    with Cache.open(folder) as cache:
+        for split in cache.splits("blocks"):
+            blocks = cache.blocks(split)
             blocks.read(numpy.arange(len(blocks)))
-        for split in opened.splits("documents"):
-            opened.documents(split).verify()
-        list(packer.store.rejected.read_rejected(cache, opened.manifest))
+        for split in cache.splits("documents"):
+            cache.documents(split).verify()
+        list(packer.store.rejected.read_rejected(folder, cache.manifest))
 
 def command(*words):
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as errors:
         try:
-            cli.main([*words, str(cache)], prog_name="packer")
+            cli.main(words, prog_name="packer")
         except SystemExit as end:
-            if end.code not in (0, 1, 2, 3, 5):
-                raise AssertionError(f"{words}: exit {end.code}: {errors.getvalue()}")
+            assert end.code in (0, 1, 2, 3, 5), f"{words}: exit {end.code}: {errors.getvalue()}"
 
-findings = verify(cache, level="full", threads=1).findings
-refused = None
-try:
-    read()
-except PackerError as error:
-    refused = error.message
-command("stats")
-command("inspect")
-command("verify", "--quick")
-print(json.dumps({"refused": refused, "findings": [str(f) for f in findings], "opened": told}))
+pa.memory_map = memory_map
+sys.addaudithook(watch)
+for folder in map(Path, sys.argv[1:]):
+    opened.clear()
+    print(folder, file=sys.stderr)
+    findings = [str(finding) for finding in verify(folder, level="full", threads=1).findings]
+    refused = None
+    try:
+        read(folder)
+    except PackerError as error:
+        refused = error.message
+    command("stats", str(folder))
+    command("inspect", str(folder))
+    command("verify", "--quick", str(folder))
+    print(json.dumps({"refused": refused, "findings": findings, "opened": opened}))
 """
 
 Change = Callable[[dict[str, Any]], Any]
@@ -161,74 +161,85 @@ TEXTS: dict[str, Callable[[str], str]] = {
 }
 
 
-def look(cache: Path, outside: Path) -> dict[str, Any]:
+QUICK = ("shard ../", "shard absolute", "shard NUL", "model ../", "recipe empty", "shard rows 2^63", "duplicate key")
+NAMES = [*VALUES, *TEXTS] if FULL else [*QUICK, "depth 10,000"]
+LINKS = ["shard", "model file", "rejected.jsonl", "documents", "model", "circle", "device"]
+
+
+def look(folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """What came of reading some caches, in one process with an audit hook."""
     process = subprocess.run(
-        [sys.executable, "-c", WATCHED, str(cache), str(outside)],
+        [sys.executable, "-c", WATCHED, *map(str, folders)],
         capture_output=True,
         text=True,
         check=False,
         env=os.environ,
     )
     assert process.returncode == 0, process.stderr[-3000:]
-    found: dict[str, Any] = json.loads(process.stdout)
-    return found
+    return [json.loads(line) for line in process.stdout.splitlines()]
 
 
-@pytest.fixture(scope="module")
-def hostile(tiny_job: Job, memory: Path) -> Path:
-    """A cache, and beside it what must not be opened."""
-    place = memory / "hostile"
-    cache = tiny_job.build(place / "cache")
-    (place / "outside").mkdir()
+@pytest.fixture
+def outside(tiny_job: Job, tmp_path: Path) -> Path:
+    """What must not be opened; beside the caches, so that `../../outside` leads there."""
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def whole(tiny_job: Job, tmp_path: Path, outside: Path) -> Path:
+    cache = tiny_job.build(tmp_path / "whole")
     for name in ("secret.arrow", "secret.json"):
-        (place / "outside" / name).write_bytes(next((cache / "documents").iterdir()).read_bytes())
+        shutil.copy(next((cache / "documents").iterdir()), outside / name)
     return cache
 
 
-def refused_and_inside(cache: Path, outside: Path) -> bool:
-    found = look(cache, outside)
-    assert not [path for path in found["opened"] if path.startswith(str(outside))], found["opened"]
-    assert any(path.startswith(str(cache)) for path in found["opened"]), "the watch sees what is opened"
-    assert found["refused"] or found["findings"], "nobody noticed"
-    return True
+def count_refused(folders: Mapping[str, Path], outside: Path) -> int:
+    """How many were refused or found, with nothing outside opened; says which was not."""
+    held = 0
+    for (name, folder), found in zip(folders.items(), look(list(folders.values())), strict=True):
+        assert not [path for path in found["opened"] if Path(path).is_relative_to(outside)], name
+        assert any(Path(path).is_relative_to(folder) for path in found["opened"]), "the watch sees what is opened"
+        assert found["refused"] or found["findings"], f"{name}: nobody noticed"
+        held += 1
+    return held
 
 
-QUICK = ("shard ../", "shard absolute", "shard NUL", "model ../", "recipe empty", "shard rows 2^63", "duplicate key")
-NAMES = [*VALUES, *TEXTS] if FULL else [*QUICK, "depth 10,000"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_manifest_made_by_hand_is_refused_and_leads_nowhere(name: str, hostile: Path, tmp_path: Path, tally) -> None:
-    cache = Path(shutil.copytree(hostile, tmp_path / "cache"))
-    outside = hostile.parent / "outside"
-    path = cache / "manifest.json"
-    text = path.read_text()
-    if name in VALUES:
-        manifest = json.loads(text)
-        del manifest["checksum"]
-        VALUES[name](manifest)
-        text = json.dumps(manifest, sort_keys=True).replace("/OUTSIDE", str(outside))
+def test_a_manifest_made_by_hand_is_refused_and_leads_nowhere(
+    whole: Path, outside: Path, tmp_path: Path, tally
+) -> None:
+    folders = {name: Path(shutil.copytree(whole, tmp_path / f"cache{i}")) for i, name in enumerate(NAMES)}
+    for name, folder in folders.items():
+        path = folder / "manifest.json"
+        if name in VALUES:
+            manifest = json.loads(path.read_bytes())
+            del manifest["checksum"]
+            VALUES[name](manifest)
+            text = json.dumps(manifest, sort_keys=True).replace("/OUTSIDE", str(outside))
+        else:
+            text = TEXTS[name](path.read_text())
         path.write_bytes(sealed(text.encode()))
-    else:
-        path.write_bytes(sealed(TEXTS[name](text).encode()))
-    tally("hostile manifest", tried=1, held=int(refused_and_inside(cache, outside)), note=name)
+    tally("hostile manifest", tried=len(folders), held=count_refused(folders, outside))
 
 
-LINKS = ["shard", "model file", "rejected.jsonl", "documents", "model", "circle", "device"]
-
-
-@pytest.mark.parametrize("name", LINKS if FULL else LINKS[:3])
-def test_a_link_in_a_cache_leads_nowhere(name: str, hostile: Path, tmp_path: Path, tally) -> None:
+def test_a_link_in_a_cache_leads_nowhere(whole: Path, outside: Path, tmp_path: Path, tally) -> None:
     """What is behind the link is just what the manifest says it is, and still it is not opened."""
-    cache = Path(shutil.copytree(hostile, tmp_path / "cache"))
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    place = {
-        "shard": next((cache / "documents").iterdir()),
-        "circle": next((cache / "documents").iterdir()),
-        "device": next((cache / "documents").iterdir()),
-        "model file": next(cache.glob("model/*/tokenizer.json")),
-    }.get(name, cache / name)
-    target = Path(shutil.move(place, outside / "moved"))
-    place.symlink_to({"circle": place, "device": Path("/dev/zero")}.get(name, target))
-    tally("link out of a cache", tried=1, held=int(refused_and_inside(cache, outside)), note=name)
+    names = LINKS if FULL else LINKS[:3]
+    folders = {name: Path(shutil.copytree(whole, tmp_path / f"cache{i}")) for i, name in enumerate(names)}
+    for name, folder in folders.items():
+        shard = next((folder / "documents").iterdir())
+        places = {"shard": shard, "circle": shard, "device": shard, "model file": next(folder.glob("model/*/*.json"))}
+        place = places.get(name, folder / name)
+        target = Path(shutil.move(place, outside / f"moved {name}"))
+        place.symlink_to({"circle": place, "device": Path("/dev/zero")}.get(name, target))
+    tally("link out of a cache", tried=len(folders), held=count_refused(folders, outside))
+
+
+def test_a_manifest_that_is_large_and_right_is_read_like_any_other(whole: Path) -> None:
+    """64 MiB of names of software, say; and the watch does not take everything for an attack."""
+    path = whole / "manifest.json"
+    large = path.read_text().replace('"versions":{', '"versions":{"a":"' + "x" * 2**26 + '",', 1)
+    path.write_bytes(sealed(large.encode()))
+    (found,) = look([whole])
+    assert (found["refused"], found["findings"]) == (None, [])

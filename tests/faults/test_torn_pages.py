@@ -54,7 +54,7 @@ def test_a_torn_piece_of_any_file_is_found(size: int, cache: Path, tally) -> Non
     for number, name in enumerate(names):
         path, whole, shard = cache / name, wholes[name], shards.get(name)
         for told, content in torn(whole, wholes[names[number - 1]], size):
-            if content == whole or not (FULL or rng.random() < (0.3 if size == 4096 else 0.08)):
+            if content == whole or not (FULL or rng.random() < (0.3 if size == 4096 else 0.04)):
                 continue
             path.write_bytes(content)
             assert is_found(cache, name, shard), f"{name}: {told}"
