@@ -216,7 +216,9 @@ def make_folder(folder: Path) -> None:
         return
     make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
-    sync_folder(folder.parent)
+    # A folder may be writable and not readable; then it cannot be flushed, and there is nothing better.
+    with suppress(PermissionError):
+        sync_folder(folder.parent)
 
 
 def sync_folder(folder: Path) -> None:
