@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults.amount import FULL
+from faults.amount import FULL, amount
 from faults.jobs import Job
 
 from packer.store.manifest import sealed
@@ -237,9 +237,11 @@ def test_a_link_in_a_cache_leads_nowhere(whole: Path, outside: Path, tmp_path: P
 
 
 def test_a_manifest_that_is_large_and_right_is_read_like_any_other(whole: Path) -> None:
-    """64 MiB of names of software, say; and the watch does not take everything for an attack."""
+    """64 MiB (in the small part 1 MiB) of names of software, say; and the watch does not take everything for an attack."""
     path = whole / "manifest.json"
-    large = path.read_text().replace('"versions":{', '"versions":{"a":"' + "x" * 2**26 + '",', 1)
+    large = path.read_text().replace(
+        '"versions":{', '"versions":{"a":"' + "x" * amount(small=2**20, full=2**26) + '",', 1
+    )
     path.write_bytes(sealed(large.encode()))
     (found,) = look([whole])
     assert (found["refused"], found["findings"]) == (None, [])

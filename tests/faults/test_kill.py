@@ -43,7 +43,7 @@ def test_killed_after_any_storage_operation_a_first_build_is_no_cache_or_a_whole
     counted = lab.run(tiny_job.command(tmp_path / "counted"), root=tmp_path / "counted").counts
     num_calls = sum(counted.get(name, 0) for name in CHANGING)
     held = refused = 0
-    moments = range(num_calls) if FULL else sorted({*range(3, num_calls, 20), *range(num_calls - 5, num_calls)})
+    moments = range(num_calls) if FULL else sorted({*range(3, num_calls, 40), *range(num_calls - 4, num_calls)})
     for at in moments:
         folder = tmp_path / "killed"
         outcome = lab.run(tiny_job.command(folder), root=folder, fault=Fault(calls=CHANGING, at=at))
@@ -68,7 +68,7 @@ def test_killed_after_any_storage_operation_a_rebuild_leaves_the_old_cache_or_th
     calls = lab.run(tiny_changed.command(counted), root=counted).counts
     num_calls = sum(calls.get(name, 0) for name in CHANGING)
     held = num_old = num_new = 0
-    moments = range(num_calls) if FULL else sorted({*range(5, num_calls, 30), *range(num_calls - 12, num_calls)})
+    moments = range(num_calls) if FULL else sorted({*range(5, num_calls, 60), *range(num_calls - 9, num_calls)})
     for at in moments:
         folder = Path(shutil.copytree(old_cache, tmp_path / "killed"))
         assert lab.run(tiny_changed.command(folder), root=folder, fault=Fault(calls=CHANGING, at=at)).code == -9

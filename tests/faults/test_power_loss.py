@@ -21,7 +21,8 @@ def states(start: Path, trace: list[list], rng: random.Random, num_states: int):
     """Moment and state: at every call of the record about as many states, more towards the commit."""
     moments = sorted(rng.choices(range(len(trace) + 1), k=num_states // 2))
     last = max(0, len(trace) - 40)
-    moments += sorted(rng.choices(range(last, len(trace) + 1), k=num_states - len(moments)))
+    moments += sorted(rng.choices(range(last, len(trace) + 1), k=num_states - len(moments) - 3))
+    moments += [len(trace)] * 3  # the build said that it was done
     for moment in moments:
         disk = Disk.holding(start)
         for entry in trace[:moment]:
