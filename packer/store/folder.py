@@ -256,6 +256,10 @@ def sweep(cache: Path, manifest: "Manifest") -> tuple[str, ...]:
     removed = [path for path in found if path.relative_to(cache).as_posix() not in named]
     removed += _temporaries(cache)
     _remove(removed)
+    # What is done after this says that it was done: a power cut must not bring back what was removed.
+    for folder in sorted({path.parent for path in removed}):
+        with storage_errors("write", folder):
+            sync_folder(folder)
     return tuple(path.relative_to(cache).as_posix() for path in removed)
 
 
