@@ -6,7 +6,7 @@ CORE := .venv/.core
 DEV := .venv/.dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check deep bench docs dist clean
+.PHONY: help install demo test check deep faults bench docs dist clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -35,6 +35,9 @@ check: $(DEV) ## Lint, formatting, types, generated docs
 
 deep: $(DEV) ## The same properties, searched much longer, and the slow tests
 	HYPOTHESIS_PROFILE=deep .venv/bin/python -m pytest -q -n 2
+
+faults: $(DEV) ## Every fault of docs/explanation/guarantees.md as often as it says, with a table; about half an hour
+	PACKER_FAULTS=full .venv/bin/python -m pytest -q -n 2 tests/faults
 
 bench: $(DEV) ## Figures, as ratios within one run
 	.venv/bin/python tests/bench/run.py

@@ -100,7 +100,7 @@ def manifest_of(shards, *, num_blocks=0, fingerprint="f00d"):
         format="packer-cache",
         format_version=1,
         label_shift="none",
-        recipe={},
+        recipe={"version": 1, "pack": {"block_len": 8, "mode": "isolated"}},
         engine="reference",
         engine_version="1",
         rules_version=1,

@@ -9,7 +9,7 @@ from packer.audit.findings import Finding
 from packer.errors import PackerError
 from packer.store.digest import digest_file
 from packer.store.manifest import Manifest
-from packer.store.rejected import REJECTED_NAME, read_rejected
+from packer.store.rejected import read_rejected, rejected_path
 
 
 def check_size(folder: Path, path: str, num_bytes: int) -> Finding | None:
@@ -43,21 +43,22 @@ def check_file(folder: Path, path: str, *, sha256: str, num_bytes: int | None = 
 
 def check_rejected(folder: Path, manifest: Manifest) -> list[Finding]:
     """rejected.jsonl: its digest, and its lines against the manifest's totals."""
-    findings = check_file(folder, REJECTED_NAME, sha256=manifest.rejected_sha256)
+    path = rejected_path(folder, manifest)
+    findings = check_file(folder, path, sha256=manifest.rejected_sha256)
     if findings:
         return findings
     rows: Counter[str] = Counter()
     parts: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
     try:
-        for line in read_rejected(folder):
+        for line in read_rejected(folder, manifest):
             (rows if line.document is None else parts)[line.code] += 1
             tokens[line.code] += line.tokens or 0
     except PackerError as error:
-        return [unreadable(REJECTED_NAME, error)]
+        return [unreadable(path, error)]
     totals = manifest.totals
     return [
-        Finding(path=REJECTED_NAME, row=None, what=what, expected=_counts(expected), found=_counts(found))
+        Finding(path=path, row=None, what=what, expected=_counts(expected), found=_counts(found))
         for what, expected, found in (
             ("rejected rows", totals.rejected, dict(rows)),
             ("parts in no block", {code: cut.parts for code, cut in totals.cut.items()}, dict(parts)),

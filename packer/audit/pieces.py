@@ -47,7 +47,7 @@ def check_pieces(folder: Path, manifest: Manifest, split: str, form: BlockForm) 
     try:
         comparison = _Comparison(folder, documents, form)
         packed = comparison.compare(cast("Chunks[BlockRows]", open_chunks(folder, blocks, "blocks")))
-        ledger = _ledger(folder, split)
+        ledger = _ledger(folder, manifest, split)
         untiled = count_untiled(comparison.doc_id, comparison.length, np.concatenate([packed, ledger]))
         cut_trained = 0 if untiled else comparison.trained_in(ledger)
     except PackerError as error:
@@ -170,11 +170,11 @@ class _Comparison:
         return None
 
 
-def _ledger(folder: Path, split: str) -> Int64:
+def _ledger(folder: Path, manifest: Manifest, split: str) -> Int64:
     """Document, start and end of all parts that are in no block.  # int64[Q, 3]"""
     parts = [
         (line.document, line.start or 0, (line.start or 0) + (line.tokens or 0))
-        for line in read_rejected(folder)
+        for line in read_rejected(folder, manifest)
         if line.document is not None and line.split == split
     ]
     return np.array(parts, np.int64).reshape(-1, 3)

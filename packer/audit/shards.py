@@ -1,11 +1,12 @@
 """One shard: its bytes, its structure, its rows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from xxhash import xxh3_128_hexdigest
 
 from packer.audit.files import check_size, unreadable
 from packer.audit.findings import Finding, Level
@@ -55,7 +56,7 @@ def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord,
             if level == "full":
                 findings += _check_values(shard, place, rows, batch, model=model, form=form)
         if not damaged:
-            findings += _check_counts(folder, shard)
+            findings += [*_check_counts(folder, shard), *_check_rows_digest(shard, digests)]
     except PackerError as error:
         findings.append(unreadable(shard.path, error))
         return ShardAudit(shard=shard, findings=tuple(findings), digests=None)
@@ -118,6 +119,13 @@ def _row_digests(shard: Shard, place: Place, stored: UInt64, found: UInt64) -> l
         for row in wrong[:MAX_ROWS].tolist()
     ]
     return [*named, *_more(shard, "row digest", "the stored one", len(wrong))]
+
+
+def _check_rows_digest(shard: Shard, digests: Sequence[UInt64]) -> list[Finding]:
+    found = xxh3_128_hexdigest(np.concatenate([np.zeros(0, np.uint64), *digests]).tobytes())
+    if found == shard.rows_xxh3:
+        return []
+    return [Finding(path=shard.path, row=None, what="row digests", expected=shard.rows_xxh3, found=found)]
 
 
 def _check_values(

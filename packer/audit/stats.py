@@ -13,7 +13,7 @@ from packer.rejections import CODES
 from packer.store.cache import Cache, DocumentShards
 from packer.store.chunks import Chunks
 from packer.store.manifest import Cut, Manifest, Shard
-from packer.store.rejected import REJECTED_NAME
+from packer.store.rejected import rejected_path
 from packer.store.views import block_rows
 
 QUANTILES = (0.0, 0.1, 0.5, 0.9, 0.99, 1.0)
@@ -315,7 +315,7 @@ def _num_bytes(manifest: Manifest, kind: str) -> int:
 
 
 def _other_bytes(cache: Cache) -> int:
-    own = [cache.folder / "manifest.json", cache.folder / REJECTED_NAME]
+    own = [cache.folder / "manifest.json", cache.folder / rejected_path(cache.folder, cache.manifest)]
     try:
         sizes = sum(path.stat().st_size for path in own)
     except OSError as error:

@@ -36,7 +36,7 @@ from packer.store.manifest import (
     fingerprint_of,
     manifest_bytes,
 )
-from packer.store.rejected import REJECTED_NAME
+from packer.store.rejected import rejected_path
 
 
 def verify(
@@ -155,10 +155,10 @@ class _Audit:
         return checked, [finding for audit in self._shards for finding in audit.findings]
 
     def rejected(self) -> tuple[list[Checked], list[Finding]]:
-        path, totals = self._folder / REJECTED_NAME, self._manifest.totals
+        name, totals = rejected_path(self._folder, self._manifest), self._manifest.totals
+        path = self._folder / name
         if self._level == "quick":
-            there = path.is_file()
-            findings = [] if there else [_missing(REJECTED_NAME)]
+            findings = [] if path.is_file() else [_missing(name)]
         else:
             findings = check_rejected(self._folder, self._manifest)
         lines = sum(totals.rejected.values()) + sum(cut.parts for cut in totals.cut.values())
@@ -195,7 +195,7 @@ class _Audit:
         damaged = frozenset(finding.path for finding in found)
         return again.run(
             sample=sample,
-            rejected_is_whole=REJECTED_NAME not in damaged,
+            rejected_is_whole=rejected_path(self._folder, self._manifest) not in damaged,
             damaged=damaged,
             jobs=self._threads,
             progress=self._progress,

@@ -172,7 +172,9 @@ def view_row(cache: Cache, source: str, row: int, *, with_ids: bool = False) -> 
         if found:
             reader = _Reader(cache, split, with_ids=with_ids)
             views += [reader.document(index) for index in found]
-    rejected = tuple(line for line in read_rejected(cache.folder) if (line.source, line.row) == (first.path, row))
+    rejected = tuple(
+        line for line in read_rejected(cache.folder, cache.manifest) if (line.source, line.row) == (first.path, row)
+    )
     return RowView(source=first.path, row=row, documents=tuple(views), rejected=rejected)
 
 

@@ -1,7 +1,7 @@
 """From document shards to a finished cache: blocks are packed and gathered, then everything is committed at once."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,13 +11,13 @@ from packer.build.pool import Pool
 from packer.build.progress import Progress
 from packer.build.provenance import Provenance
 from packer.build.record import make_manifest, rejected_lines
-from packer.errors import NothingKeptError
+from packer.errors import BusyError, CheckError, InputError, NothingKeptError, StorageError
 from packer.recipe import Pack
 from packer.store.conservation import check_conservation
 from packer.store.document_shards import DocumentShards
-from packer.store.folder import sweep, write_atomically
-from packer.store.manifest import Manifest, Shard, write_manifest
-from packer.store.rejected import REJECTED_NAME, rejected_digest, write_rejected
+from packer.store.folder import lock, sweep
+from packer.store.manifest import Manifest, Shard, read_manifest, write_manifest
+from packer.store.rejected import is_pending, publish_rejected, rejected_digest, stage_rejected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,8 @@ def commit(folder: Path, provenance: Provenance, results: Sequence[PartitionResu
 
     Raises:
         CheckError: a conservation law is broken.
-        StorageError: the disk refuses; the cache that was there is as it was.
+        StorageError: the disk refuses. Before the manifest is replaced, the cache that was there is as it was; from
+            then on the new one is whole, and the next build ends what was begun.
 
     """
     rejected = rejected_lines(folder, provenance.inputs, results, packed.splits)
@@ -75,24 +76,32 @@ def commit(folder: Path, provenance: Provenance, results: Sequence[PartitionResu
         provenance, folder, results, packed.shards, packed.splits, rejected_sha256=rejected_digest(rejected)
     )
     check_conservation(manifest)
-    with _old_rejected_back(folder):
-        write_rejected(folder, rejected)
-        write_manifest(folder, manifest)
-    sweep(folder, manifest)
+    stage_rejected(folder, rejected, manifest)
+    write_manifest(folder, manifest)
+    finish(folder, manifest)
     return manifest
 
 
-@contextmanager
-def _old_rejected_back(folder: Path) -> Iterator[None]:
-    """rejected.jsonl and the manifest change together: where the second cannot be written, the first is put back."""
-    path = folder / REJECTED_NAME
-    before = path.read_bytes() if path.is_file() else None
-    try:
-        yield
-    except BaseException:
-        if before is not None:
-            write_atomically(path, before)
-        raise
+def finish(folder: Path, manifest: Manifest) -> None:
+    """What is left to do once the manifest is there: nothing where it was done. Call it under the lock.
+
+    rejected.jsonl is published last, so that it tells whether the build before came to its end.
+
+    Raises:
+        StorageError: the disk refuses; the cache is whole.
+
+    """
+    if is_pending(folder, manifest):
+        sweep(folder, manifest)
+        publish_rejected(folder, manifest)
+
+
+def finish_if_free(folder: Path, manifest: Manifest) -> None:
+    """The same from outside the lock; a folder that is busy, or cannot be written, holds a whole cache all the same."""
+    if not is_pending(folder, manifest):
+        return
+    with suppress(BusyError, StorageError, CheckError, InputError), lock(folder):
+        finish(folder, read_manifest(folder))  # another build may have replaced it meanwhile
 
 
 def _nothing_packed(num_documents: int, packed: dict[str, PackedSplit], pack: Pack) -> NothingKeptError:

@@ -14,6 +14,7 @@ from packer.build.progress import Progress
 from packer.build.provenance import Provenance
 from packer.build.record import model_record
 from packer.build.stages import with_role_markers
+from packer.build.watch import Look
 from packer.errors import InputError, RecipeError
 from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.recipe import Recipe, Source
@@ -31,6 +32,9 @@ class BuildPlan:
     recipe: Recipe
     model: Model
     provenance: Provenance
+    looks: tuple[Look, ...]
+    """Each input as it was before it was read."""
+
     tasks: tuple[PartitionTask, ...]
 
     @property
@@ -58,7 +62,8 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
     _tell(engine, before, progress)
     recipe = msgspec.structs.replace(recipe, engine=engine.name)
     documents = documents_identity(recipe, model.digests, engine.version)
-    progress.stage("reading", sum(path.stat().st_size for _, path in paths), "bytes")
+    looks = [Look.at(path) for _, path in paths]
+    progress.stage("reading", sum(look.num_bytes for look in looks), "bytes")
     inputs: list[Input] = []
     tasks: list[PartitionTask] = []
     num_shards: dict[str, int] = {}
@@ -96,6 +101,7 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
             model=record,
             inputs=tuple(inputs),
         ),
+        looks=tuple(looks),
         tasks=tuple(tasks),
     )
 

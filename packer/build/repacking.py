@@ -12,7 +12,7 @@ import msgspec
 
 from packer.build.blocks import BlockForm
 from packer.build.kept import kept_files, kept_model
-from packer.build.packing import commit, pack_documents
+from packer.build.packing import commit, finish, pack_documents
 from packer.build.partition import PartitionResult
 from packer.build.pool import default_jobs
 from packer.build.progress import Progress, Silent
@@ -24,7 +24,8 @@ from packer.errors import CheckError, RecipeError, UsageError
 from packer.recipe import Recipe, make_recipe
 from packer.store.cache import Cache
 from packer.store.digest import digest_file_xxh3
-from packer.store.folder import lock, sweep_temporary
+from packer.store.failures import path_errors
+from packer.store.folder import lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, Shard, manifest_fingerprint
 from packer.store.mapping import repair_hint
 from packer.store.shard_file import relink
@@ -62,16 +63,33 @@ def repack(
         StorageError: the disk refuses; a cache that was there is as it was.
 
     """
-    cache, folder, progress = Path(cache), Path(folder), progress or Silent()
+    with path_errors():
+        return _repack(
+            Path(cache), Path(folder), pack, overrides, jobs=jobs, force=force, progress=progress or Silent()
+        )
+
+
+def _repack(
+    cache: Path,
+    folder: Path,
+    pack: Mapping[str, Any],
+    overrides: Sequence[str],
+    *,
+    jobs: int | None,
+    force: bool,
+    progress: Progress,
+) -> BuildResult:
     with Cache.open(cache) as opened:
         manifest, fingerprint = opened.manifest, opened.fingerprint
     _refuse_itself(cache, folder)
     refuse_foreign(folder)
+    refuse_busy(folder)
     wanted = _provenance(cache, manifest, pack, overrides)
     with lock(folder):
         sweep_temporary(folder)
         found = existing(folder, progress)
         if found is not None and up_to_date(folder, found, wanted):
+            finish(folder, found)
             return _result(folder, found, num_partitions=len(_documents(found)), built=False)
         if found is not None and not force:
             refuse_other_recipe(folder, found, wanted)

@@ -13,7 +13,7 @@ from packer.errors import CheckError, UsageError
 from packer.recipe import to_json
 from packer.store.digest import digest_file, digest_file_xxh3
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, read_manifest
-from packer.store.rejected import REJECTED_NAME, read_rejected
+from packer.store.rejected import read_rejected, rejected_path
 from packer.store.shard_file import relink
 
 
@@ -44,8 +44,9 @@ def up_to_date(folder: Path, manifest: Manifest, wanted: Provenance) -> bool:
     read = [(entry.path, entry.split, entry.sha256) for entry in manifest.inputs]
     if read != [(entry.path, entry.split, entry.sha256) for entry in wanted.inputs]:
         return False  # the same bytes under other names: nothing to tokenize, but the manifest would tell wrong names
-    if not (folder / REJECTED_NAME).is_file():
-        return False
+    ledger = folder / rejected_path(folder, manifest)
+    if not ledger.is_file() or digest_file(ledger)[2] != manifest.rejected_sha256:
+        return False  # it has one name in every build, so that another one's may be there
     return all((folder / path).is_file() and (folder / path).stat().st_size == size for path, size in sizes)
 
 
@@ -78,12 +79,13 @@ def reusable(folder: Path, manifest: Manifest | None, *, repair: bool) -> dict[s
 
 def committed(folder: Path, manifest: Manifest) -> list[PartitionResult]:
     """The result of every partition of a finished cache, in order; none where rejected.jsonl is not as written."""
-    path = folder / REJECTED_NAME
-    if not path.is_file() or digest_file(path)[2] != manifest.rejected_sha256:
+    try:
+        rows = [line for line in read_rejected(folder, manifest) if line.document is None]
+    except CheckError:
         return []
     # Lines and shards are both in the order of inputs and rows, so each shard has the next ones. Their paths would not
     # tell: a file may be there once for each split.
-    lines = (line for line in read_rejected(folder) if line.document is None)
+    lines = iter(rows)
     results = []
     for shard in manifest.shards:
         if shard.kind != "documents" or shard.source is None:

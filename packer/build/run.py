@@ -1,7 +1,8 @@
 """One build, from the recipe to the commit.
 
 Order of work: plan; document shards of the partitions that are not there yet; blocks; the tokenizer's files; then
-rejected.jsonl and, right after it, the manifest, whose appearance is the commit; then what no manifest names goes.
+rejected.jsonl under a name of its own and the manifest, whose appearance is the commit; then what no manifest names
+goes, and rejected.jsonl gets its name.
 Until the commit the cache that was there stays as it was, and finished partitions are found again whatever happens.
 """
 
@@ -15,7 +16,7 @@ import msgspec
 
 from packer.build.engine import remember
 from packer.build.hints import rejection_hint
-from packer.build.packing import commit, pack_documents
+from packer.build.packing import commit, finish, finish_if_free, pack_documents
 from packer.build.partition import PartitionResult, PartitionTask, run_partition, write_journal
 from packer.build.plan import BuildPlan, plan_build
 from packer.build.pool import Pool, default_jobs
@@ -24,11 +25,13 @@ from packer.build.progress import Progress, Silent
 from packer.build.record import write_model
 from packer.build.reuse import existing, refuse_foreign, refuse_other_recipe, reusable, reuse, up_to_date
 from packer.build.stages import Stages
+from packer.build.watch import refuse_changed
 from packer.errors import InputError, NothingKeptError
 from packer.model import TOKENIZER_FILE, Model
 from packer.recipe import Recipe
 from packer.source import line_of_row
-from packer.store.folder import lock, sweep_temporary
+from packer.store.failures import path_errors
+from packer.store.folder import lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, manifest_fingerprint
 from packer.tokenize import EngineDiffersError
 
@@ -79,50 +82,56 @@ def build(
 
     """
     folder, progress = Path(folder), progress or Silent()
-    refuse_foreign(folder)
-    found = existing(folder, progress)
-    plan = plan_build(recipe, progress, before=None if found is None else found.engine)
-    try:
-        return _build(
-            plan, folder, jobs=jobs, on_error=on_error, force=force, repair=repair, dry_run=dry_run, progress=progress
-        )
-    except EngineDiffersError as error:
-        progress.note(f"{error.message}; building with the reference engine")
-        remember(plan.model.files[TOKENIZER_FILE], error.message)
-        plan = plan_build(msgspec.structs.replace(recipe, engine="reference"), progress)
-        return _build(
-            plan, folder, jobs=jobs, on_error=on_error, force=force, repair=repair, dry_run=dry_run, progress=progress
-        )
+    options = _Options(jobs=jobs, on_error=on_error, force=force, repair=repair, dry_run=dry_run)
+    with path_errors():
+        refuse_foreign(folder)
+        if not dry_run:
+            refuse_busy(folder)
+        found = existing(folder, progress)
+        plan = plan_build(recipe, progress, before=None if found is None else found.engine)
+        try:
+            return _build(plan, folder, options, progress)
+        except EngineDiffersError as error:
+            progress.note(f"{error.message}; building with the reference engine")
+            remember(plan.model.files[TOKENIZER_FILE], error.message)
+            plan = plan_build(msgspec.structs.replace(recipe, engine="reference"), progress)
+            return _build(plan, folder, options, progress)
 
 
-def _build(
-    plan: BuildPlan,
-    folder: Path,
-    *,
-    jobs: int | None,
-    on_error: str,
-    force: bool,
-    repair: bool,
-    dry_run: bool,
-    progress: Progress,
-) -> BuildResult:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    """How a build is to be done; see :func:`build`."""
+
+    jobs: int | None
+    on_error: str
+    force: bool
+    repair: bool
+    dry_run: bool
+
+
+def _build(plan: BuildPlan, folder: Path, options: _Options, progress: Progress) -> BuildResult:
     """Do what a plan says, as far as it is not done."""
+    force, repair = options.force, options.repair
     found = existing(folder, progress)
     if found is not None and not repair and up_to_date(folder, found, plan.provenance):
+        if not options.dry_run:
+            finish_if_free(folder, found)
         return _nothing_to_do(folder, found, plan)
     if found is not None and not force:
         refuse_other_recipe(folder, found, plan.provenance)
-    if dry_run:
+    if options.dry_run:
         return _dry_run(folder, found, plan, repair=repair)
     with lock(folder):
         # Another build may have finished between that look and the lock: look again.
         sweep_temporary(folder)
         found = existing(folder, progress)
         if found is not None and not repair and up_to_date(folder, found, plan.provenance):
+            finish(folder, found)
             return _nothing_to_do(folder, found, plan)
         if found is not None and not force:
             refuse_other_recipe(folder, found, plan.provenance)
-        return _Build(plan, folder, jobs or default_jobs(), on_error, progress).run(found, repair=repair)
+        jobs = options.jobs or default_jobs()
+        return _Build(plan, folder, jobs, options.on_error, progress).run(found, repair=repair)
 
 
 def _nothing_to_do(folder: Path, found: Manifest, plan: BuildPlan) -> BuildResult:
@@ -167,6 +176,7 @@ class _Build:
         check_price(plan, sum(s.num_tokens for s in shards), sum(s.num_last_tokens for s in shards))
         packed = pack_documents(folder, shards, plan.provenance, jobs=self._jobs, progress=self._progress)
         write_model(folder, plan.provenance.model, plan.model.files)
+        refuse_changed(plan.looks, plan.inputs)
         return BuildResult(
             folder=folder,
             manifest=commit(folder, plan.provenance, results, packed),

@@ -64,6 +64,7 @@ class Chunks(Generic[Rows]):
         self._mapped: list[MappedShard | None] = [None] * len(self.shards)
         self._opened: list[tuple[Rows, UInt64] | None] = [None] * len(sizes)
         self._checked: Bool = np.zeros(len(self), np.bool_)
+        self._vouched: set[int] = set()  # shards whose row digests are those the manifest knows
 
     def __len__(self) -> int:
         return int(self.bounds[-1])
@@ -137,6 +138,7 @@ class Chunks(Generic[Rows]):
                 row = self.row_in_shard(chunk, int(rows[wrong[0]]))
                 digests = f"expected digest {expected[wrong[0]]:016x}, found {found[wrong[0]]:016x}"
                 raise self.damaged(chunk, f"row {row}: {digests}")
+            self._vouch(chunk)
             self._checked[everything[positions]] = True
 
     def digests(self) -> UInt64:
@@ -152,6 +154,15 @@ class Chunks(Generic[Rows]):
 
     def damaged(self, chunk: int, reason: str) -> CheckError:
         return CheckError(f"{self.folder / self.path_of(chunk)} is damaged: {reason}", hint=repair_hint(self.folder))
+
+    def _vouch(self, chunk: int) -> None:
+        """Rows that agree with themselves may still be those of another file; the manifest knows their digests."""
+        number = self.shard_of[chunk]
+        if number in self._vouched:
+            return
+        if self.mapped(number).digest_of_rows() != self.shards[number].rows_xxh3:
+            raise self.damaged(chunk, "its rows are not those the manifest names")
+        self._vouched.add(number)
 
     def _open(self, chunk: int) -> tuple[Rows, UInt64]:
         mapped = self.mapped(self.shard_of[chunk])

@@ -1,13 +1,14 @@
 """What the disk refuses, as :class:`StorageError` with a way out."""
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from packer.errors import StorageError
 
-_HINTS = {
+_HINTS: dict[int, str | None] = {
     errno.ENOSPC: "free some space, or build into a folder on another disk",
     errno.EDQUOT: "the disk quota is used up: free some space, or build into a folder on another disk",
     errno.EFBIG: "the file is larger than this disk or this user's limit allows: lower shard_bytes",
@@ -17,8 +18,13 @@ _HINTS = {
     errno.EIO: "the disk reports a failure: check its health before trusting anything on it",
     errno.EMFILE: "too many open files: raise `ulimit -n`",
     errno.ENOLCK: "this file system has no locks: build on a local disk and copy the cache afterwards",
+    errno.ENOENT: None,
+    errno.ENOTDIR: None,
+    errno.EISDIR: None,
     errno.ENOTSUP: "this file system lacks what packer needs: build on a local disk and copy the cache afterwards",
 }
+
+_ELSE = "run the same command again: what was finished is kept"
 
 
 @contextmanager
@@ -32,6 +38,25 @@ def storage_errors(action: str, path: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or str(error)
-        hint = _HINTS.get(error.errno) if error.errno is not None else None
-        raise StorageError(f"cannot {action} {path}: {reason}", hint=hint) from error
+        raise _told(action, path, error) from error
+
+
+@contextmanager
+def path_errors() -> Iterator[None]:
+    """The same around much work, for calls that look whether a path is there or what a folder holds: they name it.
+
+    Raises:
+        StorageError: the body raised an OSError that names a path.
+
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            raise  # a pipe, or something else that is no place on a disk
+        raise _told("use", os.fsdecode(error.filename), error) from error
+
+
+def _told(action: str, path: Path | str, error: OSError) -> StorageError:
+    hint = _ELSE if error.errno is None else _HINTS.get(error.errno, _ELSE)
+    return StorageError(f"cannot {action} {path}: {error.strerror or error}", hint=hint)

@@ -8,11 +8,12 @@ import errno
 import fcntl
 import os
 import secrets
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from packer.errors import BusyError
 from packer.store.digest import FileDigest
@@ -25,6 +26,9 @@ PRIVATE = ".packer"
 """Folder within a cache for what is not part of it: the lock, pieces of an unfinished build."""
 
 LOCK_NAME = "lock"
+_GLANCE_S = 0.05
+"""Whoever only looks whether a cache is being written has its lock for less than this."""
+
 TEMPORARY_PREFIX = ".tmp-packer-"
 _BUFFER_BYTES = 2**20
 _SWEPT = ("documents", "blocks", "model", PRIVATE)
@@ -43,7 +47,7 @@ def lock(folder: Path) -> Iterator[None]:
     """
     path = folder / PRIVATE / LOCK_NAME
     with storage_errors("lock", folder):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         with storage_errors("lock", folder):
@@ -55,9 +59,29 @@ def lock(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _take(descriptor: int, folder: Path) -> None:
+def refuse_busy(folder: Path) -> None:
+    """Say at once that another process is writing a cache, before anything is read for it; makes nothing.
+
+    Raises:
+        BusyError: another process holds the lock.
+
+    """
+    # A folder that is not there or cannot be opened is for the lock itself to tell.
+    with suppress(OSError):
+        descriptor = os.open(folder / PRIVATE / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _take(descriptor, folder, fcntl.LOCK_SH)
+        finally:
+            os.close(descriptor)
+
+
+def _take(descriptor: int, folder: Path, kind: int = fcntl.LOCK_EX) -> None:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            return
+        time.sleep(_GLANCE_S)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
         who = f"process {holder}" if holder.isdigit() else "another process"
@@ -87,9 +111,7 @@ class AtomicFile:
         self.path = folder / f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
         self.digest = FileDigest()
         with storage_errors("write into", folder):
-            if not folder.is_dir():
-                folder.mkdir(parents=True, exist_ok=True)
-                sync_folder(folder.parent)
+            make_folder(folder)
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         self._file = os.fdopen(descriptor, "wb", buffering=_BUFFER_BYTES)
         self._live = True
@@ -170,6 +192,35 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> FileDigest
         return file.digest
 
 
+def rename(old: Path, new: Path) -> None:
+    """Give a finished file another name, in another folder perhaps, replacing what is there.
+
+    Raises:
+        StorageError: the disk refuses; the file has its old name.
+
+    """
+    with storage_errors("write", new):
+        old.replace(new)
+        sync_folder(new.parent)
+        sync_folder(old.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, so that a power cut does not take them away with what is put in them.
+
+    Raises:
+        OSError: the disk refuses.
+
+    """
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    # A folder may be writable and not readable; then it cannot be flushed, and there is nothing better.
+    with suppress(PermissionError):
+        sync_folder(folder.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames within a folder survive a power cut.
 
@@ -200,11 +251,15 @@ def sweep(cache: Path, manifest: "Manifest") -> tuple[str, ...]:
     """
     named = {shard.path for shard in manifest.shards}
     named |= {f"model/{file.path}" for file in manifest.model.files}
-    named.add(f"{PRIVATE}/{LOCK_NAME}")
+    named |= {f"{PRIVATE}/{LOCK_NAME}", manifest.pending_rejected}
     found = [path for name in _SWEPT for path in _files_below(cache / name)]
     removed = [path for path in found if path.relative_to(cache).as_posix() not in named]
     removed += _temporaries(cache)
     _remove(removed)
+    # What is done after this says that it was done: a power cut must not bring back what was removed.
+    for folder in sorted({path.parent for path in removed}):
+        with storage_errors("write", folder):
+            sync_folder(folder)
     return tuple(path.relative_to(cache).as_posix() for path in removed)
 
 
@@ -223,19 +278,26 @@ def sweep_temporary(cache: Path) -> tuple[str, ...]:
 
 def _files_below(folder: Path) -> list[Path]:
     """Files and links below a folder, folders that are links not entered, in a fixed order."""
-    if folder.is_symlink():
+    if folder.is_symlink() or not folder.is_dir():
         return []
     files: list[Path] = []
-    for parent, folders, names in os.walk(folder, followlinks=False):
-        files += [Path(parent, name) for name in sorted(names)]
-        files += [Path(parent, name) for name in sorted(folders) if Path(parent, name).is_symlink()]
+    # Left alone, os.walk passes over a folder it cannot list; what lies there would stay for good.
+    with storage_errors("list", folder):
+        for parent, folders, names in os.walk(folder, onerror=_raise, followlinks=False):
+            files += [Path(parent, name) for name in sorted(names)]
+            files += [Path(parent, name) for name in sorted(folders) if Path(parent, name).is_symlink()]
     return files
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error
 
 
 def _temporaries(folder: Path) -> list[Path]:
     if folder.is_symlink() or not folder.is_dir():
         return []
-    return sorted(path for path in folder.glob(f"{TEMPORARY_PREFIX}*") if path.is_file())
+    with storage_errors("list", folder):
+        return sorted(path for path in folder.iterdir() if path.name.startswith(TEMPORARY_PREFIX) and path.is_file())
 
 
 def _remove(paths: Iterable[Path]) -> None:

@@ -1,21 +1,23 @@
 """The manifest: what a cache is made of, from what, by which rules. Its presence is the commit.
 
 Canonical JSON: UTF-8, keys sorted, no spaces, one line for each key and for each input and shard, POSIX relative paths,
-a newline at the end; the same manifest is always the same bytes.
+a newline at the end; the same manifest is always the same bytes. Its first key is a checksum of all bytes behind it, so
+that a flipped bit is found wherever it lies; against somebody who can work out a checksum there is the fingerprint.
 """
 
 import hashlib
 import json
 import re
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
+from xxhash import xxh3_128_hexdigest
 
 from packer.errors import CheckError, InputError, StorageError
 from packer.store.failures import storage_errors
-from packer.store.folder import write_atomically
+from packer.store.folder import PRIVATE, write_atomically
 
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
@@ -23,6 +25,10 @@ MAX_MANIFEST_BYTES = 2**30
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Hex = Annotated[str, Meta(pattern=r"^[0-9a-f]+$")]
+TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+_SEAL = re.compile(rb'\A\{\s*"checksum"\s*:\s*"([0-9a-f]{32})"(?=\s*,)')
+_SEAL_BYTES = len(b'{\n"checksum":""') + 32
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,6 +77,9 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """xxh3-128 of the file."""
 
     sha256: Hex
+    rows_xxh3: Hex
+    """xxh3-128 of the column `digest`: these rows in this order, whatever file is found under the name."""
+
     places: tuple[Place, ...]
 
 
@@ -102,10 +111,10 @@ class ModelFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class ModelRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     files: tuple[ModelFile, ...]
     vocab_size: Count
-    pad_id: Count
-    eos_id: Count | None
-    stop_ids: tuple[int, ...]
-    control_ids: tuple[int, ...]
+    pad_id: TokenId
+    eos_id: TokenId | None
+    stop_ids: tuple[TokenId, ...]
+    control_ids: tuple[TokenId, ...]
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -183,12 +192,38 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     versions: dict[str, str]
     """What wrote the bytes; not part of the fingerprints above."""
 
+    @property
+    def pending_rejected(self) -> str:
+        """Where its rejected.jsonl lies until the commit is finished; see :mod:`packer.store.rejected`."""
+        return f"{PRIVATE}/rejected-{self.rejected_sha256[:12]}.jsonl"
+
+
+class _BelievedPack(msgspec.Struct, frozen=True):
+    mode: str
+    block_len: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
+class _BelievedRecipe(msgspec.Struct, frozen=True):
+    pack: _BelievedPack
+
+
+class _Believed(msgspec.Struct, frozen=True):
+    """What readers take from the recipe as it stands; the rest of it is for :mod:`packer.recipe` to understand."""
+
+    recipe: _BelievedRecipe
+
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """The manifest's bytes in the file; equal manifests give equal bytes."""
     fields = sorted((name, getattr(manifest, name)) for name in manifest.__struct_fields__)
     lines = [f"{json.dumps(name)}:".encode() + _encode_lines(value) for name, value in fields]
-    return b"{\n" + b",\n".join(lines) + b"\n}\n"
+    return sealed(b"{\n" + b",\n".join(lines) + b"\n}\n")
+
+
+def sealed(content: bytes) -> bytes:
+    """A manifest's JSON with its checksum in front, xxh3-128 of everything behind it; one that is there is replaced."""
+    rest = b",\n" + _without_seal(content).removeprefix(b"{").lstrip()
+    return b'{\n"checksum":"' + xxh3_128_hexdigest(rest).encode() + b'"' + rest
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> str:
@@ -257,19 +292,22 @@ def decode_manifest(folder: Path, content: bytes) -> Manifest:
     """The manifest its bytes stand for; ``folder`` is where its shards must lie.
 
     Raises:
-        CheckError: not JSON, a duplicate or unknown key, a wrong type or value, a path that leads out of the cache.
+        CheckError: not JSON, a duplicate or unknown key, a wrong type or value, a path that leads out of the cache,
+            another checksum.
 
     """
     path = folder / MANIFEST_NAME
     hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {folder} mends it"
     try:
         json.loads(content, object_pairs_hook=_without_duplicates)
-        manifest = msgspec.json.decode(content, type=Manifest)
+        manifest = msgspec.json.decode(_without_seal(content), type=Manifest)
         root = folder.resolve()
         for i, shard in enumerate(manifest.shards):
-            _check_shard_path(root, f"shards[{i}].path", shard)
+            _check_path(root, f"shards[{i}].path", shard.path, folder=shard.kind)
         for i, file in enumerate(manifest.model.files):
-            _check_path(f"model.files[{i}].path", file.path)
+            _check_path(root, f"model.files[{i}].path", f"model/{file.path}", folder="model")
+        msgspec.convert({"recipe": manifest.recipe}, _Believed)
+        _check_seal(content)
     except msgspec.ValidationError as error:
         raise CheckError(f"{path}: {_explain(str(error))}", hint=hint) from None
     except (json.JSONDecodeError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -295,18 +333,36 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _check_shard_path(root: Path, key: str, shard: Shard) -> None:
-    _check_path(key, shard.path)
-    if PurePosixPath(shard.path).parts[0] != shard.kind:
-        raise ValueError(f"{key}: expected a path in {shard.kind}/, found '{shard.path}'")
-    if not (root / shard.path).resolve().is_relative_to(root):
-        raise ValueError(f"{key}: '{shard.path}' is a link that leads out of the cache; copy the files themselves")
+def _without_seal(content: bytes) -> bytes:
+    """The JSON without the checksum it begins with."""
+    found = _SEAL.match(content)
+    return content if found is None else b"{" + content[found.end() :].lstrip().removeprefix(b",")
 
 
-def _check_path(key: str, path: str) -> None:
+def _check_seal(content: bytes) -> None:
+    found = _SEAL.match(content)
+    if found is None:
+        raise ValueError("it does not begin with its checksum")
+    if found.end() != _SEAL_BYTES or found[1] != xxh3_128_hexdigest(content[_SEAL_BYTES:]).encode():
+        raise ValueError(f"its checksum, {found[1].decode()}, is not the one of its bytes")
+
+
+def _check_path(root: Path, key: str, path: str, *, folder: str) -> None:
     parts = path.split("/")
     if not path.isprintable() or "\\" in path or any(part in {"", ".", ".."} for part in parts):
         raise ValueError(f"{key}: expected a relative path with '/' inside the cache, found '{path}'")
+    if parts[0] != folder:
+        raise ValueError(f"{key}: expected a path in {folder}/, found '{path}'")
+    if not is_inside(root, path):
+        raise ValueError(f"{key}: '{path}' is a link that leads out of the cache; copy the files themselves")
+
+
+def is_inside(root: Path, path: str) -> bool:
+    """Whether a path of a cache, links followed, stays in it; `root` is the cache's own, links followed."""
+    try:
+        return (root / path).resolve().is_relative_to(root)
+    except (OSError, RuntimeError):  # links in a circle, a name that is too long
+        return False
 
 
 def _explain(message: str) -> str:

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+from xxhash import xxh3_128
 
 from packer.errors import CheckError, StorageError
 from packer.store.failures import storage_errors
@@ -25,7 +27,7 @@ class MappedShard:
     def __init__(self, folder: Path, shard: Shard, mapped: pa.Buffer, *, mmap: bool) -> None:
         self._folder = folder
         self._shard = shard
-        self._address = mapped.address
+        self._mapped = mapped
         self._reader = pa.ipc.open_file(pa.BufferReader(mapped))
         self.block_len = _check_schema(shard, self._reader.schema)
         """Blocks: their length. Documents: 0."""
@@ -47,9 +49,26 @@ class MappedShard:
         expected = self._shard.places[number]
         with _damage_named(self._folder, self._shard):
             batch = self._reader.get_batch(number)
-            if place_of(batch, base=self._address, first_row=expected.first_row) != expected:
+            if place_of(batch, base=self._mapped.address, first_row=expected.first_row) != expected:
                 raise ValueError(f"record batch {number} does not lie where the manifest says")
         return batch
+
+    def digest_of_rows(self) -> str:
+        """xxh3-128 of all row digests, where the manifest says they lie.
+
+        Raises:
+            CheckError: they do not lie in the file.
+
+        """
+        digest = xxh3_128()
+        with _damage_named(self._folder, self._shard):
+            for place in self._shard.places:
+                offset = place.columns["digest"]
+                if isinstance(self.pages, ReadPages):
+                    digest.update(self.pages.read(offset, np.uint64, place.num_rows).data)
+                else:
+                    digest.update(np.frombuffer(self._mapped, np.uint64, place.num_rows, offset).data)
+        return digest.hexdigest()
 
     @property
     def batches(self) -> tuple[pa.RecordBatch, ...]:

@@ -2,17 +2,26 @@
 
 One JSON object a line, in the order of the inputs and of their rows, so that the same build writes the same bytes.
 It holds no content of the rows.
+
+Its name is the same for every build, so it cannot be there for the old manifest and the new one at once. A build
+therefore *stages* it under a name that holds its digest, in `.packer/`; replaces the manifest, which commits; and then
+*publishes* it, which is a rename. Killed before the manifest was replaced, the old one's file is untouched; killed
+after it, the new one's file is found where it was staged, and the next build publishes it. Whoever reads, reads the
+file whose digest the manifest names, or none.
 """
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from io import BufferedReader
 from pathlib import Path
 
 import msgspec
 
 from packer.errors import CheckError
 from packer.store.failures import storage_errors
-from packer.store.folder import write_atomically
+from packer.store.folder import rename, write_atomically
+from packer.store.manifest import Manifest, is_inside
 
 REJECTED_NAME = "rejected.jsonl"
 
@@ -43,42 +52,90 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Tokens of the part."""
 
 
-def write_rejected(folder: Path, lines: Iterable[Rejected]) -> str:
-    """Write the file whole, and return its sha256.
+def stage_rejected(folder: Path, lines: Iterable[Rejected], manifest: Manifest) -> None:
+    """Write the file of a manifest that is about to be written; what is there stays.
 
     Raises:
         StorageError: the disk refuses.
 
     """
-    digest = write_atomically(folder / REJECTED_NAME, (msgspec.json.encode(line) + b"\n" for line in lines))
-    return digest.sha256
+    digest = write_atomically(folder / manifest.pending_rejected, _encoded(lines))
+    assert digest.sha256 == manifest.rejected_sha256, "the manifest names the digest of these lines"
+
+
+def is_pending(folder: Path, manifest: Manifest) -> bool:
+    """Whether the build that wrote this manifest did not come to the end of its commit."""
+    return (folder / manifest.pending_rejected).is_file()
+
+
+def publish_rejected(folder: Path, manifest: Manifest) -> None:
+    """Give the file its name, now that the manifest is there; nothing where it has it already.
+
+    Raises:
+        StorageError: the disk refuses; the file is still found where it was staged.
+
+    """
+    if is_pending(folder, manifest):
+        rename(folder / manifest.pending_rejected, folder / REJECTED_NAME)
+
+
+def write_rejected(folder: Path, lines: Iterable[Rejected]) -> str:
+    """Write the file under its name at once, and return its sha256: for a cache that nobody reads yet.
+
+    Raises:
+        StorageError: the disk refuses.
+
+    """
+    return write_atomically(folder / REJECTED_NAME, _encoded(lines)).sha256
 
 
 def rejected_digest(lines: Iterable[Rejected]) -> str:
     """sha256 of the file these lines would make."""
     digest = hashlib.sha256()
-    for line in lines:
-        digest.update(msgspec.json.encode(line) + b"\n")
+    for line in _encoded(lines):
+        digest.update(line)
     return digest.hexdigest()
 
 
-def read_rejected(folder: Path) -> Iterator[Rejected]:
-    """The lines, one at a time.
+def rejected_path(folder: Path, manifest: Manifest) -> str:
+    """Where the file of a manifest lies, relative to the cache."""
+    return manifest.pending_rejected if is_pending(folder, manifest) else REJECTED_NAME
+
+
+def read_rejected(folder: Path, manifest: Manifest) -> Iterator[Rejected]:
+    """The lines, one at a time; the file's digest is compared before the first.
 
     Raises:
-        CheckError: the file is missing, or a line is not what was written.
+        CheckError: the file is missing, is not the manifest's, or a line makes no sense.
         StorageError: the file cannot be read.
 
     """
-    path = folder / REJECTED_NAME
     decoder = msgspec.json.Decoder(Rejected)
-    if not path.is_file():
-        raise CheckError(f"{path} is missing", hint=f"packer build -o {folder} --repair makes it again")
-    with storage_errors("read", path), path.open("rb") as file:
+    path, hint = folder / rejected_path(folder, manifest), f"packer build -o {folder} --repair makes it again"
+    with storage_errors("read", path), _open(folder, manifest) as file:
+        # Opened once: what is hashed is what is read, though a build may rename or replace it meanwhile.
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != manifest.rejected_sha256:
+            raise CheckError(f"{path} is damaged: expected sha256 {manifest.rejected_sha256}, found {found}", hint=hint)
+        file.seek(0)
         for number, line in enumerate(file, 1):
             try:
                 yield decoder.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise CheckError(
-                    f"{path} line {number}: {error}", hint=f"packer build -o {folder} --repair makes it again"
-                ) from None
+                raise CheckError(f"{path} line {number}: {error}", hint=hint) from None
+
+
+def _open(folder: Path, manifest: Manifest) -> BufferedReader:
+    """The file where it was staged, or else under its name: it goes from the one to the other, never back."""
+    root = folder.resolve()
+    for name in (manifest.pending_rejected, REJECTED_NAME):
+        path = folder / name
+        if not is_inside(root, name):
+            raise CheckError(f"{path} is a link that leads out of the cache", hint="copy the file itself")
+        with suppress(FileNotFoundError):
+            return path.open("rb")
+    raise CheckError(f"{path} is missing", hint=f"packer build -o {folder} --repair makes it again")
+
+
+def _encoded(lines: Iterable[Rejected]) -> Iterator[bytes]:
+    return (msgspec.json.encode(line) + b"\n" for line in lines)

@@ -6,19 +6,23 @@ dictionaries, no time, no host. The name ends in the first 12 digits of the file
 
 import os
 import shutil
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import numpy as np
 import pyarrow as pa
+from xxhash import xxh3_128
 
 from packer.errors import CheckError
 from packer.store.failures import storage_errors
-from packer.store.folder import TEMPORARY_PREFIX, AtomicFile, sync_folder
+from packer.store.folder import TEMPORARY_PREFIX, AtomicFile, make_folder, sync_folder
 from packer.store.manifest import Place, Shard
 from packer.store.schema import Kind, fixed_columns
+from packer.store.views import flat_view
 
 _OPTIONS = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V5, compression=None, use_threads=False)
 
@@ -41,6 +45,7 @@ class WrittenShard:
     num_bytes: int
     xxh3: str
     sha256: str
+    rows_xxh3: str
     places: tuple[Place, ...]
 
     def as_shard(
@@ -73,6 +78,7 @@ class WrittenShard:
             num_bytes=self.num_bytes,
             xxh3=self.xxh3,
             sha256=self.sha256,
+            rows_xxh3=self.rows_xxh3,
             places=self.places,
         )
 
@@ -120,7 +126,7 @@ class ShardFile:
     ) -> WrittenShard:
         """Finish the file under its content-addressed name."""
         self.close()
-        places = find_places(self._file.path)
+        places, rows_xxh3 = find_places(self._file.path)
         digest = self._file.digest
         name = shard_name(split=split, index=index, sha256=digest.sha256)
         self._file.commit(name)
@@ -135,6 +141,7 @@ class ShardFile:
             num_bytes=digest.num_bytes,
             xxh3=digest.xxh3,
             sha256=digest.sha256,
+            rows_xxh3=rows_xxh3,
             places=places,
         )
 
@@ -156,17 +163,25 @@ def map_file(path: Path) -> pa.Buffer:
         return mapped.read_buffer()
 
 
-def find_places(path: Path) -> tuple[Place, ...]:
-    """Where each record batch of an Arrow file keeps its fixed-width columns."""
+def find_places(path: Path) -> tuple[tuple[Place, ...], str]:
+    """Where each record batch of an Arrow file keeps its fixed-width columns, and the xxh3-128 of its row digests."""
     mapped = map_file(path)
     reader = pa.ipc.open_file(pa.BufferReader(mapped))
     places: list[Place] = []
     first_row = 0
-    for i in range(reader.num_record_batches):
-        batch = reader.get_batch(i)
+    batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+    for batch in batches:
         places.append(place_of(batch, base=mapped.address, first_row=first_row))
         first_row += batch.num_rows
-    return tuple(places)
+    return tuple(places), digest_of_rows(batches)
+
+
+def digest_of_rows(batches: Iterable[pa.RecordBatch]) -> str:
+    """xxh3-128 of the column `digest` of all record batches, one after another; ValueError where one has none."""
+    digest = xxh3_128()
+    for batch in batches:
+        digest.update(flat_view(batch, "digest", np.uint64, batch.num_rows).data)
+    return digest.hexdigest()
 
 
 def place_of(batch: pa.RecordBatch, *, base: int, first_row: int) -> Place:
@@ -204,7 +219,7 @@ def relink(cache: Path, shard: Shard | WrittenShard, *, index: int, source: Path
     if old == new:
         return relative
     with storage_errors("write into", new.parent):
-        new.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(new.parent)
     if not old.is_file():
         raise CheckError(f"{old} is missing", hint=f"packer build -o {source or cache} --repair makes it again")
     if not _hard_link(old, new):

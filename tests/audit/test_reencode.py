@@ -209,7 +209,8 @@ def test_rows_of_every_kind_come_to_their_documents_again_in_one_process_and_in_
 def test_two_processes_tell_the_same_findings_as_one(mixed, tmp_path):
     cache = Path(shutil.copytree(mixed, tmp_path / "cache"))
     others = [
-        msgspec.structs.replace(line, code="multimodal" if line.row % 2 else line.code) for line in read_rejected(cache)
+        msgspec.structs.replace(line, code="multimodal" if line.row % 2 else line.code)
+        for line in read_rejected(cache, read_manifest(cache))
     ]
     recommit(cache, rejected_sha256=write_rejected(cache, others))
     manifest = read_manifest(cache)
@@ -375,7 +376,7 @@ def test_rejections_that_should_not_be_and_those_that_are_missing_are_found(smal
 
 def test_a_row_that_is_neither_stored_nor_rejected_and_one_that_is_both_are_found(mixed, tmp_path):
     cache = Path(shutil.copytree(mixed, tmp_path / "cache"))
-    first, *others = read_rejected(cache)
+    first, *others = read_rejected(cache, read_manifest(cache))
     assert first.row == 1
     moved = msgspec.structs.replace(first, row=0)
     recommit(cache, rejected_sha256=write_rejected(cache, [moved, *others]))
@@ -612,4 +613,4 @@ def test_rejections_of_a_file_for_two_splits_belong_to_the_split_they_were_made_
     manifest = read_manifest(mixed)
     found = module._rejected_codes(mixed, manifest)
     assert [len(lines) for lines in found] == [4, 2, 0, 0, 0]
-    assert rejected_digest(read_rejected(mixed)) == manifest.rejected_sha256
+    assert rejected_digest(read_rejected(mixed, read_manifest(mixed))) == manifest.rejected_sha256

@@ -15,7 +15,7 @@ from packer.build import build
 from packer.build.blocks import BlockForm
 from packer.errors import InputError
 from packer.recipe import load_recipe
-from packer.store.manifest import read_manifest, write_manifest
+from packer.store.manifest import read_manifest, sealed, write_manifest
 from packer.store.views import block_rows, document_rows
 
 LEVELS = ("quick", "default", "full")
@@ -232,6 +232,8 @@ def test_a_manifest_that_cannot_be_read_is_a_finding(cache, content):
 def test_other_bytes_that_mean_the_same_manifest_are_found(cache):
     path = cache / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text())))
+    assert {finding.what for finding in verify(cache, level="quick").findings} == {"structure"}
+    path.write_bytes(sealed(path.read_bytes()))
     assert {finding.what for finding in verify(cache, level="quick").findings} == {"form"}
 
 

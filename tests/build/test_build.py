@@ -22,6 +22,7 @@ from packer.rejections import CODES
 from packer.starter import write_starter
 from packer.store.cache import Cache
 from packer.store.folder import lock
+from packer.store.manifest import read_manifest
 from packer.store.rejected import read_rejected
 
 
@@ -53,7 +54,7 @@ def test_every_row_is_kept_or_accounted_for(starter: Path, tmp_path: Path) -> No
     totals = result.manifest.totals
     rows = sum(1 for path in (starter / "data").iterdir() for line in path.read_bytes().splitlines() if line.strip())
     assert totals.rows == rows == totals.kept + sum(totals.rejected.values())
-    rejected = list(read_rejected(tmp_path / "cache"))
+    rejected = list(read_rejected(tmp_path / "cache", read_manifest(tmp_path / "cache")))
     assert len([line for line in rejected if line.document is None]) == sum(totals.rejected.values()) > 0
     assert {line.code for line in rejected} <= set(CODES)
     assert totals.tokens == totals.trained + totals.masked > 10_000
@@ -165,7 +166,7 @@ DEATHS = [
     ("packer.build.stages", "Stages.run", 9, 3),
     ("packer.build.partition", "write_journal", 4, 3),
     ("packer.build.blocks", "gather", 2, 10),
-    ("packer.build.packing", "write_rejected", 1, 10),
+    ("packer.build.packing", "stage_rejected", 1, 10),
     ("packer.build.packing", "write_manifest", 1, 10),
 ]
 
@@ -233,7 +234,11 @@ def test_overlong_documents_are_in_the_ledger(starter: Path, tmp_path: Path) -> 
     result = build_one(starter, tmp_path / "cache", "pack.block_len=128", "pack.min_length=30")
     assert result.manifest is not None
     totals = result.manifest.totals
-    lines = [line for line in read_rejected(tmp_path / "cache") if line.document is not None]
+    lines = [
+        line
+        for line in read_rejected(tmp_path / "cache", read_manifest(tmp_path / "cache"))
+        if line.document is not None
+    ]
     assert len(lines) == sum(cut.documents for cut in totals.cut.values()) > 0
     for line in lines:
         assert line.tokens is not None
@@ -322,7 +327,7 @@ def test_a_wrong_type_deep_in_a_row_is_named_by_its_path(starter: Path, tmp_path
     path.write_text(json.dumps(good) + "\n" + json.dumps(row) + "\n")
     recipe = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(starter / "tokenizer")})
     build(recipe, tmp_path / "cache", jobs=1)
-    (line,) = read_rejected(tmp_path / "cache")
+    (line,) = read_rejected(tmp_path / "cache", read_manifest(tmp_path / "cache"))
     assert (line.row, line.code) == (1, "wrong_type") and "$.messages[2].content" in line.reason
 
 
@@ -387,7 +392,7 @@ def test_an_input_that_changes_under_the_build_is_noticed(starter: Path, tmp_pat
     assert digests(tmp_path / "cache") == digests(tmp_path / "clean")
 
 
-@pytest.mark.parametrize("step", ["write_manifest", "write_rejected", "check_conservation", "make_manifest"])
+@pytest.mark.parametrize("step", ["write_manifest", "stage_rejected", "check_conservation", "make_manifest"])
 def test_a_build_that_fails_at_the_commit_leaves_the_cache_that_was_there(
     starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

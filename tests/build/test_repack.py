@@ -202,7 +202,7 @@ def test_a_damaged_document_is_refused_with_the_cache_it_lies_in(mode, starter_c
     assert not (tmp_path / "again" / "manifest.json").exists()
 
 
-@pytest.mark.parametrize("step", ["pack_split", "write_rejected", "write_manifest"])
+@pytest.mark.parametrize("step", ["pack_split", "stage_rejected", "write_manifest"])
 def test_packing_that_dies_leaves_no_cache_and_is_done_again_to_the_same_bytes(
     step, starter_cache, tmp_path, monkeypatch
 ):
@@ -316,7 +316,7 @@ def test_a_split_without_a_block_is_told_and_tiled_all_the_same(starter_cache, t
     repack(starter_cache, folder, {"block_len": longest + 40, "min_length": longest + 1}, jobs=1, progress=notes)
     assert notes.notes == ["split 'eval' has no block: nothing of its 25 documents could be packed"]
     assert verify(folder, level="full").ok
-    lines = list(read_rejected(folder))
+    lines = list(read_rejected(folder, read_manifest(folder)))
     at = next(i for i, line in enumerate(lines) if line.split == "eval" and line.tokens and line.tokens > 3)
     other = next(i for i in range(at + 1, len(lines)) if lines[i].split == "eval" and lines[i].code == lines[at].code)
     lines[at] = msgspec.structs.replace(lines[at], tokens=lines[at].tokens - 1)
@@ -356,7 +356,7 @@ def test_a_full_audit_finds_a_ledger_that_names_other_tokens(starter_cache, tmp_
     """Every digest and every law holds; one line names the tokens behind those that are left out."""
     folder = tmp_path / "again"
     repack(starter_cache, folder, {"block_len": 64, "overlong": "truncate_left"}, jobs=1)
-    lines = list(read_rejected(folder))
+    lines = list(read_rejected(folder, read_manifest(folder)))
     at = next(i for i, line in enumerate(lines) if line.code == "truncated" and line.tokens and line.tokens > 3)
     lines[at] = msgspec.structs.replace(lines[at], start=1)
     sha256 = write_rejected(folder, lines)

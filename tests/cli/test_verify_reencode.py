@@ -1,14 +1,17 @@
 """`packer verify --reencode` on the command line: what it says, in words and in JSON, and how it exits."""
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from packer.build import build
 from packer.recipe import load_recipe
+from packer.store.manifest import read_manifest, write_manifest
 from packer_cli.main import cli
 
 
@@ -85,7 +88,10 @@ def test_a_row_that_comes_to_something_else_is_shown_and_exits_1(own):
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert lines[0]["code"] != "bad_tools"
     lines[0]["code"] = "bad_tools"
-    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    content = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+    path.write_text(content)
+    sha256 = hashlib.sha256(content.encode()).hexdigest()
+    write_manifest(cache, msgspec.structs.replace(read_manifest(cache), rejected_sha256=sha256))
     result = run("verify", cache, "--quick", "--reencode", "-j", "1", exit_code=1)
     assert f"row {lines[0]['row']:,}\n  re-encoded\n  expected  rejected: " in result.stdout
     assert "found     rejected: bad_tools" in result.stdout

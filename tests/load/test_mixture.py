@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,6 +17,8 @@ from packer.errors import CheckError, UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader  # noqa: E402
 from packer.load.mixture import MixtureOrder  # noqa: E402
 from packer.load.order import EpochOrder  # noqa: E402
+from packer.store.cache import Cache  # noqa: E402
+from packer.store.manifest import write_manifest  # noqa: E402
 
 weights = st.lists(st.integers(1, 1000), min_size=2, max_size=7)
 
@@ -250,7 +253,8 @@ def test_what_cannot_be_mixed_is_refused(tmp_path):
     with pytest.raises(ValueError, match="first_exhausted"):
         mixed(epoch="some")
     other = write_cache(tmp_path / "other", [random_blocks(3)], fingerprint="0")
-    text = (other / "manifest.json").read_text()
-    (other / "manifest.json").write_text(text.replace('"vocab_size":50', '"vocab_size":51'))
+    manifest = Cache.open(other).manifest
+    larger = msgspec.structs.replace(manifest.model, vocab_size=51)
+    write_manifest(other, msgspec.structs.replace(manifest, model=larger))
     with pytest.raises(UsageError, match="expected vocab_size 50, found 51"):
         Mixture({str(small_cache(5).folder): 0.5, str(other): 0.5})

@@ -121,7 +121,7 @@ def small_manifest(**changes: Any) -> Manifest:
         "format": "packer-cache",
         "format_version": 1,
         "label_shift": "none",
-        "recipe": {"version": 1, "pack": {"block_len": 32}},
+        "recipe": {"version": 1, "pack": {"block_len": 32, "mode": "isolated"}},
         "engine": "reference",
         "engine_version": "1",
         "rules_version": 1,

@@ -7,13 +7,21 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from store.samples import block_batch, document_batch, small_cache
+from store.samples import block_batch, document_batch, small_cache, small_manifest
 
 from packer.errors import CheckError, InputError, UsageError
 from packer.store.cache import Cache
 from packer.store.digest import digest_file
 from packer.store.manifest import manifest_fingerprint, write_manifest
-from packer.store.rejected import Rejected, read_rejected, write_rejected
+from packer.store.rejected import (
+    Rejected,
+    is_pending,
+    publish_rejected,
+    read_rejected,
+    rejected_digest,
+    stage_rejected,
+    write_rejected,
+)
 
 
 def test_an_opened_cache_gives_its_shards_by_split(tmp_path: Path) -> None:
@@ -84,7 +92,7 @@ def test_rejected_rows_come_back_in_order_as_json_lines(tmp_path: Path) -> None:
     sha256 = write_rejected(tmp_path, iter(rows))
     path = tmp_path / "rejected.jsonl"
     assert digest_file(path)[2] == sha256
-    assert list(read_rejected(tmp_path)) == rows
+    assert list(read_rejected(tmp_path, small_manifest(rejected_sha256=sha256))) == rows
     assert [json.loads(line) for line in path.read_text("utf-8").splitlines()] == [
         {"source": "a.jsonl", "row": 3, "code": "empty", "reason": "the row has no messages"},
         {"source": "ü.jsonl", "row": 0, "code": "overlong", "reason": "9 tokens\nof 8", "document": -5},
@@ -92,18 +100,52 @@ def test_rejected_rows_come_back_in_order_as_json_lines(tmp_path: Path) -> None:
 
 
 def test_no_rejected_rows_are_an_empty_file(tmp_path: Path) -> None:
-    write_rejected(tmp_path, [])
+    sha256 = write_rejected(tmp_path, [])
     assert (tmp_path / "rejected.jsonl").read_bytes() == b""
-    assert list(read_rejected(tmp_path)) == []
+    assert list(read_rejected(tmp_path, small_manifest(rejected_sha256=sha256))) == []
 
 
 @pytest.mark.parametrize("line", [b"{", b"\n", b'{"source": "a"}\n', b'{"extra": 1}\n', b'{"source": "\xff"}\n'])
 def test_a_damaged_line_is_refused_by_its_number(tmp_path: Path, line: bytes) -> None:
     write_rejected(tmp_path, [Rejected(source="a", row=0, code="empty", reason="x")])
-    with (tmp_path / "rejected.jsonl").open("ab") as file:
+    path = tmp_path / "rejected.jsonl"
+    before = digest_file(path)[2]
+    with path.open("ab") as file:
         file.write(line)
+    with pytest.raises(CheckError, match=f"rejected.jsonl is damaged: expected sha256 {before}"):
+        list(read_rejected(tmp_path, small_manifest(rejected_sha256=before)))
+    damaged = small_manifest(rejected_sha256=digest_file(path)[2])
     with pytest.raises(CheckError, match="line 2"):
-        list(read_rejected(tmp_path))
-    (tmp_path / "rejected.jsonl").unlink()
+        list(read_rejected(tmp_path, damaged))
+    path.unlink()
     with pytest.raises(CheckError, match="is missing"):
-        list(read_rejected(tmp_path))
+        list(read_rejected(tmp_path, damaged))
+
+
+def test_what_is_staged_is_read_before_it_is_published_and_the_old_file_by_the_old_manifest(tmp_path: Path) -> None:
+    """The file has one name, and the manifest is replaced before it: each manifest finds its own lines, or none."""
+    old_lines, new_lines = ([Rejected(source=name, row=0, code="empty", reason="x")] for name in ("old", "new"))
+    old = small_manifest(rejected_sha256=write_rejected(tmp_path, old_lines))
+    new = small_manifest(rejected_sha256=rejected_digest(new_lines))
+    with pytest.raises(CheckError, match=r"rejected\.jsonl is damaged"):
+        list(read_rejected(tmp_path, new))
+    stage_rejected(tmp_path, new_lines, new)
+    assert is_pending(tmp_path, new) and not is_pending(tmp_path, old)
+    assert (list(read_rejected(tmp_path, old)), list(read_rejected(tmp_path, new))) == (old_lines, new_lines)
+    publish_rejected(tmp_path, new)
+    assert not is_pending(tmp_path, new)
+    assert list(read_rejected(tmp_path, new)) == new_lines
+    assert [json.loads(line)["source"] for line in (tmp_path / "rejected.jsonl").read_text().splitlines()] == ["new"]
+    with pytest.raises(CheckError, match=r"rejected\.jsonl is damaged"):
+        list(read_rejected(tmp_path, old))
+    publish_rejected(tmp_path, new)  # nothing is left to do
+    assert list(read_rejected(tmp_path, new)) == new_lines
+
+
+def test_rejected_rows_are_not_read_through_a_link_that_leads_out_of_the_cache(tmp_path: Path) -> None:
+    cache, outside = tmp_path / "cache", tmp_path / "outside"
+    manifest = small_manifest(rejected_sha256=write_rejected(outside, []))
+    cache.mkdir()
+    (cache / "rejected.jsonl").symlink_to(outside / "rejected.jsonl")
+    with pytest.raises(CheckError, match="leads out of the cache"):
+        list(read_rejected(cache, manifest))

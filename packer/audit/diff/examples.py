@@ -6,10 +6,8 @@ from packer.audit.diff.documents import ChangedRow, DocumentComparison
 from packer.audit.diff.report import RowExample, RowPlace
 from packer.audit.diff.tokens import compare_documents
 from packer.audit.runs import kept_tokenizer
-from packer.errors import CheckError
 from packer.store.cache import Cache
-from packer.store.digest import digest_file
-from packer.store.rejected import REJECTED_NAME, Rejected, read_rejected
+from packer.store.rejected import Rejected, read_rejected
 
 Place = tuple[str, int]
 """Path of an input and a row of it."""
@@ -70,13 +68,7 @@ def _reasons(cache: Cache, wanted: set[Place]) -> dict[Place, Rejected]:
     """Why some rows were rejected, of those that were."""
     if not wanted:
         return {}
-    path = cache.folder / REJECTED_NAME
-    if path.is_file() and digest_file(path)[2] != cache.manifest.rejected_sha256:
-        raise CheckError(
-            f"{path} is damaged: its sha256 is not the manifest's",
-            hint=f"packer build -o {cache.folder} --repair makes it again",
-        )
-    lines = (line for line in read_rejected(cache.folder) if line.document is None)
+    lines = (line for line in read_rejected(cache.folder, cache.manifest) if line.document is None)
     return {(line.source, line.row): line for line in lines if (line.source, line.row) in wanted}
 
 

@@ -209,7 +209,7 @@ def _rejected_codes(folder: Path, manifest: Manifest) -> list[list[tuple[int, st
     Where two inputs are the same file (for two splits), the lines of the first come first, as many as its shards say.
     """
     lines: dict[str, list[tuple[int, str]]] = {}
-    for line in read_rejected(folder):
+    for line in read_rejected(folder, manifest):
         if line.document is None:
             lines.setdefault(line.source, []).append((line.row, line.code))
     counts = Counter[int]()

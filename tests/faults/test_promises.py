@@ -1,0 +1,15 @@
+"""The page of guarantees and the tests beside it speak of the same faults."""
+
+import re
+from pathlib import Path
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "guarantees.md"
+
+
+def test_every_promise_names_a_module_and_every_module_a_promise() -> None:
+    text = PAGE.read_text("utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| ") and "held by" not in line and "---" not in line]
+    named = [re.findall(r"`(test_\w+\.py)`", row) for row in rows]
+    assert len(rows) > 15 and all(len(names) == 1 for names in named)
+    there = {path.name for path in Path(__file__).parent.glob("test_*.py")} - {Path(__file__).name}
+    assert {names[0] for names in named} == there
