@@ -26,6 +26,8 @@ class PackerError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if hint is not None:
+            self.add_note(f"hint: {hint}")  # where nobody catches it, the way out stands below the traceback
 
 
 class CheckError(PackerError):

@@ -69,7 +69,9 @@ class Feed:
         ]
         whole: Order = orders[0]
         self.fingerprint = orders[0].fingerprint
+        self.shares: tuple[str, ...] | None = None
         if isinstance(source, Mixture):
+            self.shares = tuple(str(share) for share in source.shares)
             whole = self._mixture = MixtureOrder(orders, source.shares, source.num_items([len(part) for part in parts]))
             self.fingerprint = source.fingerprint
         elif order == "length_bucketed":

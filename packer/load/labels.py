@@ -13,7 +13,7 @@ from torch import Tensor
 from packer.layout import MASKED
 
 MicroBatch: TypeAlias = dict[str, Any]
-"""Tensors and ints by name, ready for ``model(**micro_batch)``."""
+"""Tensors and ints by name. Models of particular libraries take it through :mod:`packer.load.adapters`."""
 
 
 def shift_labels(micro_batch: MicroBatch) -> MicroBatch:

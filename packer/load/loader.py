@@ -158,6 +158,7 @@ class PackedLoader:
             seed=seed,
             batch_size=self._checked(global_batch_size),
             opened_batch_size=global_batch_size,
+            shares=self._feed.shares,
             taken=self._feed.taken(epoch=0, cursor=0),
         )
         self._left_out: Int64 = np.zeros(0, np.int64)
@@ -320,6 +321,7 @@ class PackedLoader:
             cursor=plan.next_cursor,
             batch_size=planned.size,
             opened_batch_size=state.opened_batch_size,
+            shares=state.shares,
             taken=self._feed.taken(epoch=plan.next_epoch, cursor=plan.next_cursor),
             counters=Counters(
                 steps=before.steps + 1,

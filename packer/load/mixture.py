@@ -69,11 +69,8 @@ class Mixture:
 
     @property
     def fingerprint(self) -> str:
-        """Identity of the contents, their proportions and the length of an epoch."""
-        parts = [
-            f"{cache.manifest.content_fingerprint} {share}"
-            for cache, share in zip(self.caches, self.shares, strict=True)
-        ]
+        """Identity of the contents in their order, and of how an epoch ends."""
+        parts = [cache.manifest.content_fingerprint for cache in self.caches]
         return sha256("\n".join(["packer.load.mixture", self.epoch, *parts]).encode()).hexdigest()
 
     def num_items(self, sizes: Sequence[int]) -> int:

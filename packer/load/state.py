@@ -44,7 +44,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     version: Literal[2] = STATE_VERSION
     fingerprint: str
-    """Content fingerprint of the cache; of a mixture, of all its caches and their proportions."""
+    """Content fingerprint of the cache (not the one of its bytes); of a mixture, of all its caches and its epochs."""
 
     split: str
     items: ItemKind
@@ -62,6 +62,9 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     opened_batch_size: Size
     """The size the loader was opened with, which `set_global_batch_size` and a schedule do not change."""
 
+    shares: tuple[str, ...] | None = None
+    """Of a mixture: the proportion of each cache, as a fraction of whole numbers."""
+
     taken: tuple[Count, ...] | None = None
     """Of a mixture: rows that were returned of each cache, over all epochs."""
 
@@ -70,9 +73,7 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def to_dict(self) -> dict[str, Any]:
         """Plain ints and strings, fit for JSON and for any checkpoint."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
-        if self.taken is not None:
-            plain["taken"] = list(self.taken)
-        return plain
+        return plain | {name: list(plain[name]) for name in ("shares", "taken") if plain[name] is not None}
 
 
 def restore(value: Any, *, reader: ReaderState, num_items: int) -> ReaderState:
@@ -90,14 +91,17 @@ def restore(value: Any, *, reader: ReaderState, num_items: int) -> ReaderState:
         CheckError: not a state, of another version, of other data, another split, order or seed.
 
     """
-    if isinstance(value, dict) and value.get("version") != STATE_VERSION:
-        raise CheckError(f"reader state: expected version {STATE_VERSION}, found {value.get('version')!r}")
+    if isinstance(value, dict) and value.get("version", STATE_VERSION) != STATE_VERSION:
+        raise CheckError(
+            f"reader state: expected version {STATE_VERSION}, found {value['version']!r}",
+            hint="it was saved by another release of packer: go on with that one, or begin anew",
+        )
     _check_whole(value)
     try:
         state = msgspec.convert(value, ReaderState)
     except msgspec.ValidationError as error:
         raise CheckError(f"reader state: {error}", hint="pass what state_dict() returned, unchanged") from None
-    for name in ("fingerprint", "split", "items", "order", "seed"):
+    for name in ("fingerprint", "shares", "split", "items", "order", "seed"):
         expected, found = getattr(reader, name), getattr(state, name)
         if expected != found:
             raise CheckError(
@@ -123,6 +127,7 @@ def _check_whole(value: Any) -> None:
 
 _HINTS = {
     "fingerprint": "the cache holds other data than when the state was saved: open that cache, or begin anew",
+    "shares": "mix with the proportions the state was saved with, or begin anew",
     "split": "open the loader with the split the state was saved with",
     "items": "open the loader with the batching the state was saved with: blocks and documents are counted apart",
     "order": "open the loader with the order the state was saved with",

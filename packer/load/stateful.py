@@ -30,6 +30,9 @@ class StepDataset(IterableDataset[Step]):
         >>> StatefulDataLoader(StepDataset(loader), batch_size=None)  # torchdata  # doctest: +SKIP
         >>> Trainer().fit(module, StepDataset(loader))  # Lightning: without a DataLoader around it  # doctest: +SKIP
 
+    A Lightning module overrides ``transfer_batch_to_device`` to return the step as it is, and loops over its
+    micro-batches under manual optimization.
+
     Args:
         loader: says everything else: sizes, rank, order, form.
 

@@ -164,7 +164,9 @@ def test_a_flipped_bit_in_any_column_is_named_by_file_and_row_before_its_step(tm
                     seen.extend(step.block_ids.tolist() for step in loader)
                 assert str(path) in met.value.message
                 # Counts are read ahead of the rows, a column at a time: one below 0 is seen there, and its row is not.
-                assert met.value.message == caught.value.message or name in ("length", "num_trained")
+                # Rows are vouched for by the digest of their digests, which is compared once a few rows were right.
+                named_otherwise = name in ("length", "num_trained", "digest")
+                assert met.value.message == caught.value.message or named_otherwise
                 assert block not in [one for step in seen for one in step]
                 loader.close()
             assert str(path) in caught.value.message

@@ -226,8 +226,13 @@ def test_documents_can_be_mixed_too():
 def test_proportions_and_contents_are_part_of_the_state():
     state = loader_of(mixed()).state_dict()
     loader_of(mixed((30, 10))).load_state_dict(state)
-    for other in (mixed((3, 2)), mixed((1, 3)), mixed(epoch="all_exhausted")):
-        with pytest.raises(CheckError, match="fingerprint"):
+    for other, difference in (
+        (mixed((3, 2)), r"shares \('3/4', '1/4'\), this reader has \('3/5', '2/5'\)"),
+        (mixed((1, 3)), "shares"),
+        (mixed(epoch="all_exhausted"), "fingerprint"),
+        (Mixture(list(zip(reversed(mixed().caches), (3, 1), strict=True))), "fingerprint"),
+    ):
+        with pytest.raises(CheckError, match=difference):
             loader_of(other, global_batch_size=4).load_state_dict(state)
 
 

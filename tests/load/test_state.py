@@ -40,6 +40,7 @@ def test_a_state_is_plain_values_and_survives_json():
         "cursor": 5,
         "batch_size": 6,
         "opened_batch_size": 4,
+        "shares": None,
         "taken": None,
         "counters": {"steps": 9, "rows": 36, "trained": 1234, "tokens": 2000, "slots": 2500},
     }
@@ -61,6 +62,7 @@ def test_a_state_is_plain_values_and_survives_json():
         ({"items": "documents"}, "items 'documents'.*'blocks'"),
         ({"batch_size": 0}, "batch_size"),
         ({"taken": [1, -1]}, "taken"),
+        ({"shares": ["1/2", "1/2"]}, "shares.*None"),
         ({"counters": {"steps": 9, "rows": 36, "trained": 1, "tokens": 2, "slots": 3, "surplus": 2}}, "surplus"),
         ({"surplus": 1}, "surplus"),
     ],
