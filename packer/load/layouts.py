@@ -84,9 +84,10 @@ class PackedLayout:
         return _bounds(self._run_lengths(found, first, num_real, num_rows), self._form)
 
     def _run_lengths(self, found: FoundBlocks, first: int, num_real: int, num_rows: int) -> Int32:
-        runs = found.lists("seq_lengths", first, first + num_real)
-        padding = np.full(num_rows - num_real, self._block_len, np.int32)
-        lengths: Int32 = np.concatenate([*runs, padding])
+        runs = found.run_lengths(first, first + num_real)
+        if num_real < num_rows:
+            runs.append(np.full(num_rows - num_real, self._block_len, np.int32))
+        lengths: Int32 = np.concatenate(runs)
         return lengths
 
 

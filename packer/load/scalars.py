@@ -37,6 +37,7 @@ class ScalarColumn:
         self._bounds = offsets_of([place.num_rows for _, place in self._places])
         # One more than the value, 0 where it is not known: zeros cost no memory until they are written.
         self._raised: Int32 = np.zeros(int(self._bounds[-1]), np.int32)
+        self._num_unknown = len(self._raised)
         self._asked = [0] * len(self._places)  # rows of each record batch that were asked for
 
     def of(self, rows: Int64) -> Int32:
@@ -48,7 +49,7 @@ class ScalarColumn:
 
         """
         raised = self._raised[rows]
-        if not raised.all():
+        if self._num_unknown and not raised.all():
             self._load(rows[raised == 0])
             raised = self._raised[rows]
         values: Int32 = raised - 1
@@ -62,8 +63,11 @@ class ScalarColumn:
             self._asked[number] += len(asked)
             if self._asked[number] * _FEW < self._places[number][1].num_rows:
                 self._raised[first + asked] = self._values(number, asked) + 1
+                self._num_unknown -= len(asked)
             else:
-                self._raised[first : int(self._bounds[number + 1])] = self._column(number) + 1
+                whole = self._raised[first : int(self._bounds[number + 1])]
+                self._num_unknown -= len(whole) - int(np.count_nonzero(whole))
+                whole[:] = self._column(number) + 1
 
     def _values(self, number: int, asked: Int64) -> Int32:
         """A few values, one at a time: of a large record batch the first step wants a handful."""

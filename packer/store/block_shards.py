@@ -175,13 +175,15 @@ class FoundBlocks:
 
         Args:
             name: ``input_ids``, ``labels`` or ``position_ids``.
-            into: [n, L], of any integer type; n blocks are written.
+            into: [n, L], of an integer type of 32 bits or more, contiguous; n blocks are written.
             first: number of the first of them.
 
         """
+        if not len(into):
+            return
         end = first + len(into)
-        for target, opened, row in zip(into, self.opened[first:end], self.rows[first:end], strict=True):
-            target[:] = getattr(opened, name)[row]
+        pairs = zip(self.opened[first:end], self.rows[first:end], strict=True)
+        np.concatenate([getattr(opened, name)[row] for opened, row in pairs], out=into.reshape(-1))
 
     def copy_weights(self, into: Float32, first: int = 0) -> None:
         """Write loss weights: as stored, 1 where trained if there are none; 0 where masked.  # float32[n, L]"""
@@ -199,6 +201,14 @@ class FoundBlocks:
         """What a list column holds for the blocks ``[first, end)``, an array a block."""
         pairs = zip(self.opened[first:end], self.rows[first:end], strict=True)
         return [getattr(opened, name).row(row) for opened, row in pairs]
+
+    def run_lengths(self, first: int, end: int) -> list[Int32]:
+        """Slots of each run of the blocks ``[first, end)``, an array a block; of blocks whose digests were compared."""
+        runs = []
+        for opened, row in zip(self.opened[first:end], self.rows[first:end], strict=True):
+            bound = opened.seq_lengths.offsets.item
+            runs.append(opened.seq_lengths.values[bound(row) : bound(row + 1)])
+        return runs
 
     def scalars(self, name: str) -> Int32:
         """What a column with one value a block holds.  # int32[B]"""

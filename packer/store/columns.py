@@ -85,7 +85,7 @@ class DocumentRows:
         """Row digests as :mod:`packer.store.row_digest` defines them; all rows where none are named.  # uint64[R]"""
         read_by_row = not isinstance(self.input_ids.values, np.ndarray)
         if indices is not None and (len(indices) < _FEW or read_by_row):
-            return np.array([self._digest(row) for row in indices.tolist()], np.uint64)
+            return np.array([self.digest(row) for row in indices.tolist()], np.uint64)
         rows = np.arange(len(self.row), dtype=np.int64) if indices is None else indices
         lists: list[Pieces] = [(column.values, *column.take(rows)) for column in (self.input_ids, self.labels)]
         lists.append(self._mask(rows))
@@ -110,8 +110,8 @@ class DocumentRows:
         )
         return digest_rows(header, [*lists, *spans, texts])
 
-    def _digest(self, row: int) -> int:
-        """The same for one row, without the arrays that pay only for many."""
+    def digest(self, row: int) -> int:
+        """The same of one row, without the arrays that pay only for many."""
         start, end = (int(bound[0]) for bound in self.special_tokens_mask.take(np.array([row]), packed=8))
         lists = [
             self.input_ids.row(row),
@@ -187,14 +187,15 @@ class BlockRows:
     def digests(self, indices: Int64 | None = None) -> UInt64:
         """Row digests as :mod:`packer.store.row_digest` defines them; all rows where none are named.  # uint64[R]"""
         rows = range(len(self.length)) if indices is None else indices.tolist()
-        return np.fromiter((self._digest(row) for row in rows), np.uint64, len(rows))
+        return np.fromiter((self.digest(row) for row in rows), np.uint64, len(rows))
 
-    def _digest(self, row: int) -> int:
+    def digest(self, row: int) -> int:
+        """Row digest of one row."""
         columns = (self.doc_ids, self.doc_starts, self.doc_lengths, self.doc_places, self.seq_lengths)
         lists = [column.row(row) for column in columns]
         weighted = self.loss_weights is not None
         sizes = (self.input_ids.shape[1], weighted, *(len(values) for values in lists))
-        state = xxh3_64(_BLOCK_HEADER.pack(self.length[row], self.num_trained[row], *sizes))
+        state = xxh3_64(_BLOCK_HEADER.pack(self.length.item(row), self.num_trained.item(row), *sizes))
         for tokens in (self.input_ids, self.labels, self.position_ids):
             state.update(tokens[row].data)
         for values in lists:
