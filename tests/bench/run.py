@@ -1,18 +1,21 @@
 """`make bench`: what things cost, each as a ratio to a plain operation on the same data, measured in one run.
 
 Times on shared machines are noise; ratios within a run say more. Each line is the best of a few rounds. ``--huge`` packs a
-hundred million documents too, which takes about 4 GB of memory. TRL and numba are compared with where they are installed,
-and real documents are packed where ``PACKER_REAL`` says they lie.
+hundred million documents too, which takes about 4 GB of memory, and opens ten million blocks. TRL, numba and the loaders of
+requirements.txt beside this file are compared with where they are installed, and real documents are packed and read where
+``PACKER_REAL`` says they lie. ``--only reading`` prints the tables of one kind.
 """
 
 import argparse
 import tempfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 from building import building_table
 from gathering import gathering
 from packing import mixing_table, packing_table
+from reading import reading_tables
 from rich.console import Console
 from rich.table import Table
 from timing import best
@@ -78,19 +81,32 @@ def reading(table: Table, folder: Path) -> None:
     table.add_row("build that is up to date", f"{again:.3f} s", "", "")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--huge", action="store_true", help="pack a hundred million documents too")
-    options = parser.parse_args()
-    console = Console(width=100)
-    console.print(building_table(), end="\n\n")
-    console.print(packing_table(huge=options.huge), mixing_table(), sep="\n\n", end="\n\n")
+def _plain_table() -> Table:
     table = Table("what", "time", "beside", "ratio", box=None, pad_edge=False)
     with tempfile.TemporaryDirectory() as folder:
         gathering(table)
         stages(table, Path(folder))
         reading(table, Path(folder))
-    console.print(table)
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--huge", action="store_true", help="pack a hundred million documents and open ten million blocks"
+    )
+    parser.add_argument("--only", choices=("building", "packing", "reading", "plain"), help="the tables of one kind")
+    options = parser.parse_args()
+    kinds: dict[str, Callable[[], Iterable[Table]]] = {
+        "building": lambda: [building_table()],
+        "packing": lambda: [packing_table(huge=options.huge), mixing_table()],
+        "reading": lambda: reading_tables(huge=options.huge),
+        "plain": lambda: [_plain_table()],
+    }
+    console = Console(width=100)
+    for kind, tables in kinds.items():
+        if options.only in (None, kind):
+            console.print(*tables(), sep="\n\n", end="\n\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,89 @@
+"""Block caches of a wished size to read from, written in seconds: real blocks again and again, or blocks of one document."""
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from packer.batches import BlockBatch
+from packer.build import build
+from packer.recipe import make_recipe
+from packer.starter import write_starter
+from packer.store.blocks import BlockShardWriter
+from packer.store.cache import Cache
+from packer.store.manifest import write_manifest
+
+_REAL = Path(os.environ.get("PACKER_REAL", Path(__file__).parents[3] / "shared" / "real"))
+_BATCH_TOKENS = 2**20
+"""Tokens of a record batch, as in a build."""
+
+_BATCHES_PER_SHARD = 20
+
+
+def seed_cache(folder: Path, *, block_len: int) -> tuple[Cache, str]:
+    """A cache that packer builds from the Alpaca rows where they lie, else from the starter; and what its rows are."""
+    corpus, tokenizer = _REAL / "corpora" / "alpaca_en_52k.jsonl", _REAL / "tokenizers" / "llama-3"
+    name = "Alpaca rows"
+    if not (corpus.exists() and tokenizer.exists()):
+        write_starter(folder / "starter")
+        corpus, tokenizer = folder / "starter" / "data" / "alpaca.jsonl", folder / "starter" / "tokenizer"
+        name = "rows of the starter"
+    recipe = {"sources": [{"path": str(corpus)}], "tokenizer": str(tokenizer), "pack": {"block_len": block_len}}
+    build(make_recipe(recipe), folder / "seed")
+    return Cache.open(folder / "seed"), name
+
+
+def repeated(cache: Cache, num_bytes: int) -> Iterator[BlockBatch]:
+    """The blocks of a cache again and again, until their three token columns have so many bytes."""
+    blocks = cache.blocks("train")
+    num_blocks, size = num_bytes // (12 * blocks.block_len), _BATCH_TOKENS // blocks.block_len
+    for first in range(0, num_blocks, size):
+        yield blocks.read(np.arange(first, min(first + size, num_blocks)) % len(blocks))
+
+
+def of_one_document(num_blocks: int, block_len: int) -> Iterator[BlockBatch]:
+    """Blocks that one document fills: random ids below 100,000, all but the first of them trained."""
+    rng = np.random.default_rng(0)
+    size = _BATCH_TOKENS // block_len
+    for first in range(0, num_blocks, size):
+        B = min(size, num_blocks - first)
+        ids = rng.integers(0, 100_000, (B, block_len), np.int32)
+        labels = ids.copy()
+        labels[:, 0] = -100
+        whole, none = np.full(B, block_len, np.int32), np.zeros(B, np.int32)
+        yield BlockBatch(
+            input_ids=ids,
+            labels=labels,
+            position_ids=np.tile(np.arange(block_len, dtype=np.int32), (B, 1)),
+            loss_weights=None,
+            seq_lengths=whole,
+            seq_offsets=np.arange(B + 1),
+            doc_ids=np.arange(first, first + B),
+            doc_starts=none,
+            doc_lengths=whole,
+            doc_places=none,
+            doc_offsets=np.arange(B + 1),
+            length=whole,
+            num_trained=whole - 1,
+        )
+
+
+def write_blocks(folder: Path, batches: Iterable[BlockBatch], *, like: Cache) -> Path:
+    """A cache of these blocks alone, in shards of about as many bytes as a build's, with the other's manifest."""
+    shards, num_blocks, rest = [], 0, iter(batches)
+    for index in itertools.count():
+        part = list(itertools.islice(rest, _BATCHES_PER_SHARD))
+        if not part:
+            break
+        with BlockShardWriter(folder, block_len=part[0].input_ids.shape[1], weighted=False) as writer:
+            for batch in part:
+                writer.append(batch)
+            shards.append(writer.finish(split="train", index=index).as_shard(first_row=num_blocks))
+        num_blocks += sum(batch.num_blocks for batch in part)
+    manifest = like.manifest
+    totals = msgspec.structs.replace(manifest.totals, blocks=num_blocks)
+    write_manifest(folder, msgspec.structs.replace(manifest, shards=tuple(shards), totals=totals))
+    return folder
