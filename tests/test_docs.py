@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -91,12 +90,16 @@ def test_the_batchings_and_mixtures_of_the_documentation_open(
     assert len(examples) == 2
 
 
-def test_the_example_of_a_seed_runs() -> None:
-    torch = pytest.importorskip("torch")
+def test_the_example_of_a_seed_runs(starter_cache: Path) -> None:
+    pytest.importorskip("torch")
+    from packer import PackedLoader
+    from packer.load import example_seed
+
     code = next(block for block in blocks_of("docs/how-to/train.md") if "example_seed" in block)
-    names: dict[str, Any] = {"torch": torch, "loader": SimpleNamespace(epoch=3)}
+    names: dict[str, Any] = {"loader": PackedLoader(starter_cache, micro_batch_size=1, global_batch_size=1)}
     exec(code, names)
-    assert names["generator"].initial_seed() == names["example_seed"](0, 7, 3)
+    assert len(names["seeds"]) > 1
+    assert names["seeds"][-1] == example_seed(seed=0, doc_id=int(names["doc_ids"][-1]), epoch=0)
 
 
 def test_the_border_check_of_the_documentation_tells_a_model_that_leaks(

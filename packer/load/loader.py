@@ -24,7 +24,7 @@ from packer.load.ranks import resolve_rank
 from packer.load.reading import Deal, StepReader, check_weights
 from packer.load.state import Counters, ReaderState, restore
 from packer.load.step import Step
-from packer.load.steps import End, StepPlan, check_batch_size, steps_left
+from packer.load.steps import PADDING_ROW, End, StepPlan, check_batch_size, steps_left
 from packer.store.cache import Cache
 
 Schedule: TypeAlias = Callable[[int, int], int]
@@ -203,6 +203,19 @@ class PackedLoader:
     def endless(self) -> Iterator[Step]:
         """Steps without end, from one epoch into the next."""
         return self._steps(through_epochs=True)
+
+    def doc_ids(self, step: Step) -> list[Int64]:
+        """Identity of the documents in each row of a step, in the order of ``step.block_ids``; of a padding row none.
+
+        What :func:`packer.load.example_seed` wants: it is the document's own, whatever rank or cache it is read from.
+
+        Returns:
+            int64[P] for a block of P pieces, int64[1] for a document
+
+        """
+        real = step.block_ids != PADDING_ROW
+        found = iter(self._feed.items.locate(step.block_ids[real]).doc_ids())
+        return [next(found) if is_real else np.zeros(0, np.int64) for is_real in real.tolist()]
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands, counting the steps it has returned, not those made ahead. The same on every rank."""

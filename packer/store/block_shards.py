@@ -202,6 +202,10 @@ class FoundBlocks:
         pairs = zip(self.opened[first:end], self.rows[first:end], strict=True)
         return [getattr(opened, name).row(row) for opened, row in pairs]
 
+    def doc_ids(self) -> list[Int64]:
+        """Identity of the documents in each block, in the order of their pieces.  # int64[P] each"""
+        return [ids.astype(np.int64) for ids in self.lists("doc_ids")]
+
     def run_lengths(self, first: int, end: int) -> list[Int32]:
         """Slots of each run of the blocks ``[first, end)``, an array a block; of blocks whose digests were compared."""
         runs = []

@@ -97,6 +97,11 @@ class FoundDocuments:
         for place, length, opened, row in rows:
             into[place : place + length] = _values(opened, name, row)[:length]
 
+    def doc_ids(self) -> list[Int64]:
+        """Identity of each document.  # int64[1] each"""
+        pairs = zip(self.opened, self.rows, strict=True)
+        return [opened.doc_id[row : row + 1].astype(np.int64) for opened, row in pairs]
+
     def weight_sums(self, longest: int | None = None) -> npt.NDArray[np.float64]:
         """Summed loss weights of each document, of its first `longest` tokens.  # float64[D]"""
         pairs = zip(self.opened, self.rows, strict=True)

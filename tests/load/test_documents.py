@@ -13,7 +13,7 @@ from small_blocks import small_cache  # noqa: E402
 from small_documents import PAD_ID, small_document_cache  # noqa: E402
 
 from packer.errors import InputError, UsageError  # noqa: E402
-from packer.load import PackedLoader  # noqa: E402
+from packer.load import Mixture, PackedLoader  # noqa: E402
 from packer.load.batching import Padded, PaddingFree, TokenBudget  # noqa: E402
 from packer.load.order import EpochOrder  # noqa: E402
 
@@ -345,3 +345,21 @@ def test_a_state_of_blocks_is_not_one_of_documents():
     state = loader_of(cache, batching="padded").state_dict()
     assert state["items"] == "documents"
     loader_of(cache, batching="padding_free").load_state_dict(state)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_step_names_the_documents_of_its_rows(mixed):
+    cache, _ = small_document_cache(9)
+    stored = cache.documents("train").doc_ids()
+    loader = loader_of(Mixture([(cache, 1)]) if mixed else cache, batching="padded", end="pad")
+    num_padding = 0
+    for step in loader:
+        for number, doc_ids in zip(step.block_ids.tolist(), loader.doc_ids(step), strict=True):
+            assert doc_ids.tolist() == ([stored[number]] if number >= 0 else [])
+            num_padding += number < 0
+    assert num_padding == 3
+    blocks = small_cache(7)
+    batch = blocks.blocks("train").read(np.arange(7))
+    for step in loader_of(blocks, micro_batch_size=1, global_batch_size=1):
+        (number,), (doc_ids,) = step.block_ids.tolist(), loader_of(blocks).doc_ids(step)
+        assert doc_ids.tolist() == batch.doc_ids[batch.doc_offsets[number] : batch.doc_offsets[number + 1]].tolist()
