@@ -7,15 +7,16 @@ gone, however it went.
 import concurrent.futures
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.queues
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
-from packer.errors import PackerError
+from packer.errors import PackerError, UsageError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -66,12 +67,14 @@ class Pool(Generic[Task, Result]):
         yield from self._run_spawned(tasks, jobs)
 
     def _run_spawned(self, tasks: Sequence[Task], jobs: int) -> Iterator[tuple[int, Result]]:
+        _refuse_in_a_starting_process()
+        context = multiprocessing.get_context("spawn")
+        # Not among initargs: what is larger than a pipe would block the parent of a worker that died before reading it.
+        arguments = context.SimpleQueue()
         executor = concurrent.futures.ProcessPoolExecutor(
-            jobs,
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=_start,
-            initargs=(self._make, self._arguments),
+            jobs, mp_context=context, initializer=_start, initargs=(self._make, arguments)
         )
+        threading.Thread(target=_hand_out, args=(arguments, self._arguments, jobs), daemon=True).start()
         try:
             with _signals_held():
                 futures = {executor.submit(_work, task): number for number, task in enumerate(tasks)}
@@ -81,10 +84,12 @@ class Pool(Generic[Task, Result]):
         except BrokenProcessPool as error:
             raise WorkerDiedError(
                 "a worker process was killed, most often for want of memory",
-                hint="what is finished is kept: run the same command again with fewer processes (-j 1)",
+                hint="what is finished is kept: run the same command again with fewer processes (-j 1). A script of "
+                "your own builds below `if __name__ == '__main__':`, since every worker imports it",
             ) from error
         finally:
             _stop(executor)
+            arguments.close()
 
 
 _FUNCTION: list[Callable[[Any], Any]] = []
@@ -107,14 +112,35 @@ def _signals_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _start(make: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]) -> None:
+def _refuse_in_a_starting_process() -> None:
+    """A worker that imports a script which builds without a guard would build again, and so on without end.
+
+    Raises:
+        UsageError: in a process that is being started.
+
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise UsageError(
+            "this script builds while it is imported by a worker process",
+            hint="build below `if __name__ == '__main__':`, or with jobs=1",
+        )
+
+
+def _hand_out(queue: "multiprocessing.queues.SimpleQueue[Any]", arguments: tuple[Any, ...], jobs: int) -> None:
+    """Arguments for every worker that may be started; those that never are leave theirs in the pipe."""
+    with suppress(OSError):  # the pipe was closed: the run is over
+        for _ in range(jobs):
+            queue.put(arguments)
+
+
+def _start(make: Callable[..., Callable[[Any], Any]], queue: "multiprocessing.queues.SimpleQueue[Any]") -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     # One process a core: threads inside the encoder would only be in each other's way.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        _FUNCTION.append(make(*arguments))
+        _FUNCTION.append(make(*queue.get()))
     except Exception as error:  # noqa: BLE001 - raised again by the first task, where the parent can see it
         _FUNCTION.append(_raiser(error))
 

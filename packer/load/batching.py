@@ -74,12 +74,19 @@ def named(batching: Batching | BatchingName) -> Batching:
 
     """
     value = NAMED.get(batching) if isinstance(batching, str) else batching
-    if value is None:
-        raise ValueError(f"batching {batching!r}: expected one of {', '.join(NAMED)}")
+    shape = value.padded if isinstance(value, TokenBudget) else value
+    if not isinstance(value, Packed | Padded | PaddingFree | TokenBudget) or (
+        isinstance(value, TokenBudget) and not isinstance(shape, Padded | None)
+    ):
+        raise ValueError(  # noqa: TRY004 - as for a name that is none
+            f"batching {batching!r}: expected one of {', '.join(NAMED)}, or a value like TokenBudget() or Padded()"
+        )
     padded = value.padded if isinstance(value, TokenBudget) else value
     if isinstance(padded, Padded):
         if padded.side not in {"right", "left"}:
             raise ValueError(f"side {padded.side!r}: expected right or left")
+        if padded.length is not None and padded.multiple_of != 1:
+            raise ValueError("a padded batching has either a length or a multiple_of")
         if padded.multiple_of < 1 or (padded.length is not None and padded.length < 1):
             raise ValueError("length and multiple_of of a padded batching must be at least 1")
     return value

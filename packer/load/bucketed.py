@@ -11,13 +11,13 @@ The windows are what transformers calls mega-batches in its ``LengthGroupedSampl
 there only the longest one is moved.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from packer.batches import Int32, Int64
-from packer.load.items import Items
 from packer.load.order import EpochOrder
 from packer.permute import permutation_key, permute
-from packer.store.cache import FoundBlocks, FoundDocuments
 
 WINDOW = 8192
 """Documents sorted together; part of the order's definition."""
@@ -31,13 +31,13 @@ class LengthBucketed:
 
     Args:
         order: the random order.
-        items: where lengths are known.
+        lengths: tokens of some documents, those behind a cutoff too: the order must not depend on one.
 
     """
 
-    def __init__(self, order: EpochOrder, items: Items[FoundDocuments] | Items[FoundBlocks]) -> None:
+    def __init__(self, order: EpochOrder, lengths: Callable[[Int64], Int32]) -> None:
         self._order = order
-        self._items = items
+        self._lengths = lengths
         self._last: tuple[int, int, Int64] = (-1, -1, np.zeros(0, np.int64))
 
     @property
@@ -57,7 +57,7 @@ class LengthBucketed:
         if self._last[:2] != (epoch, window):
             first = window * WINDOW
             numbers = self._order.stretch(epoch=epoch, start=first, stop=min(first + WINDOW, self.num_items))
-            ascending = numbers[np.argsort(self._items.lengths(numbers), kind="stable")]
+            ascending = numbers[np.argsort(self._lengths(numbers), kind="stable")]
             key = permutation_key("packer.load.bucketed", self._order.fingerprint, self._order.seed, epoch, window)
             self._last = (epoch, window, ascending[_shuffled_runs(len(numbers), key)])
         return self._last[2]

@@ -22,6 +22,9 @@ class CutItems(SplitItems[FoundDocuments]):
         self.cutoff_len = cutoff_len
         self._trained = _trained_within(documents, cutoff_len)
 
+    def whole_lengths(self, rows: Int64) -> Int32:
+        return super().lengths(rows)
+
     def lengths(self, rows: Int64) -> Int32:
         return np.minimum(super().lengths(rows), np.int32(self.cutoff_len))
 

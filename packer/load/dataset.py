@@ -1,5 +1,6 @@
 """A cache's blocks as a map-style dataset, for trainers that bring a sampler and a loader of their own."""
 
+import operator
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -63,7 +64,7 @@ class PackedDataset(Dataset[Item]):
             CheckError: the block is not what its digest says.
 
         """
-        return self.__getitems__([index])[0]
+        return self.__getitems__([operator.index(index)])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Item]:
         """Several blocks in one read, in the order asked."""

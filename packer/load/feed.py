@@ -75,7 +75,7 @@ class Feed:
             whole = self._mixture = MixtureOrder(orders, source.shares, source.num_items([len(part) for part in parts]))
             self.fingerprint = source.fingerprint
         elif order == "length_bucketed":
-            whole = LengthBucketed(orders[0], self.items)
+            whole = LengthBucketed(orders[0], parts[0].whole_lengths)
         self._order = Ahead(whole)
 
     @property
@@ -118,8 +118,13 @@ class Feed:
             UsageError: every row would be dropped.
 
         """
-        if self._end == "drop" and not self._by_tokens:
+        if self._end != "drop":
+            return
+        if not self._by_tokens:
             check_fits(size=size, num_items=self.num_items, unit=self.kind)
+        elif self._mixture is None:
+            tokens = self.items.lengths(np.arange(self.num_items)).sum(dtype=np.int64)
+            check_fits(size=size, num_items=int(tokens), unit="tokens")
 
 
 def _opened(source: str | Path | Cache) -> Cache:
@@ -155,8 +160,6 @@ def _check(kind: ItemKind, cutoff_len: int | None, order: OrderKind, *, mixed: b
             "order='length_bucketed' is for one cache: a mixture decides by proportion which row comes next",
             hint="batching='token_budget' keeps padding small in a mixture too",
         )
-    if cutoff_len is not None and cutoff_len < 2:
-        raise ValueError(f"cutoff_len is {cutoff_len}; expected at least 2")
 
 
 def check_room(items: Items[Any], batching: Batching, *, micro_batch_size: int) -> None:

@@ -61,6 +61,10 @@ class SplitItems(Generic[Found]):
     def lengths(self, rows: Int64) -> Int32:
         return self._lengths.of(rows)
 
+    def whole_lengths(self, rows: Int64) -> Int32:
+        """Tokens of some rows, whatever a cutoff leaves of them.  # int32[R]"""
+        return self.lengths(rows)
+
     def weight_sums(self, rows: Int64) -> Float64:
         return self.shards.locate(rows).weight_sums()
 

@@ -1,6 +1,8 @@
 """The reader of a training loop: steps in a fixed order, resumable and elastic."""
 
+import operator
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
@@ -10,7 +12,7 @@ import numpy as np
 import torch
 
 from packer.batches import Int64
-from packer.errors import CheckError
+from packer.errors import CheckError, UsageError
 from packer.load.batching import Batching, BatchingName, TokenBudget, named
 from packer.load.device import placement_for
 from packer.load.feed import Feed, check_room
@@ -125,12 +127,18 @@ class PackedLoader:
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name not in {"self", "cache"}}
         _check_arguments(order=order, end=end, labels=labels, weights=weights)
-        if micro_batch_size < 1 or prefetch < 0:
-            raise ValueError("micro_batch_size must be at least 1 and prefetch at least 0")
+        micro_batch_size = _whole("micro_batch_size", micro_batch_size, least=1)
+        global_batch_size = _whole("global_batch_size", global_batch_size)
+        prefetch = _whole("prefetch", prefetch, least=0)
+        seed = _whole("seed", seed)
+        cutoff_len = None if cutoff_len is None else _whole("cutoff_len", cutoff_len, least=2, most=2**31 - 1)
         made = named(batching)
         form = form_of(made, flatten=flatten, labels=labels, weighted=weights == "use", columns=columns)
         self._source = Cache.open(Path(cache)) if isinstance(cache, str | Path) else cache
-        self._feed = Feed(self._source, split, batching=made, cutoff_len=cutoff_len, seed=seed, order=order, end=end)
+        self._new_feed = partial(
+            Feed, self._source, split, batching=made, cutoff_len=cutoff_len, seed=seed, order=order, end=end
+        )
+        self._feed = self._new_feed()
         items = self._feed.items
         check_weights(items, weighted=form.weighted)
         check_room(items, made, micro_batch_size=micro_batch_size)
@@ -194,7 +202,9 @@ class PackedLoader:
         """Steps that iterating gives from here: those left in the current epoch."""
         state = self._state
         if self._schedule is not None or self._counts_tokens:
-            return sum(1 for _ in self._plans(state, last_epoch=state.epoch))
+            feed = self._new_feed()  # the background thread may be using the other one
+            feed.resume(epoch=state.epoch, cursor=state.cursor, taken=state.taken)
+            return sum(1 for _ in self._plans(feed, state, last_epoch=state.epoch))
         return steps_left(num_items=self.num_blocks, cursor=state.cursor, size=state.batch_size, end=self._end)
 
     def __iter__(self) -> Iterator[Step]:
@@ -233,13 +243,18 @@ class PackedLoader:
 
         """
         restored = restore(state, reader=self._state, num_items=self.num_blocks)
-        self._checked(restored.batch_size)
+        try:
+            self._checked(restored.batch_size)
+        except UsageError as error:
+            hint = f"{error.hint}; a loader opened with another global_batch_size goes on with that one"
+            raise UsageError(f"reader state: {error.message}", hint=hint) from None
         self.close()
         try:
             self._feed.resume(epoch=restored.epoch, cursor=restored.cursor, taken=restored.taken)
         except ValueError as error:
             raise CheckError(f"reader state: {error}", hint="pass what state_dict() returned, unchanged") from None
         self._state = restored
+        self._left_out = np.zeros(0, np.int64)
 
     def set_global_batch_size(self, global_batch_size: int) -> None:
         """Change the size from the next step on; steps made ahead are made again. A schedule goes on from it.
@@ -248,7 +263,7 @@ class PackedLoader:
             UsageError: the size cannot be dealt into whole micro-batches.
 
         """
-        size = self._checked(global_batch_size)
+        size = self._checked(_whole("global_batch_size", global_batch_size))
         self._stop_ahead()
         self._state = msgspec.structs.replace(self._state, batch_size=size)
 
@@ -280,19 +295,22 @@ class PackedLoader:
             ahead = self._ahead = Prefetch(self._made(self._state, last_epoch), depth=self._depth)
             try:
                 for made in ahead:
+                    if self._iteration is not iteration or self._ahead is not ahead:
+                        break  # changed while this waited, by a signal's handler
                     self._placement.receive(made.step.micro_batches, made.mark)
                     self._state = made.state
                     if made.left_out is not None:
                         self._left_out = made.left_out
                     yield made.step
-                    if self._iteration is not iteration:
-                        raise RuntimeError("this iteration was ended by close, load_state_dict or another one")
-                    if self._ahead is not ahead:
+                    if self._iteration is not iteration or self._ahead is not ahead:
                         break
                 else:
-                    break
+                    if self._iteration is iteration and self._ahead is ahead:
+                        break
             finally:
                 ahead.close()
+            if self._iteration is not iteration:
+                raise RuntimeError("this iteration was ended by close, load_state_dict or another one")
         if last_epoch is not None and self._state.epoch == last_epoch:
             self._left_out = self._feed.rest(epoch=last_epoch, cursor=self._state.cursor)
             taken = self._feed.taken(epoch=last_epoch + 1, cursor=0)
@@ -300,23 +318,24 @@ class PackedLoader:
 
     def _made(self, state: ReaderState, last_epoch: int | None) -> Iterator["_Made"]:
         """Runs in the background thread; touches nothing the consumer writes."""
-        for planned in self._plans(state, last_epoch=last_epoch):
+        for planned in self._plans(self._feed, state, last_epoch=last_epoch):
             step, trained = self._reader.read(planned.plan, index=state.counters.steps)
             state = self._after(state, planned, step, trained)
             yield _Made(step, self._placement.mark(), state, planned.left_out)
 
-    def _plans(self, state: ReaderState, *, last_epoch: int | None) -> Iterator["_Planned"]:
+    def _plans(self, feed: Feed, state: ReaderState, *, last_epoch: int | None) -> Iterator["_Planned"]:
         """Steps from a state on, without reading them."""
         index, size, epoch, cursor = state.counters.steps, state.batch_size, state.epoch, state.cursor
         left_out: Int64 | None = None
+        asked = -1  # the schedule, for the step of this index: once, whether or not an epoch ends before it
         while last_epoch is None or epoch == last_epoch:
-            if self._schedule is not None:
-                size = self._dealable(self._schedule(index, size))
-            plan = self._feed.plan(epoch=epoch, cursor=cursor, size=size)
+            if self._schedule is not None and asked != index:
+                size, asked = self._dealable(_whole("the schedule's size", self._schedule(index, size))), index
+            plan = feed.plan(epoch=epoch, cursor=cursor, size=size)
             if plan is None:
                 if last_epoch is not None:
                     return
-                left_out = self._feed.rest(epoch=epoch, cursor=cursor)
+                left_out = feed.rest(epoch=epoch, cursor=cursor)
                 epoch, cursor = epoch + 1, 0
                 continue
             yield _Planned(plan, size, left_out)
@@ -375,6 +394,17 @@ class _Made(NamedTuple):
     """Where the loader stands once the step was returned."""
 
     left_out: Int64 | None
+
+
+def _whole(name: str, value: Any, *, least: int | None = None, most: int | None = None) -> int:
+    """A whole number, of numpy or of Python, as Python's own: what a state can hold."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ValueError(f"{name} is {value!r}; expected a whole number")
+    number = operator.index(value)
+    if (least is not None and number < least) or (most is not None and number > most):
+        bound = f"at least {least}" if most is None else f"{least} to {most}"
+        raise ValueError(f"{name} is {number}; expected {bound}")
+    return number
 
 
 def _check_arguments(**arguments: str) -> None:

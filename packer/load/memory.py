@@ -1,11 +1,11 @@
 """Memory for tensors that is used again once no tensor holds it.
 
 Arrays of hundreds of kilobytes come from the system as fresh pages and go back to it: touching such pages for the
-first time costs more than all that is written to them. So arrays are kept, and given out again once nothing else refers
-to them. Whoever keeps a tensor, or a view of one, keeps its memory.
+first time costs several times what is written to them. So arrays are lent: an array that is given out has a loan as its
+base, which numpy, torch and everybody who keeps a view keep alive. When the last of them lets go, the loan ends, and
+its memory may be lent again.
 """
 
-import sys
 from collections import deque
 from typing import Any
 
@@ -15,18 +15,17 @@ import numpy.typing as npt
 _SMALLEST = 1 << 14
 """Values below which the allocator does as well."""
 
-_KEPT_BYTES = 1 << 28
-"""Bytes of arrays of one size that are kept at most."""
-
-_UNUSED = 3
-"""References to an array that nobody else holds: the deque's, a variable's, and the argument of the question."""
+_IDLE_BYTES = 1 << 27
+"""Bytes that are kept at most while nobody uses them."""
 
 
 class ReusedMemory:
     """Gives out arrays. Not for two threads at a time; those who use the arrays may be anywhere."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[np.dtype[Any], int], deque[npt.NDArray[Any]]] = {}
+        self._returned: deque[npt.NDArray[Any]] = deque()  # appended to wherever the last view dies
+        self._idle: dict[tuple[str, int], list[npt.NDArray[Any]]] = {}
+        self._idle_bytes = 0
 
     def empty(self, shape: tuple[int, ...], dtype: type[np.generic]) -> npt.NDArray[Any]:
         """An array whose values are not set."""
@@ -35,22 +34,38 @@ class ReusedMemory:
             size *= length
         if size < _SMALLEST:
             return np.empty(shape, dtype)
+        self._take_back()
         room = _rounded(size)
-        kept = self._kept.setdefault((np.dtype(dtype), room), deque())
-        return self._unused(kept, room, dtype)[:size].reshape(shape)
+        idle = self._idle.get((np.dtype(dtype).str, room))
+        if idle:
+            memory = idle.pop()
+            self._idle_bytes -= memory.nbytes
+        else:
+            memory = np.empty(room, dtype)
+        return np.asarray(_Loan(memory, self._returned))[:size].reshape(shape)
 
-    def _unused(self, kept: deque[npt.NDArray[Any]], room: int, dtype: type[np.generic]) -> npt.NDArray[Any]:
-        """The array that was given out longest ago, if it has come back; else a new one."""
-        if kept:
-            oldest = kept[0]
-            if sys.getrefcount(oldest) == _UNUSED:
-                kept.rotate(-1)
-                return oldest
-        made: npt.NDArray[Any] = np.empty(room, dtype)
-        kept.append(made)
-        if len(kept) * made.nbytes > _KEPT_BYTES:
-            kept.popleft()
-        return made
+    def _take_back(self) -> None:
+        while self._returned:
+            memory = self._returned.popleft()
+            if self._idle_bytes + memory.nbytes > _IDLE_BYTES:
+                self._idle.clear()  # sizes that are no longer asked for must not keep out those that are
+                self._idle_bytes = 0
+            self._idle.setdefault((memory.dtype.str, memory.size), []).append(memory)
+            self._idle_bytes += memory.nbytes
+
+
+class _Loan:
+    """What a lent array has as its base."""
+
+    __slots__ = ("__array_interface__", "_memory", "_returned")
+
+    def __init__(self, memory: npt.NDArray[Any], returned: deque[npt.NDArray[Any]]) -> None:
+        self.__array_interface__ = memory.__array_interface__
+        self._memory = memory
+        self._returned = returned
+
+    def __del__(self) -> None:
+        self._returned.append(self._memory)
 
 
 def _rounded(size: int) -> int:

@@ -123,7 +123,7 @@ class MixtureOrder:
     def taken(self, *, epoch: int, cursor: int) -> tuple[int, ...]:
         """Rows of each cache before a place of the last stretch, over all epochs."""
         place = epoch * self.num_items + cursor
-        self._count_to(place)
+        self._count_to(place, keep_from=place)
         counts = np.bincount(self._picks[: place - self._start], minlength=len(self._parts))
         return tuple(before + count for before, count in zip(self._before, counts.tolist(), strict=True))
 
@@ -131,16 +131,17 @@ class MixtureOrder:
         """Ω[start:stop] of an epoch.  # int64[stop - start]"""
         first = epoch * self.num_items + start
         taken = self.taken(epoch=epoch, cursor=start)
-        self._count_to(first + stop - start)
+        self._count_to(first + stop - start, keep_from=first)
         picks = self._picks[first - self._start : first - self._start + stop - start]
+        assert len(picks) == stop - start
         rows = np.empty(len(picks), np.int64)
         for number, (order, base) in enumerate(zip(self._orders, self._bases, strict=True)):
             places = np.flatnonzero(picks == number)
             rows[places] = base + _run_on(order, taken[number], len(places))
         return rows
 
-    def _count_to(self, place: int) -> None:
-        """Make sure that the picks before a place are known."""
+    def _count_to(self, place: int, *, keep_from: int) -> None:
+        """Make sure that the picks before a place are known, and those from another place on still are."""
         if place < self._start:
             self._start, self._before, self._picks = 0, (0,) * len(self._parts), np.zeros(0, np.int32)
         missing = place - self._start - len(self._picks)
@@ -148,17 +149,17 @@ class MixtureOrder:
             at = self._start + len(self._picks)
             counts = np.bincount(self._picks, minlength=len(self._parts)).tolist()
             counts = [before + count for before, count in zip(self._before, counts, strict=True)]
-            self._forget(at, counts)
+            self._forget(at, keep_from)
             self._picks = np.concatenate([self._picks, _assign(self._parts, self._unit, at, counts, missing)])
 
-    def _forget(self, at: int, counts: list[int]) -> None:
+    def _forget(self, at: int, keep_from: int) -> None:
         """Begin anew behind what is known, where that has grown long; a loader never goes far back."""
-        if len(self._picks) > _REMEMBERED:
-            kept = self._picks[-_REMEMBERED:]
-            behind = np.bincount(kept, minlength=len(self._parts)).tolist()
-            self._start = at - len(kept)
-            self._before = tuple(count - later for count, later in zip(counts, behind, strict=True))
-            self._picks = kept
+        number = min(at - _REMEMBERED, keep_from) - self._start
+        if number > 0:
+            gone = np.bincount(self._picks[:number], minlength=len(self._parts)).tolist()
+            self._before = tuple(before + count for before, count in zip(self._before, gone, strict=True))
+            self._picks = self._picks[number:]
+            self._start += number
 
 
 _REMEMBERED = 65_536

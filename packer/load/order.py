@@ -57,8 +57,7 @@ class Ahead:
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        self._epoch, self._start = -1, 0
-        self._made: Int64 = np.zeros(0, np.int64)
+        self._made: tuple[int, int, Int64] = (-1, 0, np.zeros(0, np.int64))  # epoch, start, numbers
 
     @property
     def num_items(self) -> int:
@@ -66,10 +65,11 @@ class Ahead:
 
     def stretch(self, *, epoch: int, start: int, stop: int) -> Int64:
         """Ω[start:stop] of an epoch; not to be written to."""
-        offset = start - self._start
-        if epoch != self._epoch or offset < 0 or stop - self._start > len(self._made):
-            size = max(stop - start, min(2 * len(self._made), _LONGEST_STRETCH))
-            end = min(start + size, self.num_items)
-            self._made = self._order.stretch(epoch=epoch, start=start, stop=end)
-            self._epoch, self._start, offset = epoch, start, 0
-        return self._made[offset : offset + stop - start]
+        made_epoch, made_start, made = self._made
+        offset = start - made_start
+        if epoch != made_epoch or offset < 0 or stop - made_start > len(made):
+            size = max(stop - start, min(2 * len(made), _LONGEST_STRETCH))
+            made = self._order.stretch(epoch=epoch, start=start, stop=min(start + size, self.num_items))
+            made.flags.writeable = False  # steps hand out views of it
+            self._made, offset = (epoch, start, made), 0
+        return made[offset : offset + stop - start]

@@ -22,7 +22,8 @@ class ScalarColumn:
     """A column of one int32 a row, read when its rows are asked for.
 
     The manifest says where the column lies. Its values are not checked here: a row's digest covers them, and the rank
-    that reads the row in the same step checks it, so a damaged count does not pass unseen.
+    that reads the row in the same step checks it, so a damaged count does not pass unseen where ranks read the same
+    files. Where each has a copy of its own, `packer verify` on each says that they are the same.
 
     Args:
         shards: the rows.

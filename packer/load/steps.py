@@ -16,7 +16,7 @@ the document of 6, which is what the epoch has left over.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
 
@@ -54,10 +54,6 @@ class StepPlan:
     def real_rows(self) -> Int64:
         """Rows that are not padding.  # int64[num_rows]"""
         return self.rows[: self.num_rows]
-
-
-Planner: TypeAlias = Callable[[int, int, int], StepPlan | None]
-"""From an epoch, a cursor and a size to the step that begins there, or None where the epoch has none left."""
 
 
 def plan_step(order: Order, *, epoch: int, cursor: int, size: int, end: End) -> StepPlan | None:

@@ -21,7 +21,9 @@ class Lengths:
 
 def order_of(num_items, seed=0):
     items = Lengths(num_items)
-    return LengthBucketed(EpochOrder(fingerprint="f00d", seed=seed, num_items=num_items, shuffled=True), items), items
+    return LengthBucketed(
+        EpochOrder(fingerprint="f00d", seed=seed, num_items=num_items, shuffled=True), items.lengths
+    ), items
 
 
 def whole(order, epoch=0):

@@ -83,9 +83,22 @@ def test_arrays_that_are_held_never_overlap_and_keep_their_values(asked):
 def test_what_is_kept_is_bounded():
     memory = ReusedMemory()
     held = [memory.empty((2**22,), np.int64) for _ in range(20)]  # 32 MiB each
-    ((_, kept),) = memory._kept.items()
-    assert sum(array.nbytes for array in kept) <= 2**28
     assert len({address(array) for array in held}) == 20
+    assert memory._idle_bytes == 0
+    held.clear()
+    for size in (2**22, 2**20, 2**21):
+        memory.empty((size,), np.int64)
+        kept = [array for arrays in memory._idle.values() for array in arrays]
+        assert sum(array.nbytes for array in kept) == memory._idle_bytes <= 2**27
+    assert kept
+
+
+def test_a_part_that_is_held_keeps_out_of_use_no_more_than_its_own_array():
+    memory = ReusedMemory()
+    held = memory.empty(LARGE, np.int64)[:1, :8]
+    places = {address(memory.empty(LARGE, np.int64)) for _ in range(200)}
+    assert len(places) == 1
+    assert address(held) not in places
 
 
 @pytest.mark.parametrize("prefetch", [0, 3])
