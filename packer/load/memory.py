@@ -23,8 +23,8 @@ class ReusedMemory:
     """Gives out arrays. Not for two threads at a time; those who use the arrays may be anywhere."""
 
     def __init__(self) -> None:
-        self._returned: deque[npt.NDArray[Any]] = deque()  # appended to wherever the last view dies
-        self._idle: dict[tuple[str, int], list[npt.NDArray[Any]]] = {}
+        self._returned: deque[_Memory] = deque()  # appended to wherever the last view dies
+        self._idle: dict[tuple[type[np.generic], int], list[_Memory]] = {}
         self._idle_bytes = 0
 
     def empty(self, shape: tuple[int, ...], dtype: type[np.generic]) -> npt.NDArray[Any]:
@@ -36,22 +36,33 @@ class ReusedMemory:
             return np.empty(shape, dtype)
         self._take_back()
         room = _rounded(size)
-        idle = self._idle.get((np.dtype(dtype).str, room))
+        idle = self._idle.get((dtype, room))
         if idle:
             memory = idle.pop()
-            self._idle_bytes -= memory.nbytes
+            self._idle_bytes -= memory.array.nbytes
         else:
-            memory = np.empty(room, dtype)
+            memory = _Memory(dtype, room)
         return np.asarray(_Loan(memory, self._returned))[:size].reshape(shape)
 
     def _take_back(self) -> None:
         while self._returned:
             memory = self._returned.popleft()
-            if self._idle_bytes + memory.nbytes > _IDLE_BYTES:
+            if self._idle_bytes + memory.array.nbytes > _IDLE_BYTES:
                 self._idle.clear()  # sizes that are no longer asked for must not keep out those that are
                 self._idle_bytes = 0
-            self._idle.setdefault((memory.dtype.str, memory.size), []).append(memory)
-            self._idle_bytes += memory.nbytes
+            self._idle.setdefault(memory.kind, []).append(memory)
+            self._idle_bytes += memory.array.nbytes
+
+
+class _Memory:
+    """An array, and what others have to know to use it."""
+
+    __slots__ = ("array", "interface", "kind")
+
+    def __init__(self, dtype: type[np.generic], size: int) -> None:
+        self.array: npt.NDArray[Any] = np.empty(size, dtype)
+        self.interface = self.array.__array_interface__
+        self.kind = (dtype, size)
 
 
 class _Loan:
@@ -59,8 +70,8 @@ class _Loan:
 
     __slots__ = ("__array_interface__", "_memory", "_returned")
 
-    def __init__(self, memory: npt.NDArray[Any], returned: deque[npt.NDArray[Any]]) -> None:
-        self.__array_interface__ = memory.__array_interface__
+    def __init__(self, memory: _Memory, returned: deque[_Memory]) -> None:
+        self.__array_interface__ = memory.interface
         self._memory = memory
         self._returned = returned
 

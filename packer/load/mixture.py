@@ -33,8 +33,9 @@ class Mixture:
 
     Args:
         caches: folder or open cache, and its proportion, which needs no unit: 3 and 1 are 0.75 and 0.25.
-        epoch: how long an epoch is. ``first_exhausted``: as many rows as there can be before a row comes again;
-            ``all_exhausted``: as few as give every row of every cache at least once.
+        epoch: how long an epoch is. ``first_exhausted``: as many rows as there can be before one comes again, counted
+            from the beginning; ``all_exhausted``: as few as give every row of every cache at least once. Later epochs
+            are as long and go on where each cache stands.
 
     Raises:
         UsageError: caches of different tokenizers; a proportion that is not above 0.

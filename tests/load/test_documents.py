@@ -262,6 +262,14 @@ def test_resume_on_other_ranks_goes_on_exactly(batching, order, end):
             assert rest == [step[:3] for step in whole[taken + 1 :]]
 
 
+def test_the_order_of_buckets_does_not_depend_on_a_cutoff():
+    cache, _ = small_document_cache(300)
+    options = {"batching": "padded", "order": "length_bucketed"}
+    whole = [step.block_ids.tolist() for step in loader_of(cache, **options)]
+    for cutoff in (2, 9, 15):
+        assert [step.block_ids.tolist() for step in loader_of(cache, **options, cutoff_len=cutoff)] == whole
+
+
 def test_columns_that_are_not_asked_for_are_not_there():
     cache, _ = small_document_cache(9)
     (step, *_) = list(loader_of(cache, batching="padded", columns=("input_ids", "labels", "attention_mask")))
@@ -322,6 +330,13 @@ def test_what_blocks_do_not_have_is_refused(options, message):
         {"batching": "dynamic"},
         {"batching": Padded(side="middle")},
         {"batching": Padded(multiple_of=0)},
+        {"batching": Padded(length=64, multiple_of=8)},
+        {"batching": Padded},
+        {"batching": TokenBudget(padded=PaddingFree())},
+        {"batching": 7},
+        {"seed": 1.5},
+        {"global_batch_size": 4.0},
+        {"global_batch_size": True},
         {"batching": "padded", "cutoff_len": 1},
         {"batching": "padded", "columns": []},
     ],

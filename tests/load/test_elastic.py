@@ -2,6 +2,8 @@
 
 import itertools
 import random
+import signal
+import time
 
 import numpy as np
 import pytest
@@ -125,3 +127,71 @@ def test_counters_say_what_was_returned():
         counters = loader.counters
         assert (counters.rows, counters.tokens, counters.slots, counters.trained) == (rows, tokens, slots, trained)
     assert 0 < counters.padding_share == 1 - tokens / slots
+
+
+@pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
+def test_a_schedule_is_asked_once_a_step_also_where_an_epoch_ends_before_it(end):
+    """Sizes of an endless run are those of epoch after epoch, for a schedule that goes on from the size before."""
+    cache = small_cache(20)
+    for doubled in range(9):
+        options = {"micro_batch_size": 1, "global_batch_size": 2, "rank": 0, "world_size": 1, "end": end}
+        asked = []
+
+        def schedule(step, size, doubled=doubled, asked=asked):
+            asked.append(step)
+            return 2 * size if step in {doubled, doubled + 10} else size
+
+        with PackedLoader(cache, schedule=schedule, prefetch=0, **options) as loader:
+            endless = [step.block_ids.tolist() for _, step in zip(range(24), loader.endless(), strict=False)]
+        assert asked == list(range(24))
+        loader, by_epoch = PackedLoader(cache, schedule=schedule, prefetch=2, **options), []
+        while len(by_epoch) < 24:
+            by_epoch += [step.block_ids.tolist() for step in loader]
+        assert endless == by_epoch[:24]
+
+
+def test_numbers_of_numpy_reach_a_state_as_pythons_own():
+    options = {"micro_batch_size": np.int64(1), "global_batch_size": np.int32(2), "seed": np.uint8(3)}
+    loader = PackedLoader(
+        small_cache(9), **options, rank=0, world_size=1, schedule=lambda step, size: np.int64(size + step)
+    )
+    list(loader)
+    loader.set_global_batch_size(np.int64(4))
+    state = loader.state_dict()
+    assert {type(state[name]) for name in ("seed", "batch_size", "opened_batch_size", "cursor")} == {int}
+
+
+def test_a_size_set_by_a_signals_handler_while_a_step_is_waited_for_holds():
+    cache, taken = small_cache(200), []
+    blocks = cache.blocks("train")
+    locate = blocks.locate
+
+    def slow(rows):
+        time.sleep(0.2 if len(taken) == 3 else 0)
+        return locate(rows)
+
+    blocks.locate = slow
+    loader = PackedLoader(cache, micro_batch_size=1, global_batch_size=2, rank=0, world_size=1, prefetch=1)
+    before = signal.signal(signal.SIGALRM, lambda *_: loader.set_global_batch_size(5))
+    try:
+        with loader:
+            for step in loader:
+                taken.append(step.block_ids.tolist())
+                if len(taken) == 3:
+                    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    sizes = [len(rows) for rows in taken]
+    assert sizes.count(2) <= 5
+    assert sizes == sorted(sizes)
+    assert sizes[-1] == 5
+    order = PackedLoader(small_cache(200), micro_batch_size=1, global_batch_size=1, rank=0, world_size=1)
+    assert [block for rows in taken for block in rows] == [int(step.block_ids[0]) for step in order][: sum(sizes)]
+
+
+def test_the_numbers_of_a_step_cannot_be_changed_under_the_order():
+    (loader,) = loaders_of(small_cache(NUM_BLOCKS), 1, UNIT)
+    step = next(iter(loader))
+    loader.close()
+    with pytest.raises(ValueError, match="read-only"):
+        step.block_ids[:] = 0

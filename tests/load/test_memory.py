@@ -88,7 +88,7 @@ def test_what_is_kept_is_bounded():
     held.clear()
     for size in (2**22, 2**20, 2**21):
         memory.empty((size,), np.int64)
-        kept = [array for arrays in memory._idle.values() for array in arrays]
+        kept = [one.array for idle in memory._idle.values() for one in idle]
         assert sum(array.nbytes for array in kept) == memory._idle_bytes <= 2**27
     assert kept
 

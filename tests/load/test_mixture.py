@@ -114,6 +114,14 @@ def test_long_orders_forget_what_lies_behind_and_count_on():
     assert order.stretch(epoch=0, start=5, stop=50).tolist() == first.tolist()
 
 
+def test_stretches_longer_than_what_is_remembered_lose_nothing():
+    asked, fresh = (order_of([1, 1], [75_000, 75_000]) for _ in range(2))
+    asked.stretch(epoch=0, start=0, stop=80_000)
+    rows = asked.stretch(epoch=0, start=1_000, stop=81_000)
+    assert rows.tolist() == fresh.stretch(epoch=0, start=0, stop=81_000)[1_000:].tolist()
+    assert len(np.unique(asked.stretch(epoch=0, start=0, stop=150_000))) == 150_000
+
+
 def test_golden_order():
     rows = order_of([7, 2, 1], [10, 10, 10]).stretch(epoch=0, start=0, stop=20)
     assert caches_of(rows, [10, 10, 10]) == [0, 0, 1, 0, 0, 2, 0, 0, 1, 0, 0, 0, 1, 0, 0, 2, 0, 0, 1, 0]
