@@ -12,6 +12,7 @@ from tiny_decoder import TinyDecoder, causal, summed_loss  # noqa: E402
 from packer.build import build  # noqa: E402
 from packer.load import PackedLoader  # noqa: E402
 from packer.load.attention import block_diagonal_mask, document_ids  # noqa: E402
+from packer.load.batching import Padded, TokenBudget  # noqa: E402
 from packer.recipe import make_recipe  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 
@@ -90,3 +91,74 @@ def test_changing_a_real_document_moves_no_logit_of_its_neighbours(cache: Path) 
         assert (leaking[0] != leaking[1]).any(-1)[0, end:].any(), "a plain causal mask does leak"
         checked += 1
     assert checked > 10
+
+
+BATCHINGS = {
+    "padded": {"batching": "padded", "micro_batch_size": 4, "global_batch_size": 8},
+    "padded left, by length": {
+        "batching": Padded(multiple_of=8, side="left"),
+        "order": "length_bucketed",
+        "micro_batch_size": 4,
+        "global_batch_size": 8,
+    },
+    "padding_free": {"batching": "padding_free", "micro_batch_size": 4, "global_batch_size": 8},
+    "token_budget": {"batching": "token_budget", "micro_batch_size": 4096, "global_batch_size": 8192},
+    "token_budget, padded": {
+        "batching": TokenBudget(padded=Padded()),
+        "micro_batch_size": 4096,
+        "global_batch_size": 8192,
+    },
+}
+
+
+@pytest.mark.parametrize("options", BATCHINGS.values(), ids=BATCHINGS)
+def test_batches_of_real_documents_have_the_loss_of_the_documents_one_by_one(cache: Path, options) -> None:
+    model = TinyDecoder(vocab_size=VOCAB_SIZE)
+    documents = Cache.open(cache).documents("train")
+    with torch.no_grad():
+        single = torch.zeros((), dtype=torch.float64)
+        for number in range(len(documents)):
+            document = documents.read(number)
+            ids, labels = (
+                torch.from_numpy(np.array(column, np.int64))[None] for column in (document.input_ids, document.labels)
+            )
+            single += summed_loss(model(ids, torch.arange(ids.shape[1])[None], causal(ids.shape[1])), labels)
+        batched, num_items, num_slots = torch.zeros((), dtype=torch.float64), 0, 0
+        for step in PackedLoader(cache, **options, end="pad", rank=0, world_size=1):
+            for batch in step:
+                batched += summed_loss(_logits(model, batch), batch["labels"])
+            num_items += step.num_items_in_batch
+            num_slots += step.num_slots
+    assert num_items == int(Cache.open(cache).manifest.totals.trained)
+    assert num_slots >= int(Cache.open(cache).manifest.totals.tokens)
+    assert float(single) > 0
+    torch.testing.assert_close(batched, single, rtol=1e-10, atol=0)
+
+
+def _logits(model, batch):
+    if "attention_mask" not in batch:
+        return logits_of(model, batch)
+    width = batch["input_ids"].shape[1]
+    seen = batch["attention_mask"].bool()[:, None, None, :] | torch.eye(width, dtype=torch.bool)  # padding sees itself
+    return model(batch["input_ids"], batch["position_ids"], causal(width) & seen)
+
+
+@pytest.mark.slow
+def test_buckets_save_the_padding_that_the_documentation_says(real: Path, tmp_path: Path) -> None:
+    """docs/explanation/reading.md: micro-batches of 8 of the 51,974 alpaca documents."""
+    values = {
+        "sources": [{"path": str(real / "corpora" / "alpaca_en_52k.jsonl")}],
+        "tokenizer": str(real / "tokenizers" / "llama-3"),
+        "pack": {"mode": "none"},
+    }
+    build(make_recipe(values), tmp_path / "cache")
+    shares = {}
+    for order in ("random", "length_bucketed"):
+        options = {"micro_batch_size": 8, "global_batch_size": 64, "end": "pad", "rank": 0, "world_size": 1}
+        loader = PackedLoader(tmp_path / "cache", batching="padded", order=order, **options)
+        for _ in loader:
+            pass
+        assert loader.counters.rows == 51_974
+        shares[order] = 100 * loader.counters.padding_share
+    assert 45 < shares["random"] < 46
+    assert 0.3 < shares["length_bucketed"] < 0.6
