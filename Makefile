@@ -24,7 +24,7 @@ demo: $(CORE) ## Build, inspect and verify a cache from the starter folder
 	  'docs/tutorial.md                          the same, step by step, to a training loop'
 
 test: $(DEV) ## All tests (unit, properties, command line, conformance, faults; real data where it lies)
-	.venv/bin/python -m pytest -q -m "not slow" -n 2
+	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest -q -m "not slow" -n 2 --dist worksteal
 
 check: $(DEV) ## Lint, formatting, types, generated docs
 	.venv/bin/ruff check .
@@ -34,7 +34,7 @@ check: $(DEV) ## Lint, formatting, types, generated docs
 	.venv/bin/python -m packer_cli.reference --check
 
 deep: $(DEV) ## The same properties, searched much longer, and the slow tests
-	HYPOTHESIS_PROFILE=deep .venv/bin/python -m pytest -q -n 2
+	PYTHONDONTWRITEBYTECODE= HYPOTHESIS_PROFILE=deep .venv/bin/python -m pytest -q -n 2 --dist worksteal
 
 faults: $(DEV) ## Every fault of docs/explanation/guarantees.md as often as it says, with a table; about half an hour
 	PACKER_FAULTS=full .venv/bin/python -m pytest -q -n 2 tests/faults

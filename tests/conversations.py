@@ -30,15 +30,18 @@ def turns(draw: st.DrawFn) -> dict[str, Any]:
     return message
 
 
+_say = {"user": texts.map(user), "assistant": turns(), "tool": texts.map(result)}
+_first = st.sampled_from(["user", "user", "user", "assistant"])
+_after_assistant = st.sampled_from(["user", "user", "user", "tool"])
+
+
 @st.composite
 def conversations(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Mostly users and assistants in turn, sometimes several of one kind in a row, results, a system message."""
     messages = [system(draw(texts))] if draw(st.integers(0, 3)) == 0 else []
-    speaker = draw(st.sampled_from(["user", "user", "user", "assistant"]))
+    speaker = draw(_first)
     for _ in range(draw(st.integers(2, 7))):
-        say = {"user": texts.map(user), "assistant": turns(), "tool": texts.map(result)}[speaker]
-        messages.append(draw(say))
+        messages.append(draw(_say[speaker]))
         if draw(st.integers(0, 6)):
-            others = ["assistant"] if speaker != "assistant" else ["user", "user", "user", "tool"]
-            speaker = draw(st.sampled_from(others))
+            speaker = draw(_after_assistant) if speaker == "assistant" else "assistant"
     return messages

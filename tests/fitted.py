@@ -8,6 +8,7 @@ from oracle import Oracle
 from supervised import Stages
 from tokenizers import AddedToken, Tokenizer
 
+from packer.recipe import make_recipe
 from packer.render import ChatTemplate, written_markers
 
 ALLOW_ALL = "supervision.allow_dropped=[system,user,content,reasoning,tool_call,tool_result,tools]"
@@ -24,12 +25,31 @@ def templates(real: Path) -> dict[str, str]:
     return {path.name: path.read_text("utf-8") for path in sorted((real / "templates").glob("*.jinja"))}
 
 
+@functools.cache
+def compiled(real: Path) -> dict[str, ChatTemplate]:
+    """Every real template, compiled once for all that only look at it."""
+    named = {"bos_token": "<s>"}
+    return {
+        name: ChatTemplate(source, date="2026-01-01", variables=named, max_bytes=2**20)
+        for name, source in templates(real).items()
+    }
+
+
+@functools.cache
+def markers(real: Path) -> tuple[str, ...]:
+    """What any template writes, and what any model stops at."""
+    written = [marker for template in compiled(real).values() for marker in written_markers(template)]
+    return tuple(dict.fromkeys(("<s>", "</s>", "[INST]", "[/INST]", *STOPS, *written)))
+
+
 class Fitted:
     """Copies of the real tokenizers where every marker that any template writes is a token of its own."""
 
     def __init__(self, real: Path, folder: Path) -> None:
         self._real, self._folder = real, folder
         self._loaded: dict[str, tuple[Stages, Oracle]] = {}
+        self._under: dict[tuple[str, tuple[str, ...]], Stages] = {}
+        self._defined: dict[str, Oracle] = {}
 
     def load(self, tokenizer: str) -> tuple[Stages, Oracle]:
         if tokenizer not in self._loaded:
@@ -39,13 +59,25 @@ class Fitted:
             self._loaded[tokenizer] = stages, Oracle(stages.model.files, "")
         return self._loaded[tokenizer]
 
+    def stages(self, template: str, *overrides: str) -> Stages:
+        """The smallest tokenizer under a template: compiled once, for all tests that ask for the same."""
+        key = template, overrides
+        if key not in self._under:
+            base, _ = self.load("minimind")
+            self._under[key] = base.with_template(templates(self._real)[template], make_recipe({}, overrides))
+        return self._under[key]
+
+    def definition(self, template: str) -> Oracle:
+        """What belongs beside :meth:`stages` where the recipe changes no rule."""
+        if template not in self._defined:
+            _, definition = self.load("minimind")
+            self._defined[template] = definition.with_template(templates(self._real)[template])
+        return self._defined[template]
+
     def _copy(self, tokenizer: str) -> Path:
         backend = Tokenizer.from_file(str(self._real / "tokenizers" / tokenizer / "tokenizer.json"))
-        markers = dict.fromkeys(("<s>", "</s>", "[INST]", "[/INST]", *STOPS))
-        for source in templates(self._real).values():
-            template = ChatTemplate(source, date="2026-01-01", variables={"bos_token": "<s>"}, max_bytes=2**20)
-            markers |= dict.fromkeys(written_markers(template))
-        backend.add_special_tokens([AddedToken(marker, normalized=False, special=True) for marker in markers])
+        special = [AddedToken(marker, normalized=False, special=True) for marker in markers(self._real)]
+        backend.add_special_tokens(special)
         folder = self._folder / tokenizer
         folder.mkdir(exist_ok=True)
         backend.save(str(folder / "tokenizer.json"))

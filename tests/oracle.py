@@ -6,6 +6,7 @@ whole. What comes out is what packer's stages must give, id for id and label for
 
 import copy
 import datetime as dt
+import functools
 import itertools
 import json
 import re
@@ -69,7 +70,7 @@ class Oracle:
     ) -> None:
         config = json.loads(files.get("tokenizer_config.json", b"{}"))
         self.tokenizer = Tokenizer.from_str(files["tokenizer.json"].decode())
-        self.apart = Tokenizer.from_str(json.dumps(without_start(json.loads(files["tokenizer.json"]))))
+        self.definition = files["tokenizer.json"]
         self.template = template
         self.compiled = _compile_jinja_template(template)
         self.named = {name: content(config[name]) for name in NAMED if config.get(name) is not None}
@@ -389,9 +390,9 @@ class Oracle:
         added = [token.content for token in self.tokenizer.get_added_tokens_decoder().values()]
         found = [(text.find(content), -len(content)) for content in added if content in text]
         if not found:
-            return self.apart.encode(text, add_special_tokens=False).ids
+            return apart(self.definition).encode(text, add_special_tokens=False).ids
         first, length = min(found)
-        start = self.apart.encode(text[: first - length], add_special_tokens=False).ids
+        start = apart(self.definition).encode(text[: first - length], add_special_tokens=False).ids
         return start + self._encode(text[first:]).ids[1:]
 
     def _stop_texts(self) -> Iterator[str]:
@@ -535,6 +536,12 @@ FORMS: tuple[Callable[[Mapping[str, Any]], dict[str, Any]], ...] = (
     lambda message: string_arguments(without_null(message)),
     as_parts,
 )
+
+
+@functools.lru_cache(maxsize=2)
+def apart(definition: bytes) -> Tokenizer:
+    """The tokenizer of completions that are encoded on their own; most rows need none, and large ones load slowly."""
+    return Tokenizer.from_str(json.dumps(without_start(json.loads(definition))))
 
 
 def without_start(definition: dict[str, Any]) -> dict[str, Any]:

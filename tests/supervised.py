@@ -67,6 +67,10 @@ class Stages:
     def outcomes(self, samples: Sequence[Sample]) -> list[Outcome]:
         """What becomes of each sample, in their order; every sample is either kept or rejected, never both."""
         turns, _, supervised = self.supervise(samples)
+        return self.outcomes_of(samples, turns, supervised)
+
+    @staticmethod
+    def outcomes_of(samples: Sequence[Sample], turns: TurnBatch, supervised: Supervised) -> list[Outcome]:
         documents, labels = supervised.documents, document_labels(supervised.documents)
         rejected = {rejection.row: rejection.code for rejection in (*turns.rejections, *supervised.rejections)}
         kept: dict[int, list[Document]] = {}

@@ -1,5 +1,6 @@
 """The starter folder: complete, correct, and a template and tokenizer without traps."""
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -22,17 +23,20 @@ NAMES = ("alpaca", "chat", "reasoning", "sharegpt", "tools")
 ROWS = [pytest.param(list(training.starter_rows(name)), id=name) for name in NAMES]
 
 
-def render(messages, tools=None, *, prompt=False):
+@functools.cache
+def compiled():
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
     environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
 
     def raise_exception(message):
         raise jinja2.TemplateError(message)
 
-    template = environment.from_string((TOKENIZER / "chat_template.jinja").read_text("utf-8"))
-    return template.render(
-        messages=messages, tools=tools, add_generation_prompt=prompt, raise_exception=raise_exception
-    )
+    environment.globals["raise_exception"] = raise_exception
+    return environment.from_string((TOKENIZER / "chat_template.jinja").read_text("utf-8"))
+
+
+def render(messages, tools=None, *, prompt=False):
+    return compiled().render(messages=messages, tools=tools, add_generation_prompt=prompt)
 
 
 @pytest.mark.parametrize("exists", [False, True])

@@ -12,6 +12,7 @@ from conversations import conversations
 from hypothesis import given, reject
 from hypothesis import strategies as st
 from oracle import Oracle, Unmodelled
+from searching import percent_of_examples
 from supervised import Stages, assistant, chat, samples, system, user
 from tokenizers import AddedToken, Tokenizer
 
@@ -140,11 +141,12 @@ def _agree(stages: Stages, oracle: Oracle, expected: set[str]) -> None:
     """On random conversations stages and definition agree, and everything `expected` came to pass."""
     seen: Counter[str] = Counter()
 
+    @percent_of_examples(40)
     @given(st.lists(conversations(), min_size=2, max_size=5))
     def agree(rows: list[list[dict[str, Any]]]) -> None:
         batch = samples(rows)
-        _, _, supervised = stages.supervise(batch)
-        got = stages.outcomes(batch)
+        turns, _, supervised = stages.supervise(batch)
+        got = stages.outcomes_of(batch, turns, supervised)
         try:
             want = [oracle.documents([message.fields for message in sample.messages]) for sample in batch]
         except Unmodelled:

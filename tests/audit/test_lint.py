@@ -157,13 +157,36 @@ CASES: dict[str, Folder] = {
     "pad_is_stop": with_eos(FULL.replace("<|im_end|>", "<|endoftext|>"), "<|endoftext|>"),
 }  # fmt: skip
 
+
+class Cases:
+    """The folder and the report of each case, made once for all tests that only read them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._reports: dict[str, LintReport] = {}
+
+    def folder(self, code: str) -> Path:
+        folder = self._folder / code
+        return folder if folder.exists() else CASES[code](folder)
+
+    def report(self, code: str) -> LintReport:
+        if code not in self._reports:
+            self._reports[code] = of(self.folder(code))
+        return self._reports[code]
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Cases:
+    return Cases(tmp_path_factory.mktemp("cases"))
+
+
 OF_ROWS = {"rows_all_rejected", "rows_rejected", "rows_price", "rows_skip_thinking", "rows_modes", "rows_merged", "rows_control_tokens"}  # fmt: skip
 OF_MARKS = {"no_marks", "marks_rule"}
 
 
 @pytest.mark.parametrize("code", CASES)
-def test_a_template_that_earns_a_finding_gets_it(code: str, tmp_path: Path) -> None:
-    report = of(CASES[code](tmp_path / "tokenizer"))
+def test_a_template_that_earns_a_finding_gets_it(code: str, cases: Cases) -> None:
+    report = cases.report(code)
     assert code in codes(report), codes(report)
     assert len(set(codes(report))) == len(codes(report)), "a code is told twice"
 
@@ -176,8 +199,8 @@ def test_a_template_that_renders_everything_as_it_is_gets_no_finding_but_its_ter
     assert codes(of(twins.byte_level(tmp_path / "tokenizer", template=FULL))) == ["terminator"]
 
 
-def test_nothing_is_said_of_a_chat_that_cannot_be_built(tmp_path: Path) -> None:
-    report = of(CASES["plain_chat_refused"](tmp_path / "tokenizer"))
+def test_nothing_is_said_of_a_chat_that_cannot_be_built(cases: Cases) -> None:
+    report = cases.report("plain_chat_refused")
     assert codes(report) == ["plain_chat_refused"]
     assert "never" in report.findings[0].message
     assert not report.ok
@@ -234,14 +257,13 @@ def places(report: LintReport, code: str) -> list[str]:
         ("prompt_modes", ["first answer<|im_end|>", "<think>\nfirst thoughts\n</think>\n\nfirst answer<|im_end|>"]),
     ],
 )
-def test_the_marked_place_is_what_the_finding_is_about(code: str, shown: list[str], tmp_path: Path) -> None:
-    assert places(of(CASES[code](tmp_path / "tokenizer")), code) == shown
+def test_the_marked_place_is_what_the_finding_is_about(code: str, shown: list[str], cases: Cases) -> None:
+    assert places(cases.report(code), code) == shown
 
 
 @pytest.mark.parametrize("code", ["split_marker", "prompt_diverges", "no_terminator"])
-def test_what_the_hint_of_an_error_sets_leaves_no_error(code: str, tmp_path: Path) -> None:
-    folder = CASES[code](tmp_path / "tokenizer")
-    report = of(folder)
+def test_what_the_hint_of_an_error_sets_leaves_no_error(code: str, cases: Cases) -> None:
+    folder, report = cases.folder(code), cases.report(code)
     hints = " ".join(each.hint or "" for each in report.findings if each.level == "error")
     overrides = re.findall(r"--set ('[^']*'|\S+)", hints)
     assert overrides
@@ -276,12 +298,11 @@ def test_the_token_that_ends_a_turn_is_proposed_as_a_stop(tmp_path: Path) -> Non
     assert of(folder, *report.assumed).ok
 
 
-def test_the_stop_that_is_proposed_against_rewriting_ends_it(tmp_path: Path) -> None:
-    folder = CASES["turn_end_is_no_stop"](tmp_path / "tokenizer")
-    hint = finding(of(folder), "turn_end_is_no_stop").hint
+def test_the_stop_that_is_proposed_against_rewriting_ends_it(cases: Cases) -> None:
+    hint = finding(cases.report("turn_end_is_no_stop"), "turn_end_is_no_stop").hint
     assert hint is not None
     (override,) = re.findall(r"--set '([^']*)'", hint)
-    assert codes(of(folder, override)) == ["terminator", "after_terminator", "pad_is_stop"]
+    assert codes(of(cases.folder("turn_end_is_no_stop"), override)) == ["terminator", "after_terminator", "pad_is_stop"]
 
 
 def test_a_turn_that_the_next_header_closes_is_said_to_be_so(tmp_path: Path) -> None:
@@ -308,29 +329,27 @@ def test_as_rendered_is_proposed_only_where_it_makes_one_document(tmp_path: Path
         ("reasoning_forgotten", "supervision.rewritten=exact"),
     ],
 )
-def test_what_the_recipe_asks_for_is_a_note(code: str, override: str, tmp_path: Path) -> None:
-    folder = CASES[code](tmp_path / "tokenizer")
-    assert finding(of(folder), code).level == "warning"
-    assert finding(of(folder, override), code).level == "note"
+def test_what_the_recipe_asks_for_is_a_note(code: str, override: str, cases: Cases) -> None:
+    assert finding(cases.report(code), code).level == "warning"
+    assert finding(of(cases.folder(code), override), code).level == "note"
 
 
-def test_reasoning_that_is_rendered_in_tags_alone_is_proposed_inline(tmp_path: Path) -> None:
-    folder = CASES["dropped_reasoning"](tmp_path / "tokenizer")
-    hint = finding(of(folder), "dropped_reasoning").hint
+def test_reasoning_that_is_rendered_in_tags_alone_is_proposed_inline(cases: Cases) -> None:
+    hint = finding(cases.report("dropped_reasoning"), "dropped_reasoning").hint
     assert hint is not None
     assert "supervision.reasoning=inline" in hint
-    assert "dropped_reasoning" not in codes(of(folder, "supervision.reasoning=inline"))
+    assert "dropped_reasoning" not in codes(of(cases.folder("dropped_reasoning"), "supervision.reasoning=inline"))
 
 
-def test_a_system_prompt_that_stays_beside_the_rows_own_is_told_apart(tmp_path: Path) -> None:
-    replaced = finding(of(CASES["default_system"](tmp_path / "replaced")), "default_system")
+def test_a_system_prompt_that_stays_beside_the_rows_own_is_told_apart(cases: Cases, tmp_path: Path) -> None:
+    replaced = finding(cases.report("default_system"), "default_system")
     assert "unless the row has a system message" in replaced.message
     always = twins.byte_level(tmp_path / "always", template="{{- 'Be kind and brief.\n' }}" + FULL)
     assert "beside a system message of the row" in finding(of(always), "default_system").message
 
 
-def test_words_of_a_refusal_are_the_templates_own_and_told_once(tmp_path: Path) -> None:
-    examples = finding(of(CASES["shapes_refused"](tmp_path / "tokenizer")), "shapes_refused").examples
+def test_words_of_a_refusal_are_the_templates_own_and_told_once(cases: Cases) -> None:
+    examples = finding(cases.report("shapes_refused"), "shapes_refused").examples
     assert [(each.label, each.text) for each in examples] == [
         ("a system message and a system message later on", "no rules here")
     ]
@@ -484,15 +503,14 @@ STAYS = {
 """Findings that may stay under a key of their hint, since it promises something else; that is asserted beside."""
 
 
-def test_every_key_of_every_hint_does_what_the_hint_says(tmp_path: Path) -> None:
+def test_every_key_of_every_hint_does_what_the_hint_says(cases: Cases) -> None:
     """The finding is gone, or a note; where the hint says no more than what is built, that is built."""
     tried = 0
-    for code, write_folder in CASES.items():
-        folder = write_folder(tmp_path / code)
-        for each in of(folder).findings:
+    for code in CASES:
+        for each in cases.report(code).findings:
             for quoted in SET.findall(each.hint or ""):
                 (override,) = shlex.split(quoted.rstrip(";:,"))
-                after = {other.code: other.level for other in of(folder, override).findings}
+                after = {other.code: other.level for other in of(cases.folder(code), override).findings}
                 if (each.code, override.partition("=")[0]) in STAYS:
                     assert "marks_rule" in after or "supervision.source" not in override
                 else:
@@ -583,11 +601,10 @@ def test_marks_asked_for_where_there_are_none_are_an_error_with_a_report(tmp_pat
     assert of(folder, "supervision.source=generation_tags", *report.assumed).ok
 
 
-def test_under_marks_the_report_says_so_and_hints_nothing_that_is_set(tmp_path: Path) -> None:
-    folder = CASES["marks_header"](tmp_path / "tokenizer")
-    ignored = finding(of(folder), "marks_header")
+def test_under_marks_the_report_says_so_and_hints_nothing_that_is_set(cases: Cases) -> None:
+    ignored = finding(cases.report("marks_header"), "marks_header")
     assert "packer does not go by them" in ignored.message
-    report = of(folder, "supervision.source=generation_tags")
+    report = of(cases.folder("marks_header"), "supervision.source=generation_tags")
     assert finding(report, "marks_rule").level == "note"
     own = finding(report, "marks_header")
     assert (own.level, own.hint) == ("warning", None)
@@ -606,16 +623,15 @@ def test_what_inference_cannot_ask_for_is_no_error_where_marks_decide(tmp_path: 
 
 
 @pytest.mark.parametrize("code", ["marks_late", "marks_past_end", "marks_missing"])
-def test_marks_that_packer_ignores_are_a_note(code: str, tmp_path: Path) -> None:
-    assert finding(of(CASES[code](tmp_path)), code).level == "note"
+def test_marks_that_packer_ignores_are_a_note(code: str, cases: Cases) -> None:
+    assert finding(cases.report(code), code).level == "note"
 
 
-def test_a_template_that_breaks_is_told_from_one_that_refuses(tmp_path: Path) -> None:
-    report = of(CASES["shapes_fail"](tmp_path / "tokenizer"))
+def test_a_template_that_breaks_is_told_from_one_that_refuses(cases: Cases) -> None:
+    report = cases.report("shapes_fail")
     assert finding(report, "shapes_fail").level == "warning"
     assert "shapes_refused" not in codes(report)
-    refusing = of(CASES["shapes_refused"](tmp_path / "other"))
-    assert "shapes_fail" not in codes(refusing)
+    assert "shapes_fail" not in codes(cases.report("shapes_refused"))
 
 
 def test_a_bos_behind_white_space_is_said_to_be_there(tmp_path: Path) -> None:

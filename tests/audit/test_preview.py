@@ -67,8 +67,14 @@ def listing(*folders):
     }
 
 
-@pytest.mark.parametrize("overlong", ["reject", "truncate_left", "truncate_right", "split"])
-@pytest.mark.parametrize("mode", ["isolated", "eos"])
+@pytest.mark.parametrize(
+    ("mode", "overlong"),
+    [
+        *(("isolated", overlong) for overlong in ("reject", "truncate_left", "truncate_right", "split")),
+        ("eos", "split"),
+        *(pytest.param("eos", each, marks=pytest.mark.slow) for each in ("reject", "truncate_left", "truncate_right")),
+    ],
+)
 def test_what_packing_would_leave_out_is_what_a_build_leaves_out(mode, overlong, starter, tmp_path):
     keys = [f"pack.mode={mode}", f"pack.overlong={overlong}", "pack.block_len=64", "pack.min_length=30"]
     found = assert_preview_is_what_is_built(load_recipe(starter / "recipe.yaml", keys), tmp_path / "cache", rows=1000)
@@ -404,14 +410,16 @@ def facts(error):
 
 
 REAL = [
-    ("sgd_train_tools_600.jsonl", "qwen3"),
-    ("taubench_airline_gpt4o.jsonl", "llama-3"),
+    ("sgd_train_tools_600.jsonl", "minimind"),
+    ("taubench_airline_gpt4o.jsonl", "minimind"),
     *(
         pytest.param(corpus, tokenizer, marks=pytest.mark.slow)
         for corpus, tokenizer in (
             ("alpaca_en_52k.jsonl", "llama-3"),
             ("alpaca_en_52k.jsonl", "qwen3"),
             ("sgd_train_tools_600.jsonl", "llama-3"),
+            ("sgd_train_tools_600.jsonl", "qwen3"),
+            ("taubench_airline_gpt4o.jsonl", "llama-3"),
             ("kdconv_zh_devtest.jsonl", "llama-3"),
             ("kdconv_zh_devtest.jsonl", "qwen3"),
         )

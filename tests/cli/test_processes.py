@@ -140,13 +140,21 @@ def test_a_reader_that_leaves_is_no_error(starter_cache):
     assert process.returncode == 141
 
 
+@pytest.fixture
+def interruptible():
+    """What a shell starts in the background ignores Ctrl-C, and so would every process it starts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_ends_a_build_cleanly_and_the_next_one_finishes_it(tmp_path, starter, number, code):
+def test_a_signal_ends_a_build_cleanly_and_the_next_one_finishes_it(tmp_path, starter, interruptible, number, code):
     row = (starter / "data" / "chat.jsonl").read_text().splitlines()[2]
-    (tmp_path / "rows.jsonl").write_text("".join(f"{row.replace('git', f'git {i}', 1)}\n" for i in range(8_000)))
+    (tmp_path / "rows.jsonl").write_text("".join(f"{row.replace('git', f'git {i}', 1)}\n" for i in range(3_000)))
     arguments = [
         "build", str(tmp_path / "rows.jsonl"), "--tokenizer", str(starter / "tokenizer"), "-o", str(tmp_path / "cache"),
-        "-j", "2", "--set", "partition_bytes=100000",
+        "-j", "2", "--set", "partition_bytes=40000",
     ]  # fmt: skip
     process = subprocess.Popen(
         [sys.executable, "-c", CODE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

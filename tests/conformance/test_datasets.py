@@ -8,10 +8,9 @@ from store.samples import SPECIAL, block_batch, document_batch, write_blocks, wr
 
 from packer.layout import document_labels, document_weights
 
-datasets = pytest.importorskip("datasets")
-
 
 def _load(files: list[Path], cache: Path):
+    datasets = pytest.importorskip("datasets")
     datasets.disable_progress_bars()
     return datasets.load_dataset("arrow", data_files=[str(file) for file in files], cache_dir=str(cache), split="train")
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import twins
+from fitted import templates
 from supervised import Stages, aliased, assistant, call, chat, result, system, user
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerFast
@@ -415,11 +416,11 @@ STOPS = {
 
 @pytest.fixture(scope="module")
 def with_marks(real: Path) -> dict[str, str]:
-    found = {}
-    for path in sorted((real / "templates").glob("*.jinja")):
-        source = path.read_text("utf-8")
-        if ChatTemplate(source, date="2026-01-01", variables=NAMED, max_bytes=2**20).has_marks:
-            found[path.stem] = source
+    found = {
+        name.removesuffix(".jinja"): source for name, source in templates(real).items() if "endgeneration" in source
+    }
+    for source in found.values():
+        assert ChatTemplate(source, date="2026-01-01", variables=NAMED, max_bytes=2**20).has_marks
     return found
 
 

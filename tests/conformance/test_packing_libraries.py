@@ -18,30 +18,29 @@ from itertools import chain, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from pack.cases import PAD, counter_of, make_columns
+from searching import percent_of_examples
 
 from packer.layout import cu_seq_lens, sequence_numbers
 from packer.pack import arrange, gather
 from packer.recipe import Pack
-
-trl = pytest.importorskip("trl", reason="TRL MISSING: its packing is not compared; pip install trl to run these tests")
-datasets = pytest.importorskip("datasets")
-transformers = pytest.importorskip("transformers")
-
-from trl.trainer.sft_trainer import DataCollatorForLanguageModeling  # noqa: E402
 
 EOS = 3
 MODES = {"isolated": {}, "eos": {"separator_id": EOS, "one_run": True}, "stream": {"one_run": True}}
 ROWS_OF_A_MAP = 1000  # `pack_dataset` packs so many consecutive rows at a time
 
 # An example maps a data set or collates tensors: milliseconds, so half as many.
-modest = settings(max_examples=settings.default.max_examples // 2)
+modest = percent_of_examples(50)
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _quiet():
+def _libraries():
+    """Imported when the first test runs: it takes seconds, and every worker collects, but not every one runs these."""
+    pytest.importorskip("trl", reason="TRL MISSING: its packing is not compared; pip install trl to run these tests")
+    datasets = pytest.importorskip("datasets")
+    pytest.importorskip("transformers")
     datasets.disable_progress_bars()
     yield
     datasets.enable_progress_bars()
@@ -55,6 +54,9 @@ def documents_of(lengths):
 
 def trl_packed(documents, seq_length, strategy, **columns):
     """Columns of the rows TRL packs."""
+    import datasets
+    import trl
+
     whole = {"input_ids": documents, **columns}
     features = datasets.Features({name: datasets.List(datasets.Value("int64")) for name in whole})
     return trl.pack_dataset(datasets.Dataset.from_dict(whole, features), seq_length, strategy)[:]
@@ -203,6 +205,18 @@ def test_the_stream_is_trl_wrapped_with_the_first_tokens_masked(lengths, block_l
         assert labels == [-100] + [b if b == a + 1 else -100 for a, b in pairwise(ids)]
 
 
+def trl_collator(**options):
+    from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
+
+    return DataCollatorForLanguageModeling(pad_token_id=PAD, **options)
+
+
+def flattening_collator(**options):
+    from transformers import DataCollatorWithFlattening
+
+    return DataCollatorWithFlattening(**options)
+
+
 def collated(batch, **options):
     """Packer's blocks through TRL's collator."""
     examples = []
@@ -210,7 +224,7 @@ def collated(batch, **options):
         runs = batch.seq_lengths[batch.seq_offsets[row] : batch.seq_offsets[row + 1]]
         columns = {"input_ids": batch.input_ids[row], "labels": batch.labels[row], "seq_lengths": runs}
         examples.append({name: values.tolist() for name, values in columns.items()})
-    return DataCollatorForLanguageModeling(pad_token_id=PAD, **options)(examples)
+    return trl_collator(**options)(examples)
 
 
 modes = st.sampled_from(sorted(MODES))
@@ -256,8 +270,8 @@ def features_of(batch):
 def test_runs_one_by_one_through_either_collator_are_packers_blocks_in_one_row(lengths, block_len, mode):
     batch = packed(documents_of(lengths), Pack(mode=mode, block_len=block_len))
     assume(batch.num_blocks)
-    flattening = transformers.DataCollatorWithFlattening(return_flash_attn_kwargs=True, return_seq_idx=True)
-    padding_free = DataCollatorForLanguageModeling(pad_token_id=PAD, padding_free=True)
+    flattening = flattening_collator(return_flash_attn_kwargs=True, return_seq_idx=True)
+    padding_free = trl_collator(padding_free=True)
     seen = 0
     for collator in (flattening, padding_free):
         found = collator(features_of(batch))
@@ -282,8 +296,8 @@ def test_labels_the_libraries_make_of_documents_are_packers_where_all_is_trained
         {"input_ids": feature["input_ids"]} for feature in features_of(batch) if set(feature["input_ids"]) != {PAD}
     ]
     for collator in (
-        transformers.DataCollatorWithFlattening(),
-        DataCollatorForLanguageModeling(pad_token_id=PAD, padding_free=True),
+        flattening_collator(),
+        trl_collator(padding_free=True),
     ):
         found = collator(documents)
         assert found["input_ids"].tolist() == [[token for ids, _, _ in rows for token in ids]]
@@ -306,9 +320,7 @@ def test_trl_from_documents_to_a_batch_gives_the_rows_of_packer(lengths, block_l
     table = trl_packed(documents, block_len, "bfd", labels=labels)
     found = []
     for ids, row_labels, runs in zip(table["input_ids"], table["labels"], table["seq_lengths"], strict=True):
-        row = DataCollatorForLanguageModeling(pad_token_id=PAD, padding_free=True)(
-            [{"input_ids": ids, "labels": row_labels, "seq_lengths": runs}]
-        )
+        row = trl_collator(padding_free=True)([{"input_ids": ids, "labels": row_labels, "seq_lengths": runs}])
         found.append([row[name][0].tolist() for name in ("input_ids", "labels", "position_ids")])
     batch = packed(documents, Pack(block_len=block_len), labels)
     ours = [
@@ -320,7 +332,7 @@ def test_trl_from_documents_to_a_batch_gives_the_rows_of_packer(lengths, block_l
 
 def test_trl_makes_a_sequence_of_every_slot_of_padding_and_packer_one_of_all():
     """Its padding has position 0 throughout, and every 0 begins a sequence; attention there is to itself alone."""
-    padded = DataCollatorForLanguageModeling(pad_token_id=PAD, padding_free=True, pad_to_multiple_of=8)
+    padded = trl_collator(padding_free=True, pad_to_multiple_of=8)
     found = padded([{"input_ids": ids} for ids in documents_of([3, 2])])
     assert found["cu_seq_lens_q"].tolist() == [0, 3, 5, 6, 7, 8]
     batch = packed(documents_of([3, 2]), Pack(block_len=8))

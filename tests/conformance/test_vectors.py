@@ -1,8 +1,10 @@
 """packer's ids are those others publish and compute: test vectors of real tokenizers, and transformers' chat ids."""
 
 import datetime as dt
+import functools
 import itertools
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -49,41 +51,60 @@ def vectors(folder: Path) -> list[tuple[str, list[int]]]:
     return [(row["text"], row["ids"]) for row in rows]
 
 
-def encoded(folder: Path, texts: list[str]) -> list[list[int]]:
-    ids, offsets = ReferenceEncoder((folder / "tokenizer.json").read_bytes()).encode(texts)
-    return [ids[start:stop].tolist() for start, stop in itertools.pairwise(offsets)]
+class Loaded:
+    """A folder as packer and as transformers read it, each loaded when it is first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @functools.cached_property
+    def encoder(self) -> ReferenceEncoder:
+        return ReferenceEncoder((self.folder / "tokenizer.json").read_bytes())
+
+    @functools.cached_property
+    def theirs(self) -> Any:
+        return AutoTokenizer.from_pretrained(str(self.folder))
+
+    def encoded(self, texts: list[str]) -> list[list[int]]:
+        ids, offsets = self.encoder.encode(texts)
+        return [ids[start:stop].tolist() for start, stop in itertools.pairwise(offsets)]
 
 
-@pytest.mark.parametrize("name", WITH_VECTORS)
-def test_published_vectors_come_out_equal(name: str, real: Path) -> None:
-    folder = real / "tokenizers" / name
-    texts, ids = zip(*vectors(folder), strict=True)
-    assert encoded(folder, list(texts)) == list(ids)
+@pytest.fixture(scope="module")
+def loaded(request: pytest.FixtureRequest, real: Path) -> Loaded:
+    return Loaded(real / "tokenizers" / request.param)
+
+
+def of_each(names: Iterable[str]) -> pytest.MarkDecorator:
+    """All tests of one folder run one after the other, so that large tokenizers are loaded once, and one at a time."""
+    return pytest.mark.parametrize("loaded", list(names), indirect=True, scope="module")
+
+
+@of_each(WITH_VECTORS)
+def test_published_vectors_come_out_equal(loaded: Loaded) -> None:
+    texts, ids = zip(*vectors(loaded.folder), strict=True)
+    assert loaded.encoded(list(texts)) == list(ids)
     assert len(texts) == 47
 
 
-@pytest.mark.parametrize("name", [name for name in TOKENIZERS if name not in REBUILT])
-def test_the_texts_of_the_vectors_get_the_ids_of_transformers(name: str, real: Path) -> None:
+@of_each(name for name in TOKENIZERS if name not in REBUILT)
+def test_the_texts_of_the_vectors_get_the_ids_of_transformers(loaded: Loaded, real: Path) -> None:
     texts = [text for text, _ in vectors(real / "tokenizers" / "qwen3")]
-    theirs = AutoTokenizer.from_pretrained(str(real / "tokenizers" / name))
-    assert encoded(real / "tokenizers" / name, texts) == [
-        theirs.encode(text, add_special_tokens=False) for text in texts
-    ]
+    assert loaded.encoded(texts) == [loaded.theirs.encode(text, add_special_tokens=False) for text in texts]
 
 
-@pytest.mark.parametrize("name", REBUILT)
-def test_where_transformers_replaces_the_pre_tokenizer_the_vectors_agree_with_the_file(name: str, real: Path) -> None:
+@of_each(REBUILT)
+def test_where_transformers_replaces_the_pre_tokenizer_the_vectors_agree_with_the_file(loaded: Loaded) -> None:
     """Which of the two a server uses is for the server to say; packer takes the file at its word.
 
     transformers 5 keeps vocabulary and merges of a folder that names `LlamaTokenizer`, and puts a dummy space before the
     first word of a text alone; these files, as those of transformers 4, put one after every special token too.
     """
-    folder = real / "tokenizers" / name
-    theirs = AutoTokenizer.from_pretrained(str(folder))
+    theirs = loaded.theirs
     assert type(theirs.backend_tokenizer.pre_tokenizer).__name__ == "Metaspace"
-    assert json.loads((folder / "tokenizer.json").read_text("utf-8"))["pre_tokenizer"] is None
+    assert json.loads((loaded.folder / "tokenizer.json").read_text("utf-8"))["pre_tokenizer"] is None
     texts = ["Hello", "<s>Hello", "</s> Hello"]
-    ours = encoded(folder, texts)
+    ours = loaded.encoded(texts)
     rebuilt = [theirs.encode(text, add_special_tokens=False) for text in texts]
     assert [a == b for a, b in zip(ours, rebuilt, strict=True)] == [True, False, False]
 
@@ -96,16 +117,16 @@ class January(dt.datetime):
         return cls.fromisoformat(DAY)
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
+@of_each(TOKENIZERS)
 def test_rendered_and_encoded_chats_are_those_of_transformers(
-    name: str, real: Path, monkeypatch: pytest.MonkeyPatch
+    loaded: Loaded, real: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chat_template_utils, "datetime", January)
-    folder = real / "tokenizers" / name
+    folder, name = loaded.folder, loaded.folder.name
     without_own = real / "templates" / "axolotl__chatml.jinja"  # gpt-2 has no template
     model = load_model(folder, template=without_own if name == "gpt-2" else None)
     assert model.template is not None
-    theirs = (TokenizersBackend if name in REBUILT else AutoTokenizer).from_pretrained(str(folder))
+    theirs = TokenizersBackend.from_pretrained(str(folder)) if name in REBUILT else loaded.theirs
     template = ChatTemplate(model.template, date=DAY, variables=model.named_tokens, max_bytes=2**20)
     compared = raised = 0
     for shape, arguments in SHAPES.items():
@@ -119,7 +140,7 @@ def test_rendered_and_encoded_chats_are_those_of_transformers(
                     apply(theirs, model.template, arguments, prompt=prompt)
                 raised += 1
                 continue
-            (ours,) = encoded(folder, [text])
+            (ours,) = loaded.encoded([text])
             assert ours == apply(theirs, model.template, arguments, prompt=prompt), shape
             compared += 1
     assert compared + raised == 2 * len(SHAPES)
@@ -137,14 +158,14 @@ def apply(tokenizer: Any, template: str, arguments: dict[str, Any], *, prompt: b
     return ids
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
-def test_lint_knows_how_transformers_reads_each_folder(name: str, real: Path) -> None:
+@of_each(TOKENIZERS)
+def test_lint_knows_how_transformers_reads_each_folder(loaded: Loaded) -> None:
     """`as_llama_class` gives what transformers makes of the file, and None where transformers leaves it alone."""
-    folder = real / "tokenizers" / name
+    folder = loaded.folder
     definition = json.loads((folder / "tokenizer.json").read_text("utf-8"))
     other = as_llama_class(definition, json.loads((folder / "tokenizer_config.json").read_text("utf-8")))
-    assert (other is not None) == (name in REBUILT)
-    taken = json.loads(AutoTokenizer.from_pretrained(folder).backend_tokenizer.to_str())
+    assert (other is not None) == (folder.name in REBUILT)
     if other is not None:
+        taken = json.loads(loaded.theirs.backend_tokenizer.to_str())
         assert (taken["normalizer"], taken["pre_tokenizer"]) == (other["normalizer"], other["pre_tokenizer"])
         assert taken["pre_tokenizer"] != definition["pre_tokenizer"]

@@ -15,6 +15,7 @@ import twins
 from conversations import conversations
 from hypothesis import given
 from hypothesis import strategies as st
+from searching import percent_of_examples
 from supervised import Stages, assistant, chat, samples, system, user
 
 from packer.batches import Sample
@@ -82,6 +83,7 @@ def test_no_proof_fails_whatever_is_written(twin: Callable[..., Path], template:
     stages = load(twin, template)
     seen: Counter[str] = Counter()
 
+    @percent_of_examples(40)
     @given(st.lists(chats(), min_size=4, max_size=8))
     def proved(rows: list[list[dict[str, Any]]]) -> None:
         outcomes = stages.outcomes(samples(rows))
@@ -161,6 +163,7 @@ def test_what_comes_later_never_changes_what_earlier_turns_train(twin: Callable[
     stages = load(twin, template)
     compared = 0
 
+    @percent_of_examples(40)
     @given(chats(), st.lists(chats(), min_size=1, max_size=2))
     def kept(messages: list[dict[str, Any]], more: list[list[dict[str, Any]]]) -> None:
         nonlocal compared

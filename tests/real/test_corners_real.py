@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import loaded
 import pytest
 from fitted import ALLOW_ALL, Fitted, templates
-from oracle import Oracle
 from shapes import sample
 from supervised import Stages, assistant, call, chat, user
 
@@ -23,14 +23,8 @@ REASONED = assistant("A", reasoning_content="R")
 INLINE = assistant("<think>\nR\n</think>\n\nA")
 
 
-@pytest.fixture(scope="module")
-def fitted(real: Path, tmp_path_factory: pytest.TempPathFactory) -> Fitted:
-    return Fitted(real, tmp_path_factory.mktemp("fitted"))
-
-
-def stages_of(fitted: Fitted, real: Path, template: str, *overrides: str) -> Stages:
-    base, _ = fitted.load("minimind")
-    return base.with_template(templates(real)[f"{template}.jinja"], make_recipe({}, overrides))
+def stages_of(fitted: Fitted, template: str, *overrides: str) -> Stages:
+    return fitted.stages(f"{template}.jinja", *overrides)
 
 
 def learned(stages: Stages, row: Sample) -> list[tuple[str, str]] | str:
@@ -67,7 +61,7 @@ MODES: list[tuple[str, dict[str, Any], str, str]] = [
 def test_each_kind_of_answer_takes_its_prompt(
     template: str, turn: dict[str, Any], prompt: str, completion: str, real: Path, fitted: Fitted
 ) -> None:
-    turns = learned(stages_of(fitted, real, template), chat(user("Q"), turn))
+    turns = learned(stages_of(fitted, template), chat(user("Q"), turn))
     assert not isinstance(turns, str), turns
     ((before, after),) = turns
     assert before.endswith(prompt)
@@ -91,8 +85,8 @@ def test_continue_learns_what_the_template_only_prompts_for(
     template: str, turn: dict[str, Any], prompt: str, completion: str, real: Path, fitted: Fitted
 ) -> None:
     row = chat(user("Q"), turn)
-    assert learned(stages_of(fitted, real, template), row) == "prompt_diverges"
-    stages = stages_of(fitted, real, template, "supervision.divergent=continue")
+    assert learned(stages_of(fitted, template), row) == "prompt_diverges"
+    stages = stages_of(fitted, template, "supervision.divergent=continue")
     turns = learned(stages, row)
     assert not isinstance(turns, str), turns
     ((before, after),) = turns
@@ -103,8 +97,8 @@ def test_continue_learns_what_the_template_only_prompts_for(
 
 def test_continue_writes_the_reasoning_deepseek_v3_1_leaves_out(real: Path, fitted: Fitted) -> None:
     row, template = chat(user("Q"), REASONED), "llamacpp__deepseek-ai-DeepSeek-V3.1"
-    assert learned(stages_of(fitted, real, template), row) == "dropped_reasoning"
-    ((prompt, completion),) = learned(stages_of(fitted, real, template, "supervision.divergent=continue"), row)
+    assert learned(stages_of(fitted, template), row) == "dropped_reasoning"
+    ((prompt, completion),) = learned(stages_of(fitted, template, "supervision.divergent=continue"), row)
     assert prompt.endswith("<｜Assistant｜><think>")
     assert completion == "R</think>A<｜end▁of▁sentence｜>"
 
@@ -112,16 +106,16 @@ def test_continue_writes_the_reasoning_deepseek_v3_1_leaves_out(real: Path, fitt
 @pytest.mark.parametrize("template", ["trl__llama3", "axolotl__chatml", "mistralcommon__v7_image", "axolotl__gemma"])
 def test_inline_teaches_reasoning_under_templates_that_know_none(template: str, real: Path, fitted: Fitted) -> None:
     row = chat(user("Q"), REASONED)
-    assert learned(stages_of(fitted, real, template), row) == "dropped_reasoning"
-    ((_, completion),) = learned(stages_of(fitted, real, template, "supervision.reasoning=inline"), row)
+    assert learned(stages_of(fitted, template), row) == "dropped_reasoning"
+    ((_, completion),) = learned(stages_of(fitted, template, "supervision.reasoning=inline"), row)
     assert completion.startswith("<think>\nR\n</think>\n\nA")
 
 
 def test_field_keeps_inline_reasoning_from_being_taken_for_text(real: Path, fitted: Fitted) -> None:
     row, template = chat(user("Q"), INLINE), "llamacpp__deepseek-ai-DeepSeek-V3.2"
-    ((_, as_given),) = learned(stages_of(fitted, real, template), row)
+    ((_, as_given),) = learned(stages_of(fitted, template), row)
     assert as_given == "</think><think>\nR\n</think>\n\nA<｜end▁of▁sentence｜>"
-    ((_, completion),) = learned(stages_of(fitted, real, template, "supervision.reasoning=field"), row)
+    ((_, completion),) = learned(stages_of(fitted, template, "supervision.reasoning=field"), row)
     assert completion == "R</think>A<｜end▁of▁sentence｜>"
 
 
@@ -146,7 +140,7 @@ TERMINATORS = [
 def test_a_turn_ends_with_its_terminator_and_nothing_after(
     template: str, shape: str, endings: list[str], real: Path, fitted: Fitted
 ) -> None:
-    turns = learned(stages_of(fitted, real, template, ALLOW_ALL), sample(shape))
+    turns = learned(stages_of(fitted, template, ALLOW_ALL), sample(shape))
     assert not isinstance(turns, str), turns
     assert [completion[-len(ending) :] for (_, completion), ending in zip(turns, endings, strict=True)] == endings
 
@@ -155,7 +149,7 @@ def test_a_header_the_template_appends_to_a_conversation_is_never_trained(real: 
     """These write the next prompt's header behind the last answer too."""
     seen = 0
     for name in templates(real):
-        stages = stages_of(fitted, real, name.removesuffix(".jinja"), ALLOW_ALL)
+        stages = stages_of(fitted, name.removesuffix(".jinja"), ALLOW_ALL)
         row = sample("single")
         conversation = stages.renderer.conversation(row)
         if isinstance(learned(stages, row), str) or conversation.template.takes_only_parts:
@@ -180,7 +174,7 @@ def test_functions_of_firefunction_come_from_the_row_or_the_recipe(
     template = "llamacpp__fireworks-ai-llama-3-firefunction-v2"
     variables = {"functions": '[{"name": "lookup"}]', "datetime": "2026-01-01"}
     called = assistant("", tool_calls=[call("lookup", {"city": "kettlecity"})])
-    without = stages_of(fitted, real, template)
+    without = stages_of(fitted, template)
     ((code, reason),) = without.reasons([chat(user("Q"), called)])
     assert code == "template_error"
     assert "'functions' is undefined" in reason
@@ -188,7 +182,7 @@ def test_functions_of_firefunction_come_from_the_row_or_the_recipe(
     if row_gives_it:
         stages, row = without, chat(user("Q"), called, **variables)
     else:
-        stages = stages_of(fitted, real, template, f"template.kwargs={json.dumps(variables)}")
+        stages = stages_of(fitted, template, f"template.kwargs={json.dumps(variables)}")
         row = chat(user("Q"), called)
     ((prompt, completion),) = learned(stages, row)
     assert '[{"name": "lookup"}]' in prompt
@@ -197,7 +191,7 @@ def test_functions_of_firefunction_come_from_the_row_or_the_recipe(
 
 def test_the_order_of_argument_keys_is_the_rows(real: Path, fitted: Fitted) -> None:
     """What a model is taught to write is what the row wrote; string arguments keep their order too."""
-    stages = stages_of(fitted, real, "trl__qwen3")
+    stages = stages_of(fitted, "trl__qwen3")
     for arguments in ('{"b": 1, "a": 2}', {"b": 1, "a": 2}):
         row = messages_schema.read({"messages": [user("Q"), assistant("", tool_calls=[call("lookup", arguments)])]}, 0)
         ((_, completion),) = learned(stages, row)
@@ -218,12 +212,13 @@ PRICES = [
 ]
 
 
+@pytest.mark.parametrize("num_rows", [30, pytest.param(120, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("corpus", "prices"), PRICES)
 def test_rewritten_history_has_its_price_under_every_rule(
-    corpus: str, prices: dict[str, tuple[float, float]], real: Path
+    corpus: str, prices: dict[str, tuple[float, float]], num_rows: int, real: Path
 ) -> None:
-    base = Stages.load(real / "tokenizers" / "qwen3", ALLOW_ALL)
-    samples = rows(real, corpus, 120)
+    base = loaded.stages_of(real / "tokenizers" / "qwen3")
+    samples = rows(real, corpus, num_rows)
     num_turns, tokens = {}, {}
     for rule in prices:
         stages = base.with_template(
@@ -239,17 +234,19 @@ def test_rewritten_history_has_its_price_under_every_rule(
     assert num_turns["exact"] == num_turns["as_rendered"] > num_turns["last"]
 
 
+@pytest.mark.parametrize("num_rows", [8, pytest.param(15, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rule", ["exact", "last", "as_rendered"])
 @pytest.mark.parametrize("corpus", [corpus for corpus, _ in PRICES])
-def test_rewritten_history_agrees_with_the_definition(rule: str, corpus: str, real: Path) -> None:
+def test_rewritten_history_agrees_with_the_definition(rule: str, corpus: str, num_rows: int, real: Path) -> None:
     source = templates(real)["trl__qwen3.jinja"]
-    base = Stages.load(real / "tokenizers" / "qwen3", ALLOW_ALL)
+    folder = real / "tokenizers" / "qwen3"
+    base, definition = loaded.stages_of(folder), loaded.oracle_of(folder)
     stages = base.with_template(source, make_recipe({}, [ALLOW_ALL, f"supervision.rewritten={rule}"]))
-    oracle = Oracle(base.model.files, source).with_template(source, rewritten=rule)
-    samples = rows(real, corpus, 15)
+    oracle = definition.with_template(source, rewritten=rule)
+    samples = rows(real, corpus, num_rows)
     want = [oracle.documents([message.fields for message in row.messages], tools=row.tools) for row in samples]
     assert stages.outcomes(samples) == want
-    assert sum(len(outcome) for outcome in want if not isinstance(outcome, str)) >= 15
+    assert sum(len(outcome) for outcome in want if not isinstance(outcome, str)) >= num_rows
 
 
 def test_trailing_eos_of_phi_is_rewriting_until_the_turn_end_is_a_stop(real: Path) -> None:
@@ -273,7 +270,7 @@ def weighted(real: Path) -> Iterator[tuple[Sample, list[float]]]:
 
 
 def test_loss_weights_of_llama_factory_rows_are_kept(real: Path, fitted: Fitted) -> None:
-    stages = stages_of(fitted, real, "trl__qwen3")
+    stages = stages_of(fitted, "trl__qwen3")
     num_checked = 0
     for row, given in weighted(real):
         for message, weight in zip(row.messages, given, strict=True):

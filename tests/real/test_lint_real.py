@@ -1,18 +1,18 @@
 """The template report of every real template, and of well-known ones the facts that were checked by hand."""
 
+import functools
 import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fitted import STOPS, templates
+from fitted import STOPS, markers, templates
 from tokenizers import AddedToken, Tokenizer
 
 from packer.audit import LintReport, lint
 from packer.audit.lint import CODES
 from packer.recipe import make_recipe
-from packer.render import ChatTemplate, written_markers
 
 pytestmark = pytest.mark.real
 
@@ -23,13 +23,10 @@ Fit = Callable[..., Path]
 def fit(real: Path, tmp_path_factory: pytest.TempPathFactory) -> Fit:
     """Copies of the smallest real tokenizer where every marker of every template is a token, by what they stop at."""
     backend = Tokenizer.from_file(str(real / "tokenizers" / "minimind" / "tokenizer.json"))
-    markers = dict.fromkeys(("<s>", "</s>", "[INST]", "[/INST]", *STOPS))
-    for source in templates(real).values():
-        template = ChatTemplate(source, date="2026-01-01", variables={"bos_token": "<s>"}, max_bytes=2**20)
-        markers |= dict.fromkeys(written_markers(template))
-    markers |= {"<unk>": None}
-    backend.add_special_tokens([AddedToken(marker, normalized=False, special=True) for marker in markers])
+    special = [AddedToken(marker, normalized=False, special=True) for marker in (*markers(real), "<unk>")]
+    backend.add_special_tokens(special)
 
+    @functools.cache
     def copy(*stops: str) -> Path:
         folder = tmp_path_factory.mktemp("fitted")
         config = {"bos_token": "<s>", "eos_token": stops[0], "pad_token": "<unk>"}
@@ -136,7 +133,29 @@ KNOWN: dict[str, tuple[tuple[str, ...], set[str]]] = {
 """Template → the tokens generation stops at, and the codes of its report."""
 
 
-@pytest.mark.parametrize("template", KNOWN)
+AT_ONCE = {
+    "llamacpp__Qwen-Qwen3-0.6B", "trl__qwen3_training", "vllm__tool_chat_template_hermes",
+    "llamacpp__NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", "llamacpp__meta-llama-Llama-3.2-3B-Instruct",
+    "trl__llama3_training", "ct__llama-2-chat", "mistralcommon__v3", "llamacpp__google-gemma-2-2b-it",
+    "axolotl__command_a", "axolotl__command_a_rag", "llamacpp__Cohere2MoE", "llamacpp__llama-cpp-deepseek-r1",
+    "llamacpp__GLM-4.6", "trl__phi3", "axolotl__phi_35", "llamacpp__microsoft-Phi-3.5-mini-instruct", "axolotl__exaone",
+}  # fmt: skip
+"""What `make test` asks; `make deep` asks all."""
+
+
+def test_every_finding_family_and_publisher_is_among_the_templates_asked_at_once() -> None:
+    asked = {name: KNOWN[name] for name in AT_ONCE}
+    for told in (
+        lambda known: {code for _, codes in known.values() for code in codes},
+        lambda known: {stops for stops, _ in known.values()},
+        lambda known: {name.partition("__")[0] for name in known},
+    ):
+        assert told(asked) == told(KNOWN)
+
+
+@pytest.mark.parametrize(
+    "template", [pytest.param(name, marks=() if name in AT_ONCE else pytest.mark.slow) for name in KNOWN]
+)
 def test_of_a_well_known_template_exactly_what_is_true_is_told(template: str, real: Path, fit: Fit) -> None:
     stops, expected = KNOWN[template]
     report = report_of(fit(*stops), real, f"{template}.jinja")

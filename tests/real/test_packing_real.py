@@ -28,6 +28,7 @@ def documents(request, real: Path, tmp_path_factory) -> Path:
     recipe = {
         "sources": [{"path": str(real / "corpora" / corpus), "limit": rows}],
         "tokenizer": str(real / "tokenizers" / tokenizer),
+        "engine": "reference",
         "supervision": {"rewritten": "as_rendered", "allow_dropped": ["reasoning"]},
         "pack": {"mode": "none"},
     }

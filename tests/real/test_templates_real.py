@@ -6,14 +6,14 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
-from fitted import ALLOW_ALL, Fitted, templates
+from fitted import ALLOW_ALL, Fitted, compiled, templates
+from loaded import oracle_of, stages_of
 from oracle import Oracle
 from shapes import SHAPES, WORDS, sample
-from supervised import Outcome, Stages
+from supervised import Outcome
 
 from packer.recipe import make_recipe
 from packer.rejections import CODES
-from packer.render import ChatTemplate
 
 pytestmark = pytest.mark.real
 
@@ -22,21 +22,20 @@ RULES = (
     *("divergent=continue", "divergent=common_prefix", "rewritten=last", "rewritten=as_rendered"),
     *("reasoning=field", "reasoning=inline", "no_terminator=append", "source=generation_tags"),
 )
-AT_ONCE = {("minimind", ""), ("minimind", "source=generation_tags")}
-"""What `make test` asks; `make deep` asks all."""
+A_THIRD, ALL = 3, 1
+"""Of the shapes of a template `make test` asks every third, of each template others; `make deep` asks all."""
 
 MATRIX = [
-    pytest.param(tokenizer, rule, marks=() if (tokenizer, rule) in AT_ONCE else pytest.mark.slow)
-    for tokenizer, rule in [
-        *((tokenizer, rule) for tokenizer in TOKENIZERS for rule in ("", "engine=fast")),
-        *(("minimind", rule) for rule in RULES),
-    ]
+    ("minimind", "", A_THIRD),
+    ("minimind", "source=generation_tags", ALL),
+    *(
+        pytest.param(tokenizer, rule, ALL, marks=pytest.mark.slow)
+        for tokenizer, rule in [
+            *((tokenizer, rule) for tokenizer in TOKENIZERS for rule in ("", "engine=fast")),
+            *(("minimind", rule) for rule in RULES if rule != "source=generation_tags"),
+        ]
+    ),
 ]
-
-
-@pytest.fixture(scope="module")
-def fitted(real: Path, tmp_path_factory: pytest.TempPathFactory) -> Fitted:
-    return Fitted(real, tmp_path_factory.mktemp("fitted"))
 
 
 def by_definition(oracle: Oracle, shape: str) -> Outcome:
@@ -44,27 +43,31 @@ def by_definition(oracle: Oracle, shape: str) -> Outcome:
     return oracle.documents([message.fields for message in row.messages], tools=row.tools)
 
 
-@pytest.mark.parametrize(("tokenizer", "rule"), MATRIX)
+@pytest.mark.parametrize(("tokenizer", "rule", "every"), MATRIX)
 def test_every_template_and_shape_ends_in_the_definition_or_in_words(
-    tokenizer: str, rule: str, real: Path, fitted: Fitted
+    tokenizer: str, rule: str, every: int, real: Path, fitted: Fitted
 ) -> None:
     base, definition = fitted.load(tokenizer)
     rules = dict([rule.split("=")]) if rule else {}
     base = base.with_engine(rules.pop("engine", "reference"))
     recipe = make_recipe({}, [ALLOW_ALL, *(f"supervision.{key}={value}" for key, value in rules.items())])
     seen: Counter[str] = Counter()
-    for name, source in templates(real).items():
-        stages, oracle = base.with_template(source, recipe), definition.with_template(source, **rules)
-        if "source" in rules and "endgeneration" not in source:
-            continue  # refused as a whole
-        for shape in SHAPES:
+    # Templates without marks are refused as a whole where marks are the rule.
+    names = [name for name, source in templates(real).items() if "source" not in rules or "endgeneration" in source]
+    for number, name in enumerate(names):
+        source = templates(real)[name]
+        if (tokenizer, rule) == ("minimind", ""):
+            stages, oracle = fitted.stages(name, ALLOW_ALL), fitted.definition(name)
+        else:
+            stages, oracle = base.with_template(source, recipe), definition.with_template(source, **rules)
+        for shape in list(SHAPES)[number % every :: every]:
             (outcome,) = stages.outcomes([sample(shape)])
             assert outcome == by_definition(oracle, shape), f"{name} {shape}"
             assert not isinstance(outcome, str) or outcome in CODES, f"{name} {shape}"
             seen[outcome if isinstance(outcome, str) else "supervised"] += 1
     print(f"{tokenizer} {rule}: {dict(seen.most_common())}")
     assert seen["supervised"] > seen.total() * 0.6
-    assert seen.total() == (138 if "source" not in rules else 17) * len(SHAPES)
+    assert seen.total() == (138 if "source" not in rules else 17) * len(SHAPES) // every
 
 
 SWITCHED = {
@@ -83,8 +86,7 @@ SWITCHED = {
 
 def test_prompt_modes_of_every_template_are_those_it_has(real: Path) -> None:
     found: dict[str, list[str]] = defaultdict(list)
-    for name, source in templates(real).items():
-        template = ChatTemplate(source, date="2026-01-01", variables={"bos_token": "<s>"}, max_bytes=2**20)
+    for name, template in compiled(real).items():
         for switch in template.switches:
             found[switch].append(name.removesuffix(".jinja"))
     assert {switch: tuple(names) for switch, names in found.items()} == SWITCHED
@@ -92,10 +94,9 @@ def test_prompt_modes_of_every_template_are_those_it_has(real: Path) -> None:
 
 def test_nothing_is_refused_that_can_be_learned(real: Path, fitted: Fitted) -> None:
     """Where every turn has a prompt, a rendering that continues it in some mode, and a stop token, it is kept."""
-    base, definition = fitted.load("minimind")
     counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for name, source in templates(real).items():
-        stages, oracle = base.with_template(source, make_recipe({}, [ALLOW_ALL])), definition.with_template(source)
+    for name in templates(real):
+        stages, oracle = fitted.stages(name, ALLOW_ALL), fitted.definition(name)
         for shape in SHAPES:
             row = sample(shape)
             (outcome,) = stages.outcomes([row])
@@ -119,8 +120,8 @@ def test_nothing_is_refused_that_can_be_learned(real: Path, fitted: Fitted) -> N
 @pytest.mark.parametrize("tokenizer", ["qwen3", "llama-3"])
 def test_a_tokenizer_under_foreign_templates_ends_in_the_definition_or_in_words(tokenizer: str, real: Path) -> None:
     """The tokenizer as it is: most templates write no stop token it knows."""
-    base = Stages.load(real / "tokenizers" / tokenizer, ALLOW_ALL)
-    definition = Oracle(base.model.files, "")
+    folder = real / "tokenizers" / tokenizer
+    base, definition = stages_of(folder), oracle_of(folder)
     seen: Counter[str] = Counter()
     for name, source in templates(real).items():
         stages, oracle = base.with_template(source, make_recipe({}, [ALLOW_ALL])), definition.with_template(source)
@@ -133,10 +134,10 @@ def test_a_tokenizer_under_foreign_templates_ends_in_the_definition_or_in_words(
 
 
 def test_every_word_of_a_row_is_in_its_documents_or_the_row_is_refused(real: Path, fitted: Fitted) -> None:
-    base, definition = fitted.load("minimind")
+    _, definition = fitted.load("minimind")
     seen: Counter[str] = Counter()
-    for name, source in templates(real).items():
-        stages = base.with_template(source, make_recipe({}))
+    for name in templates(real):
+        stages = fitted.stages(name)
         for shape in SHAPES:
             (outcome,) = stages.outcomes([sample(shape)])
             if not isinstance(outcome, str):
@@ -173,6 +174,5 @@ def words_of(shape: str) -> list[str]:
 def test_known_losses_of_real_templates_are_named(
     template: str, codes: dict[str, str], real: Path, fitted: Fitted
 ) -> None:
-    base, _ = fitted.load("minimind")
-    stages = base.with_template(templates(real)[template], make_recipe({}))
+    stages = fitted.stages(template)
     assert {shape: stages.outcomes([sample(shape)])[0] for shape in codes} == codes
