@@ -148,7 +148,9 @@ def interruptible():
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), (signal.SIGINT, 130)]
+)
 def test_a_signal_ends_a_build_cleanly_and_the_next_one_finishes_it(tmp_path, starter, interruptible, number, code):
     row = (starter / "data" / "chat.jsonl").read_text().splitlines()[2]
     (tmp_path / "rows.jsonl").write_text("".join(f"{row.replace('git', f'git {i}', 1)}\n" for i in range(3_000)))

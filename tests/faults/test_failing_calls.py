@@ -41,8 +41,16 @@ def is_old_or_new(folder: Path, old: dict[str, str], new: dict[str, str]) -> boo
     return True
 
 
+SMALL = {("EIO", False), ("ENOSPC", True), ("EACCES", False)}
+"""What `make test` tries of it."""
+
+
 @pytest.mark.parametrize(
-    ("name", "calls", "lasting"), FAULTS, ids=[f"{n}-{'lasting' if e else 'once'}" for n, _, e in FAULTS]
+    ("name", "calls", "lasting"),
+    [
+        pytest.param(n, c, e, id=f"{n}-{'lasting' if e else 'once'}", marks=[] if (n, e) in SMALL else pytest.mark.slow)
+        for n, c, e in FAULTS
+    ],
 )
 def test_the_nth_failing_call_is_told_and_costs_no_cache(
     name: str, calls: tuple[str, ...], lasting: bool, lab: Lab, tiny_job: Job, tiny_changed: Job, tmp_path: Path, tally

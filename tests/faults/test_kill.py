@@ -85,6 +85,7 @@ def test_killed_after_any_storage_operation_a_rebuild_leaves_the_old_cache_or_th
     tally("SIGKILL after a storage operation, rebuild", tried=len(moments), held=held, note=note)
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_a_build_with_processes_is_no_cache_and_its_next_run_ends_it(
     tmp_path: Path, tally
 ) -> None:

@@ -100,7 +100,7 @@ def test_readers_of_a_cache_that_is_built_again_read_all_of_one_build(
     readers = [context.Process(target=read_until, args=(str(folder), known, stop, answers)) for _ in range(4)]
     for reader in readers:
         reader.start()
-    num_rounds = amount(small=6, full=100)
+    num_rounds = amount(small=2, full=100)
     for number in range(num_rounds):
         each = (tiny_changed, tiny_job)[number % 2]
         each.build(folder, force=True)

@@ -64,6 +64,7 @@ def test_collated_items_equal_a_flattened_micro_batch():
     assert num_seen == 2 * len(micro_batch)
 
 
+@pytest.mark.slow
 def test_spawned_workers_read_the_same_blocks():
     dataset = PackedDataset(small_cache(6))
     workers = DataLoader(dataset, batch_size=2, collate_fn=collate, num_workers=1, multiprocessing_context="spawn")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
+from searching import percent_of_examples  # noqa: E402
 from small_blocks import small_cache  # noqa: E402
 from small_documents import PAD_ID, small_document_cache  # noqa: E402
 
@@ -112,6 +113,7 @@ def split_by(step, sizes):
 
 @pytest.mark.parametrize("batching", BATCHINGS, ids=str)
 @pytest.mark.parametrize("cutoff", [None, 7])
+@percent_of_examples(40)
 @given(
     num_documents=st.integers(1, 23),
     world_size=st.integers(1, 3),
@@ -158,6 +160,7 @@ def test_micro_batches_are_the_documents_laid_out_literally(
 
 
 @pytest.mark.parametrize("batching", BUDGETS, ids=str)
+@percent_of_examples(60)
 @given(
     num_documents=st.integers(1, 40),
     world_size=st.integers(1, 4),

@@ -56,7 +56,9 @@ def same(step, other):
 
 
 @pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
-@pytest.mark.parametrize("schedule", [None, growing], ids=["one size", "growing"])
+@pytest.mark.parametrize(
+    "schedule", [pytest.param(None, id="one size", marks=pytest.mark.slow), pytest.param(growing, id="growing")]
+)
 def test_a_hundred_interruptions_two_in_a_row_leave_every_step_as_it_was(end, schedule):
     cache = small_cache(NUM_BLOCKS)
     options = {"end": end, "schedule": schedule}
