@@ -17,9 +17,7 @@ if "XDG_CACHE_HOME" not in os.environ:
 # Workers and what they start share the cores; threads that wait for each other by spinning would only take them away.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-settings.register_profile(
-    "test", derandomize=True, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("test", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("deep", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 
