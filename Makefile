@@ -23,6 +23,7 @@ demo: $(CORE) ## Build, inspect and verify a cache from the starter folder
 	  'packer build YOUR.jsonl --tokenizer YOUR_MODEL_FOLDER -o cache' \
 	  'docs/tutorial.md                          the same, step by step, to a training loop'
 
+# Tests start many processes: where bytecode may not be written, each would compile every module again.
 test: $(DEV) ## All tests (unit, properties, command line, conformance, faults; real data where it lies)
 	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest -q -m "not slow" -n 2 --dist worksteal
 
