@@ -148,7 +148,7 @@ def to_json(value: msgspec.Struct) -> dict[str, Any]:
     return plain
 
 
-def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     """Read a YAML recipe and apply ``a.b=value`` overrides.
 
     Relative paths in the file stay relative to the file's folder: they come back joined with it.
@@ -157,6 +157,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         RecipeError: unreadable file, unknown or duplicate key, wrong type, value out of range.
 
     """
+    path = Path(path)
     try:
         text = path.read_text("utf-8")
     except FileNotFoundError:

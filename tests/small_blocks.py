@@ -140,12 +140,12 @@ def _small_folder(num_blocks, block_len, weighted, fingerprint):
     sizes = [num_blocks // 3, num_blocks // 2 - num_blocks // 3, num_blocks - num_blocks // 2]
     batches = [random_blocks(size, block_len, seed=i, weighted=weighted) for i, size in enumerate(sizes)]
     return write_cache(
-        _temporary() / f"{num_blocks}-{block_len}-{weighted}-{fingerprint}", batches, fingerprint=fingerprint
+        temporary_folder() / f"{num_blocks}-{block_len}-{weighted}-{fingerprint}", batches, fingerprint=fingerprint
     )
 
 
 @cache
-def _temporary():
+def temporary_folder():
     folder = Path(tempfile.mkdtemp(prefix="packer-tests-"))
     atexit.register(shutil.rmtree, folder)
     return folder

@@ -1,14 +1,10 @@
 """Random documents written one after another, and small caches of them, for tests of batches made of documents."""
 
-import atexit
-import shutil
-import tempfile
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
-from small_blocks import PAD_ID, manifest_of, random_documents
+from small_blocks import PAD_ID, manifest_of, random_documents, temporary_folder
 
 from packer.batches import DocumentBatch
 from packer.store.cache import Cache
@@ -74,15 +70,10 @@ def _folder(num_documents, longest, seed, weighted, fingerprint):
     half = num_documents // 2
     parts = [part for part in (documents[:half], documents[half:]) if part]
     return write_document_cache(
-        _temporary() / f"{num_documents}-{longest}-{seed}-{weighted}-{fingerprint}", parts, fingerprint=fingerprint
+        temporary_folder() / f"{num_documents}-{longest}-{seed}-{weighted}-{fingerprint}",
+        parts,
+        fingerprint=fingerprint,
     )
-
-
-@cache
-def _temporary():
-    folder = Path(tempfile.mkdtemp(prefix="packer-tests-"))
-    atexit.register(shutil.rmtree, folder)
-    return folder
 
 
 __all__ = ["PAD_ID", "documents_of", "small_document_cache", "write_document_cache"]

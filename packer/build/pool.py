@@ -16,7 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
-from packer.errors import PackerError, UsageError
+from packer.errors import PackerError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -67,7 +67,6 @@ class Pool(Generic[Task, Result]):
         yield from self._run_spawned(tasks, jobs)
 
     def _run_spawned(self, tasks: Sequence[Task], jobs: int) -> Iterator[tuple[int, Result]]:
-        _refuse_in_a_starting_process()
         context = multiprocessing.get_context("spawn")
         # Not among initargs: what is larger than a pipe would block the parent of a worker that died before reading it.
         arguments = context.SimpleQueue()
@@ -110,20 +109,6 @@ def _signals_held() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _refuse_in_a_starting_process() -> None:
-    """A worker that imports a script which builds without a guard would build again, and so on without end.
-
-    Raises:
-        UsageError: in a process that is being started.
-
-    """
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise UsageError(
-            "this script builds while it is imported by a worker process",
-            hint="build below `if __name__ == '__main__':`, or with jobs=1",
-        )
 
 
 def _hand_out(queue: "multiprocessing.queues.SimpleQueue[Any]", arguments: tuple[Any, ...], jobs: int) -> None:

@@ -1,6 +1,18 @@
 """The reader: the only part of packer that imports torch, and only once one of its names is asked for.
 
-:mod:`packer.load.order` and :mod:`packer.load.state` need numpy alone.
+    loader, step, stateful, dataset    what training imports
+    feed                               rows, their order, the steps cut from it
+    items, scalars, cutoff             blocks or documents under one numbering, and their counts
+    order, bucketed, mixture           which row comes when
+    steps, batching                    what a step holds; who reads which of it, in which micro-batches
+    state                              where a reader stands
+    reading                            from a step's plan to its tensors
+    form, layouts, labels, attention   what a micro-batch looks like
+    device, memory, prefetch, ranks    where it is placed, and who works when
+    adapters                           micro-batches as particular libraries take them
+    poison, poison_runs, poison_report, sequences, seeds    tools of honesty
+
+Orders, steps, dealing and state are arithmetic, and need no torch.
 """
 
 from importlib import import_module

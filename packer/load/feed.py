@@ -13,7 +13,6 @@ from packer.load.cutoff import CutItems
 from packer.load.items import ItemKind, Items, JoinedItems, SplitItems
 from packer.load.mixture import Mixture, MixtureOrder
 from packer.load.order import Ahead, EpochOrder, Order, OrderKind
-from packer.load.reading import check_longest
 from packer.load.steps import End, StepPlan, check_fits, plan_step, plan_token_step
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest
@@ -171,9 +170,9 @@ def check_room(items: Items[Any], batching: Batching, *, micro_batch_size: int) 
     """
     padded = batching.padded if isinstance(batching, TokenBudget) else batching
     if isinstance(padded, Padded) and padded.length is not None:
-        check_longest(items, longest=padded.length, what=lambda _: f"micro-batches are padded to {padded.length}")
+        _check_longest(items, padded.length, f"micro-batches are padded to {padded.length}")
     if isinstance(batching, TokenBudget):
-        check_longest(items, longest=micro_batch_size, what=lambda _: "a micro-batch holds no more")
+        _check_longest(items, micro_batch_size, "a micro-batch holds no more")
         if isinstance(padded, Padded):
             widest = padded.rounded(int(items.lengths(np.arange(len(items))).max()))
             if widest > micro_batch_size:
@@ -181,6 +180,17 @@ def check_room(items: Items[Any], batching: Batching, *, micro_batch_size: int) 
                     f"a row padded to {widest} tokens does not fit into a micro-batch of {micro_batch_size}",
                     hint="make the micro-batch larger, or multiple_of smaller",
                 )
+
+
+def _check_longest(items: Items[Any], longest: int, reason: str) -> None:
+    lengths = items.lengths(np.arange(len(items), dtype=np.int64))
+    too_long = int(np.count_nonzero(lengths > longest))
+    if too_long:
+        raise UsageError(
+            f"{too_long} of {len(lengths)} documents have more than {longest} tokens, the longest {lengths.max()}: "
+            f"{reason}",
+            hint="make the micro-batch larger, or set cutoff_len, which trains their beginning alone",
+        )
 
 
 def _block_len(caches: tuple[Cache, ...], split: str) -> int:

@@ -1,6 +1,5 @@
 """From a step's plan to its tensors: deals the step, reads this rank's rows, counts over everyone's."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -164,26 +163,4 @@ def check_weights(items: Items[Any], *, weighted: bool) -> None:
         raise UsageError(
             "this cache holds fractional loss weights, and they would be ignored",
             hint="pass weights='use' and multiply each target's loss by micro_batch['loss_weights']",
-        )
-
-
-def check_longest(items: Items[Any], *, longest: int, what: Callable[[int], str]) -> None:
-    """Refuse rows that no micro-batch can hold.
-
-    Args:
-        items: documents.
-        longest: tokens a micro-batch can hold.
-        what: says so, given the longest document's tokens.
-
-    Raises:
-        UsageError: names how many there are and how long the longest is.
-
-    """
-    lengths = items.lengths(np.arange(len(items), dtype=np.int64))
-    too_long = int(np.count_nonzero(lengths > longest))
-    if too_long:
-        raise UsageError(
-            f"{too_long} of {len(lengths)} documents have more than {longest} tokens, the longest {lengths.max()}: "
-            f"{what(int(lengths.max()))}",
-            hint="make the micro-batch larger, or set cutoff_len, which trains their beginning alone",
         )

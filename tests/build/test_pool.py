@@ -1,0 +1,36 @@
+"""Builds in several processes from a script of one's own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = """
+import sys
+from packer import build_cache, load_recipe
+
+build_cache(load_recipe(sys.argv[1]), sys.argv[2], jobs=2)
+"""
+
+
+def run(text: str, starter: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    script = folder / "script.py"
+    script.write_text(text, "utf-8")
+    command = [sys.executable, str(script), str(starter / "recipe.yaml"), str(folder / "cache")]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_script_without_a_main_guard_ends_and_is_told_of_it(starter: Path, tmp_path: Path) -> None:
+    """What a worker is given is larger than a pipe: handed over at its start, it would block the parent for ever."""
+    assert (starter / "tokenizer" / "tokenizer.json").stat().st_size > 2**16
+    found = run(SCRIPT, starter, tmp_path)
+    assert found.returncode == 1
+    assert "WorkerDiedError" in found.stderr.splitlines()[-2]
+    assert "if __name__ == '__main__':" in found.stderr.splitlines()[-1]
+    assert not (tmp_path / "cache" / "manifest.json").exists()
+
+
+def test_a_script_with_a_main_guard_builds(starter: Path, tmp_path: Path) -> None:
+    guarded = SCRIPT.replace("build_cache(load", "if __name__ == '__main__':\n    build_cache(load")
+    found = run(guarded, starter, tmp_path)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert (tmp_path / "cache" / "manifest.json").exists()
