@@ -4,10 +4,10 @@
     feed                               rows, their order, the steps cut from it
     items, scalars, cutoff             blocks or documents under one numbering, and their counts
     order, bucketed, mixture           which row comes when
-    steps, batching                    what a step holds; who reads which of it, in which micro-batches
+    steps, stretch, batching           what a step holds; who reads which of it, in which micro-batches
     state                              where a reader stands
-    reading                            from a step's plan to its tensors
-    form, layouts, labels, attention   what a micro-batch looks like
+    reading                            from plans to tensors
+    form, layouts, packed_layout, runs, labels, attention    what a micro-batch looks like
     device, memory, prefetch, ranks    where it is placed, and who works when
     adapters                           micro-batches as particular libraries take them
     poison, poison_runs, poison_report, sequences, seeds    tools of honesty

@@ -1,7 +1,9 @@
-"""Where a micro-batch is placed: in memory as int64 tensors, or on a CUDA device through pinned staging."""
+"""Where micro-batches are placed: in memory as int64 tensors, or on a CUDA device through pinned staging."""
 
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -10,21 +12,38 @@ from torch import Tensor
 
 from packer.load.labels import MicroBatch
 from packer.load.memory import ReusedMemory
+from packer.load.runs import NO_BOUNDS, Bounds
 
-HostBatch: TypeAlias = dict[str, Any]
-"""numpy arrays and ints by name."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostBatches:
+    """The arrays of some micro-batches, M of them, all in memory of one piece a column."""
+
+    columns: dict[str, npt.NDArray[Any]]
+    """By name, [M, ...]: what every micro-batch has as much of."""
+
+    bounds: Bounds = NO_BOUNDS
+
+    def split(self, tensor: Callable[[str, npt.NDArray[Any]], Tensor]) -> list[MicroBatch]:
+        """The micro-batches, each column and each kind of pieces made a tensor once."""
+        pieces, sizes, numbers = self.bounds
+        named: dict[str, Sequence[Any]] = {name: tensor(name, array).unbind() for name, array in self.columns.items()}
+        named |= {name: torch.split(tensor(name, array), sizes) for name, array in pieces.items()}
+        named |= numbers
+        return [dict(zip(named, values, strict=True)) for values in zip(*named.values(), strict=True)]
+
 
 WIDENED = frozenset({"input_ids", "labels", "position_ids", "attention_mask"})
 """int32 in the cache, int64 for models: an embedding and a cross entropy index with int64."""
 
 
 class Staging(Protocol):
-    """Room for the arrays of one micro-batch, written once and then placed."""
+    """Room for the arrays of some micro-batches, written once and then placed."""
 
     def room(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
         """An integer array to write a column into; its values are not set. Its type is the placement's choice."""
 
-    def place(self, host: HostBatch) -> MicroBatch:
+    def place(self, host: HostBatches) -> list[MicroBatch]:
         """Arrays to tensors, `WIDENED` ones to int64, everything else in its own type."""
 
 
@@ -35,7 +54,7 @@ class Placement(Protocol):
         """Work on placed tensors before they are handed over belongs inside."""
 
     def stage(self) -> Staging:
-        """Room for the next micro-batch."""
+        """Room for the next micro-batches."""
 
     def mark(self) -> Any:
         """A point after everything placed so far."""
@@ -59,10 +78,8 @@ class HostPlacement:
     def room(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
         return self._memory.empty(shape, np.int64 if name in WIDENED else np.int32)
 
-    def place(self, host: HostBatch) -> MicroBatch:
-        return {
-            name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in host.items()
-        }
+    def place(self, host: HostBatches) -> list[MicroBatch]:
+        return host.split(lambda _, array: torch.from_numpy(array))
 
     def mark(self) -> None:
         return None
@@ -127,12 +144,9 @@ class _PinnedBuffer:
     def room(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
         return self._room(name, shape, np.dtype(np.int32)).numpy()
 
-    def place(self, host: HostBatch) -> MicroBatch:
+    def place(self, host: HostBatches) -> list[MicroBatch]:
         with self._placement.scope():
-            placed = {
-                name: self._copy(name, value) if isinstance(value, np.ndarray) else value
-                for name, value in host.items()
-            }
+            placed = host.split(self._copy)
             self._copied.record()
         return placed
 

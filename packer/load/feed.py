@@ -51,6 +51,7 @@ class Feed:
         caches = source.caches if isinstance(source, Mixture) else (_opened(source),)
         _check(self.kind, cutoff_len, order, mixed=isinstance(source, Mixture))
         parts = [_items(cache, split, self.kind, cutoff_len) for cache in caches]
+        self._parts = parts
         self.items: Items[Any] = JoinedItems(parts) if isinstance(source, Mixture) else parts[0]
         self.block_len = _block_len(caches, split) if self.kind == "blocks" else 0
         self.pad_id = _pad_id(caches[0].manifest)
@@ -81,6 +82,12 @@ class Feed:
     def num_items(self) -> int:
         """Rows of an epoch."""
         return self._order.num_items
+
+    @property
+    def mean_length(self) -> float:
+        """Tokens of a row, on average, as the manifests have them."""
+        shards = [shard for items in self._parts for shard in items.shards.shards]
+        return sum(shard.num_tokens for shard in shards) / sum(shard.num_rows for shard in shards)
 
     def plan(self, *, epoch: int, cursor: int, size: int) -> StepPlan | None:
         """The step of `size` rows or tokens that begins at a cursor, or None where the epoch has none left."""

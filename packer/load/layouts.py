@@ -3,15 +3,18 @@
 Columns are written straight into the room a placement gives, in its integer type, so that each token is copied once.
 """
 
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from packer.batches import Int32, Int64
-from packer.layout import MASKED, cu_seq_lens, positions, sequence_numbers
-from packer.load.batching import Batching, Packed, Padded, TokenBudget
-from packer.load.device import HostBatch, Staging
+from packer.batches import Int64
+from packer.layout import MASKED, positions
+from packer.load.batching import Batching, Group, Packed, Padded, TokenBudget
+from packer.load.device import HostBatches, Staging
 from packer.load.form import Form
+from packer.load.packed_layout import PackedLayout
+from packer.load.runs import NO_BOUNDS, OF_RUNS, bounds_of_runs
 from packer.store.cache import FoundBlocks, FoundDocuments
 
 Found_contra = TypeVar("Found_contra", FoundBlocks, FoundDocuments, contravariant=True)
@@ -24,71 +27,21 @@ class Layout(Protocol[Found_contra]):
     def pads_rows(self) -> bool:
         """Whether the longest row of a micro-batch decides how wide the others are."""
 
-    def micro_batch(
-        self, found: Found_contra, first: int, lengths: Int64, num_rows: int, staging: Staging
-    ) -> HostBatch:
-        """The arrays of a micro-batch.
+    def num_together(self, num_rows: int) -> int:
+        """How many micro-batches of so many rows are laid out in one go."""
+
+    def micro_batches(self, found: Found_contra, group: Group, staging: Staging) -> HostBatches:
+        """The arrays of some micro-batches, no more than can be laid out in one go.
 
         Args:
-            found: the rows of this rank's step.
-            first: the first of them that belongs to this micro-batch.
-            lengths: tokens of each of its rows.
-            num_rows: its rows, padding rows behind the others included.
+            found: the rows of this rank's steps.
+            group: which of them.
             staging: where arrays are written.
 
         """
 
     def num_slots(self, lengths: Int64, num_rows: int) -> int:
         """Positions of such a micro-batch."""
-
-
-class PackedLayout:
-    """Blocks. Flattened they are one row, the form of variable-length attention with batch size 1.
-
-    Every padding run is a sequence of its own, so padding sees only padding. A padding row is one run of pad ids.
-    """
-
-    pads_rows = False
-
-    def __init__(self, *, block_len: int, pad_id: int, form: Form) -> None:
-        self._block_len = block_len
-        self._form = form
-        self._fill = {"input_ids": pad_id, "labels": MASKED, "position_ids": np.arange(block_len)}
-
-    def micro_batch(self, found: FoundBlocks, first: int, lengths: Int64, num_rows: int, staging: Staging) -> HostBatch:
-        form, num_real = self._form, len(lengths)
-        shape = (num_rows, self._block_len)
-        host: HostBatch = {}
-        for name, fill in self._fill.items():
-            if form.wants(name):
-                host[name] = column = staging.room(name, shape)
-                found.copy(name, column[:num_real], first)
-                column[num_real:] = fill
-        if form.wants("loss_weights"):
-            host["loss_weights"] = weights = np.zeros(shape, np.float32)
-            found.copy_weights(weights[:num_real], first)
-        if form.flatten:
-            host = {name: column.reshape(1, -1) for name, column in host.items()}
-        return host | self._runs(found, first, num_real, num_rows)
-
-    def num_slots(self, lengths: Int64, num_rows: int) -> int:
-        del lengths  # a block is a block
-        return num_rows * self._block_len
-
-    def _runs(self, found: FoundBlocks, first: int, num_real: int, num_rows: int) -> HostBatch:
-        if self._form.wants("document_ids"):
-            runs = self._run_lengths(found, first, num_real, num_rows)
-            return {"document_ids": sequence_numbers(runs).reshape(num_rows, self._block_len)}
-        if self._form.columns.isdisjoint(("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")):
-            return {}
-        return _bounds(self._run_lengths(found, first, num_real, num_rows), self._form)
-
-    def _run_lengths(self, found: FoundBlocks, first: int, num_real: int, num_rows: int) -> Int32:
-        runs = found.run_lengths(first, first + num_real)
-        if num_real < num_rows:
-            runs.append(np.full(num_rows - num_real, self._block_len, np.int32))
-        lengths: Int32 = np.concatenate(runs)
-        return lengths
 
 
 class PaddedLayout:
@@ -104,16 +57,19 @@ class PaddedLayout:
         self._pad_id = pad_id
         self._form = form
 
-    def micro_batch(
-        self, found: FoundDocuments, first: int, lengths: Int64, num_rows: int, staging: Staging
-    ) -> HostBatch:
+    def num_together(self, num_rows: int) -> int:
+        del num_rows  # one is as wide as its longest row, the next one is not
+        return 1
+
+    def micro_batches(self, found: FoundDocuments, group: Group, staging: Staging) -> HostBatches:
+        lengths, num_rows = group.lengths, group.num_rows
         width = self._width(lengths)
         sizes = np.ones(num_rows, np.int64)  # of a padding row
         sizes[: len(lengths)] = lengths
         offsets = width - sizes if self._padded.side == "left" else np.zeros(num_rows, np.int64)
         starts = np.arange(num_rows, dtype=np.int64) * width + offsets
-        where = _Where(found, first, starts[: len(lengths)].tolist(), lengths.tolist())
-        host: HostBatch = {}
+        where = _Where(found, group.first, starts[: len(lengths)].tolist(), lengths.tolist())
+        host: dict[str, npt.NDArray[Any]] = {}
         for name, fill in (("input_ids", self._pad_id), ("labels", MASKED)):
             if self._form.wants(name):
                 host[name] = _filled(name, fill, (num_rows, width), where, staging)
@@ -127,7 +83,7 @@ class PaddedLayout:
             host["position_ids"][:] = np.where(real, place, 0)
         if self._form.wants("loss_weights"):
             host["loss_weights"] = _weights((num_rows, width), where)
-        return host
+        return HostBatches(columns=_alone(host))
 
     def num_slots(self, lengths: Int64, num_rows: int) -> int:
         return num_rows * self._width(lengths)
@@ -145,15 +101,18 @@ class PaddingFreeLayout:
         self._pad_id = pad_id
         self._form = form
 
-    def micro_batch(
-        self, found: FoundDocuments, first: int, lengths: Int64, num_rows: int, staging: Staging
-    ) -> HostBatch:
+    def num_together(self, num_rows: int) -> int:
+        del num_rows  # one has more tokens than the next one
+        return 1
+
+    def micro_batches(self, found: FoundDocuments, group: Group, staging: Staging) -> HostBatches:
+        lengths, num_rows = group.lengths, group.num_rows
         sizes = np.ones(num_rows, np.int64)
         sizes[: len(lengths)] = lengths
-        bounds = np.cumsum(sizes)
-        shape = (1, int(bounds[-1]))
-        where = _Where(found, first, (bounds - sizes)[: len(lengths)].tolist(), lengths.tolist())
-        host: HostBatch = {}
+        ends = np.cumsum(sizes)
+        shape = (1, int(ends[-1]))
+        where = _Where(found, group.first, (ends - sizes)[: len(lengths)].tolist(), lengths.tolist())
+        host: dict[str, npt.NDArray[Any]] = {}
         for name, fill in (("input_ids", self._pad_id), ("labels", MASKED)):
             if self._form.wants(name):
                 host[name] = _filled(name, fill, shape, where, staging)
@@ -162,7 +121,10 @@ class PaddingFreeLayout:
             host["position_ids"][0] = positions(sizes)
         if self._form.wants("loss_weights"):
             host["loss_weights"] = _weights(shape, where)
-        return host | _bounds(sizes.astype(np.int32), self._form)
+        bounds = NO_BOUNDS
+        if not self._form.columns.isdisjoint(OF_RUNS):
+            bounds = bounds_of_runs(sizes.astype(np.int32), [num_rows], self._form)
+        return HostBatches(columns=_alone(host), bounds=bounds)
 
     def num_slots(self, lengths: Int64, num_rows: int) -> int:
         return int(lengths.sum()) + num_rows - len(lengths)
@@ -178,6 +140,11 @@ def layout_of(
     if isinstance(padded, Padded):
         return PaddedLayout(padded, pad_id=pad_id, form=form)
     return PaddingFreeLayout(pad_id=pad_id, form=form)
+
+
+def _alone(columns: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """The columns of the only micro-batch, as those of several."""
+    return {name: column[None] for name, column in columns.items()}
 
 
 class _Where:
@@ -203,15 +170,3 @@ def _weights(shape: tuple[int, int], where: _Where) -> np.ndarray[tuple[int, ...
     weights = np.zeros(shape, np.float32)
     where.copy("loss_weights", weights.reshape(-1))
     return weights
-
-
-def _bounds(runs: Int32, form: Form) -> HostBatch:
-    """What variable-length attention wants to know of runs, as far as it is asked for."""
-    bounds, longest = cu_seq_lens(runs), int(runs.max())
-    known: HostBatch = {
-        "cu_seq_lens_q": bounds,
-        "cu_seq_lens_k": bounds.copy(),
-        "max_length_q": longest,
-        "max_length_k": longest,
-    }
-    return {name: value for name, value in known.items() if form.wants(name)}

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from packer.batches import Int64
-from packer.errors import CheckError, UsageError
+from packer.errors import CheckError, PackerError, UsageError
 from packer.load.batching import Batching, BatchingName, TokenBudget, named
 from packer.load.device import placement_for
 from packer.load.feed import Feed, check_room
@@ -26,7 +26,8 @@ from packer.load.ranks import resolve_rank
 from packer.load.reading import Deal, StepReader, check_weights
 from packer.load.state import Counters, ReaderState, restore
 from packer.load.step import Step
-from packer.load.steps import PADDING_ROW, End, StepPlan, check_batch_size, steps_left
+from packer.load.steps import PADDING_ROW, End, check_batch_size, steps_left
+from packer.load.stretch import Planned, most_rows, stretches
 from packer.store.cache import Cache
 
 Schedule: TypeAlias = Callable[[int, int], int]
@@ -60,7 +61,7 @@ class PackedLoader:
         micro_batch_size: blocks of a micro-batch; documents or tokens with another `batching`.
         global_batch_size: the same of a step over all ranks, a multiple of ``micro_batch_size * world_size``.
         schedule: from a step's index and the size of the one before it to its size; step 0 is asked with
-            `global_batch_size`. It must be pure: it is called ahead of time, in the background thread.
+            `global_batch_size`. It must be pure: it is called ahead of time, in another thread.
         batching: ``packed``; or from documents ``padded``, ``padding_free``, ``token_budget``, or a value of
             :mod:`packer.load.batching` that says more.
         cutoff_len: documents are read up to so many tokens. What is cut has no terminator, and may train nothing.
@@ -80,7 +81,8 @@ class PackedLoader:
         weights: ``use`` adds ``loss_weights``; ``refuse`` raises where the cache holds fractional weights.
         columns: names of the columns that micro-batches have; None is all of the form. Without ``position_ids`` a third
             of the bytes is saved, where the model needs no positions or makes its own.
-        prefetch: steps made ahead in one background thread; 0 makes them when asked for.
+        prefetch: steps made ahead in one background thread; 0 makes them when asked for. Small steps are made several
+            at a time.
 
     Micro-batches, B rows of L tokens, S sequences, a padding run being one:
 
@@ -147,6 +149,7 @@ class PackedLoader:
         self._end: End = end
         self._depth = prefetch
         self._schedule = schedule
+        self._most_rows = most_rows(self._feed.mean_length, world_size=ranks)
         self._counts_tokens = isinstance(made, TokenBudget)
         self._placement = placement_for(device)
         self._reader = StepReader(
@@ -318,12 +321,24 @@ class PackedLoader:
 
     def _made(self, state: ReaderState, last_epoch: int | None) -> Iterator["_Made"]:
         """Runs in the background thread; touches nothing the consumer writes."""
-        for planned in self._plans(self._feed, state, last_epoch=last_epoch):
-            step, trained = self._reader.read(planned.plan, index=state.counters.steps)
-            state = self._after(state, planned, step, trained)
-            yield _Made(step, self._placement.mark(), state, planned.left_out)
+        plans = self._plans(self._feed, state, last_epoch=last_epoch)
+        for stretch in stretches(plans, most_rows=self._most_rows):
+            for planned, (step, trained) in zip(stretch, self._read(stretch, state.counters.steps), strict=True):
+                state = _after(state, planned, step, trained)
+                yield _Made(step, self._placement.mark(), state, planned.left_out)
 
-    def _plans(self, feed: Feed, state: ReaderState, *, last_epoch: int | None) -> Iterator["_Planned"]:
+    def _read(self, stretch: list[Planned], index: int) -> Iterator[tuple[Step, int]]:
+        """Steps in one go; where one cannot be read, those before it come first."""
+        plans = [planned.plan for planned in stretch]
+        try:
+            steps = self._reader.read(plans, index=index)
+        except PackerError:
+            for number, plan in enumerate(plans):
+                yield from self._reader.read([plan], index=index + number)
+        else:
+            yield from steps
+
+    def _plans(self, feed: Feed, state: ReaderState, *, last_epoch: int | None) -> Iterator[Planned]:
         """Steps from a state on, without reading them."""
         index, size, epoch, cursor = state.counters.steps, state.batch_size, state.epoch, state.cursor
         left_out: Int64 | None = None
@@ -338,31 +353,9 @@ class PackedLoader:
                 left_out = feed.rest(epoch=epoch, cursor=cursor)
                 epoch, cursor = epoch + 1, 0
                 continue
-            yield _Planned(plan, size, left_out)
+            taken = feed.taken(epoch=plan.next_epoch, cursor=plan.next_cursor)
+            yield Planned(plan, size, left_out, taken)
             index, epoch, cursor, left_out = index + 1, plan.next_epoch, plan.next_cursor, None
-
-    def _after(self, state: ReaderState, planned: "_Planned", step: Step, trained: int) -> ReaderState:
-        plan, before = planned.plan, state.counters
-        return ReaderState(
-            fingerprint=state.fingerprint,
-            split=state.split,
-            items=state.items,
-            order=state.order,
-            seed=state.seed,
-            epoch=plan.next_epoch,
-            cursor=plan.next_cursor,
-            batch_size=planned.size,
-            opened_batch_size=state.opened_batch_size,
-            shares=state.shares,
-            taken=self._feed.taken(epoch=plan.next_epoch, cursor=plan.next_cursor),
-            counters=Counters(
-                steps=before.steps + 1,
-                rows=before.rows + plan.num_rows,
-                trained=before.trained + trained,
-                tokens=before.tokens + step.num_tokens,
-                slots=before.slots + step.num_slots,
-            ),
-        )
 
     def _checked(self, size: int) -> int:
         self._feed.check_size(size)
@@ -378,13 +371,6 @@ class PackedLoader:
             ahead.close()
 
 
-class _Planned(NamedTuple):
-    plan: StepPlan
-    size: int
-    left_out: Int64 | None
-    """What ``drop`` left out of the epoch that ended before this step."""
-
-
 class _Made(NamedTuple):
     step: Step
     mark: Any
@@ -394,6 +380,30 @@ class _Made(NamedTuple):
     """Where the loader stands once the step was returned."""
 
     left_out: Int64 | None
+
+
+def _after(state: ReaderState, planned: Planned, step: Step, trained: int) -> ReaderState:
+    plan, before = planned.plan, state.counters
+    return ReaderState(
+        fingerprint=state.fingerprint,
+        split=state.split,
+        items=state.items,
+        order=state.order,
+        seed=state.seed,
+        epoch=plan.next_epoch,
+        cursor=plan.next_cursor,
+        batch_size=planned.size,
+        opened_batch_size=state.opened_batch_size,
+        shares=state.shares,
+        taken=planned.taken,
+        counters=Counters(
+            steps=before.steps + 1,
+            rows=before.rows + plan.num_rows,
+            trained=before.trained + trained,
+            tokens=before.tokens + step.num_tokens,
+            slots=before.slots + step.num_slots,
+        ),
+    )
 
 
 def _whole(name: str, value: Any, *, least: int | None = None, most: int | None = None) -> int:

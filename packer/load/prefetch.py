@@ -1,6 +1,7 @@
 """One background thread that stays at most a few items ahead of its consumer."""
 
 import os
+import sys
 from collections.abc import Iterator
 from queue import SimpleQueue
 from threading import Thread
@@ -15,6 +16,10 @@ class Prefetch(Generic[T]):
     What `items` raises is raised here, after the items before it. :meth:`close` stops the thread and waits for it;
     items that were made and not taken are thrown away. In a forked process there is no thread, and nothing to wait for.
     """
+
+    # An iteration that nobody ended ends with the interpreter, which has emptied this module by then, and in which the
+    # thread no longer runs.
+    _ending, _current_pid = staticmethod(sys.is_finalizing), staticmethod(os.getpid)
 
     def __init__(self, items: Iterator[T], *, depth: int) -> None:
         self._items = items
@@ -52,7 +57,7 @@ class Prefetch(Generic[T]):
         """Stop and wait for the thread. Calling it again does nothing."""
         self._closed = True
         self._last = self._last or _Last(None)
-        if self._thread is not None and os.getpid() == self._pid:
+        if self._thread is not None and not self._ending() and self._current_pid() == self._pid:
             self._permits.put(False)
             self._thread.join()
 

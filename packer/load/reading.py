@@ -1,13 +1,16 @@
-"""From a step's plan to its tensors: deals the step, reads this rank's rows, counts over everyone's."""
+"""From plans to tensors: deals steps, reads this rank's rows of them, counts over everyone's."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from packer.batches import Int64
 from packer.errors import UsageError
-from packer.load.batching import Batching, TokenBudget, spread
+from packer.layout import offsets_of
+from packer.load.batching import Batching, Group, TokenBudget, spread
 from packer.load.device import Placement
 from packer.load.form import Form
 from packer.load.items import Items, WeightSums
@@ -48,50 +51,73 @@ class StepReader:
         self._shifted = form.shifted
         self._weight_sums = weight_sums
         self._dealer: _Dealer = (
-            _TokenDealer(items, layout, deal, batching)
-            if isinstance(batching, TokenBudget)
-            else _RowDealer(items, layout, deal)
+            _TokenDealer(layout, deal, batching) if isinstance(batching, TokenBudget) else _RowDealer(layout, deal)
         )
 
-    def read(self, plan: StepPlan, *, index: int) -> tuple[Step, int]:
-        """The step of a plan: verified, placed, counted; and the trained targets of the whole step.
+    def read(self, plans: Sequence[StepPlan], *, index: int) -> list[tuple[Step, int]]:
+        """The steps of some plans: verified, placed, counted; and the trained targets of each whole step.
+
+        Args:
+            plans: consecutive steps, of which only the last may have padding rows.
+            index: of the first.
 
         Raises:
             CheckError: a row of this rank is not what its digest says.
 
         """
-        shares, num_tokens, num_slots = self._dealer.deal(plan)
-        rows = np.concatenate([share.rows for share in shares]) if len(shares) > 1 else shares[0].rows
-        trained = int(self._items.num_trained(plan.real_rows).sum(dtype=np.int64))
-        num_items = trained if self._weight_sums is None else float(self._weight_sums.of(plan.real_rows).sum())
-        step = Step(
-            micro_batches=self._micro_batches(shares, rows),
-            index=index,
-            epoch=plan.epoch,
-            block_ids=rows,
-            num_items_in_batch=num_items,
-            coverage=plan.coverage,
-            num_tokens=num_tokens,
-            num_slots=num_slots,
-        )
-        return step, trained
+        real = _joined([plan.real_rows for plan in plans])
+        firsts = offsets_of([plan.num_rows for plan in plans])
+        trained = np.add.reduceat(self._items.num_trained(real), firsts[:-1], dtype=np.int64).tolist()
+        lengths = self._items.lengths(real).astype(np.int64)
+        sums = [self._sum(plan, count) for plan, count in zip(plans, trained, strict=True)]
+        dealt = [
+            self._dealer.deal(plan, lengths[start:end])
+            for plan, (start, end) in zip(plans, pairwise(firsts.tolist()), strict=True)
+        ]
+        micro_batches = self._micro_batches([share for deal in dealt for share in deal.shares])
+        steps = [
+            Step(
+                micro_batches=tuple(islice(micro_batches, len(deal.shares))),
+                index=index + number,
+                epoch=plan.epoch,
+                block_ids=_joined([share.rows for share in deal.shares]),
+                num_items_in_batch=num_items,
+                coverage=plan.coverage,
+                num_tokens=deal.num_tokens,
+                num_slots=deal.num_slots,
+            )
+            for number, (plan, deal, num_items) in enumerate(zip(plans, dealt, sums, strict=True))
+        ]
+        return list(zip(steps, trained, strict=True))
 
-    def _micro_batches(self, shares: list["_Share"], rows: Int64) -> tuple[MicroBatch, ...]:
-        """All rows of this rank are found in one go: what that costs besides their bytes is then paid once a step."""
-        num_real = sum(len(share.lengths) for share in shares)
-        found = self._items.locate(rows if num_real == len(rows) else rows[rows != PADDING_ROW])
-        micro_batches, first = [], 0
-        for share in shares:
-            micro_batches.append(self._micro_batch(found, first, share))
-            first += len(share.lengths)
-        return tuple(micro_batches)
+    def _sum(self, plan: StepPlan, trained: int) -> int | float:
+        """What the losses of a whole step are divided by."""
+        return trained if self._weight_sums is None else float(self._weight_sums.of(plan.real_rows).sum())
 
-    def _micro_batch(self, found: Any, first: int, share: "_Share") -> MicroBatch:
+    def _micro_batches(self, shares: list["_Share"]) -> Iterator[MicroBatch]:
+        """All rows of this rank are found in one go: what that costs besides their bytes is then paid once."""
+        rows = _joined([share.rows for share in shares])
+        found = self._items.locate(rows[rows != PADDING_ROW])
+        micro_batches: list[MicroBatch] = []
+        first, number = 0, len(shares[0].rows)
+        together = self._layout.num_together(number)
+        for some in (shares[start : start + together] for start in range(0, len(shares), together)):
+            lengths = _joined([share.lengths for share in some])
+            micro_batches += self._placed(found, first, lengths, some)
+            first += len(lengths)
+        return iter(micro_batches)
+
+    def _placed(self, found: Any, first: int, lengths: Int64, shares: list["_Share"]) -> list[MicroBatch]:
         staging = self._placement.stage()
-        host = self._layout.micro_batch(found, first, share.lengths, len(share.rows), staging)
+        group = Group(first, lengths, len(shares[0].rows), len(shares))
+        host = self._layout.micro_batches(found, group, staging)
         with self._placement.scope():
             placed = staging.place(host)
-            return shift_labels(placed) if self._shifted else placed
+            return [shift_labels(micro_batch) for micro_batch in placed] if self._shifted else placed
+
+
+def _joined(parts: list[Int64]) -> Int64:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 class _Share(NamedTuple):
@@ -104,19 +130,30 @@ class _Share(NamedTuple):
     """Tokens of the others."""
 
 
+class _Dealt(NamedTuple):
+    """A step as a rank has it."""
+
+    shares: list[_Share]
+    num_tokens: int
+    """Of the whole step."""
+
+    num_slots: int
+    """Of the whole step: its positions, padding included."""
+
+
 class _Dealer(Protocol):
-    def deal(self, plan: StepPlan) -> tuple[list[_Share], int, int]:
-        """The micro-batches of this rank; tokens and positions of the whole step."""
+    def deal(self, plan: StepPlan, lengths: Int64) -> _Dealt:
+        """The micro-batches of this rank, given the tokens of the plan's real rows."""
 
 
 class _RowDealer:
     """Whole rows, as many in each micro-batch."""
 
-    def __init__(self, items: Items[Any], layout: Layout[Any], deal: Deal) -> None:
-        self._items, self._layout, self._deal = items, layout, deal
+    def __init__(self, layout: Layout[Any], deal: Deal) -> None:
+        self._layout, self._deal = layout, deal
 
-    def deal(self, plan: StepPlan) -> tuple[list[_Share], int, int]:
-        size, lengths = self._deal.micro_batch_size, self._items.lengths(plan.real_rows).astype(np.int64)
+    def deal(self, plan: StepPlan, lengths: Int64) -> _Dealt:
+        size = self._deal.micro_batch_size
         share = len(plan.rows) // self._deal.world_size
         first = self._deal.rank * share
         shares = [
@@ -128,17 +165,16 @@ class _RowDealer:
         num_slots = sum(
             self._layout.num_slots(lengths[start : start + cut], cut) for start in range(0, len(plan.rows), cut)
         )
-        return shares, int(lengths.sum()), num_slots
+        return _Dealt(shares, int(lengths.sum()), num_slots)
 
 
 class _TokenDealer:
     """As many rows in a micro-batch as its budget of tokens holds."""
 
-    def __init__(self, items: Items[Any], layout: Layout[Any], deal: Deal, batching: TokenBudget) -> None:
-        self._items, self._layout, self._deal, self._padded = items, layout, deal, batching.padded
+    def __init__(self, layout: Layout[Any], deal: Deal, batching: TokenBudget) -> None:
+        self._layout, self._deal, self._padded = layout, deal, batching.padded
 
-    def deal(self, plan: StepPlan) -> tuple[list[_Share], int, int]:
-        lengths = self._items.lengths(plan.rows).astype(np.int64)
+    def deal(self, plan: StepPlan, lengths: Int64) -> _Dealt:
         groups = spread(
             lengths, budget=self._deal.micro_batch_size, multiple=self._deal.world_size, padded=self._padded
         )
@@ -149,7 +185,7 @@ class _TokenDealer:
             _Share(np.where(group == PADDING_ROW, PADDING_ROW, plan.rows[group]), known)
             for group, known in zip(groups[own], sizes[own], strict=True)
         ]
-        return shares, int(lengths.sum()), num_slots
+        return _Dealt(shares, int(lengths.sum()), num_slots)
 
 
 def check_weights(items: Items[Any], *, weighted: bool) -> None:

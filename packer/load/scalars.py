@@ -58,9 +58,9 @@ class ScalarColumn:
 
     def _load(self, rows: Int64) -> None:
         places = np.searchsorted(self._bounds, rows, side="right") - 1
-        for number in np.unique(places).tolist():
+        for number in _distinct(places).tolist():
             first = int(self._bounds[number])
-            asked = np.unique(rows[places == number] - first)
+            asked = _distinct(rows[places == number] - first)
             self._asked[number] += len(asked)
             if self._asked[number] * _FEW < self._places[number][1].num_rows:
                 self._raised[first + asked] = self._values(number, asked) + 1
@@ -102,3 +102,9 @@ class ScalarColumn:
                 raise
             hint = repair_hint(self._folder)
             raise CheckError(f"{self._folder / shard.path} is damaged: {error}", hint=hint) from None
+
+
+def _distinct(numbers: Int64) -> Int64:
+    """Numbers from 0 on, ascending, each once. (`np.unique` imports what takes ten milliseconds of a first step.)"""
+    ascending = np.sort(numbers)
+    return ascending[np.diff(ascending, prepend=-1) > 0]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from operator import attrgetter, getitem
 from pathlib import Path
 from typing import Any
 
@@ -182,8 +183,8 @@ class FoundBlocks:
         if not len(into):
             return
         end = first + len(into)
-        pairs = zip(self.opened[first:end], self.rows[first:end], strict=True)
-        np.concatenate([getattr(opened, name)[row] for opened, row in pairs], out=into.reshape(-1))
+        columns = map(attrgetter(name), self.opened[first:end])
+        np.concatenate(list(map(getitem, columns, self.rows[first:end])), out=into.reshape(-1))
 
     def copy_weights(self, into: Float32, first: int = 0) -> None:
         """Write loss weights: as stored, 1 where trained if there are none; 0 where masked.  # float32[n, L]"""

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 from small_blocks import PAD_ID, small_cache  # noqa: E402
 
 from packer.errors import CheckError, InputError, UsageError  # noqa: E402
-from packer.load import PackedLoader  # noqa: E402
+from packer.load import PackedLoader, stretch  # noqa: E402
 from packer.load.order import EpochOrder  # noqa: E402
 
 
@@ -480,7 +480,9 @@ def test_a_new_iteration_ends_the_one_before():
     assert [step.index for step in second] == [2, 3]
 
 
-def test_the_reader_stays_no_more_than_its_prefetch_ahead():
+def test_the_reader_stays_no_more_than_its_prefetch_ahead(monkeypatch):
+    """Of steps that are worth reading by themselves; small ones are made up to sixteen at a time."""
+    monkeypatch.setattr(stretch, "_MOST_TOKENS", 1)
     cache, reads = small_cache(40), []
     watch(cache, reads.extend)
     with loader_of(cache, prefetch=2) as loader:

@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
-from processes import FORKED, in_a_process  # noqa: E402
+from processes import FORKED, in_a_process, start  # noqa: E402
 from small_blocks import small_cache  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
@@ -255,3 +255,23 @@ from pathlib import Path
 print(json.dumps([step.block_ids.tolist() for step in pickle.loads(Path(sys.argv[1]).read_bytes())]))
 """
     assert in_a_process(code, tmp_path / "loader.pickle") == [WHOLE[6:]]
+
+
+LEFT_OPEN = """
+import sys
+from packer.load import PackedLoader
+
+def steps():
+    with PackedLoader(sys.argv[1], micro_batch_size=1, global_batch_size=2, rank=0, world_size=1) as loader:
+        yield from loader
+
+left = PackedLoader(sys.argv[1], micro_batch_size=1, global_batch_size=2, rank=0, world_size=1)
+bare, wrapped = iter(left), steps()
+print(next(bare).index + next(wrapped).index)
+"""
+
+
+def test_iterations_that_are_never_ended_let_the_interpreter_end_in_silence():
+    process = start(LEFT_OPEN, small_cache(9).folder)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output, errors) == (0, "0\n", "")
