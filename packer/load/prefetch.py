@@ -17,9 +17,7 @@ class Prefetch(Generic[T]):
     items that were made and not taken are thrown away. In a forked process there is no thread, and nothing to wait for.
     """
 
-    # An iteration that nobody ended ends with the interpreter, which has emptied this module by then, and in which the
-    # thread no longer runs.
-    _ending, _current_pid = staticmethod(sys.is_finalizing), staticmethod(os.getpid)
+    _ending = staticmethod(sys.is_finalizing)
 
     def __init__(self, items: Iterator[T], *, depth: int) -> None:
         self._items = items
@@ -55,9 +53,11 @@ class Prefetch(Generic[T]):
 
     def close(self) -> None:
         """Stop and wait for the thread. Calling it again does nothing."""
+        if self._ending():
+            return  # no thread runs any more, and this module's names are gone
         self._closed = True
         self._last = self._last or _Last(None)
-        if self._thread is not None and not self._ending() and self._current_pid() == self._pid:
+        if self._thread is not None and os.getpid() == self._pid:
             self._permits.put(False)
             self._thread.join()
 

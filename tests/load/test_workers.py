@@ -259,6 +259,7 @@ print(json.dumps([step.block_ids.tolist() for step in pickle.loads(Path(sys.argv
 
 LEFT_OPEN = """
 import sys
+import packer  # kept alive by its name, its modules are emptied before this script's names are
 from packer.load import PackedLoader
 
 def steps():
