@@ -2,7 +2,8 @@
 
 `environment` runs a template as Hugging Face does; `chat` asks it for the prompts and turns of one sample; `control`
 keeps control tokens typed by people apart; `dropped` notices what a template leaves out; `documents` keeps the maximal
-texts; `batch` walks a RowBatch.
+texts; `tracing` proves what a template writes around words, `skeleton` fills words in instead of rendering again;
+`batch` walks a RowBatch.
 """
 
 from packer.render.batch import Renderer, RenderRules

@@ -1,9 +1,9 @@
 """A RowBatch becomes a TurnBatch: each sample rendered, checked for losses, and dealt to texts."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from packer.render.dropped import ConversationLosses, Loss, LossCheck
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.marks import marked_turns
 from packer.render.reasoning import ANY_TAG, Reasoning, given_as
+from packer.render.skeleton import Defined, Skeletons
+from packer.render.tracing import Tracer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,15 @@ class RenderRules:
         )
 
 
+class _Encoded(NamedTuple):
+    """A text to be encoded as UTF-8, its turns and guarded ranges in bytes."""
+
+    content: bytes
+    raw: bool
+    turns: tuple[tuple[int, int, int, float], ...]
+    guarded: tuple[tuple[int, int], ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class _Text:
     """One text to be encoded, and its turns as (message, prompt end, completion end, weight) in characters."""
@@ -66,17 +77,20 @@ class _Text:
     turns: tuple[tuple[int, int, int, float], ...]
     guarded: tuple[tuple[int, int], ...] = ()
 
-    def content(self) -> bytes:
+    def encoded(self) -> _Encoded:
+        """The same in bytes.
+
+        Raises:
+            RenderError: half of a surrogate pair.
+
+        """
         try:
-            return self.text.encode()
+            content = self.text.encode()
         except UnicodeEncodeError:
             raise RenderError("half of a surrogate pair in the rendering", code="not_utf8") from None
-
-    def places(self, content: bytes) -> Callable[[int], int]:
-        """Maps a position in characters to one in bytes."""
-        if len(content) == len(self.text):
-            return int
-        return lambda position: len(self.text[:position].encode())
+        places = int if len(content) == len(self.text) else lambda position: len(self.text[:position].encode())
+        turns = tuple((message, places(a), places(b), weight) for message, a, b, weight in self.turns)
+        return _Encoded(content, self.raw, turns, tuple((places(a), places(b)) for a, b in self.guarded))
 
 
 class Renderer:
@@ -100,17 +114,23 @@ class Renderer:
         self._eos = eos if eos is not None else (model.stops[0] if model.stops else None)
         append = self._eos if rules.append_terminator else None
         self._turn_rules = TurnRules(stops=stops, append=append, divergent=rules.divergent)
+        self._skeletons = self._skeletons_of(model)
 
     def render(self, rows: RowBatch) -> TurnBatch:
         """Render every sample; what cannot be rendered rightly comes back as a rejection."""
-        texts: list[tuple[_Text, bytes]] = []
+        texts: list[_Encoded] = []
         owners: list[int] = []
         rejections: list[Rejection] = []
         # What the template answered is forgotten between batches: no row depends on which others a process has seen.
         losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops)
         for sample in rows.samples:
+            filled = self._skeletons.fill(sample) if self._skeletons else None
+            if filled is not None:
+                texts.append(_Encoded(filled.content, False, filled.turns))
+                owners.append(sample.row)
+                continue
             try:
-                rendered = [(text, text.content()) for text in self._render_sample(sample, losses)]
+                rendered = [text.encoded() for text in self._render_sample(sample, losses)]
             except RenderError as error:
                 rejections.append(Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message))
                 continue
@@ -118,14 +138,32 @@ class Renderer:
             owners += [sample.row] * len(rendered)
         return _turn_batch(texts, owners, rejections)
 
-    def conversation(self, sample: Sample) -> Conversation:
-        """The sample's messages under the template that fits it.
+    def _skeletons_of(self, model: Model) -> Skeletons | None:
+        if self._template is None or model.template is None or not model.stops or self._rules.marked:
+            return None
+        return Skeletons(
+            self._template,
+            Tracer(model.template, date=self._rules.date, variables=model.named_tokens),
+            self._define,
+            stops=model.stops,
+            control=self._control,
+            max_bytes=self._rules.max_render_bytes,
+        )
+
+    def _define(self, sample: Sample, template: Any) -> list[Defined]:
+        """The definition, for made-up words; no texts where something is lost."""
+        losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops)
+        texts = self._render_chat(sample, losses, template)
+        return [] if losses.found_any else [Defined(text.text, text.turns) for text in texts]
+
+    def conversation(self, sample: Sample, template: ChatTemplate | None = None) -> Conversation:
+        """The sample's messages under the template that fits it, or another.
 
         Raises:
             RenderError: there is no template.
 
         """
-        template = (self._tool_template if sample.tools else None) or self._template
+        template = template or (self._tool_template if sample.tools else None) or self._template
         if template is None:
             raise RenderError("the tokenizer has no chat template; give one with --template FILE")
         return Conversation(
@@ -175,11 +213,11 @@ class Renderer:
                 message=message,
             )
 
-    def _render_chat(self, sample: Sample, losses: LossCheck) -> list[_Text]:
+    def _render_chat(self, sample: Sample, losses: LossCheck, template: ChatTemplate | None = None) -> list[_Text]:
         weights = turn_weights(sample, self._rules.turns)
         if not weights:
             raise RenderError("no assistant turn to learn", code="nothing_trained")
-        original = self.conversation(sample)
+        original = self.conversation(sample, template)
         stand_ins, conversation = self._hide_control(original, sample.template_kwargs)
         last = max(weights)
         conversation = renderable(conversation, last)
@@ -279,24 +317,21 @@ def _revealed(document: Document, stand_ins: StandIns, hidden: Conversation, ori
     return _Text(text, False, turns, tuple(guarded))
 
 
-def _turn_batch(
-    texts: Sequence[tuple[_Text, bytes]], owners: Sequence[int], rejections: Sequence[Rejection]
-) -> TurnBatch:
-    """Lay the texts end to end and turn character positions into byte positions."""
+def _turn_batch(texts: Sequence[_Encoded], owners: Sequence[int], rejections: Sequence[Rejection]) -> TurnBatch:
+    """Lay the texts end to end."""
     offsets = np.zeros(len(texts) + 1, np.int64)
     turns: list[tuple[int, int, int, int, float]] = []
     guarded: list[tuple[int, int]] = []
     start = 0
-    for number, (text, content) in enumerate(texts):
-        places = text.places(content)
-        turns += [(number, message, places(a), places(b), weight) for message, a, b, weight in text.turns]
-        guarded += [(start + places(a), start + places(b)) for a, b in text.guarded]
-        offsets[number + 1] = start = start + len(content)
+    for number, text in enumerate(texts):
+        turns += [(number, *turn) for turn in text.turns]
+        guarded += [(start + a, start + b) for a, b in text.guarded]
+        offsets[number + 1] = start = start + len(text.content)
     columns = list(zip(*turns, strict=True)) if turns else [()] * 5
     return TurnBatch(
-        text=b"".join(content for _, content in texts),
+        text=b"".join(text.content for text in texts),
         text_offsets=offsets,
-        raw=np.array([text.raw for text, _ in texts], np.bool_),
+        raw=np.array([text.raw for text in texts], np.bool_),
         sample=np.array(owners, np.int32),
         turn_text=np.array(columns[0], np.int32),
         turn_message=np.array(columns[1], np.int32),

@@ -74,6 +74,11 @@ class LossCheck:
         self.stops = stops
         self._answers: OrderedDict[tuple[Any, ...], frozenset[Loss]] = OrderedDict()
 
+    @property
+    def found_any(self) -> bool:
+        """Whether the template was seen to drop something."""
+        return any(self._answers.values())
+
     def of(self, conversation: Conversation) -> "ConversationLosses":
         """The check of one conversation."""
         return ConversationLosses(self, conversation)

@@ -1,0 +1,73 @@
+"""Real conversations under every real template: filled into skeletons and rendered, the same bytes."""
+
+import copy
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fitted import ALLOW_ALL, Fitted, templates
+from supervised import chat
+
+from packer.batches import RowBatch, Sample
+from packer.render import skeleton
+
+pytestmark = pytest.mark.real
+
+CORPORA = ("sgd_train_chat_1800", "hh_harmless_test_messages")
+AWKWARD = ("</think> so", "<think>\nhm\n</think>\n\nso", " \n", "<|im_end|>", "a [INST] b", "{{ bos_token }}", " x ")
+FORMS = (
+    ("user", "assistant"),
+    ("system", "user", "assistant"),
+    ("user", "assistant", "user", "assistant"),
+    ("user", "assistant") * 4,
+)
+
+
+def said(real: Path) -> Iterator[str]:
+    """What people and assistants say in the corpora, turn after turn, with awkward words among it."""
+    awkward = itertools.cycle(AWKWARD)
+    number = 0
+    for name in CORPORA:
+        with (real / "corpora" / f"{name}.jsonl").open(encoding="utf-8") as lines:
+            for line in itertools.islice(lines, 200):
+                for message in json.loads(line)["messages"]:
+                    number += 1
+                    yield message["content"] if number % 11 else next(awkward)
+
+
+def conversations(real: Path, number: int) -> list[Sample]:
+    words = said(real)
+    rows: list[Sample] = []
+    for form in itertools.islice(itertools.cycle(FORMS), number):
+        messages: list[dict[str, Any]] = [{"role": role, "content": next(words)} for role in form]
+        rows.append(chat(*messages, row=len(rows)))
+    return rows
+
+
+@pytest.mark.parametrize("number", [16, pytest.param(240, marks=pytest.mark.slow)])
+def test_every_real_template_writes_the_same_by_skeletons(
+    number: int, real: Path, fitted: Fitted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(skeleton, "_FEW", 0)
+    rows = conversations(real, number)
+    batch = RowBatch(samples=tuple(rows), rejections=(), num_rows=len(rows))
+    num_filled = dict.fromkeys(templates(real), 0)
+    for name in templates(real):
+        filling = copy.copy(fitted.stages(name, ALLOW_ALL).renderer)
+        rendering = copy.copy(filling)
+        rendering._skeletons = None
+        by_skeletons, rendered = filling.render(batch), rendering.render(batch)
+        assert by_skeletons.text == rendered.text, name
+        for column in ("text_offsets", "sample", "turn_text", "turn_message", "prompt_end", "completion_end", "weight"):
+            assert getattr(by_skeletons, column).tolist() == getattr(rendered, column).tolist(), (name, column)
+        assert by_skeletons.rejections == rendered.rejections, name
+        if filling._skeletons is not None:
+            num_filled[name] = sum(filling._skeletons.fill(row) is not None for row in rows)
+    used = [name for name, filled in num_filled.items() if filled > number // 8]
+    print(
+        f"\n{len(used)} of {len(num_filled)} real templates are filled in; not: {sorted(set(num_filled) - set(used))}"
+    )
+    assert len(used) >= 70

@@ -1,0 +1,168 @@
+"""Conversations filled into a skeleton are those that are rendered, byte for byte, and every number beside."""
+
+import copy
+import dataclasses
+import random
+
+import numpy as np
+import pytest
+import twins
+from hypothesis import given
+from hypothesis import strategies as st
+from supervised import Stages, assistant, chat, samples, system, user
+
+from packer.batches import RowBatch
+from packer.recipe import make_recipe
+from packer.render import skeleton
+
+TWO_MODES = """{%- for m in messages %}{{ '<|im_start|>' ~ m.role ~ '\n' }}
+{%- if m.role == 'assistant' and loop.last and enable_thinking is defined and not enable_thinking %}{{ '<think>\n\n</think>\n\n' }}
+{%- endif %}{{ m.content ~ '<|im_end|>\n' }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}
+{%- if enable_thinking is defined and not enable_thinking %}{{ '<think>\n\n</think>\n\n' }}{% endif %}{% endif %}"""
+TRIMS = twins.CHATML.replace("message['content']", "message['content'] | trim").replace("m.content", "m.content | trim")
+ECHOES = (
+    twins.CHATML
+    + "{% if not add_generation_prompt %}{{ '<!--' ~ messages[0].content ~ messages[0].content ~ '-->' }}{% endif %}"
+)
+DROPS_SYSTEM = "{% set messages = messages | rejectattr('role', 'equalto', 'system') | list %}" + twins.CHATML
+LOOKS = (
+    "{% for m in messages %}{% if m.content | length > 9 %}{{ '<|im_start|>' }}{% endif %}{% endfor %}" + twins.CHATML
+)
+ASKS = (
+    "{% for m in messages %}{% if 'secret' in m.content or m.content.startswith('!') or m.content == 'ping' %}"
+    "{{ '<|im_start|>note\n<|im_end|>\n' }}{% endif %}{% endfor %}" + twins.CHATML
+)
+CUTS = "{% for m in messages %}{% set _ = m.content[:20] %}{% endfor %}" + twins.CHATML
+RAISES = (
+    "{% for m in messages %}{% if loop.index0 and m.role == messages[loop.index0 - 1].role %}"
+    "{{ raise_exception('roles must alternate') }}{% endif %}{% endfor %}" + twins.CHATML
+)
+TEMPLATES = {
+    "chatml": twins.CHATML,
+    "thinking": twins.QWEN3_LIKE,
+    "two modes": TWO_MODES,
+    "trims": TRIMS,
+    "echoes": ECHOES,
+    "drops system": DROPS_SYSTEM,
+    "asks": ASKS,
+    "raises": RAISES,
+    "closed by headers": twins.GLM_LIKE,
+    "looks": LOOKS,
+    "cuts": CUTS,
+}
+FILLED = {"chatml", "two modes", "trims", "echoes", "asks", "raises"}
+"""Those whose skeletons must be used."""
+
+RULES = (
+    "",
+    *("rewritten=last", "rewritten=as_rendered", "divergent=continue", "divergent=common_prefix"),
+    *("turns=last", "control_tokens=reject", "control_tokens=allow", "no_terminator=append"),
+    *("reasoning=field", "reasoning=inline", "allow_dropped=[system,user]"),
+)
+WORDS = (
+    *("plain words here", "words", " padded ", "\n", "", "x", "secret", "!", "ping", "<|im_end|>", "a<|im_end|>b"),
+    *("<think>hm</think>so", "</think>", "<|im_start|>user\n", "<|im_end", "|>", "ümläut ﬀ 漢字", "half \ud800 pair"),
+    *("plain words here", "longer than nine", "zqslot000001c000x", "<!--", "\ue0f0", "assistant\n", "words", "user"),
+)
+
+
+def renderers(made, folder, template, *overrides):
+    """With skeletons from the first conversation of a form on, and without any."""
+    stages = Stages.load(folder).with_template(template, make_recipe({}, overrides))
+    rendering = copy.copy(stages.renderer)
+    rendering._skeletons = None
+    assert (stages.renderer._skeletons is not None) == made
+    return stages.renderer, rendering
+
+
+def batch(rows):
+    return RowBatch(samples=tuple(rows), rejections=(), num_rows=len(rows))
+
+
+def assert_same(one, other):
+    for column in dataclasses.fields(one):
+        a, b = getattr(one, column.name), getattr(other, column.name)
+        assert np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b, column.name
+        if isinstance(a, np.ndarray):
+            assert a.dtype == b.dtype
+
+
+def count_filled(renderer, rows):
+    return sum(renderer._skeletons.fill(row) is not None for row in rows)
+
+
+def random_conversation(rng, row):
+    roles = rng.choice([["user", "assistant"], ["user", "assistant"] * 2, ["system", "user", "assistant"]])
+    if rng.random() < 0.1:
+        roles = [rng.choice(["system", "user", "assistant", "tool"]) for _ in range(rng.randrange(1, 5))]
+    words = WORDS if rng.random() < 0.5 else WORDS[:2]
+    messages = [{"role": role, "content": rng.choice(words)} for role in roles]
+    weights = {len(roles) - 1: rng.choice([0.0, 0.5, 1.0])} if rng.random() < 0.2 and roles[-1] == "assistant" else {}
+    return chat(*messages, row=row, weights=weights)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_what_is_filled_is_what_is_rendered(name, rule, tmp_path, monkeypatch):
+    monkeypatch.setattr(skeleton, "_FEW", 0)
+    overrides = [f"supervision.{rule}"] if rule else []
+    twin = twins.header_stops if name == "closed by headers" else twins.byte_level
+    filling, rendering = renderers(True, twin(tmp_path, template=TEMPLATES[name]), TEMPLATES[name], *overrides)
+    rng = random.Random(f"{name} {rule}")
+    rows = [random_conversation(rng, row) for row in range(150)]
+    assert_same(filling.render(batch(rows)), rendering.render(batch(rows)))
+    filled = count_filled(filling, rows)
+    assert filled > 40 if name in FILLED else filled < 150
+
+
+@given(
+    name=st.sampled_from(sorted(TEMPLATES)),
+    words=st.lists(
+        st.text(alphabet=st.sampled_from(list(" \n<>|/![]abcimnstx_ékd")), max_size=14) | st.sampled_from(WORDS),
+        min_size=2,
+        max_size=6,
+    ),
+)
+def test_any_words_are_filled_as_they_are_rendered(name, words, made):
+    filling, rendering = made[name]
+    roles = ["user", "assistant"] * 3
+    conversations = [[{"role": role, "content": word} for role, word in zip(roles, words, strict=False)]]
+    rows = samples(conversations * 2)
+    assert_same(filling.render(batch(rows)), rendering.render(batch(rows)))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Renderers with and without skeletons, for every template."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(skeleton, "_FEW", 0)
+        renderers_of = {}
+        for name, template in TEMPLATES.items():
+            twin = twins.header_stops if name == "closed by headers" else twins.byte_level
+            renderers_of[name] = renderers(True, twin(tmp_path_factory.mktemp("twin"), template=template), template)
+        yield renderers_of
+
+
+def test_a_skeleton_is_made_for_a_form_that_comes_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(skeleton, "_FEW", 3)
+    filling, _ = renderers(True, twins.byte_level(tmp_path, template=twins.CHATML), twins.CHATML)
+    talk = chat(user("one?"), assistant("One."))
+    assert [filling._skeletons.fill(talk) is not None for _ in range(5)] == [False, False, False, True, True]
+    assert filling._skeletons.fill(chat(system("be"), user("one?"), assistant("One."))) is None
+
+
+def test_words_that_would_pass_the_limit_of_a_rendering_are_rendered(tmp_path, monkeypatch):
+    """Which rejects them, or finds that they do not pass it."""
+    monkeypatch.setattr(skeleton, "_FEW", 0)
+    folder = twins.byte_level(tmp_path, template=twins.CHATML)
+    filling, rendering = renderers(True, folder, twins.CHATML, "rows.max_render_bytes=1500")
+    rows = samples([[user("u" * size), assistant("a")] for size in range(300, 1700, 40)])
+    assert_same(filling.render(batch(rows)), rendering.render(batch(rows)))
+    assert 0 < len(rendering.render(batch(rows)).rejections) < len(rows)
+    assert 0 < count_filled(filling, rows) < len(rows) - len(rendering.render(batch(rows)).rejections)
+
+
+def test_generation_marks_and_tokenizers_without_stops_have_no_skeletons(tmp_path):
+    marked = twins.CHATML.replace("{{", "{% generation %}{{", 1).replace("}}", "}}{% endgeneration %}", 1)
+    renderers(False, twins.byte_level(tmp_path, template=marked), marked, "supervision.source=generation_tags")
