@@ -10,15 +10,25 @@ import numpy as np
 from packer.batches import Rejection, RowBatch, Sample, TurnBatch
 from packer.model import Model
 from packer.recipe import Recipe
-from packer.render.chat import Conversation, Divergent, RenderedTurn, TurnRules, Turns, renderable, turn_weights
+from packer.render.chat import (
+    Conversation,
+    Divergent,
+    RenderedTurn,
+    Template,
+    TurnRules,
+    Turns,
+    renderable,
+    turn_weights,
+)
 from packer.render.control import StandIns, control_pattern, find_control, holds_stand_in, typed_fields
 from packer.render.documents import Dealer, Document, Rewritten
 from packer.render.dropped import ConversationLosses, Loss, LossCheck
 from packer.render.environment import ChatTemplate, RenderError
+from packer.render.filling import Renderings
 from packer.render.marks import marked_turns
 from packer.render.reasoning import ANY_TAG, Reasoning, given_as
 from packer.render.skeleton import Defined, Skeletons
-from packer.render.tracing import Tracer
+from packer.render.tracing import Tracer, UntraceableError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +124,7 @@ class Renderer:
         self._eos = eos if eos is not None else (model.stops[0] if model.stops else None)
         append = self._eos if rules.append_terminator else None
         self._turn_rules = TurnRules(stops=stops, append=append, divergent=rules.divergent)
-        self._skeletons = self._skeletons_of(model)
+        self._skeletons, self._renderings = self._traced(model)
 
     def render(self, rows: RowBatch) -> TurnBatch:
         """Render every sample; what cannot be rendered rightly comes back as a rejection."""
@@ -138,25 +148,30 @@ class Renderer:
             owners += [sample.row] * len(rendered)
         return _turn_batch(texts, owners, rejections)
 
-    def _skeletons_of(self, model: Model) -> Skeletons | None:
-        if self._template is None or model.template is None or not model.stops or self._rules.marked:
-            return None
-        return Skeletons(
-            self._template,
-            Tracer(model.template, date=self._rules.date, variables=model.named_tokens),
-            self._define,
-            stops=model.stops,
-            control=self._control,
-            max_bytes=self._rules.max_render_bytes,
+    def _traced(self, model: Model) -> tuple[Skeletons | None, Renderings | None]:
+        """What spares renderings, where the template can be traced."""
+        if self._template is None or model.template is None or self._rules.marked:
+            return None, None
+        try:
+            tracer = Tracer(model.template, date=self._rules.date, variables=model.named_tokens)
+        except UntraceableError:
+            return None, None
+        max_bytes = self._rules.max_render_bytes
+        renderings = Renderings(self._template, tracer, max_bytes=max_bytes)
+        if not model.stops:
+            return None, renderings
+        skeletons = Skeletons(
+            self._template, tracer, self._define, stops=model.stops, control=self._control, max_bytes=max_bytes
         )
+        return skeletons, renderings
 
-    def _define(self, sample: Sample, template: Any) -> list[Defined]:
+    def _define(self, sample: Sample, template: Template) -> list[Defined]:
         """The definition, for made-up words; no texts where something is lost."""
         losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops)
         texts = self._render_chat(sample, losses, template)
         return [] if losses.found_any else [Defined(text.text, text.turns) for text in texts]
 
-    def conversation(self, sample: Sample, template: ChatTemplate | None = None) -> Conversation:
+    def conversation(self, sample: Sample, template: Template | None = None) -> Conversation:
         """The sample's messages under the template that fits it, or another.
 
         Raises:
@@ -213,11 +228,13 @@ class Renderer:
                 message=message,
             )
 
-    def _render_chat(self, sample: Sample, losses: LossCheck, template: ChatTemplate | None = None) -> list[_Text]:
+    def _render_chat(self, sample: Sample, losses: LossCheck, template: Template | None = None) -> list[_Text]:
         weights = turn_weights(sample, self._rules.turns)
         if not weights:
             raise RenderError("no assistant turn to learn", code="nothing_trained")
         original = self.conversation(sample, template)
+        if template is None and self._renderings is not None and not sample.tools:
+            original.template = self._renderings.of(original.messages)
         stand_ins, conversation = self._hide_control(original, sample.template_kwargs)
         last = max(weights)
         conversation = renderable(conversation, last)

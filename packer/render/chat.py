@@ -13,12 +13,12 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from packer.batches import REASONING_FIELDS, Sample
-from packer.render.environment import ChatTemplate, RenderError
+from packer.render.environment import RenderError
 from packer.render.parting import common_length
 from packer.render.reasoning import ANY_TAG, continuation, opened_by, reasoning_of, split_inline
 
@@ -89,12 +89,34 @@ class _Tried(NamedTuple):
         return len(self.whole) - len(self.prompt)
 
 
+class Template(Protocol):
+    """What renders a conversation: a :class:`ChatTemplate`, or what stands for one."""
+
+    @property
+    def modes(self) -> tuple[tuple[str, bool], ...]:
+        """As :attr:`ChatTemplate.modes`."""
+
+    @property
+    def takes_only_parts(self) -> bool:
+        """As :attr:`ChatTemplate.takes_only_parts`."""
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Any] | None = None,
+        add_generation_prompt: bool = False,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> str:
+        """As :meth:`ChatTemplate.render`."""
+
+
 class Conversation:
     """Messages under one template, with its prompts and turns."""
 
     def __init__(
         self,
-        template: ChatTemplate,
+        template: Template,
         messages: Sequence[JSONMessage],
         *,
         tools: Sequence[Any] | None,

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from packer.render.chat import Conversation, RenderedTurn, TurnRules
-from packer.render.environment import RenderError
+from packer.render.environment import ChatTemplate, RenderError
 from packer.render.parting import common_length
 
 Range = tuple[int, int]
@@ -26,6 +26,7 @@ def marked_turns(conversation: Conversation, weights: Mapping[int, float], rules
     """
     last = max(weights)
     messages = conversation.messages[: last + 1]
+    assert isinstance(conversation.template, ChatTemplate)
     text, ranges = conversation.template.render_marked(messages, tools=conversation.tools, kwargs=conversation.kwargs)
     for k, own in sorted(_by_message(conversation, last, text, ranges).items()):
         if k not in weights:

@@ -248,9 +248,9 @@ class _Asked:
         if list(messages) != self._messages[:number]:
             raise UntraceableError("another conversation")
         traced = [{**message, "content": Traced([Slot(k)], self.conditions)} for k, message in enumerate(messages)]
-        variables = {"documents": None, "tools": tools, "add_generation_prompt": add_generation_prompt}
+        variables = {"tools": tools, "add_generation_prompt": add_generation_prompt, "messages": traced}
         try:
-            pieces = self._tracer.render({**(kwargs or {}), **variables, "messages": traced})
+            pieces = self._tracer.render({"documents": None, **(kwargs or {}), **variables})
         except RenderError as error:
             raise UntraceableError("the template raises") from error
         slots = Counter(piece for piece in pieces if isinstance(piece, Slot))

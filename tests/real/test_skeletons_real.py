@@ -12,6 +12,7 @@ from fitted import ALLOW_ALL, Fitted, templates
 from supervised import chat
 
 from packer.batches import RowBatch, Sample
+from packer.render import filling as filling_module
 from packer.render import skeleton
 
 pytestmark = pytest.mark.real
@@ -51,15 +52,20 @@ def conversations(real: Path, number: int) -> list[Sample]:
 def test_every_real_template_writes_the_same_by_skeletons(
     number: int, real: Path, fitted: Fitted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(skeleton, "_FEW", 0)
+    for module in (skeleton, filling_module):
+        monkeypatch.setattr(module, "_FEW", 0)
     rows = conversations(real, number)
     batch = RowBatch(samples=tuple(rows), rejections=(), num_rows=len(rows))
     num_filled = dict.fromkeys(templates(real), 0)
     for name in templates(real):
         filling = copy.copy(fitted.stages(name, ALLOW_ALL).renderer)
         rendering = copy.copy(filling)
-        rendering._skeletons = None
-        by_skeletons, rendered = filling.render(batch), rendering.render(batch)
+        rendering._skeletons = rendering._renderings = None
+        rendered = rendering.render(batch)
+        by_renderings = copy.copy(filling)
+        by_renderings._skeletons = None
+        assert by_renderings.render(batch).text == rendered.text, name
+        by_skeletons = filling.render(batch)
         assert by_skeletons.text == rendered.text, name
         for column in ("text_offsets", "sample", "turn_text", "turn_message", "prompt_end", "completion_end", "weight"):
             assert getattr(by_skeletons, column).tolist() == getattr(rendered, column).tolist(), (name, column)

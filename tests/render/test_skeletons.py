@@ -13,6 +13,7 @@ from supervised import Stages, assistant, chat, samples, system, user
 
 from packer.batches import RowBatch
 from packer.recipe import make_recipe
+from packer.render import filling as filling_module
 from packer.render import skeleton
 
 TWO_MODES = """{%- for m in messages %}{{ '<|im_start|>' ~ m.role ~ '\n' }}
@@ -38,7 +39,9 @@ RAISES = (
     "{% for m in messages %}{% if loop.index0 and m.role == messages[loop.index0 - 1].role %}"
     "{{ raise_exception('roles must alternate') }}{% endif %}{% endfor %}" + twins.CHATML
 )
+VARIABLES = "{{ documents or 'no documents' }}{{ style }}{{ tools or '' }}" + twins.CHATML
 TEMPLATES = {
+    "variables": VARIABLES,
     "chatml": twins.CHATML,
     "thinking": twins.QWEN3_LIKE,
     "two modes": TWO_MODES,
@@ -58,6 +61,7 @@ RULES = (
     "",
     *("rewritten=last", "rewritten=as_rendered", "divergent=continue", "divergent=common_prefix"),
     *("turns=last", "control_tokens=reject", "control_tokens=allow", "no_terminator=append"),
+    *("template.kwargs={style: plain, documents: [{title: t}]}", "template.kwargs.enable_thinking=false"),
     *("reasoning=field", "reasoning=inline", "allow_dropped=[system,user]"),
 )
 WORDS = (
@@ -68,12 +72,23 @@ WORDS = (
 
 
 def renderers(made, folder, template, *overrides):
-    """With skeletons from the first conversation of a form on, and without any."""
+    """One that fills in, and one that renders."""
     stages = Stages.load(folder).with_template(template, make_recipe({}, overrides))
     rendering = copy.copy(stages.renderer)
-    rendering._skeletons = None
+    rendering._skeletons = rendering._renderings = None
     assert (stages.renderer._skeletons is not None) == made
     return stages.renderer, rendering
+
+
+class Counting:
+    """A function that counts how often it is called."""
+
+    def __init__(self, function):
+        self.function, self.calls = function, 0
+
+    def __call__(self, *args, **kwargs):
+        self.calls += 1
+        return self.function(*args, **kwargs)
 
 
 def batch(rows):
@@ -105,15 +120,23 @@ def random_conversation(rng, row):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_what_is_filled_is_what_is_rendered(name, rule, tmp_path, monkeypatch):
-    monkeypatch.setattr(skeleton, "_FEW", 0)
-    overrides = [f"supervision.{rule}"] if rule else []
+    for module in (skeleton, filling_module):
+        monkeypatch.setattr(module, "_FEW", 0)
+    overrides = [f"supervision.{rule}" if "." not in rule else rule] if rule else []
     twin = twins.header_stops if name == "closed by headers" else twins.byte_level
     filling, rendering = renderers(True, twin(tmp_path, template=TEMPLATES[name]), TEMPLATES[name], *overrides)
     rng = random.Random(f"{name} {rule}")
     rows = [random_conversation(rng, row) for row in range(150)]
-    assert_same(filling.render(batch(rows)), rendering.render(batch(rows)))
+    rendered = rendering.render(batch(rows))
+    assert_same(filling.render(batch(rows)), rendered)
     filled = count_filled(filling, rows)
-    assert filled > 40 if name in FILLED else filled < 150
+    filling._skeletons = None
+    monkeypatch.setattr(
+        filling._renderings.template, "render", counting := Counting(filling._renderings.template.render)
+    )
+    assert_same(filling.render(batch(rows)), rendered)
+    assert counting.calls < 600 if name in FILLED | {"thinking"} else counting.calls > 0
+    assert filled > 40 if name in FILLED else filled < 150, filled
 
 
 @given(

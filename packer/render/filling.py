@@ -1,0 +1,118 @@
+"""A template that fills words into renderings it has traced, for one conversation at a time.
+
+What a whole skeleton (:mod:`packer.render.skeleton`) does not cover, say history that the template rewrites, is left to
+the definition, which asks for many renderings of a conversation that differ in their words alone from those of others.
+Each is traced once for its form, its number of messages and its variables, and filled in from then on; everything that
+is then made of a rendering is made of the text itself.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from operator import is_
+from typing import Any, NamedTuple, TypeAlias
+
+from packer.render.chat import Template
+from packer.render.environment import ChatTemplate, RenderError
+from packer.render.tracing import Condition, Piece, Slot, Traced, Tracer, UntraceableError
+
+_FEW = 3
+"""Renderings of a kind before it is traced: that costs as much as some of them."""
+
+_MAX_KINDS = 8192
+
+Kind: TypeAlias = tuple[tuple[str, ...], str]
+"""Roles; and variables, of which one says whether it is a prompt."""
+
+
+class _Rendering(NamedTuple):
+    """What a template writes around the words of a kind of conversation."""
+
+    pieces: tuple[Piece, ...]
+    conditions: tuple[Condition, ...]
+
+    def fill(self, words: Sequence[str]) -> str | None:
+        """The rendering of a conversation; None where its words do not meet the conditions."""
+        for condition in self.conditions:
+            if not condition.met(condition.slot.value(words[condition.slot.number])):
+                return None
+        return "".join(piece if isinstance(piece, str) else piece.value(words[piece.number]) for piece in self.pieces)
+
+
+class Renderings:
+    """The traced renderings of one template.
+
+    Args:
+        template: renders what cannot be filled in.
+        tracer: the same template.
+        max_bytes: what a rendering may come to.
+
+    """
+
+    def __init__(self, template: ChatTemplate, tracer: Tracer, *, max_bytes: int) -> None:
+        self.template = template
+        self._tracer = tracer
+        self._max_bytes = max_bytes
+        self._traced: OrderedDict[Kind, _Rendering | int | None] = OrderedDict()
+
+    def of(self, messages: Sequence[Mapping[str, Any]]) -> Template:
+        """The template for one conversation; to be filled in, messages have a role and words, and nothing else."""
+        words = [_words(message) for message in messages]
+        return FillingTemplate(self, messages, words) if all(words) else self.template
+
+    def text(self, roles: tuple[str, ...], words: Sequence[str], variables: Mapping[str, Any]) -> str | None:
+        """The rendering of the first messages of a conversation; None where it has to be rendered."""
+        kind = roles, repr(variables)
+        known = self._traced.get(kind, 0)
+        if isinstance(known, int):
+            known = known + 1 if known < _FEW else self._trace(roles, variables)
+            self._traced[kind] = known
+            if len(self._traced) > _MAX_KINDS:
+                self._traced.popitem(last=False)
+        text = known.fill(words) if isinstance(known, _Rendering) else None
+        return None if text is None or len(text) * 4 > self._max_bytes else text
+
+    def _trace(self, roles: Sequence[str], variables: Mapping[str, Any]) -> _Rendering | None:
+        conditions: list[Condition] = []
+        messages = [{"role": role, "content": Traced([Slot(k)], conditions)} for k, role in enumerate(roles)]
+        try:
+            pieces = self._tracer.render({"documents": None, **variables, "tools": None, "messages": messages})
+        except (UntraceableError, RenderError):
+            return None
+        return _Rendering(pieces, tuple(dict.fromkeys(conditions)))
+
+
+def _words(message: Mapping[str, Any]) -> str:
+    """What a message says; nothing where it says that in another way, or is blank."""
+    text = message.get("content")
+    return text if list(message) == ["role", "content"] and type(text) is str and not text.isspace() else ""
+
+
+class FillingTemplate:
+    """A chat template, as far as the definition asks for it, that fills in what it can of one conversation."""
+
+    def __init__(self, renderings: Renderings, messages: Sequence[Mapping[str, Any]], words: Sequence[str]) -> None:
+        self.modes = renderings.template.modes
+        self.takes_only_parts = renderings.template.takes_only_parts
+        self._renderings = renderings
+        self._messages = messages
+        self._words = words
+        self._roles = tuple(str(message["role"]) for message in messages)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Any] | None = None,
+        add_generation_prompt: bool = False,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> str:
+        """As :meth:`ChatTemplate.render`."""
+        number = len(messages)
+        if not tools and number <= len(self._messages) and all(map(is_, messages, self._messages)):
+            variables = {**(kwargs or {}), "add_generation_prompt": add_generation_prompt}
+            text = self._renderings.text(self._roles[:number], self._words, variables)
+            if text is not None:
+                return text
+        return self._renderings.template.render(
+            messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs
+        )
