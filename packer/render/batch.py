@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from packer.batches import Rejection, RowBatch, Sample, TurnBatch
+from packer.literals import longest_of
 from packer.model import Model
 from packer.recipe import Recipe
 from packer.render.chat import (
@@ -117,9 +118,7 @@ class Renderer:
         self._template = self._compile(model, model.template)
         self._tool_template = self._compile(model, model.tool_template)
         self._control = control_pattern(model.control)
-        stops = (
-            re.compile("|".join(map(re.escape, sorted(model.stops, key=len, reverse=True)))) if model.stops else None
-        )
+        stops = re.compile(longest_of(model.stops)) if model.stops else None
         eos = model.content(model.eos_id) if model.eos_id is not None else None
         self._eos = eos if eos is not None else (model.stops[0] if model.stops else None)
         append = self._eos if rules.append_terminator else None

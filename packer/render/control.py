@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from packer.literals import longest_of
+
 _OPEN, _CLOSE = "\ue0f0", "\ue0f1"
 _RESERVED = re.compile("[\ue0f0-\ue0f4]")
 """Private-use characters with a meaning here: of stand-ins, of generation marks, of the aliases that guarded texts are
@@ -22,7 +24,7 @@ def control_pattern(contents: Mapping[str, int]) -> re.Pattern[str] | None:
     """Matches any control token's text, the longest first; None where there are none."""
     if not contents:
         return None
-    return re.compile("|".join(re.escape(content) for content in sorted(contents, key=len, reverse=True)))
+    return re.compile(longest_of(contents))
 
 
 def find_control(value: Any, pattern: re.Pattern[str]) -> str | None:

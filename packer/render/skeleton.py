@@ -26,6 +26,7 @@ from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 from packer.batches import Message, Sample
+from packer.literals import longest_of
 from packer.render.chat import JSONMessage
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.reasoning import ANY_TAG
@@ -139,7 +140,7 @@ class Skeletons:
         self._template = template
         self._tracer = tracer
         self._define = define
-        self._stops = re.compile(b"|".join(re.escape(stop.encode()) for stop in sorted(stops, key=len, reverse=True)))
+        self._stops = re.compile(longest_of(stops).encode())
         patterns = [ANY_TAG.pattern, *([control.pattern] if control else [])]
         self._special = re.compile("|".join(patterns))
         self._max_bytes = max_bytes

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from packer.batches import Bool
+from packer.literals import longest_of
 from packer.model import AddedToken
 
 
@@ -21,8 +22,8 @@ class Anchors:
     def __init__(self, added_tokens: Sequence[AddedToken], vocab_size: int, *, normalizes: bool) -> None:
         """`normalizes`: the tokenizer has a normalizer, so that normalized added tokens are found only after it."""
         tokens = [token for token in added_tokens if not token.single_word and not (token.normalized and normalizes)]
-        contents = sorted((token.content.encode() for token in tokens), key=len, reverse=True)
-        self._pattern = re.compile(b"|".join(map(re.escape, contents))) if contents else None
+        contents = [token.content for token in tokens]
+        self._pattern = re.compile(longest_of(contents).encode()) if contents else None
         self.is_anchor: Bool = np.zeros(vocab_size, np.bool_)
         self.is_anchor[[token.id for token in tokens]] = True
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from packer.batches import Int32
+from packer.literals import longest_of
 from packer.model import AddedToken, load_backend
 
 
@@ -49,9 +50,7 @@ class Aliases:
             )
             for content, token in aliased.items()
         )
-        self._pattern = re.compile(
-            b"|".join(re.escape(content.encode()) for content in sorted(self._alias, key=len, reverse=True))
-        )
+        self._pattern = re.compile(longest_of(self._alias).encode())
 
     def original(self, ids: Int32) -> Int32:
         """Ids of the copy as ids of the tokenizer."""
