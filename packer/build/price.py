@@ -44,7 +44,8 @@ def check_sampled_price(plan: BuildPlan, stages: Stages) -> None:
     paid = last = 0.0
     for entry, tasks in itertools.islice(tasks_by_input(plan), _SAMPLE_INPUTS):
         rows = _first_rows(plan, tasks[0])
-        documents = stages.run(rows).documents
+        with overruns_at(lambda row, task=tasks[0]: named_row(task.partition, row, plan.recipe)):
+            documents = stages.run(rows).documents
         weight = entry.num_rows / max(rows.num_rows, 1)
         paid += weight * len(documents.input_ids)
         last += weight * last_tokens(documents)

@@ -17,6 +17,7 @@ from packer.render.dropped import ConversationLosses, Loss, LossCheck
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.marks import marked_turns
 from packer.render.reasoning import ANY_TAG, Reasoning, given_as
+from packer.render.watchdog import ROW, place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,13 +103,20 @@ class Renderer:
         self._turn_rules = TurnRules(stops=stops, append=append, divergent=rules.divergent)
 
     def render(self, rows: RowBatch) -> TurnBatch:
-        """Render every sample; what cannot be rendered rightly comes back as a rejection."""
+        """Render every sample; what cannot be rendered rightly comes back as a rejection.
+
+        Raises:
+            TemplateOverrunError: a rendering takes too long, or too much memory; it knows the row.
+
+        """
         texts: list[tuple[_Text, bytes]] = []
         owners: list[int] = []
         rejections: list[Rejection] = []
         # What the template answered is forgotten between batches: no row depends on which others a process has seen.
         losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops)
+        here = place()
         for sample in rows.samples:
+            here[ROW] = sample.row
             try:
                 rendered = [(text, text.content()) for text in self._render_sample(sample, losses)]
             except RenderError as error:
@@ -116,6 +124,7 @@ class Renderer:
                 continue
             texts += rendered
             owners += [sample.row] * len(rendered)
+        here[ROW] = -1
         return _turn_batch(texts, owners, rejections)
 
     def conversation(self, sample: Sample) -> Conversation:
