@@ -15,7 +15,7 @@ from packer.batches import RowBatch
 from packer.build.stages import Stages
 from packer.model import Model
 from packer.recipe import Recipe
-from packer.source import Partition, Schema, line_of_row, read_rows
+from packer.source import Partition, Schema, read_rows
 from packer.store.documents import DocumentShardWriter
 from packer.store.folder import write_atomically
 from packer.store.manifest import Shard
@@ -61,6 +61,7 @@ def run_partition(
     Raises:
         InputError: the file changed since it was planned.
         StorageError: the disk refuses.
+        TemplateOverrunError: the template goes on for too long with a row.
 
     """
     rejected: list[RejectedRow] = []
@@ -86,14 +87,6 @@ def run_partition(
     result = PartitionResult(shard=shard, rejected=tuple(rejected))
     write_journal(folder, task.key, result)
     return result
-
-
-def named_row(partition: Partition, row: int, recipe: Recipe) -> str:
-    """A row of a partition and the template it is rendered by, for a person."""
-    number, path = partition.first_row + row, partition.path
-    line = f":{line_of_row(path, number)}" if partition.format == "jsonl" else ""
-    template = recipe.template.file or f"that of {recipe.tokenizer}"
-    return f"{path}{line} (row {number}), template {template}"
 
 
 def write_journal(folder: Path, key: str, result: PartitionResult) -> None:

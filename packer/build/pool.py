@@ -5,6 +5,7 @@ gone, however it went.
 """
 
 import concurrent.futures
+import functools
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.queues
@@ -13,12 +14,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Generic, TypeVar
 
+from packer.build.overruns import overruns_at
 from packer.build.supervise import Supervision, worker_place
 from packer.errors import PackerError
-from packer.render.watchdog import TASK, TemplateOverrunError, place, share
+from packer.render.watchdog import TASK, place, share
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -95,7 +97,10 @@ class Pool(Generic[Task, Result]):
                     yield futures[future], result
             executor.shutdown()
         except BrokenProcessPool as error:
-            supervision.blame(lambda number, overrun: self._placed(tasks[number], overrun))
+            if supervision.found is not None:
+                number, overrun = supervision.found
+                with self._placing(tasks[number]):
+                    raise overrun from error
             raise WorkerDiedError(
                 "a worker process was killed, most often for want of memory",
                 hint="what is finished is kept: run the same command again with fewer processes (-j 1). A script of "
@@ -105,15 +110,8 @@ class Pool(Generic[Task, Result]):
             _stop(executor)
             arguments.close()
 
-    @contextmanager
-    def _placing(self, task: Task) -> Iterator[None]:
-        try:
-            yield
-        except TemplateOverrunError as error:
-            raise self._placed(task, error) from error
-
-    def _placed(self, task: Task, error: TemplateOverrunError) -> TemplateOverrunError:
-        return error if self._where is None else error.at(self._where(task, error.row))
+    def _placing(self, task: Task) -> AbstractContextManager[None]:
+        return nullcontext() if self._where is None else overruns_at(functools.partial(self._where, task))
 
 
 _FUNCTION: list[Callable[[Any], Any]] = []

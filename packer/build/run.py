@@ -16,8 +16,9 @@ import msgspec
 
 from packer.build.engine import remember
 from packer.build.hints import rejection_hint
+from packer.build.overruns import named_row
 from packer.build.packing import commit, finish, finish_if_free, pack_documents
-from packer.build.partition import PartitionResult, PartitionTask, named_row, run_partition, write_journal
+from packer.build.partition import PartitionResult, PartitionTask, run_partition, write_journal
 from packer.build.plan import BuildPlan, plan_build
 from packer.build.pool import Pool, default_jobs
 from packer.build.price import check_price, check_sampled_price

@@ -1,16 +1,15 @@
 """The parent's watch over its workers: one whose template holds the interpreter is ended from outside.
 
-A worker looks at itself (:mod:`packer.render.watchdog`), which takes an interpreter that runs. Should a single step of a
-template take it all, the parent sees it: workers keep their place in memory that is shared, and Linux tells the
-processor time and memory of a process. The worker is given a little more than it gives itself, so that where both could
-speak, it speaks first. Elsewhere than on Linux the workers' own watch is all there is.
+A worker looks at itself (:mod:`packer.render.watchdog`), which takes an interpreter that runs. Should a single step of
+a template take it all, the parent sees it: workers keep their place in memory that is shared, and Linux tells the
+processor time and memory of a process. The worker is given a little more than it gives itself, so that where both
+could speak, it speaks first. Elsewhere than on Linux the workers' own watch is all there is.
 """
 
 import ctypes
 import os
 import signal
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.context import SpawnContext
 from pathlib import Path
@@ -25,14 +24,16 @@ _NUMBERS = 4
 
 
 class Supervision:
-    """Looks at worker processes until it is left; what it found, it raises on :meth:`blame`."""
+    """Looks at worker processes until it is left; what it ended is in :attr:`found`."""
 
     def __init__(self, context: SpawnContext, jobs: int) -> None:
         self.places: Any = context.RawArray(ctypes.c_int64, _NUMBERS * jobs)
         """For the worker of number n, the four numbers from 4 n on."""
 
         self._meters: list[Meter | None] = [None] * jobs
-        self._found: tuple[int, TemplateOverrunError] | None = None
+        self.found: tuple[int, TemplateOverrunError] | None = None
+        """The task whose template was ended, and why."""
+
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="packer-supervision", daemon=True)
 
@@ -45,16 +46,6 @@ class Supervision:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._done.set()
-
-    def blame(self, place: Callable[[int, TemplateOverrunError], TemplateOverrunError]) -> None:
-        """Raise what a worker was ended for, if one was; `place` says where its task was.
-
-        Raises:
-            TemplateOverrunError: the template of a task.
-
-        """
-        if self._found is not None:
-            raise place(*self._found)
 
     def _run(self) -> None:
         while not self._done.wait(_LOOK_S):
@@ -70,8 +61,8 @@ class Supervision:
         resident = resident_bytes(str(process))
         meter = self._meters[worker] = self._meters[worker] or Meter(resident)
         used = meter.look(place[COUNT], lambda: _cpu_s(process), resident, grace=_GRACE)
-        if used is not None and self._found is None:
-            self._found = place[TASK], TemplateOverrunError.of(used, place[ROW])
+        if used is not None and self.found is None:
+            self.found = place[TASK], TemplateOverrunError.of(used, place[ROW])
             os.kill(process, signal.SIGKILL)
 
 

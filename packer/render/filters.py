@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import jinja2.filters
 from jinja2.exceptions import SecurityError
-from jinja2.utils import pass_environment
+from jinja2.utils import pass_environment, pass_eval_context
 
 from packer.render.limits import Limits, check_bits, check_search, check_setting, listed, over
 from packer.render.methods import check_replaced
@@ -22,14 +22,33 @@ _MAX_SCANNED = 2**20
 """Characters of a text that is looked through with regular expressions."""
 
 _AS_THEY_ARE = frozenset(
-    "abs attr count d default first float items last length map reject rejectattr reverse select selectattr".split()
+    [
+        "abs",
+        "attr",
+        "count",
+        "d",
+        "default",
+        "first",
+        "float",
+        "items",
+        "last",
+        "length",
+        "map",
+        "reject",
+        "rejectattr",
+        "reverse",
+        "select",
+        "selectattr",
+    ]
 )
 """Take no longer for a large value, or go on item by item."""
 
-_WHOLE = frozenset("dictsort groupby list max min slice sort unique".split())
+_WHOLE = frozenset(["dictsort", "groupby", "list", "max", "min", "slice", "sort", "unique"])
 """Take all items at once."""
 
-_SCANNING = frozenset("filesizeformat pprint striptags title truncate urlencode urlize wordcount xmlattr".split())
+_SCANNING = frozenset(
+    ["filesizeformat", "pprint", "striptags", "title", "truncate", "urlencode", "urlize", "wordcount", "xmlattr"]
+)
 
 
 class Filters:
@@ -111,7 +130,7 @@ class Filters:
         check_bits(len(value) * 3 if isinstance(value, str) else 0)
         return self._given["int"](value, default, base)
 
-    @jinja2.filters.pass_eval_context
+    @pass_eval_context
     def _join(self, eval_ctx: Any, value: Iterable[Any], d: Any = "", attribute: Any = None) -> Any:
         items = listed(value)
         if attribute is not None:
@@ -119,7 +138,7 @@ class Filters:
         self._limits.check_text(self._limits.weigh(d) * len(items) + self._limits.weigh(items))
         return self._given["join"](eval_ctx, items, d)
 
-    @jinja2.filters.pass_eval_context
+    @pass_eval_context
     def _replace(self, eval_ctx: Any, s: Any, old: Any, new: Any, count: int | None = None) -> Any:
         text = self._operators.text
         check_replaced(self._limits, text(s), text(old), text(new), count)

@@ -6,7 +6,7 @@ small, no operation on one, which Python could not be stopped in, takes long; th
 :mod:`packer.render.watchdog`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from itertools import islice
 from typing import Any, NoReturn
 
@@ -29,7 +29,7 @@ _MAX_COMPARED = 2**31
 """Characters that a search may compare where its time grows with the product of both texts."""
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
-_VIEWS = (list, tuple, type({}.keys()), type({}.values()), type({}.items()))
+_VIEWS: tuple[type, ...] = (list, tuple, type({}.keys()), type({}.values()), type({}.items()))
 
 
 class OverLimitError(Exception):
@@ -72,7 +72,7 @@ def check_search(text: str, *sought: Any) -> None:
 
 def listed(value: Iterable[Any]) -> list[Any]:
     """The items of anything, which may be without end."""
-    if hasattr(value, "__len__"):
+    if isinstance(value, Sized):
         check_items(len(value))
         return list(value)
     items = list(islice(value, MAX_ITEMS + 1))

@@ -16,9 +16,35 @@ from packer.render.limits import (
 _Method = Callable[..., Any]
 
 _OF_TEXT = frozenset(
-    "capitalize casefold count endswith find format format_map index isalnum isalpha isascii isdecimal isdigit "
-    "islower isnumeric isprintable isspace istitle isupper lower partition removeprefix removesuffix startswith "
-    "swapcase title upper".split()
+    [
+        "capitalize",
+        "casefold",
+        "count",
+        "endswith",
+        "find",
+        "format",
+        "format_map",
+        "index",
+        "isalnum",
+        "isalpha",
+        "isascii",
+        "isdecimal",
+        "isdigit",
+        "islower",
+        "isnumeric",
+        "isprintable",
+        "isspace",
+        "istitle",
+        "isupper",
+        "lower",
+        "partition",
+        "removeprefix",
+        "removesuffix",
+        "startswith",
+        "swapcase",
+        "title",
+        "upper",
+    ]
 )
 """Methods of text that need no limit beyond that of the text."""
 

@@ -13,10 +13,10 @@ import jinja2
 from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
 
-from packer.render.limits import Limits, check_bits, check_items, check_setting
+from packer.render.limits import Limits, OverLimitError, check_bits, check_items, check_setting
 
 _LISTS = (list, tuple, bytes)
-_UNORDERED = (type({}.keys()), type({}.items()))
+_UNORDERED: tuple[type, ...] = (type({}.keys()), type({}.items()))
 _DIGITS = re.compile("[0-9]+")
 
 
@@ -88,7 +88,7 @@ class Operators:
         """Refuse `form % values` where it could be large."""
         form = form if isinstance(form, str) else repr(form)
         for width in _DIGITS.findall(form):
-            check_setting(int(width) if len(width) < 9 else math.inf)  # noqa: PLR2004
+            check_setting(int(width) if len(width) < 9 else math.inf)
         if "*" in form:
             for value in values if isinstance(values, tuple) else (values,):
                 check_setting(value if isinstance(value, int) else 0)
@@ -196,10 +196,8 @@ def rewritten(template: nodes.Template) -> nodes.Template:
         if isinstance(constant.value, int):
             try:
                 check_bits(constant.value.bit_length())
-            except Exception as error:
+            except OverLimitError as error:
                 raise jinja2.TemplateSyntaxError(str(error), constant.lineno) from None
     changed = _Rewriter().visit(template)
     assert isinstance(changed, nodes.Template)
     return changed
-
-

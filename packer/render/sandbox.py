@@ -97,11 +97,12 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         for name in ("ge", ">=", "in"):
             self.tests[name] = self._bounded_test(self.tests[name])
 
-    def _bounded_test(self, test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    def _bounded_test(self, test: Any) -> Callable[[Any, Any], bool]:
         def bounded(value: Any, other: Any) -> bool:
             self._limits.weigh(value)
             self._limits.weigh(other)
-            return test(value, other)
+            answer: bool = test(value, other)
+            return answer
 
         return bounded
 
@@ -141,8 +142,10 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         wrapped = super().wrap_str_format(value)
         return None if wrapped is None else formatted(self, self._limits, value)
 
-    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]  # noqa: B902, N805
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]  # noqa: N805, PYI063 - Jinja's names, which no argument has
         kind = type(__obj)
+        if args and type(args[0]) is tuple:
+            __self._limits.weigh(args[0])  # the key of a dict, which is hashed
         if kind is Function and not __obj._nests:  # noqa: SLF001
             kwargs.pop("_loop_vars", None)
             kwargs.pop("_block_vars", None)
@@ -251,7 +254,7 @@ def environment_of(date: str, max_render_bytes: int) -> Environment:
         check_setting(form)
         return dt.datetime.fromisoformat(date).strftime(form)
 
-    functions = {
+    functions: dict[str, Callable[..., Any]] = {
         "lipsum": _lipsum,
         "raise_exception": raise_exception,
         "range": jinja2.sandbox.safe_range,

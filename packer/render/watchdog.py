@@ -22,7 +22,7 @@ import time
 import weakref
 from collections.abc import Callable, MutableSequence
 from pathlib import Path
-from typing import ClassVar, Self, TypeVar
+from typing import ClassVar, Self, TypeAlias, TypeVar
 
 from packer.errors import UsageError
 
@@ -37,7 +37,7 @@ COUNT, ROW, PROCESS, TASK = range(4)
 """What the numbers of a place are: beginnings and ends of renderings, so that it is odd while a template runs; the row
 of the partition, or -1; the process; its task. The last two are for workers."""
 
-Place = MutableSequence[int]
+Place: TypeAlias = "MutableSequence[int] | memoryview[int]"
 Result = TypeVar("Result")
 
 
@@ -215,7 +215,7 @@ class _Watch:
         resident = resident_bytes()
         with self.lock:
             threads = list(self.threads)
-        return any([thread.look(resident) for thread in threads])
+        return any([thread.look(resident) for thread in threads])  # noqa: C419 - each is to be looked at
 
 
 _WATCH = _Watch()

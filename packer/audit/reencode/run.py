@@ -27,7 +27,7 @@ from packer.audit.shards import MAX_ROWS
 from packer.build.engine import resolve_engine
 from packer.build.identity import RULES_VERSION
 from packer.build.kept import kept_model
-from packer.build.partition import named_row
+from packer.build.overruns import named_row
 from packer.build.pool import Pool
 from packer.build.progress import Progress
 from packer.build.stages import Stages, with_role_markers
