@@ -29,7 +29,7 @@ _MAX_COMPARED = 2**31
 """Characters that a search may compare where its time grows with the product of both texts."""
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
-_VIEWS: tuple[type, ...] = (list, tuple, type({}.keys()), type({}.values()), type({}.items()))
+_VIEWS: tuple[Any, ...] = (list, tuple, type({}.keys()), type({}.values()), type({}.items()))
 
 
 class OverLimitError(Exception):

@@ -16,7 +16,7 @@ from jinja2.visitor import NodeTransformer
 from packer.render.limits import Limits, OverLimitError, check_bits, check_items, check_setting
 
 _LISTS = (list, tuple, bytes)
-_UNORDERED: tuple[type, ...] = (type({}.keys()), type({}.items()))
+_UNORDERED: tuple[Any, ...] = (type({}.keys()), type({}.items()))
 _DIGITS = re.compile("[0-9]+")
 
 
