@@ -21,33 +21,19 @@ _Filter = Callable[..., Any]
 _MAX_SCANNED = 2**20
 """Characters of a text that is looked through with regular expressions."""
 
-_AS_THEY_ARE = frozenset(
-    [
-        "abs",
-        "attr",
-        "count",
-        "d",
-        "default",
-        "first",
-        "float",
-        "items",
-        "last",
-        "length",
-        "map",
-        "reject",
-        "rejectattr",
-        "reverse",
-        "select",
-        "selectattr",
-    ]
-)
-"""Take no longer for a large value, or go on item by item."""
+_AS_THEY_ARE = frozenset({"abs", "attr", "count", "d", "default", "first", "float", "last", "length"})
+"""Take no longer for a large value."""
 
-_WHOLE = frozenset(["dictsort", "groupby", "list", "max", "min", "slice", "sort", "unique"])
+_OF_TEXT = frozenset({"capitalize", "e", "escape", "forceescape", "lower", "safe", "string", "upper"})
+"""Of one text, and linear."""
+
+_ITEM_BY_ITEM = frozenset({"items", "map", "reject", "rejectattr", "reverse", "select", "selectattr"})
+
+_WHOLE = frozenset({"dictsort", "groupby", "list", "max", "min", "slice", "sort", "unique"})
 """Take all items at once."""
 
 _SCANNING = frozenset(
-    ["filesizeformat", "pprint", "striptags", "title", "truncate", "urlencode", "urlize", "wordcount", "xmlattr"]
+    {"filesizeformat", "pprint", "striptags", "title", "truncate", "urlencode", "urlize", "wordcount", "xmlattr"}
 )
 
 
@@ -85,11 +71,22 @@ class Filters:
             "trim": self._trim,
             "wordwrap": self._wordwrap,
         }
-        return {name: own.get(name) or self._bounded(name, function) for name, function in self._given.items()}
+        table = {name: own.get(name) or self._bounded(name, function) for name, function in self._given.items()}
+        return table | {name: self._of_text(self._given[name]) for name in _OF_TEXT}
+
+    def _of_text(self, function: _Filter) -> _Filter:
+        def bounded(value: Any) -> Any:
+            if type(value) is not str:
+                self._limits.weigh(value)
+            return function(value)
+
+        return bounded
 
     def _bounded(self, name: str, function: _Filter) -> _Filter:
         place = int(hasattr(function, "jinja_pass_arg"))
-        weighed, whole, scanning = name not in _AS_THEY_ARE, name in _WHOLE, name in _SCANNING
+        if name in _AS_THEY_ARE:
+            return function
+        weighed, whole, scanning = name not in _ITEM_BY_ITEM, name in _WHOLE, name in _SCANNING
 
         @functools.wraps(function)
         def bounded(*args: Any, **kwargs: Any) -> Any:
@@ -171,6 +168,8 @@ class Filters:
         return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
     def _trim(self, value: Any, chars: str | None = None) -> Any:
+        if type(value) is str and chars is None:
+            return value.strip()
         if type(value) is not str:
             value = self._given["string"](value) if self._limits.weigh(value) else value
         check_search(value, chars)

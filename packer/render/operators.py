@@ -18,6 +18,7 @@ from packer.render.limits import Limits, OverLimitError, check_bits, check_items
 _LISTS = (list, tuple, bytes)
 _UNORDERED: tuple[Any, ...] = (type({}.keys()), type({}.items()))
 _DIGITS = re.compile("[0-9]+")
+_TEXT_FILTERS = frozenset({"lower", "upper", "trim", "string", "tojson", " ~ ", " text "})
 
 
 class Operators:
@@ -138,6 +139,8 @@ class _Rewriter(NodeTransformer):
         return _call(" ** ", node, [self.visit(node.left), self.visit(node.right)])
 
     def visit_Mod(self, node: nodes.Mod) -> nodes.Node:  # noqa: N802
+        if _is_number(node.left):
+            return self.generic_visit(node)
         return _call(" % ", node, [self.visit(node.left), self.visit(node.right)])
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
@@ -145,10 +148,19 @@ class _Rewriter(NodeTransformer):
 
     def visit_Output(self, node: nodes.Output) -> nodes.Node:  # noqa: N802
         node.nodes = [
-            each if isinstance(each, nodes.TemplateData | nodes.Const) else _call(" text ", each, [self.visit(each)])
-            for each in node.nodes
+            changed if _is_text(changed) else _call(" text ", changed, [changed])
+            for changed in (self.visit(each) for each in node.nodes)
         ]
         return node
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:  # noqa: N802
+        """What is looked up is hashed."""
+        plain = _is_plain(node.arg) or isinstance(node.arg, nodes.Slice)
+        changed = self.generic_visit(node)
+        assert isinstance(changed, nodes.Getitem)
+        if not plain:
+            changed.arg = _call(" small ", changed.arg, [changed.arg])
+        return changed
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802
         """Comparing with a text or a number is soon done; two lists may be large and equal."""
@@ -174,15 +186,33 @@ def _call(name: str, place: nodes.Node, arguments: Sequence[nodes.Expr]) -> node
     )
 
 
+def _is_text(node: nodes.Node) -> bool:
+    """Whether a rewritten expression surely gives text, or nothing at all."""
+    if isinstance(node, nodes.Filter):
+        operands = [node.node, *node.args]
+        adds_text = any(isinstance(each, nodes.Const) and isinstance(each.value, str) for each in operands)
+        return node.name in _TEXT_FILTERS or (node.name == " + " and adds_text)
+    return isinstance(node, nodes.TemplateData | nodes.Const)
+
+
+def _is_number(node: nodes.Node) -> bool:
+    if isinstance(node, nodes.Filter):
+        return node.name in {"length", "count", "int", "float"}
+    if isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name) and node.node.name == "loop":
+        return node.attr in {"index", "index0", "revindex", "revindex0", "length", "depth"}
+    return isinstance(node, nodes.Const) and isinstance(node.value, int | float)
+
+
 def _is_plain(node: nodes.Node) -> bool:
     """Whether an expression is surely a text, a number or a truth value, or a list of constants."""
     if isinstance(node, nodes.List | nodes.Tuple):
         return all(isinstance(each, nodes.Const) for each in node.items)
     if isinstance(node, nodes.Filter):
-        return node.name in {"length", "count", "lower", "upper", "trim", "int", "float", "string", "tojson", " ~ "}
-    if isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name) and node.node.name == "loop":
-        return node.attr in {"index", "index0", "revindex", "revindex0", "first", "last", "length", "depth"}
-    return isinstance(node, nodes.Const | nodes.Compare | nodes.Not | nodes.Test | nodes.Concat | nodes.Sub)
+        return node.name in _TEXT_FILTERS or _is_number(node)
+    if isinstance(node, nodes.Mod | nodes.Sub):
+        return _is_number(node.left)
+    plain = nodes.Const | nodes.Compare | nodes.Not | nodes.Test | nodes.Concat
+    return isinstance(node, plain) or _is_number(node)
 
 
 def rewritten(template: nodes.Template) -> nodes.Template:

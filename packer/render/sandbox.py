@@ -36,6 +36,9 @@ Python's own limit counts what called the template too, and so would depend on h
 _FUNCTIONS = (BuiltinMethodType, MethodType, FunctionType, MethodWrapperType, jinja2.runtime.BlockReference)
 _NESTING = (jinja2.runtime.Macro, jinja2.runtime.LoopContext, jinja2.runtime.BlockReference)
 _OF_DICT = frozenset(dir(dict))
+_WITH_METHODS = frozenset({str, dict, list})
+_PLAIN = frozenset({str, int, float, bool, type(None), list, dict})
+"""What holds no more than itself."""
 
 OPEN, CLOSE = "\ue0f2", "\ue0f3"
 """Stand where a `{% generation %}` block begins and ends while marks are looked for."""
@@ -48,7 +51,7 @@ class Function:
 
     __slots__ = ("_call", "_name", "_nests")
 
-    def __init__(self, name: str, call: Callable[..., Any], *, nests: bool = False) -> None:
+    def __init__(self, name: str, call: Callable[..., Any], nests: bool = False) -> None:  # noqa: FBT001, FBT002 - made at every call
         self._name = name
         self._call = call
         self._nests = nests
@@ -111,19 +114,26 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         return rewritten(super().parse(source, name, filename))
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """`obj.attribute`; a message's field, nearly always."""
-        if type(obj) is dict and attribute not in _OF_DICT:
+        """`obj.attribute`: of a message, nearly always, of a loop or a namespace, or a method of a text."""
+        kind = type(obj)
+        if kind is dict and attribute not in _OF_DICT:
             try:
                 return obj[attribute]
             except KeyError:
                 return self.undefined(obj=obj, name=attribute)
+        try:
+            value = getattr(obj, attribute)
+        except AttributeError:
+            return super().getattr(obj, attribute)
+        if type(value) in _PLAIN and attribute[0] != "_":
+            return value
+        if kind in _WITH_METHODS and attribute not in {"format", "format_map"}:
+            return self._function(obj, attribute, value)
         value = super().getattr(obj, attribute)
         return self._function(obj, attribute, value) if isinstance(value, _FUNCTIONS) else value
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         """`obj[argument]`."""
-        if type(argument) is tuple:
-            self._limits.weigh(argument)
         try:
             return obj[argument]
         except (TypeError, LookupError):
@@ -135,7 +145,7 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         if call is None:
             told = f"the method {name!r} of {type(obj).__name__!r} is not there for templates"
             return self.undefined(told, name=name, obj=obj, exc=SecurityError)
-        return Function(name, call, nests=isinstance(value, jinja2.runtime.BlockReference))
+        return Function(name, call, isinstance(value, jinja2.runtime.BlockReference))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         """`text.format` and `text.format_map`, wherever a template finds them."""
@@ -147,10 +157,11 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         if args and type(args[0]) is tuple:
             __self._limits.weigh(args[0])  # the key of a dict, which is hashed
         if kind is Function and not __obj._nests:  # noqa: SLF001
-            kwargs.pop("_loop_vars", None)
-            kwargs.pop("_block_vars", None)
+            if kwargs:
+                kwargs.pop("_loop_vars", None)
+                kwargs.pop("_block_vars", None)
             try:
-                return __obj(*args, **kwargs)
+                return __obj._call(*args, **kwargs)  # noqa: SLF001
             except StopIteration:
                 return __self.undefined("value was undefined because a callable raised a StopIteration exception")
         if kind is not Function and not isinstance(__obj, _NESTING):
