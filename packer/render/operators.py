@@ -219,7 +219,7 @@ def rewritten(template: nodes.Template) -> nodes.Template:
     """A parsed template that computes with :class:`Operators`.
 
     Raises:
-        jinja2.TemplateSyntaxError: it holds a number that it could not make.
+        jinja2.TemplateSyntaxError: it holds a number that it could not make; or `self`, whose blocks have addresses.
 
     """
     for constant in template.find_all(nodes.Const):
@@ -228,6 +228,9 @@ def rewritten(template: nodes.Template) -> nodes.Template:
                 check_bits(constant.value.bit_length())
             except OverLimitError as error:
                 raise jinja2.TemplateSyntaxError(str(error), constant.lineno) from None
+    for name in template.find_all(nodes.Name):
+        if (name.name, name.ctx) == ("self", "load"):
+            raise jinja2.TemplateSyntaxError("chat templates have no use for 'self'", name.lineno)
     changed = _Rewriter().visit(template)
     assert isinstance(changed, nodes.Template)
     return changed

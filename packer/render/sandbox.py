@@ -33,8 +33,8 @@ MAX_DEPTH = 100
 Python's own limit counts what called the template too, and so would depend on how packer was started.
 """
 
-_FUNCTIONS = (BuiltinMethodType, MethodType, FunctionType, MethodWrapperType, jinja2.runtime.BlockReference)
-_NESTING = (jinja2.runtime.Macro, jinja2.runtime.LoopContext, jinja2.runtime.BlockReference)
+_FUNCTIONS = (BuiltinMethodType, MethodType, FunctionType, MethodWrapperType)
+_NESTING = (jinja2.runtime.Macro, jinja2.runtime.LoopContext)
 _OF_DICT = frozenset(dir(dict))
 _WITH_METHODS = frozenset({str, dict, list})
 _PLAIN = frozenset({str, int, float, bool, type(None), list, dict})
@@ -49,12 +49,11 @@ marking: contextvars.ContextVar[bool] = contextvars.ContextVar("marking", defaul
 class Function:
     """Something a template may call, and cannot write: its text would hold an address."""
 
-    __slots__ = ("_call", "_name", "_nests")
+    __slots__ = ("_call", "_name")
 
-    def __init__(self, name: str, call: Callable[..., Any], nests: bool = False) -> None:  # noqa: FBT001, FBT002 - made at every call
+    def __init__(self, name: str, call: Callable[..., Any]) -> None:
         self._name = name
         self._call = call
-        self._nests = nests
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._call(*args, **kwargs)
@@ -143,9 +142,8 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
     def _function(self, obj: Any, name: str, value: Callable[..., Any]) -> Any:
         call = self._methods.bounded(obj, name, value)
         if call is None:
-            told = f"the method {name!r} of {type(obj).__name__!r} is not there for templates"
-            return self.undefined(told, name=name, obj=obj, exc=SecurityError)
-        return Function(name, call, isinstance(value, jinja2.runtime.BlockReference))
+            return self.unsafe_undefined(obj, name)
+        return Function(name, call)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         """`text.format` and `text.format_map`, wherever a template finds them."""
@@ -156,7 +154,7 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         kind = type(__obj)
         if args and type(args[0]) is tuple:
             __self._limits.weigh(args[0])  # the key of a dict, which is hashed
-        if kind is Function and not __obj._nests:  # noqa: SLF001
+        if kind is Function:
             if kwargs:
                 kwargs.pop("_loop_vars", None)
                 kwargs.pop("_block_vars", None)
@@ -164,7 +162,7 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
                 return __obj._call(*args, **kwargs)  # noqa: SLF001
             except StopIteration:
                 return __self.undefined("value was undefined because a callable raised a StopIteration exception")
-        if kind is not Function and not isinstance(__obj, _NESTING):
+        if not isinstance(__obj, _NESTING):
             return super().call(__context, __obj, *args, **kwargs)
         __context.depth += 1
         if __context.depth > MAX_DEPTH:
@@ -206,6 +204,9 @@ class _Namespace(jinja2.utils.Namespace):
     def __setitem__(self, name: str, value: Any) -> None:
         _Namespace._check(name)
         super().__setitem__(name, value)
+
+    def __repr__(self) -> NoReturn:
+        raise SecurityError("the template writes a namespace, and not what it holds")
 
     @staticmethod
     def _check(name: Any) -> None:

@@ -1,0 +1,246 @@
+"""A template can do nothing but write, and nothing without end: no file, no process, no import, no change of a row."""
+
+import copy
+import json
+import re
+import threading
+
+import hostile_templates
+import pytest
+from hostile_templates import ALL, OVERRUNS, TOLD, Hostile
+from processes import in_a_process
+
+from packer.render import ChatTemplate, RenderError
+from packer.render.watchdog import TemplateOverrunError, watched
+from packer.rejections import CODES
+
+MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+
+
+def template(source: str) -> ChatTemplate:
+    return ChatTemplate(source, date="2026-01-01", variables={"eos_token": "</s>"}, max_bytes=2**26)
+
+
+def outcome(source: str) -> tuple[str, str]:
+    """What a template writes under no code, or the code and reason of its rejection; a row is as it was before."""
+    messages, tools = copy.deepcopy(MESSAGES), copy.deepcopy(TOOLS)
+    try:
+        return "", template(source).render(messages, tools=tools)
+    except RenderError as error:
+        return error.code, str(error)
+    finally:
+        assert (messages, tools) == (MESSAGES, TOOLS)
+
+
+def test_there_are_enough_and_each_has_a_name() -> None:
+    assert len(ALL) >= 100
+    assert len({each.name for each in ALL}) == len(ALL)
+
+
+@pytest.mark.parametrize("hostile", ALL, ids=[each.name for each in ALL])
+def test_a_hostile_template_is_harmless_or_refused_with_its_reason(hostile: Hostile) -> None:
+    code, told = outcome(hostile.source)
+    if hostile.text is not None:
+        assert (code, told) == ("", hostile.text)
+        return
+    assert code == hostile.code, told
+    assert code in CODES
+    assert hostile.reason in told
+    assert re.search("0x[0-9a-f]{6}", told) is None, "a reason is written to rejected.jsonl, the same every time"
+
+
+WATCHED = """
+import json, resource, sys, threading
+import hostile_templates
+from packer.render import ChatTemplate, RenderError
+
+ChatTemplate("{{ messages }}", date="2026-01-01", variables={}, max_bytes=2**26).render([])
+events, main = [], threading.get_ident()
+sys.addaudithook(lambda name, _: events.append(name) if recording and threading.get_ident() == main else None)
+recording = False
+for hostile in hostile_templates.ALL:
+    try:
+        template = ChatTemplate(hostile.source, date="2026-01-01", variables={}, max_bytes=2**26)
+    except RenderError:
+        print(json.dumps([hostile.name, None, 0]))
+        continue
+    events.clear()
+    recording = True
+    try:
+        template.render([{"role": "user", "content": "hi"}], tools=[{"type": "function"}])
+    except RenderError:
+        pass
+    recording = False
+    print(json.dumps([hostile.name, events, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024]))
+recording = True
+open("/dev/null").close()
+print(json.dumps(["the hook hears", events, 0]))
+"""
+
+
+def test_no_hostile_template_touches_the_host() -> None:
+    """Python tells of every file, process, socket, import and look into a function: there is none of them."""
+    *found, (_, heard, _) = in_a_process(WATCHED, timeout=300)
+    assert [name for name, _, _ in found] == [each.name for each in ALL]
+    assert heard == ["open"]
+    rendered = {name: events for name, events, _ in found if events is not None}
+    assert len(rendered) > 0.8 * len(ALL)
+    assert {name: events for name, events in rendered.items() if events} == {}
+    assert max(mebibytes for _, _, mebibytes in found) < 1024
+
+
+@pytest.mark.parametrize("name", OVERRUNS)
+def test_what_only_goes_on_for_too_long_is_no_rejection(name: str) -> None:
+    with pytest.raises(TemplateOverrunError, match=TOLD[name]) as raised:
+        template(OVERRUNS[name]).render(MESSAGES)
+    assert raised.value.exit_code == 2
+    assert template("{{ messages[0].content }}").render(MESSAGES) == "hi", "the thread goes on as before"
+
+
+def test_a_thread_of_an_application_is_watched_too_and_its_signals_are_left_alone() -> None:
+    import signal
+
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    ends: list[BaseException] = []
+
+    def render() -> None:
+        try:
+            template(OVERRUNS["nested ranges"]).render(MESSAGES)
+        except TemplateOverrunError as error:
+            ends.append(error)
+
+    thread = threading.Thread(target=render)
+    thread.start()
+    thread.join(timeout=120)
+    assert len(ends) == 1
+    assert {number: signal.getsignal(number) for number in signal.valid_signals()} == handlers
+
+
+def test_waiting_takes_no_processor_time_and_is_no_overrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is busy or asleep fails no build."""
+    import time
+
+    from packer.render import watchdog
+
+    monkeypatch.setattr(watchdog, "MAX_CPU_S", 0.3)
+    assert watched(lambda: time.sleep(1) or "slept") == "slept"
+
+    def work() -> None:
+        while True:
+            pass
+
+    with pytest.raises(TemplateOverrunError):
+        watched(work)
+
+
+def test_an_end_that_is_swallowed_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from packer.render import watchdog
+
+    monkeypatch.setattr(watchdog, "MAX_CPU_S", 0.1)
+    swallowed = []
+
+    def stubborn() -> None:
+        while True:
+            try:
+                while True:
+                    pass
+            except BaseException as error:
+                swallowed.append(error)
+                if len(swallowed) == 3:
+                    raise
+
+    with pytest.raises(TemplateOverrunError):
+        watched(stubborn)
+    assert len(swallowed) == 3
+
+
+def test_an_end_never_arrives_after_the_rendering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Renderings that end about when they are to be ended: each is whole or ended, and nothing is raised beside them."""
+    import time
+
+    from packer.render import watchdog
+
+    monkeypatch.setattr(watchdog, "MAX_CPU_S", 0.0)
+    monkeypatch.setattr(watchdog, "TICK_S", 0.0005)
+    whole = ended = 0
+
+    def work() -> None:
+        until = time.perf_counter() + 0.001
+        while time.perf_counter() < until:
+            pass
+
+    until = time.monotonic() + 5
+    while time.monotonic() < until and min(whole, ended) < 200:
+        try:
+            watched(work)
+            whole += 1
+        except TemplateOverrunError:
+            ended += 1
+    assert whole > 0 and ended > 0
+
+
+METHODS = {
+    "text": "'ab'", "safe text": "('ab'|safe)", "list": "messages", "dict": "messages[0]", "int": "(7)", "float": "(1.5)",
+    "range": "range(3)", "bytes": "'ab'.encode()", "tuple": "(1, 2)",
+}  # fmt: skip
+ARGUMENTS = ("", "10**9", "big", "big, big", "10**9, 'x'", "['x'] * 100000", "big, 10**9", "'', big", "-(10**9)")
+
+
+SWEEP = """
+import json, resource, sys
+from packer.render import ChatTemplate, RenderError
+
+resource.setrlimit(resource.RLIMIT_CPU, (240, 240))
+for source in json.load(open(sys.argv[1])):
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    try:
+        ChatTemplate(source, date="2026-01-01", variables={}, max_bytes=2**24).render([{"role": "user"}])
+        ended = "rendered"
+    except RenderError as error:
+        ended = error.code
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    print(json.dumps([source, ended, after.ru_maxrss // 1024]))
+"""
+
+
+def test_no_single_step_that_a_template_can_take_runs_away(tmp_path) -> None:
+    """Every filter, test and method with arguments that would make it large: none takes long enough to be ended.
+
+    The watchdog would end none of them in the middle, as Python cannot be stopped in a step; so there must be no such.
+    """
+    from packer.render.sandbox import environment_of
+
+    environment = environment_of("2026-01-01", 2**24)
+    values = {"text": "'ab' * 4000000", "lines": "'a\\n' * 400000", "words": "'a b ' * 100000", "list": "[1, 2] * 200000"}
+    sources = [
+        f"{{% set big = {value} %}}{{% set x = big|{name}({arguments}) %}}{{{{ x|length }}}}"
+        for name in environment.filters
+        if name.isidentifier()
+        for value in values.values()
+        for arguments in ARGUMENTS
+    ]
+    kinds = {"text": str, "safe text": str, "list": list, "dict": dict, "int": int, "float": float, "range": range, "bytes": bytes, "tuple": tuple}
+    sources += [
+        f"{{% set big = 'ab' * 4000000 %}}{{% set x = {METHODS[kind]}.{name}({arguments}) %}}"
+        for kind, cls in kinds.items()
+        for name in dir(cls)
+        if not name.startswith("_")
+        for arguments in ARGUMENTS
+    ]
+    sources += [
+        f"{{% set big = 'ab' * 4000000 %}}{{% set x = big.{name}({arguments}) %}}"
+        for name in dir(str)
+        if not name.startswith("_")
+        for arguments in ARGUMENTS
+    ]
+    place = tmp_path / "sources.json"
+    place.write_text(json.dumps(sources))
+    ends = in_a_process(SWEEP, place, timeout=500)
+    assert len(ends) == len(sources) > 2000
+    assert {ended for _, ended, _ in ends} == {"rendered", "template_error", "render_too_large"}
+    assert max(mebibytes for _, _, mebibytes in ends) < 1024
+
+
+def test_the_table_is_read_by_the_process_that_listens() -> None:
+    assert hostile_templates.__file__ is not None
