@@ -159,7 +159,7 @@ BOMBS = (
     Hostile("separators of JSON", "{{ messages|tojson(separators=('x' * 100000, ':')) }}", code=TOO_LARGE, reason="a separator"),
     Hostile("width of the clock", "{{ strftime_now('%1000000d' * 100000) }}", code=TOO_LARGE, reason="a separator"),
     Hostile("fill of a batch", "{{ [1]|batch(10**9, 0)|list }}", code=TOO_LARGE, reason="a width"),
-    Hostile("slices", "{{ [1]|slice(10**9)|list }}", code=TOO_LARGE, reason="a list of more than"),
+    Hostile("slices", "{{ [1]|slice(10**9)|list }}", code=TOO_LARGE, reason="a width"),
     Hostile("precision", "{{ 1.5|round(10**8, 'ceil') }}", code=TOO_LARGE, reason="a width"),
     Hostile("one range", "{{ range(10**9)|list }}", reason="Range too big"),
     Hostile("words of a text", "{{ ('ab ' * 10000000).split()|length }}", code=TOO_LARGE, reason="a list of more than"),

@@ -29,7 +29,7 @@ _OF_TEXT = frozenset({"capitalize", "e", "escape", "forceescape", "lower", "safe
 
 _ITEM_BY_ITEM = frozenset({"items", "map", "reject", "rejectattr", "reverse", "select", "selectattr"})
 
-_WHOLE = frozenset({"dictsort", "groupby", "list", "max", "min", "slice", "sort", "unique"})
+_WHOLE = frozenset({"dictsort", "groupby", "list", "max", "min", "sort", "unique"})
 """Take all items at once."""
 
 _SCANNING = frozenset(
@@ -66,6 +66,7 @@ class Filters:
             "random": _random,
             "replace": self._replace,
             "round": self._round,
+            "slice": self._slice,
             "sum": self._sum,
             "tojson": self._tojson,
             "trim": self._trim,
@@ -144,6 +145,10 @@ class Filters:
     def _round(self, value: Any, precision: int = 0, method: Any = "common") -> Any:
         check_setting(precision)
         return self._given["round"](value, precision, method)
+
+    def _slice(self, value: Iterable[Any], slices: int, fill_with: Any = None) -> Any:
+        check_setting(slices)
+        return self._lazy(self._given["slice"](listed(value), slices, fill_with))
 
     @pass_environment
     def _sum(self, environment: Any, iterable: Iterable[Any], attribute: Any = None, start: Any = 0) -> Any:

@@ -121,6 +121,7 @@ class _Thread:
         self.sent = True
         """Whether nobody is about to raise it."""
 
+        self._seen = 0
         self._ident = threading.get_ident()
         has_clocks = hasattr(time, "pthread_getcpuclockid")
         self._clock = time.pthread_getcpuclockid(self._ident) if has_clocks else time.CLOCK_PROCESS_CPUTIME_ID
@@ -129,12 +130,13 @@ class _Thread:
         return time.clock_gettime(self._clock)
 
     def look(self, resident: int) -> bool:
-        """Whether a template runs; one that took too much is struck."""
+        """Whether templates ran since the last look; one that took too much is struck."""
         count = self.place[COUNT]
+        ran, self._seen = count % 2 == 1 or count != self._seen, count
         used = self.meter.look(count, self.cpu_s, resident)
         if used is not None:
             self._strike(count, used)
-        return count % 2 == 1
+        return ran
 
     def _strike(self, count: int, used: str) -> None:
         """In this order, a rendering that ends meanwhile sees that something may be on its way, and waits for it."""
