@@ -181,8 +181,12 @@ def _compiled(environment: Environment, source: str) -> tuple[jinja2.nodes.Templ
     return parsed, environment.from_string(parsed)
 
 
+_MAX_REASON = 2000
+"""Characters of a reason; Jinja puts into it what it did not find, whatever that is."""
+
+
 def _explain(error: Exception) -> str:
-    message = str(error) or type(error).__name__
+    message = str(error)[:_MAX_REASON] or type(error).__name__
     if isinstance(error, jinja2.UndefinedError) and re.fullmatch(r"'\w+' is undefined", message):
         message += " (template.kwargs, or the row's chat_template_kwargs, can give it)"
     return message if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: {message}"

@@ -13,7 +13,7 @@ import jinja2
 from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
 
-from packer.render.limits import Limits, OverLimitError, check_bits, check_items, check_setting
+from packer.render.limits import MAX_SETTING, Limits, OverLimitError, check_bits, check_items, check_setting
 
 _LISTS = (list, tuple, bytes)
 _UNORDERED: tuple[Any, ...] = (type({}.keys()), type({}.items()))
@@ -146,6 +146,11 @@ class _Rewriter(NodeTransformer):
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
         return _call(" ~ ", node, [self.visit(each) for each in node.nodes])
 
+    def visit_Filter(self, node: nodes.Filter) -> nodes.Node:  # noqa: N802
+        changed = self.generic_visit(node)
+        assert isinstance(changed, nodes.Filter)
+        return _folded_if_short(changed)
+
     def visit_Output(self, node: nodes.Output) -> nodes.Node:  # noqa: N802
         node.nodes = [
             changed if _is_text(changed) else _call(" text ", changed, [changed])
@@ -181,9 +186,24 @@ class _Rewriter(NodeTransformer):
 
 
 def _call(name: str, place: nodes.Node, arguments: Sequence[nodes.Expr]) -> nodes.Filter:
-    return nodes.Filter(
+    made = nodes.Filter(
         arguments[0], name, list(arguments[1:]), [], None, None, lineno=place.lineno, environment=place.environment
     )
+    return _folded_if_short(made)
+
+
+def _folded_if_short(node: nodes.Filter) -> nodes.Filter:
+    """What Jinja computes beforehand it writes out in the code it makes; a long list there takes Python for ever."""
+    compute = node.as_const
+
+    def as_const(eval_ctx: nodes.EvalContext | None = None) -> Any:
+        value = compute(eval_ctx)
+        if not isinstance(value, str | int | float) or len(str(value)) > MAX_SETTING:
+            raise nodes.Impossible
+        return value
+
+    vars(node)["as_const"] = as_const
+    return node
 
 
 def _is_text(node: nodes.Node) -> bool:
