@@ -15,7 +15,8 @@ CODES: dict[str, str] = {
     "preference": "the row is a preference pair or a rated answer, not an example to imitate",
     # rendered
     "template_error": "the chat template raised an error for this row",
-    "render_too_large": "a rendering, or all texts of a rewritten history, are larger than rows.max_render_bytes",
+    "render_too_large": "a rendering, or all texts of a rewritten history, are larger than rows.max_render_bytes; or "
+    "the template makes a value on the way that is beyond what templates may make",
     "prompt_diverges": "no prompt the template can write is continued by the turn it renders",
     "no_terminator": "the template writes no stop token after a turn",
     "bad_marks": "generation blocks of the template do not say which message they belong to",

@@ -15,6 +15,7 @@ from packer.audit.runs import Spans, make_runs
 from packer.audit.view import DocumentView, RowView, find_inputs
 from packer.audit.way_out import WaysOut
 from packer.batches import DocumentBatch, Int64
+from packer.build.overruns import named_template, overruns_at
 from packer.build.plan import load_recipe_model, open_input, refuse_untemplated, resolve_sources
 from packer.build.record import reason_of_part
 from packer.build.stages import Stages
@@ -103,6 +104,7 @@ def preview(
         RecipeError: no sources, no tokenizer, or a file that is named twice.
         InputError: a source or the tokenizer cannot be read.
         TemplateError: the template cannot be used.
+        TemplateOverrunError: it goes on for too long.
         UsageError: no such row.
 
     """
@@ -156,6 +158,16 @@ class _Maker:
         self._with_ids = with_ids
 
     def row(self, entry: InputFile, raw: RawRow) -> PreviewedRow:
+        """What becomes of a row.
+
+        Raises:
+            TemplateOverrunError: the template goes on for too long with it.
+
+        """
+        with overruns_at(lambda _: f"{entry.path} (row {raw.number}), {named_template(self._recipe)}"):
+            return self._row(entry, raw)
+
+    def _row(self, entry: InputFile, raw: RawRow) -> PreviewedRow:
         done = self._stages.run(raw.batch)
         views = tuple(self._documents(entry, raw.number, done.documents))
         source, sample = entry.path.as_posix(), next(iter(raw.batch.samples), None)

@@ -61,6 +61,7 @@ def run_partition(
     Raises:
         InputError: the file changed since it was planned.
         StorageError: the disk refuses.
+        TemplateOverrunError: the template goes on for too long with a row.
 
     """
     rejected: list[RejectedRow] = []

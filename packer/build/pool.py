@@ -5,6 +5,7 @@ gone, however it went.
 """
 
 import concurrent.futures
+import functools
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.queues
@@ -13,10 +14,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Generic, TypeVar
 
+from packer.build.overruns import overruns_at
+from packer.build.supervise import Supervision, worker_place
 from packer.errors import PackerError
+from packer.render.watchdog import TASK, place, share
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -44,12 +48,17 @@ class Pool(Generic[Task, Result]):
         jobs: int,
         *,
         inline: Callable[[Task], Result] | None = None,
+        where: Callable[[Task, int], str] | None = None,
     ) -> None:
-        """`make(*arguments)` gives the function; both must pickle. `inline` is the function, where there is one."""
+        """`make(*arguments)` gives the function; both must pickle. `inline` is the function, where there is one.
+
+        `where` names the row of a task, and the template, for an error of a template that goes on for too long.
+        """
         self._make = make
         self._arguments = tuple(arguments)
         self._jobs = jobs
         self._inline = inline
+        self._where = where
 
     def run(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Result]]:
         """Yield (number of the task, result) as they come.
@@ -62,7 +71,10 @@ class Pool(Generic[Task, Result]):
         if jobs <= 1:
             if tasks:
                 function = self._inline or self._make(*self._arguments)
-                yield from ((number, function(task)) for number, task in enumerate(tasks))
+                for number, task in enumerate(tasks):
+                    with self._placing(task):
+                        result = function(task)
+                    yield number, result
             return
         yield from self._run_spawned(tasks, jobs)
 
@@ -70,17 +82,25 @@ class Pool(Generic[Task, Result]):
         context = multiprocessing.get_context("spawn")
         # Not among initargs: what is larger than a pipe would block the parent of a worker that died before reading it.
         arguments = context.SimpleQueue()
+        supervision = Supervision(context, jobs)
         executor = concurrent.futures.ProcessPoolExecutor(
-            jobs, mp_context=context, initializer=_start, initargs=(self._make, arguments)
+            jobs, mp_context=context, initializer=_start, initargs=(self._make, arguments, supervision.places)
         )
         threading.Thread(target=_hand_out, args=(arguments, self._arguments, jobs), daemon=True).start()
         try:
             with _signals_held():
-                futures = {executor.submit(_work, task): number for number, task in enumerate(tasks)}
-            for future in concurrent.futures.as_completed(futures):
-                yield futures[future], future.result()
+                futures = {executor.submit(_work, number, task): number for number, task in enumerate(tasks)}
+            with supervision:
+                for future in concurrent.futures.as_completed(futures):
+                    with self._placing(tasks[futures[future]]):
+                        result = future.result()
+                    yield futures[future], result
             executor.shutdown()
         except BrokenProcessPool as error:
+            if supervision.found is not None:
+                number, overrun = supervision.found
+                with self._placing(tasks[number]):
+                    raise overrun from error
             raise WorkerDiedError(
                 "a worker process was killed, most often for want of memory",
                 hint="what is finished is kept: run the same command again with fewer processes (-j 1). A script of "
@@ -89,6 +109,9 @@ class Pool(Generic[Task, Result]):
         finally:
             _stop(executor)
             arguments.close()
+
+    def _placing(self, task: Task) -> AbstractContextManager[None]:
+        return nullcontext() if self._where is None else overruns_at(functools.partial(self._where, task))
 
 
 _FUNCTION: list[Callable[[Any], Any]] = []
@@ -114,18 +137,22 @@ def _signals_held() -> Iterator[None]:
 def _hand_out(queue: "multiprocessing.queues.SimpleQueue[Any]", arguments: tuple[Any, ...], jobs: int) -> None:
     """Arguments for every worker that may be started; those that never are leave theirs in the pipe."""
     with suppress(OSError):  # the pipe was closed: the run is over
-        for _ in range(jobs):
-            queue.put(arguments)
+        for worker in range(jobs):
+            queue.put((worker, arguments))
 
 
-def _start(make: Callable[..., Callable[[Any], Any]], queue: "multiprocessing.queues.SimpleQueue[Any]") -> None:
+def _start(
+    make: Callable[..., Callable[[Any], Any]], queue: "multiprocessing.queues.SimpleQueue[Any]", places: Any
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     # One process a core: threads inside the encoder would only be in each other's way.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        _FUNCTION.append(make(*queue.get()))
+        worker, arguments = queue.get()
+        share(worker_place(places, worker))
+        _FUNCTION.append(make(*arguments))
     except Exception as error:  # noqa: BLE001 - raised again by the first task, where the parent can see it
         _FUNCTION.append(_raiser(error))
 
@@ -144,7 +171,8 @@ def _raiser(error: Exception) -> Callable[[Any], Any]:
     return fail
 
 
-def _work(task: Any) -> Any:
+def _work(number: int, task: Any) -> Any:
+    place()[TASK] = number
     return _FUNCTION[0](task)
 
 

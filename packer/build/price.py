@@ -5,9 +5,11 @@ each conversation's last document, are the price of learning every turn in its t
 choice is the user's.
 """
 
+import functools
 import itertools
 
 from packer.batches import DocumentBatch, RowBatch
+from packer.build.overruns import named_row, overruns_at
 from packer.build.partition import PartitionTask
 from packer.build.plan import BuildPlan, tasks_by_input
 from packer.build.stages import Stages, turn_end_marker
@@ -44,7 +46,8 @@ def check_sampled_price(plan: BuildPlan, stages: Stages) -> None:
     paid = last = 0.0
     for entry, tasks in itertools.islice(tasks_by_input(plan), _SAMPLE_INPUTS):
         rows = _first_rows(plan, tasks[0])
-        documents = stages.run(rows).documents
+        with overruns_at(functools.partial(named_row, tasks[0].partition, recipe=plan.recipe)):
+            documents = stages.run(rows).documents
         weight = entry.num_rows / max(rows.num_rows, 1)
         paid += weight * len(documents.input_ids)
         last += weight * last_tokens(documents)

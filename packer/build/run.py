@@ -16,6 +16,7 @@ import msgspec
 
 from packer.build.engine import remember
 from packer.build.hints import rejection_hint
+from packer.build.overruns import named_row
 from packer.build.packing import commit, finish, finish_if_free, pack_documents
 from packer.build.partition import PartitionResult, PartitionTask, run_partition, write_journal
 from packer.build.plan import BuildPlan, plan_build
@@ -211,7 +212,13 @@ class _Build:
         tasks = [plan.tasks[number] for number in missing]
         self._progress.stage("documents", sum(task.partition.num_rows for task in tasks), "rows")
         arguments = (self._folder, plan.recipe, plan.model)
-        pool: Pool[PartitionTask, PartitionResult] = Pool(_partition_worker, arguments, self._jobs, inline=inline)
+        pool: Pool[PartitionTask, PartitionResult] = Pool(
+            _partition_worker,
+            arguments,
+            self._jobs,
+            inline=inline,
+            where=lambda task, row: named_row(task.partition, row, plan.recipe),
+        )
         for i, result in pool.run(tasks):
             results[missing[i]] = result
             self._progress.advance(result.shard.num_input_rows, result.shard.num_tokens)

@@ -7,6 +7,7 @@ import numpy as np
 
 from packer.batches import DocumentBatch, Rejection, RowBatch, TokenBatch, TurnBatch
 from packer.build.engine import encoder_of
+from packer.build.overruns import named_template, overruns_at
 from packer.errors import TemplateError
 from packer.model import TOKENIZER_FILE, Model
 from packer.recipe import Recipe
@@ -86,8 +87,14 @@ def with_role_markers(model: Model, recipe: Recipe) -> Model:
 
     Raises:
         TemplateError: a template that is not valid Jinja.
+        TemplateOverrunError: one that goes on for too long.
 
     """
+    with overruns_at(lambda _: named_template(recipe)):
+        return model.with_control(_role_markers(model, recipe))
+
+
+def _role_markers(model: Model, recipe: Recipe) -> dict[str, int]:
     markers: dict[str, int] = {}
     for source in (model.template, model.tool_template):
         if source is None:
@@ -101,7 +108,7 @@ def with_role_markers(model: Model, recipe: Recipe) -> Model:
             )
         if recipe.supervision.markers == "refuse":
             _refuse_split_markers(template, model)
-    return model.with_control(markers)
+    return markers
 
 
 def split_markers(template: ChatTemplate, model: Model) -> dict[str, int]:

@@ -30,6 +30,7 @@ from packer.render.marks import marked_turns
 from packer.render.reasoning import ANY_TAG, Reasoning, given_as
 from packer.render.skeleton import Defined, Skeletons
 from packer.render.tracing import Tracer, UntraceableError
+from packer.render.watchdog import ROW, place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,36 +127,39 @@ class Renderer:
         self._skeletons, self._renderings = self._traced(model)
 
     def render(self, rows: RowBatch) -> TurnBatch:
-        """Render every sample; what cannot be rendered rightly comes back as a rejection."""
+        """Render every sample; what cannot be rendered rightly comes back as a rejection.
+
+        Raises:
+            TemplateOverrunError: a rendering takes too long, or too much memory; it knows the row.
+
+        """
         texts: list[_Encoded] = []
         owners: list[int] = []
         rejections: list[Rejection] = []
         # What the template answered is forgotten between batches: no row depends on which others a process has seen.
         losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops)
+        here = place()
         for sample in rows.samples:
-            filled = self._skeletons.fill(sample) if self._skeletons else None
-            if filled is not None:
-                texts.append(_Encoded(filled.content, False, filled.turns))
-                owners.append(sample.row)
-                continue
+            here[ROW] = sample.row
             try:
-                rendered = [text.encoded() for text in self._render_sample(sample, losses)]
+                rendered = self._encoded(sample, losses)
             except RenderError as error:
                 rejections.append(Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message))
                 continue
             texts += rendered
             owners += [sample.row] * len(rendered)
+        here[ROW] = -1
         return _turn_batch(texts, owners, rejections)
 
     def _traced(self, model: Model) -> tuple[Skeletons | None, Renderings | None]:
         """What spares renderings, where the template can be traced."""
         if self._template is None or model.template is None or self._rules.marked:
             return None, None
+        max_bytes = self._rules.max_render_bytes
         try:
-            tracer = Tracer(model.template, date=self._rules.date, variables=model.named_tokens)
+            tracer = Tracer(model.template, date=self._rules.date, variables=model.named_tokens, max_bytes=max_bytes)
         except UntraceableError:
             return None, None
-        max_bytes = self._rules.max_render_bytes
         renderings = Renderings(self._template, tracer, max_bytes=max_bytes)
         if not model.stops:
             return None, renderings
@@ -192,6 +196,12 @@ class Renderer:
             return None
         rules = self._rules
         return ChatTemplate(source, date=rules.date, variables=model.named_tokens, max_bytes=rules.max_render_bytes)
+
+    def _encoded(self, sample: Sample, losses: LossCheck) -> list[_Encoded]:
+        filled = self._skeletons.fill(sample) if self._skeletons else None
+        if filled is not None:
+            return [_Encoded(filled.content, False, filled.turns)]
+        return [text.encoded() for text in self._render_sample(sample, losses)]
 
     def _render_sample(self, sample: Sample, losses: LossCheck) -> list[_Text]:
         return self._render_chat(sample, losses) if sample.kind == "chat" else [self._plain(sample)]

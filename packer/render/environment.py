@@ -5,27 +5,18 @@ arguments, `raise_exception`, and `{% generation %}` as a transparent block. `st
 cache that depended on the day it was built could not be built again.
 """
 
-import contextvars
-import datetime as dt
 import functools
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jinja2
-import jinja2.ext
 import jinja2.meta
 import jinja2.nodes
-import jinja2.parser
-import jinja2.runtime
-import jinja2.sandbox
-import jinja2.utils
 
-_OPEN, _CLOSE = "\ue0f2", "\ue0f3"
-"""Stand where a `{% generation %}` block begins and ends while marks are looked for."""
-
-_marking: contextvars.ContextVar[bool] = contextvars.ContextVar("marking", default=False)
+from packer.render.limits import OverLimitError
+from packer.render.sandbox import CLOSE, OPEN, Context, Environment, environment_of, marking
+from packer.render.watchdog import TemplateOverrunError, watched
 
 MODE_SWITCHES = ("enable_thinking", "thinking")
 """Template variables known to choose between a thinking and a plain prompt."""
@@ -57,13 +48,14 @@ class ChatTemplate:
         """
         self._max_bytes = max_bytes
         self._variables = dict(variables)
-        environment = _environment(date)
+        environment = environment_of(date, max_bytes)
         try:
-            parsed = environment.parse(source)
+            parsed, self._template = watched(lambda: _compiled(environment, source))
             read = jinja2.meta.find_undeclared_variables(parsed) - _GIVEN - set(variables)
-            self._template = environment.from_string(parsed)
             self._globals = dict(self._template.globals)  # looking through a chain of maps is slow
-        except (jinja2.TemplateError, SyntaxError, RecursionError) as error:  # Jinja lets Python's compiler speak
+        except TemplateOverrunError:
+            raise
+        except Exception as error:  # Jinja lets Python's compiler speak, and what it computes beforehand
             line = getattr(error, "lineno", None)
             raise RenderError(f"not a valid Jinja template{f' (line {line})' if line else ''}: {error}") from error
         self.undeclared = tuple(sorted(read))
@@ -124,20 +116,25 @@ class ChatTemplate:
 
         Raises:
             RenderError: whatever the template raised, in its own words.
+            TemplateOverrunError: it takes too long, or too much memory.
 
         """
+        variables = {"documents": None, **self._variables, **(kwargs or {})}
+        variables |= {"messages": messages, "tools": tools, "add_generation_prompt": add_generation_prompt}
+        # What `Template.render` does, without gathering the globals every time.
+        context = Context(
+            self._template.environment,
+            {**self._globals, **variables},
+            self._template.name,
+            self._template.blocks,
+            self._globals,
+        )
         try:
-            variables = {"documents": None, **self._variables, **(kwargs or {})}
-            variables |= {"messages": messages, "tools": tools, "add_generation_prompt": add_generation_prompt}
-            # What `Template.render` does, without gathering the globals every time.
-            context = jinja2.runtime.Context(
-                self._template.environment,
-                {**self._globals, **variables},
-                self._template.name,
-                self._template.blocks,
-                self._globals,
-            )
-            text = "".join(self._template.root_render_func(context))
+            text = watched(lambda: "".join(self._template.root_render_func(context)))
+        except TemplateOverrunError:
+            raise
+        except OverLimitError as error:
+            raise RenderError(str(error), code="render_too_large") from error
         except Exception as error:
             raise RenderError(_explain(error)) from error
         if len(text) * 4 > self._max_bytes and len(text.encode("utf-8", "surrogatepass")) > self._max_bytes:
@@ -160,103 +157,36 @@ class ChatTemplate:
             RenderError: whatever the template raised; or the marks change what it writes.
 
         """
-        token = _marking.set(True)
+        token = marking.set(True)
         try:
             marked = self.render(messages, tools=tools, kwargs=kwargs)
         finally:
-            _marking.reset(token)
+            marking.reset(token)
         text = self.render(messages, tools=tools, kwargs=kwargs)
-        if marked.replace(_OPEN, "").replace(_CLOSE, "") != text or _OPEN in text or _CLOSE in text:
+        if marked.replace(OPEN, "").replace(CLOSE, "") != text or OPEN in text or CLOSE in text:
             raise RenderError("the generation marks of the template cannot be told from its text")
         ranges: list[tuple[int, int]] = []
         begun: list[int] = []
-        for number, match in enumerate(re.finditer(f"[{_OPEN}{_CLOSE}]", marked)):
+        for number, match in enumerate(re.finditer(f"[{OPEN}{CLOSE}]", marked)):
             place = match.start() - number
-            if match[0] == _OPEN:
+            if match[0] == OPEN:
                 begun.append(place)
             elif begun:
                 ranges.append((begun.pop(), place))
         return text, tuple(sorted(ranges))
 
 
+def _compiled(environment: Environment, source: str) -> tuple[jinja2.nodes.Template, jinja2.Template]:
+    parsed = environment.parse(source)
+    return parsed, environment.from_string(parsed)
+
+
+_MAX_REASON = 2000
+"""Characters of a reason; Jinja puts into it what it did not find, whatever that is."""
+
+
 def _explain(error: Exception) -> str:
-    message = str(error) or type(error).__name__
+    message = str(error)[:_MAX_REASON] or type(error).__name__
     if isinstance(error, jinja2.UndefinedError) and re.fullmatch(r"'\w+' is undefined", message):
         message += " (template.kwargs, or the row's chat_template_kwargs, can give it)"
     return message if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: {message}"
-
-
-class _Generation(jinja2.ext.Extension):
-    """`{% generation %}` … `{% endgeneration %}`: renders its body."""
-
-    tags = {"generation"}  # noqa: RUF012 - the attribute Jinja reads
-    METHOD = "_render_body"
-
-    def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
-        # A call block, as in transformers, and not the bare body: assignments inside keep their own scope.
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        call = self.call_method(self.METHOD, [], [])
-        return jinja2.nodes.CallBlock(call, [], [], body).set_lineno(line)
-
-    def _render_body(self, caller: Any) -> str:
-        text: str = caller()
-        return f"{_OPEN}{text}{_CLOSE}" if _marking.get() else text
-
-
-class _Namespace(jinja2.utils.Namespace):
-    """Refuses names that reach into the interpreter, as transformers does."""
-
-    def __init__(*args: Any, **kwargs: Any) -> None:
-        self, *positional = args
-        attributes = dict(*positional, **kwargs)
-        for name in attributes:
-            _Namespace._check(name)
-        jinja2.utils.Namespace.__init__(self, attributes)
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        _Namespace._check(name)
-        super().__setitem__(name, value)
-
-    @staticmethod
-    def _check(name: Any) -> None:
-        if isinstance(name, str) and name.startswith("_"):
-            raise jinja2.exceptions.SecurityError(f"a namespace cannot hold the attribute {name!r}")
-
-
-class _DictFactory:
-    """`dict(…)` and `dict.fromkeys(…)` for templates, without the type's other attributes."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
-        return dict(*args, **kwargs)
-
-    def fromkeys(self, *args: Any) -> dict[Any, Any]:
-        return dict.fromkeys(*args)
-
-
-@functools.cache
-def _environment(date: str) -> jinja2.sandbox.ImmutableSandboxedEnvironment:
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
-    )
-    today = dt.datetime.fromisoformat(date)
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = today.strftime
-    environment.globals["dict"] = _DictFactory()
-    environment.globals["namespace"] = _Namespace
-    return environment
-
-
-def _tojson(
-    value: Any,
-    ensure_ascii: bool = False,  # noqa: FBT001, FBT002 - templates may pass it by position
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,  # noqa: FBT001, FBT002 - as above
-) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def _raise_exception(message: str) -> None:
-    raise jinja2.TemplateError(message)

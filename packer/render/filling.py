@@ -2,8 +2,13 @@
 
 What a whole skeleton (:mod:`packer.render.skeleton`) does not cover, say history that the template rewrites, is left to
 the definition, which asks for many renderings of a conversation that differ in their words alone from those of others.
-Each is traced once for its form, its number of messages and its variables, and filled in from then on; everything that
-is then made of a rendering is made of the text itself.
+Each is traced once for its roles and variables, and filled in from then on; everything that is then made of a rendering
+is made of the text itself.
+
+A trace (:mod:`packer.render.tracing`) knows nothing of the sandbox's refusals and limits. So the same conversation is
+rendered once by the template itself, with words of a length that none of a filled conversation passes. It must give
+what the trace says. What the sandbox refuses by the way a template takes, it then refused there; and no limit that
+grows with the words is met by shorter ones.
 """
 
 from collections import OrderedDict
@@ -14,28 +19,69 @@ from typing import Any, NamedTuple, TypeAlias
 from packer.render.chat import Template
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.tracing import Condition, Piece, Slot, Traced, Tracer, UntraceableError
+from packer.render.watchdog import TemplateOverrunError
 
 _FEW = 3
 """Renderings of a kind before it is traced: that costs as much as some of them."""
 
 _MAX_KINDS = 8192
+_LONGEST = 2**20
+"""Characters of all words that a traced rendering is tried with."""
 
 Kind: TypeAlias = tuple[tuple[str, ...], str]
 """Roles; and variables, of which one says whether it is a prompt."""
 
 
-class _Rendering(NamedTuple):
+class Rendering(NamedTuple):
     """What a template writes around the words of a kind of conversation."""
 
     pieces: tuple[Piece, ...]
     conditions: tuple[Condition, ...]
+    longest: int
+    """Characters a message's words may have."""
 
     def fill(self, words: Sequence[str]) -> str | None:
         """The rendering of a conversation; None where its words do not meet the conditions."""
+        if any(len(word) > self.longest for word in words):
+            return None
         for condition in self.conditions:
             if not condition.met(condition.slot.value(words[condition.slot.number])):
                 return None
         return "".join(piece if isinstance(piece, str) else piece.value(words[piece.number]) for piece in self.pieces)
+
+
+def traced(
+    template: ChatTemplate, tracer: Tracer, roles: Sequence[str], variables: Mapping[str, Any], *, max_bytes: int
+) -> Rendering:
+    """The rendering of a kind of conversation, traced and tried.
+
+    Args:
+        template: what is traced.
+        tracer: the same template.
+        roles: of the messages.
+        variables: `add_generation_prompt` among them.
+        max_bytes: what a rendering may come to.
+
+    Raises:
+        UntraceableError: the template looks into words, or raises.
+
+    """
+    conditions: list[Condition] = []
+    messages = [{"role": role, "content": Traced([Slot(k)], conditions)} for k, role in enumerate(roles)]
+    length = min(_LONGEST, max_bytes // 32) // max(len(roles), 1)
+    words = [f"Word{k:06d}".ljust(length, "w")[:length] for k in range(len(roles))]
+    own = {name: value for name, value in variables.items() if name != "add_generation_prompt"}
+    prompt = bool(variables.get("add_generation_prompt"))
+    try:
+        pieces = tracer.render({"documents": None, **variables, "tools": None, "messages": messages})
+        rendering = Rendering(pieces, tuple(dict.fromkeys(conditions)), length)
+        tried = [{"role": role, "content": word} for role, word in zip(roles, words, strict=True)]
+        text = template.render(tried, add_generation_prompt=prompt, kwargs=own)
+    except (RenderError, TemplateOverrunError) as error:
+        raise UntraceableError("the template raises") from error
+    if text != rendering.fill(words) or len(text) * 4 > max_bytes:
+        raise UntraceableError("the sandbox renders something else")
+    return rendering
 
 
 class Renderings:
@@ -52,7 +98,7 @@ class Renderings:
         self.template = template
         self._tracer = tracer
         self._max_bytes = max_bytes
-        self._traced: OrderedDict[Kind, _Rendering | int | None] = OrderedDict()
+        self._traced: OrderedDict[Kind, Rendering | int | None] = OrderedDict()
 
     def of(self, messages: Sequence[Mapping[str, Any]]) -> Template:
         """The template for one conversation; to be filled in, messages have a role and words, and nothing else."""
@@ -68,17 +114,13 @@ class Renderings:
             self._traced[kind] = known
             if len(self._traced) > _MAX_KINDS:
                 self._traced.popitem(last=False)
-        text = known.fill(words) if isinstance(known, _Rendering) else None
-        return None if text is None or len(text) * 4 > self._max_bytes else text
+        return known.fill(words[: len(roles)]) if isinstance(known, Rendering) else None
 
-    def _trace(self, roles: Sequence[str], variables: Mapping[str, Any]) -> _Rendering | None:
-        conditions: list[Condition] = []
-        messages = [{"role": role, "content": Traced([Slot(k)], conditions)} for k, role in enumerate(roles)]
+    def _trace(self, roles: Sequence[str], variables: Mapping[str, Any]) -> Rendering | None:
         try:
-            pieces = self._tracer.render({"documents": None, **variables, "tools": None, "messages": messages})
-        except (UntraceableError, RenderError):
+            return traced(self.template, self._tracer, roles, variables, max_bytes=self._max_bytes)
+        except UntraceableError:
             return None
-        return _Rendering(pieces, tuple(dict.fromkeys(conditions)))
 
 
 def _words(message: Mapping[str, Any]) -> str:

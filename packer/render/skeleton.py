@@ -7,7 +7,8 @@ is the skeleton: texts, slots, where turns begin and end. A conversation of that
 meet the conditions; else it is rendered as if there were no skeletons. The outcome is the same, byte for byte. Why:
 
 1. Every rendering that the definition asks for is, for words that meet the conditions, the rendering of the made-up
-   words with the real ones in the slots. That is what a trace proves.
+   words with the real ones in the slots. That is what a trace proves, and a trial with long words holds it to the
+   limits of the sandbox (:mod:`packer.render.filling`).
 2. What the definition asks about renderings is then asked of texts with slots at the same places. A skeleton is only
    made where all it was told of the made-up ones holds for the real ones too: a text begins with another (it still does
    with words in the slots); a message's words stand in a text (their slot does); one prompt is longer than another
@@ -29,8 +30,9 @@ from packer.batches import Message, Sample
 from packer.literals import longest_of
 from packer.render.chat import JSONMessage
 from packer.render.environment import ChatTemplate, RenderError
+from packer.render.filling import traced
 from packer.render.reasoning import ANY_TAG
-from packer.render.tracing import Condition, Slot, Traced, Tracer, UntraceableError
+from packer.render.tracing import Condition, Slot, Tracer, UntraceableError
 
 Form: TypeAlias = tuple[tuple[str, float | None], ...]
 """Role and own weight of every message."""
@@ -78,25 +80,21 @@ class Skeleton:
     """Places count the parts before them."""
 
     conditions: tuple[Condition, ...]
-    fixed_bytes: int
-    """The most that any rendering the definition asked for has besides words."""
+    longest: int
+    """Characters a message's words may have."""
 
-    repeats: int
-    """How often such a rendering has a message's words, at most."""
-
-    def fill(self, words: Sequence[str], stops: re.Pattern[bytes], max_bytes: int) -> Filled | None:
+    def fill(self, words: Sequence[str], stops: re.Pattern[bytes]) -> Filled | None:
         """The text of a conversation of this form; None where its words do not meet the conditions.
 
         Args:
             words: the text of each message, not blank, without control tokens and tags of reasoning.
             stops: matches any stop token.
-            max_bytes: what a rendering may come to.
 
         Raises:
             UnicodeEncodeError: half of a surrogate pair.
 
         """
-        if self.fixed_bytes + self.repeats * 4 * sum(map(len, words)) > max_bytes:
+        if any(len(word) > self.longest for word in words):
             return None
         if not all(condition.met(condition.slot.value(words[condition.slot.number])) for condition in self.conditions):
             return None
@@ -155,7 +153,7 @@ class Skeletons:
         if skeleton is None or any(word.isspace() or not word or self._special.search(word) for word in words):
             return None
         try:
-            return skeleton.fill(words, self._stops, self._max_bytes)
+            return skeleton.fill(words, self._stops)
         except UnicodeEncodeError:
             return None
 
@@ -173,7 +171,9 @@ class Skeletons:
             Message(fields={"role": role, "content": _made_up(number)}, weight=weight)
             for number, (role, weight) in enumerate(form)
         )
-        asked = _Asked(self._template, self._tracer, [message.fields for message in messages])
+        asked = _Asked(
+            self._template, self._tracer, [message.fields for message in messages], max_bytes=self._max_bytes
+        )
         try:
             texts = self._define(Sample(kind="chat", row=0, messages=messages), asked)
         except (UntraceableError, RenderError):
@@ -212,14 +212,18 @@ class _Asked:
         template: renders everything else.
         tracer: the same template.
         messages: the conversation of made-up words.
+        max_bytes: what a rendering may come to.
 
     """
 
-    def __init__(self, template: ChatTemplate, tracer: Tracer, messages: Sequence[JSONMessage]) -> None:
+    def __init__(
+        self, template: ChatTemplate, tracer: Tracer, messages: Sequence[JSONMessage], *, max_bytes: int
+    ) -> None:
         self.modes = template.modes
         self.takes_only_parts = template.takes_only_parts
         self.conditions: list[Condition] = []
-        self.fixed_bytes = self.repeats = 0
+        self.longest = max_bytes
+        self._max_bytes = max_bytes
         self._template = template
         self._tracer = tracer
         self._messages = list(messages)
@@ -248,21 +252,19 @@ class _Asked:
         number = len(messages)
         if list(messages) != self._messages[:number]:
             raise UntraceableError("another conversation")
-        traced = [{**message, "content": Traced([Slot(k)], self.conditions)} for k, message in enumerate(messages)]
-        variables = {"tools": tools, "add_generation_prompt": add_generation_prompt, "messages": traced}
-        try:
-            pieces = self._tracer.render({"documents": None, **(kwargs or {}), **variables})
-        except RenderError as error:
-            raise UntraceableError("the template raises") from error
-        slots = Counter(piece for piece in pieces if isinstance(piece, Slot))
+        if tools:
+            raise UntraceableError("tools")
+        variables = {**(kwargs or {}), "add_generation_prompt": add_generation_prompt}
+        roles = [str(message["role"]) for message in messages]
+        rendering = traced(self._template, self._tracer, roles, variables, max_bytes=self._max_bytes)
         if add_generation_prompt:
+            slots = Counter(piece for piece in rendering.pieces if isinstance(piece, Slot))
             self._prompts.setdefault(number, []).append(slots)
         else:
             self._turns.append(number)
-        self.fixed_bytes = max(self.fixed_bytes, sum(len(piece.encode()) for piece in pieces if isinstance(piece, str)))
-        words = Counter(slot.number for slot in slots.elements())
-        self.repeats = max([self.repeats, *words.values()])
-        return "".join(piece if isinstance(piece, str) else self._written(piece) for piece in pieces)
+        self.conditions += rendering.conditions
+        self.longest = min(self.longest, rendering.longest)
+        return "".join(piece if isinstance(piece, str) else self._written(piece) for piece in rendering.pieces)
 
     @property
     def plain(self) -> bool:
@@ -294,6 +296,5 @@ def _skeleton_of(defined: Defined, asked: _Asked) -> Skeleton | None:
         slots=tuple((before[start], slot) for start, (_, slot) in sorted(spans.items())),
         turns=tuple((message, before[start], before[end], weight) for message, start, end, weight in defined.turns),
         conditions=tuple(dict.fromkeys(asked.conditions)),
-        fixed_bytes=asked.fixed_bytes,
-        repeats=asked.repeats,
+        longest=asked.longest,
     )

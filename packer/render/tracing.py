@@ -14,6 +14,8 @@ reach the template, and on this:
   captured blocks), and the operators `%` and `in`, which belong to what stands on the other side. All of them are the
   tracing environment's. It lets a traced text through where what is behind does not look into it, joins traced texts to
   traced texts, and ends the trace else.
+
+What the sandbox refuses besides, and the limits it keeps, a trace does not know; see :mod:`packer.render.filling`.
 """
 
 import functools
@@ -26,8 +28,12 @@ import jinja2.nodes
 import jinja2.runtime
 import jinja2.sandbox
 import jinja2.visitor
+from jinja2.filters import FILTERS
+from jinja2.tests import TESTS
 
-from packer.render.environment import RenderError, _DictFactory, _environment, _Generation, _Namespace
+from packer.render.environment import RenderError
+from packer.render.sandbox import GenerationMarks, environment_of, hands_on
+from packer.render.watchdog import TemplateOverrunError, watched
 
 Cut: TypeAlias = tuple[Literal["strip", "lstrip", "rstrip"], str | None]
 Question: TypeAlias = Literal["holds", "starts", "ends", "equals"]
@@ -331,12 +337,7 @@ _JINJAS_OWN = frozenset({"_loop_vars", "_block_vars"})
 def _is_blind(callee: Any) -> bool:
     """Whether a call only hands on what it is given, or asks a traced text by its own methods."""
     owner = getattr(callee, "__self__", None)
-    return (
-        isinstance(callee, jinja2.runtime.Macro)
-        or callee is _Namespace
-        or isinstance(callee, _DictFactory)
-        or isinstance(owner, Traced | _Generation)
-    )
+    return isinstance(callee, jinja2.runtime.Macro) or hands_on(callee) or isinstance(owner, Traced | GenerationMarks)
 
 
 class _Asking(jinja2.visitor.NodeTransformer):
@@ -359,14 +360,15 @@ class Tracer:
         source: of the template.
         date: of the recipe.
         variables: those that never change between rows.
+        max_bytes: what a rendering may come to.
 
     Raises:
         UntraceableError: it has an expression that cannot be traced.
 
     """
 
-    def __init__(self, source: str, *, date: str, variables: Mapping[str, Any]) -> None:
-        environment = _tracing_environment(date)
+    def __init__(self, source: str, *, date: str, variables: Mapping[str, Any], max_bytes: int) -> None:
+        environment = _tracing_environment(date, max_bytes)
         self._template = environment.from_string(_Asking().visit(environment.parse(source)))
         self._template.root_render_func.__globals__.update(str_join=_text_join, markup_join=_text_join)
         self._variables = dict(variables)
@@ -381,7 +383,9 @@ class Tracer:
         """
         context = self._template.new_context({**self._variables, **variables})
         try:
-            text = _joined(self._template.root_render_func(context))
+            text = watched(lambda: _joined(self._template.root_render_func(context)))
+        except TemplateOverrunError as error:
+            raise UntraceableError("tracing takes too long") from error
         except UntraceableError:
             raise
         except Exception as error:
@@ -390,14 +394,15 @@ class Tracer:
 
 
 @functools.cache
-def _tracing_environment(date: str) -> _TracingEnvironment:
-    usual = _environment(date)
+def _tracing_environment(date: str, max_bytes: int) -> _TracingEnvironment:
+    usual = environment_of(date, max_bytes)
     environment = _TracingEnvironment(
         trim_blocks=usual.trim_blocks,
         lstrip_blocks=usual.lstrip_blocks,
-        extensions=[_Generation, jinja2.ext.loopcontrols],
+        extensions=[GenerationMarks, jinja2.ext.loopcontrols],
     )
     environment.globals.update(usual.globals)
-    environment.filters = {name: _filter(name, own) for name, own in usual.filters.items()}
-    environment.tests = {name: _test(name, own) for name, own in usual.tests.items()}
+    filters = {**usual.filters, **{name: FILTERS[name] for name in _BLIND_FILTERS}}
+    environment.filters = {name: _filter(name, own) for name, own in filters.items()}
+    environment.tests = {name: _test(name, own) for name, own in TESTS.items()}
     return environment

@@ -180,7 +180,7 @@ def test_words_that_would_pass_the_limit_of_a_rendering_are_rendered(tmp_path, m
     monkeypatch.setattr(skeleton, "_FEW", 0)
     folder = twins.byte_level(tmp_path, template=twins.CHATML)
     filling, rendering = renderers(True, folder, twins.CHATML, "rows.max_render_bytes=1500")
-    rows = samples([[user("u" * size), assistant("a")] for size in range(300, 1700, 40)])
+    rows = samples([[user("u" * size), assistant("a")] for size in (1, 5, 20, 30, *range(300, 1700, 40))])
     assert_same(filling.render(batch(rows)), rendering.render(batch(rows)))
     assert 0 < len(rendering.render(batch(rows)).rejections) < len(rows)
     assert 0 < count_filled(filling, rows) < len(rows) - len(rendering.render(batch(rows)).rejections)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.render import ChatTemplate, RenderError
-from packer.render.environment import _environment
+from packer.render.filling import traced
+from packer.render.sandbox import environment_of
 from packer.render.tracing import Condition, Slot, Traced, Tracer, UntraceableError
 
 DATE = "2026-01-01"
@@ -45,14 +46,13 @@ WAYS = {
     "string": "{% set t = messages[0].content | string %}",
     "joined": "{% set t = [messages[0].content, 'c'] | join('-') %}",
     "twice": "{% set t = messages[0].content ~ messages[0].content %}",
-    "tools": "{% set t = tools[0] %}",
 }
 METHODS = sorted(name for name in dir(str) if not name.startswith("_"))
 ARGUMENTS = ("", "'a'", "'a', 'b'", "10", "t", "'\\n'")
 DOES = (
-    *(f"{{{{ t | {name} }}}}" for name in sorted(_environment(DATE).filters)),
-    *(f"{{{{ [t] | {name} }}}}" for name in sorted(_environment(DATE).filters)),
-    *(f"{{{{ 'y' if t is {name} else 'n' }}}}" for name in sorted(_environment(DATE).tests)),
+    *(f"{{{{ t | {name} }}}}" for name in sorted(environment_of(DATE, 2**20).filters)),
+    *(f"{{{{ [t] | {name} }}}}" for name in sorted(environment_of(DATE, 2**20).filters)),
+    *(f"{{{{ 'y' if t is {name} else 'n' }}}}" for name in sorted(environment_of(DATE, 2**20).tests)),
     *(f"{{{{ 'y' if t is {name} 'ab' else 'n' }}}}" for name in ("eq", "ne", "lt", "in", "sameas", "==", "equalto")),
     *(f"{{{{ t.{name}({given_}) }}}}" for name in METHODS for given_ in ARGUMENTS),
     *(f"{{{{ 'a,b'.{name}(t) }}}}" for name in METHODS),
@@ -109,28 +109,17 @@ def template_of(source):
 
 
 def tracer_of(source):
-    return Tracer(source, date=DATE, variables={})
+    return Tracer(source, date=DATE, variables={}, max_bytes=2**20)
 
 
-def traced(tracer, number=1):
-    conditions = []
-    texts = [Traced([Slot(k)], conditions) for k in range(number)]
-    pieces = tracer.render({"messages": [{"role": "user", "content": text} for text in texts], "tools": [texts[0]]})
-    return pieces, conditions
-
-
-def filled(pieces, words):
-    return "".join(piece if isinstance(piece, str) else piece.value(words[piece.number]) for piece in pieces)
-
-
-def meets(conditions, words):
-    return all(condition.met(condition.slot.value(words[condition.slot.number])) for condition in conditions)
+def rendering_of(source, number=1):
+    """What is filled in of conversations of so many messages of users."""
+    return traced(template_of(source), tracer_of(source), ["user"] * number, {}, max_bytes=2**20)
 
 
 def written(template, words):
-    messages = [{"role": "user", "content": word} for word in words]
     try:
-        return template.render(messages, tools=[words[0]])
+        return template.render([{"role": "user", "content": word} for word in words])
     except RenderError as error:
         return repr(error)
 
@@ -138,16 +127,15 @@ def written(template, words):
 def hold_to(source, all_words):
     """How many of some words a trace spoke for, each of them rightly; None where there is no trace."""
     try:
-        pieces, conditions = traced(tracer_of(source))
+        rendering = rendering_of(source)
     except (UntraceableError, RenderError, jinja2.TemplateError):
         return None
-    template = template_of(source)
-    if " at 0x" in written(template, ["same"]):
-        return None  # it prints an address
-    spoken_for = [word for word in all_words if word.strip() and meets(conditions, [word])]
-    for word in spoken_for:
-        assert filled(pieces, [word]) == written(template, [word]), (source, word)
-    return len(spoken_for)
+    template, spoken_for = template_of(source), 0
+    for word in filter(str.strip, all_words):
+        text = rendering.fill([word])
+        spoken_for += text is not None
+        assert text is None or text == written(template, [word]), (source, word)
+    return spoken_for
 
 
 @pytest.mark.parametrize(
@@ -197,11 +185,11 @@ def test_a_trace_is_right_for_any_words_after_several_doings(steps, way, words):
 def test_several_texts_do_not_speak_for_each_other(sources, words):
     source = "".join(sources)
     try:
-        pieces, conditions = traced(tracer_of(source), 2)
+        rendering = rendering_of(source, 2)
     except UntraceableError:
         return
-    if all(word.strip() for word in words) and meets(conditions, words):
-        assert filled(pieces, words) == written(template_of(source), words)
+    text = rendering.fill(words) if all(word.strip() for word in words) else None
+    assert text is None or text == written(template_of(source), words)
 
 
 def test_a_traced_text_has_no_method_of_a_text_that_it_does_not_answer_for_itself():
@@ -227,25 +215,40 @@ def test_jinja_leaves_the_joins_to_the_tracer():
     code = jinja2.Environment(extensions=[]).compile(source, raw=True)
     assert "str_join(" in code
     assert "concat = environment.concat" in code
-    assert traced(tracer)[0] == ("a", Slot(0), Slot(0))
+    pieces = tracer.render({"messages": [{"role": "user", "content": Traced([Slot(0)], [])}]})
+    assert pieces == ("a", Slot(0), Slot(0))
 
 
 def test_questions_are_noted_as_conditions_on_what_is_written():
-    tracer = tracer_of(
+    rendering = rendering_of(
         "{% set t = messages[0].content | trim %}{% if t.startswith('a') or '</think>' in t or t == 'x' %}{% endif %}{{ t }}"
     )
-    pieces, conditions = traced(tracer)
     slot = Slot(0, (("lstrip", None), ("rstrip", None)))
-    assert pieces == (slot,)
-    assert conditions == [
+    assert rendering.pieces == (slot,)
+    assert rendering.conditions == (
         Condition(slot, "starts", "a"),
         Condition(slot, "holds", "</think>"),
         Condition(slot, "equals", "x"),
-    ]
-    assert [meets(conditions, [word]) for word in ("b", " ab", "b</think>", " x ", "xx")] == [
-        True,
-        False,
-        False,
-        False,
-        True,
-    ]
+    )
+    assert [rendering.fill([word]) for word in ("b", " ab", "b</think>", " x ", "xx")] == ["b", None, None, None, "xx"]
+
+
+def test_words_longer_than_those_of_the_trial_are_rendered():
+    rendering = rendering_of("{{ messages[0].content }}")
+    assert rendering.fill(["w" * rendering.longest]) == "w" * rendering.longest
+    assert rendering.fill(["w" * (rendering.longest + 1)]) is None
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ lipsum() }}",
+        "{{ messages[0].items }}",
+        "{{ 'a' * 2000000 }}",
+        "{% for i in range(1000000) %}{% endfor %}",
+        "{{ messages[0].content ~ messages[0].content ~ 'x' * 40000 }}",
+    ],
+)
+def test_what_the_sandbox_refuses_or_limits_is_not_filled_in(source):
+    with pytest.raises(UntraceableError):
+        rendering_of(source + "{{ messages[0].content }}" * 9)

@@ -17,6 +17,7 @@ from packer.audit.lint.shapes import ask_shapes, find_adapted, find_changed_answ
 from packer.audit.lint.subject import Subject
 from packer.audit.lint.tokens import find_bos, find_merges, find_other_reading, find_settings, find_swallowed
 from packer.audit.lint.usable import find_usable
+from packer.build.overruns import named_template, overruns_at
 from packer.build.plan import TEMPLATED
 from packer.recipe import Recipe
 
@@ -33,8 +34,14 @@ def lint(recipe: Recipe, *, num_rows: int = 200) -> LintReport:
     Raises:
         RecipeError: no tokenizer.
         InputError: the tokenizer or a source cannot be read.
+        TemplateOverrunError: the template goes on for too long.
 
     """
+    with overruns_at(lambda _: named_template(recipe)):
+        return _lint(recipe, num_rows)
+
+
+def _lint(recipe: Recipe, num_rows: int) -> LintReport:
     usable = find_usable(recipe)
     subject = usable.subject
     findings = list(usable.findings)

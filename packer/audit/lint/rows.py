@@ -1,5 +1,6 @@
 """Real rows under the template: what is rejected, what it costs, which prompts answers take."""
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from packer.audit.lint.findings import LookedAt
 from packer.audit.lint.probes import INLINE, PLAIN, REASONED
 from packer.audit.lint.subject import LearnedTurn, Subject, learned_turns, mode_name, mode_of
 from packer.batches import Rejection, RowBatch, Sample
+from packer.build.overruns import overruns_at
 from packer.build.plan import load_recipe_model, open_input, resolve_sources
 from packer.build.price import last_tokens
 from packer.build.stages import FollowedRows, Stages
@@ -122,9 +124,10 @@ def look_at_rows(recipe: Recipe, model: Model, given: Recipe, subject: Subject |
             if pattern is not None:
                 for sample in batch.samples:
                     tally.control.update(_typed(sample, pattern))
-            followed = stages.follow(batch)
-            _count(tally, followed)
-            by_mode.count(tally, batch, followed)
+            with overruns_at(functools.partial(_named, tally.path)):
+                followed = stages.follow(batch)
+                _count(tally, followed)
+                by_mode.count(tally, batch, followed)
     kept = tuple(each.num_kept for each in files) if given == recipe else _kept(given, files)
     return Rows(files=tuple(files), num_kept_given=kept)
 
@@ -166,6 +169,10 @@ def _read(recipe: Recipe, num_rows: int) -> list[FileTally]:
             )
         )
     return files
+
+
+def _named(path: str, row: int) -> str:
+    return path if row < 0 else f"{path} (row {row})"
 
 
 def _name(path: Path, names: Mapping[str, int]) -> str:

@@ -27,6 +27,7 @@ from packer.audit.shards import MAX_ROWS
 from packer.build.engine import resolve_engine
 from packer.build.identity import RULES_VERSION
 from packer.build.kept import kept_model
+from packer.build.overruns import named_row
 from packer.build.pool import Pool
 from packer.build.progress import Progress
 from packer.build.stages import Stages, with_role_markers
@@ -110,7 +111,12 @@ class Reencoding:
         tasks, findings = self._tasks(rejected)
         tasks = tasks if sample is None else _sampled(tasks, sample)
         progress.stage("re-encoding", sum(task.num_rows for task in tasks), "rows")
-        pool: Pool[Task, Compared] = Pool(_worker, (self._folder, recipe, model), jobs)
+        pool: Pool[Task, Compared] = Pool(
+            _worker,
+            (self._folder, recipe, model),
+            jobs,
+            where=lambda task, row: named_row(task.partition, row, recipe),
+        )
         results: dict[int, Compared] = {}
         for number, result in pool.run(tasks):
             results[number] = result

@@ -1,0 +1,270 @@
+"""What ends a template that does not end: a rendering may take 2 seconds of processor time and 512 MiB of memory.
+
+A row is rejected for what depends on it alone. How long a rendering takes depends on the machine, so going on for too
+long rejects nothing: it fails the command, and names template and row. The limits are constants: no recipe holds them,
+and no byte of a cache depends on them.
+
+While templates run, one thread looks every `TICK_S` at every thread that renders: how much processor time (not time of
+day: a machine may be busy, or sleep) and memory it took since this rendering began. It ends a rendering by an
+exception raised in the thread that renders, which needs no signal handler and so does not meddle with those of the
+application, and works in any thread. Python raises it between two steps of the template, and no single step takes long
+(:mod:`packer.render.limits`). A worker process is looked at by its parent too, which can end what Python cannot
+(`packer/build/supervise.py`); what it reads, where a process is and in which row, are the four numbers of a `Place`.
+
+Memory is that of the process: where other threads of an application take as much within one long rendering, it counts.
+"""
+
+import ctypes
+import os
+import resource
+import threading
+import time
+import weakref
+from collections.abc import Callable, MutableSequence
+from pathlib import Path
+from typing import ClassVar, Self, TypeAlias, TypeVar
+
+from packer.errors import UsageError
+
+MAX_CPU_S = 2.0
+MAX_GROWTH_BYTES = 512 * 2**20
+TICK_S = 0.05
+
+_IDLE_TICKS = 40
+"""After so many looks at nothing the thread ends; the next rendering starts another."""
+
+COUNT, ROW, PROCESS, TASK = range(4)
+"""What the numbers of a place are: beginnings and ends of renderings, so that it is odd while a template runs; the row
+of the partition, or -1; the process; its task. The last two are for workers."""
+
+Place: TypeAlias = "MutableSequence[int] | memoryview[int]"
+Result = TypeVar("Result")
+
+
+class TemplateOverrunError(UsageError):
+    """A chat template takes more time or memory than a rendering may."""
+
+    code: ClassVar[str] = "template_overrun"
+    row: int = -1
+    """Row of the partition that was rendered; -1 where it was none of the user's."""
+
+    @classmethod
+    def of(cls, used: str, row: int) -> Self:
+        error = cls(
+            f"the chat template {used} in one rendering",
+            hint="no row is rejected for what depends on the machine; look at the template's loops with this row, mend "
+            "it or take another (--template FILE). What is finished is kept",
+        )
+        error.row = row
+        return error
+
+    def at(self, place: str) -> Self:
+        """The same error, naming where it happened."""
+        error = type(self)(f"{place}: {self.message}", hint=self.hint)
+        error.row = self.row
+        return error
+
+
+class Meter:
+    """What one thread or process took since its rendering began, from looks at it."""
+
+    def __init__(self, resident_bytes: int) -> None:
+        self._count = 0
+        self._cpu_s = 0.0
+        self._resident = self._before = resident_bytes
+
+    def look(self, count: int, cpu_s: Callable[[], float], resident_bytes: int, *, grace: float = 1) -> str | None:
+        """What is beyond a limit, in words; None where nothing is."""
+        before, self._resident = self._resident, resident_bytes
+        if not count % 2:
+            self._count = count
+            return None
+        now_s = cpu_s()
+        if count != self._count:
+            self._count, self._cpu_s, self._before = count, now_s, min(before, resident_bytes)
+        if now_s - self._cpu_s > MAX_CPU_S * grace:
+            return f"takes more than {MAX_CPU_S:g} s of processor time"
+        if resident_bytes - self._before > MAX_GROWTH_BYTES * grace:
+            return f"takes more than {MAX_GROWTH_BYTES // 2**20} MiB of memory"
+        return None
+
+
+def resident_bytes(process: str = "self") -> int:
+    """Memory of a process that is its own.
+
+    Raises:
+        OSError: there is no such process.
+
+    """
+    if _PROC.exists():
+        _, resident, shared, *_ = (_PROC / process / "statm").read_text().split()
+        return (int(resident) - int(shared)) * resource.getpagesize()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # the most there was, in bytes on a Mac
+
+
+_PROC = Path("/proc/self").parent if Path("/proc/self/statm").exists() else Path("/nonexistent")
+
+
+class _Struck(BaseException):
+    """Raised from outside in a thread whose rendering is to end."""
+
+
+class _Thread:
+    """A thread that renders."""
+
+    def __init__(self) -> None:
+        self.place: Place = [0, -1, 0, 0]
+        self.meter = Meter(resident_bytes())
+        self.struck: str | None = None
+        """Why the rendering is to end, from just before the exception is on its way until it has arrived."""
+
+        self.sent = True
+        """Whether nobody is about to raise it."""
+
+        self._seen = 0
+        self._ident = threading.get_ident()
+        has_clocks = hasattr(time, "pthread_getcpuclockid")
+        self._clock = time.pthread_getcpuclockid(self._ident) if has_clocks else time.CLOCK_PROCESS_CPUTIME_ID
+
+    def cpu_s(self) -> float:
+        return time.clock_gettime(self._clock)
+
+    def look(self, resident: int) -> bool:
+        """Whether templates ran since the last look; one that took too much is struck."""
+        count = self.place[COUNT]
+        ran, self._seen = count % 2 == 1 or count != self._seen, count
+        used = self.meter.look(count, self.cpu_s, resident)
+        if used is not None:
+            self._strike(count, used)
+        return ran
+
+    def _strike(self, count: int, used: str) -> None:
+        """In this order, a rendering that ends meanwhile sees that something may be on its way, and waits for it."""
+        struck_before = self.struck is not None
+        self.sent = False
+        self.struck = used
+        if self.place[COUNT] == count:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._ident), ctypes.py_object(_Struck))
+        elif not struck_before:
+            self.struck = None
+        self.sent = True
+
+    def settle(self) -> None:
+        """After a rendering: wait for what is on its way, so that it does not arrive somewhere else."""
+        while True:
+            sent = self.sent
+            if self.struck is None:
+                return
+            if sent:
+                raise _Struck
+            time.sleep(0.001)
+
+    def arrived(self) -> str:
+        """What this thread was struck for; nothing more is on its way then."""
+        while True:
+            try:
+                self.place[COUNT] += self.place[COUNT] % 2
+                while not self.sent:
+                    time.sleep(0.001)
+                time.sleep(0.001)  # what is still to arrive arrives here
+                used, self.struck = self.struck, None
+            except _Struck:
+                continue
+            return used or "takes too much"
+
+
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.thread = _Thread()
+        with _WATCH.lock:
+            _WATCH.threads.add(self.thread)
+
+
+class _Watch:
+    """The thread that looks."""
+
+    def __init__(self) -> None:
+        self.threads: weakref.WeakSet[_Thread] = weakref.WeakSet()
+        self.lock = threading.Lock()
+        self.running = False
+
+    def start(self) -> None:
+        with self.lock:
+            if not self.running:
+                resident = resident_bytes()
+                for thread in self.threads:
+                    thread.meter = Meter(resident)
+                self.running = True
+                threading.Thread(target=self._run, name="packer-watchdog", daemon=True).start()
+
+    def _run(self) -> None:
+        idle = 0
+        while True:
+            time.sleep(TICK_S)
+            idle = 0 if self._look() else idle + 1
+            if idle < _IDLE_TICKS:
+                continue
+            self.running = False
+            # A rendering that began before that saw a thread running; one that begins after it starts another.
+            if not self._look():
+                return
+            with self.lock:
+                if self.running:
+                    return
+                self.running = True
+
+    def _look(self) -> bool:
+        resident = resident_bytes()
+        with self.lock:
+            threads = list(self.threads)
+        return any([thread.look(resident) for thread in threads])  # noqa: C419 - each is to be looked at
+
+
+_WATCH = _Watch()
+_LOCAL = _Local()
+
+
+def _forget() -> None:
+    """A process that was forked has none of the threads, and other clocks."""
+    global _WATCH, _LOCAL  # noqa: PLW0603 - made anew, as importing makes them
+    _WATCH = _Watch()
+    _LOCAL = _Local()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+def place() -> Place:
+    """Where this thread is."""
+    return _LOCAL.thread.place
+
+
+def share(numbers: Place) -> None:
+    """Keep the place of this thread where another process sees it."""
+    numbers[PROCESS] = os.getpid()
+    _LOCAL.thread.place = numbers
+
+
+def watched(render: Callable[[], Result]) -> Result:
+    """Run a template, or compile one.
+
+    Raises:
+        TemplateOverrunError: it took too much.
+
+    """
+    thread = _LOCAL.thread
+    numbers = thread.place
+    try:
+        numbers[COUNT] += 1
+        if not _WATCH.running:
+            _WATCH.start()
+        try:
+            return render()
+        finally:
+            numbers[COUNT] += 1
+            if thread.struck is not None:
+                thread.settle()
+    except _Struck:
+        used = thread.arrived()
+    raise TemplateOverrunError.of(used, numbers[ROW])

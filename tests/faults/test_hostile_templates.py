@@ -1,0 +1,126 @@
+"""A template that does not end fails the command, naming template and row; it rejects no row, and nothing is lost."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from faults.amount import FULL
+from faults.jobs import Job, contents, row
+from hostile_templates import ALL, OVERRUNS, TOLD
+
+from packer.audit import verify
+from packer.build import build
+from packer.recipe import load_recipe
+from packer.store.cache import Cache
+from packer.store.rejected import read_rejected
+
+PLAIN = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+HARMFUL = b"harmful"
+"""What a row says that a template answers with harm."""
+
+
+def only_there(template: str) -> str:
+    return "{% if 'harmful' in messages[0].content %}" + template + "{% endif %}" + PLAIN
+
+
+def harmful_row() -> bytes:
+    return row(77).replace(b'"content": "', b'"content": "' + HARMFUL + b" ", 1)
+
+
+@pytest.fixture
+def harmed(job: Job, tmp_path: Path) -> Job:
+    """The job, whose 31st line provokes the template."""
+    copied = job.copy(tmp_path / "job")
+    lines = copied.inputs[0].read_bytes().splitlines(keepends=True)
+    lines[30] = harmful_row()
+    copied.inputs[0].write_bytes(b"".join(lines))
+    return copied
+
+
+def packer(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "packer", *words], capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+CASES = [(name, jobs) for name in OVERRUNS for jobs in ("1", "2")]
+
+
+@pytest.mark.parametrize(("name", "jobs"), CASES if FULL else CASES[:2])
+def test_a_build_is_failed_by_the_watchdog_and_goes_on_with_a_mended_template(
+    name: str, jobs: str, harmed: Job, tmp_path: Path, tally
+) -> None:
+    template = tmp_path / "chat.jinja"
+    template.write_text(only_there(OVERRUNS[name]))
+    cache = tmp_path / "cache"
+    words = [*harmed.command(cache), "--set", f"template.file={template}", "-j", jobs]
+    found = packer(*words)
+    assert found.returncode == 2, found.stderr
+    assert f"{harmed.inputs[0]}:31 (row 30), template {template}: " in found.stderr
+    assert TOLD[name] in found.stderr and "\nhint: " in found.stderr
+    assert not (cache / "manifest.json").exists()
+    assert not (cache / "rejected.jsonl").exists(), "a row is never rejected for it"
+    template.write_text(PLAIN)
+    again = packer(*words)
+    assert again.returncode == 0, again.stderr
+    assert verify(cache, threads=1).findings == ()
+    rejected = read_rejected(cache, Cache.open(cache).manifest)
+    assert {line.code for line in rejected if line.document is None} == {"not_json"}
+    tally("template without end", tried=1, held=1)
+
+
+def test_a_template_that_only_probes_provoke_is_told_by_every_command(job: Job, tmp_path: Path, tally) -> None:
+    """Before a row is read, templates are asked about conversations of packer's own."""
+    template = tmp_path / "chat.jinja"
+    template.write_text(OVERRUNS["nested ranges"] + PLAIN)
+    given = ["-c", str(job.recipe), "--set", f"template.file={template}"]
+    commands = [["build", *given, "-o", str(tmp_path / "cache"), "-q"], ["lint", *given], ["preview", *given]]
+    commands = commands if FULL else commands[:1]
+    held = 0
+    for words in commands:
+        found = packer(*words, "--json")
+        error = json.loads(found.stdout)["error"]
+        assert (found.returncode, error["code"]) == (2, "template_overrun"), found.stderr
+        held += error["message"].startswith(f"template {template}: ")
+    tally("template without end, before a row", tried=len(commands), held=held)
+
+
+def test_a_row_that_provokes_is_named_by_lint_and_preview(harmed: Job, tmp_path: Path, tally) -> None:
+    template = tmp_path / "chat.jinja"
+    template.write_text(only_there(OVERRUNS["nested ranges"]))
+    given = ["-c", str(harmed.recipe), "--set", f"template.file={template}"]
+    preview = ["preview", *given, "--row", f"{harmed.inputs[0]}:30"]
+    commands = [["lint", *given], preview] if FULL else [preview]
+    held = 0
+    for words in commands:
+        found = packer(*words)
+        assert found.returncode == 2, found.stdout
+        held += f"{harmed.inputs[0]} (row 30)" in found.stderr and str(template) in found.stderr
+    tally("template without end, seen before a build", tried=len(commands), held=held)
+
+
+def test_a_hostile_template_costs_its_row_and_nothing_else(harmed: Job, tmp_path: Path, tally) -> None:
+    """A build for every one of the table: the row is rejected or kept, the same way with one process and with two."""
+    held = 0
+    there = [each for each in ALL if "not a valid" not in each.reason and "{% extends" not in each.source]
+    there = [each for each in there if not any(word in each.reason for word in ("'self'", "bits", "no use"))]
+    tried = there if FULL else there[::25]
+    before = harmed.inputs[0].read_bytes()
+    template = tmp_path / "chat.jinja"
+    for each in tried:
+        template.write_text(only_there(each.source))
+        caches = [tmp_path / f"{jobs}" for jobs in (1, 2)]
+        for jobs, cache in enumerate(caches, 1):
+            recipe = load_recipe(harmed.recipe, [f"template.file={template}"])
+            build(recipe, cache, jobs=jobs, force=True)
+        lines = read_rejected(caches[0], Cache.open(caches[0]).manifest)
+        codes = {line.row: line.code for line in lines if line.document is None and line.code != "not_json"}
+        expected = {} if each.text is not None else {30: each.code}
+        held += codes == expected and contents(caches[0]) == contents(caches[1])
+    assert harmed.inputs[0].read_bytes() == before
+    tally("hostile template", tried=len(tried), held=held)

@@ -1,0 +1,242 @@
+"""A template can do nothing but write, and nothing without end: no file, no process, no import, no change of a row."""
+
+import copy
+import functools
+import itertools
+import json
+import re
+import threading
+from pathlib import Path
+
+import pytest
+from hostile_templates import ALL, OVERRUNS, TOLD, Hostile
+from processes import in_a_process
+
+from packer.rejections import CODES
+from packer.render import ChatTemplate, RenderError
+from packer.render.watchdog import TemplateOverrunError, watched
+
+MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+
+
+def template(source: str) -> ChatTemplate:
+    return ChatTemplate(source, date="2026-01-01", variables={"eos_token": "</s>"}, max_bytes=2**26)
+
+
+def outcome(source: str) -> tuple[str, str]:
+    """What a template writes under no code, or the code and reason of its rejection; a row is as it was before."""
+    messages, tools = copy.deepcopy(MESSAGES), copy.deepcopy(TOOLS)
+    try:
+        return "", template(source).render(messages, tools=tools)
+    except RenderError as error:
+        return error.code, str(error)
+    finally:
+        assert (messages, tools) == (MESSAGES, TOOLS)
+
+
+def test_there_are_enough_and_each_has_a_name() -> None:
+    assert len(ALL) >= 100
+    assert len({each.name for each in ALL}) == len(ALL)
+
+
+@pytest.mark.parametrize("hostile", ALL, ids=[each.name for each in ALL])
+def test_a_hostile_template_is_harmless_or_refused_with_its_reason(hostile: Hostile) -> None:
+    code, told = outcome(hostile.source)
+    if hostile.text is not None:
+        assert (code, told) == ("", hostile.text)
+        return
+    assert code == hostile.code, told
+    assert code in CODES
+    assert hostile.reason in told
+    assert re.search("0x[0-9a-f]{6}", told) is None, "a reason is written to rejected.jsonl, the same every time"
+
+
+WATCHED = """
+import json, resource, sys, threading
+import hostile_templates
+from packer.render import ChatTemplate, RenderError
+
+plain = ChatTemplate("{{ messages }}", date="2026-01-01", variables={}, max_bytes=2**26)
+events, main = [], threading.get_ident()
+sys.addaudithook(lambda name, _: events.append(name) if recording and threading.get_ident() == main else None)
+recording = False
+for hostile in hostile_templates.ALL:
+    try:
+        template = ChatTemplate(hostile.source, date="2026-01-01", variables={}, max_bytes=2**26)
+    except RenderError:
+        print(json.dumps([hostile.name, None, 0]))
+        continue
+    plain.render([])  # the watchdog runs from now on, if it did not
+    events.clear()
+    recording = True
+    try:
+        template.render([{"role": "user", "content": "hi"}], tools=[{"type": "function"}])
+    except RenderError:
+        pass
+    recording = False
+    print(json.dumps([hostile.name, events, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024]))
+recording = True
+open("/dev/null").close()
+print(json.dumps(["the hook hears", events, 0]))
+"""
+
+
+def test_no_hostile_template_touches_the_host() -> None:
+    """Python tells of every file, process, socket, import and look into a function: there is none of them."""
+    *found, (_, heard, _) = in_a_process(WATCHED, timeout=300)
+    assert [name for name, _, _ in found] == [each.name for each in ALL]
+    assert heard == ["open"]
+    rendered = {name: events for name, events, _ in found if events is not None}
+    assert len(rendered) > 0.8 * len(ALL)
+    assert {name: events for name, events in rendered.items() if events} == {}
+    assert max(mebibytes for _, _, mebibytes in found) < 1024
+
+
+@pytest.mark.parametrize("name", OVERRUNS)
+def test_what_only_goes_on_for_too_long_is_no_rejection(name: str) -> None:
+    with pytest.raises(TemplateOverrunError, match=TOLD[name]) as raised:
+        template(OVERRUNS[name]).render(MESSAGES)
+    assert raised.value.exit_code == 2
+    assert template("{{ messages[0].content }}").render(MESSAGES) == "hi", "the thread goes on as before"
+
+
+def test_a_thread_of_an_application_is_watched_too_and_its_signals_are_left_alone() -> None:
+    import signal
+
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    ends: list[BaseException] = []
+
+    def render() -> None:
+        try:
+            template(OVERRUNS["nested ranges"]).render(MESSAGES)
+        except TemplateOverrunError as error:
+            ends.append(error)
+
+    thread = threading.Thread(target=render)
+    thread.start()
+    thread.join(timeout=120)
+    assert len(ends) == 1
+    assert {number: signal.getsignal(number) for number in signal.valid_signals()} == handlers
+
+
+def test_waiting_takes_no_processor_time_and_is_no_overrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is busy or asleep fails no build."""
+    import time
+
+    from packer.render import watchdog
+
+    monkeypatch.setattr(watchdog, "MAX_CPU_S", 0.3)
+    assert watched(lambda: time.sleep(1) or "slept") == "slept"
+
+    def work() -> None:
+        while True:
+            pass
+
+    with pytest.raises(TemplateOverrunError):
+        watched(work)
+
+
+def test_an_end_that_is_swallowed_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from packer.render import watchdog
+
+    monkeypatch.setattr(watchdog, "MAX_CPU_S", 0.1)
+    swallowed = []
+
+    def stubborn() -> None:
+        while True:
+            try:
+                while True:
+                    pass
+            except BaseException as error:
+                swallowed.append(error)
+                if len(swallowed) == 3:
+                    raise
+
+    with pytest.raises(TemplateOverrunError):
+        watched(stubborn)
+    assert len(swallowed) == 3
+
+
+def test_an_end_never_arrives_after_the_rendering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Renderings that end about when they are to be ended: each is whole or ended, and nothing is raised beside them."""
+    import time
+
+    from packer.render import watchdog
+
+    monkeypatch.setattr(watchdog, "MAX_CPU_S", 0.0)
+    monkeypatch.setattr(watchdog, "TICK_S", 0.0005)
+    whole = ended = 0
+
+    def work(milliseconds: int) -> None:
+        until = time.thread_time() + milliseconds / 1000
+        while time.thread_time() < until:
+            pass
+
+    lengths = itertools.cycle((0, 1, 2, 5, 20))
+    until = time.monotonic() + 30
+    while time.monotonic() < until and min(whole, ended) < 50:
+        try:
+            watched(functools.partial(work, next(lengths)))
+            whole += 1
+        except TemplateOverrunError:
+            ended += 1
+    assert whole > 0 and ended > 0
+
+
+ARGUMENTS = ("", "10**9", "big", "big, big", "10**9, 'x'", "['x'] * 100000", "big, 10**9", "'', big", "-(10**9)")
+"""What would make a filter or a method large, if anything does."""
+
+VALUES = {
+    str: ("'ab' * 4000000", "'a\\n' * 400000", "('<a ' * 400000)|safe"),
+    list: ("[1, 2] * 200000", "[['x'] * 1000] * 300"),
+    dict: ("dict.fromkeys(range(100000), 'x')",),
+    int: ("10**4000",),
+    float: ("1.5",),
+    tuple: ("(1, 2) * 200000",),
+    range: ("range(100000)",),
+    bytes: ("('ab' * 4000000).encode()",),
+}
+
+SWEEP = """
+import json, sys, time
+from packer.render import ChatTemplate, RenderError
+from packer.render.watchdog import TemplateOverrunError
+
+for source in json.load(open(sys.argv[1])):
+    before = time.process_time()
+    try:
+        ChatTemplate(source, date="2026-01-01", variables={}, max_bytes=2**24).render([{"role": "user"}])
+        ended = "rendered"
+    except RenderError as error:
+        ended = error.code
+    except TemplateOverrunError as error:
+        ended = error.code
+    print(json.dumps([source, ended, time.process_time() - before]))
+"""
+
+
+def steps() -> list[str]:
+    """Templates of one step each: every filter and method a template can name, with every argument."""
+    from packer.render.sandbox import environment_of
+
+    filters = [name for name in environment_of("2026-01-01", 2**24).filters if name.isidentifier()]
+    return [
+        f"{{% set big = {value} %}}{{{{ big{use}({arguments}) }}}}"
+        for kind, values in VALUES.items()
+        for value in values
+        for use in (*(f"|{name}" for name in filters), *(f".{name}" for name in dir(kind) if name[0] != "_"))
+        for arguments in ARGUMENTS
+    ]
+
+
+@pytest.mark.parametrize("part", [pytest.param(61, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)])
+def test_every_step_that_a_template_can_take_can_be_ended(part: int, tmp_path: Path) -> None:
+    """What goes on is ended after 2 s, as each step is short; one that is not would let nobody end it."""
+    sources = steps()[::part]
+    place = tmp_path / "sources.json"
+    place.write_text(json.dumps(sources))
+    ends = in_a_process(SWEEP, place, timeout=60 + len(sources))
+    assert [source for source, _, _ in ends] == sources and len(sources) >= 6000 // part
+    assert {ended for _, ended, _ in ends} <= {"rendered", "template_error", "render_too_large", "template_overrun"}
+    assert [source for source, _, cpu_s in ends if cpu_s > 6] == []
