@@ -7,17 +7,22 @@ from typing import Any
 
 import msgspec
 
+from packer.source.chunks import READ_BYTES
+from packer.source.elements import Scanner
+
 MAX_DEPTH = 256
 """Arrays and objects inside one another. A limit of our own: Python's recursion limit depends on who is calling."""
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
 _HALF = re.compile("[\ud800-\udfff]")
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"(?:[ \t\r\n]*+(:))?', re.DOTALL)
 _RARE_COLONS = (b" :", b"\t:", b"\r:", b"\n:", b'\\\\":')
 """Where one of these is, the colons of keys cannot be told by the byte before them."""
 
 _SHOWN_KEY = 40
+_SHOWN_PATH = 200
+"""Characters of a key and of a path that a reason holds."""
+
 _decode = msgspec.json.Decoder().decode
 
 
@@ -45,8 +50,7 @@ def decode_json(data: bytes) -> Any:
         raise Refused("wrong_type", "a number is out of range") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _refusal(data, str(error)) from None
-    # Nothing short or with few brackets can be deep; the rest is looked at closely.
-    if len(data) > 2 * MAX_DEPTH and data.count(b"[") + data.count(b"{") > MAX_DEPTH and _depth(data) > MAX_DEPTH:
+    if _is_deep(data):
         raise _too_deep()
     if _repeats_keys(data, value):
         raise Refused("duplicate_key", f"an object has the key {_repeated_key(data)} twice")
@@ -103,7 +107,7 @@ def _refusal(data: bytes, message: str) -> Refused:
         data.decode()
     except UnicodeDecodeError as error:
         return Refused("not_utf8", f"invalid UTF-8 at byte {error.start}")
-    if _depth(data) > MAX_DEPTH:
+    if _is_deep(data):
         return _too_deep()
     if _SURROGATE.search(data) and (place := _half_pair(data)) is not None:
         return Refused("not_utf8", f"an escape stands for half of a surrogate pair at {place}")
@@ -119,7 +123,8 @@ def _half_pair(data: bytes) -> str | None:
         value = json.loads(data, object_pairs_hook=tuple)  # Python's own decoder lets halves through
     except ValueError:
         return None
-    return _path_to_half(value, "$")
+    path = _path_to_half(value, "$")
+    return path if path is None or len(path) <= _SHOWN_PATH else f"{path[:_SHOWN_PATH]}…"
 
 
 def _path_to_half(value: Any, path: str) -> str | None:
@@ -136,14 +141,11 @@ def _path_to_half(value: Any, path: str) -> str | None:
     return next((found for item, at in parts if (found := _path_to_half(item, at)) is not None), None)
 
 
-def _depth(data: bytes) -> int:
-    """How deep brackets are nested outside of strings."""
-    depth = deepest = 0
-    for match in _STRUCTURE.finditer(data):
-        first = data[match.start()]
-        if first in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif first in b"]}":
-            depth -= 1
-    return deepest
+def _is_deep(data: bytes) -> bool:
+    """Whether brackets outside of strings are nested deeper than MAX_DEPTH; a megabyte in memory at a time."""
+    # Nothing short or with few brackets can be deep; the rest is looked at closely.
+    if len(data) <= MAX_DEPTH or data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        return False
+    scanner = Scanner()
+    chunks = (data[start : start + READ_BYTES] for start in range(0, len(data), READ_BYTES))
+    return any(scanner.deepest(chunk) > MAX_DEPTH for chunk in chunks)

@@ -149,8 +149,6 @@ CHARACTERS = [
     _spelled("letters whose case changes length", "İıſßŉ"),
     _spelled("spaces of all kinds", "a \u00a0\u2003\u3000\u1680 b"),
     _spelled("newlines of all kinds", "\na\r\nb\rc\x0bd\x0ce\n\n"),
-    _spelled("nothing but a space", " "),
-    _spelled("nothing but newlines", "\n\n\n"),
     _spelled("a template", "{{ 7*7 }}{% for x in range(9**9) %}{{ x }}{% endfor %}{# c #}"),
     _spelled("the template's own variables", "{{ messages }} {{ raise_exception('x') }}"),
     _spelled("printf and format", "%s%n%d {0} {__class__} ${jndi:ldap://a}"),
@@ -193,7 +191,7 @@ NUMBERS = [
     Row(name="number: 2^70 in the template's variables", content=chat(row=b',"chat_template_kwargs":{"x":%d}' % 2**70), fate=KEPT),
     Row(name="number: a weight of 2", content=chat(message=b',"weight":2'), fate="wrong_type"),
     Row(name="number: a weight of -0.0", content=chat(message=b',"weight":-0.0'), fate="nothing_trained"),
-    Row(name="number: a weight of 1e-320", content=chat(message=b',"weight":1e-320'), fate=KEPT),
+    Row(name="number: a weight of 1e-320", content=chat(message=b',"weight":1e-320'), fate="nothing_trained"),
     Row(name="number: a weight of 2^70", content=chat(message=b',"weight":%d' % 2**70), fate="wrong_type"),
 ]
 
@@ -294,7 +292,7 @@ TYPES = [
         a_part_without_text=b'[{"type":"text"}]',
         a_part_whose_type_is_a_list=b'[{"type":["text"],"text":"a"}]',
     ),
-    *_answers("nothing_trained", null=b"null", empty=b'""', an_empty_list=b"[]", an_empty_part=b'[{"type":"text","text":""}]'),
+    *_answers("nothing_trained", null=b"null", empty=b'""', a_space=b'" "', newlines=rb'"\n\n\n"',  an_empty_list=b"[]", an_empty_part=b'[{"type":"text","text":""}]'),
     *_answers(KEPT, a_part=b'[{"type":"text","text":"fine"}]', ten_thousand_parts=b"[" + b",".join([b'{"type":"text","text":"a "}'] * 10_000) + b"]"),
     Row(name="messages: an object", content=b'{"messages":{"role":"user","content":"a"}}', fate="wrong_type"),
     Row(name="messages: a string", content=b'{"messages":"hello"}', fate="wrong_type"),
@@ -415,7 +413,7 @@ ALPACA = [
         ("history: a string", _alpaca(row=b',"history":"a"'), "wrong_type"),
         ("history: triples", _alpaca(row=b',"history":[["a","b","c"]]'), "wrong_type"),
         ("history: numbers", _alpaca(row=b',"history":[[1,2]]'), "wrong_type"),
-        ("history: 1,000 exchanges", _alpaca(row=b',"history":[' + b",".join([b'["a","b"]'] * 1000) + b"]"), KEPT),
+        ("history: 100 exchanges", _alpaca(row=b',"history":[' + b",".join([b'["a","b"]'] * 100) + b"]"), KEPT),
         ("half a pair", _alpaca(rb'"\ud800"'), "not_utf8"),
         ("a key twice", _alpaca(row=b',"output":"b"'), "duplicate_key"),
         ("both names of a field", _alpaca(row=b',"response":"b"'), KEPT),
@@ -440,7 +438,7 @@ COMPLETION = [
         ("both lists, of numbers", _completion(b"[1]", b"[2]"), "wrong_type"),
         ("half a pair", _completion(prompt=rb'"\udc00"'), "not_utf8"),
         ("a key twice", _completion(row=b',"prompt":"b"'), "duplicate_key"),
-        ("a control token", _completion(b'"a<|im_end|>"'), KEPT),
+        ("a control token", _completion(b'"a<|im_end|>"'), "control_token"),
     )
 ]
 
