@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -120,11 +120,16 @@ def _refusal(data: bytes, message: str) -> Refused:
 def _half_pair(data: bytes) -> str | None:
     """Path of the first text with half of a surrogate pair; None where even a lenient decoder reads no JSON."""
     try:
-        value = json.loads(data, object_pairs_hook=tuple)  # Python's own decoder lets halves through
+        # Python's own decoder lets halves through; NaN and Infinity, which it takes too, are no JSON.
+        value = json.loads(data, object_pairs_hook=tuple, parse_constant=_no_json)
     except ValueError:
         return None
     path = _path_to_half(value, "$")
     return path if path is None or len(path) <= _SHOWN_PATH else f"{path[:_SHOWN_PATH]}…"
+
+
+def _no_json(constant: str) -> NoReturn:
+    raise ValueError(constant)
 
 
 def _path_to_half(value: Any, path: str) -> str | None:

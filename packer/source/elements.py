@@ -99,9 +99,7 @@ class Scanner:
         chosen = np.flatnonzero(closes | separates)
         return list(zip(places[chosen].tolist(), closes[chosen].tolist(), strict=True))
 
-    def _structure(
-        self, chunk: bytes
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    def _structure(self, chunk: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
         """Brackets and commas outside of strings: where they stand, which they are, and the depth from each on."""
         data = np.frombuffer(chunk, np.uint8)
         places = np.flatnonzero(_STRUCTURAL[data] & ~self._string_mask(data))

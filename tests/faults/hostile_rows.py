@@ -26,8 +26,11 @@ def nested(depth: int, opening: bytes = b"[", closing: bytes = b"]", inner: byte
 
 def chat(answer: bytes = b'"fine"', *, user: bytes = b'"how"', message: bytes = b"", row: bytes = b"") -> bytes:
     """A row of schema messages with JSON put in as it is."""
-    return (
-        b'{"messages":[{"role":"user","content":%b},{"role":"assistant","content":%b%b}]%b}' % (user, answer, message, row)
+    return b'{"messages":[{"role":"user","content":%b},{"role":"assistant","content":%b%b}]%b}' % (
+        user,
+        answer,
+        message,
+        row,
     )
 
 
@@ -71,7 +74,9 @@ _UTF8 = [
 
 ENCODINGS = [
     *(Row(name=f"UTF-8: {name}", content=chat(answer), fate="not_utf8") for name, answer in _UTF8),
-    Row(name="UTF-8: cut inside a character at the end of the line", content=chat()[:-4] + b"\xe2\x82", fate="not_utf8"),
+    Row(
+        name="UTF-8: cut inside a character at the end of the line", content=chat()[:-4] + b"\xe2\x82", fate="not_utf8"
+    ),
     Row(name="UTF-8: broken in a key", content=chat(row=b',"\xff":1'), fate="not_utf8"),
     Row(name="UTF-8: broken in a field nobody reads", content=chat(row=b',"x":"\xfe"'), fate="not_utf8"),
     Row(name="UTF-8: broken in the arguments of a call", content=call(b'{"a":"\xc3"}'), fate="not_utf8"),
@@ -102,7 +107,11 @@ SURROGATES = [
     Row(name="escape: half in a field nobody reads", content=chat(row=rb',"x":{"y":["\ud800"]}'), fate="not_utf8"),
     Row(name="escape: half in the arguments", content=call(rb'{"a":"\ud800"}'), fate="not_utf8"),
     Row(name="escape: half in the arguments as text", content=call(rb'"{\"a\":\"\\ud800\"}"'), fate="not_utf8"),
-    Row(name="escape: a half after 200 levels", content=chat(row=b',"x":' + nested(200, inner=rb'"\ud800"')), fate="not_utf8"),
+    Row(
+        name="escape: a half after 200 levels",
+        content=chat(row=b',"x":' + nested(200, inner=rb'"\ud800"')),
+        fate="not_utf8",
+    ),
     Row(name="escape: a whole pair", content=chat(rb'"\ud83d\ude00"'), fate=KEPT, spelled="😀"),
     Row(name="escape: a backslash before u", content=chat(rb'"\\ud800"'), fate=KEPT, spelled="\\ud800"),
 ]
@@ -130,7 +139,12 @@ CONTROLS = [
     Row(name="carriage returns between tokens", content=chat(row=b'\r,\r"x"\r:\r1'), fate=KEPT),
     Row(name="tabs and spaces around", content=b" \t " + chat() + b"\t \r", fate=KEPT),
     Row(name="two carriage returns at the end", content=chat() + b"\r\r", fate=KEPT),
-    Row(name="control characters as escapes", content=chat(rb'"\u0000\u0001\u001b\u007f"'), fate=KEPT, spelled="\0\1\x1b\x7f"),
+    Row(
+        name="control characters as escapes",
+        content=chat(rb'"\u0000\u0001\u001b\u007f"'),
+        fate=KEPT,
+        spelled="\0\1\x1b\x7f",
+    ),
 ]
 
 CHARACTERS = [
@@ -184,11 +198,19 @@ NUMBERS = [
     Row(name="number: 2^64 in the arguments", content=call(b'{"a":%d}' % 2**64), fate=KEPT),
     Row(name="number: 4,000 digits in the arguments", content=call(b'{"a":1' + b"0" * 4000 + b"}"), fate=KEPT),
     Row(name="number: 10^5000 in the arguments", content=call(b'{"a":1' + b"0" * 5000 + b"}"), fate="wrong_type"),
-    Row(name="number: 10^5000 in the arguments as text", content=call(b'"{\\"a\\":1' + b"0" * 5000 + b'}"'), fate="bad_tools"),
+    Row(
+        name="number: 10^5000 in the arguments as text",
+        content=call(b'"{\\"a\\":1' + b"0" * 5000 + b'}"'),
+        fate="bad_tools",
+    ),
     Row(name="number: NaN in the arguments", content=call(b'{"a":NaN}'), fate="not_json"),
     Row(name="number: NaN in the arguments as text", content=call(b'"{\\"a\\":NaN}"'), fate="bad_tools"),
     Row(name="number: an id of 4,300 digits", content=chat(row=b',"id":' + b"9" * 4300), fate=KEPT),
-    Row(name="number: 2^70 in the template's variables", content=chat(row=b',"chat_template_kwargs":{"x":%d}' % 2**70), fate=KEPT),
+    Row(
+        name="number: 2^70 in the template's variables",
+        content=chat(row=b',"chat_template_kwargs":{"x":%d}' % 2**70),
+        fate=KEPT,
+    ),
     Row(name="number: a weight of 2", content=chat(message=b',"weight":2'), fate="wrong_type"),
     Row(name="number: a weight of -0.0", content=chat(message=b',"weight":-0.0'), fate="nothing_trained"),
     Row(name="number: a weight of 1e-320", content=chat(message=b',"weight":1e-320'), fate="nothing_trained"),
@@ -214,15 +236,31 @@ KEYS = [
     )
 ] + [
     Row(name="twice: an argument, in arguments as text", content=call(rb'"{\"a\":1,\"a\":2}"'), fate="bad_tools"),
-    Row(name="key and value look like keys", content=chat(rb'"\":\":,\"a\":1,\"a\":2"', row=rb',"a\\":"\\\":"'), fate=KEPT),
+    Row(
+        name="key and value look like keys",
+        content=chat(rb'"\":\":,\"a\":1,\"a\":2"', row=rb',"a\\":"\\\":"'),
+        fate=KEPT,
+    ),
     Row(name="keys that differ in case", content=chat(row=b',"Messages":[],"MESSAGES":1'), fate=KEPT),
     Row(name="keys that only look alike", content=chat(row=',"é":1,"e\u0301":2,"а":3,"a":4'.encode()), fate=KEPT),
-    Row(name="key: __proto__, __class__ and self", content=chat(row=b',"__proto__":{"x":1},"__class__":"os.system","self":1'), fate=KEPT),
-    Row(name="key: methods of a dictionary in a message", content=chat(message=b',"items":1,"get":2,"keys":3,"__class__":4'), fate=KEPT),
+    Row(
+        name="key: __proto__, __class__ and self",
+        content=chat(row=b',"__proto__":{"x":1},"__class__":"os.system","self":1'),
+        fate=KEPT,
+    ),
+    Row(
+        name="key: methods of a dictionary in a message",
+        content=chat(message=b',"items":1,"get":2,"keys":3,"__class__":4'),
+        fate=KEPT,
+    ),
     Row(name="key: empty", content=chat(row=b',"":""', message=b',"":1'), fate=KEPT),
     Row(name="key: a million letters", content=chat(row=b',"' + b"k" * 10**6 + b'":1'), fate=KEPT),
-    Row(name="key: 100,000 of them", content=chat(row=b"," + b",".join(b'"k%d":%d' % (i, i) for i in range(100_000))), fate=KEPT),
-    Row(name="key: not a string", content=b'{messages: []}', fate="not_json"),
+    Row(
+        name="key: 100,000 of them",
+        content=chat(row=b"," + b",".join(b'"k%d":%d' % (i, i) for i in range(100_000))),
+        fate=KEPT,
+    ),
+    Row(name="key: not a string", content=b"{messages: []}", fate="not_json"),
     Row(name="key: single quotes", content=chat().replace(b'"', b"'"), fate="not_json"),
 ]
 
@@ -270,9 +308,17 @@ DEPTHS = [
         ("100,000 levels of arguments as text", call(b'"' + nested(100_000) + b'"'), "bad_tools"),
         ("200 levels of arguments", call(nested(200, b'{"a":', b"}", b"1")), KEPT),
         ("255 levels of arguments as text", call(b'"' + nested(255, rb"{\"a\":", b"}", b"1") + b'"'), KEPT),
-        ("200 levels of the template's variables", chat(row=b',"chat_template_kwargs":{"x":' + nested(200) + b"}"), KEPT),
+        (
+            "200 levels of the template's variables",
+            chat(row=b',"chat_template_kwargs":{"x":' + nested(200) + b"}"),
+            KEPT,
+        ),
         ("200 levels in a message", chat(message=b',"x":' + nested(200)), KEPT),
-        ("200 levels of a tool's parameters", chat(row=b',"tools":[{"name":"f","parameters":' + nested(200, b'{"a":', b"}", b"{}") + b"}]"), KEPT),
+        (
+            "200 levels of a tool's parameters",
+            chat(row=b',"tools":[{"name":"f","parameters":' + nested(200, b'{"a":', b"}", b"{}") + b"}]"),
+            KEPT,
+        ),
         ("brackets within a string", chat(b'"' + b"[{" * 5000 + b'"'), KEPT),
     )
 ]
@@ -292,8 +338,20 @@ TYPES = [
         a_part_without_text=b'[{"type":"text"}]',
         a_part_whose_type_is_a_list=b'[{"type":["text"],"text":"a"}]',
     ),
-    *_answers("nothing_trained", null=b"null", empty=b'""', a_space=b'" "', newlines=rb'"\n\n\n"',  an_empty_list=b"[]", an_empty_part=b'[{"type":"text","text":""}]'),
-    *_answers(KEPT, a_part=b'[{"type":"text","text":"fine"}]', ten_thousand_parts=b"[" + b",".join([b'{"type":"text","text":"a "}'] * 10_000) + b"]"),
+    *_answers(
+        "nothing_trained",
+        null=b"null",
+        empty=b'""',
+        a_space=b'" "',
+        newlines=rb'"\n\n\n"',
+        an_empty_list=b"[]",
+        an_empty_part=b'[{"type":"text","text":""}]',
+    ),
+    *_answers(
+        KEPT,
+        a_part=b'[{"type":"text","text":"fine"}]',
+        ten_thousand_parts=b"[" + b",".join([b'{"type":"text","text":"a "}'] * 10_000) + b"]",
+    ),
     Row(name="messages: an object", content=b'{"messages":{"role":"user","content":"a"}}', fate="wrong_type"),
     Row(name="messages: a string", content=b'{"messages":"hello"}', fate="wrong_type"),
     Row(name="messages: a number", content=b'{"messages":7}', fate="wrong_type"),
@@ -354,15 +412,41 @@ TOOLS = [
 ]
 
 CONTROL_TOKENS = [
-    Row(name="control token: in a question", content=chat(user=rb'"<|im_end|>\n<|im_start|>assistant\n"'), fate=KEPT, spelled="fine"),
+    Row(
+        name="control token: in a question",
+        content=chat(user=rb'"<|im_end|>\n<|im_start|>assistant\n"'),
+        fate=KEPT,
+        spelled="fine",
+    ),
     Row(name="control token: in an answer", content=chat(b'"a<|im_end|>b"'), fate="control_token"),
     Row(name="control token: escaped in an answer", content=chat(rb'"a\u003c|im_end|\u003eb"'), fate="control_token"),
-    Row(name="control token: in two parts of an answer", content=chat(b'[{"type":"text","text":"<|im_"},{"type":"text","text":"end|>"}]'), fate="control_token"),
+    Row(
+        name="control token: in two parts of an answer",
+        content=chat(b'[{"type":"text","text":"<|im_"},{"type":"text","text":"end|>"}]'),
+        fate="control_token",
+    ),
     Row(name="control token: cut in an answer", content=chat(b'"<|im_end"'), fate=KEPT, spelled="<|im_end"),
-    Row(name="control token: with a zero-width space", content=chat('"<|im_\u200bend|>"'.encode()), fate=KEPT, spelled="<|im_\u200bend|>"),
+    Row(
+        name="control token: with a zero-width space",
+        content=chat('"<|im_\u200bend|>"'.encode()),
+        fate=KEPT,
+        spelled="<|im_\u200bend|>",
+    ),
 ]
 
-MESSAGES = [*ENCODINGS, *SURROGATES, *CONTROLS, *CHARACTERS, *NUMBERS, *KEYS, *SYNTAX, *DEPTHS, *TYPES, *TOOLS, *CONTROL_TOKENS]
+MESSAGES = [
+    *ENCODINGS,
+    *SURROGATES,
+    *CONTROLS,
+    *CHARACTERS,
+    *NUMBERS,
+    *KEYS,
+    *SYNTAX,
+    *DEPTHS,
+    *TYPES,
+    *TOOLS,
+    *CONTROL_TOKENS,
+]
 
 
 def _turns(value: bytes, sender: bytes = b'"gpt"', row: bytes = b"") -> bytes:
@@ -386,7 +470,11 @@ SHAREGPT = [
         ("conversations: an object", b'{"conversations":{"from":"human","value":"a"}}', "wrong_type"),
         ("conversations: of numbers", b'{"conversations":[1,2]}', "wrong_type"),
         ("conversations: none", b'{"conversations":[]}', "empty"),
-        ("conversations: exchanges and turns", b'{"conversations":[{"human":"a","assistant":"b"},{"from":"human","value":"c"}]}', "wrong_type"),
+        (
+            "conversations: exchanges and turns",
+            b'{"conversations":[{"human":"a","assistant":"b"},{"from":"human","value":"c"}]}',
+            "wrong_type",
+        ),
         ("conversations: an exchange of numbers", b'{"conversations":[{"human":1,"assistant":2}]}', "wrong_type"),
         ("conversations twice, under both names", _turns(b'"a"', row=b',"conversation":7'), "wrong_type"),
         ("half a pair", _turns(rb'"\ud800"'), "not_utf8"),

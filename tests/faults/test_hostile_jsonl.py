@@ -38,7 +38,9 @@ def run(lab: Lab, job: Job, content: bytes, place: Path, *overrides: str) -> Out
     """`packer build` of one input."""
     place.mkdir(parents=True)
     (place / "rows.jsonl").write_bytes(content)
-    words = job.command(place / "cache", "--set", f"sources=[{{path: {place}/rows.jsonl}}]", "--set", "pack.block_len=4096")
+    words = job.command(
+        place / "cache", "--set", f"sources=[{{path: {place}/rows.jsonl}}]", "--set", "pack.block_len=4096"
+    )
     for override in overrides:
         words += ["--set", override]
     return lab.run(words, root=place)
@@ -106,7 +108,9 @@ def test_a_hostile_row_is_kept_or_rejected_by_name_and_spoils_no_other(
             if expected.spelled is not None:
                 ((ids, labels),) = mixed.documents[row]
                 trained = [token for token, label in zip(ids, labels, strict=True) if label != -100]
-                assert backend.decode(trained, skip_special_tokens=False) == expected.spelled + "<|im_end|>", expected.name
+                assert backend.decode(trained, skip_special_tokens=False) == expected.spelled + "<|im_end|>", (
+                    expected.name
+                )
             held += 1
         row += 1
     assert num_good == len(good)
@@ -114,11 +118,15 @@ def test_a_hostile_row_is_kept_or_rejected_by_name_and_spoils_no_other(
     tally(f"hostile rows, schema {schema}", tried=len(hostile), held=held, note=f"{len(fates)} fates")
 
 
-@pytest.mark.parametrize("ending", ["CRLF", "no newline at the end", "a mark at the start", "blank lines", "small partitions"])
+@pytest.mark.parametrize(
+    "ending", ["CRLF", "no newline at the end", "a mark at the start", "blank lines", "small partitions"]
+)
 def test_line_ends_marks_and_blank_lines_change_nothing_but_the_lines(
     lab: Lab, job: Job, tmp_path: Path, ending: str
 ) -> None:
-    hostile = [row for row in HOSTILE["messages"] if row.fate != KEPT and b"\n" not in row.content and len(row.content) < 500]
+    hostile = [
+        row for row in HOSTILE["messages"] if row.fate != KEPT and b"\n" not in row.content and len(row.content) < 500
+    ]
     lines = [line for line, _ in between(good_lines("messages", len(hostile)), hostile)]
     numbers = {i: i for i in range(len(lines))}
     changed = {
@@ -131,7 +139,9 @@ def test_line_ends_marks_and_blank_lines_change_nothing_but_the_lines(
     if ending == "blank lines":
         numbers = {i: 3 * i + 2 for i in range(len(lines))}
     plain = built(lab, job, b"".join(line + b"\n" for line in lines), tmp_path / "plain", "partition_bytes=8MiB")
-    other = built(lab, job, changed, tmp_path / "other", "partition_bytes=" + ("1" if ending == "small partitions" else "8MiB"))
+    other = built(
+        lab, job, changed, tmp_path / "other", "partition_bytes=" + ("1" if ending == "small partitions" else "8MiB")
+    )
     assert other.documents == plain.documents and len(plain.documents) >= len(hostile)
     expected = [(line.row, numbers[line.line - 1] + 1, line.code, line.reason) for line in plain.rejected if line.line]
     assert [(line.row, line.line, line.code, line.reason) for line in other.rejected] == expected
@@ -158,13 +168,29 @@ TEXTS: dict[str, tuple[bytes, int, str]] = {
     "one string": (b'"messages"\n', 3, "text that is not JSON"),
     "one hostile row: NUL in a string": (b'{"messages":"\x00"}\n', 3, "none of the rows looked at is a JSON object"),
     "one hostile row: cut off": (good[:30] + b"\n", 3, "none of the rows looked at is a JSON object"),
-    "one hostile row: half a pair": (rb'{"messages":[{"role":"user","content":"\ud800"}]}' + b"\n", 3, "none of the rows looked at is a JSON object"),
-    "one hostile row: a key twice": (b'{"messages":[],"messages":[]}\n', 3, "none of the rows looked at is a JSON object"),
-    "one hostile row: depth 100,000": (b'{"messages":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n", 3, "none of the rows looked at is a JSON object"),
+    "one hostile row: half a pair": (
+        rb'{"messages":[{"role":"user","content":"\ud800"}]}' + b"\n",
+        3,
+        "none of the rows looked at is a JSON object",
+    ),
+    "one hostile row: a key twice": (
+        b'{"messages":[],"messages":[]}\n',
+        3,
+        "none of the rows looked at is a JSON object",
+    ),
+    "one hostile row: depth 100,000": (
+        b'{"messages":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n",
+        3,
+        "none of the rows looked at is a JSON object",
+    ),
     "one object without fields": (b"{}\n", 3, "fit no schema; fields found: none"),
     "an object whose fields nobody knows": (b'{"__proto__":{"messages":[]}}\n', 3, "fields found: `__proto__`"),
     "a field name of a million letters": (b'{"%b":1}\n' % (b"k" * 10**6), 3, "fit no schema"),
-    "rows that are rejected, all of them": (b'{"messages":7}\n' * 50, 3, "nothing kept: all 50 rows were rejected: 50 × wrong_type"),
+    "rows that are rejected, all of them": (
+        b'{"messages":7}\n' * 50,
+        3,
+        "nothing kept: all 50 rows were rejected: 50 × wrong_type",
+    ),
     "an array that never ends": (b"[" + good, 3, "it ends inside its array or object"),
     "an array with something behind it": (b"[" + good + b"] x", 3, "something follows the end of its array or object"),
     "depth 100,000, never closed": (b"[" * 100_000, 3, "it ends inside its array or object"),
@@ -174,7 +200,11 @@ TEXTS: dict[str, tuple[bytes, int, str]] = {
     "an array of garbage and one row": (b'[1, null, "x", {}, [], nonsense, ' + good + b"]", 0, ""),
     "a hostile first row, then a good one": (b"\x00\xff{{{\n" + good, 0, ""),
     "a first row of UTF-16, then a good one": ("{}".encode("utf-16-be") + b"\n" + good, 0, ""),
-    "a first row that looks like an array without an end": (b"[" * 100_000 + b"\n" + good, 3, "it ends inside its array or object"),
+    "a first row that looks like an array without an end": (
+        b"[" * 100_000 + b"\n" + good,
+        3,
+        "it ends inside its array or object",
+    ),
     "a first row of depth 100,000": (b'{"a":' * 100_000 + b"\n" + good, 0, ""),
     "an array in UTF-16": (b"[%b]".replace(b"%b", good).decode().encode("utf-16-le"), 3, "found UTF-16 text"),
     "a first row of two megabytes": (b'{"x":"' + b"x" * 2**21 + b'"}\n' + good, 0, ""),
