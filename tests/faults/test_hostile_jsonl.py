@@ -1,7 +1,7 @@
 """Inputs made to break a reader: every row is kept or rejected by name, the rows around it are as they would be without
-it, and a file that holds no rows is refused by name."""
+it, and a file that holds no rows is refused by name.
+"""
 
-import json
 import os
 import subprocess
 import sys
