@@ -120,6 +120,7 @@ def load_model(
     backend = _load_tokenizer(files[TOKENIZER_FILE], tokenizer)
     definition = _read_json(files, TOKENIZER_FILE, tokenizer)
     _refuse_dropout(definition, tokenizer)
+    _refuse_lost_text(definition.get("post_processor"), tokenizer)
     vocab_size = _vocab_size(backend, tokenizer)
     _refuse_moved_ids(definition, backend, tokenizer)
     config = _read_json(files, CONFIG_FILE, tokenizer)
@@ -199,6 +200,21 @@ def _refuse_dropout(definition: Mapping[str, Any], where: Path) -> None:
         raise InputError(
             f"tokenizer {where}: {TOKENIZER_FILE} has a dropout of {dropout}: the same text gets other ids every time",
             hint=f"set model.dropout to null in {TOKENIZER_FILE}; dropout is for training, inference runs without it",
+        )
+
+
+def _refuse_lost_text(post_processor: Any, where: Path) -> None:
+    """A template of a post-processor decides what is left of a text, even where no special tokens are asked for."""
+    if not isinstance(post_processor, dict):
+        return
+    for member in post_processor.get("processors") or ():
+        _refuse_lost_text(member, where)
+    if post_processor.get("type") != "TemplateProcessing":
+        return
+    if sum("Sequence" in piece for piece in post_processor["single"]) != 1:
+        raise InputError(
+            f"tokenizer {where}: the post_processor of {TOKENIZER_FILE} does not write a text exactly once",
+            hint="its template `single` must hold one Sequence",
         )
 
 
@@ -371,7 +387,7 @@ def _stop_ids(
     for token_id in generation if isinstance(generation, list) else [generation]:
         if token_id is None:
             continue
-        if not isinstance(token_id, int) or not 0 <= token_id < MAX_IDS or backend.id_to_token(token_id) is None:
+        if type(token_id) is not int or not 0 <= token_id < MAX_IDS or backend.id_to_token(token_id) is None:
             raise InputError(
                 f"tokenizer {where}: {GENERATION_FILE}: eos_token_id {token_id!r} is not in its vocabulary"
             )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from packer.errors import InputError
 
-MAX_TOKENIZER_BYTES = 128 * 2**20
+MAX_TOKENIZER_BYTES = 64 * 2**20
 """Of `tokenizer.json`. The largest of published models have some forty million bytes."""
 
 MAX_FILE_BYTES = 32 * 2**20

@@ -21,8 +21,13 @@ MIN_CHARACTERS_PER_S = 10_000
 T = TypeVar("T")
 
 
-def encode_in_time(work: Callable[[], T], texts: Sequence[str]) -> T:
+def encode_in_time(work: Callable[[], T], texts: Sequence[str], *, grace_s: float | None = None) -> T:
     """What `work` gives, which encodes `texts` in a library that lets other threads run meanwhile.
+
+    Args:
+        work: encodes them.
+        texts: decide how long it may take.
+        grace_s: seconds to begin with; by default :data:`GRACE_S`.
 
     Raises:
         InputError: it takes longer than any tokenizer needs.
@@ -30,7 +35,7 @@ def encode_in_time(work: Callable[[], T], texts: Sequence[str]) -> T:
 
     """
     num_characters = sum(map(len, texts))
-    seconds = GRACE_S + num_characters / MIN_CHARACTERS_PER_S
+    seconds = (GRACE_S if grace_s is None else grace_s) + num_characters / MIN_CHARACTERS_PER_S
     running = _Running(work)
     if not running.ended(seconds):
         raise InputError(
