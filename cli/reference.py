@@ -36,9 +36,10 @@ JSON object with `"schema": 1`; an error is one too, under the key `error`. `NO_
 _REJECTIONS = """\
 # Rejections
 
-Every row that is not in the cache, and every part of a document that is in no block, has a line in `rejected.jsonl`:
-`source`, `row` (from 0, blank lines not counted), `code` and `reason`. Where a document of the row is in the cache, and
-only a part of it in no block, the line has `document` (its doc_id), `split`, `start` (first token) and `tokens` too.
+Every row that is not in the cache, and every part of a document that is in no block, has an entry in `rejected.jsonl`:
+`source`, `row` (from 0, blank lines not counted), `code` and `reason`. Where the whole row is not in the cache and its
+file is JSON lines, the entry has `line` (from 1, blank lines counted). Where a document of the row is in the cache, and
+only a part of it in no block, it has `document` (its doc_id), `split`, `start` (first token) and `tokens`.
 `packer inspect CACHE --row FILE:N` shows the line of a row. Codes are part of the file format: some may be added, none
 will change.
 

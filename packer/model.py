@@ -14,6 +14,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from packer.errors import InputError, RecipeError
+from packer.tokenizer_folder import MAX_TEMPLATE_BYTES, read_folder, read_regular
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
@@ -119,6 +120,7 @@ def load_model(
     backend = _load_tokenizer(files[TOKENIZER_FILE], tokenizer)
     definition = _read_json(files, TOKENIZER_FILE, tokenizer)
     _refuse_dropout(definition, tokenizer)
+    _refuse_lost_text(definition.get("post_processor"), tokenizer)
     vocab_size = _vocab_size(backend, tokenizer)
     _refuse_moved_ids(definition, backend, tokenizer)
     config = _read_json(files, CONFIG_FILE, tokenizer)
@@ -132,7 +134,7 @@ def load_model(
         files[TOOL_TEMPLATE_FILE] = tool_template.encode()
 
     added = _added_tokens(backend, config, tokenizer)
-    named = _named_tokens(config)
+    named = _named_tokens(config, tokenizer)
     eos_id = _token_id(backend, named["eos_token"], "eos_token", tokenizer) if "eos_token" in named else None
     stop_ids = _stop_ids(backend, files, eos_id, stop, tokenizer)
     contents = {token.id: token.content for token in added}
@@ -178,29 +180,8 @@ def is_panic(error: BaseException) -> bool:
 
 
 def _read_files(tokenizer: Path) -> dict[str, bytes]:
-    try:
-        if tokenizer.is_file():
-            return {TOKENIZER_FILE: tokenizer.read_bytes()}
-        if not tokenizer.is_dir():
-            raise InputError(
-                f"tokenizer {tokenizer}: no such file or folder",
-                hint="give the folder that holds the model's tokenizer.json, or that file itself; "
-                "a model of the Hugging Face Hub has to be downloaded first: hf download ORG/NAME --local-dir DIR",
-            )
-        if not (tokenizer / TOKENIZER_FILE).is_file():
-            found = sorted(path.name for path in tokenizer.iterdir())[:8]
-            raise InputError(
-                f"tokenizer {tokenizer}: no {TOKENIZER_FILE} in this folder (found: {', '.join(found) or 'nothing'})",
-                hint="AutoTokenizer.from_pretrained(...).save_pretrained(DIR) in transformers writes one",
-            )
-        names = (TOKENIZER_FILE, CONFIG_FILE, TEMPLATE_FILE, GENERATION_FILE, TOOL_TEMPLATE_FILE)
-        files = {name: (tokenizer / name).read_bytes() for name in names if (tokenizer / name).is_file()}
-        tool_use = tokenizer / "additional_chat_templates" / "tool_use.jinja"
-        if tool_use.is_file():
-            files[TOOL_TEMPLATE_FILE] = tool_use.read_bytes()
-    except OSError as error:
-        raise InputError(f"tokenizer {tokenizer}: {error}") from error
-    return files
+    others = (CONFIG_FILE, TEMPLATE_FILE, GENERATION_FILE, TOOL_TEMPLATE_FILE)
+    return read_folder(tokenizer, TOKENIZER_FILE, others, tool_use=TOOL_TEMPLATE_FILE)
 
 
 def _load_tokenizer(content: bytes, where: Path) -> Tokenizer:
@@ -222,6 +203,21 @@ def _refuse_dropout(definition: Mapping[str, Any], where: Path) -> None:
         )
 
 
+def _refuse_lost_text(post_processor: Any, where: Path) -> None:
+    """A template of a post-processor decides what is left of a text, even where no special tokens are asked for."""
+    if not isinstance(post_processor, dict):
+        return
+    for member in post_processor.get("processors") or ():
+        _refuse_lost_text(member, where)
+    if post_processor.get("type") != "TemplateProcessing":
+        return
+    if sum("Sequence" in piece for piece in post_processor["single"]) != 1:
+        raise InputError(
+            f"tokenizer {where}: the post_processor of {TOKENIZER_FILE} does not write a text exactly once",
+            hint="its template `single` must hold one Sequence",
+        )
+
+
 def _refuse_moved_ids(definition: Mapping[str, Any], backend: Tokenizer, where: Path) -> None:
     """`tokenizers` numbers added tokens on from the vocabulary, without a word where the file says otherwise."""
     for token in definition.get("added_tokens") or ():
@@ -235,13 +231,23 @@ def _refuse_moved_ids(definition: Mapping[str, Any], backend: Tokenizer, where: 
 
 
 def _vocab_size(backend: Tokenizer, where: Path) -> int:
-    ids = backend.get_vocab(with_added_tokens=True).values()
+    vocabulary = backend.get_vocab(with_added_tokens=True)
+    ids = set(vocabulary.values())
     if not ids:
         raise InputError(f"tokenizer {where}: {TOKENIZER_FILE} has no tokens")
     if max(ids) >= MAX_IDS:
         raise InputError(
             f"tokenizer {where}: {TOKENIZER_FILE} has the id {max(ids)} among {len(ids)} tokens; "
             f"packer takes ids below {MAX_IDS}"
+        )
+    if len(ids) < len(vocabulary):
+        seen: dict[int, str] = {}
+        first, second, shared = next(
+            (seen[i], token, i) for token, i in sorted(vocabulary.items()) if seen.setdefault(i, token) != token
+        )
+        raise InputError(
+            f"tokenizer {where}: {TOKENIZER_FILE} gives '{first[:40]}' and '{second[:40]}' the same id {shared}",
+            hint="a token has an id of its own; take the tokenizer.json its makers published",
         )
     return max(ids) + 1
 
@@ -251,17 +257,23 @@ def _read_json(files: Mapping[str, bytes], name: str, where: Path) -> dict[str, 
         return {}
     try:
         value = json.loads(files[name])
+        json.dumps(value if name != TOKENIZER_FILE else None, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise InputError(f"tokenizer {where}: {name} holds half of a surrogate pair") from None
     except ValueError as error:
         raise InputError(f"tokenizer {where}: {name} is not valid JSON: {error}") from error
+    except RecursionError:
+        raise InputError(f"tokenizer {where}: {name} is nested too deep") from None
     if not isinstance(value, dict):
         raise InputError(f"tokenizer {where}: {name}: expected an object, found {type(value).__name__}")
     return value
 
 
 def _read_template(path: Path) -> str:
+    content = read_regular(path, max_bytes=MAX_TEMPLATE_BYTES, what=f"template {path}")
     try:
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
         raise InputError(f"template {path}: {error}", hint="--template takes a Jinja chat template file") from error
 
 
@@ -274,20 +286,38 @@ def _templates(files: Mapping[str, bytes], config: Mapping[str, Any], where: Pat
     named: dict[str, str] = {}
     if isinstance(inline, str):
         named["default"] = inline
-    elif isinstance(inline, list):
-        try:
-            named = {entry["name"]: entry["template"] for entry in inline}
-        except (KeyError, TypeError):
-            raise InputError(
-                f"tokenizer {where}: {CONFIG_FILE}: chat_template: expected a text, or objects with name and template"
-            ) from None
+    elif inline is not None:
+        named = _named_templates(inline, where)
     for name, file in (("default", TEMPLATE_FILE), ("tool_use", TOOL_TEMPLATE_FILE)):
         if file in files:
             try:
                 named[name] = files[file].decode("utf-8")
             except UnicodeDecodeError as error:
                 raise InputError(f"tokenizer {where}: {file} is not UTF-8: {error}") from error
+    for name, template in named.items():
+        if len(template) > MAX_TEMPLATE_BYTES:
+            raise InputError(
+                f"tokenizer {where}: the chat template '{name[:40]}' has {len(template)} characters; "
+                f"packer takes up to {MAX_TEMPLATE_BYTES}",
+                hint="give another one with --template FILE",
+            )
     return named.get("default"), named.get("tool_use")
+
+
+def _named_templates(value: Any, where: Path) -> dict[str, str]:
+    """Templates as older versions of transformers wrote several: a list of objects."""
+    entries = value if isinstance(value, list) else [None]
+    named = {
+        entry["name"]: entry["template"]
+        for entry in entries
+        if isinstance(entry, dict) and isinstance(entry.get("name"), str) and isinstance(entry.get("template"), str)
+    }
+    if len(named) < len(entries):
+        raise InputError(
+            f"tokenizer {where}: {CONFIG_FILE}: chat_template: expected a text, or objects with name and template",
+            hint="give a template with --template FILE, or mend the file",
+        )
+    return named
 
 
 def _added_tokens(backend: Tokenizer, config: Mapping[str, Any], where: Path) -> tuple[AddedToken, ...]:
@@ -320,20 +350,26 @@ def _added_tokens(backend: Tokenizer, config: Mapping[str, Any], where: Path) ->
     )
 
 
-def _named_tokens(config: Mapping[str, Any]) -> dict[str, Any]:
-    named: dict[str, Any] = {}
-    for name in _NAMED_TOKENS:
-        value = config.get(name)
-        if isinstance(value, dict):
-            value = value.get("content")
-        if isinstance(value, str):
-            named[name] = value
+def _named_tokens(config: Mapping[str, Any], where: Path) -> dict[str, Any]:
+    named: dict[str, Any] = {
+        name: _token_text(config[name], name, where) for name in _NAMED_TOKENS if config.get(name) is not None
+    }
     additional = config.get("additional_special_tokens")
     if isinstance(additional, list):
-        named["additional_special_tokens"] = [
-            entry["content"] if isinstance(entry, dict) else str(entry) for entry in additional
-        ]
+        name = "additional_special_tokens"
+        named[name] = [_token_text(entry, name, where) for entry in additional]
     return named
+
+
+def _token_text(value: Any, name: str, where: Path) -> str:
+    """The text of a token, which may stand as it is or in an object."""
+    text = value.get("content") if isinstance(value, dict) else value
+    if not isinstance(text, str):
+        raise InputError(
+            f"tokenizer {where}: {CONFIG_FILE}: {name}: expected a text, or an object with content, "
+            f"found {type(value).__name__}"
+        )
+    return text
 
 
 def _token_id(backend: Tokenizer, content: str, name: str, where: Path) -> int:
@@ -351,7 +387,7 @@ def _stop_ids(
     for token_id in generation if isinstance(generation, list) else [generation]:
         if token_id is None:
             continue
-        if not isinstance(token_id, int) or backend.id_to_token(token_id) is None:
+        if type(token_id) is not int or not 0 <= token_id < MAX_IDS or backend.id_to_token(token_id) is None:
             raise InputError(
                 f"tokenizer {where}: {GENERATION_FILE}: eos_token_id {token_id!r} is not in its vocabulary"
             )

@@ -4,6 +4,7 @@ CODES: dict[str, str] = {
     # read
     "not_utf8": "the row is not valid UTF-8, or holds half of a surrogate pair",
     "not_json": "the row is not valid JSON",
+    "duplicate_key": "an object of the row has the same key twice, and nothing says which value counts",
     "row_too_large": "the row is larger than rows.max_bytes",
     # understood
     "unknown_schema": "the row has none of the fields its schema needs",

@@ -172,7 +172,8 @@ class _Maker:
         views = tuple(self._documents(entry, raw.number, done.documents))
         source, sample = entry.path.as_posix(), next(iter(raw.batch.samples), None)
         lines = [
-            Rejected(source=source, row=raw.number, code=each.code, reason=each.reason) for each in done.rejections
+            Rejected(source=source, row=raw.number, line=raw.line, code=each.code, reason=each.reason)
+            for each in done.rejections
         ]
         excerpts = [
             excerpt

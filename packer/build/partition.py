@@ -4,7 +4,7 @@ A pure function of the partition's bytes, how its rows are read, and the documen
 (`.packer/partitions/<key>.json`) is written after the shard, so a build that is killed finds what it finished.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from packer.batches import RowBatch
 from packer.build.stages import Stages
 from packer.model import Model
 from packer.recipe import Recipe
-from packer.source import Partition, Schema, read_rows
+from packer.source import Partition, Schema, lines_of_rows, read_rows
 from packer.store.documents import DocumentShardWriter
 from packer.store.folder import write_atomically
 from packer.store.manifest import Shard
@@ -44,6 +44,8 @@ class RejectedRow(msgspec.Struct, frozen=True, array_like=True):
     row: int
     code: str
     reason: str
+    line: int | None = None
+    """Of the file, from 1, where its rows are lines; the same row may stand in another line when it is used again."""
 
 
 class PartitionResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -84,9 +86,22 @@ def run_partition(
         num_rejected=len(rejected),
         num_merged=num_merged,
     )
-    result = PartitionResult(shard=shard, rejected=tuple(rejected))
+    result = PartitionResult(shard=shard, rejected=with_lines(rejected, task.partition))
     write_journal(folder, task.key, result)
     return result
+
+
+def with_lines(rejected: Sequence[RejectedRow], partition: Partition) -> tuple[RejectedRow, ...]:
+    """Rejections of a partition, in the order of rows, with the lines they have in its file.
+
+    Raises:
+        InputError: the file cannot be read, or changed since it was planned.
+
+    """
+    lines = lines_of_rows(partition, [each.row for each in rejected])
+    if lines is None:
+        return tuple(rejected)
+    return tuple(msgspec.structs.replace(each, line=line) for each, line in zip(rejected, lines, strict=True))
 
 
 def write_journal(folder: Path, key: str, result: PartitionResult) -> None:

@@ -20,6 +20,7 @@ from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.recipe import Recipe, Source
 from packer.source import InputFile, Partition, Schema, detect_format, detect_schema, expand, partition_file
 from packer.store.manifest import Input
+from packer.tokenize import refuse_runaway_patterns
 
 TEMPLATED: frozenset[Schema] = frozenset({"messages", "sharegpt", "alpaca"})
 """Schemas whose rows go through the chat template."""
@@ -176,12 +177,14 @@ def load_bare_model(recipe: Recipe) -> Model:
     """
     if recipe.tokenizer is None:
         raise _no_tokenizer()
-    return load_model(
+    model = load_model(
         Path(recipe.tokenizer),
         template=Path(recipe.template.file) if recipe.template.file else None,
         stop=recipe.supervision.stop,
         pad_id=recipe.pack.pad_id,
     )
+    refuse_runaway_patterns(model.files[TOKENIZER_FILE])
+    return model
 
 
 def _tell(engine: Engine, before: str | None, progress: Progress) -> None:

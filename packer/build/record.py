@@ -67,7 +67,7 @@ def rejected_lines(
             (
                 shard.source,
                 shard.first_row + row.row,
-                Rejected(source=path, row=shard.first_row + row.row, code=row.code, reason=row.reason),
+                Rejected(source=path, row=shard.first_row + row.row, line=row.line, code=row.code, reason=row.reason),
             )
             for row in result.rejected
         ]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from packer.build.partition import PartitionResult, PartitionTask, RejectedRow, read_journal
+from packer.build.partition import PartitionResult, PartitionTask, RejectedRow, read_journal, with_lines
 from packer.build.progress import Progress
 from packer.build.provenance import Provenance, model_digests
 from packer.build.recipe_changes import PLACES, flat_keys, short_json
@@ -91,7 +91,7 @@ def committed(folder: Path, manifest: Manifest) -> list[PartitionResult]:
         if shard.kind != "documents" or shard.source is None:
             continue
         own = tuple(
-            RejectedRow(line.row - shard.first_row, line.code, line.reason)
+            RejectedRow(line.row - shard.first_row, line.code, line.reason, line.line)
             for line in islice(lines, shard.num_rejected)
         )
         if len(own) < shard.num_rejected or not all(0 <= row.row < shard.num_input_rows for row in own):
@@ -112,4 +112,4 @@ def reuse(folder: Path, result: PartitionResult, task: PartitionTask) -> Partiti
     shard = msgspec.structs.replace(result.shard, split=task.split)
     path = relink(folder, shard, index=task.index)
     shard = msgspec.structs.replace(shard, path=path, source=task.source, first_row=task.partition.first_row)
-    return PartitionResult(shard=shard, rejected=result.rejected)
+    return PartitionResult(shard=shard, rejected=with_lines(result.rejected, task.partition))

@@ -30,7 +30,6 @@ from packer.build.watch import refuse_changed
 from packer.errors import InputError, NothingKeptError
 from packer.model import TOKENIZER_FILE, Model
 from packer.recipe import Recipe
-from packer.source import line_of_row
 from packer.store.failures import path_errors
 from packer.store.folder import lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, manifest_fingerprint
@@ -232,7 +231,7 @@ class _Build:
         assert shard.source is not None
         entry = self._plan.inputs[shard.source]
         number = shard.first_row + first.row
-        place = f"{entry.path}:{line_of_row(Path(entry.path), number)}" if entry.format == "jsonl" else entry.path
+        place = entry.path if first.line is None else f"{entry.path}:{first.line}"
         raise InputError(
             f"{place}: {first.code}: {first.reason} (row {number})",
             hint="without --on-error fail such rows are left out and listed in rejected.jsonl",

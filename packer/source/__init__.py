@@ -8,9 +8,8 @@ lost: each is one or the other. `InputFile` reads the first rows of a file witho
 from packer.source.detect import detect_format, detect_schema
 from packer.source.files import expand
 from packer.source.first_rows import InputFile, RawRow
-from packer.source.lines import line_of_row
 from packer.source.partition import FilePartitions, Partition, partition_file
-from packer.source.read import read_rows
+from packer.source.read import lines_of_rows, read_rows
 from packer.source.schema import Schema
 
 __all__ = [
@@ -22,7 +21,7 @@ __all__ = [
     "detect_format",
     "detect_schema",
     "expand",
-    "line_of_row",
+    "lines_of_rows",
     "partition_file",
     "read_rows",
 ]

@@ -1,6 +1,7 @@
 """What a file is, by its bytes: its format, and the schema of its rows."""
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -20,7 +21,8 @@ _HEAD_ROWS = 500
 _SPREAD_PLACES = 50
 _ROWS_PER_PLACE = 10
 _LONGEST_SAMPLED_BYTES = 16 * 2**20
-"""Longer rows do not vote, so that a look at a file stays a look."""
+_LONGEST_SPREAD_BYTES = 2**20
+"""Longer rows, among the first ones and elsewhere, do not vote, so that a look at a file stays a look."""
 
 _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"\x1f\x8b", "gzip"),
@@ -32,9 +34,16 @@ _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"ARROW1", "an Arrow file"),
     (b"SQLite format 3", "an SQLite database"),
     (b"%PDF", "PDF"),
+    (b"\xff\xfe\x00\x00", "UTF-32 text"),
+    (b"\x00\x00\xfe\xff", "UTF-32 text"),
     (b"\xff\xfe", "UTF-16 text"),
     (b"\xfe\xff", "UTF-16 text"),
 )
+_WIDE = re.compile(
+    rb"(?P<UTF_32LE>[\[{]\0\0\0)|(?P<UTF_32BE>\0\0\0[\[{])|(?P<UTF_16LE>[\[{]\0)|(?P<UTF_16BE>\0[\[{])", re.DOTALL
+)
+"""The first bracket of a file in wide characters, without a byte order mark."""
+
 _WAY_OUT = {
     "gzip": "unpack it first: gunzip -k {path}",
     "zstd": "unpack it first: zstd -d {path}",
@@ -42,6 +51,7 @@ _WAY_OUT = {
     "bzip2": "unpack it first: bunzip2 -k {path}",
     "a zip archive": "unpack it first: unzip {path}",
     "UTF-16 text": "rewrite it as UTF-8: iconv -f UTF-16 -t UTF-8 {path}",
+    "UTF-32 text": "rewrite it as UTF-8: iconv -f UTF-32 -t UTF-8 {path}",
 }
 
 
@@ -57,11 +67,14 @@ def detect_format(path: Path) -> Format:
     if not text:
         raise no_rows(path)
     lines = [line.strip(b"\r") for line in text.split(b"\n")]
-    if text[:1] == b"[":
+    wide = _WIDE.match(head)
+    if text[:1] == b"[" and wide is None:
         # An array ends where the text does; rows that are arrays are wrong, but they are rows.
         return "jsonl" if _is_json(lines[0]) and any(line.strip(BLANK) for line in lines[1:]) else "json"
     if any(line[:1] == b"{" and _is_json(line) for line in lines):
         return "jsonl"
+    if wide is not None:
+        raise _in_wide_characters(path, str(wide.lastgroup).replace("_", "-"))
     if text[:1] == b"{":
         one_line = len([line for line in lines if line.strip(BLANK)]) == 1
         return "jsonl" if one_line else "json"
@@ -74,6 +87,13 @@ def _is_json(data: bytes) -> bool:
     except Refused as refused:
         return refused.code != "not_json"
     return True
+
+
+def _in_wide_characters(path: Path, encoding: str) -> InputError:
+    return InputError(
+        f"{path}: expected JSON lines or a JSON array, found {encoding[:6]} text",
+        hint=f"rewrite it as UTF-8: iconv -f {encoding} -t UTF-8 {path}",
+    )
 
 
 def _neither(path: Path, head: bytes) -> InputError:
@@ -159,10 +179,12 @@ def _spread_lines(path: Path, rows: Iterator[bytes | None]) -> Iterator[bytes | 
                 if place < head_bytes:
                     continue
                 file.seek(place)
-                file.readline(_LONGEST_SAMPLED_BYTES)  # the rest of the row the place lies in
-                for _ in range(_ROWS_PER_PLACE):
-                    line = file.readline(_LONGEST_SAMPLED_BYTES).strip(BLANK)
-                    if line:
-                        yield line
+                # The first piece is the rest of the row the place lies in.
+                for i in range(_ROWS_PER_PLACE + 1):
+                    line = file.readline(_LONGEST_SPREAD_BYTES)
+                    if line[-1:] != b"\n":
+                        break  # too long, or the end of the file
+                    if i and line.strip(BLANK):
+                        yield line.strip(BLANK)
     except OSError as error:
         raise unreadable(path, error) from error

@@ -45,7 +45,7 @@ def split_elements(chunks: Iterable[bytes], *, max_row_bytes: int) -> Iterator[b
     if opening[:1] not in (b"[", b"{"):
         raise BrokenArray("it begins neither with [ nor with {")
     single = opening[:1] == b"{"
-    scanner, element = _Scanner(), _OpenElement(max_row_bytes)
+    scanner, element = Scanner(), _OpenElement(max_row_bytes)
     start = 0 if single else 1  # the array's own bracket belongs to no element, the single object's brackets do
     empty = True
     for chunk in chain([opening], stream):
@@ -79,25 +79,35 @@ def _expect_blank(chunks: Iterable[bytes]) -> None:
 
 
 @dataclass(slots=True)
-class _Scanner:
-    """Where elements end in a chunk, and what the next chunk must know of this one."""
+class Scanner:
+    """How deep brackets are nested in a chunk, and what the next chunk must know of this one."""
 
     depth: int = 0
     in_string: bool = False
     escaped: bool = False
 
+    def deepest(self, chunk: bytes) -> int:
+        """The depth of the deepest bracket of the chunk."""
+        before = self.depth
+        return int(self._structure(chunk)[2].max(initial=before))
+
     def ends(self, chunk: bytes, *, single: bool) -> list[tuple[int, bool]]:
         """Positions in the chunk at which an element ends, each with whether the whole array ends there."""
+        places, kinds, depths = self._structure(chunk)
+        closes = (depths <= 0) & (_STEP[kinds] < 0)
+        separates = (kinds == _COMMA) & (depths == 1) & (not single)
+        chosen = np.flatnonzero(closes | separates)
+        return list(zip(places[chosen].tolist(), closes[chosen].tolist(), strict=True))
+
+    def _structure(self, chunk: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+        """Brackets and commas outside of strings: where they stand, which they are, and the depth from each on."""
         data = np.frombuffer(chunk, np.uint8)
         places = np.flatnonzero(_STRUCTURAL[data] & ~self._string_mask(data))
         kinds = data[places]
         depths = self.depth + np.cumsum(_STEP[kinds])
-        closes = (depths <= 0) & (_STEP[kinds] < 0)
         if len(depths):
             self.depth = int(depths[-1])
-        separates = (kinds == _COMMA) & (depths == 1) & (not single)
-        chosen = np.flatnonzero(closes | separates)
-        return list(zip(places[chosen].tolist(), closes[chosen].tolist(), strict=True))
+        return places, kinds, depths
 
     def _string_mask(self, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
         """True inside strings: after an odd number of quotes that are not escaped."""

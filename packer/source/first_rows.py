@@ -6,13 +6,14 @@ as far as rows are asked for.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 
 from packer.batches import Rejection, RowBatch
 from packer.source.chunks import broken_array, no_rows, read_chunks, without_mark
 from packer.source.decode import Refused
 from packer.source.elements import BrokenArray
+from packer.source.lines import solid_lines
 from packer.source.partition import Format
 from packer.source.read import split_rows, understand
 from packer.source.schema import Schema
@@ -24,6 +25,9 @@ class RawRow:
 
     number: int
     """From 0 in the file; blank lines do not count."""
+
+    line: int | None
+    """From 1 in the file, where its rows are lines."""
 
     content: bytes | None
     """None where it is larger than `rows.max_bytes`."""
@@ -54,13 +58,19 @@ class InputFile:
 
         """
         number = -1
-        for number, content in enumerate(raw_rows(self.path, format=self.format, max_row_bytes=self.max_row_bytes)):
+        contents = raw_rows(self.path, format=self.format, max_row_bytes=self.max_row_bytes)
+        for number, (content, line) in enumerate(zip(contents, self._lines(), strict=False)):
             if number == self.limit:
                 return
             if number >= start:
-                yield RawRow(number=number, content=content, batch=self._batch(number, content))
+                yield RawRow(number=number, line=line, content=content, batch=self._batch(number, content))
         if number < 0:
             raise no_rows(self.path)
+
+    def _lines(self) -> Iterator[int | None]:
+        if self.format != "jsonl":
+            return repeat(None)
+        return (line + 1 for line in solid_lines(without_mark(read_chunks(self.path))))
 
     def _batch(self, number: int, content: bytes | None) -> RowBatch:
         try:

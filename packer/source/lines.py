@@ -6,9 +6,6 @@ row may lack its newline.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-
-from packer.source.chunks import BYTE_ORDER_MARK
 
 BLANK = b" \t\r\n"
 
@@ -34,16 +31,19 @@ def split_lines(chunks: Iterable[bytes], *, max_row_bytes: int) -> Iterator[byte
     yield from open_line.take()
 
 
-def line_of_row(path: Path, row: int) -> int:
-    """The line, from 1, that holds a row, from 0: blank lines are not rows. For messages to people."""
-    number = -1
-    with path.open("rb") as file:
-        for line, content in enumerate(file, 1):
-            solid = content.removeprefix(BYTE_ORDER_MARK) if line == 1 else content
-            number += bool(solid.strip(BLANK))
-            if number == row:
-                return line
-    raise ValueError(f"{path} has no row {row}")
+def solid_lines(chunks: Iterable[bytes]) -> Iterator[int]:
+    """Which lines of a stream, from 0, are rows. No line is held, however long it is."""
+    number = 0
+    solid = False  # whether the open line is known to be a row
+    for chunk in chunks:
+        pieces = chunk.split(b"\n")
+        for last, piece in enumerate(pieces, 1 - len(pieces)):
+            if not solid and piece.strip(BLANK):
+                solid = True
+                yield number
+            if last:
+                number += 1
+                solid = False
 
 
 @dataclass(slots=True)

@@ -47,6 +47,9 @@ class Partition:
     first_row: int
     """Rows of the file before this partition."""
 
+    first_line: int
+    """Lines of the file before this partition, blank ones too; 0 for an array, whose rows are no lines."""
+
     num_rows: int
     xxh3: str
     """xxh3-128 of bytes `start` … `stop`, in hexadecimal."""
@@ -129,6 +132,7 @@ def _whole_file(path: Path, chunks: Iterator[bytes], limit: int | None) -> tuple
         start=0,
         stop=num_bytes,
         first_row=0,
+        first_line=0,
         num_rows=num_rows if limit is None else min(num_rows, limit),
         xxh3=xxh3.hexdigest(),
     )
@@ -154,16 +158,18 @@ class _LineCutter:
         self._limit = limit
         self._partitions: list[Partition] = []
         self._num_rows = 0  # of the file, up to here
+        self._num_lines = 0  # of the file, those that have ended
         self.position = 0  # bytes of the file, up to here
         self._in_line = False
         self._line_counted = False  # whether the open line is known to be a row
         self._full = False  # the limit is reached, and its last row has ended
-        self._open(nominal=0, start=0)
+        self._open(nominal=0, start=0, first_line=0)
 
-    def _open(self, *, nominal: int, start: int) -> None:
+    def _open(self, *, nominal: int, start: int, first_line: int) -> None:
         self._nominal = nominal
         self._start = start
         self._first_row = self._num_rows
+        self._first_line = first_line
         self._stop = start
         self._xxh3 = xxhash.xxh3_128()
 
@@ -177,6 +183,7 @@ class _LineCutter:
                 start=self._start,
                 stop=self._stop,
                 first_row=self._first_row,
+                first_line=self._first_line,
                 num_rows=self._num_rows - self._first_row,
                 xxh3=self._xxh3.hexdigest(),
             )
@@ -200,6 +207,7 @@ class _LineCutter:
         """
         data = np.frombuffer(chunk, np.uint8)
         begins = np.append(0, np.flatnonzero(data == ord("\n")) + 1)
+        num_ended = len(begins) - 1
         if begins[-1] == len(chunk):
             begins = begins[:-1]
         counts = self._counts(data, begins)
@@ -211,6 +219,7 @@ class _LineCutter:
         if kept:
             self._deal(chunk, begins[:kept], ends, nominal[:kept], counts[:kept])
         self._full = kept < len(begins)
+        self._num_lines += num_ended
         self._line_counted = bool(counts[-1]) or (self._line_counted and self._in_line and len(begins) == 1)
         self._in_line = chunk[-1:] != b"\n"
 
@@ -248,7 +257,8 @@ class _LineCutter:
             begin, end = int(begins[first]), int(ends[last - 1])
             if nominal[first] != self._nominal:
                 self._close()
-                self._open(nominal=int(nominal[first]), start=self.position + begin)
+                # Every piece but the first follows the end of a line.
+                self._open(nominal=int(nominal[first]), start=self.position + begin, first_line=self._num_lines + first)
             self._xxh3.update(view[begin:end])
             self._num_rows += int(np.count_nonzero(counts[first:last]))
             self._stop = self.position + end

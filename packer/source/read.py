@@ -1,6 +1,6 @@
 """Reading the rows of a partition: every row becomes a sample or a rejection."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 import xxhash
@@ -9,7 +9,7 @@ from packer.batches import Rejection, RowBatch, Sample
 from packer.source.chunks import changed, read_chunks, without_mark
 from packer.source.decode import Refused, decode_json
 from packer.source.elements import BrokenArray, split_elements
-from packer.source.lines import split_lines
+from packer.source.lines import solid_lines, split_lines
 from packer.source.partition import Format, Partition
 from packer.source.schema import Schema, read_row
 
@@ -56,6 +56,30 @@ def read_rows(
         raise changed(partition.path, f"bytes {partition.start} to {partition.stop} are not what they were")
     if reader.pending_rows:
         yield reader.batch()
+
+
+def lines_of_rows(partition: Partition, rows: Sequence[int]) -> list[int] | None:
+    """The lines of the file, from 1, that hold these rows of a partition; None for an array, whose rows are no lines.
+
+    The partition is read again; nobody asks of one whose rows were all kept.
+
+    Args:
+        partition: The piece of the file.
+        rows: Row numbers from 0 within it, ascending.
+
+    Raises:
+        InputError: the file cannot be read, or is not what it was when it was cut.
+
+    """
+    if partition.format != "jsonl":
+        return None
+    if not rows:
+        return []
+    chunks = read_chunks(partition.path, partition.start, partition.stop)
+    lines = list(solid_lines(without_mark(chunks) if partition.start == 0 else chunks))
+    if len(lines) != partition.num_rows:
+        raise changed(partition.path, f"expected {partition.num_rows} rows, found {len(lines)}")
+    return [partition.first_line + lines[row] + 1 for row in rows]
 
 
 def split_rows(chunks: Iterator[bytes], *, format: Format, max_row_bytes: int) -> Iterator[bytes | None]:  # noqa: A002 - the recipe's word

@@ -33,7 +33,10 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The input's path, as the manifest names it."""
 
     row: int
-    """Row number from 0 within the input."""
+    """Row number from 0 within the input; blank lines are no rows."""
+
+    line: int | None = None
+    """Line of the input, from 1, where the whole row is not in the cache and rows are lines."""
 
     code: str
     """One of :data:`packer.rejections.CODES`."""

@@ -6,6 +6,7 @@ completions end in them; `guard` encodes control tokens typed by people as ordin
 
 from packer.tokenize.batch import Tokenizing
 from packer.tokenize.fast import EngineDiffersError, FastEncoder, differences, fast_version
+from packer.tokenize.patterns import refuse_runaway_patterns
 from packer.tokenize.reference import Encoder, ReferenceEncoder
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "Tokenizing",
     "differences",
     "fast_version",
+    "refuse_runaway_patterns",
 ]

@@ -10,10 +10,12 @@ from importlib.metadata import version
 from typing import Protocol
 
 import numpy as np
+from tokenizers import Encoding
 
 from packer.batches import Int32, Int64
-from packer.errors import InputError
+from packer.errors import InputError, PackerError
 from packer.model import is_panic, load_backend
+from packer.tokenize.deadline import encode_in_time
 
 _BATCH_CHARACTERS = 1_000_000
 """Encoding objects cost some 50 bytes a token; a bounded batch bounds them."""
@@ -68,7 +70,7 @@ class ReferenceEncoder:
         reasons: dict[int, str] = {}
         for start, stop in _slices(texts):
             try:
-                encodings = self._backend.encode_batch_fast(list(texts[start:stop]), add_special_tokens=False)
+                encodings = self._encodings(texts[start:stop])
             except BaseException as error:
                 if not is_about_a_text(error):
                     raise
@@ -89,22 +91,46 @@ class ReferenceEncoder:
         parts = []
         for i in range(start, stop):
             try:
-                parts.append(np.array(self._backend.encode(texts[i], add_special_tokens=False).ids, np.int32))
+                parts.append(np.array(self._encoding(texts[i]).ids, np.int32))
             except BaseException as error:
                 if not is_about_a_text(error):
                     raise
                 reasons[i] = _without_quotes(error)
         return parts
 
+    def _encoding(self, text: str) -> Encoding:
+        try:
+            return self._encodings([text])[0]
+        except BaseException as error:
+            if not is_about_a_text(error):
+                raise
+        return self._backend.encode(text, add_special_tokens=False)  # without the threads that a batch may need
+
+    def _encodings(self, texts: Sequence[str], *, add_special_tokens: bool = False) -> list[Encoding]:
+        # Not `encode`, which lets no other thread run, so that nobody could say that it takes too long.
+        return encode_in_time(
+            lambda: self._backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens), texts
+        )
+
     def own_special_tokens(self) -> tuple[Int32, Int32]:
         """Ids the tokenizer itself puts before and after a plain text (BOS, sometimes EOS).
 
         Raises:
-            InputError: the ids of the text do not stand between them.
+            InputError: the ids of the text do not stand between them, or it cannot encode one letter.
 
         """
-        bare = self._backend.encode("a", add_special_tokens=False).ids
-        full = self._backend.encode("a", add_special_tokens=True).ids
+        try:
+            bare, full = (self._encodings(["a"], add_special_tokens=adds)[0].ids for adds in (False, True))
+        except BaseException as error:
+            if not is_about_a_text(error):
+                raise
+            raise InputError(f"the tokenizer fails on the text 'a': {_without_quotes(error)}") from None
+        unknown = [token_id for token_id in full if self._backend.id_to_token(token_id) is None]
+        if unknown:
+            raise InputError(
+                f"the tokenizer's post-processor writes the id {unknown[0]}, which is not in its vocabulary",
+                hint="completion and text rows need its special tokens; chat rows can do without",
+            )
         for start in range(len(full) - len(bare) + 1):
             if bare and full[start : start + len(bare)] == bare:
                 return np.array(full[:start], np.int32), np.array(full[start + len(bare) :], np.int32)
@@ -116,7 +142,7 @@ class ReferenceEncoder:
 
 def is_about_a_text(error: BaseException) -> bool:
     """Whether the error comes from what a text holds; running out of memory or a person's Ctrl-C does not."""
-    return is_panic(error) or (isinstance(error, Exception) and not isinstance(error, MemoryError))
+    return is_panic(error) or (isinstance(error, Exception) and not isinstance(error, MemoryError | PackerError))
 
 
 def _without_quotes(error: BaseException) -> str:

@@ -223,6 +223,30 @@ def test_on_error_fail_stops_at_a_rejected_row(starter: Path, tmp_path: Path) ->
     assert not (tmp_path / "cache" / "manifest.json").exists()
 
 
+def test_a_rejected_row_is_listed_under_its_line_and_moves_with_it(starter: Path, tmp_path: Path) -> None:
+    """A row becomes as many blank lines as it has bytes: what follows is the same bytes in other lines, and is reused."""
+    path, cache = tmp_path / "rows.jsonl", tmp_path / "cache"
+    chosen = starter / "data" / "chat.jsonl"
+    lines = [line for line in chosen.read_bytes().split(b"\n") if line.strip()][:40]
+    lines[30:30] = [b"not json", b" ", b'{"messages": 7}']
+    path.write_bytes(b"\n".join(lines))
+    options = (f"sources=[{{path: {path}}}]", "partition_bytes=16KiB")
+    build_one(starter, cache, *options)
+
+    def listed() -> list[tuple[int, int | None, str]]:
+        return [
+            (line.row, line.line, line.code) for line in read_rejected(cache, read_manifest(cache)) if not line.document
+        ]
+
+    before = listed()
+    assert {(30, 31, "not_json"), (31, 33, "wrong_type")} <= set(before)
+    moved = len(lines[0])
+    path.write_bytes(b"\n" * moved + b"\n" + b"\n".join(lines[1:]))
+    result = build_one(starter, cache, *options)
+    assert result.num_partitions_reused >= result.num_partitions_built == 1
+    assert listed() == [(row - 1, (line or 0) + moved, code) for row, line, code in before]
+
+
 def test_mode_none_keeps_documents_only(starter: Path, tmp_path: Path) -> None:
     result = build_one(starter, tmp_path / "cache", "pack.mode=none")
     assert result.manifest is not None

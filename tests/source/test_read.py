@@ -1,10 +1,11 @@
 import json
+import random
 
 import pytest
 
 from packer.errors import InputError
 from packer.source import chunks as chunks_module
-from packer.source import partition_file, read_rows
+from packer.source import lines_of_rows, partition_file, read_rows
 from packer.source import read as read_module
 
 
@@ -39,6 +40,10 @@ BAD_ROWS = [
     (b'{"text": "a", "deep": ' + b"[" * 256 + b"]" * 256 + b"}", "not_json", "nested deeper than 256 levels"),
     (b'{"text": "a", "deep": ' + b"[" * 300, "not_json", "nested deeper than 256 levels"),
     (b'{"text": "a", "score": 1e999}', "wrong_type", "a number is out of range"),
+    (rb'{"text": "\ud800", "score": NaN}', "not_json", "unexpected end of escaped utf-16 surrogate pair near byte 16"),
+    (b'{"text": "a", "text": "a"}', "duplicate_key", "an object has the key `text` twice"),
+    (b'{"text" : "a", "\\u0074ext" : 7}', "duplicate_key", "an object has the key `text` twice"),
+    (b'{"text": "a", "x": [{"b\\\\":1,"b\\\\":2}]}', "duplicate_key", "an object has the key `b\\` twice"),
     (b'["text"]', "wrong_type", "expected `object`, got `array`"),
     (b"7", "wrong_type", "expected `object`, got `int`"),
     (b'{"text": 7}', "wrong_type", "expected `str`, got `int` at $.text"),
@@ -66,6 +71,49 @@ def test_a_bad_row_is_rejected_with_its_reason_and_spoils_no_other(tmp_path, kin
     assert [(sample.row, sample.text) for sample in batch.samples] == [(0, "good"), (2, "good")]
     assert [(rejected.row, rejected.code, rejected.reason) for rejected in batch.rejections] == [(1, code, reason)]
     assert batch.num_rows == 3
+
+
+def test_what_only_looks_like_a_key_twice_is_none(tmp_path):
+    rows = [
+        {"text": '"a": 1, "a": 2', "a": {"a": [{"a": 1}, {"a": 2}]}},
+        {"text": '\\":"', "b\\": '\\\\":\\":', '"': ' :"', "": ":", ":": '":'},
+        {"text": "a :b", "text ": 1, " text": 2, "Text": 3},
+    ]
+    styles = [(",", ":"), (", ", ": "), (" ,\t", "\r :")]
+    content = b"\n".join(json.dumps(row, separators=style).encode() for row in rows for style in styles)
+    (partition,) = partitions(tmp_path, content)
+    (batch,) = read_all(partition)
+    assert [sample.text for sample in batch.samples] == [row["text"] for row in rows for _ in styles]
+
+
+@pytest.mark.parametrize("partition_bytes", [1, 64, 400, 2**20])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_every_row_knows_its_line(tmp_path, monkeypatch, partition_bytes, mark):
+    """Blank lines, those that a partition begins or ends with too, and lines longer than a read."""
+    monkeypatch.setattr(chunks_module, "READ_BYTES", 11)
+    chance = random.Random(partition_bytes)
+    lines = [
+        chance.choice((b"", b" ", b"\r", b"\t \r", b'{"text": "a"}', b'{"text": "a"}\r', b"x" * 30)) for _ in range(200)
+    ]
+    for ending in (b"", b"\n"):
+        expected = [number for number, line in enumerate(lines, 1) if line.strip(b" \t\r")]
+        found = []
+        for partition in partitions(tmp_path, mark + b"\n".join(lines) + ending, partition_bytes=partition_bytes):
+            found += lines_of_rows(partition, range(partition.num_rows))
+            assert lines_of_rows(partition, [partition.num_rows - 1]) == found[-1:]
+        assert found == expected
+
+
+def test_rows_of_an_array_have_no_lines(tmp_path):
+    (partition,) = partitions(tmp_path, b'[\n{"text": "a"}]', format="json")
+    assert lines_of_rows(partition, [0]) is None
+
+
+def test_lines_of_a_file_that_changed_are_an_error(tmp_path):
+    (partition,) = partitions(tmp_path, b'{"text": "a"}\n{"text": "b"}')
+    partition.path.write_bytes(b'{"text": "a"} {"text": "b"}')
+    with pytest.raises(InputError, match="changed while being read: expected 2 rows, found 1"):
+        lines_of_rows(partition, [1])
 
 
 def test_256_levels_are_not_too_deep(tmp_path):

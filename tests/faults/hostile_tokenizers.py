@@ -1,0 +1,465 @@
+"""Tokenizer folders made to hang, crash or mislead a build, each with what must become of it."""
+
+import json
+import os
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Change = Callable[[Path], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folder:
+    """A change of a good folder, and how the build of it ends."""
+
+    change: Change
+    code: int
+    says: str
+    """Part of the error; of a build that goes well, what its rejections are: code and number."""
+
+    words: tuple[str, ...] = ()
+    """Further words of the command."""
+
+
+def _stored(folder: Path, name: str) -> Any:
+    path = folder / name
+    return json.loads(path.read_text("utf-8")) if path.exists() else {}
+
+
+def keys(name: str, **values: Any) -> Change:
+    """Set keys of a JSON file."""
+    return lambda folder: (folder / name).write_text(json.dumps(_stored(folder, name) | values), "utf-8")
+
+
+def tokenizer(**values: Any) -> Change:
+    return keys("tokenizer.json", **values)
+
+
+def config(**values: Any) -> Change:
+    return keys("tokenizer_config.json", **values)
+
+
+def generation(**values: Any) -> Change:
+    return keys("generation_config.json", **values)
+
+
+def model(**values: Any) -> Change:
+    """Set keys of the model in `tokenizer.json`."""
+
+    def change(folder: Path) -> None:
+        stored = _stored(folder, "tokenizer.json")
+        (folder / "tokenizer.json").write_text(json.dumps({**stored, "model": stored["model"] | values}), "utf-8")
+
+    return change
+
+
+def vocabulary(**values: Any) -> Change:
+    """Set ids of the vocabulary."""
+
+    def change(folder: Path) -> None:
+        stored = _stored(folder, "tokenizer.json")
+        stored["model"]["vocab"] |= values
+        (folder / "tokenizer.json").write_text(json.dumps(stored), "utf-8")
+
+    return change
+
+
+def added(**values: Any) -> Change:
+    """Add a token that is like the last one but for some values."""
+
+    def change(folder: Path) -> None:
+        stored = _stored(folder, "tokenizer.json")
+        last = max(token["id"] for token in stored["added_tokens"])
+        stored["added_tokens"].append({**stored["added_tokens"][-1], "id": last + 1, **values})
+        (folder / "tokenizer.json").write_text(json.dumps(stored), "utf-8")
+
+    return change
+
+
+def content(name: str, what: bytes) -> Change:
+    return lambda folder: (folder / name).write_bytes(what)
+
+
+def split(pattern: str) -> dict[str, Any]:
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+
+
+def cut_by(pattern: str) -> Change:
+    """A pre-tokenizer with an expression of one's own before the bytes."""
+    by_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    return tokenizer(pre_tokenizer={"type": "Sequence", "pretokenizers": [split(pattern), by_bytes]})
+
+
+def instead(name: str, make: Callable[[Path], object]) -> Change:
+    """Something else in the place of a file."""
+
+    def change(folder: Path) -> None:
+        (folder / name).unlink()
+        make(folder / name)
+
+    return change
+
+
+def deep(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+def without(name: str) -> Change:
+    return lambda folder: (folder / name).unlink()
+
+
+def huge_vocabulary(folder: Path) -> None:
+    """More than 200 MB."""
+    with (folder / "tokenizer.json").open("w") as file:
+        file.write('{"version":"1.0","model":{"type":"BPE","merges":[],"vocab":{')
+        file.writelines(f'"token number {number:030}":{number},' for number in range(4_000_000))
+        file.write('"end":4000000}}}')
+
+
+def large_vocabulary(folder: Path) -> None:
+    """Nearly as large as is taken."""
+    stored = _stored(folder, "tokenizer.json")
+    last = max(stored["model"]["vocab"].values())
+    stored["added_tokens"] = []
+    stored["model"]["vocab"] |= {f"token number {number:040}": last + number for number in range(1, 900_000)}
+    (folder / "tokenizer.json").write_text(json.dumps(stored))
+
+
+class _Opened:
+    """What a pickle runs when it is loaded."""
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.mkdir, ("WAS_RUN",)
+
+
+def with_code(folder: Path) -> None:
+    """Everything transformers would run or load, each of which leaves a folder behind."""
+    (folder / "tokenization_evil.py").write_text("import os\nos.mkdir('WAS_RUN')\n")
+    (folder / "__init__.py").write_text("import os\nos.mkdir('WAS_RUN')\n")
+    (folder / "sitecustomize.py").write_text("import os\nos.mkdir('WAS_RUN')\n")
+    for name in ("tokenizer.pkl", "pytorch_model.bin", "vocab.pickle"):
+        (folder / name).write_bytes(pickle.dumps(_Opened()))
+    config(
+        auto_map={"AutoTokenizer": [None, "tokenization_evil.EvilTokenizer"]},
+        tokenizer_class="EvilTokenizer",
+        tokenizer_file="/etc/passwd",
+    )(folder)
+
+
+CUT = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+PADDED = {
+    "strategy": {"Fixed": 4096}, "direction": "Right", "pad_to_multiple_of": None,
+    "pad_id": 0, "pad_type_id": 0, "pad_token": "<|endoftext|>",
+}  # fmt: skip
+SPECIALS = {
+    "type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+    "special_tokens": {"<s>": {"id": "<s>", "ids": [999_999_999], "tokens": ["<s>"]}},
+}
+RUNS_AWAY = "runs away"
+LOADED = "tokenizer.json cannot be loaded"
+GOOD = "not_json 2"
+
+FOLDERS: dict[str, Folder] = {
+    name: Folder(change=change, code=code, says=says, words=tuple(words))
+    for name, change, code, says, *words in (
+        ("nothing changed", lambda _: None, 0, GOOD),
+        # expressions that run away
+        ("split: nested repetition", cut_by(r"(a+)+$"), 3, RUNS_AWAY),
+        ("split: nested repetition of letters", cut_by(r"(\p{L}+)*\d"), 3, RUNS_AWAY),
+        ("split: two ways to take a letter", cut_by(r"(a|aa)+$"), 3, RUNS_AWAY),
+        ("split: two ways to take a word", cut_by(r"(\w|\w\w)*;"), 3, RUNS_AWAY),
+        ("split: repeated words", cut_by(r"^(([a-z])+.)+[A-Z]([a-z])+$"), 3, RUNS_AWAY),
+        ("split: recursion", cut_by(r"(?<x>a\g<x>?b?)+$"), 3, RUNS_AWAY),
+        ("split: by the fast engine too", cut_by(r"(x+)+$"), 3, RUNS_AWAY, "--set", "engine=auto"),
+        (
+            "replace: nested repetition",
+            tokenizer(normalizer={"type": "Replace", "pattern": {"Regex": r"(\s|\s\s)+$"}, "content": " "}),
+            3,
+            RUNS_AWAY,
+        ),
+        (
+            "decoder: nested repetition",
+            tokenizer(decoder={"type": "Replace", "pattern": {"Regex": r"(.*.*)*=$"}, "content": " "}),
+            3,
+            RUNS_AWAY,
+        ),
+        ("split: 100,000 brackets", cut_by("(" * 100_000 + ")" * 100_000), 3, LOADED),
+        ("split: repetition of repetition", cut_by("(((a{1000}){1000}){1000}){1000}"), 0, GOOD),
+        ("split: an expression that is none", cut_by("(?<!"), 3, LOADED),
+        ("split: what is nowhere and everywhere", cut_by(""), 3, "longer than pack.block_len"),
+        # ids
+        ("id: negative", vocabulary(a=-1), 3, LOADED),
+        ("id: 2^31", vocabulary(a=2**31), 3, "has the id 2147483648"),
+        ("id: 2^32", vocabulary(a=2**32), 3, LOADED),
+        ("id: a number with a point", vocabulary(a=1.5), 3, LOADED),
+        ("id: text", vocabulary(a="1"), 3, LOADED),
+        ("id: two tokens have it", vocabulary(one=4000, two=4000), 3, "the same id 4000"),
+        ("id: added twice", added(id=4091, content="<|twin|>"), 3, "id 4091, but tokenizers reads it as 4096"),
+        ("id: the same added token twice", added(content="<|im_end|>"), 3, "id 4096, but tokenizers reads it as 4091"),
+        ("id: of an added token negative", added(id=-5), 3, LOADED),
+        (
+            "id: of an added token far away",
+            added(id=2**31, content="<|far|>"),
+            3,
+            "id 2147483648, but tokenizers reads it as 4096",
+        ),
+        ("id: a gap in the vocabulary", vocabulary(**{"a gap": 9000}), 3, "but tokenizers reads it as"),
+        ("eos_token_id: negative", generation(eos_token_id=-1), 3, "eos_token_id -1 is not in its vocabulary"),
+        (
+            "eos_token_id: 2^40",
+            generation(eos_token_id=[2**40]),
+            3,
+            "eos_token_id 1099511627776 is not in its vocabulary",
+        ),
+        ("eos_token_id: true", generation(eos_token_id=True), 3, "eos_token_id True is not in its vocabulary"),
+        ("eos_token_id: an object", generation(eos_token_id={"a": 1}), 3, "is not in its vocabulary"),
+        # the file as a whole
+        ("200 MB", huge_vocabulary, 3, "tokenizer.json has 2"),
+        ("60 MB", large_vocabulary, 3, "eos_token '<|im_end|>' is not in its vocabulary"),
+        ("cut off", lambda folder: os.truncate(folder / "tokenizer.json", 20_000), 3, LOADED),
+        ("empty", content("tokenizer.json", b""), 3, LOADED),
+        ("NUL bytes", content("tokenizer.json", bytes(4096)), 3, LOADED),
+        ("invalid UTF-8", content("tokenizer.json", b'{"version":"\xff"}'), 3, LOADED),
+        (
+            "UTF-16",
+            lambda folder: (folder / "tokenizer.json").write_bytes(
+                (folder / "tokenizer.json").read_text().encode("utf-16")
+            ),
+            3,
+            LOADED,
+        ),
+        ("a list", content("tokenizer.json", b"[]"), 3, LOADED),
+        ("depth 100,000", content("tokenizer.json", b'{"model":' + deep(100_000).encode() + b"}"), 3, LOADED),
+        (
+            "depth 100,000 of normalizers",
+            content("tokenizer.json", b'{"normalizer":' + b'{"type":"Sequence","normalizers":[' * 100_000),
+            3,
+            LOADED,
+        ),
+        (
+            "depth 100,000 under a key nobody knows",
+            lambda folder: (folder / "tokenizer.json").write_text(
+                (folder / "tokenizer.json").read_text().replace("{", '{"x":' + deep(100_000) + ",", 1)
+            ),
+            3,
+            LOADED,
+        ),
+        ("a version nobody knows", tokenizer(version="99.0"), 3, LOADED),
+        # the model
+        ("model: unknown", model(type="Evil"), 3, LOADED),
+        ("model: text", tokenizer(model="BPE"), 3, LOADED),
+        ("model: null", tokenizer(model=None), 3, LOADED),
+        ("merges: of tokens that are not there", model(merges=["qqqq zzzz"]), 3, LOADED),
+        ("merges: wrong shape", model(merges=[["a", "b", "c"]]), 3, LOADED),
+        ("merges: a number", model(merges=7), 3, LOADED),
+        ("vocabulary: nothing but what is added", model(vocab={}, merges=[]), 3, "but tokenizers reads it as"),
+        (
+            "vocabulary: no bytes, no unknown token",
+            tokenizer(model={"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "?"}, added_tokens=[]),
+            3,
+            "eos_token '<|im_end|>' is not in its vocabulary",
+        ),
+        ("unk_token that is not there", model(unk_token="<unk>"), 0, GOOD),
+        ("byte fallback without bytes", model(byte_fallback=True), 0, GOOD),
+        ("dropout", model(dropout=0.5), 3, "has a dropout of 0.5"),
+        ("dropout: a tiny one", model(dropout=1e-30), 3, "has a dropout of 1e-30"),
+        ("dropout: 2", model(dropout=2.0), 3, LOADED),
+        # settings and parts
+        ("truncation to two tokens", tokenizer(truncation=CUT), 0, GOOD),
+        ("truncation with a stride beyond it", tokenizer(truncation=CUT | {"stride": 100}), 0, GOOD),
+        ("padding to 4,096 tokens", tokenizer(padding=PADDED), 0, GOOD),
+        ("truncation in the configuration", config(truncation_side="left", model_max_length=2, max_length=2), 0, GOOD),
+        ("decoder missing", tokenizer(decoder=None), 3, "proof_failed"),
+        ("post-processor with an id that is not there", tokenizer(post_processor=SPECIALS), 0, GOOD),
+        (
+            "post-processor with an id that is not there, and rows of text",
+            tokenizer(post_processor=SPECIALS),
+            3,
+            "writes the id 999999999",
+            "--set",
+            "sources=[{path: text.jsonl}]",
+        ),
+        (
+            "post-processor without the text",
+            tokenizer(post_processor=SPECIALS | {"single": []}),
+            3,
+            "does not write a text exactly once",
+        ),
+        (
+            "normalizer that removes everything",
+            tokenizer(normalizer={"type": "Replace", "pattern": {"Regex": "[\\s\\S]"}, "content": ""}),
+            3,
+            "nothing kept",
+        ),
+        (
+            "normalizer that writes a control token",
+            tokenizer(normalizer={"type": "Replace", "pattern": {"String": "e"}, "content": "<|im_end|>"}),
+            3,
+            "nothing kept",
+        ),
+        (
+            "normalizer that makes texts a thousand times longer",
+            tokenizer(normalizer={"type": "Replace", "pattern": {"String": "e"}, "content": "e" * 1000}),
+            3,
+            "nothing kept",
+        ),
+        (
+            "table of characters that is none",
+            tokenizer(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}),
+            3,
+            LOADED,
+        ),
+        ("pre-tokenizer missing", tokenizer(pre_tokenizer=None), 3, "nothing kept"),
+        # added tokens
+        ("added token: empty", added(content=""), 0, GOOD),
+        ("added token: a space", added(content=" ", special=True), 3, "nothing kept"),
+        ("added token: a newline", added(content="\n", special=True), 0, GOOD),
+        ("added token: a letter", added(content="e", id=68, special=True), 3, "nothing kept"),
+        ("added token: takes the space around it", added(content="the", id=1428, lstrip=True, rstrip=True), 0, GOOD),
+        ("added token: 100,000 letters", added(content="x" * 10**5), 0, GOOD),
+        ("added token: private use", added(content="\ue0f2\ue200\ue0f3", special=True), 0, GOOD),
+        ("added token: NUL", added(content="\0", special=True), 0, GOOD),
+        (
+            "added token: half a pair",
+            lambda folder: (folder / "tokenizer.json").write_text(
+                (folder / "tokenizer.json").read_text().replace("<|im_end|>", "\\ud800")
+            ),
+            3,
+            LOADED,
+        ),
+        ("added tokens: an object", tokenizer(added_tokens={"a": 1}), 3, LOADED),
+        # what lies in its place
+        ("a folder", instead("tokenizer.json", Path.mkdir), 3, "tokenizer.json cannot be read: Is a directory"),
+        ("a pipe", instead("tokenizer.json", os.mkfifo), 3, "tokenizer.json is not a regular file"),
+        (
+            "a device without an end",
+            instead("tokenizer.json", lambda path: path.symlink_to("/dev/zero")),
+            3,
+            "tokenizer.json is not a regular file",
+        ),
+        (
+            "a link to itself",
+            instead("tokenizer.json", lambda path: path.symlink_to(path)),
+            3,
+            "tokenizer.json cannot be read: Too many levels",
+        ),
+        (
+            "a link to nowhere",
+            instead("tokenizer.json", lambda path: path.symlink_to("nowhere")),
+            3,
+            "tokenizer.json cannot be read: No such file",
+        ),
+        (
+            "a file without permission",
+            lambda folder: (folder / "tokenizer.json").chmod(0),
+            3,
+            "tokenizer.json cannot be read: Permission denied",
+        ),
+        ("a folder without permission", lambda folder: folder.chmod(0), 3, "Permission denied"),
+        ("nothing", without("tokenizer.json"), 3, "no tokenizer.json in this folder"),
+        (
+            "tokenizer.model alone",
+            lambda folder: (folder / "tokenizer.json").rename(folder / "tokenizer.model"),
+            3,
+            "tokenizer.model",
+        ),
+        (
+            "the configuration is a pipe",
+            instead("tokenizer_config.json", os.mkfifo),
+            3,
+            "tokenizer_config.json is not a regular file",
+        ),
+        (
+            "the template is a pipe",
+            instead("chat_template.jinja", os.mkfifo),
+            3,
+            "chat_template.jinja is not a regular file",
+        ),
+        # the configuration
+        (
+            "configuration: 40 MB",
+            lambda folder: (folder / "tokenizer_config.json").write_text('{"x":"' + "x" * 40_000_000 + '"}'),
+            3,
+            "tokenizer_config.json has 40000008 bytes",
+        ),
+        (
+            "configuration: depth 100,000",
+            content("tokenizer_config.json", b'{"x":' + deep(100_000).encode() + b"}"),
+            3,
+            "tokenizer_config.json is nested too deep",
+        ),
+        ("configuration: NUL", content("tokenizer_config.json", b"\0"), 3, "tokenizer_config.json is not valid JSON"),
+        ("configuration: eos_token is a number", config(eos_token=4091), 3, "eos_token: expected a text"),
+        ("configuration: eos_token is empty", config(eos_token=""), 3, "eos_token '' is not in its vocabulary"),
+        ("configuration: eos_token is half a pair", config(eos_token="\ud800"), 3, "half of a surrogate pair"),
+        ("configuration: pad_token is a list", config(pad_token=["<|endoftext|>"]), 3, "pad_token: expected a text"),
+        (
+            "configuration: bos_token without content",
+            config(bos_token={"special": True}),
+            3,
+            "bos_token: expected a text",
+        ),
+        (
+            "configuration: additional tokens of numbers",
+            config(additional_special_tokens=[7]),
+            3,
+            "additional_special_tokens: expected a text",
+        ),
+        ("configuration: added_tokens_decoder is a list", config(added_tokens_decoder=[1]), 3, "added_tokens_decoder"),
+        (
+            "configuration: added_tokens_decoder of 5,000 digits",
+            config(added_tokens_decoder={"9" * 5000: {"content": "a"}}),
+            3,
+            "added_tokens_decoder",
+        ),
+        ("configuration: code of its own, pickles, other paths", with_code, 0, GOOD),
+        # the template
+        ("template: a number", config(chat_template=7), 3, "chat_template: expected a text"),
+        ("template: an object", config(chat_template={"default": "x"}), 3, "chat_template: expected a text"),
+        ("template: a list of texts", config(chat_template=["x"]), 3, "chat_template: expected a text"),
+        (
+            "template: a list whose texts are numbers",
+            config(chat_template=[{"name": "default", "template": 7}]),
+            3,
+            "chat_template: expected a text",
+        ),
+        ("template: half a pair", config(chat_template="\ud800"), 3, "half of a surrogate pair"),
+        (
+            "template: 50 MB",
+            content("chat_template.jinja", b"{{ 1 }}" * 7_000_000),
+            3,
+            "chat_template.jinja has 49000000 bytes",
+        ),
+        (
+            "template: 2 MB",
+            content("chat_template.jinja", b"{{ 1 }}" * 300_000),
+            3,
+            "the chat template 'default' has 2100000 characters",
+        ),
+        (
+            "template: 2 MB given",
+            lambda folder: (folder / "given.jinja").write_bytes(b"x" * 2**21),
+            3,
+            "given.jinja has 2097152 bytes",
+            "--template",
+            "TOKENIZER/given.jinja",
+        ),
+        ("template: a device given", lambda _: None, 3, "zero is not a regular file", "--template", "/dev/zero"),
+        ("template: not UTF-8", content("chat_template.jinja", b"\xff"), 3, "chat_template.jinja is not UTF-8"),
+    )
+}
+
+NEUTRALISED = (
+    "truncation to two tokens",
+    "truncation with a stride beyond it",
+    "truncation in the configuration",
+    "padding to 4,096 tokens",
+    "post-processor with an id that is not there",
+    "configuration: code of its own, pickles, other paths",
+)
+"""What these ask for is not followed: their caches hold what the cache of the folder nothing was done to holds."""
