@@ -77,18 +77,6 @@ class VerifyReport:
         return not self.findings
 
     @property
-    def num_files(self) -> int:
-        return sum(entry.num_files for entry in self.checked)
-
-    @property
-    def num_rows(self) -> int:
-        return sum(entry.num_rows for entry in self.checked)
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(entry.num_bytes for entry in self.checked)
-
-    @property
     def hint(self) -> str | None:
         """The command that helps, where something is wrong."""
         whats = {finding.what for finding in self.findings}

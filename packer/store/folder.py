@@ -93,8 +93,8 @@ def _take(descriptor: int, folder: Path, kind: int = fcntl.LOCK_EX) -> None:
 class AtomicFile:
     """A file that gets its name only when all of its bytes are on the disk.
 
-    A binary file object to write to; its bytes are hashed on the way. Leaving the context without :meth:`commit`
-    removes it.
+    As much of a binary file object as a writer needs; its bytes are hashed on the way. Leaving the context without
+    :meth:`commit` removes it.
 
     Example:
         >>> with AtomicFile(Path("cache")) as file:  # doctest: +SKIP
@@ -122,18 +122,6 @@ class AtomicFile:
         self.digest.update(data)
         return len(data)
 
-    def tell(self) -> int:
-        return self.digest.num_bytes
-
-    def writable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
     @property
     def closed(self) -> bool:
         return self._file.closed
@@ -141,10 +129,6 @@ class AtomicFile:
     def flush(self) -> None:
         with storage_errors("write", self.path):
             self._file.flush()
-
-    def close(self) -> None:
-        """Write what is buffered; the temporary file stays until `commit` or `abort`."""
-        self.flush()
 
     def commit(self, name: str) -> Path:
         """Flush to the disk and rename to ``name`` in the same folder, replacing what is there."""
