@@ -1,6 +1,9 @@
 """Verifying: a whole cache passes at every level; whatever is damaged is found, all of it, and named."""
 
+import dataclasses
+import errno
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -9,12 +12,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from packer.audit import verify
+from packer.audit import shards, verify
 from packer.audit.rows import block_rules, document_rules
+from packer.audit.shards import MAX_ROWS
 from packer.build import build
 from packer.build.blocks import BlockForm
 from packer.errors import InputError
-from packer.recipe import load_recipe
+from packer.recipe import load_recipe, make_recipe
+from packer.starter import write_starter
+from packer.store import digest
+from packer.store import manifest as manifest_module
+from packer.store.blocks import BlockShardWriter
+from packer.store.cache import Cache
+from packer.store.content import content_fingerprint
+from packer.store.failures import storage_errors
 from packer.store.manifest import read_manifest, sealed, write_manifest
 from packer.store.views import block_rows, document_rows
 
@@ -339,6 +350,12 @@ def test_document_rules_name_what_is_broken_and_the_row(starter_cache):
     def length(rows, start, end):
         rows.length[2] -= 1
 
+    def label_moved_to_the_row_before(rows, start, end):
+        rows.labels.offsets[3] -= 1
+
+    def span_behind_the_end(rows, start, end):
+        rows.span_end[rows.span_offsets[2]] = 2**31 - 1
+
     assert rules(lambda *_: None) == {}
     assert rules(label_of_another_id) == {"labels": [2]}
     assert rules(trained_first).keys() == {"first token", "num_trained", "spans"}
@@ -346,6 +363,8 @@ def test_document_rules_name_what_is_broken_and_the_row(starter_cache):
     assert rules(masked) == {"num_trained": [2], "spans": [2]}
     assert rules(longer_span) == {"spans": [2]}
     assert rules(length)["length"] == [2]
+    assert rules(label_moved_to_the_row_before) == {"labels": [2, 3]}
+    assert rules(span_behind_the_end) == {"spans": [2]}
 
 
 def test_block_rules_name_what_is_broken_and_the_row(starter_cache):
@@ -423,3 +442,157 @@ def test_blocks_packed_from_other_documents_are_found_by_a_full_audit(starter, t
     write_manifest(cache, msgspec.structs.replace(ours, shards=shards))
     whats = {(finding.path, finding.what) for finding in verify(cache, level="full").findings}
     assert (foreign.path, "piece") in whats or ("blocks of eval", "documents in no block") in whats
+
+
+def test_loss_weights_that_are_not_one_for_each_token_are_named_by_row(weighted_cache):
+    model = read_manifest(weighted_cache).model
+    rows = writable(document_rows(first_batch(weighted_cache, "documents")))
+    assert rows.loss_weights is not None
+    assert broken(document_rules(rows, model)) == {}
+    rows.loss_weights.offsets[2] += 1
+    assert broken(document_rules(rows, model)) == {"loss_weights": [1, 2]}
+
+
+@pytest.fixture(scope="module")
+def weighted_cache(tmp_path_factory):
+    """Six chats, every second turn of them trained by a quarter."""
+    folder = tmp_path_factory.mktemp("weighted")
+    write_starter(folder / "starter")
+    chats = [
+        {
+            "messages": [
+                {"role": "user", "content": f"count to {k}"},
+                {"role": "assistant", "content": " ".join(map(str, range(k + 3))), "weight": 0.25 if k % 2 else 1},
+            ]
+        }
+        for k in range(6)
+    ]
+    (folder / "chat.jsonl").write_text("".join(json.dumps(chat) + "\n" for chat in chats))
+    values = {"sources": [{"path": str(folder / "chat.jsonl")}], "tokenizer": str(folder / "starter" / "tokenizer")}
+    build(make_recipe(values, ["pack.block_len=64"]), folder / "cache", jobs=1)
+    return folder / "cache"
+
+
+def forge_blocks(cache, split, change):
+    """Write the blocks of a split anew after a change, with digests that are right; returns the path of their shard."""
+    manifest = read_manifest(cache)
+    with Cache.open(cache) as opened:
+        blocks = opened.blocks(split)
+        batch = change(blocks.read(np.arange(len(blocks))))
+    with BlockShardWriter(cache, block_len=batch.input_ids.shape[1], weighted=batch.loss_weights is not None) as writer:
+        writer.append(batch)
+        shard = writer.finish(split=split, index=0).as_shard(first_row=0)
+    others = tuple(each for each in manifest.shards if (each.kind, each.split) != ("blocks", split))
+    forged = msgspec.structs.replace(manifest, shards=(*others, shard))
+    content = content_fingerprint(cache, forged.shards)
+    write_manifest(cache, msgspec.structs.replace(forged, content_fingerprint=content))
+    return shard.path
+
+
+@pytest.mark.parametrize(
+    ("column", "told"), [("input_ids", "other tokens or labels than"), ("loss_weights", "other loss weights than")]
+)
+def test_a_block_that_holds_something_else_than_its_documents_is_named(column, told, weighted_cache, tmp_path):
+    cache = Path(shutil.copytree(weighted_cache, tmp_path / "cache"))
+
+    def changed(batch):
+        values = getattr(batch, column).copy()
+        row, place = (part[-1] for part in np.nonzero(batch.labels != -100))
+        if column == "input_ids":
+            values[row, place] ^= 1
+            batch.labels[row, place] = values[row, place]
+        else:
+            values[row, place] = 0.5
+        return dataclasses.replace(batch, **{column: values})
+
+    path = forge_blocks(cache, "train", changed)
+    assert verify(cache).ok, "every digest is right"
+    (finding,) = verify(cache, level="full").findings
+    assert (finding.path, finding.what) == (path, "piece")
+    assert finding.row == read_manifest(cache).totals.blocks - 1
+    assert told in finding.found
+
+
+def test_of_many_rows_that_break_a_rule_the_first_are_named_and_the_rest_counted(cache):
+    shard = max((s for s in read_manifest(cache).shards if s.kind == "documents"), key=lambda s: s.places[0].num_rows)
+    place = shard.places[0]
+    assert place.num_rows > MAX_ROWS + 5
+    with (cache / shard.path).open("r+b") as file:
+        file.seek(place.columns["length"])
+        file.write(b"\x01\x00\x00\x00" * place.num_rows)
+    found = [finding for finding in verify(cache).findings if finding.what == "row digest"]
+    assert [finding.row for finding in found] == [*range(MAX_ROWS), None]
+    assert found[-1].found == f"{place.num_rows - MAX_ROWS:,} more rows with something else"
+
+
+def test_a_shard_under_a_name_that_is_not_its_digest_is_found(cache):
+    manifest = read_manifest(cache)
+    shard = manifest.shards[0]
+    path = shard.path[: -len("0123456789ab.arrow")] + "0123456789ab.arrow"
+    shutil.move(cache / shard.path, cache / path)
+    renamed = msgspec.structs.replace(shard, path=path)
+    write_manifest(cache, msgspec.structs.replace(manifest, shards=(renamed, *manifest.shards[1:])))
+    (finding,) = verify(cache).findings
+    assert (finding.path, finding.what, finding.expected) == (path, "name", f"…-{shard.sha256[:12]}.arrow")
+
+
+@pytest.mark.parametrize("error", [OSError, ValueError, IndexError, MemoryError, OverflowError])
+def test_whatever_a_shard_breaks_is_its_finding_and_the_other_files_are_checked(error, cache, monkeypatch):
+    first, second = read_manifest(cache).shards[:2]
+    flip(cache / second.path, (cache / second.path).stat().st_size // 2)
+    batches = shards._batches
+
+    def breaks(folder, shard):
+        if shard == first:
+            raise error("broken")
+        return batches(folder, shard)
+
+    monkeypatch.setattr(shards, "_batches", breaks)
+    found = {(finding.path, finding.what, finding.found) for finding in verify(cache).findings}
+    assert (first.path, "structure", "broken") in found
+    assert {path for path, _, _ in found} == {first.path, second.path}
+
+
+@pytest.mark.parametrize("level", ["default", "full"])
+def test_a_file_the_disk_fails_to_give_is_a_finding_and_the_others_are_checked(level, cache, monkeypatch):
+    shard = read_manifest(cache).shards[0]
+    chunks = digest._chunks
+
+    def fails(path):
+        if path == cache / shard.path:
+            with storage_errors("read", path):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return chunks(path)
+
+    monkeypatch.setattr(digest, "_chunks", fails)
+    (finding,) = verify(cache, level=level).findings
+    assert (finding.path, finding.what) == (shard.path, "structure")
+    assert finding.found.startswith(f"cannot read {cache / shard.path}: Input/output error")
+
+
+def test_a_manifest_too_large_to_be_one_is_a_finding(cache, monkeypatch):
+    monkeypatch.setattr(manifest_module, "MAX_MANIFEST_BYTES", 100)
+    (finding,) = verify(cache).findings
+    assert (finding.path, finding.what) == ("manifest.json", "structure")
+    assert "expected at most 100 bytes" in finding.found
+
+
+def test_a_recipe_this_version_does_not_understand_is_a_finding_and_its_blocks_are_not_judged(cache):
+    manifest = read_manifest(cache)
+    write_manifest(cache, msgspec.structs.replace(manifest, recipe={**manifest.recipe, "colour": "blue"}))
+    assert verify(cache, level="quick").ok
+    (finding,) = verify(cache).findings
+    assert (finding.path, finding.what) == ("manifest.json", "recipe")
+    assert "unknown key 'colour'" in finding.found
+    blocks = {shard.path for shard in manifest.shards if shard.kind == "blocks"}
+    full = {(each.path, each.what, each.expected) for each in verify(cache, level="full").findings if each != finding}
+    assert full == {(path, "block length", "a recipe that tells") for path in blocks}
+
+
+def test_the_identity_of_a_cache_of_another_version_is_its_own(cache):
+    """Rules decide a recipe's fingerprint; those of another version are not known here."""
+    manifest = msgspec.structs.replace(read_manifest(cache), recipe_fingerprint="0" * 64)
+    write_manifest(cache, manifest)
+    assert {finding.what for finding in verify(cache).findings} == {"recipe_fingerprint"}
+    write_manifest(cache, msgspec.structs.replace(manifest, versions={**manifest.versions, "packer": "0.0.0"}))
+    assert verify(cache).ok
