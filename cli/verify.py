@@ -91,6 +91,8 @@ def command(
 
 
 def _message(report: "VerifyReport") -> str:
+    if report.is_another:
+        return f"{report.folder} is another cache than the one expected"
     damaged = len({finding.path for finding in report.findings})
     return f"{report.folder}: {plural(len(report.findings), 'finding')} in {plural(damaged, 'file')}"
 

@@ -15,6 +15,7 @@ from packer.pack import REASONS
 from packer.recipe import to_json
 from packer.rejections import CODES
 from packer.store.content import content_fingerprint
+from packer.store.digest import digest_file
 from packer.store.document_shards import DocumentShards
 from packer.store.folder import write_atomically
 from packer.store.manifest import Cut, Input, Manifest, ModelFile, ModelRecord, Shard, Totals
@@ -124,14 +125,16 @@ def model_record(model: Model) -> ModelRecord:
 
 
 def write_model(folder: Path, record: ModelRecord, files: Mapping[str, bytes]) -> None:
-    """Keep a tokenizer's files in the cache.
+    """Keep a tokenizer's files in the cache; those that are there and whole stay as they are.
 
     Raises:
         StorageError: the disk refuses.
 
     """
     for file in record.files:
-        write_atomically(folder / "model" / file.path, files[PurePosixPath(file.path).name])
+        path = folder / "model" / file.path
+        if not path.is_file() or digest_file(path)[2] != file.sha256:
+            write_atomically(path, files[PurePosixPath(file.path).name])
 
 
 def _totals(

@@ -247,6 +247,22 @@ def sweep(cache: Path, manifest: "Manifest") -> tuple[str, ...]:
     return tuple(path.relative_to(cache).as_posix() for path in removed)
 
 
+def sweep_all(cache: Path) -> None:
+    """Remove all that a writer put into a folder that was empty, but for the lock. Call it under the lock.
+
+    Raises:
+        StorageError: a file cannot be removed.
+
+    """
+    lock_path = cache / PRIVATE / LOCK_NAME
+    _remove(path for name in _SWEPT for path in _files_below(cache / name) if path != lock_path)
+    for name in _SWEPT:
+        folders = [Path(parent) for parent, _, _ in os.walk(cache / name, topdown=False)]
+        for folder in folders:
+            with suppress(OSError):  # the lock is in it
+                folder.rmdir()
+
+
 def sweep_temporary(cache: Path) -> tuple[str, ...]:
     """Remove the temporary files of writers that died; finished shards stay. Call it under the lock, before writing.
 

@@ -185,7 +185,18 @@ def test_another_cache_fails_against_a_pinned_fingerprint(starter_cache):
     assert verify(starter_cache, expect=fingerprint.upper()).ok
     for wrong in ("0" * 64, fingerprint[:-1], "", "ä"):
         report = verify(starter_cache, level="quick", expect=wrong)
-        assert {finding.what for finding in report.findings} == {"fingerprint"}
+        (finding,) = report.findings
+        assert (finding.what, finding.expected, finding.found) == ("fingerprint", wrong, fingerprint)
+        assert report.is_another
+        assert {entry.num_damaged for entry in report.checked} == {0}, "it is another cache, and a whole one"
+        assert report.hint is not None and f"packer diff OLD {starter_cache}" in report.hint
+
+
+def test_another_cache_that_is_damaged_too_is_sent_to_repair(cache):
+    (cache / read_manifest(cache).shards[0].path).unlink()
+    report = verify(cache, expect="0" * 64)
+    assert not report.is_another
+    assert "--repair makes damaged files again" in report.hint
 
 
 def test_any_flipped_bit_of_the_manifest_fails_against_its_pinned_fingerprint(cache):
@@ -240,7 +251,7 @@ def test_a_manifest_that_cannot_be_read_is_a_finding(cache, content):
     report = verify(cache)
     assert paths(report) == {"manifest.json"}
     assert report.content_fingerprint is None
-    assert "--repair" in report.hint
+    assert report.hint.startswith(f"packer build -c RECIPE -o {cache} --repair makes it again")
 
 
 def test_other_bytes_that_mean_the_same_manifest_are_found(cache):
@@ -451,6 +462,8 @@ def test_loss_weights_that_are_not_one_for_each_token_are_named_by_row(weighted_
     assert broken(document_rules(rows, model)) == {}
     rows.loss_weights.offsets[2] += 1
     assert broken(document_rules(rows, model)) == {"loss_weights": [1, 2]}
+    _, _, wrong = shards._doc_id_rule(rows)
+    assert np.flatnonzero(wrong).tolist() == [1, 3, 5], "with no weights to go by, those that have any are others"
 
 
 @pytest.fixture(scope="module")
@@ -596,3 +609,38 @@ def test_the_identity_of_a_cache_of_another_version_is_its_own(cache):
     assert {finding.what for finding in verify(cache).findings} == {"recipe_fingerprint"}
     write_manifest(cache, msgspec.structs.replace(manifest, versions={**manifest.versions, "packer": "0.0.0"}))
     assert verify(cache).ok
+
+
+def test_inputs_with_relative_names_are_looked_for_from_here_and_the_hint_says_so(starter, tmp_path, monkeypatch):
+    folder = Path(shutil.copytree(starter, tmp_path / "project"))
+    monkeypatch.chdir(folder)
+    build(load_recipe("recipe.yaml"), "cache", jobs=1)
+    assert {Path(entry.path).parent for entry in read_manifest(Path("cache")).inputs} == {Path("data")}
+    assert verify("cache", sources=True).ok
+    assert verify("cache", reencode=True, sample=2, threads=1).ok
+    monkeypatch.chdir(tmp_path)
+    for report in (
+        verify(folder / "cache", sources=True),
+        verify(folder / "cache", reencode=True, sample=2, threads=1),
+    ):
+        assert {finding.what for finding in report.findings} == {"input"}
+        assert len(report.findings) == 5
+        assert all(f"(looked for from {tmp_path})" in finding.found for finding in report.findings)
+        assert report.hint == (
+            "inputs are named from the folder the build ran in: run packer verify there, to find data/chat.jsonl"
+        )
+
+
+def test_rows_that_break_rules_in_a_file_that_is_as_written_are_not_sent_to_repair(cache):
+    """Repair keeps a file that is what its digest says."""
+
+    def changed(batch):
+        batch.position_ids[0, 3] = 7
+        return batch
+
+    forge_blocks(cache, "eval", changed)
+    report = verify(cache, level="full")
+    assert {finding.what for finding in report.findings} == {"position_ids"}
+    assert "--repair would keep it" in report.hint and "build into another folder" in report.hint
+    (cache / read_manifest(cache).shards[0].path).unlink()
+    assert "--repair makes damaged files again" in verify(cache, level="full").hint

@@ -3,24 +3,27 @@
 import hashlib
 import os
 import shutil
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from packer import __version__
 from packer.audit import verify
-from packer.build import build, packing, plan, repack, run, watch
+from packer.build import build, packing, plan, record, repack, run, watch
 from packer.build.engine import Engine
 from packer.build.packing import finish_if_free
 from packer.build.partition import JOURNAL
-from packer.build.reuse import committed
+from packer.build.provenance import Provenance
+from packer.build.reuse import committed, reusable_blocks
 from packer.build.watch import Look, refuse_changed
 from packer.errors import CheckError, InputError, StorageError
-from packer.recipe import load_recipe
+from packer.recipe import Pack, Supervision, load_recipe, make_recipe, to_json
 from packer.store.digest import digest_file
 from packer.store.folder import lock
-from packer.store.manifest import read_manifest, write_manifest
+from packer.store.manifest import manifest_fingerprint, read_manifest, write_manifest
 from packer.store.rejected import is_pending, read_rejected, write_rejected
 
 
@@ -214,3 +217,121 @@ def test_packing_again_over_a_damaged_cache_of_the_same_rules_mends_it(starter_c
     assert repack(starter_cache, tmp_path / "again", {"block_len": 256}, jobs=1).built
     assert digests(tmp_path / "again") == digests(tmp_path / "once")
     assert verify(tmp_path / "again").ok
+
+
+def inodes(cache):
+    """What each file of a cache is; a file that was written again is another one."""
+    return {path.relative_to(cache).as_posix(): path.stat().st_ino for path in cache.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def shards_of_all_kinds(starter, tmp_path_factory):
+    """A cache with many document shards, of which few reject rows, and many block shards."""
+    folder = tmp_path_factory.mktemp("many") / "cache"
+    build(load_recipe(starter / "recipe.yaml", ["partition_bytes=8KiB", "shard_bytes=60KiB"]), folder, jobs=1)
+    return folder
+
+
+def damaged_file(manifest, kind):
+    shards = [shard for shard in manifest.shards if shard.kind == kind]
+    if shards:
+        return shards[len(shards) // 2].path
+    return "rejected.jsonl" if kind == "rejected" else f"model/{manifest.model.files[-1].path}"
+
+
+@pytest.mark.parametrize("harm", ["a flipped bit", "cut", "gone"])
+@pytest.mark.parametrize("kind", ["documents", "blocks", "rejected", "model"])
+def test_repair_writes_the_damaged_file_again_and_no_other(kind, harm, shards_of_all_kinds, tmp_path):
+    """The manifest and the ledger, which every commit writes, aside.
+
+    The reasons of rejections are in the ledger alone: without it, the partitions that rejected something are made again.
+    """
+    cache = Path(shutil.copytree(shards_of_all_kinds, tmp_path / "cache"))
+    manifest = read_manifest(cache)
+    name = damaged_file(manifest, kind)
+    before, whole = inodes(cache), digests(cache)
+    content = bytearray((cache / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (cache / name).rename(tmp_path / "aside")
+    if harm != "gone":
+        (cache / name).write_bytes(content[: -1 if harm == "cut" else None])
+    report = verify(cache)
+    assert {finding.path for finding in report.findings} == {name}
+    assert report.hint == f"packer build -o {cache} --repair makes damaged files again"
+    result = build(make_recipe(manifest.recipe), cache, jobs=1, repair=True)
+    assert digests(cache) == whole
+    after = inodes(cache)
+    written = {path for path in before if after[path] != before[path]} - {"manifest.json", "rejected.jsonl"}
+    rejecting = {shard.path for shard in manifest.shards if shard.num_rejected}
+    assert 0 < len(rejecting) < len(manifest.shards) // 4
+    assert written == (rejecting if kind == "rejected" else {name})
+    assert result.num_partitions_built == {"documents": 1, "rejected": len(rejecting)}.get(kind, 0)
+
+
+def test_blocks_of_other_documents_rules_or_versions_are_not_taken_over(shards_of_all_kinds, tmp_path, monkeypatch):
+    cache = Path(shutil.copytree(shards_of_all_kinds, tmp_path / "cache"))
+    manifest = read_manifest(cache)
+    wanted = Provenance.of(manifest, make_recipe(manifest.recipe))
+    documents = [shard for shard in manifest.shards if shard.kind == "documents"]
+    num_blocks = len(manifest.shards) - len(documents)
+    assert len(reusable_blocks(cache, manifest, wanted, documents, repair=True)) == num_blocks > 3
+    assert reusable_blocks(cache, None, wanted, documents, repair=True) == {}
+    assert reusable_blocks(cache, manifest, wanted, documents[1:], repair=True) == {}
+    other = Provenance.of(manifest, make_recipe(manifest.recipe, ["pack.seed=1"]))
+    assert reusable_blocks(cache, manifest, other, documents, repair=True) == {}
+    older = msgspec.structs.replace(manifest, versions={**manifest.versions, "packer": "0.0.0"})
+    assert reusable_blocks(cache, older, wanted, documents, repair=True) == {}
+
+
+def test_adding_a_file_to_a_hundred_tokenizes_one_and_another_block_length_none(starter, tmp_path):
+    lines = (starter / "data" / "chat.jsonl").read_text("utf-8").splitlines()[:20]
+    (tmp_path / "data").mkdir()
+    for number in range(100):
+        (tmp_path / "data" / f"{number:03d}.jsonl").write_text(f"{lines[number % 20]}{' ' * (number // 20)}\n", "utf-8")
+    values = {"sources": [{"path": str(tmp_path / "data" / "*.jsonl")}], "tokenizer": str(starter / "tokenizer")}
+    first = build(make_recipe(values), tmp_path / "cache", jobs=1)
+    assert (first.num_partitions_built, first.num_partitions_reused) == (100, 0)
+    (tmp_path / "data" / "050a.jsonl").write_text(f"{lines[3]}      \n", "utf-8")
+    second = build(make_recipe(values), tmp_path / "cache", jobs=1)
+    assert (second.num_partitions_built, second.num_partitions_reused) == (1, 100)
+    third = build(make_recipe(values, ["pack.block_len=1024"]), tmp_path / "cache", jobs=1, force=True)
+    assert (third.num_partitions_built, third.num_partitions_reused) == (0, 101)
+
+
+def test_versions_of_software_change_the_bytes_and_neither_recipe_nor_content(
+    starter, starter_cache, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(record, "version", lambda name: f"99.{len(name)}")
+    changed = again(starter, tmp_path / "cache").manifest
+    before = read_manifest(starter_cache)
+    assert changed is not None and changed.versions["numpy"] == "99.5" != before.versions["numpy"]
+    assert changed.recipe_fingerprint == before.recipe_fingerprint
+    assert changed.content_fingerprint == before.content_fingerprint
+    assert manifest_fingerprint(tmp_path / "cache") != manifest_fingerprint(starter_cache)
+
+
+def test_a_cache_alone_answers_where_it_came_from_and_what_was_left_out(starter, starter_cache, tmp_path):
+    """Its inputs, tokenizer and template may be gone: the five questions of the contract are answered by the folder."""
+    cache = Path(shutil.copytree(starter_cache, tmp_path / "alone"))
+    manifest = read_manifest(cache)
+    # Which raw files: by name, size and digest.
+    for entry in manifest.inputs:
+        path = Path(entry.path)
+        assert (entry.num_bytes, entry.sha256) == (path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
+    assert {Path(entry.path).name for entry in manifest.inputs} == {path.name for path in (starter / "data").iterdir()}
+    # Which rows were left out and why.
+    rejected = [line for line in read_rejected(cache, manifest) if line.document is None]
+    assert Counter(line.code for line in rejected) == Counter(manifest.totals.rejected)
+    assert all(line.reason and line.source in {entry.path for entry in manifest.inputs} for line in rejected)
+    # Which tokenizer, normalizer, template: their very files.
+    for file in manifest.model.files:
+        kept = cache / "model" / file.path
+        assert kept.read_bytes() == (starter / "tokenizer" / kept.name).read_bytes()
+    assert {Path(file.path).name for file in manifest.model.files} >= {"tokenizer.json", "chat_template.jinja"}
+    # Which rules of packing, truncation and loss: the recipe, every default written out.
+    assert manifest.recipe == to_json(make_recipe(manifest.recipe))
+    assert manifest.recipe["pack"].keys() == to_json(Pack()).keys()
+    assert manifest.recipe["supervision"].keys() == to_json(Supervision()).keys()
+    # Was it made by this code.
+    assert manifest.versions["packer"] == __version__
+    assert verify(cache, level="full").ok
