@@ -33,7 +33,7 @@ class Finding:
 
 def _is_mended(finding: Finding) -> bool:
     """Whether `build --repair` makes what is wrong again; a file that is what its digest says it keeps."""
-    if finding.what in {"re-encoded", "partition", "input"}:
+    if finding.what in {"re-encoded", "partition", "input", "tokenizer"}:
         return False  # those name inputs
     return finding.what in _MENDED or not finding.path.startswith(("documents/", "blocks"))
 
@@ -48,8 +48,8 @@ class Checked:
     """How much of one kind of file was checked."""
 
     kind: str
-    """`manifest`, `documents`, `blocks`, `rejected`, `model`, `inputs` or `re-encoded`: of the last, files and rows are
-    those of the inputs."""
+    """`manifest`, `documents`, `blocks`, `rejected`, `model`, `inputs`, `tokenizer` (where the recipe says it is) or
+    `re-encoded`: of the last, files and rows are those of the inputs."""
 
     num_files: int
     num_rows: int
@@ -108,13 +108,12 @@ class VerifyReport:
             return (
                 f"packer build -c RECIPE -o {self.folder} --repair makes it again; its own recipe was in the manifest"
             )
-        if whats <= {"input", "fingerprint"}:
-            moved = [
-                finding.path for finding in self.findings if finding.what == "input" and is_elsewhere(finding.path)
-            ]
+        if whats <= {"input", "tokenizer", "fingerprint"}:
+            moved = [each.path for each in self.findings if each.what != "fingerprint" and is_elsewhere(each.path)]
             if moved:
-                return f"inputs are named from the folder the build ran in: run packer verify there, to find {moved[0]}"
-            return f"the cache itself is whole; packer build -o {self.folder} brings it up to date with its inputs"
+                return f"names are from the folder the build ran in: run packer verify there, to find {moved[0]}"
+            force = " --force" if "tokenizer" in whats else ""
+            return f"the cache itself is whole; packer build -o {self.folder}{force} brings it up to date with them"
         if not any(_is_mended(finding) for finding in self.findings):
             if self.level == "quick":
                 return f"packer verify {self.folder} tells whether its files still are what was written"

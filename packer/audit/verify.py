@@ -4,7 +4,8 @@
     default   every byte of the shards by xxh3-128, of other files by sha256; every row digest; the fingerprints
     full      sha256 of the shards too, Arrow's own validation, the rules of rows, blocks against documents
 
-Beside a level: the inputs may be compared with their sha256, and made into documents again (:mod:`reencode`).
+Beside a level: inputs, tokenizer and template may be compared with what was built, and the inputs made into documents
+again (:mod:`reencode`).
 
 A manifest is what everything else is compared with. Nothing in the cache vouches for it but its own laws and its
 canonical form: to know that it is the one that was built, pin its fingerprint (`expect`).
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from packer.audit.files import check_file, check_input, check_rejected, check_size, find_strays
 from packer.audit.findings import Checked, Finding, Level, VerifyReport
-from packer.audit.identity import check_identity
+from packer.audit.identity import check_identity, check_tokenizer
 from packer.audit.pieces import check_counts, check_pieces
 from packer.audit.reencode import Reencoded, Reencoding
 from packer.audit.shards import ShardAudit, audit_shard
@@ -55,9 +56,9 @@ def verify(
     Args:
         folder: the cache.
         level: how much to check; see the module.
-        sources: also read the inputs again and compare their sha256.
-        reencode: also make the documents again from the inputs, and compare them with those that are stored. Implies
-            `sources`; an input that is missing or changed is a finding, and its rows are not compared.
+        sources: also read the inputs, the tokenizer and the template again, and compare their sha256.
+        reencode: also make the documents again from the inputs, and compare them with those that are stored. The inputs
+            are compared as with `sources`: one that is missing or changed is a finding, and its rows are not compared.
         sample: with `reencode`, only so many rows, the same ones every time; by default all.
         expect: the fingerprint the cache must have.
         threads: files checked at a time, and processes that make documents again; by default one for each processor.
@@ -90,6 +91,8 @@ def verify(
     kinds = [audit.shards, audit.rejected, audit.model]
     if sources or again is not None:
         kinds.append(lambda: audit.inputs(again))
+    if sources:
+        kinds.append(audit.tokenizer)
     for check in kinds:
         part, findings = check()
         checked += part
@@ -201,6 +204,12 @@ class _Audit:
             self._progress.advance(entry.num_bytes)
         rows, num_bytes = sum(entry.num_rows for entry in inputs), sum(entry.num_bytes for entry in inputs)
         return [_checked("inputs", findings, num_files=len(inputs), num_rows=rows, num_bytes=num_bytes)], findings
+
+    def tokenizer(self) -> tuple[list[Checked], list[Finding]]:
+        """The tokenizer and the template where the recipe says they are."""
+        findings, files = check_tokenizer(self._manifest), self._manifest.model.files
+        num_bytes = sum(file.num_bytes for file in files)
+        return [_checked("tokenizer", findings, num_files=len(files), num_bytes=num_bytes)], findings
 
     def reencoded(self, again: Reencoding, sample: int | None, found: Sequence[Finding]) -> Reencoded:
         """The documents made again, after everything else was `found`."""

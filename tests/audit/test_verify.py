@@ -67,7 +67,7 @@ def test_the_report_counts_what_lies_in_the_cache(starter_cache):
     report = verify(starter_cache, sources=True)
     manifest = read_manifest(starter_cache)
     checked = {entry.kind: entry for entry in report.checked}
-    assert list(checked) == ["manifest", "documents", "blocks", "rejected", "model", "inputs"]
+    assert list(checked) == ["manifest", "documents", "blocks", "rejected", "model", "inputs", "tokenizer"]
     for kind in ("documents", "blocks"):
         files = sorted((starter_cache / kind).iterdir())
         rows = sum(pa.ipc.open_file(file).read_all().num_rows for file in files)
@@ -281,6 +281,40 @@ def test_a_changed_or_missing_source_is_found_only_when_asked_for(starter, tmp_p
     assert [Path(finding.path).name for finding in report.findings] == ["chat.jsonl", "tools.jsonl"]
     assert {finding.what for finding in report.findings} == {"input"}
     assert "the cache itself is whole" in report.hint
+
+
+def test_a_tokenizer_or_template_that_is_no_longer_the_recorded_one_is_found_when_asked_for(starter, tmp_path):
+    folder = Path(shutil.copytree(starter, tmp_path / "starter"))
+    shutil.copy(folder / "tokenizer" / "chat_template.jinja", folder / "own.jinja")
+    cache, tokenizer = tmp_path / "cache", folder / "tokenizer"
+    build(load_recipe(folder / "recipe.yaml", [f"template.file={folder / 'own.jinja'}"]), cache, jobs=1)
+    assert verify(cache, sources=True).ok
+
+    def found():
+        assert verify(cache).ok
+        report = verify(cache, sources=True)
+        assert {finding.what for finding in report.findings} == {"tokenizer"}
+        assert (
+            report.hint == f"the cache itself is whole; packer build -o {cache} --force brings it up to date with them"
+        )
+        return {(finding.path, finding.found[:6]) for finding in report.findings}
+
+    (tokenizer / "chat_template.jinja").write_text("{# the build did not use it #}")
+    assert verify(cache, sources=True).ok
+    with (folder / "own.jinja").open("a") as file:
+        file.write("{# changed #}")
+    assert found() == {(str(folder / "own.jinja"), "sha256")}
+    (tokenizer / "generation_config.json").unlink()
+    (tokenizer / "tokenizer.json").write_text((tokenizer / "tokenizer.json").read_text() + " ")
+    assert found() == {
+        (str(folder / "own.jinja"), "sha256"),
+        (str(tokenizer / "generation_config.json"), "no suc"),
+        (str(tokenizer / "tokenizer.json"), "sha256"),
+    }
+    shutil.rmtree(tokenizer)
+    (finding,) = verify(cache, sources=True).findings
+    assert (finding.path, finding.what) == (str(tokenizer), "tokenizer")
+    assert "no such file" in finding.found
 
 
 def test_a_shard_no_manifest_names_is_told_and_is_no_finding(cache):
@@ -619,15 +653,14 @@ def test_inputs_with_relative_names_are_looked_for_from_here_and_the_hint_says_s
     assert verify("cache", sources=True).ok
     assert verify("cache", reencode=True, sample=2, threads=1).ok
     monkeypatch.chdir(tmp_path)
-    for report in (
-        verify(folder / "cache", sources=True),
-        verify(folder / "cache", reencode=True, sample=2, threads=1),
+    for report, whats in (
+        (verify(folder / "cache", sources=True), ["input"] * 5 + ["tokenizer"]),
+        (verify(folder / "cache", reencode=True, sample=2, threads=1), ["input"] * 5),
     ):
-        assert {finding.what for finding in report.findings} == {"input"}
-        assert len(report.findings) == 5
+        assert [finding.what for finding in report.findings] == whats
         assert all(f"(looked for from {tmp_path})" in finding.found for finding in report.findings)
         assert report.hint == (
-            "inputs are named from the folder the build ran in: run packer verify there, to find data/chat.jsonl"
+            "names are from the folder the build ran in: run packer verify there, to find data/chat.jsonl"
         )
 
 
