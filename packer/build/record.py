@@ -17,7 +17,8 @@ from packer.rejections import CODES
 from packer.store.content import content_fingerprint
 from packer.store.digest import digest_file
 from packer.store.document_shards import DocumentShards
-from packer.store.folder import write_atomically
+from packer.store.failures import storage_errors
+from packer.store.folder import sync_folder, write_atomically
 from packer.store.manifest import Cut, Input, Manifest, ModelFile, ModelRecord, Shard, Totals
 from packer.store.rejected import Rejected
 
@@ -131,10 +132,18 @@ def write_model(folder: Path, record: ModelRecord, files: Mapping[str, bytes]) -
         StorageError: the disk refuses.
 
     """
+    kept: set[Path] = set()
     for file in record.files:
         path = folder / "model" / file.path
-        if not path.is_file() or digest_file(path)[2] != file.sha256:
+        if path.is_file() and digest_file(path)[2] == file.sha256:
+            kept.add(path.parent)
+        else:
             write_atomically(path, files[PurePosixPath(file.path).name])
+    # A build that was killed may have named a file, and its folder, without flushing the name.
+    for place in sorted(kept):
+        with storage_errors("write", place):
+            sync_folder(place)
+            sync_folder(place.parent)
 
 
 def _totals(

@@ -335,3 +335,15 @@ def test_a_cache_alone_answers_where_it_came_from_and_what_was_left_out(starter,
     # Was it made by this code.
     assert manifest.versions["packer"] == __version__
     assert verify(cache, level="full").ok
+
+
+def test_names_of_files_that_are_kept_are_flushed_before_the_commit(starter, cache, monkeypatch):
+    """A build that was killed may have given them their names and not flushed the folder; then the power goes."""
+    events = []
+    sync, write = record.sync_folder, packing.write_manifest
+    monkeypatch.setattr(record, "sync_folder", lambda folder: events.append(folder) or sync(folder))
+    monkeypatch.setattr(packing, "write_manifest", lambda *given: events.append("commit") or write(*given))
+    place = (cache / "model" / read_manifest(cache).model.files[0].path).parent
+    (cache / "manifest.json").unlink()
+    assert again(starter, cache).built
+    assert events == [place, cache / "model", "commit"]
