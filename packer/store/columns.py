@@ -87,6 +87,10 @@ class DocumentRows:
         if indices is not None and (len(indices) < _FEW or read_by_row):
             return np.array([self.digest(row) for row in indices.tolist()], np.uint64)
         rows = np.arange(len(self.row), dtype=np.int64) if indices is None else indices
+        counts = np.diff(self.span_offsets)[rows]
+        if counts[counts > 0].sum(dtype=np.int64) > len(self.span_message):
+            # Rows that are asked for twice, or a file made by hand whose lists overlap: copies could take any memory.
+            return np.array([self.digest(row) for row in rows.tolist()], np.uint64)
         lists: list[Pieces] = [(column.values, *column.take(rows)) for column in (self.input_ids, self.labels)]
         lists.append(self._mask(rows))
         if self.loss_weights is not None:
