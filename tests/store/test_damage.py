@@ -8,11 +8,13 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pytest
 from store.samples import block_batch, document_batch, small_cache, write_blocks, write_documents
 
 from packer.errors import CheckError, StorageError
 from packer.store import documents as documents_module
+from packer.store import mapping
 from packer.store.block_shards import BlockShards
 from packer.store.cache import Cache
 from packer.store.digest import digest_file, digest_file_xxh3
@@ -229,3 +231,25 @@ def test_a_shard_that_links_to_itself_cannot_be_read(tmp_path: Path) -> None:
     path.symlink_to(path)
     with pytest.raises(StorageError, match=r"cannot read .*Too many levels of symbolic links"):
         Cache.open(tmp_path)
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_shard_that_goes_behind_the_look_at_its_size_is_missing_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mmap: bool
+) -> None:
+    """A build with --force may remove it at any moment."""
+    path = tmp_path / small_cache(tmp_path).shards[0].path
+    cache = Cache.open(tmp_path, mmap=mmap)
+    map_file = mapping.map_file
+
+    def goes(found: Path) -> pa.Buffer:
+        if mmap:
+            found.unlink()
+            return map_file(found)
+        mapped = map_file(found)
+        found.unlink()
+        return mapped
+
+    monkeypatch.setattr(mapping, "map_file", goes)
+    with pytest.raises(CheckError, match=f"{path} is missing: expected [0-9]+ bytes"):
+        cache.documents("train").read(0)
