@@ -6,7 +6,7 @@ CORE := .venv/.core
 DEV := .venv/.dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check deep faults bench docs dist clean
+.PHONY: help install demo test check deep faults coverage bench docs dist clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -40,6 +40,13 @@ deep: $(DEV) ## The same properties, searched much longer, and the slow tests
 faults: $(DEV) ## Every fault of docs/explanation/guarantees.md as often as it says, with a table; about half an hour
 	PACKER_FAULTS=full .venv/bin/python -m pytest -q -n 2 tests/faults
 
+coverage: $(DEV) ## Branches of store, resume and verify that no test takes: none, or it fails; a few minutes
+	@rm -f .coverage .coverage.*
+	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m coverage run -m pytest -q -m "not slow" -n 2 --dist worksteal \
+	  tests/store tests/build tests/audit tests/cli tests/faults
+	@.venv/bin/python -m coverage combine -q
+	.venv/bin/python -m coverage report
+
 bench: $(DEV) ## Figures, as ratios within one run
 	.venv/bin/python tests/bench/run.py
 
@@ -50,7 +57,7 @@ dist: $(DEV) ## Wheel and source archive in dist/
 	.venv/bin/python -m build
 
 clean: ## Remove what the targets made
-	rm -rf .venv build dist demo *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist demo *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "packer needs Python 3.11 or newer")'

@@ -28,11 +28,13 @@ _LEVELS = {
 @click.option(
     "--full", is_flag=True, help="Also sha256 of shards, Arrow validation, rules of rows, blocks against documents."
 )
-@click.option("--sources", is_flag=True, help="Also read the inputs and compare them with what was built.")
+@click.option(
+    "--sources", is_flag=True, help="Also compare inputs, tokenizer and template with those that were built from."
+)
 @click.option(
     "--reencode",
     is_flag=True,
-    help="Also make the documents again from the inputs and compare them with the stored ones; implies --sources.",
+    help="Also make the documents again from the inputs, which must be those that were built from, and compare.",
 )
 @click.option(
     "--sample",
@@ -91,6 +93,8 @@ def command(
 
 
 def _message(report: "VerifyReport") -> str:
+    if report.is_another:
+        return f"{report.folder} is another cache than the one expected"
     damaged = len({finding.path for finding in report.findings})
     return f"{report.folder}: {plural(len(report.findings), 'finding')} in {plural(damaged, 'file')}"
 

@@ -9,7 +9,7 @@ import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 import yaml
@@ -356,7 +356,20 @@ def _explain(message: str) -> str:
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", text)
     if unknown:
         return f"unknown key '{f'{key}.' if key else ''}{unknown[1]}'"
+    invalid = re.fullmatch(r"Invalid enum value (.*)", text)
+    if invalid:
+        return f"{key}: expected {' | '.join(_values(key))}, found {invalid[1]}"
     return f"{key}: {text[0].lower()}{text[1:]}" if separator and key else text
+
+
+def _values(key: str) -> list[str]:
+    """The words a key may have: of `pack.mode` isolated, eos, stream and none."""
+    kind: Any = Recipe
+    for name in re.sub(r"\[[^]]*\]", "", key).split("."):
+        kind = get_type_hints(kind)[name]
+        while not isinstance(kind, type) and get_origin(kind) is not Literal:
+            kind = get_args(kind)[0]  # X | None, tuple[X, ...]: what is of interest comes first
+    return [str(value) for value in get_args(kind)]
 
 
 def _hint(message: str) -> str:

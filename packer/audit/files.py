@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from packer.audit.findings import Finding
+from packer.audit.findings import Finding, is_elsewhere
 from packer.errors import PackerError
 from packer.store.digest import digest_file
 from packer.store.manifest import Manifest
@@ -73,7 +73,8 @@ def check_input(path: str, *, sha256: str) -> list[Finding]:
     try:
         _, _, found = digest_file(Path(path))
     except PackerError as error:
-        return [Finding(path=path, row=None, what="input", expected=f"sha256 {sha256}", found=error.message)]
+        found = f"{error.message} (looked for from {Path.cwd()})" if is_elsewhere(path) else error.message
+        return [Finding(path=path, row=None, what="input", expected=f"sha256 {sha256}", found=found)]
     if found != sha256:
         return [Finding(path=path, row=None, what="input", expected=f"sha256 {sha256}", found=f"sha256 {found}")]
     return []

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+_MENDED = frozenset({"size", "xxh3-128", "sha256", "name", "structure"})
+"""What `build --repair` sees of a file: that it is not the one that was written."""
+
 Level: TypeAlias = Literal["quick", "default", "full"]
 
 
@@ -28,13 +31,25 @@ class Finding:
         return f"{where}: {self.what}: expected {self.expected}, found {self.found}"
 
 
+def _is_mended(finding: Finding) -> bool:
+    """Whether `build --repair` makes what is wrong again; a file that is what its digest says it keeps."""
+    if finding.what in {"re-encoded", "partition", "input", "tokenizer"}:
+        return False  # those name inputs
+    return finding.what in _MENDED or not finding.path.startswith(("documents/", "blocks"))
+
+
+def is_elsewhere(path: str) -> bool:
+    """Whether an input has a relative name that leads nowhere from the current folder."""
+    return not Path(path).is_absolute() and not Path(path).exists()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
     """How much of one kind of file was checked."""
 
     kind: str
-    """`manifest`, `documents`, `blocks`, `rejected`, `model`, `inputs` or `re-encoded`: of the last, files and rows are
-    those of the inputs."""
+    """`manifest`, `documents`, `blocks`, `rejected`, `model`, `inputs`, `tokenizer` (where the recipe says it is) or
+    `re-encoded`: of the last, files and rows are those of the inputs."""
 
     num_files: int
     num_rows: int
@@ -77,16 +92,9 @@ class VerifyReport:
         return not self.findings
 
     @property
-    def num_files(self) -> int:
-        return sum(entry.num_files for entry in self.checked)
-
-    @property
-    def num_rows(self) -> int:
-        return sum(entry.num_rows for entry in self.checked)
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(entry.num_bytes for entry in self.checked)
+    def is_another(self) -> bool:
+        """Whether all that is wrong is that this is not the cache that was expected."""
+        return {finding.what for finding in self.findings} == {"fingerprint"}
 
     @property
     def hint(self) -> str | None:
@@ -94,15 +102,23 @@ class VerifyReport:
         whats = {finding.what for finding in self.findings}
         if not whats:
             return None
-        if whats == {"fingerprint"}:
-            return "these are not the bytes that were pinned; compare the recipe and the inputs of both builds"
-        if whats <= {"input", "fingerprint"}:
-            return f"the cache itself is whole; packer build -o {self.folder} brings it up to date with its inputs"
-        if whats <= {"re-encoded", "partition", "input", "fingerprint"}:
+        if self.is_another:
+            return f"nothing else is wrong: this is what another build made. packer diff OLD {self.folder} tells why"
+        if self.content_fingerprint is None:
+            return (
+                f"packer build -c RECIPE -o {self.folder} --repair makes it again; its own recipe was in the manifest"
+            )
+        if whats <= {"input", "tokenizer", "fingerprint"}:
+            moved = [each.path for each in self.findings if each.what != "fingerprint" and is_elsewhere(each.path)]
+            if moved:
+                return f"names are from the folder the build ran in: run packer verify there, to find {moved[0]}"
+            force = " --force" if "tokenizer" in whats else ""
+            return f"the cache itself is whole; packer build -o {self.folder}{force} brings it up to date with them"
+        if not any(_is_mended(finding) for finding in self.findings):
             if self.level == "quick":
                 return f"packer verify {self.folder} tells whether its files still are what was written"
             return (
-                "every file is what its digest says, so that --repair would keep it; to have the documents made again, "
+                "every file is what its digest says, so that --repair would keep it; to have the rows made again, "
                 "build into another folder: packer build -c RECIPE -o OTHER"
             )
         return f"packer build -o {self.folder} --repair makes damaged files again"

@@ -4,7 +4,8 @@
     default   every byte of the shards by xxh3-128, of other files by sha256; every row digest; the fingerprints
     full      sha256 of the shards too, Arrow's own validation, the rules of rows, blocks against documents
 
-Beside a level: the inputs may be compared with their sha256, and made into documents again (:mod:`reencode`).
+Beside a level: inputs, tokenizer and template may be compared with what was built, and the inputs made into documents
+again (:mod:`reencode`).
 
 A manifest is what everything else is compared with. Nothing in the cache vouches for it but its own laws and its
 canonical form: to know that it is the one that was built, pin its fingerprint (`expect`).
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from packer.audit.files import check_file, check_input, check_rejected, check_size, find_strays
 from packer.audit.findings import Checked, Finding, Level, VerifyReport
-from packer.audit.identity import check_identity
+from packer.audit.identity import check_identity, check_tokenizer
 from packer.audit.pieces import check_counts, check_pieces
 from packer.audit.reencode import Reencoded, Reencoding
 from packer.audit.shards import ShardAudit, audit_shard
@@ -55,9 +56,9 @@ def verify(
     Args:
         folder: the cache.
         level: how much to check; see the module.
-        sources: also read the inputs again and compare their sha256.
-        reencode: also make the documents again from the inputs, and compare them with those that are stored. Implies
-            `sources`; an input that is missing or changed is a finding, and its rows are not compared.
+        sources: also read the inputs, the tokenizer and the template again, and compare their sha256.
+        reencode: also make the documents again from the inputs, and compare them with those that are stored. The inputs
+            are compared as with `sources`: one that is missing or changed is a finding, and its rows are not compared.
         sample: with `reencode`, only so many rows, the same ones every time; by default all.
         expect: the fingerprint the cache must have.
         threads: files checked at a time, and processes that make documents again; by default one for each processor.
@@ -82,12 +83,16 @@ def verify(
     except CheckError as error:
         return _unreadable(folder, level, content, error, expect)
     found = _check_fingerprint(content, expect) + _check_manifest(manifest, content)
-    checked = [_checked("manifest", found, num_files=1, num_bytes=len(content))]
+    # Another fingerprint than the pinned one is another cache, which may be whole.
+    damaged = [finding for finding in found if finding.what != "fingerprint"]
+    checked = [_checked("manifest", damaged, num_files=1, num_bytes=len(content))]
     audit = _Audit(folder, manifest, level, threads or default_jobs(), progress)
     again = Reencoding(folder, manifest) if reencode else None
     kinds = [audit.shards, audit.rejected, audit.model]
     if sources or again is not None:
         kinds.append(lambda: audit.inputs(again))
+    if sources:
+        kinds.append(audit.tokenizer)
     for check in kinds:
         part, findings = check()
         checked += part
@@ -124,13 +129,17 @@ class _Audit:
         self._threads = threads
         self._progress = progress
         self._shards: list[ShardAudit] = []
-        self._model_is_whole = False
+        self._model_findings: list[Finding] = []
+        self._identity_findings: list[Finding] = []
 
     def shards(self) -> tuple[list[Checked], list[Finding]]:
+        """The shards, in threads; the tokenizer's files on the way."""
         manifest = self._manifest
         self._progress.stage("verifying", sum(shard.num_bytes for shard in manifest.shards), "bytes")
         form = _form(manifest)
         with ThreadPoolExecutor(self._threads, thread_name_prefix="verify") as pool:
+            # A large tokenizer takes as long to load as half a gigabyte takes to read: it is loaded meanwhile.
+            model = pool.submit(self._check_model)
             futures = [
                 pool.submit(audit_shard, self._folder, shard, level=self._level, model=manifest.model, form=form)
                 for shard in manifest.shards
@@ -139,6 +148,7 @@ class _Audit:
                 for future, shard in zip(futures, manifest.shards, strict=True):
                     self._shards.append(future.result())
                     self._progress.advance(shard.num_bytes, shard.num_tokens)
+                model.result()
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
         checked = [
@@ -165,17 +175,22 @@ class _Audit:
         size = path.stat().st_size if path.is_file() else 0
         return [_checked("rejected", findings, num_files=1, num_rows=lines, num_bytes=size)], findings
 
-    def model(self) -> tuple[list[Checked], list[Finding]]:
-        files = self._manifest.model.files
-        findings: list[Finding] = []
-        for file in files:
+    def _check_model(self) -> None:
+        """The tokenizer's files, and where they are whole, what the manifest makes of them."""
+        findings = self._model_findings
+        for file in self._manifest.model.files:
             path = f"model/{file.path}"
             if self._level == "quick":
                 wrong = check_size(self._folder, path, file.num_bytes)
                 findings += [] if wrong is None else [wrong]
             else:
                 findings += check_file(self._folder, path, sha256=file.sha256, num_bytes=file.num_bytes)
-        self._model_is_whole = not findings
+        if self._level != "quick" and not findings:
+            self._identity_findings = check_identity(self._folder, self._manifest)
+
+    def model(self) -> tuple[list[Checked], list[Finding]]:
+        """The tokenizer's files, as they were found beside the shards."""
+        files, findings = self._manifest.model.files, self._model_findings
         num_bytes = sum(file.num_bytes for file in files)
         return [_checked("model", findings, num_files=len(files), num_bytes=num_bytes)], findings
 
@@ -190,6 +205,12 @@ class _Audit:
         rows, num_bytes = sum(entry.num_rows for entry in inputs), sum(entry.num_bytes for entry in inputs)
         return [_checked("inputs", findings, num_files=len(inputs), num_rows=rows, num_bytes=num_bytes)], findings
 
+    def tokenizer(self) -> tuple[list[Checked], list[Finding]]:
+        """The tokenizer and the template where the recipe says they are."""
+        findings, files = check_tokenizer(self._manifest), self._manifest.model.files
+        num_bytes = sum(file.num_bytes for file in files)
+        return [_checked("tokenizer", findings, num_files=len(files), num_bytes=num_bytes)], findings
+
     def reencoded(self, again: Reencoding, sample: int | None, found: Sequence[Finding]) -> Reencoded:
         """The documents made again, after everything else was `found`."""
         damaged = frozenset(finding.path for finding in found)
@@ -203,7 +224,7 @@ class _Audit:
 
     def identity(self) -> list[Finding]:
         """The fingerprints, as far as what they are made of is whole."""
-        findings = check_identity(self._folder, self._manifest) if self._model_is_whole else []
+        findings = list(self._identity_findings)
         # Damaged shards were named already; the fingerprint over them says nothing new.
         if any(audit.findings for audit in self._shards):
             return findings
@@ -236,8 +257,6 @@ def _check_manifest(manifest: Manifest, content: bytes) -> list[Finding]:
             check(manifest)
         except CheckError as error:
             findings.append(_finding("laws", "every count accounted for", error.message))
-        except (KeyError, TypeError) as error:
-            findings.append(_finding("recipe", "a whole recipe", f"no {error}"))
     return findings
 
 

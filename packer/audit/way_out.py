@@ -33,7 +33,7 @@ class WaysOut:
         """The way out of a rejection, as a hint; `sample` is the row, where it was understood."""
         if rejection.code == "prompt_diverges" and sample is not None:
             return self._past_divergence(sample)
-        return rejection_hint(rejection.code)
+        return rejection_hint(rejection.code, allowed=self._recipe.supervision.allow_dropped)
 
     def _past_divergence(self, sample: Sample) -> str:
         """The first way under which the row renders, else the first under which its prompt no longer diverges."""

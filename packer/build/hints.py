@@ -1,5 +1,7 @@
 """The way out of a rejection, as a hint."""
 
+from collections.abc import Iterable
+
 _HINTS = {
     "no_terminator": "--set supervision.no_terminator=append closes every turn with the EOS token",
     "prompt_diverges": "packer lint shows where prompt and turn part. --set supervision.divergent=continue goes on "
@@ -9,13 +11,21 @@ _HINTS = {
 }
 
 
-def rejection_hint(code: str) -> str:
-    """What to do about rows rejected with a code of :data:`packer.rejections.CODES`."""
+def rejection_hint(code: str, *, allowed: Iterable[str] = ()) -> str:
+    """What to do about rows rejected with a code of :data:`packer.rejections.CODES`.
+
+    Args:
+        code: why they were rejected.
+        allowed: kinds of losses that `supervision.allow_dropped` names already, or must name for the sake of other
+            rows: the key is set as a whole, so that the hint keeps them.
+
+    """
     if code.startswith("dropped_"):
         inline = (
             "--set supervision.reasoning=inline puts it into the text, in <think> tags; "
             if code == "dropped_reasoning"
             else ""
         )
-        return f"{inline}--set supervision.allow_dropped=[{code.removeprefix('dropped_')}] builds without it"
+        kinds = dict.fromkeys((*allowed, code.removeprefix("dropped_")))
+        return f"{inline}--set 'supervision.allow_dropped=[{','.join(kinds)}]' builds without it"
     return _HINTS.get(code, "docs/reference/rejections.md explains every code")

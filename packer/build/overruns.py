@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from packer.recipe import Recipe
 from packer.render.watchdog import TemplateOverrunError
-from packer.source import Partition, line_of_row
+from packer.source import Partition, lines_of_rows
 
 
 @contextmanager
@@ -26,6 +26,6 @@ def named_row(partition: Partition, row: int, recipe: Recipe) -> str:
     """A row of a partition, and the template it is rendered by."""
     if row < 0:
         return named_template(recipe)
-    number, path = partition.first_row + row, partition.path
-    line = f":{line_of_row(path, number)}" if partition.format == "jsonl" else ""
-    return f"{path}{line} (row {number}), {named_template(recipe)}"
+    lines = lines_of_rows(partition, [row])
+    line = f":{lines[0]}" if lines else ""
+    return f"{partition.path}{line} (row {partition.first_row + row}), {named_template(recipe)}"

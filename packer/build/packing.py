@@ -1,9 +1,10 @@
 """From document shards to a finished cache: blocks are packed and gathered, then everything is committed at once."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from packer.build.blocks import BlockForm, BlockTask, PackedSplit, block_worker, pack_split
 from packer.build.partition import PartitionResult
@@ -19,6 +20,9 @@ from packer.store.folder import lock, sweep
 from packer.store.manifest import Manifest, Shard, read_manifest, write_manifest
 from packer.store.rejected import is_pending, publish_rejected, rejected_digest, stage_rejected
 
+BlockRange: TypeAlias = tuple[str, int, int]
+"""Which blocks a shard holds: their split, the number of the first, and how many."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
@@ -29,9 +33,23 @@ class Packed:
 
 
 def pack_documents(
-    folder: Path, documents: Sequence[Shard], provenance: Provenance, *, jobs: int, progress: Progress
+    folder: Path,
+    documents: Sequence[Shard],
+    provenance: Provenance,
+    *,
+    there: Mapping[BlockRange, Shard],
+    jobs: int,
+    progress: Progress,
 ) -> Packed:
     """Pack the documents of a cache, every split by itself, and write its block shards.
+
+    Args:
+        folder: the cache.
+        documents: its document shards.
+        provenance: the rules, and the ids they need.
+        there: block shards that need not be written again.
+        jobs: processes.
+        progress: listens.
 
     Raises:
         NothingKeptError: no document is in a block.
@@ -53,13 +71,14 @@ def pack_documents(
     tasks = [task for split in packed.values() for task in split.tasks]
     if not tasks:
         raise _nothing_packed(sum(shard.num_rows for shard in documents), packed, recipe.pack)
-    progress.stage("blocks", sum(split.num_blocks for split in packed.values()), "blocks")
+    shards = [there.get((task.split, task.first_row, task.plan.num_blocks)) for task in tasks]
+    missing = [number for number, shard in enumerate(shards) if shard is None]
+    progress.stage("blocks", sum(tasks[number].plan.num_blocks for number in missing), "blocks")
     pool: Pool[BlockTask, Shard] = Pool(block_worker, (folder, documents, form), jobs)
-    made: dict[int, Shard] = {}
-    for number, shard in pool.run(tasks):
-        made[number] = shard
+    for number, shard in pool.run([tasks[number] for number in missing]):
+        shards[missing[number]] = shard
         progress.advance(shard.num_rows, shard.num_tokens)
-    return Packed(shards=tuple(made[number] for number in range(len(tasks))), splits=packed)
+    return Packed(shards=tuple(shard for shard in shards if shard is not None), splits=packed)
 
 
 def commit(folder: Path, provenance: Provenance, results: Sequence[PartitionResult], packed: Packed) -> Manifest:

@@ -15,8 +15,10 @@ from packer.pack import REASONS
 from packer.recipe import to_json
 from packer.rejections import CODES
 from packer.store.content import content_fingerprint
+from packer.store.digest import digest_file
 from packer.store.document_shards import DocumentShards
-from packer.store.folder import write_atomically
+from packer.store.failures import storage_errors
+from packer.store.folder import sync_folder, write_atomically
 from packer.store.manifest import Cut, Input, Manifest, ModelFile, ModelRecord, Shard, Totals
 from packer.store.rejected import Rejected
 
@@ -124,14 +126,24 @@ def model_record(model: Model) -> ModelRecord:
 
 
 def write_model(folder: Path, record: ModelRecord, files: Mapping[str, bytes]) -> None:
-    """Keep a tokenizer's files in the cache.
+    """Keep a tokenizer's files in the cache; those that are there and whole stay as they are.
 
     Raises:
         StorageError: the disk refuses.
 
     """
+    kept: set[Path] = set()
     for file in record.files:
-        write_atomically(folder / "model" / file.path, files[PurePosixPath(file.path).name])
+        path = folder / "model" / file.path
+        if path.is_file() and digest_file(path)[2] == file.sha256:
+            kept.add(path.parent)
+        else:
+            write_atomically(path, files[PurePosixPath(file.path).name])
+    # A build that was killed may have named a file, and its folder, without flushing the name.
+    for place in sorted(kept):
+        with storage_errors("write", place):
+            sync_folder(place)
+            sync_folder(place.parent)
 
 
 def _totals(

@@ -12,7 +12,7 @@ import msgspec
 
 from packer.build.blocks import BlockForm
 from packer.build.kept import kept_files, kept_model
-from packer.build.packing import commit, finish, pack_documents
+from packer.build.packing import Packed, commit, finish, pack_documents
 from packer.build.partition import PartitionResult
 from packer.build.pool import default_jobs
 from packer.build.progress import Progress, Silent
@@ -20,12 +20,12 @@ from packer.build.provenance import Provenance
 from packer.build.record import write_model
 from packer.build.reuse import committed, existing, refuse_foreign, refuse_other_recipe, up_to_date
 from packer.build.run import BuildResult
-from packer.errors import CheckError, RecipeError, UsageError
+from packer.errors import CheckError, PackerError, RecipeError, UsageError
 from packer.recipe import Recipe, make_recipe
 from packer.store.cache import Cache
 from packer.store.digest import digest_file_xxh3
 from packer.store.failures import path_errors
-from packer.store.folder import lock, refuse_busy, sweep_temporary
+from packer.store.folder import PRIVATE, lock, refuse_busy, sweep_all, sweep_temporary
 from packer.store.manifest import Manifest, Shard, manifest_fingerprint
 from packer.store.mapping import repair_hint
 from packer.store.shard_file import relink
@@ -85,6 +85,7 @@ def _repack(
     refuse_foreign(folder)
     refuse_busy(folder)
     wanted = _provenance(cache, manifest, pack, overrides)
+    was_empty = not (folder / PRIVATE).exists()
     with lock(folder):
         sweep_temporary(folder)
         found = existing(folder, progress)
@@ -95,18 +96,36 @@ def _repack(
             refuse_other_recipe(folder, found, wanted)
             _refuse_other_inputs(folder, found, cache, manifest)
         try:
-            results = _take_over(cache, folder, manifest)
-        finally:
-            # Whatever else went wrong then, this is why.
-            if manifest_fingerprint(cache) != fingerprint:
-                raise CheckError(f"{cache} was built again while it was read", hint="run packer pack again")
-        documents = [result.shard for result in results]
-        try:
-            packed = pack_documents(folder, documents, wanted, jobs=jobs or default_jobs(), progress=progress)
-        except CheckError as error:
-            raise CheckError(error.message, hint=f"the shards are those of {cache}: {repair_hint(cache)}") from None
+            try:
+                results = _take_over(cache, folder, manifest)
+            finally:
+                # Whatever else went wrong then, this is why.
+                if manifest_fingerprint(cache) != fingerprint:
+                    raise CheckError(f"{cache} was built again while it was read", hint="run packer pack again")
+            packed = _pack(cache, folder, results, wanted, jobs=jobs, progress=progress)
+        except PackerError:
+            if was_empty:  # nothing in it took work that another run could save
+                sweep_all(folder)
+            raise
         made = commit(folder, wanted, results, packed)
     return _result(folder, made, num_partitions=len(results), built=True)
+
+
+def _pack(
+    cache: Path,
+    folder: Path,
+    results: Sequence[PartitionResult],
+    wanted: Provenance,
+    *,
+    jobs: int | None,
+    progress: Progress,
+) -> Packed:
+    """Block shards of the documents that were taken over."""
+    documents = [result.shard for result in results]
+    try:
+        return pack_documents(folder, documents, wanted, there={}, jobs=jobs or default_jobs(), progress=progress)
+    except CheckError as error:
+        raise CheckError(error.message, hint=f"the shards are those of {cache}: {repair_hint(cache)}") from None
 
 
 def _provenance(cache: Path, manifest: Manifest, pack: Mapping[str, Any], overrides: Sequence[str]) -> Provenance:

@@ -1,10 +1,13 @@
 """What is there already: whether a cache is up to date, may be replaced, and which partitions need no work."""
 
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
 import msgspec
 
+from packer import __version__
+from packer.build.packing import BlockRange
 from packer.build.partition import PartitionResult, PartitionTask, RejectedRow, read_journal, with_lines
 from packer.build.progress import Progress
 from packer.build.provenance import Provenance, model_digests
@@ -78,18 +81,20 @@ def reusable(folder: Path, manifest: Manifest | None, *, repair: bool) -> dict[s
 
 
 def committed(folder: Path, manifest: Manifest) -> list[PartitionResult]:
-    """The result of every partition of a finished cache, in order; none where rejected.jsonl is not as written."""
+    """The result of every partition of a finished cache, in order.
+
+    Where rejected.jsonl is not as written, of partitions that rejected nothing alone: nobody else knows the reasons.
+    """
+    documents = [shard for shard in manifest.shards if shard.kind == "documents"]
     try:
         rows = [line for line in read_rejected(folder, manifest) if line.document is None]
     except CheckError:
-        return []
+        return [PartitionResult(shard=shard, rejected=()) for shard in documents if not shard.num_rejected]
     # Lines and shards are both in the order of inputs and rows, so each shard has the next ones. Their paths would not
     # tell: a file may be there once for each split.
     lines = iter(rows)
     results = []
-    for shard in manifest.shards:
-        if shard.kind != "documents" or shard.source is None:
-            continue
+    for shard in documents:
         own = tuple(
             RejectedRow(line.row - shard.first_row, line.code, line.reason, line.line)
             for line in islice(lines, shard.num_rejected)
@@ -98,6 +103,27 @@ def committed(folder: Path, manifest: Manifest) -> list[PartitionResult]:
             return []
         results.append(PartitionResult(shard=shard, rejected=own))
     return results
+
+
+def reusable_blocks(
+    folder: Path, manifest: Manifest | None, wanted: Provenance, documents: Sequence[Shard], *, repair: bool
+) -> dict[BlockRange, Shard]:
+    """Block shards that are there and would be the same again.
+
+    They are where the same version packed the same documents by the same rules.
+    """
+    if manifest is None or manifest.recipe_fingerprint != wanted.recipe_fingerprint:
+        return {}
+    if manifest.versions.get("packer") != __version__:
+        return {}
+    before = [(shard.split, shard.sha256) for shard in manifest.shards if shard.kind == "documents"]
+    if before != [(shard.split, shard.sha256) for shard in documents]:
+        return {}
+    return {
+        (shard.split, shard.first_row, shard.num_rows): shard
+        for shard in manifest.shards
+        if shard.kind == "blocks" and _is_whole(folder, shard, every_byte=repair)
+    }
 
 
 def _is_whole(folder: Path, shard: Shard, *, every_byte: bool) -> bool:

@@ -24,7 +24,15 @@ from packer.build.pool import Pool, default_jobs
 from packer.build.price import check_price, check_sampled_price
 from packer.build.progress import Progress, Silent
 from packer.build.record import write_model
-from packer.build.reuse import existing, refuse_foreign, refuse_other_recipe, reusable, reuse, up_to_date
+from packer.build.reuse import (
+    existing,
+    refuse_foreign,
+    refuse_other_recipe,
+    reusable,
+    reusable_blocks,
+    reuse,
+    up_to_date,
+)
 from packer.build.stages import Stages
 from packer.build.watch import refuse_changed
 from packer.errors import InputError, NothingKeptError
@@ -174,7 +182,8 @@ class _Build:
         shards = [result.shard for result in results]
         self._check_kept(results)
         check_price(plan, sum(s.num_tokens for s in shards), sum(s.num_last_tokens for s in shards))
-        packed = pack_documents(folder, shards, plan.provenance, jobs=self._jobs, progress=self._progress)
+        there = reusable_blocks(folder, found, plan.provenance, shards, repair=repair)
+        packed = pack_documents(folder, shards, plan.provenance, there=there, jobs=self._jobs, progress=self._progress)
         write_model(folder, plan.provenance.model, plan.model.files)
         refuse_changed(plan.looks, plan.inputs)
         return BuildResult(
@@ -243,9 +252,11 @@ class _Build:
         codes = Counter(row.code for result in results for row in result.rejected)
         examples = {row.code: row.reason for result in reversed(results) for row in reversed(result.rejected)}
         told = "; ".join(f"{count} × {code} ({examples[code]})" for code, count in codes.most_common(3))
+        dropped = sorted(code.removeprefix("dropped_") for code in codes if code.startswith("dropped_"))
+        allowed = (*self._plan.recipe.supervision.allow_dropped, *dropped)
         raise NothingKeptError(
             f"nothing kept: all {sum(codes.values())} rows were rejected: {told}",
-            hint=rejection_hint(codes.most_common(1)[0][0]),
+            hint=rejection_hint(codes.most_common(1)[0][0], allowed=allowed),
         )
 
 

@@ -93,8 +93,8 @@ def _take(descriptor: int, folder: Path, kind: int = fcntl.LOCK_EX) -> None:
 class AtomicFile:
     """A file that gets its name only when all of its bytes are on the disk.
 
-    A binary file object to write to; its bytes are hashed on the way. Leaving the context without :meth:`commit`
-    removes it.
+    As much of a binary file object as a writer needs; its bytes are hashed on the way. Leaving the context without
+    :meth:`commit` removes it.
 
     Example:
         >>> with AtomicFile(Path("cache")) as file:  # doctest: +SKIP
@@ -122,18 +122,6 @@ class AtomicFile:
         self.digest.update(data)
         return len(data)
 
-    def tell(self) -> int:
-        return self.digest.num_bytes
-
-    def writable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
     @property
     def closed(self) -> bool:
         return self._file.closed
@@ -141,10 +129,6 @@ class AtomicFile:
     def flush(self) -> None:
         with storage_errors("write", self.path):
             self._file.flush()
-
-    def close(self) -> None:
-        """Write what is buffered; the temporary file stays until `commit` or `abort`."""
-        self.flush()
 
     def commit(self, name: str) -> Path:
         """Flush to the disk and rename to ``name`` in the same folder, replacing what is there."""
@@ -261,6 +245,22 @@ def sweep(cache: Path, manifest: "Manifest") -> tuple[str, ...]:
         with storage_errors("write", folder):
             sync_folder(folder)
     return tuple(path.relative_to(cache).as_posix() for path in removed)
+
+
+def sweep_all(cache: Path) -> None:
+    """Remove all that a writer put into a folder that was empty, but for the lock. Call it under the lock.
+
+    Raises:
+        StorageError: a file cannot be removed.
+
+    """
+    lock_path = cache / PRIVATE / LOCK_NAME
+    _remove(path for name in _SWEPT for path in _files_below(cache / name) if path != lock_path)
+    for name in _SWEPT:
+        folders = [Path(parent) for parent, _, _ in os.walk(cache / name, topdown=False)]
+        for folder in folders:
+            with suppress(OSError):  # the lock is in it
+                folder.rmdir()
 
 
 def sweep_temporary(cache: Path) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ that a flipped bit is found wherever it lies; against somebody who can work out 
 
 import hashlib
 import json
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -359,10 +360,8 @@ def _check_path(root: Path, key: str, path: str, *, folder: str) -> None:
 
 def is_inside(root: Path, path: str) -> bool:
     """Whether a path of a cache, links followed, stays in it; `root` is the cache's own, links followed."""
-    try:
-        return (root / path).resolve().is_relative_to(root)
-    except (OSError, RuntimeError):  # links in a circle, a name that is too long
-        return False
+    # Unlike Path.resolve, this tells of links in a circle as far as they go, on every Python; opening them fails.
+    return Path(os.path.realpath(root / path)).is_relative_to(root)
 
 
 def _explain(message: str) -> str:

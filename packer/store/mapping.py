@@ -33,7 +33,8 @@ class MappedShard:
         """Blocks: their length. Documents: 0."""
 
         self.weighted = "loss_weights" in self._reader.schema.names
-        self.pages: Pages = MAPPED if mmap else ReadPages(folder / shard.path, mapped.address)
+        with _missing_named(folder, shard):
+            self.pages: Pages = MAPPED if mmap else ReadPages(folder / shard.path, mapped.address)
         """How the values of its buffers are reached."""
 
         if self._reader.num_record_batches != len(shard.places):
@@ -89,13 +90,8 @@ def check_size(folder: Path, shard: Shard) -> None:
 
     """
     path = folder / shard.path
-    try:
-        with storage_errors("read", path):
-            size = path.stat().st_size
-    except StorageError as error:
-        if not isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
-            raise
-        raise CheckError(f"{path} is missing: expected {shard.num_bytes} bytes", hint=repair_hint(folder)) from None
+    with _missing_named(folder, shard):
+        size = path.stat().st_size
     if size != shard.num_bytes or not path.is_file():
         state = "truncated" if size < shard.num_bytes else "too long"
         raise CheckError(f"{path} is {state}: expected {shard.num_bytes} bytes, found {size}", hint=repair_hint(folder))
@@ -109,14 +105,26 @@ def map_shard(folder: Path, shard: Shard, *, mmap: bool = True) -> MappedShard:
         StorageError: the file cannot be opened.
 
     """
-    path = folder / shard.path
     check_size(folder, shard)
     with _damage_named(folder, shard):
-        with storage_errors("read", path):
-            mapped = map_file(path)
+        with _missing_named(folder, shard):
+            mapped = map_file(folder / shard.path)
         opened = MappedShard(folder, shard, mapped, mmap=mmap)
         _check_rows(shard)
         return opened
+
+
+@contextmanager
+def _missing_named(folder: Path, shard: Shard) -> Iterator[None]:
+    """A file that is not there is missing whenever that is noticed: a build may remove it behind the first look."""
+    path = folder / shard.path
+    try:
+        with storage_errors("read", path):
+            yield
+    except StorageError as error:
+        if not isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+            raise
+        raise CheckError(f"{path} is missing: expected {shard.num_bytes} bytes", hint=repair_hint(folder)) from None
 
 
 @contextmanager
@@ -144,11 +152,9 @@ def _check_schema(shard: Shard, schema: pa.Schema) -> int:
 
 
 def _check_rows(shard: Shard) -> None:
-    """The manifest's record batches must lie one after another, and together be the shard."""
+    """The manifest's record batches must lie one after another; that they are all, :mod:`chunks` has compared."""
     first_row = 0
     for place in shard.places:
         if place.first_row != first_row:
             raise ValueError(f"a record batch begins at row {place.first_row}, expected {first_row}")
         first_row += place.num_rows
-    if first_row != shard.num_rows:
-        raise ValueError(f"expected {shard.num_rows} rows, found {first_row}")

@@ -41,6 +41,7 @@ def digest_rows(header: Int64, columns: Sequence[Pieces]) -> UInt64:
     views = [
         (_bytes_of(values), (starts * values.itemsize).tolist(), (ends * values.itemsize).tolist())
         for values, starts, ends in columns
+        if (starts != ends).any()
     ]
     digests = np.empty(num_rows, np.uint64)
     for i in range(num_rows):

@@ -10,8 +10,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -89,7 +87,7 @@ def shard_name(*, split: str, index: int, sha256: str) -> str:
 
 
 class ShardFile:
-    """An Arrow file being written. Leaving the context without :meth:`commit` removes it.
+    """An Arrow file being written: :meth:`commit` gives it its name, :meth:`abort` removes it.
 
     Raises:
         StorageError: from any method, where the disk refuses.
@@ -147,14 +145,6 @@ class ShardFile:
 
     def abort(self) -> None:
         self._file.abort()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.abort()
 
 
 def map_file(path: Path) -> pa.Buffer:

@@ -441,3 +441,19 @@ def test_what_is_shown_of_real_rows_is_what_a_build_contains(real, corpus, token
     found = assert_preview_is_what_is_built(recipe, tmp_path / "cache", rows=8)
     assert len(found.rows) == 8
     assert found.totals.trained > 0
+
+
+def test_the_hint_against_a_loss_keeps_the_losses_that_are_allowed_and_names_all_that_must_be(recipe_of, tmp_path):
+    """The key is set as a whole: a list of the new kind alone would take back the old ones."""
+    asked = {"role": "system", "content": "Be brief."}
+    named = {"role": "assistant", "content": "Hello", "reasoning_content": "They greet me, so I greet them back."}
+    rows = [
+        {"messages": [asked, *chat("Hi", "Hello")["messages"]]},
+        {"messages": [{"role": "user", "content": "Hi"}, named]},
+    ]
+    path = write(tmp_path / "rows.jsonl", *rows)
+    with pytest.raises(NothingKeptError) as built:
+        build(recipe_of(path, template=SILENT), tmp_path / "cache", jobs=1)
+    assert "supervision.allow_dropped=[reasoning,system]" in built.value.hint
+    allowed = recipe_of(path, template=SILENT, supervision={"allow_dropped": ["tool_call"]})
+    assert "allow_dropped=[tool_call,system]" in preview(allowed).rows[0].hint

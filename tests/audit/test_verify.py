@@ -1,6 +1,9 @@
 """Verifying: a whole cache passes at every level; whatever is damaged is found, all of it, and named."""
 
+import dataclasses
+import errno
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -9,12 +12,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from packer.audit import verify
+from packer.audit import shards, verify
 from packer.audit.rows import block_rules, document_rules
+from packer.audit.shards import MAX_ROWS
 from packer.build import build
 from packer.build.blocks import BlockForm
 from packer.errors import InputError
-from packer.recipe import load_recipe
+from packer.recipe import load_recipe, make_recipe
+from packer.starter import write_starter
+from packer.store import digest
+from packer.store import manifest as manifest_module
+from packer.store.blocks import BlockShardWriter
+from packer.store.cache import Cache
+from packer.store.content import content_fingerprint
+from packer.store.failures import storage_errors
 from packer.store.manifest import read_manifest, sealed, write_manifest
 from packer.store.views import block_rows, document_rows
 
@@ -56,7 +67,7 @@ def test_the_report_counts_what_lies_in_the_cache(starter_cache):
     report = verify(starter_cache, sources=True)
     manifest = read_manifest(starter_cache)
     checked = {entry.kind: entry for entry in report.checked}
-    assert list(checked) == ["manifest", "documents", "blocks", "rejected", "model", "inputs"]
+    assert list(checked) == ["manifest", "documents", "blocks", "rejected", "model", "inputs", "tokenizer"]
     for kind in ("documents", "blocks"):
         files = sorted((starter_cache / kind).iterdir())
         rows = sum(pa.ipc.open_file(file).read_all().num_rows for file in files)
@@ -174,7 +185,18 @@ def test_another_cache_fails_against_a_pinned_fingerprint(starter_cache):
     assert verify(starter_cache, expect=fingerprint.upper()).ok
     for wrong in ("0" * 64, fingerprint[:-1], "", "ä"):
         report = verify(starter_cache, level="quick", expect=wrong)
-        assert {finding.what for finding in report.findings} == {"fingerprint"}
+        (finding,) = report.findings
+        assert (finding.what, finding.expected, finding.found) == ("fingerprint", wrong, fingerprint)
+        assert report.is_another
+        assert {entry.num_damaged for entry in report.checked} == {0}, "it is another cache, and a whole one"
+        assert report.hint is not None and f"packer diff OLD {starter_cache}" in report.hint
+
+
+def test_another_cache_that_is_damaged_too_is_sent_to_repair(cache):
+    (cache / read_manifest(cache).shards[0].path).unlink()
+    report = verify(cache, expect="0" * 64)
+    assert not report.is_another
+    assert "--repair makes damaged files again" in report.hint
 
 
 def test_any_flipped_bit_of_the_manifest_fails_against_its_pinned_fingerprint(cache):
@@ -229,7 +251,7 @@ def test_a_manifest_that_cannot_be_read_is_a_finding(cache, content):
     report = verify(cache)
     assert paths(report) == {"manifest.json"}
     assert report.content_fingerprint is None
-    assert "--repair" in report.hint
+    assert report.hint.startswith(f"packer build -c RECIPE -o {cache} --repair makes it again")
 
 
 def test_other_bytes_that_mean_the_same_manifest_are_found(cache):
@@ -259,6 +281,40 @@ def test_a_changed_or_missing_source_is_found_only_when_asked_for(starter, tmp_p
     assert [Path(finding.path).name for finding in report.findings] == ["chat.jsonl", "tools.jsonl"]
     assert {finding.what for finding in report.findings} == {"input"}
     assert "the cache itself is whole" in report.hint
+
+
+def test_a_tokenizer_or_template_that_is_no_longer_the_recorded_one_is_found_when_asked_for(starter, tmp_path):
+    folder = Path(shutil.copytree(starter, tmp_path / "starter"))
+    shutil.copy(folder / "tokenizer" / "chat_template.jinja", folder / "own.jinja")
+    cache, tokenizer = tmp_path / "cache", folder / "tokenizer"
+    build(load_recipe(folder / "recipe.yaml", [f"template.file={folder / 'own.jinja'}"]), cache, jobs=1)
+    assert verify(cache, sources=True).ok
+
+    def found():
+        assert verify(cache).ok
+        report = verify(cache, sources=True)
+        assert {finding.what for finding in report.findings} == {"tokenizer"}
+        assert (
+            report.hint == f"the cache itself is whole; packer build -o {cache} --force brings it up to date with them"
+        )
+        return {(finding.path, finding.found[:6]) for finding in report.findings}
+
+    (tokenizer / "chat_template.jinja").write_text("{# the build did not use it #}")
+    assert verify(cache, sources=True).ok
+    with (folder / "own.jinja").open("a") as file:
+        file.write("{# changed #}")
+    assert found() == {(str(folder / "own.jinja"), "sha256")}
+    (tokenizer / "generation_config.json").unlink()
+    (tokenizer / "tokenizer.json").write_text((tokenizer / "tokenizer.json").read_text() + " ")
+    assert found() == {
+        (str(folder / "own.jinja"), "sha256"),
+        (str(tokenizer / "generation_config.json"), "no suc"),
+        (str(tokenizer / "tokenizer.json"), "sha256"),
+    }
+    shutil.rmtree(tokenizer)
+    (finding,) = verify(cache, sources=True).findings
+    assert (finding.path, finding.what) == (str(tokenizer), "tokenizer")
+    assert "no such file" in finding.found
 
 
 def test_a_shard_no_manifest_names_is_told_and_is_no_finding(cache):
@@ -339,6 +395,12 @@ def test_document_rules_name_what_is_broken_and_the_row(starter_cache):
     def length(rows, start, end):
         rows.length[2] -= 1
 
+    def label_moved_to_the_row_before(rows, start, end):
+        rows.labels.offsets[3] -= 1
+
+    def span_behind_the_end(rows, start, end):
+        rows.span_end[rows.span_offsets[2]] = 2**31 - 1
+
     assert rules(lambda *_: None) == {}
     assert rules(label_of_another_id) == {"labels": [2]}
     assert rules(trained_first).keys() == {"first token", "num_trained", "spans"}
@@ -346,6 +408,8 @@ def test_document_rules_name_what_is_broken_and_the_row(starter_cache):
     assert rules(masked) == {"num_trained": [2], "spans": [2]}
     assert rules(longer_span) == {"spans": [2]}
     assert rules(length)["length"] == [2]
+    assert rules(label_moved_to_the_row_before) == {"labels": [2, 3]}
+    assert rules(span_behind_the_end) == {"spans": [2]}
 
 
 def test_block_rules_name_what_is_broken_and_the_row(starter_cache):
@@ -423,3 +487,193 @@ def test_blocks_packed_from_other_documents_are_found_by_a_full_audit(starter, t
     write_manifest(cache, msgspec.structs.replace(ours, shards=shards))
     whats = {(finding.path, finding.what) for finding in verify(cache, level="full").findings}
     assert (foreign.path, "piece") in whats or ("blocks of eval", "documents in no block") in whats
+
+
+def test_loss_weights_that_are_not_one_for_each_token_are_named_by_row(weighted_cache):
+    model = read_manifest(weighted_cache).model
+    rows = writable(document_rows(first_batch(weighted_cache, "documents")))
+    assert rows.loss_weights is not None
+    assert broken(document_rules(rows, model)) == {}
+    rows.loss_weights.offsets[2] += 1
+    assert broken(document_rules(rows, model)) == {"loss_weights": [1, 2]}
+    _, _, wrong = shards._doc_id_rule(rows)
+    assert np.flatnonzero(wrong).tolist() == [1, 3, 5], "with no weights to go by, those that have any are others"
+
+
+@pytest.fixture(scope="module")
+def weighted_cache(tmp_path_factory):
+    """Six chats, every second turn of them trained by a quarter."""
+    folder = tmp_path_factory.mktemp("weighted")
+    write_starter(folder / "starter")
+    chats = [
+        {
+            "messages": [
+                {"role": "user", "content": f"count to {k}"},
+                {"role": "assistant", "content": " ".join(map(str, range(k + 3))), "weight": 0.25 if k % 2 else 1},
+            ]
+        }
+        for k in range(6)
+    ]
+    (folder / "chat.jsonl").write_text("".join(json.dumps(chat) + "\n" for chat in chats))
+    values = {"sources": [{"path": str(folder / "chat.jsonl")}], "tokenizer": str(folder / "starter" / "tokenizer")}
+    build(make_recipe(values, ["pack.block_len=64"]), folder / "cache", jobs=1)
+    return folder / "cache"
+
+
+def forge_blocks(cache, split, change):
+    """Write the blocks of a split anew after a change, with digests that are right; returns the path of their shard."""
+    manifest = read_manifest(cache)
+    with Cache.open(cache) as opened:
+        blocks = opened.blocks(split)
+        batch = change(blocks.read(np.arange(len(blocks))))
+    with BlockShardWriter(cache, block_len=batch.input_ids.shape[1], weighted=batch.loss_weights is not None) as writer:
+        writer.append(batch)
+        shard = writer.finish(split=split, index=0).as_shard(first_row=0)
+    others = tuple(each for each in manifest.shards if (each.kind, each.split) != ("blocks", split))
+    forged = msgspec.structs.replace(manifest, shards=(*others, shard))
+    content = content_fingerprint(cache, forged.shards)
+    write_manifest(cache, msgspec.structs.replace(forged, content_fingerprint=content))
+    return shard.path
+
+
+@pytest.mark.parametrize(
+    ("column", "told"), [("input_ids", "other tokens or labels than"), ("loss_weights", "other loss weights than")]
+)
+def test_a_block_that_holds_something_else_than_its_documents_is_named(column, told, weighted_cache, tmp_path):
+    cache = Path(shutil.copytree(weighted_cache, tmp_path / "cache"))
+
+    def changed(batch):
+        values = getattr(batch, column).copy()
+        row, place = (part[-1] for part in np.nonzero(batch.labels != -100))
+        if column == "input_ids":
+            values[row, place] ^= 1
+            batch.labels[row, place] = values[row, place]
+        else:
+            values[row, place] = 0.5
+        return dataclasses.replace(batch, **{column: values})
+
+    path = forge_blocks(cache, "train", changed)
+    assert verify(cache).ok, "every digest is right"
+    (finding,) = verify(cache, level="full").findings
+    assert (finding.path, finding.what) == (path, "piece")
+    assert finding.row == read_manifest(cache).totals.blocks - 1
+    assert told in finding.found
+
+
+def test_of_many_rows_that_break_a_rule_the_first_are_named_and_the_rest_counted(cache):
+    shard = max((s for s in read_manifest(cache).shards if s.kind == "documents"), key=lambda s: s.places[0].num_rows)
+    place = shard.places[0]
+    assert place.num_rows > MAX_ROWS + 5
+    with (cache / shard.path).open("r+b") as file:
+        file.seek(place.columns["length"])
+        file.write(b"\x01\x00\x00\x00" * place.num_rows)
+    found = [finding for finding in verify(cache).findings if finding.what == "row digest"]
+    assert [finding.row for finding in found] == [*range(MAX_ROWS), None]
+    assert found[-1].found == f"{place.num_rows - MAX_ROWS:,} more rows with something else"
+
+
+def test_a_shard_under_a_name_that_is_not_its_digest_is_found(cache):
+    manifest = read_manifest(cache)
+    shard = manifest.shards[0]
+    path = shard.path[: -len("0123456789ab.arrow")] + "0123456789ab.arrow"
+    shutil.move(cache / shard.path, cache / path)
+    renamed = msgspec.structs.replace(shard, path=path)
+    write_manifest(cache, msgspec.structs.replace(manifest, shards=(renamed, *manifest.shards[1:])))
+    (finding,) = verify(cache).findings
+    assert (finding.path, finding.what, finding.expected) == (path, "name", f"…-{shard.sha256[:12]}.arrow")
+
+
+@pytest.mark.parametrize("error", [OSError, ValueError, IndexError, MemoryError, OverflowError])
+def test_whatever_a_shard_breaks_is_its_finding_and_the_other_files_are_checked(error, cache, monkeypatch):
+    first, second = read_manifest(cache).shards[:2]
+    flip(cache / second.path, (cache / second.path).stat().st_size // 2)
+    batches = shards._batches
+
+    def breaks(folder, shard):
+        if shard == first:
+            raise error("broken")
+        return batches(folder, shard)
+
+    monkeypatch.setattr(shards, "_batches", breaks)
+    found = {(finding.path, finding.what, finding.found) for finding in verify(cache).findings}
+    assert (first.path, "structure", "broken") in found
+    assert {path for path, _, _ in found} == {first.path, second.path}
+
+
+@pytest.mark.parametrize("level", ["default", "full"])
+def test_a_file_the_disk_fails_to_give_is_a_finding_and_the_others_are_checked(level, cache, monkeypatch):
+    shard = read_manifest(cache).shards[0]
+    chunks = digest._chunks
+
+    def fails(path):
+        if path == cache / shard.path:
+            with storage_errors("read", path):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return chunks(path)
+
+    monkeypatch.setattr(digest, "_chunks", fails)
+    (finding,) = verify(cache, level=level).findings
+    assert (finding.path, finding.what) == (shard.path, "structure")
+    assert finding.found.startswith(f"cannot read {cache / shard.path}: Input/output error")
+
+
+def test_a_manifest_too_large_to_be_one_is_a_finding(cache, monkeypatch):
+    monkeypatch.setattr(manifest_module, "MAX_MANIFEST_BYTES", 100)
+    (finding,) = verify(cache).findings
+    assert (finding.path, finding.what) == ("manifest.json", "structure")
+    assert "expected at most 100 bytes" in finding.found
+
+
+def test_a_recipe_this_version_does_not_understand_is_a_finding_and_its_blocks_are_not_judged(cache):
+    manifest = read_manifest(cache)
+    write_manifest(cache, msgspec.structs.replace(manifest, recipe={**manifest.recipe, "colour": "blue"}))
+    assert verify(cache, level="quick").ok
+    (finding,) = verify(cache).findings
+    assert (finding.path, finding.what) == ("manifest.json", "recipe")
+    assert "unknown key 'colour'" in finding.found
+    blocks = {shard.path for shard in manifest.shards if shard.kind == "blocks"}
+    full = {(each.path, each.what, each.expected) for each in verify(cache, level="full").findings if each != finding}
+    assert full == {(path, "block length", "a recipe that tells") for path in blocks}
+
+
+def test_the_identity_of_a_cache_of_another_version_is_its_own(cache):
+    """Rules decide a recipe's fingerprint; those of another version are not known here."""
+    manifest = msgspec.structs.replace(read_manifest(cache), recipe_fingerprint="0" * 64)
+    write_manifest(cache, manifest)
+    assert {finding.what for finding in verify(cache).findings} == {"recipe_fingerprint"}
+    write_manifest(cache, msgspec.structs.replace(manifest, versions={**manifest.versions, "packer": "0.0.0"}))
+    assert verify(cache).ok
+
+
+def test_inputs_with_relative_names_are_looked_for_from_here_and_the_hint_says_so(starter, tmp_path, monkeypatch):
+    folder = Path(shutil.copytree(starter, tmp_path / "project"))
+    monkeypatch.chdir(folder)
+    build(load_recipe("recipe.yaml"), "cache", jobs=1)
+    assert {Path(entry.path).parent for entry in read_manifest(Path("cache")).inputs} == {Path("data")}
+    assert verify("cache", sources=True).ok
+    assert verify("cache", reencode=True, sample=2, threads=1).ok
+    monkeypatch.chdir(tmp_path)
+    for report, whats in (
+        (verify(folder / "cache", sources=True), ["input"] * 5 + ["tokenizer"]),
+        (verify(folder / "cache", reencode=True, sample=2, threads=1), ["input"] * 5),
+    ):
+        assert [finding.what for finding in report.findings] == whats
+        assert all(f"(looked for from {tmp_path})" in finding.found for finding in report.findings)
+        assert report.hint == (
+            "names are from the folder the build ran in: run packer verify there, to find data/chat.jsonl"
+        )
+
+
+def test_rows_that_break_rules_in_a_file_that_is_as_written_are_not_sent_to_repair(cache):
+    """Repair keeps a file that is what its digest says."""
+
+    def changed(batch):
+        batch.position_ids[0, 3] = 7
+        return batch
+
+    forge_blocks(cache, "eval", changed)
+    report = verify(cache, level="full")
+    assert {finding.what for finding in report.findings} == {"position_ids"}
+    assert "--repair would keep it" in report.hint and "build into another folder" in report.hint
+    (cache / read_manifest(cache).shards[0].path).unlink()
+    assert "--repair makes damaged files again" in verify(cache, level="full").hint

@@ -16,21 +16,25 @@ from packer.store.blocks import BlockShardWriter
 from packer.store.cache import Cache
 from packer.store.manifest import write_manifest
 
-_REAL = Path(os.environ.get("PACKER_REAL", Path(__file__).parents[3] / "shared" / "real"))
+REAL = Path(os.environ.get("PACKER_REAL", Path(__file__).parents[3] / "shared" / "real"))
 _BATCH_TOKENS = 2**20
 """Tokens of a record batch, as in a build."""
 
 _BATCHES_PER_SHARD = 20
 
 
+def seed_rows(folder: Path) -> tuple[Path, Path, str]:
+    """The Alpaca rows and a tokenizer where they lie, else those of the starter; and what the rows are called."""
+    corpus, tokenizer = REAL / "corpora" / "alpaca_en_52k.jsonl", REAL / "tokenizers" / "llama-3"
+    if corpus.exists() and tokenizer.exists():
+        return corpus, tokenizer, "Alpaca rows"
+    write_starter(folder / "starter")
+    return folder / "starter" / "data" / "alpaca.jsonl", folder / "starter" / "tokenizer", "rows of the starter"
+
+
 def seed_cache(folder: Path, *, block_len: int) -> tuple[Cache, str]:
     """A cache that packer builds from the Alpaca rows where they lie, else from the starter; and what its rows are."""
-    corpus, tokenizer = _REAL / "corpora" / "alpaca_en_52k.jsonl", _REAL / "tokenizers" / "llama-3"
-    name = "Alpaca rows"
-    if not (corpus.exists() and tokenizer.exists()):
-        write_starter(folder / "starter")
-        corpus, tokenizer = folder / "starter" / "data" / "alpaca.jsonl", folder / "starter" / "tokenizer"
-        name = "rows of the starter"
+    corpus, tokenizer, name = seed_rows(folder)
     recipe = {"sources": [{"path": str(corpus)}], "tokenizer": str(tokenizer), "pack": {"block_len": block_len}}
     build(make_recipe(recipe), folder / "seed")
     return Cache.open(folder / "seed"), name

@@ -19,6 +19,7 @@ from reading import reading_tables
 from rich.console import Console
 from rich.table import Table
 from timing import best
+from verifying import verifying_table
 
 from packer.build import build
 from packer.build.plan import plan_build
@@ -95,12 +96,15 @@ def main() -> None:
     parser.add_argument(
         "--huge", action="store_true", help="pack a hundred million documents and open ten million blocks"
     )
-    parser.add_argument("--only", choices=("building", "packing", "reading", "plain"), help="the tables of one kind")
+    parser.add_argument(
+        "--only", choices=("building", "packing", "reading", "verifying", "plain"), help="the tables of one kind"
+    )
     options = parser.parse_args()
     kinds: dict[str, Callable[[], Iterable[Table]]] = {
         "building": lambda: [building_table()],
         "packing": lambda: [packing_table(huge=options.huge), mixing_table()],
         "reading": lambda: reading_tables(huge=options.huge),
+        "verifying": lambda: [verifying_table()],
         "plain": lambda: [_plain_table()],
     }
     console = Console(width=100)

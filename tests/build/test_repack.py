@@ -11,7 +11,7 @@ import pytest
 from packed_caches import check_packing, ledger, table
 
 from packer.audit import verify
-from packer.build import build, packing, repack, repacking
+from packer.build import build, packing, repack, repacking, run
 from packer.build.progress import Silent
 from packer.errors import CheckError, NothingKeptError, RecipeError, StorageError, UsageError
 from packer.recipe import load_recipe, make_recipe
@@ -385,3 +385,31 @@ def test_a_split_document_is_whole_again_from_its_pieces(starter_cache, tmp_path
             parts[start] = document.input_ids[start : start + tokens].tolist()
     assert len(parts) == -(-document.length // 64)
     assert [token for start in sorted(parts) for token in parts[start]] == document.input_ids.tolist()
+
+
+def test_packing_that_keeps_nothing_leaves_nothing_in_a_folder_that_was_empty(starter_cache, tmp_path):
+    with pytest.raises(NothingKeptError):
+        repack(starter_cache, tmp_path / "again", {"block_len": 2, "min_length": 2}, jobs=1)
+    assert [path.name for path in (tmp_path / "again").rglob("*")] == [".packer", "lock"]
+    repack(starter_cache, tmp_path / "again", {"block_len": 256}, jobs=1)
+    assert verify(tmp_path / "again").ok
+
+
+def test_packing_that_keeps_nothing_takes_nothing_from_a_folder_that_was_not_empty(
+    starter, starter_cache, tmp_path, monkeypatch
+):
+    """What a build has finished there is worth hours."""
+
+    def dies(*_, **__):
+        raise StorageError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "pack_documents", dies)
+        with pytest.raises(StorageError):
+            build(load_recipe(starter / "recipe.yaml"), tmp_path / "cache", jobs=1)
+    before = digests(tmp_path / "cache")
+    assert len(before) == 5
+    with pytest.raises(NothingKeptError):
+        repack(starter_cache, tmp_path / "cache", {"block_len": 2, "min_length": 2}, jobs=1)
+    assert before.items() <= digests(tmp_path / "cache").items()
+    assert build(load_recipe(starter / "recipe.yaml"), tmp_path / "cache", jobs=1).num_partitions_reused == 5

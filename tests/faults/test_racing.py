@@ -70,10 +70,11 @@ def test_a_writer_that_comes_second_is_told_before_it_reads_anything(job: Job, t
         build(recipe, tmp_path / "cache", jobs=1)
 
 
-def read_until(folder: str, known: dict[str, list], stop, answers) -> None:
-    """A reader: opens and reads everything, again and again."""
+def read_until(folder: str, known: dict[str, list], begun, stop, answers) -> None:
+    """A reader: opens and reads everything, again and again; says when it begins."""
     counts = {"whole": 0, "told": 0, "wrong": []}
     seen = set()
+    begun.release()
     while not stop.is_set():
         try:
             fingerprint, values = read_cache(Path(folder))
@@ -96,16 +97,17 @@ def test_readers_of_a_cache_that_is_built_again_read_all_of_one_build(
     assert len(known) == 2
     tiny_job.build(folder)
     context = multiprocessing.get_context("spawn")
-    stop, answers = context.Event(), context.Queue()
-    readers = [context.Process(target=read_until, args=(str(folder), known, stop, answers)) for _ in range(4)]
+    begun, stop, answers = context.Semaphore(0), context.Event(), context.Queue()
+    readers = [context.Process(target=read_until, args=(str(folder), known, begun, stop, answers)) for _ in range(4)]
     for reader in readers:
         reader.start()
+    assert all(begun.acquire(timeout=120) for _ in readers), "every reader has come to read before the first round"
     num_rounds = amount(small=2, full=100)
     for number in range(num_rounds):
         each = (tiny_changed, tiny_job)[number % 2]
         each.build(folder, force=True)
         assert read_cache(folder)[0] in known
-    time.sleep(1.0)  # until all have come to read, however slowly they started
+    time.sleep(0.5)  # for a last reading of what stays
     stop.set()
     found = [answers.get(timeout=60) for _ in readers]
     for reader in readers:

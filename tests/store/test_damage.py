@@ -8,10 +8,13 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pytest
 from store.samples import block_batch, document_batch, small_cache, write_blocks, write_documents
 
-from packer.errors import CheckError
+from packer.errors import CheckError, StorageError
+from packer.store import documents as documents_module
+from packer.store import mapping
 from packer.store.block_shards import BlockShards
 from packer.store.cache import Cache
 from packer.store.digest import digest_file, digest_file_xxh3
@@ -208,3 +211,45 @@ def test_shards_of_two_block_lengths_do_not_mix(tmp_path: Path) -> None:
     reader = BlockShards(tmp_path, shards)
     with pytest.raises(CheckError, match="expected blocks of 16 tokens, found 32"):
         reader.read(np.array([0, 3]), check=False)
+
+
+def test_record_batches_that_do_not_follow_one_another_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents_module, "BATCH_ROWS", 7)
+    shard = write_documents(tmp_path, [document_batch(20)]).as_shard(first_row=0)
+    assert len(shard.places) == 3
+    second = msgspec.structs.replace(shard.places[1], first_row=6)
+    shard = msgspec.structs.replace(shard, places=(shard.places[0], second, shard.places[2]))
+    with pytest.raises(CheckError, match="is damaged: a record batch begins at row 6, expected 7"):
+        DocumentShards(tmp_path, [shard]).lengths()
+
+
+def test_a_shard_that_links_to_itself_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / small_cache(tmp_path).shards[0].path
+    path.unlink()
+    path.symlink_to(path)
+    with pytest.raises(StorageError, match=r"cannot read .*Too many levels of symbolic links"):
+        Cache.open(tmp_path)
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_shard_that_goes_behind_the_look_at_its_size_is_missing_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mmap: bool
+) -> None:
+    """A build with --force may remove it at any moment."""
+    path = tmp_path / small_cache(tmp_path).shards[0].path
+    cache = Cache.open(tmp_path, mmap=mmap)
+    map_file = mapping.map_file
+
+    def goes(found: Path) -> pa.Buffer:
+        if mmap:
+            found.unlink()
+            return map_file(found)
+        mapped = map_file(found)
+        found.unlink()
+        return mapped
+
+    monkeypatch.setattr(mapping, "map_file", goes)
+    with pytest.raises(CheckError, match=f"{path} is missing: expected [0-9]+ bytes"):
+        cache.documents("train").read(0)

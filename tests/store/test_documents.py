@@ -1,5 +1,7 @@
 """Document shards: what is written is what any Arrow reader sees, and the bytes depend on nothing but the documents."""
 
+import dataclasses
+import pickle
 import struct
 from itertools import pairwise
 from pathlib import Path
@@ -13,11 +15,12 @@ from store.samples import SPECIAL, document_batch, write_documents
 from xxhash import xxh3_64_intdigest
 
 from packer.batches import DocumentBatch
-from packer.layout import document_labels, document_weights, trained_tokens
+from packer.layout import MASKED, document_labels, document_weights, trained_tokens
 from packer.store import documents
-from packer.store.document_shards import DocumentShards
+from packer.store.document_shards import Document, DocumentShards
 from packer.store.documents import DocumentShardWriter, concatenate_documents, slice_documents
 from packer.store.schema import documents_schema
+from packer.store.shard_file import find_places
 from packer.store.views import document_rows
 
 
@@ -265,3 +268,67 @@ def test_no_id_is_special_when_none_is_named(tmp_path: Path) -> None:
     masks = _table(tmp_path / shard.path)["special_tokens_mask"].to_pylist()
     assert len(masks) == 5
     assert not any(any(mask) for mask in masks)
+
+
+@pytest.mark.parametrize("weights", [(1.0,), (0.5, 1.0)])
+def test_what_is_copied_of_found_documents_is_what_is_read_of_them(tmp_path: Path, weights: tuple[float, ...]) -> None:
+    shard = write_documents(tmp_path, [document_batch(20, weights=weights)]).as_shard(first_row=0)
+    documents = DocumentShards(tmp_path, [shard])
+    asked = np.array([7, 0, 19, 7])
+    found, read = documents.locate(asked), [documents.read(number) for number in asked.tolist()]
+    assert len(found) == 4
+    lengths = [document.length - 1 for document in read[1:3]]
+    places = [2, 2 + lengths[0] + 3]
+    for name in ("input_ids", "labels", "loss_weights"):
+        into = np.full(places[1] + lengths[1], -7, np.float64)
+        found.copy(name, into, places, lengths, 1)
+        for document, place, length in zip(read[1:3], places, lengths, strict=True):
+            assert into[place : place + length].tolist() == _column(document, name)[:length]
+        assert (into[:2] == -7).all() and (into[places[0] + lengths[0] : places[1]] == -7).all()
+    assert [ids.tolist() for ids in found.doc_ids()] == [[document.doc_id] for document in read]
+    sums = [sum(_column(document, "loss_weights")) for document in read]
+    np.testing.assert_allclose(found.weight_sums(), sums)
+    np.testing.assert_allclose(found.weight_sums(3), [sum(_column(document, "loss_weights")[:3]) for document in read])
+
+
+def _column(document: Document, name: str) -> list[float]:
+    if name == "loss_weights" and document.loss_weights is None:
+        return [float(label != MASKED) for label in document.labels.tolist()]
+    return getattr(document, name).tolist()
+
+
+def test_shards_pickle_as_their_folder_and_read_the_same(tmp_path: Path) -> None:
+    shard = write_documents(tmp_path, [document_batch(5)]).as_shard(first_row=0)
+    documents = DocumentShards(tmp_path, [shard])
+    again = pickle.loads(pickle.dumps(documents))
+    assert (again.folder, again.shards) == (documents.folder, documents.shards) == (tmp_path, (shard,))
+    assert [again.read(i).doc_id for i in range(5)] == documents.doc_ids().tolist()
+
+
+def test_a_document_of_a_shard_without_a_source_has_no_origin(tmp_path: Path) -> None:
+    shard = write_documents(tmp_path, [document_batch(5)]).as_shard(first_row=0)
+    documents = DocumentShards(tmp_path, [shard])
+    with pytest.raises(ValueError, match="names no source"):
+        documents.origin(2)
+    assert documents.origins()[0].tolist() == [-1] * 5
+
+
+def test_a_record_batch_without_rows_has_no_place(tmp_path: Path) -> None:
+    schema = documents_schema(weighted=False)
+    with pa.ipc.new_file(str(tmp_path / "empty.arrow"), schema) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema))
+    with pytest.raises(ValueError, match="holds no values"):
+        find_places(tmp_path / "empty.arrow")
+
+
+def test_lists_that_overlap_are_digested_as_they_are_one_by_one(tmp_path: Path) -> None:
+    """A file made by hand may say that every row has all spans."""
+    shard = write_documents(tmp_path, [document_batch(40)])
+    with pa.OSFile(str(tmp_path / shard.path)) as file:
+        rows = document_rows(pa.ipc.open_file(file).get_batch(0))
+    asked = np.array([3, 3, 5, 4] * 40)
+    np.testing.assert_array_equal(rows.digests(asked), [rows.digest(row) for row in asked.tolist()])
+    offsets = np.zeros(41, np.int32)
+    offsets[1::2] = len(rows.span_message)
+    hostile = dataclasses.replace(rows, span_offsets=offsets)
+    np.testing.assert_array_equal(hostile.digests(), [hostile.digest(row) for row in range(40)])

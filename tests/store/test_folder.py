@@ -16,6 +16,7 @@ from packer.store import folder as folder_module
 from packer.store import shard_file
 from packer.store.cache import Cache
 from packer.store.digest import digest_file, digest_file_xxh3
+from packer.store.failures import path_errors
 from packer.store.folder import AtomicFile, lock, sweep, sweep_temporary, write_atomically
 from packer.store.shard_file import relink
 
@@ -328,3 +329,60 @@ def test_a_killed_writer_leaves_no_visible_shard(tmp_path: Path) -> None:
         process.kill()
     assert [path.name[:5] for path in (tmp_path / "documents").iterdir()] == [".tmp-"]
     assert list((tmp_path / "documents").glob("*.arrow")) == []
+
+
+@pytest.mark.parametrize(("number", "told"), [(errno.EINVAL, None), (errno.EIO, "Input/output error")])
+def test_a_folder_that_cannot_be_flushed_is_told_unless_its_file_system_never_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, told: str | None
+) -> None:
+    """Network and FUSE file systems answer EINVAL: there is nothing better than the rename then."""
+    fsync, refused = os.fsync, []
+
+    def refuse_folders(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").is_dir():
+            refused.append(descriptor)
+            raise OSError(number, os.strerror(number))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse_folders)
+    if told is None:
+        write_atomically(tmp_path / "a.bin", b"x")
+    else:
+        with pytest.raises(StorageError, match=told):
+            write_atomically(tmp_path / "a.bin", b"x")
+    assert refused
+    assert (tmp_path / "a.bin").read_bytes() == b"x", "the file has its name already"
+
+
+def test_a_folder_that_cannot_be_listed_is_told_and_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = small_cache(tmp_path)
+    scandir = os.scandir
+
+    def refuse_blocks(path: Any) -> Any:
+        if Path(path).name == "blocks":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse_blocks)
+    with pytest.raises(StorageError, match=r"cannot list .*blocks: Permission denied"):
+        sweep(tmp_path, manifest)
+
+
+def test_a_shard_that_cannot_be_begun_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(shard_file.pa.ipc, "new_file", refuse)
+    with pytest.raises(MemoryError):
+        write_documents(tmp_path, [document_batch(3)])
+    assert list((tmp_path / "documents").iterdir()) == []
+
+
+def test_what_a_path_refuses_is_told_with_the_path_and_other_errors_are_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=f"cannot use {tmp_path}/missing: No such file") as caught, path_errors():
+        (tmp_path / "missing").stat()
+    assert caught.value.hint is None
+    with pytest.raises(BrokenPipeError), path_errors():
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))

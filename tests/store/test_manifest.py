@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from store.samples import small_cache, small_manifest
 
-from packer.errors import CheckError, InputError
+from packer.errors import CheckError, InputError, StorageError
 from packer.store import manifest as manifest_module
 from packer.store.manifest import (
     decode_manifest,
@@ -201,3 +201,9 @@ def test_a_cache_reached_through_a_link_is_a_cache(tmp_path: Path) -> None:
     manifest = small_cache(tmp_path / "cache")
     (tmp_path / "link").symlink_to(tmp_path / "cache")
     assert read_manifest(tmp_path / "link") == manifest
+
+
+def test_a_manifest_that_cannot_be_read_is_told_apart_from_none(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").mkdir()
+    with pytest.raises(StorageError, match=r"cannot read .*manifest\.json: Is a directory"):
+        read_manifest(tmp_path)

@@ -69,3 +69,19 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error_and_no_signal(tmp_path
     os.truncate(path, 10_000)
     with pytest.raises(CheckError, match="truncated: expected"):
         blocks.read(np.array([399]))
+
+
+def test_a_file_system_that_gives_less_than_was_asked_for_is_asked_again(tmp_path, monkeypatch):
+    """As network file systems may."""
+    write_cache(tmp_path, [random_blocks(9, 64)])
+    expected = Cache.open(tmp_path).blocks("train").read(np.arange(9))
+    pread, asked = os.pread, []
+
+    def little(descriptor, size, offset):
+        asked.append(size)
+        return pread(descriptor, min(size, 100), offset)
+
+    monkeypatch.setattr(os, "pread", little)
+    found = Cache.open(tmp_path, mmap=False).blocks("train").read(np.arange(9))
+    assert np.array_equal(expected.input_ids, found.input_ids) and np.array_equal(expected.doc_ids, found.doc_ids)
+    assert max(asked) > 100

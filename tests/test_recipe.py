@@ -1,0 +1,50 @@
+"""The recipe: what is wrong with it is told by its key, with what may stand there."""
+
+from typing import Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+import pytest
+
+from packer.errors import RecipeError
+from packer.recipe import Recipe, make_recipe
+
+
+def chosen_words() -> list[tuple[str, tuple[str, ...]]]:
+    """Every key of a recipe that has one of some words, with the words."""
+    found: list[tuple[str, tuple[str, ...]]] = []
+
+    def look(kind: type, prefix: str) -> None:
+        for name, hint in get_type_hints(kind).items():
+            for part in (hint, *get_args(hint)):
+                if isinstance(part, type) and issubclass(part, msgspec.Struct):
+                    look(part, f"{prefix}{name}.")
+                elif get_origin(part) is Literal:
+                    found.append((f"{prefix}{name}", get_args(part)))
+
+    look(Recipe, "")
+    return found
+
+
+WORDS = [(key, words) for key, words in chosen_words() if key != "version"]
+
+
+def test_every_key_with_a_choice_is_looked_at() -> None:
+    keys = {key for key, _ in WORDS}
+    assert keys > {"engine", "pack.mode", "sources.schema", "supervision.allow_dropped", "supervision.rewritten"}
+    assert len(WORDS) > 10
+
+
+@pytest.mark.parametrize(("key", "words"), WORDS, ids=[key for key, _ in WORDS])
+def test_a_word_that_may_not_stand_there_is_told_with_those_that_may(key: str, words: tuple[str, ...]) -> None:
+    value = "[wrong]" if key == "supervision.allow_dropped" else "wrong"
+    with pytest.raises(RecipeError) as caught:
+        make_recipe({"sources": [{"path": "a.jsonl"}]}, [f"{key}={value}"])
+    place = {"sources.schema": "sources[0].schema", "sources.format": "sources[0].format"}.get(key, key)
+    place += "[0]" if key == "supervision.allow_dropped" else ""
+    assert caught.value.message == f"recipe: {place}: expected {' | '.join(words)}, found 'wrong'"
+    make_recipe({"sources": [{"path": "a.jsonl"}]}, [f"{key}={value.replace('wrong', words[-1])}"])
+
+
+def test_another_version_of_recipes_is_told_with_the_one_there_is() -> None:
+    with pytest.raises(RecipeError, match="version: expected 1, found 2"):
+        make_recipe({"version": 2})
