@@ -35,5 +35,5 @@ jobs_option = click.option(
     "--jobs",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Files or partitions worked on at a time [one a core].",
+    help="Files or partitions worked on at a time [one a core; fewer to build from small inputs].",
 )

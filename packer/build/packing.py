@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from packer.build.blocks import BlockForm, BlockTask, PackedSplit, block_worker, pack_split
 from packer.build.partition import PartitionResult
-from packer.build.pool import Pool
+from packer.build.pool import Pool, jobs_for
 from packer.build.progress import Progress
 from packer.build.provenance import Provenance
 from packer.build.record import make_manifest, rejected_lines
@@ -30,6 +30,11 @@ class Packed:
 
     shards: tuple[Shard, ...]
     splits: dict[str, PackedSplit]
+
+
+def jobs_for_packing(documents: Sequence[Shard]) -> int:
+    """Processes worth starting to pack some shards: copying tokens is many times faster than making them."""
+    return jobs_for(sum(shard.num_bytes for shard in documents) // 8)
 
 
 def pack_documents(

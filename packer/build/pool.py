@@ -38,6 +38,15 @@ def default_jobs() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def jobs_for(num_bytes: int) -> int:
+    """Processes worth starting for so much input: one of them loads for as long as it would take to do its share."""
+    return max(min(default_jobs(), num_bytes // _WORTH_A_PROCESS), 1)
+
+
+_WORTH_A_PROCESS = 16 * 2**20
+"""Bytes of rows that take a process a few seconds, which is what it takes to import packer and load a tokenizer."""
+
+
 class Pool(Generic[Task, Result]):
     """Runs one function over tasks; `make` builds the function once in every process that needs it."""
 

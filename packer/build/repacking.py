@@ -12,9 +12,8 @@ import msgspec
 
 from packer.build.blocks import BlockForm
 from packer.build.kept import kept_files, kept_model
-from packer.build.packing import Packed, commit, finish, pack_documents
+from packer.build.packing import Packed, commit, finish, jobs_for_packing, pack_documents
 from packer.build.partition import PartitionResult
-from packer.build.pool import default_jobs
 from packer.build.progress import Progress, Silent
 from packer.build.provenance import Provenance
 from packer.build.record import write_model
@@ -48,7 +47,7 @@ def repack(
         folder: the new cache; made if it is not there.
         pack: keys of the recipe's `pack` that change.
         overrides: ``pack.key=value``, or ``shard_bytes=value``.
-        jobs: processes; by default one for each processor.
+        jobs: processes; by default one for each processor, or fewer where there is little to pack.
         force: replace a cache that was made by other rules.
         progress: listens.
 
@@ -122,8 +121,9 @@ def _pack(
 ) -> Packed:
     """Block shards of the documents that were taken over."""
     documents = [result.shard for result in results]
+    jobs = jobs or jobs_for_packing(documents)
     try:
-        return pack_documents(folder, documents, wanted, there={}, jobs=jobs or default_jobs(), progress=progress)
+        return pack_documents(folder, documents, wanted, there={}, jobs=jobs, progress=progress)
     except CheckError as error:
         raise CheckError(error.message, hint=f"the shards are those of {cache}: {repair_hint(cache)}") from None
 

@@ -17,10 +17,10 @@ import msgspec
 from packer.build.engine import remember
 from packer.build.hints import rejection_hint
 from packer.build.overruns import named_row
-from packer.build.packing import commit, finish, finish_if_free, pack_documents
+from packer.build.packing import commit, finish, finish_if_free, jobs_for_packing, pack_documents
 from packer.build.partition import PartitionResult, PartitionTask, run_partition, write_journal
 from packer.build.plan import BuildPlan, plan_build
-from packer.build.pool import Pool, default_jobs
+from packer.build.pool import Pool, jobs_for
 from packer.build.price import check_price, check_sampled_price
 from packer.build.progress import Progress, Silent
 from packer.build.record import write_model
@@ -78,7 +78,7 @@ def build(
     Args:
         recipe: what to build.
         folder: the cache; made if it is not there.
-        jobs: processes; by default one for each processor.
+        jobs: processes; by default one for each processor, or fewer where the input is small.
         on_error: `fail` stops at the first rejected row.
         force: replace a cache that was built by another recipe.
         repair: check every byte of what is there, and make again what is damaged.
@@ -138,8 +138,7 @@ def _build(plan: BuildPlan, folder: Path, options: _Options, progress: Progress)
             return _nothing_to_do(folder, found, plan)
         if found is not None and not force:
             refuse_other_recipe(folder, found, plan.provenance)
-        jobs = options.jobs or default_jobs()
-        return _Build(plan, folder, jobs, options.on_error, progress).run(found, repair=repair)
+        return _Build(plan, folder, options.jobs, options.on_error, progress).run(found, repair=repair)
 
 
 def _nothing_to_do(folder: Path, found: Manifest, plan: BuildPlan) -> BuildResult:
@@ -169,7 +168,7 @@ def _dry_run(folder: Path, found: Manifest | None, plan: BuildPlan, *, repair: b
 class _Build:
     """One build that has the lock."""
 
-    def __init__(self, plan: BuildPlan, folder: Path, jobs: int, on_error: str, progress: Progress) -> None:
+    def __init__(self, plan: BuildPlan, folder: Path, jobs: int | None, on_error: str, progress: Progress) -> None:
         self._plan = plan
         self._folder = folder
         self._jobs = jobs
@@ -183,7 +182,8 @@ class _Build:
         self._check_kept(results)
         check_price(plan, sum(s.num_tokens for s in shards), sum(s.num_last_tokens for s in shards))
         there = reusable_blocks(folder, found, plan.provenance, shards, repair=repair)
-        packed = pack_documents(folder, shards, plan.provenance, there=there, jobs=self._jobs, progress=self._progress)
+        jobs = self._jobs or jobs_for_packing(shards)
+        packed = pack_documents(folder, shards, plan.provenance, there=there, jobs=jobs, progress=self._progress)
         write_model(folder, plan.provenance.model, plan.model.files)
         refuse_changed(plan.looks, plan.inputs)
         return BuildResult(
@@ -205,25 +205,27 @@ class _Build:
                 write_journal(self._folder, task.key, results[number])
                 self._check_rejected(results[number])
         missing = [number for number in range(len(plan.tasks)) if number not in results]
+        sizes = {number: plan.tasks[number].partition.num_bytes for number in missing}
+        jobs = self._jobs or jobs_for(sum(sizes.values()))
         inline = None
         if missing:
-            alone = self._jobs == 1 or len(missing) == 1
+            alone = jobs == 1 or len(missing) == 1
             # Where others do the work, the few rows looked at here are not worth loading a second encoder for.
             recipe = plan.recipe if alone else msgspec.structs.replace(plan.recipe, engine="reference")
             stages = Stages(recipe, plan.model)
             check_sampled_price(plan, stages)
             if alone:
                 inline = _partition_function(self._folder, plan.recipe, plan.model, stages)
-        if self._jobs > 1 and self._on_error != "fail":
+        if jobs > 1 and self._on_error != "fail":
             # The largest first, so that no process is left alone with one at the end.
-            missing.sort(key=lambda number: plan.tasks[number].partition.start - plan.tasks[number].partition.stop)
+            missing.sort(key=lambda number: -sizes[number])
         tasks = [plan.tasks[number] for number in missing]
         self._progress.stage("documents", sum(task.partition.num_rows for task in tasks), "rows")
         arguments = (self._folder, plan.recipe, plan.model)
         pool: Pool[PartitionTask, PartitionResult] = Pool(
             _partition_worker,
             arguments,
-            self._jobs,
+            jobs,
             inline=inline,
             where=lambda task, row: named_row(task.partition, row, plan.recipe),
         )

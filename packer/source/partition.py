@@ -54,6 +54,10 @@ class Partition:
     xxh3: str
     """xxh3-128 of bytes `start` … `stop`, in hexadecimal."""
 
+    @property
+    def num_bytes(self) -> int:
+        return self.stop - self.start
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePartitions:

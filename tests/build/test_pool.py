@@ -4,6 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from packer.build import pool
+
 SCRIPT = """
 import sys
 from packer import build_cache, load_recipe
@@ -35,3 +39,9 @@ def test_a_script_with_a_main_guard_builds(starter: Path, tmp_path: Path) -> Non
     found = run(guarded, starter, tmp_path)
     assert (found.returncode, found.stderr) == (0, "")
     assert (tmp_path / "cache" / "manifest.json").exists()
+
+
+def test_processes_are_started_where_there_is_work_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process loads for seconds; a small build is done by then. The bytes do not depend on it."""
+    monkeypatch.setattr(pool, "default_jobs", lambda: 8)
+    assert [pool.jobs_for(mebibytes * 2**20) for mebibytes in (0, 15, 31, 32, 100, 10_000)] == [1, 1, 1, 2, 6, 8]
