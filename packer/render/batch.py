@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -161,8 +162,8 @@ class Renderer:
         except UntraceableError:
             return None, None
         renderings = Renderings(self._template, tracer, max_bytes=max_bytes)
-        if not model.stops:
-            return None, renderings
+        if not model.stops or any(stop in other for stop, other in permutations(model.stops, 2)):
+            return None, renderings  # of a stop token within another, which one ends a turn is up to what follows
         skeletons = Skeletons(
             self._template, tracer, self._define, stops=model.stops, control=self._control, max_bytes=max_bytes
         )

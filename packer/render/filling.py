@@ -25,6 +25,9 @@ _FEW = 3
 """Renderings of a kind before it is traced: that costs as much as some of them."""
 
 _MAX_KINDS = 8192
+_LONGEST_VARIABLES = 2**10
+"""Characters of variables, written out, that renderings are kept under."""
+
 _LONGEST = 2**20
 """Characters of all words that a traced rendering is tried with."""
 
@@ -73,6 +76,8 @@ def traced(
     own = {name: value for name, value in variables.items() if name != "add_generation_prompt"}
     prompt = bool(variables.get("add_generation_prompt"))
     try:
+        # What the sandbox refuses whatever the words are must not be traced: a trace has no limits of its own.
+        template.render([{"role": role, "content": "Word"} for role in roles], add_generation_prompt=prompt, kwargs=own)
         pieces = tracer.render({"documents": None, **variables, "tools": None, "messages": messages})
         rendering = Rendering(pieces, tuple(dict.fromkeys(conditions)), length)
         tried = [{"role": role, "content": word} for role, word in zip(roles, words, strict=True)]
@@ -108,6 +113,8 @@ class Renderings:
     def text(self, roles: tuple[str, ...], words: Sequence[str], variables: Mapping[str, Any]) -> str | None:
         """The rendering of the first messages of a conversation; None where it has to be rendered."""
         kind = roles, repr(variables)
+        if len(kind[1]) > _LONGEST_VARIABLES:
+            return None
         known = self._traced.get(kind, 0)
         if isinstance(known, int):
             known = known + 1 if known < _FEW else self._trace(roles, variables)

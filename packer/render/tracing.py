@@ -14,6 +14,7 @@ reach the template, and on this:
   captured blocks), and the operators `%` and `in`, which belong to what stands on the other side. All of them are the
   tracing environment's. It lets a traced text through where what is behind does not look into it, joins traced texts to
   traced texts, and ends the trace else.
+- Texts marked as safe compare and join before a traced one is asked. So there are none: what makes one ends the trace.
 
 What the sandbox refuses besides, and the limits it keeps, a trace does not know; see :mod:`packer.render.filling`.
 """
@@ -28,10 +29,13 @@ import jinja2.nodes
 import jinja2.runtime
 import jinja2.sandbox
 import jinja2.visitor
+import markupsafe
 from jinja2.filters import FILTERS
 from jinja2.tests import TESTS
 
 from packer.render.environment import RenderError
+from packer.render.limits import Limits
+from packer.render.operators import Operators
 from packer.render.sandbox import GenerationMarks, environment_of, hands_on
 from packer.render.watchdog import TemplateOverrunError, watched
 
@@ -274,7 +278,8 @@ def _filter(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
         passed = args[1:] if hasattr(own, "jinja_pass_arg") else args
         if any(map(_may_hold, passed)) or any(map(_may_hold, kwargs.values())):
             _refuse(f"the filter {name}")
-        return own(*args, **kwargs)
+        value = own(*args, **kwargs)
+        return _refuse("a text marked as safe") if isinstance(value, markupsafe.Markup) else value
 
     return checked
 
@@ -289,7 +294,7 @@ def _join(values: Iterable[Any], between: str = "", attribute: Any = None) -> st
 
 def _is_in(value: Any, container: Any) -> bool:
     """The operator `in`: lists compare by the operators of what is in them, mappings by hashes, which texts refuse."""
-    if isinstance(value, Traced) and type(container) is str:
+    if isinstance(value, Traced) and isinstance(container, str):
         _refuse("in a text")
     return value in container
 
@@ -313,8 +318,18 @@ def _test(name: str, own: Any) -> Callable[..., Any]:
 class _TracingEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
     """The sandbox of templates, where nothing that reads a text gets hold of a traced one."""
 
-    intercepted_binops = frozenset({"%"})
+    intercepted_binops = frozenset({"%", "*", "**"})
     concat = staticmethod(_joined)  # of macros and captured blocks
+
+    def __init__(self, limits: Limits, **options: Any) -> None:
+        super().__init__(**options)
+        operators = Operators(limits)
+        self.binop_table = {
+            **self.binop_table,
+            "%": operators.modulo,
+            "*": operators.times,
+            "**": operators.power,
+        }
 
     def call(self, context: Any, callee: Any, *args: Any, **kwargs: Any) -> Any:
         passed = [*args, *(value for name, value in kwargs.items() if name not in _JINJAS_OWN)]
@@ -326,8 +341,8 @@ class _TracingEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         return _refuse("a subscript") if isinstance(place, Traced) else super().getitem(value, place)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if _may_hold(left) or _may_hold(right):
-            _refuse(f"the operator {operator}")
+        if operator == "%" and (_may_hold(left) or _may_hold(right)):
+            _refuse("the operator %")
         return super().call_binop(context, operator, left, right)
 
 
@@ -342,6 +357,10 @@ def _is_blind(callee: Any) -> bool:
 
 class _Asking(jinja2.visitor.NodeTransformer):
     """Makes the operator `in` the test of that name: the operator asks what stands behind it."""
+
+    def visit_ScopedEvalContextModifier(self, node: jinja2.nodes.Node) -> Never:  # noqa: N802 - the name Jinja calls
+        del node
+        _refuse("autoescape")
 
     def visit_Compare(self, node: jinja2.nodes.Compare) -> jinja2.nodes.Expr:  # noqa: N802 - the name Jinja calls
         self.generic_visit(node)
@@ -369,7 +388,12 @@ class Tracer:
 
     def __init__(self, source: str, *, date: str, variables: Mapping[str, Any], max_bytes: int) -> None:
         environment = _tracing_environment(date, max_bytes)
-        self._template = environment.from_string(_Asking().visit(environment.parse(source)))
+        try:
+            self._template = watched(lambda: environment.from_string(_Asking().visit(environment.parse(source))))
+        except UntraceableError:
+            raise
+        except Exception as error:  # the sandbox compiles long sums and large constants in a form of its own
+            raise UntraceableError("it does not compile") from error
         self._template.root_render_func.__globals__.update(str_join=_text_join, markup_join=_text_join)
         self._variables = dict(variables)
 
@@ -397,6 +421,7 @@ class Tracer:
 def _tracing_environment(date: str, max_bytes: int) -> _TracingEnvironment:
     usual = environment_of(date, max_bytes)
     environment = _TracingEnvironment(
+        Limits(max_bytes),
         trim_blocks=usual.trim_blocks,
         lstrip_blocks=usual.lstrip_blocks,
         extensions=[GenerationMarks, jinja2.ext.loopcontrols],

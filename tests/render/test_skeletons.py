@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import json
 import random
 
 import numpy as np
@@ -10,6 +11,7 @@ import twins
 from hypothesis import given
 from hypothesis import strategies as st
 from supervised import Stages, assistant, chat, samples, system, user
+from tokenizers import Tokenizer
 
 from packer.batches import RowBatch
 from packer.recipe import make_recipe
@@ -189,3 +191,53 @@ def test_words_that_would_pass_the_limit_of_a_rendering_are_rendered(tmp_path, m
 def test_generation_marks_and_tokenizers_without_stops_have_no_skeletons(tmp_path):
     marked = twins.CHATML.replace("{{", "{% generation %}{{", 1).replace("}}", "}}{% endgeneration %}", 1)
     renderers(False, twins.byte_level(tmp_path, template=marked), marked, "supervision.source=generation_tags")
+
+
+AROUND = """{% for m in messages %}{{ '<|im_start|>' ~ m.role ~ '\n' ~ BEFORE ~ m.content ~ BEHIND ~ '<|im_end|>\n' }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
+
+
+@pytest.mark.parametrize(
+    ("template", "contents"),
+    [
+        (AROUND.replace("BEFORE", "''").replace("BEHIND", "'>'"), ("hi", "<think")),
+        (AROUND.replace("BEFORE", "'<'").replace("BEHIND", "''"), ("hi", "/think>")),
+        (AROUND.replace("BEFORE", "'<'").replace("BEHIND", "'>'"), ("hi", "think")),
+        (AROUND.replace("BEFORE", "m.content").replace("BEHIND", "'THINK' ~ m.content"), ("hi", "][")),
+        (AROUND.replace("BEFORE", "'zqslot000000c000x'").replace("BEHIND", "''"), ("one?", "One.")),
+        (AROUND.replace("BEFORE", "style").replace("BEHIND", "''"), ("one?", "One.")),
+        (
+            twins.CHATML.replace("message.content or", "'' if 'x' * 10 in message.content else message.content or"),
+            ("y" * 40,) * 2,
+        ),
+    ],
+)
+def test_words_that_the_template_around_them_gives_a_meaning_are_rendered(template, contents, tmp_path, monkeypatch):
+    """They complete a tag of reasoning, are those that skeletons are made with, or those that losses are found with."""
+    for module in (skeleton, filling_module):
+        monkeypatch.setattr(module, "_FEW", 0)
+    kwargs = "template.kwargs={style: zqslot000001c000x}"
+    filling, rendering = renderers(True, twins.byte_level(tmp_path, template=template), template, kwargs)
+    rows = samples(
+        [[{"role": role, "content": text} for role, text in zip(("user", "assistant"), contents, strict=True)]]
+    )
+    assert_same(filling.render(batch(rows)), rendering.render(batch(rows)))
+    assert not filling._skeletons.fill(rows[0])
+
+
+def test_a_role_may_be_named_as_what_stands_for_words(tmp_path, monkeypatch):
+    monkeypatch.setattr(skeleton, "_FEW", 0)
+    filling, rendering = renderers(True, twins.byte_level(tmp_path, template=twins.CHATML), twins.CHATML)
+    rows = samples([[{"role": "zqslot000001c000x", "content": "be"}, user("one?"), assistant("One.")]])
+    assert_same(filling.render(batch(rows)), rendering.render(batch(rows)))
+
+
+def test_stop_tokens_within_one_another_have_no_skeletons(tmp_path):
+    """What the template writes behind a stop token may make it another one."""
+    folder = twins.byte_level(tmp_path)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.add_special_tokens(["<|im_end|>x"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    ids = [tokenizer.token_to_id(token) for token in ("<|im_end|>", "<|im_end|>x")]
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ids}))
+    renderers(False, folder, ECHOES)

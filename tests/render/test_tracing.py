@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.render import ChatTemplate, RenderError
-from packer.render.filling import traced
+from packer.render.filling import Renderings, traced
 from packer.render.sandbox import environment_of
 from packer.render.tracing import Condition, Slot, Traced, Tracer, UntraceableError
 
@@ -100,6 +100,16 @@ DOES = (
     *("{{ 'a' <= t in 'ab' }}", "{{ t in 'ab' in 'abc' }}", "{{ t in messages[0] }}", "{{ t is in messages[0] }}"),
     *("{{ t is in 'ab' }}", "{{ t is not in 'ab' }}", "{{ [t] in [['ab']] }}", "{{ t in t }}", "{{ 'a' in t ~ t }}"),
     *("{{ messages[t:] | length }}", "{{ messages[0] | attr(t) is defined }}", "{{ t ** t is defined }}"),
+    *(
+        "{{ ('ab' | safe) == t }}",
+        "{{ t in ('ab abc' | e) }}",
+        "{{ t in ['ab' | safe] }}",
+        "{{ 'a' in ('b' | safe) + t }}",
+    ),
+    *(
+        f"{{% autoescape true %}}{{% set u %}}{{{{ t }}}}{{% endset %}}{{{{ {asked} }}}}{{% endautoescape %}}"
+        for asked in ("'a' in u", "u == 'ab'", "u | length")
+    ),
     *("{% if t is string %}s{% elif t is iterable %}i{% endif %}", "{{ t is mapping }}", "{{ loop }}", "{{ self }}"),
 )
 
@@ -252,3 +262,33 @@ def test_words_longer_than_those_of_the_trial_are_rendered():
 def test_what_the_sandbox_refuses_or_limits_is_not_filled_in(source):
     with pytest.raises(UntraceableError):
         rendering_of(source + "{{ messages[0].content }}" * 9)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ " + " + ".join(["messages[0].role"] * 250) + " }}",
+        "{{ " + " + ".join(["'a'"] * 600) + " }}",
+        "{% if false %}{{ 9 ** (9 ** 9) }}{% endif %}",
+        "{% if false %}{{ 'a' * 30000000000 }}{% endif %}",
+        "{% if false %}{% set n = 10 ** 6000 %}{% endif %}",
+        "{% set n = 9 %}{{ n ** (n ** n) }}",
+        "{% set n = 30000000000 %}{{ ('a' * n) | length }}",
+        "{% set n = 30000000000 %}{{ 'a'.ljust(n) | length }}",
+    ],
+)
+def test_what_the_sandbox_compiles_and_bounds_neither_crashes_a_trace_nor_keeps_it(source):
+    """The sandbox takes these templates; of those that ask for too much it rejects the row."""
+    outcome = written(template_of(source + "{{ messages[0].content }}"), ["word"])
+    spoken_for = hold_to(source + "{{ messages[0].content }}", ["word"])
+    assert not spoken_for or outcome.endswith("word")
+
+
+def test_renderings_are_not_kept_under_variables_without_end():
+    """A row may bring documents of its own, as large as it likes."""
+    source = "{{ messages[0].content }}"
+    renderings = Renderings(template_of(source), tracer_of(source), max_bytes=2**20)
+    for row in range(9):
+        renderings.text(("user",), ["word"], {"documents": [f"{row} " * 2**16]})
+        renderings.text(("user",), ["word"], {"style": "plain"})
+    assert len(renderings._traced) == 1
