@@ -281,7 +281,8 @@ class _Asked:
     def plain(self) -> bool:
         """Whether one turn was tried for each message, after prompts that hold the same words."""
         alike = all(prompt == prompts[0] for prompts in self._prompts.values() for prompt in prompts)
-        return alike and len(set(self._turns)) == len(self._turns)
+        prompted = all(number - 1 in self._prompts for number in self._turns)  # else a header was looked for
+        return alike and prompted and len(set(self._turns)) == len(self._turns)
 
     def slot(self, number: str, cuts: str) -> Slot:
         """The slot that was written with these numbers."""

@@ -241,3 +241,13 @@ def test_stop_tokens_within_one_another_have_no_skeletons(tmp_path):
     ids = [tokenizer.token_to_id(token) for token in ("<|im_end|>", "<|im_end|>x")]
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ids}))
     renderers(False, folder, ECHOES)
+
+
+def test_a_header_that_is_looked_for_leaves_no_skeleton(tmp_path, monkeypatch):
+    """Words and what stands behind them may be a stop token, which closes the turn before."""
+    monkeypatch.setattr(skeleton, "_FEW", 0)
+    template = "{% for m in messages %}{{ m.content ~ 'text|>\n' }}{% endfor %}"
+    filling, rendering = renderers(True, twins.nfc(tmp_path), template, "supervision.no_terminator=append")
+    rows = samples([[user("one?"), assistant("One."), user(words)] for words in ("<|endof", "two?")])
+    assert_same(filling.render(batch(rows)), rendering.render(batch(rows)))
+    assert count_filled(filling, rows) == 0
