@@ -28,7 +28,7 @@ _MAX_KINDS = 8192
 _LONGEST_VARIABLES = 2**10
 """Characters of variables, written out, that renderings are kept under."""
 
-_LONGEST = 2**20
+_LONGEST = 2**18
 """Characters of all words that a traced rendering is tried with."""
 
 Kind: TypeAlias = tuple[tuple[str, ...], str]
