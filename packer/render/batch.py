@@ -30,7 +30,8 @@ from packer.render.filling import Renderings
 from packer.render.marks import marked_turns
 from packer.render.reasoning import ANY_TAG, Reasoning, given_as
 from packer.render.skeleton import Defined, Skeletons
-from packer.render.tracing import Tracer, UntraceableError
+from packer.render.traced import UntraceableError
+from packer.render.tracing import Tracer
 from packer.render.watchdog import ROW, place
 
 

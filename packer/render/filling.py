@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from packer.render.chat import Template
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.tracing import Condition, Piece, Slot, Traced, Tracer, UntraceableError
+from packer.render.traced import Condition, Piece, Slot, Traced, UntraceableError
+from packer.render.tracing import Tracer
 from packer.render.watchdog import TemplateOverrunError
 
 _FEW = 3

@@ -32,7 +32,8 @@ from packer.render.chat import JSONMessage
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.filling import traced
 from packer.render.reasoning import ANY_TAG, TAGS
-from packer.render.tracing import Condition, Slot, Tracer, UntraceableError
+from packer.render.traced import Condition, Slot, UntraceableError
+from packer.render.tracing import Tracer
 
 Form: TypeAlias = tuple[tuple[str, float | None], ...]
 """Role and own weight of every message."""

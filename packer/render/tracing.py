@@ -20,8 +20,8 @@ What the sandbox refuses besides, and the limits it keeps, a trace does not know
 """
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Never, Self, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Never
 
 import jinja2
 import jinja2.ext
@@ -37,210 +37,8 @@ from packer.render.environment import RenderError
 from packer.render.limits import Limits
 from packer.render.operators import Operators
 from packer.render.sandbox import GenerationMarks, environment_of, hands_on
+from packer.render.traced import Piece, Traced, UntraceableError, joined, may_hold, pieces_of, refuse, text_join
 from packer.render.watchdog import TemplateOverrunError, watched
-
-Cut: TypeAlias = tuple[Literal["strip", "lstrip", "rstrip"], str | None]
-Question: TypeAlias = Literal["holds", "starts", "ends", "equals"]
-
-
-class Slot(NamedTuple):
-    """Where a text goes, and how it is stripped."""
-
-    number: int
-    cuts: tuple[Cut, ...] = ()
-
-    def value(self, text: str) -> str:
-        """What of a text is written."""
-        for method, letters in self.cuts:
-            text = getattr(text, method)(letters)
-        return text
-
-
-Piece: TypeAlias = str | Slot
-
-
-class Condition(NamedTuple):
-    """What must not be so: what is written in a slot holds, starts with, ends with or equals a text."""
-
-    slot: Slot
-    question: Question
-    text: str
-
-    def met(self, value: str) -> bool:
-        if self.question == "holds":
-            return self.text not in value
-        if self.question == "starts":
-            return not value.startswith(self.text)
-        if self.question == "ends":
-            return not value.endswith(self.text)
-        return value != self.text
-
-
-class UntraceableError(Exception):
-    """The template looks into a text."""
-
-
-class Traced(str):
-    """A text of which only its slots are known. Its letters mean nothing."""
-
-    __slots__ = ("_noted", "_pieces")
-    _pieces: tuple[Piece, ...]
-    _noted: list[Condition]
-
-    def __new__(cls, pieces: Iterable[Piece], noted: list[Condition]) -> Self:
-        self = super().__new__(cls, "\ue0f5")
-        self._pieces = _merged(pieces)
-        self._noted = noted
-        return self
-
-    def __str__(self) -> str:
-        return self
-
-    def __bool__(self) -> bool:
-        return True  # there is a slot in it, and its text is not blank
-
-    def __add__(self, other: str) -> "Traced":
-        return Traced((*self._pieces, *_pieces_of(other)), self._noted)
-
-    def __radd__(self, other: str) -> "Traced":
-        return Traced((*_pieces_of(other), *self._pieces), self._noted)
-
-    def __contains__(self, text: object) -> bool:
-        return self._asked("holds", text)
-
-    def __eq__(self, other: object) -> bool:
-        return self._asked("equals", other) if isinstance(other, str) else False
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        raise UntraceableError("__hash__")
-
-    def startswith(self, text: Any, *places: Any) -> bool:
-        return self._any("starts", text, places)
-
-    def endswith(self, text: Any, *places: Any) -> bool:
-        return self._any("ends", text, places)
-
-    def strip(self, letters: Any = None) -> "Traced":
-        return self.lstrip(letters).rstrip(letters)
-
-    def lstrip(self, letters: Any = None) -> "Traced":
-        return Traced(_stripped(self._pieces, ("lstrip", letters)), self._noted)
-
-    def rstrip(self, letters: Any = None) -> "Traced":
-        return Traced(reversed(_stripped(self._pieces[::-1], ("rstrip", letters))), self._noted)
-
-    def split(self, separator: Any = None, limit: Any = -1) -> list[Any]:
-        del limit  # there is nothing to split
-        self._asked("holds", separator)
-        return [self]
-
-    def rsplit(self, separator: Any = None, limit: Any = -1) -> list[Any]:
-        return self.split(separator, limit)
-
-    def replace(self, old: Any, new: Any, *count: Any) -> "Traced":
-        del new, count  # there is nothing to replace
-        self._asked("holds", old)
-        return self
-
-    def __getitem__(self, place: Any) -> Never:
-        if isinstance(place, str):
-            raise TypeError("string indices must be integers")  # what Jinja takes for: there is no such attribute
-        _refuse("__getitem__")
-
-    def _any(self, question: Question, texts: Any, places: tuple[Any, ...]) -> bool:
-        if places:
-            _refuse("startswith or endswith from a place on")
-        asked = [self._asked(question, text) for text in (texts if isinstance(texts, tuple) else (texts,))]
-        return any(asked)
-
-    def _asked(self, question: Question, text: object) -> bool:
-        """No, on condition that it is so."""
-        if len(self._pieces) != 1 or type(text) is not str or not text:
-            _refuse(question)
-        (slot,) = self._pieces
-        assert isinstance(slot, Slot)
-        self._noted.append(Condition(slot, question, text))
-        return False
-
-
-def _refuse(what: str) -> Never:
-    raise UntraceableError(what)
-
-
-def _refusing(name: str) -> Callable[..., Never]:
-    def method(*_: Any, **__: Any) -> Never:
-        _refuse(name)
-
-    return method
-
-
-_HARMLESS = {
-    *("__class__", "__delattr__", "__dir__", "__doc__", "__getattribute__", "__getstate__", "__init__", "__new__"),
-    *("__init_subclass__", "__setattr__", "__subclasshook__"),
-}
-for _name in dir(str):
-    if _name not in Traced.__dict__ and _name not in _HARMLESS:
-        setattr(Traced, _name, _refusing(_name))
-
-
-def _merged(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
-    """Without empty texts, and no two texts side by side."""
-    merged: list[Piece] = []
-    for piece in pieces:
-        if isinstance(piece, str) and merged and isinstance(merged[-1], str):
-            merged[-1] += piece
-        elif piece != "":
-            merged.append(piece)
-    return tuple(merged)
-
-
-def _pieces_of(text: str) -> tuple[Piece, ...]:
-    if isinstance(text, Traced):
-        return text._pieces  # noqa: SLF001 - of the same module
-    return (text,) if type(text) is str else _refuse("a text of another kind")
-
-
-def _stripped(pieces: Sequence[Piece], cut: Cut) -> list[Piece]:
-    """Pieces stripped at the first of them: texts until one is left over, or a slot, whose text is not blank."""
-    method, letters = cut
-    if letters is not None and (type(letters) is not str or letters.strip()):
-        _refuse("strip of letters that are not white space")
-    rest = list(pieces)
-    while rest and isinstance(rest[0], str):
-        rest[0] = getattr(rest[0], method)(letters)
-        if rest[0]:
-            return rest
-        del rest[0]
-    if rest and isinstance(rest[0], Slot):
-        rest[0] = rest[0]._replace(cuts=(*rest[0].cuts, cut))
-    return rest
-
-
-def _joined(texts: Iterable[str]) -> str:
-    parts = list(texts)
-    traced = next((part for part in parts if isinstance(part, Traced)), None)
-    if traced is None:
-        return "".join(parts)
-    return Traced((piece for part in parts for piece in _pieces_of(part)), traced._noted)  # noqa: SLF001 - as above
-
-
-def _text_join(values: Iterable[Any]) -> str:
-    return _joined(map(str, values))
-
-
-def _may_hold(value: Any) -> bool:
-    """Whether a traced text may be in a value; what is neither text, number nor list is not looked into."""
-    if isinstance(value, Traced):
-        return True
-    if value is None or isinstance(value, str | int | float | jinja2.Undefined):
-        return False
-    if isinstance(value, Mapping):
-        return any(map(_may_hold, value.values())) or any(map(_may_hold, value))
-    return any(map(_may_hold, value)) if isinstance(value, list | tuple) else True
-
 
 _BLIND_FILTERS = {
     *("trim", "string", "default", "d", "length", "count", "first", "last", "list", "reverse"),
@@ -276,10 +74,10 @@ def _filter(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(own)  # with the mark of what Jinja passes first
     def checked(*args: Any, **kwargs: Any) -> Any:
         passed = args[1:] if hasattr(own, "jinja_pass_arg") else args
-        if any(map(_may_hold, passed)) or any(map(_may_hold, kwargs.values())):
-            _refuse(f"the filter {name}")
+        if any(map(may_hold, passed)) or any(map(may_hold, kwargs.values())):
+            refuse(f"the filter {name}")
         value = own(*args, **kwargs)
-        return _refuse("a text marked as safe") if isinstance(value, markupsafe.Markup) else value
+        return refuse("a text marked as safe") if isinstance(value, markupsafe.Markup) else value
 
     return checked
 
@@ -287,15 +85,15 @@ def _filter(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
 def _join(values: Iterable[Any], between: str = "", attribute: Any = None) -> str:
     """The filter `join`, where nothing is escaped."""
     if attribute is not None or type(between) is not str:
-        _refuse("join by an attribute")
+        refuse("join by an attribute")
     parts = [part for value in map(str, values) for part in (between, value)]
-    return _joined(parts[1:])
+    return joined(parts[1:])
 
 
 def _is_in(value: Any, container: Any) -> bool:
     """The operator `in`: lists compare by the operators of what is in them, mappings by hashes, which texts refuse."""
     if isinstance(value, Traced) and isinstance(container, str):
-        _refuse("in a text")
+        refuse("in a text")
     return value in container
 
 
@@ -308,8 +106,8 @@ def _test(name: str, own: Any) -> Callable[..., Any]:
         passed = args[1:] if hasattr(own, "jinja_pass_arg") else args
         if name in _OF_TEXTS:
             return _OF_TEXTS[name] if isinstance(passed[0], Traced) else own(*args, **kwargs)
-        if any(map(_may_hold, passed)) or any(map(_may_hold, kwargs.values())):
-            _refuse(f"the test {name}")
+        if any(map(may_hold, passed)) or any(map(may_hold, kwargs.values())):
+            refuse(f"the test {name}")
         return own(*args, **kwargs)
 
     return checked
@@ -319,7 +117,7 @@ class _TracingEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
     """The sandbox of templates, where nothing that reads a text gets hold of a traced one."""
 
     intercepted_binops = frozenset({"%", "*", "**"})
-    concat = staticmethod(_joined)  # of macros and captured blocks
+    concat = staticmethod(joined)  # of macros and captured blocks
 
     def __init__(self, limits: Limits, **options: Any) -> None:
         super().__init__(**options)
@@ -333,16 +131,16 @@ class _TracingEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
 
     def call(self, context: Any, callee: Any, *args: Any, **kwargs: Any) -> Any:
         passed = [*args, *(value for name, value in kwargs.items() if name not in _JINJAS_OWN)]
-        if any(map(_may_hold, passed)) and not _is_blind(callee):
-            _refuse("a call")
+        if any(map(may_hold, passed)) and not _is_blind(callee):
+            refuse("a call")
         return super().call(context, callee, *args, **kwargs)
 
     def getitem(self, value: Any, place: Any) -> Any:
-        return _refuse("a subscript") if isinstance(place, Traced) else super().getitem(value, place)
+        return refuse("a subscript") if isinstance(place, Traced) else super().getitem(value, place)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if operator == "%" and (_may_hold(left) or _may_hold(right)):
-            _refuse("the operator %")
+        if operator == "%" and (may_hold(left) or may_hold(right)):
+            refuse("the operator %")
         return super().call_binop(context, operator, left, right)
 
 
@@ -360,14 +158,14 @@ class _Asking(jinja2.visitor.NodeTransformer):
 
     def visit_ScopedEvalContextModifier(self, node: jinja2.nodes.Node) -> Never:  # noqa: N802 - the name Jinja calls
         del node
-        _refuse("autoescape")
+        refuse("autoescape")
 
     def visit_Compare(self, node: jinja2.nodes.Compare) -> jinja2.nodes.Expr:  # noqa: N802 - the name Jinja calls
         self.generic_visit(node)
         if all(operand.op not in ("in", "notin") for operand in node.ops):
             return node
         if len(node.ops) > 1:
-            _refuse("a chain of comparisons")
+            refuse("a chain of comparisons")
         asked = jinja2.nodes.Test(node.expr, "in", [node.ops[0].expr], [], None, None, lineno=node.lineno)
         return asked if node.ops[0].op == "in" else jinja2.nodes.Not(asked, lineno=node.lineno)
 
@@ -394,7 +192,7 @@ class Tracer:
             raise
         except Exception as error:  # the sandbox compiles long sums and large constants in a form of its own
             raise UntraceableError("it does not compile") from error
-        self._template.root_render_func.__globals__.update(str_join=_text_join, markup_join=_text_join)
+        self._template.root_render_func.__globals__.update(str_join=text_join, markup_join=text_join)
         self._variables = dict(variables)
 
     def render(self, variables: Mapping[str, Any]) -> tuple[Piece, ...]:
@@ -407,14 +205,14 @@ class Tracer:
         """
         context = self._template.new_context({**self._variables, **variables})
         try:
-            text = watched(lambda: _joined(self._template.root_render_func(context)))
+            text = watched(lambda: joined(self._template.root_render_func(context)))
         except TemplateOverrunError as error:
             raise UntraceableError("tracing takes too long") from error
         except UntraceableError:
             raise
         except Exception as error:
             raise RenderError(str(error)) from error
-        return _pieces_of(text)
+        return pieces_of(text)
 
 
 @functools.cache

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from packer.render import ChatTemplate, RenderError
 from packer.render.filling import Renderings, traced
 from packer.render.sandbox import environment_of
-from packer.render.tracing import Condition, Slot, Traced, Tracer, UntraceableError
+from packer.render.traced import Condition, Slot, Traced, UntraceableError
+from packer.render.tracing import Tracer
 
 DATE = "2026-01-01"
 WORDS = (
