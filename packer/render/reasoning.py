@@ -5,7 +5,7 @@ some drop it; and some write the opening tag into the prompt, so that the model 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from packer.batches import REASONING_FIELDS
@@ -40,6 +40,10 @@ _OPENED = re.compile(
     + r")\s*)?\Z"
 )
 
+_ALL = [tag for pair in TAGS for tag in pair]
+_BEGINS_TAG = re.compile("(?:" + "|".join(re.escape(tag[:k]) for tag in _ALL for k in range(1, len(tag))) + r")\Z")
+_ENDS_TAG = re.compile("|".join(re.escape(tag[k:]) for tag in _ALL for k in range(1, len(tag))))
+
 Message = Mapping[str, Any]
 
 
@@ -54,6 +58,15 @@ class Opened(NamedTuple):
     """White space after the opening tag."""
 
     closed: bool
+
+
+def may_make_tags(between: Sequence[str]) -> bool:
+    """Whether some words may be part of a tag, together with the texts before, between and behind them."""
+    return (
+        any(text in tag for text in between[1:-1] for tag in _ALL)
+        or any(_BEGINS_TAG.search(text) for text in between[:-1])
+        or any(_ENDS_TAG.match(text) for text in between[1:])
+    )
 
 
 def opened_by(prompt: str) -> Opened | None:

@@ -31,7 +31,7 @@ from packer.literals import longest_of
 from packer.render.chat import JSONMessage
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.filling import traced
-from packer.render.reasoning import ANY_TAG, TAGS
+from packer.render.reasoning import ANY_TAG, may_make_tags
 from packer.render.traced import Condition, Slot, UntraceableError
 from packer.render.tracing import Tracer
 
@@ -46,13 +46,8 @@ _MAX_FORMS = 4096
 _MARK = "zqslot"
 _WRITTEN = re.compile(rf"{_MARK}(\d{{6,}})c(\d{{3,}})x")
 
-
 _PROBED = frozenset("Zq0123456789xW")
 """Letters of the words, of any length, that :mod:`packer.render.dropped` puts in place of others."""
-
-_TAGS = [tag for pair in TAGS for tag in pair]
-_OPENS_TAG = re.compile("(?:" + "|".join(re.escape(tag[:k]) for tag in _TAGS for k in range(1, len(tag))) + r")\Z")
-_CLOSES_TAG = re.compile("|".join(re.escape(tag[k:]) for tag in _TAGS for k in range(1, len(tag))))
 
 Turn: TypeAlias = tuple[int, int, int, float]
 """Message, end of the prompt, end of the completion, weight."""
@@ -295,19 +290,10 @@ class _Asked:
         return f"{_made_up(slot.number)}c{self._cuts.index(slot.cuts):03d}x"
 
 
-def _may_make_tags(between: Sequence[str]) -> bool:
-    """Whether words may be part of a tag of reasoning together with the texts before, between and behind them."""
-    return (
-        any(any(text in tag for tag in _TAGS) for text in between[1:-1])
-        or any(_OPENS_TAG.search(text) for text in between[:-1])
-        or any(_CLOSES_TAG.match(text) for text in between[1:])
-    )
-
-
 def _skeleton_of(defined: Defined, asked: _Asked) -> Skeleton | None:
     """A text of made-up words, cut at its slots and where turns begin and end."""
     spans = {match.start(): (match.end(), asked.slot(match[1], match[2])) for match in _WRITTEN.finditer(defined.text)}
-    if _may_make_tags(_WRITTEN.split(defined.text)[::3]):
+    if may_make_tags(_WRITTEN.split(defined.text)[::3]):
         return None
     cuts = {0, len(defined.text), *spans, *(end for end, _ in spans.values())}
     cuts |= {place for _, *places, _ in defined.turns for place in places}
