@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_SCHEMAS = ("auto", "messages", "sharegpt", "alpaca", "completion", "text")
+_SCHEMAS = ("auto", "messages", "sharegpt", "alpaca", "completion", "text", "tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ _HINTS = {
     "prompt_diverges": "packer lint shows where prompt and turn part. --set supervision.divergent=continue goes on "
     "inside the reasoning a prompt opens; =common_prefix takes what both have in common as the prompt",
     "control_token": "--set supervision.control_tokens=allow takes them as ordinary text",
-    "unknown_schema": "name the schema: schema: messages | sharegpt | alpaca | completion | text",
+    "unknown_schema": "name the schema: schema: messages | sharegpt | alpaca | completion | text | tokens",
 }
 
 

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from packer.batches import DocumentBatch, Rejection, RowBatch, TokenBatch, TurnBatch
+from packer.batches import DocumentBatch, Rejection, RowBatch, Sample, TokenBatch, TurnBatch
 from packer.build.engine import encoder_of
 from packer.build.overruns import named_template, overruns_at
 from packer.errors import TemplateError
 from packer.model import TOKENIZER_FILE, Model
 from packer.recipe import Recipe
 from packer.render import ChatTemplate, Renderer, RenderError, RenderRules, role_markers, written_markers
-from packer.supervise import Supervisor, Surface
+from packer.supervise import GivenTokensSupervisor, Supervisor, Surface
 from packer.tokenize import ReferenceEncoder, Tokenizing
 
 
@@ -46,6 +46,7 @@ class Stages:
         self._encoder = encoder_of(recipe.engine, model.files[TOKENIZER_FILE])
         self._tokenizing = Tokenizing(model, self._encoder)
         self._supervisor = Supervisor(Surface(model), model.stop_ids)
+        self._given = GivenTokensSupervisor(model)
 
     def run(self, rows: RowBatch) -> SupervisedRows:
         """Take rows to documents."""
@@ -53,6 +54,9 @@ class Stages:
 
     def follow(self, rows: RowBatch) -> FollowedRows:
         """As :meth:`run`, with what the stages before made of the rows."""
+        given = tuple(sample for sample in rows.samples if sample.kind == "tokens")
+        if given:
+            return self._follow_given(given, rows)
         turns = self.renderer.render(rows)
         tokens = self._tokenizing.tokenize(turns)
         sample_ids = {sample.row: sample.sample_id for sample in rows.samples}
@@ -65,6 +69,17 @@ class Stages:
             num_merged=supervised.num_merged,
         )
         return FollowedRows(turns=turns, tokens=tokens, supervised=outcome)
+
+    def _follow_given(self, given: Sequence[Sample], rows: RowBatch) -> FollowedRows:
+        """Rows that bring their tokens: they have no texts. A partition has one schema, so there are no others."""
+        documents, rejections = self._given.supervise(given)
+        turns = self.renderer.render(RowBatch(samples=(), rejections=(), num_rows=0))
+        outcome = SupervisedRows(
+            documents=documents,
+            rejections=tuple(sorted((*rows.rejections, *rejections), key=lambda rejection: rejection.row)),
+            num_merged=0,
+        )
+        return FollowedRows(turns=turns, tokens=self._tokenizing.tokenize(turns), supervised=outcome)
 
     def _confirm(self, turns: TurnBatch, rejections: Sequence[Rejection]) -> None:
         """Before a row is rejected for its ids, they are made sure of.

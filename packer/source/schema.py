@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from packer.batches import Sample
-from packer.source import alpaca, completion, messages, plain_text, sharegpt
+from packer.source import alpaca, completion, messages, plain_text, sharegpt, tokens
 from packer.source.columns import rename
 from packer.source.decode import Refused
 from packer.source.row import type_name
 from packer.source.unsuited import is_preference, refuse_unsuited
 
-Schema = Literal["messages", "sharegpt", "alpaca", "completion", "text"]
+Schema = Literal["messages", "sharegpt", "alpaca", "completion", "text", "tokens"]
 
 _READERS: dict[Schema, Callable[[dict[str, Any], int], Sample]] = {
     "messages": messages.read,
@@ -18,9 +18,11 @@ _READERS: dict[Schema, Callable[[dict[str, Any], int], Sample]] = {
     "alpaca": alpaca.read,
     "completion": completion.read,
     "text": plain_text.read,
+    "tokens": tokens.read,
 }
 
 FIELDS: dict[Schema, tuple[tuple[str, ...], ...]] = {
+    "tokens": (("input_ids",), tokens.MARKS),
     "messages": (("messages",),),
     "sharegpt": (("conversations", "conversation"),),
     "completion": (("prompt",), ("completion",)),
@@ -77,5 +79,6 @@ def read_row(value: Any, *, number: int, schema: Schema, columns: Mapping[str, s
     refuse_unsuited(row, rated=schema != "text")
     missing = missing_field(row, schema)
     if missing is not None:
-        raise Refused("unknown_schema", f"no field `{'` or `'.join(missing)}`, which schema {schema} needs")
+        code = "no_labels" if missing == tokens.MARKS else "unknown_schema"
+        raise Refused(code, f"no field `{'` or `'.join(missing)}`, which schema {schema} needs")
     return _READERS[schema](row, number)
