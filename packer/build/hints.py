@@ -8,6 +8,13 @@ _HINTS = {
     "inside the reasoning a prompt opens; =common_prefix takes what both have in common as the prompt",
     "control_token": "--set supervision.control_tokens=allow takes them as ordinary text",
     "unknown_schema": "name the schema: schema: messages | sharegpt | alpaca | completion | text | tokens",
+    "no_labels": "name the field that says what is trained: --set 'sources.columns={loss_mask: NAME}'; "
+    "--set 'sources.columns={input_ids: input_ids, labels: input_ids}' trains every token",
+    "lengths_differ": "each list has an entry a token; a mask of a response needs a 0 for each token of its prompt",
+    "labels_differ": "labels are the ids themselves, and -100 where nothing is learned",
+    "labels_shifted": "labels and masks are wanted as they are before a model shifts them for its loss",
+    "already_packed": "give the rows as they were before they were packed",
+    "unknown_token": "give the tokenizer that the ids were made with, its added tokens among them",
 }
 
 

@@ -47,13 +47,14 @@ def schema_of(row: dict[str, Any]) -> Schema | None:
     """The schema a row votes for, or None.
 
     A preference pair is voted for by what else it has, so that a file of pairs gets a schema, and its rows get their
-    reason: prompts by the schema they open, bare pairs as `messages` or, where they are strings, as `text`.
+    reason: prompts by the schema they open, bare pairs as `messages` or, where they are strings, as `text`. So do ids
+    without a word on what is trained.
     """
     for schema in FIELDS:
         if missing_field(row, schema) is None:
             return schema
     if not is_preference(row):
-        return None
+        return "tokens" if row.get("input_ids") is not None else None
     for schema in ("alpaca", "completion"):
         if missing_field(row, schema) != FIELDS[schema][0]:
             return schema
@@ -79,6 +80,7 @@ def read_row(value: Any, *, number: int, schema: Schema, columns: Mapping[str, s
     refuse_unsuited(row, rated=schema != "text")
     missing = missing_field(row, schema)
     if missing is not None:
-        code = "no_labels" if missing == tokens.MARKS else "unknown_schema"
-        raise Refused(code, f"no field `{'` or `'.join(missing)}`, which schema {schema} needs")
+        if missing == tokens.MARKS:
+            raise Refused("no_labels", f"neither labels nor a mask: none of {', '.join(missing)}")
+        raise Refused("unknown_schema", f"no field `{'` or `'.join(missing)}`, which schema {schema} needs")
     return _READERS[schema](row, number)
