@@ -89,13 +89,13 @@ MASK = [0, 1, 1, 1]
         ({"loss_mask": MASK, "weights": [1.0]}, ("lengths_differ", "`weights` has 1 entries, but `input_ids` has 4")),
         (
             {"labels": [6, 7, 8, -100]},
-            ("labels_shifted", "labels[t] is input_ids[t + 1]; expected labels that are not shifted: labels[t] is "
-             "input_ids[t]"),
+            ("labels_shifted", ("labels[t] is input_ids[t + 1]; expected labels that are not shifted: labels[t] is "
+             "input_ids[t]")),
         ),
         (
             {"labels": [-100, 7, 8, 2]},
-            ("labels_shifted", "labels[t] is input_ids[t + 1]; expected labels that are not shifted: labels[t] is "
-             "input_ids[t]"),
+            ("labels_shifted", ("labels[t] is input_ids[t + 1]; expected labels that are not shifted: labels[t] is "
+             "input_ids[t]")),
         ),
         ({"labels": [-100, 6, 9, 8]}, ("labels_differ", "labels[2] is 9, but input_ids[2] is 7")),
         ({"labels": [-100, -100, -100, 0]}, ("labels_differ", "labels[3] is 0, but input_ids[3] is 8")),
