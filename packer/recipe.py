@@ -290,7 +290,7 @@ def _parse_yaml(text: str, where: str) -> Any:
 
 def _relocate(values: dict[str, Any], folder: Path) -> None:
     def relative(path: Any) -> Any:
-        if not isinstance(path, str) or path == "-" or Path(path).is_absolute():
+        if not isinstance(path, str) or path == "-" or path.startswith("hf://") or Path(path).is_absolute():
             return path
         return (folder / path).as_posix()
 

@@ -1,0 +1,170 @@
+"""Fetching what a name on the Hub stands for, with the Hub's own client, into its own cache, with its own token."""
+
+import glob
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from packer.errors import InputError
+from packer.hub.failures import UnreachableError, asking, fetching
+from packer.hub.listing import choose, loosely
+from packer.hub.names import HubName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned:
+    """A name with a commit in place of its revision."""
+
+    name: HubName
+    by_cache: bool
+    """The Hub did not answer; the commit is the one that its cache remembers of the revision."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubFile:
+    """A file of a data set."""
+
+    name: HubName
+    """Of this file alone, with its commit."""
+
+    path: Path
+    """In the client's cache."""
+
+
+def pin(name: HubName) -> Pinned:
+    """Put the commit in place of a branch or a tag; the Hub is not asked about what is a commit already.
+
+    Raises:
+        InputError: no such repository or revision, no access, or neither the Hub nor its cache knows.
+
+    """
+    if name.is_pinned:
+        return Pinned(name=name, by_cache=False)
+    try:
+        commit, _ = _look(name)
+    except UnreachableError as unreachable:
+        with fetching(name, unreachable):
+            return Pinned(name=replace(name, revision=_snapshot(name, [], offline=True).name), by_cache=True)
+    with fetching(name):
+        _snapshot(name, [])  # the client remembers what the revision was, for when the Hub does not answer
+    return Pinned(name=replace(name, revision=commit), by_cache=False)
+
+
+def fetch_tokenizer(name: HubName, files: Sequence[str]) -> Path:
+    """A folder with those of the files that the repository has; what is in the cache is not fetched again.
+
+    Args:
+        name: of a tokenizer.
+        files: paths within the repository; the first must be there.
+
+    Raises:
+        InputError: it cannot be had.
+        StorageError: the disk refuses.
+
+    """
+    with fetching(name):
+        folder = _snapshot(name, [glob.escape(file) for file in files])
+    if not (folder / files[0]).is_file():
+        raise InputError(
+            f"{name.told}: the repository has no {files[0]}",
+            hint=f"AutoTokenizer.from_pretrained('{name.repository}').save_pretrained(DIR) in transformers may make "
+            "one; then --tokenizer DIR",
+        )
+    return folder
+
+
+def fetch_data(name: HubName) -> list[HubFile]:
+    """The files a name stands for, sorted; what is in the cache is not fetched again.
+
+    Raises:
+        InputError: they cannot be had, or the name stands for none, or for several that it does not name.
+        StorageError: the disk refuses.
+
+    """
+    found = _cached(name)
+    if found is not None:
+        return [HubFile(name=name, path=found)]
+    try:
+        commit, listed = _look(name)
+    except UnreachableError as unreachable:
+        with fetching(name, unreachable):
+            folder = _snapshot(name, [loosely(name.path)], offline=True)
+        files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+        chosen = choose(name, files)
+    else:
+        chosen = choose(name, listed)
+        with fetching(name):
+            folder = _snapshot(name, [glob.escape(path) for path in chosen])
+        if folder.name != commit:
+            raise InputError(f"{name}: changed while it was fetched", hint="try again, or name a commit")
+    return [HubFile(name=replace(name, revision=folder.name, path=path), path=folder / path) for path in chosen]
+
+
+def _look(name: HubName) -> tuple[str, list[str]]:
+    """Commit and files of a revision, asked of the Hub.
+
+    Raises:
+        UnreachableError: it does not answer.
+        InputError: there is no such repository or revision, or no access.
+
+    """
+    from huggingface_hub import HfApi, constants  # noqa: PLC0415 - a third of a second
+
+    api, timeout = HfApi(library_name="packer"), constants.HF_HUB_ETAG_TIMEOUT
+    with asking(name):
+        if name.kind == "model":
+            model = api.model_info(name.repository, revision=name.revision, timeout=timeout)
+            commit, siblings = model.sha, model.siblings
+        else:
+            data = api.dataset_info(name.repository, revision=name.revision, timeout=timeout)
+            commit, siblings = data.sha, data.siblings
+    if commit is None:
+        raise UnreachableError("its answer names no commit")
+    return commit, [sibling.rfilename for sibling in siblings or ()]
+
+
+def _snapshot(name: HubName, patterns: list[str], *, offline: bool = False) -> Path:
+    """The folder of a commit, with the files that fit the patterns."""
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 - as above
+
+    with _no_bars_in_logs():
+        folder = snapshot_download(
+            name.repository,
+            repo_type=name.kind,
+            revision=name.revision,
+            allow_patterns=patterns,
+            local_files_only=offline,
+            library_name="packer",
+        )
+    return Path(folder)
+
+
+def _cached(name: HubName) -> Path | None:
+    """The one file that a name with a commit stands for, where it is in the cache."""
+    if not name.is_pinned or not name.path or glob.has_magic(name.path):
+        return None
+    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - as above
+
+    found = try_to_load_from_cache(name.repository, name.path, revision=name.revision, repo_type=name.kind)
+    return Path(found) if isinstance(found, str) else None
+
+
+@contextmanager
+def _no_bars_in_logs() -> Iterator[None]:
+    """The client draws progress bars, for a terminal or not."""
+    from huggingface_hub.utils.tqdm import (  # noqa: PLC0415 - as above
+        are_progress_bars_disabled,
+        disable_progress_bars,
+        enable_progress_bars,
+    )
+
+    if sys.stderr.isatty() or are_progress_bars_disabled():
+        yield
+        return
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        enable_progress_bars()
