@@ -102,7 +102,7 @@ class SmallHub:
                 if self.command != "HEAD":
                     self.wfile.write(body)
 
-            do_GET = do_HEAD = answer
+            do_GET = do_HEAD = answer  # noqa: N815 - names that http.server looks for
 
             def log_message(self, *_):
                 pass

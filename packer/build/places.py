@@ -38,7 +38,7 @@ def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
             assert found.name.revision is not None
             pins[whole] = found.name.revision
             if not name.is_pinned:
-                note(_told(name, found.name.revision, by_cache=found.by_cache))
+                note(_told(whole, found.name.revision, by_cache=found.by_cache))
         return str(replace(name, revision=pins[whole]))
 
     tokenizer = None if recipe.tokenizer is None else tokenizer_name(recipe.tokenizer)
@@ -55,7 +55,7 @@ def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
 
 def _told(name: HubName, commit: str, *, by_cache: bool) -> str:
     told = f"{name.told} is commit {commit[:12]}"
-    return f"{told}, says the cache: the Hub does not answer" if by_cache else told
+    return f"{told} in the Hub's cache; the Hub itself was not reached" if by_cache else told
 
 
 def tokenizer_place(tokenizer: str) -> Path:

@@ -129,7 +129,7 @@ def _snapshot(name: HubName, patterns: list[str], *, offline: bool = False) -> P
     """The folder of a commit, with the files that fit the patterns."""
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - as above
 
-    with _no_bars_in_logs():
+    with _without_chatter():
         folder = snapshot_download(
             name.repository,
             repo_type=name.kind,
@@ -152,19 +152,22 @@ def _cached(name: HubName) -> Path | None:
 
 
 @contextmanager
-def _no_bars_in_logs() -> Iterator[None]:
-    """The client draws progress bars, for a terminal or not."""
+def _without_chatter() -> Iterator[None]:
+    """The client draws progress bars, for a terminal or not, and warns where no file is asked for."""
+    from huggingface_hub.utils import logging  # noqa: PLC0415 - as above
     from huggingface_hub.utils.tqdm import (  # noqa: PLC0415 - as above
         are_progress_bars_disabled,
         disable_progress_bars,
         enable_progress_bars,
     )
 
-    if sys.stderr.isatty() or are_progress_bars_disabled():
-        yield
-        return
-    disable_progress_bars()
+    verbosity, silenced = logging.get_verbosity(), not (sys.stderr.isatty() or are_progress_bars_disabled())
+    logging.set_verbosity(logging.ERROR)
+    if silenced:
+        disable_progress_bars()
     try:
         yield
     finally:
-        enable_progress_bars()
+        logging.set_verbosity(verbosity)
+        if silenced:
+            enable_progress_bars()

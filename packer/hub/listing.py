@@ -4,7 +4,6 @@ import fnmatch
 import glob
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from packer.errors import InputError
 from packer.hub.names import HubName
@@ -31,14 +30,16 @@ def choose(name: HubName, listed: Sequence[str]) -> list[str]:
     if glob.has_magic(name.path):
         chosen = sorted(path for path in listed if _matches(path.split("/"), name.path.split("/")))
         if not chosen:
-            raise InputError(f"{name}: no file matches", hint=f"it has {_told_files(name, listed)}")
+            raise InputError(f"{name}: no file matches", hint=f"the repository has {_told(listed)}")
         return chosen
     inside = [path for path in listed if path.startswith(f"{name.path}/" * bool(name.path))]
     chosen = [path for path in inside if _DATA_FILE.fullmatch(path)]
     if not chosen:
-        raise InputError(f"{name}: no such data file in the repository", hint=f"it has {_told_files(name, listed)}")
+        raise InputError(f"{name}: no such data file in the repository", hint=f"the repository has {_told(listed)}")
     if len(chosen) > 1:
-        raise InputError(f"{name}: is {len(chosen)} data files", hint=f"say which: {_told_files(name, chosen)}")
+        raise InputError(
+            f"{name}: stands for {len(chosen)} data files", hint=f"say which of them, or give a glob: {_told(chosen)}"
+        )
     return chosen
 
 
@@ -49,11 +50,10 @@ def loosely(path: str) -> str:
     return path.replace("**/", "*") if glob.has_magic(path) else f"{glob.escape(path)}*"
 
 
-def _told_files(name: HubName, listed: Sequence[str]) -> str:
+def _told(listed: Sequence[str]) -> str:
     files = sorted(path for path in listed if _DATA_FILE.fullmatch(path)) or sorted(listed)
     more = f", and {len(files) - _SHOWN_FILES:,} more" if len(files) > _SHOWN_FILES else ""
-    shown = ", ".join(str(replace(name, path=path)) for path in files[:_SHOWN_FILES])
-    return f"{shown}{more}" if files else "no files"
+    return ", ".join(files[:_SHOWN_FILES]) + more if files else "no files"
 
 
 def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
