@@ -1,6 +1,7 @@
 """Fetching what a name on the Hub stands for, with the Hub's own client, into its own cache, with its own token."""
 
 import glob
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from packer.errors import InputError
 from packer.hub.failures import UnreachableError, asking, fetching
-from packer.hub.listing import choose, loosely
+from packer.hub.listing import choose
 from packer.hub.names import HubName
 
 
@@ -83,23 +84,30 @@ def fetch_data(name: HubName) -> list[HubFile]:
         StorageError: the disk refuses.
 
     """
+    name = pin(name).name
     found = _cached(name)
     if found is not None:
         return [HubFile(name=name, path=found)]
+    chosen = choose(name, _listed(name))
+    with fetching(name):
+        folder = _snapshot(name, [glob.escape(path) for path in chosen])
+        missing = [path for path in chosen if not (folder / path).is_file()]
+        if missing:
+            raise UnreachableError(f"{missing[0]} was not fetched")
+    return [HubFile(name=replace(name, path=path), path=folder / path) for path in chosen]
+
+
+def _listed(name: HubName) -> list[str]:
+    """The files of a commit: from the cache, where it knows them, else from the Hub, else those that are there."""
+    listed = _cached_listing(name)
+    if listed is not None:
+        return listed
     try:
-        commit, listed = _look(name)
+        return _look(name)[1]
     except UnreachableError as unreachable:
         with fetching(name, unreachable):
-            folder = _snapshot(name, [loosely(name.path)], offline=True)
-        files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-        chosen = choose(name, files)
-    else:
-        chosen = choose(name, listed)
-        with fetching(name):
-            folder = _snapshot(name, [glob.escape(path) for path in chosen])
-        if folder.name != commit:
-            raise InputError(f"{name}: changed while it was fetched", hint="try again, or name a commit")
-    return [HubFile(name=replace(name, revision=folder.name, path=path), path=folder / path) for path in chosen]
+            folder = _snapshot(name, [], offline=True)
+        return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
 
 
 def _look(name: HubName) -> tuple[str, list[str]]:
@@ -151,23 +159,36 @@ def _cached(name: HubName) -> Path | None:
     return Path(found) if isinstance(found, str) else None
 
 
+def _cached_listing(name: HubName) -> list[str] | None:
+    """All files of a commit, as the client remembers them; older versions of it do not."""
+    import huggingface_hub  # noqa: PLC0415 - as above
+
+    if not hasattr(huggingface_hub, "get_cached_repo_tree"):
+        return None
+    try:
+        tree = huggingface_hub.get_cached_repo_tree(name.repository, repo_type=name.kind, revision=name.revision)
+    except huggingface_hub.errors.CachedRepoTreeNotFoundError:
+        return None
+    return [file.path for file in tree]
+
+
 @contextmanager
 def _without_chatter() -> Iterator[None]:
     """The client draws progress bars, for a terminal or not, and warns where no file is asked for."""
-    from huggingface_hub.utils import logging  # noqa: PLC0415 - as above
+    from huggingface_hub.utils import logging as client_logging  # noqa: PLC0415 - as above
     from huggingface_hub.utils.tqdm import (  # noqa: PLC0415 - as above
         are_progress_bars_disabled,
         disable_progress_bars,
         enable_progress_bars,
     )
 
-    verbosity, silenced = logging.get_verbosity(), not (sys.stderr.isatty() or are_progress_bars_disabled())
-    logging.set_verbosity(logging.ERROR)
+    verbosity, silenced = client_logging.get_verbosity(), not (sys.stderr.isatty() or are_progress_bars_disabled())
+    client_logging.set_verbosity(logging.ERROR)
     if silenced:
         disable_progress_bars()
     try:
         yield
     finally:
-        logging.set_verbosity(verbosity)
+        client_logging.set_verbosity(verbosity)
         if silenced:
             enable_progress_bars()

@@ -43,13 +43,6 @@ def choose(name: HubName, listed: Sequence[str]) -> list[str]:
     return chosen
 
 
-def loosely(path: str) -> str:
-    """A pattern of the client, whose `*` crosses folders, that fits at least what the path stands for."""
-    if not path:
-        return "*"
-    return path.replace("**/", "*") if glob.has_magic(path) else f"{glob.escape(path)}*"
-
-
 def _told(listed: Sequence[str]) -> str:
     files = sorted(path for path in listed if _DATA_FILE.fullmatch(path)) or sorted(listed)
     more = f", and {len(files) - _SHOWN_FILES:,} more" if len(files) > _SHOWN_FILES else ""
