@@ -108,7 +108,7 @@ class SmallHub:
                 pass
 
         with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-            thread = threading.Thread(target=server.serve_forever, daemon=True)
+            thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
             thread.start()
             yield f"http://127.0.0.1:{server.server_port}"
             server.shutdown()

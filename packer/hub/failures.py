@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from packer.errors import InputError, PackerError, RecipeError, StorageError
 from packer.hub.names import HubName
 
-_NETWORK = ("httpx", "httpcore")
+_NETWORK = ("httpx", "httpcore", "requests", "urllib3")
 """Modules whose errors the client lets through; they have no class that all its versions share."""
 
 _LOG_IN = "log in with hf auth login, or set HF_TOKEN"

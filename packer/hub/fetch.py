@@ -65,8 +65,7 @@ def fetch_tokenizer(name: HubName, files: Sequence[str]) -> Path:
         StorageError: the disk refuses.
 
     """
-    with fetching(name):
-        folder = _snapshot(name, [glob.escape(file) for file in files])
+    folder = _fetch(name, files)
     if not (folder / files[0]).is_file():
         raise InputError(
             f"{name.told}: the repository has no {files[0]}",
@@ -89,10 +88,10 @@ def fetch_data(name: HubName) -> list[HubFile]:
     if found is not None:
         return [HubFile(name=name, path=found)]
     chosen = choose(name, _listed(name))
-    with fetching(name):
-        folder = _snapshot(name, [glob.escape(path) for path in chosen])
-        missing = [path for path in chosen if not (folder / path).is_file()]
-        if missing:
+    folder = _fetch(name, chosen)
+    missing = [path for path in chosen if not (folder / path).is_file()]
+    if missing:
+        with fetching(name):
             raise UnreachableError(f"{missing[0]} was not fetched")
     return [HubFile(name=replace(name, path=path), path=folder / path) for path in chosen]
 
@@ -108,6 +107,17 @@ def _listed(name: HubName) -> list[str]:
         with fetching(name, unreachable):
             folder = _snapshot(name, [], offline=True)
         return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+
+
+def _fetch(name: HubName, files: Sequence[str]) -> Path:
+    """The folder of a commit with these files, as far as the repository has them; of the cache alone, if it must be."""
+    patterns = [glob.escape(file) for file in files]
+    try:
+        with asking(name):
+            return _snapshot(name, patterns)
+    except UnreachableError as unreachable:
+        with fetching(name, unreachable):
+            return _snapshot(name, patterns, offline=True)
 
 
 def _look(name: HubName) -> tuple[str, list[str]]:
