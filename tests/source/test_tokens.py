@@ -4,8 +4,13 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from packer.rejections import CODES
 from packer.source import detect_schema
+from packer.source.decode import Refused
+from packer.source.schema import read_row
 from packer.source.tokens import MARKS
 
 IDS = [5, 6, 7, 8]
@@ -16,10 +21,10 @@ def weights_of(sample, **fields):
 
 
 def test_ids_and_labels_are_taken_as_they_are(sample):
-    given = sample({"input_ids": IDS, "labels": [-100, 6, -100, 8], "id": "a"}, "tokens")
-    assert (given.kind, given.row, given.sample_id) == ("tokens", 7, "a")
-    assert given.given.input_ids.tolist() == IDS and given.given.input_ids.dtype == np.int32
-    assert given.given.weight.tolist() == [0, 1, 0, 1] and given.given.by_labels
+    row = sample({"input_ids": IDS, "labels": [-100, 6, -100, 8], "id": "a"}, "tokens")
+    assert (row.kind, row.row, row.sample_id) == ("tokens", 7, "a")
+    assert row.given.input_ids.tolist() == IDS and row.given.input_ids.dtype == np.int32
+    assert row.given.weight.tolist() == [0, 1, 0, 1] and row.given.by_labels
 
 
 @pytest.mark.parametrize("name", ["loss_mask", "assistant_masks", "completion_mask", "response_mask"])
@@ -60,11 +65,11 @@ def test_null_fields_count_as_absent(sample):
 
 
 def test_padding_before_and_behind_the_tokens_is_cut_off(sample):
-    given = sample(
+    tokens = sample(
         {"input_ids": [0, 0, 5, 6, 0], "labels": [-100, -100, -100, 6, -100], "attention_mask": [0, 0, 1, 1, 0]},
         "tokens",
     ).given
-    assert given.input_ids.tolist() == [5, 6] and given.weight.tolist() == [0, 1]
+    assert tokens.input_ids.tolist() == [5, 6] and tokens.weight.tolist() == [0, 1]
     assert weights_of(sample, loss_mask=[0, 0, 0, 1], attention_mask=[1, 1, 1, 1]) == [0, 0, 0, 1]
 
 
@@ -143,8 +148,8 @@ def test_ids_are_whole_numbers_of_a_vocabulary(refusal, ids, refused):
 
 
 def test_an_id_beyond_32_bits_stays_beyond_every_vocabulary(sample):
-    given = sample({"input_ids": [5, 2**32 + 5], "loss_mask": [0, 1]}, "tokens").given
-    assert given.input_ids.tolist() == [5, 2**31 - 1]
+    tokens = sample({"input_ids": [5, 2**32 + 5], "loss_mask": [0, 1]}, "tokens").given
+    assert tokens.input_ids.tolist() == [5, 2**31 - 1]
 
 
 def detected(folder, *rows):
@@ -160,3 +165,21 @@ def test_ids_with_a_word_on_what_is_trained_go_before_the_messages_they_came_fro
     assert detected(tmp_path, {"input_ids": IDS, **messages}) == "messages"
     assert detected(tmp_path, {"input_ids": IDS, "text": "q"}) == "text"
     assert detected(tmp_path, {"input_ids": IDS, "attention_mask": [1] * 4}) == "tokens", "to be told what is missing"
+
+
+NUMBER = st.one_of(st.integers(-2, 9), st.sampled_from([-100, 2**31, 2**63, -(2**64), 10**400, 0.5, -0.0, True, None]))
+VALUE = st.one_of(st.lists(NUMBER, max_size=5), NUMBER, st.text(max_size=2), st.lists(st.lists(NUMBER, max_size=2)))
+NAMES = ["labels", *MARKS, "attention_mask", "position_ids", "seq_lengths", "messages", "id"]
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), VALUE, max_size=4), st.lists(NUMBER, max_size=5))
+@settings(max_examples=300)
+def test_whatever_a_row_holds_it_is_a_sample_or_has_a_reason(fields, ids):
+    for flat in (fields, {name: value for name, value in fields.items() if isinstance(value, list)}):
+        try:
+            tokens = read_row({"input_ids": ids, **flat}, number=0, schema="tokens", columns={}).given
+        except Refused as refused:
+            assert refused.code in CODES and len(refused.reason) < 300
+        else:
+            assert 0 < len(tokens.input_ids) == len(tokens.weight) <= len(ids)
+            assert tokens.input_ids.min() >= 0 and ((tokens.weight >= 0) & (tokens.weight <= 1)).all()
