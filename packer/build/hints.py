@@ -10,7 +10,7 @@ _HINTS = {
     "unknown_schema": "name the schema: schema: messages | sharegpt | alpaca | completion | text | tokens",
     "no_labels": "name the field that says what is trained: --set 'sources.columns={loss_mask: NAME}'; "
     "--set 'sources.columns={input_ids: input_ids, labels: input_ids}' trains every token",
-    "lengths_differ": "each list has an entry a token; a mask of a response needs a 0 for each token of its prompt",
+    "lengths_differ": "each list has an entry a token; a mask of the response alone needs `response_length`",
     "labels_differ": "labels are the ids themselves, and -100 where nothing is learned",
     "labels_shifted": "labels and masks are wanted as they are before a model shifts them for its loss",
     "already_packed": "give the rows as they were before they were packed",

@@ -1,9 +1,10 @@
 """Schema `tokens`: a row that brings its ids, and says which of them are trained.
 
 The names are those that tools write: `labels` of Hugging Face collators, axolotl and LLaMA-Factory; `loss_mask` of
-verl, slime, OpenRLHF and AReaL; `response_mask` of verl; `assistant_masks` of transformers; `completion_mask` of TRL.
-Where a row has several, a token is trained where all of them say so, as in TRL. A field `mask` has no meaning here: in
-torchtune it is true where a token is *not* trained.
+verl, slime and AReaL; `response_mask` of verl; `assistant_masks` of transformers; `completion_mask` of TRL. The mask of
+slime is that of the response alone, as long as `response_length` says. Where a row has several, a token is trained
+where all of them say so, as in TRL. A field `mask` has no meaning here: in torchtune it is true where a token is *not*
+trained.
 """
 
 from collections.abc import Mapping
@@ -42,9 +43,11 @@ class TokensRow(msgspec.Struct, frozen=True, kw_only=True):
     attention_mask: _Flags = None
     position_ids: list[int] | None = None
     seq_lengths: list[int] | None = None
+    response_length: int | None = None
+    """Tokens of the response, which is the end of `input_ids`; a mask may be as long."""
 
 
-_FIELDS = tuple(TokensRow.__struct_fields__)
+_LISTS = tuple(name for name in TokensRow.__struct_fields__ if name != "response_length")
 
 
 def read(row: dict[str, Any], number: int) -> Sample:
@@ -54,11 +57,13 @@ def read(row: dict[str, Any], number: int) -> Sample:
         Refused: the row cannot be a sample.
 
     """
-    fields = _arrays(typed({name: _plain(row[name]) for name in _FIELDS if name in row}, TokensRow))
+    shape = typed({name: _plain(row[name]) for name in TokensRow.__struct_fields__ if name in row}, TokensRow)
+    fields = _arrays(shape)
     ids = fields["input_ids"]
     if not len(ids):
         raise Refused("empty", "`input_ids` is empty")
     _refuse_packed(fields.pop("seq_lengths", None))
+    _lengthen(fields, shape.response_length)
     for name, values in fields.items():
         if len(values) != len(ids):
             raise Refused("lengths_differ", f"`{name}` has {len(values)} entries, but `input_ids` has {len(ids)}")
@@ -84,7 +89,7 @@ def _plain(value: Any) -> Any:
 def _arrays(row: TokensRow) -> dict[str, npt.NDArray[Any]]:
     """The fields that are there.  # int64[N], of weights float64[N]"""
     arrays = {}
-    for name in _FIELDS:
+    for name in _LISTS:
         values = getattr(row, name)
         if values is None:
             continue
@@ -93,6 +98,14 @@ def _arrays(row: TokensRow) -> dict[str, npt.NDArray[Any]]:
         except OverflowError:
             raise Refused("wrong_type", f"a number is out of range at $.{name}") from None
     return arrays
+
+
+def _lengthen(fields: dict[str, npt.NDArray[Any]], response_length: int | None) -> None:
+    """Put zeros for the prompt in front of masks of the response alone."""
+    num_prompt = len(fields["input_ids"]) - (response_length or 0)
+    for name in MASKS:
+        if name in fields and len(fields[name]) == response_length and num_prompt > 0:
+            fields[name] = np.concatenate([np.zeros(num_prompt, np.int64), fields[name]])
 
 
 def _refuse_other_labels(ids: Int64, labels: Int64) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -222,6 +223,23 @@ def test_a_hub_that_answers_with_an_error_is_one_that_does_not_answer(hub, monke
     monkeypatch.setattr(hub, "answer", lambda *_: (503, {}, b""))
     with pytest.raises(InputError, match="does not answer: it answers HTTP 503"):
         pin(tokenizer_name("tiny/chat"))
+
+
+def test_a_hub_that_says_nothing_is_not_waited_for(hub, monkeypatch):
+    from huggingface_hub import constants
+
+    said = threading.Event()
+    answer = hub.answer
+
+    def late(*request):
+        said.wait(timeout=20)
+        return answer(*request)
+
+    monkeypatch.setattr(hub, "answer", late)
+    monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 0.2)
+    with pytest.raises(InputError, match=r"does not answer: .*timed out"):
+        pin(tokenizer_name("tiny/chat"))
+    said.set()
 
 
 def test_a_cache_that_cannot_be_written_is_an_error_of_the_disk(hub, tmp_path):

@@ -60,6 +60,16 @@ def test_columns_of_numpy_are_read_as_lists_are(sample):
     assert sample(row, "tokens").given.weight.tolist() == [0, 0.5, 0.5, 0.5]
 
 
+def test_a_mask_of_the_response_alone_is_taken_where_the_row_says_how_long_that_is(sample, refusal):
+    """As slime keeps it: tokens of prompt and response, and a mask as long as `response_length`."""
+    row = {"tokens": IDS, "response_length": 2, "loss_mask": [1, 0]}
+    assert sample(row, "tokens", {"input_ids": "tokens"}).given.weight.tolist() == [0, 0, 1, 0]
+    whole = {**row, "loss_mask": [0, 1, 1, 0]}
+    assert sample(whole, "tokens", {"input_ids": "tokens"}).given.weight.tolist() == [0, 1, 1, 0]
+    for wrong in (1, 3, 5, -2):
+        assert refusal({**row, "response_length": wrong}, "tokens", {"input_ids": "tokens"})[0] == "lengths_differ"
+
+
 def test_null_fields_count_as_absent(sample):
     assert weights_of(sample, labels=None, loss_mask=[0, 0, 0, 1], weights=None, attention_mask=None) == [0, 0, 0, 1]
 
@@ -169,7 +179,7 @@ def test_ids_with_a_word_on_what_is_trained_go_before_the_messages_they_came_fro
 
 NUMBER = st.one_of(st.integers(-2, 9), st.sampled_from([-100, 2**31, 2**63, -(2**64), 10**400, 0.5, -0.0, True, None]))
 VALUE = st.one_of(st.lists(NUMBER, max_size=5), NUMBER, st.text(max_size=2), st.lists(st.lists(NUMBER, max_size=2)))
-NAMES = ["labels", *MARKS, "attention_mask", "position_ids", "seq_lengths", "messages", "id"]
+NAMES = ["labels", *MARKS, "attention_mask", "response_length", "position_ids", "seq_lengths", "messages", "id"]
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUE, max_size=4), st.lists(NUMBER, max_size=5))

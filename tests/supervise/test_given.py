@@ -119,6 +119,19 @@ def test_a_mask_that_lies_one_token_early_is_told_by_the_stop_tokens_it_misses(s
     assert outcome(supervisor, ids, labels=labels) == [(1, 3), (5, 7)], "labels say so themselves"
 
 
+def test_the_masks_of_data_sets_that_shift_them_for_their_loss_are_refused(supervisor, model):
+    """As verl's SFTDataset makes them: 1 from before the response to before its end, then padding."""
+    prompt, response, stop = [5, 6, 7], [8, 9], model.stop_ids[0]
+    ids = [*prompt, *response, stop, model.pad_id, model.pad_id]
+    attention = [1] * 6 + [0] * 2
+    loss_mask = list(attention)
+    loss_mask[: len(prompt) - 1] = [0] * (len(prompt) - 1)
+    loss_mask[len(prompt) + len(response) + 1 - 1] = 0
+    assert outcome(supervisor, ids, loss_mask=loss_mask, attention_mask=attention)[0] == "labels_shifted"
+    moved = [0, *loss_mask[:-1]]
+    assert outcome(supervisor, ids, loss_mask=moved, attention_mask=attention) == [(3, 6)]
+
+
 def test_a_rollout_that_was_cut_is_taken_as_it_is(supervisor, model):
     stop = model.stop_ids[0]
     assert outcome(supervisor, [5, 6, 7, 8], loss_mask=[0, 0, 1, 1]) == [(2, 4)]
