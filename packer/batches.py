@@ -44,6 +44,9 @@ class GivenTokens:
 
     input_ids: Int32  # [N] none negative
     weight: Float32  # [N] in [0, 1]; 0 where a token is not trained
+    num_padding: int
+    """Padding of the row before them, which is cut off."""
+
     by_labels: bool
     """Whether labels say so, which were seen to be the ids at their places; a mask may lie beside its tokens."""
 

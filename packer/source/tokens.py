@@ -67,16 +67,18 @@ def read(row: dict[str, Any], number: int) -> Sample:
     for name, values in fields.items():
         if len(values) != len(ids):
             raise Refused("lengths_differ", f"`{name}` has {len(values)} entries, but `input_ids` has {len(ids)}")
-    if ids.min() < 0:
-        at = int(np.argmin(ids))
+    kept = _unpadded(fields)
+    _refuse_restart(fields, kept)
+    if ids[kept].min() < 0:
+        at = kept.start + int(np.argmin(ids[kept]))
         raise Refused("unknown_token", f"input_ids[{at}] is {ids[at]}, and no id is negative")
     if "labels" in fields:
         _refuse_other_labels(ids, fields["labels"])
-    weight = _weight(fields)
-    kept = _unpadded(fields)
-    _refuse_restart(fields, kept)
     given = GivenTokens(
-        input_ids=np.minimum(ids[kept], _MAX_ID).astype(np.int32), weight=weight[kept], by_labels="labels" in fields
+        input_ids=np.minimum(ids[kept], _MAX_ID).astype(np.int32),
+        weight=_weight(fields)[kept],
+        by_labels="labels" in fields,
+        num_padding=kept.start,
     )
     return Sample(kind="tokens", row=number, given=given, sample_id=sample_id(row))
 

@@ -58,8 +58,9 @@ class GivenTokensSupervisor:
         rejections = []
         for number in np.flatnonzero(has_unknown | shifted | ~trained).tolist():
             if has_unknown[number]:
-                own = slice(int(offsets[number]), int(offsets[number + 1]))
-                code, reason = "unknown_token", self._told(ids[own], unknown[own])
+                at = int(offsets[number] + np.argmax(unknown[offsets[number] :]))
+                place = at - int(offsets[number]) + given[number].num_padding
+                code, reason = "unknown_token", self._told(place, int(ids[at]))
             elif shifted[number]:
                 code, reason = "labels_shifted", _EARLY
             else:
@@ -82,11 +83,10 @@ class GivenTokensSupervisor:
         shifted: Bool = by_mask & (num_runs > 0) & (num_before == num_runs)
         return shifted
 
-    def _told(self, ids: Int32, unknown: Bool) -> str:
-        at = int(np.argmax(unknown))
+    def _told(self, place: int, token_id: int) -> str:
         end = self._model.vocab_size - 1
-        what = f"the vocabulary ends at {end}" if ids[at] > end else "the vocabulary has no such id"
-        return f"input_ids[{at}] is {ids[at]}, but {what}"
+        what = f"the vocabulary ends at {end}" if token_id > end else "the vocabulary has no such id"
+        return f"input_ids[{place}] is {token_id}, but {what}"
 
 
 _EARLY = (

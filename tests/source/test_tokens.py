@@ -80,7 +80,10 @@ def test_padding_before_and_behind_the_tokens_is_cut_off(sample):
         "tokens",
     ).given
     assert tokens.input_ids.tolist() == [5, 6] and tokens.weight.tolist() == [0, 1]
+    assert tokens.num_padding == 2
     assert weights_of(sample, loss_mask=[0, 0, 0, 1], attention_mask=[1, 1, 1, 1]) == [0, 0, 0, 1]
+    row = {"input_ids": [-1, 5, 6], "labels": [-100, 5, 6], "attention_mask": [0, 1, 1]}
+    assert sample(row, "tokens").given.input_ids.tolist() == [5, 6], "padding need not be a token"
 
 
 def test_positions_that_run_on_are_one_document(sample):

@@ -100,6 +100,12 @@ def test_every_id_must_be_in_the_vocabulary_and_added_tokens_are(supervisor, mod
         assert reason == f"input_ids[2] is {min(wrong, 2**31 - 1)}, but the vocabulary ends at {last}"
 
 
+def test_an_unknown_id_is_told_by_its_place_in_the_row(supervisor):
+    row = {"loss_mask": [0, 0, 0, 1], "attention_mask": [0, 0, 1, 1]}
+    code, reason = outcome(supervisor, [0, 0, 5, 10**6], **row)
+    assert code == "unknown_token" and reason.startswith("input_ids[3] is 1000000, ")
+
+
 def test_a_gap_of_the_vocabulary_is_no_token(supervisor, monkeypatch):
     known = supervisor._known.copy()
     known[6] = False
