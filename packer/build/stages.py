@@ -1,6 +1,7 @@
 """The stages of one model and recipe, joined: rows in, proved documents out."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from packer.errors import TemplateError
 from packer.model import TOKENIZER_FILE, Model
 from packer.recipe import Recipe
 from packer.render import ChatTemplate, Renderer, RenderError, RenderRules, role_markers, written_markers
+from packer.spelling import Spelling
 from packer.supervise import GivenTokensSupervisor, Supervisor, Surface
 from packer.tokenize import ReferenceEncoder, Tokenizing
 
@@ -42,10 +44,13 @@ class Stages:
     def __init__(self, recipe: Recipe, model: Model) -> None:
         self.by_marks = recipe.supervision.source == "generation_tags"
         """Whether prompts end where the template's marks say, and not where one of its prompts does."""
-        self.renderer = Renderer(model, RenderRules.of(recipe))
-        self._encoder = encoder_of(recipe.engine, model.files[TOKENIZER_FILE])
-        self._tokenizing = Tokenizing(model, self._encoder)
-        self._supervisor = Supervisor(Surface(model), model.stop_ids)
+        with ThreadPoolExecutor(1) as loading:  # the fast encoder takes a second, and lets other threads run
+            encoder = loading.submit(encoder_of, recipe.engine, model.files[TOKENIZER_FILE])
+            self.renderer = Renderer(model, RenderRules.of(recipe))
+            spelling = Spelling(model)
+            self._encoder = encoder.result()
+        self._tokenizing = Tokenizing(model, self._encoder, spelling)
+        self._supervisor = Supervisor(Surface(model, spelling), model.stop_ids)
         self._given = GivenTokensSupervisor(model)
 
     def run(self, rows: RowBatch) -> SupervisedRows:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 import xxhash
 
 from packer.batches import Rejection, RowBatch, Sample
 from packer.source.chunks import changed, read_chunks, without_mark
-from packer.source.decode import Refused, decode_json
+from packer.source.decode import Refused, decode_json, decode_rows
 from packer.source.elements import BrokenArray, split_elements
 from packer.source.lines import solid_lines, split_lines
 from packer.source.partition import Format, Partition
@@ -50,8 +51,9 @@ def read_rows(
             yield reader.batch()
     for _ in chunks:
         pass  # an array's end, beyond a limit
-    if reader.num_rows != partition.num_rows:
-        raise changed(partition.path, f"expected {partition.num_rows} rows, found {reader.num_rows}")
+    num_rows = reader.num_rows + reader.pending_rows
+    if num_rows != partition.num_rows:
+        raise changed(partition.path, f"expected {partition.num_rows} rows, found {num_rows}")
     if digest.hexdigest() != partition.xxh3:
         raise changed(partition.path, f"bytes {partition.start} to {partition.stop} are not what they were")
     if reader.pending_rows:
@@ -102,9 +104,14 @@ def understand(
         Refused: with the code of the rejection.
 
     """
+    value = _decoded(row, max_row_bytes=max_row_bytes)
+    return read_row(value, number=number, schema=schema, columns=columns)
+
+
+def _decoded(row: bytes | None, *, max_row_bytes: int) -> Any:
     if row is None:
         raise Refused("row_too_large", f"more than rows.max_bytes, {max_row_bytes} bytes")
-    return read_row(decode_json(row), number=number, schema=schema, columns=columns)
+    return decode_json(row)
 
 
 def _hashed(chunks: Iterator[bytes], digest: xxhash.xxh3_128) -> Iterator[bytes]:
@@ -135,28 +142,29 @@ class _BatchReader:
         self._clear()
 
     def _clear(self) -> None:
-        self._samples: list[Sample] = []
-        self._rejections: list[Rejection] = []
-        self.pending_rows = 0
+        self._rows: list[bytes | None] = []
         self.pending_bytes = 0
 
+    @property
+    def pending_rows(self) -> int:
+        return len(self._rows)
+
     def take(self, row: bytes | None) -> None:
-        try:
-            sample = understand(
-                row,
-                number=self.num_rows,
-                schema=self._schema,
-                columns=self._columns,
-                max_row_bytes=self._max_row_bytes,
-            )
-            self._samples.append(sample)
-        except Refused as refused:
-            self._rejections.append(Rejection(row=self.num_rows, code=refused.code, reason=refused.reason))
-        self.num_rows += 1
-        self.pending_rows += 1
+        self._rows.append(row)
         self.pending_bytes += len(row or b"")
 
     def batch(self) -> RowBatch:
-        batch = RowBatch(samples=tuple(self._samples), rejections=tuple(self._rejections), num_rows=self.pending_rows)
+        rows = self._rows
+        whole = [row for row in rows if row is not None]
+        values = decode_rows(whole) if len(whole) == len(rows) else None
+        samples: list[Sample] = []
+        rejections: list[Rejection] = []
+        for i, number in enumerate(range(self.num_rows, self.num_rows + len(rows))):
+            try:
+                value = _decoded(rows[i], max_row_bytes=self._max_row_bytes) if values is None else values[i]
+                samples.append(read_row(value, number=number, schema=self._schema, columns=self._columns))
+            except Refused as refused:
+                rejections.append(Rejection(row=number, code=refused.code, reason=refused.reason))
+        self.num_rows += len(rows)
         self._clear()
-        return batch
+        return RowBatch(samples=tuple(samples), rejections=tuple(rejections), num_rows=len(rows))
