@@ -12,7 +12,8 @@ _HINTS = {
     "--set 'sources.columns={input_ids: input_ids, labels: input_ids}' trains every token",
     "lengths_differ": "each list has an entry a token; a mask of the response alone needs `response_length`",
     "labels_differ": "labels are the ids themselves, and -100 where nothing is learned",
-    "labels_shifted": "labels and masks are wanted as they are before a model shifts them for its loss",
+    "labels_shifted": "labels and masks are wanted as they are before a model shifts them for its loss; where a mask "
+    "leaves out stop tokens on purpose, give labels in its place",
     "already_packed": "give the rows as they were before they were packed",
     "unknown_token": "give the tokenizer that the ids were made with, its added tokens among them",
 }
