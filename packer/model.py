@@ -131,7 +131,7 @@ def load_model(
     definition = _read_json(files, TOKENIZER_FILE, tokenizer)
     _refuse_dropout(definition, tokenizer)
     _refuse_lost_text(definition.get("post_processor"), tokenizer)
-    vocab_size = _vocab_size(backend, tokenizer)
+    vocab_size = _vocab_size(definition, backend, tokenizer)
     _refuse_moved_ids(definition, backend, tokenizer)
     config = _read_json(files, CONFIG_FILE, tokenizer)
     main_template, tool_template = _templates(files, config, tokenizer)
@@ -247,8 +247,13 @@ def _refuse_moved_ids(definition: Mapping[str, Any], backend: Tokenizer, where: 
             )
 
 
-def _vocab_size(backend: Tokenizer, where: Path) -> int:
-    vocabulary = backend.get_vocab(with_added_tokens=True)
+def _vocab_size(definition: Mapping[str, Any], backend: Tokenizer, where: Path) -> int:
+    written = definition["model"].get("vocab")
+    if isinstance(written, dict):  # what the backend would say, without waiting for it to say it
+        added = backend.get_added_tokens_decoder()
+        vocabulary: dict[str, int] = {**written, **{token.content: token_id for token_id, token in added.items()}}
+    else:
+        vocabulary = backend.get_vocab(with_added_tokens=True)
     ids = set(vocabulary.values())
     if not ids:
         raise InputError(f"tokenizer {where}: {TOKENIZER_FILE} has no tokens")

@@ -9,6 +9,7 @@ import numpy as np
 from packer.batches import DocumentBatch, Rejection, RowBatch, Sample, TokenBatch, TurnBatch
 from packer.build.engine import encoder_of
 from packer.build.overruns import named_template, overruns_at
+from packer.build.profile import Clock
 from packer.errors import TemplateError
 from packer.model import TOKENIZER_FILE, Model
 from packer.recipe import Recipe
@@ -42,16 +43,20 @@ class Stages:
     """Render, tokenize and supervise for one model and recipe; make one per process and use it for every batch."""
 
     def __init__(self, recipe: Recipe, model: Model) -> None:
+        self.clock = Clock()
         self.by_marks = recipe.supervision.source == "generation_tags"
         """Whether prompts end where the template's marks say, and not where one of its prompts does."""
-        with ThreadPoolExecutor(1) as loading:  # the fast encoder takes a second, and lets other threads run
+        with (
+            self.clock.of("load"),
+            ThreadPoolExecutor(1) as loading,
+        ):  # the fast encoder takes a second, and lets other threads run
             encoder = loading.submit(encoder_of, recipe.engine, model.files[TOKENIZER_FILE])
             self.renderer = Renderer(model, RenderRules.of(recipe))
             spelling = Spelling(model)
             self._encoder = encoder.result()
-        self._tokenizing = Tokenizing(model, self._encoder, spelling)
-        self._supervisor = Supervisor(Surface(model, spelling), model.stop_ids)
-        self._given = GivenTokensSupervisor(model)
+            self._tokenizing = Tokenizing(model, self._encoder, spelling)
+            self._supervisor = Supervisor(Surface(model, spelling), model.stop_ids)
+            self._given = GivenTokensSupervisor(model)
 
     def run(self, rows: RowBatch) -> SupervisedRows:
         """Take rows to documents."""
@@ -62,10 +67,13 @@ class Stages:
         given = tuple(sample for sample in rows.samples if sample.kind == "tokens")
         if given:
             return self._follow_given(given, rows)
-        turns = self.renderer.render(rows)
-        tokens = self._tokenizing.tokenize(turns)
-        sample_ids = {sample.row: sample.sample_id for sample in rows.samples}
-        supervised = self._supervisor.supervise(turns, tokens, sample_ids)
+        with self.clock.of("render"):
+            turns = self.renderer.render(rows)
+        with self.clock.of("tokenize"):
+            tokens = self._tokenizing.tokenize(turns)
+        with self.clock.of("supervise"):
+            sample_ids = {sample.row: sample.sample_id for sample in rows.samples}
+            supervised = self._supervisor.supervise(turns, tokens, sample_ids)
         self._confirm(turns, supervised.rejections)
         rejections = (*rows.rejections, *turns.rejections, *supervised.rejections)
         outcome = SupervisedRows(
@@ -77,7 +85,8 @@ class Stages:
 
     def _follow_given(self, given: Sequence[Sample], rows: RowBatch) -> FollowedRows:
         """Rows that bring their tokens: they have no texts. A partition has one schema, so there are no others."""
-        documents, rejections = self._given.supervise(given)
+        with self.clock.of("supervise"):
+            documents, rejections = self._given.supervise(given)
         turns = self.renderer.render(RowBatch(samples=(), rejections=(), num_rows=0))
         outcome = SupervisedRows(
             documents=documents,
