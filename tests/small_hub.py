@@ -10,6 +10,11 @@ from urllib.parse import unquote, urlsplit
 TOKEN = "hf_of_the_tests"
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_):
+        """A client that has left is none of ours."""
+
+
 class SmallHub:
     """Repositories by kind and name, each with commits; what the client asked is kept."""
 
@@ -107,7 +112,7 @@ class SmallHub:
             def log_message(self, *_):
                 pass
 
-        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        with _Server(("127.0.0.1", 0), Handler) as server:
             thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
             thread.start()
             yield f"http://127.0.0.1:{server.server_port}"
