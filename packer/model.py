@@ -14,13 +14,23 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from packer.errors import InputError, RecipeError
-from packer.tokenizer_folder import MAX_TEMPLATE_BYTES, read_folder, read_regular
+from packer.tokenizer_folder import MAX_TEMPLATE_BYTES, TOOL_USE_FILE, read_folder, read_regular
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
 TEMPLATE_FILE = "chat_template.jinja"
 TOOL_TEMPLATE_FILE = "chat_template_tool_use.jinja"
 GENERATION_FILE = "generation_config.json"
+
+FOLDER_FILES = (
+    TOKENIZER_FILE,
+    CONFIG_FILE,
+    TEMPLATE_FILE,
+    GENERATION_FILE,
+    TOOL_TEMPLATE_FILE,
+    TOOL_USE_FILE.as_posix(),
+)
+"""All that is read of a tokenizer's folder; the first must be there."""
 
 MAX_IDS = 2**24
 """Tables here have an entry an id; the largest vocabularies of language models have a fiftieth of this."""

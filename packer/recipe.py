@@ -30,7 +30,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     path: str
     split: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.]*$")] = "train"
     format: Literal["auto", "jsonl", "json"] = "auto"
-    schema: Literal["auto", "messages", "sharegpt", "alpaca", "completion", "text"] = "auto"
+    schema: Literal["auto", "messages", "sharegpt", "alpaca", "completion", "text", "tokens"] = "auto"
     columns: dict[str, str | None] = {}
     """New name of a field → its name in the rows; None hides a field."""
 
@@ -290,7 +290,7 @@ def _parse_yaml(text: str, where: str) -> Any:
 
 def _relocate(values: dict[str, Any], folder: Path) -> None:
     def relative(path: Any) -> Any:
-        if not isinstance(path, str) or path == "-" or Path(path).is_absolute():
+        if not isinstance(path, str) or path == "-" or path.startswith("hf://") or Path(path).is_absolute():
             return path
         return (folder / path).as_posix()
 

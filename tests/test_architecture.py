@@ -9,7 +9,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # From the bottom up: a module imports only from layers above its own line.
 LAYERS = (
-    "errors", "rejections", "literals", "batches", "recipe", "tokenizer_folder", "model", "spelling", "layout",
+    "errors", "rejections", "literals", "batches", "recipe", "hub", "tokenizer_folder", "model", "spelling", "layout",
     "permute",
     "source", "render", "tokenize", "supervise", "pack", "store", "build", "audit", "load", "starter",
 )  # fmt: skip
@@ -55,7 +55,8 @@ def test_modules_import_only_what_stands_before_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("library", "allowed"), [("click", None), ("rich", None), ("torch", "load"), ("yaml", "recipe")]
+    ("library", "allowed"),
+    [("click", None), ("rich", None), ("torch", "load"), ("yaml", "recipe"), ("huggingface_hub", "hub")],
 )
 def test_a_library_is_imported_only_where_it_belongs(library: str, allowed: str | None) -> None:
     for path in MODULES:

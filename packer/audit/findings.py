@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from packer.hub import SCHEME
+
 _MENDED = frozenset({"size", "xxh3-128", "sha256", "name", "structure"})
 """What `build --repair` sees of a file: that it is not the one that was written."""
 
@@ -40,7 +42,7 @@ def _is_mended(finding: Finding) -> bool:
 
 def is_elsewhere(path: str) -> bool:
     """Whether an input has a relative name that leads nowhere from the current folder."""
-    return not Path(path).is_absolute() and not Path(path).exists()
+    return not path.startswith(SCHEME) and not Path(path).is_absolute() and not Path(path).exists()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,15 +10,17 @@ from packer.build.blocks import BlockForm
 from packer.build.engine import Engine, resolve_engine
 from packer.build.identity import RULES_VERSION, documents_identity, partition_key
 from packer.build.partition import PartitionTask
+from packer.build.places import pin_recipe, source_files, tokenizer_place
 from packer.build.progress import Progress
 from packer.build.provenance import Provenance
 from packer.build.record import model_record
 from packer.build.stages import with_role_markers
 from packer.build.watch import Look
 from packer.errors import InputError, RecipeError
+from packer.hub import data_name
 from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.recipe import Recipe, Source
-from packer.source import InputFile, Partition, Schema, detect_format, detect_schema, expand, partition_file
+from packer.source import InputFile, Partition, Schema, detect_format, detect_schema, partition_file
 from packer.store.manifest import Input
 from packer.tokenize import refuse_runaway_patterns
 
@@ -57,6 +59,7 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
         TemplateError: the template cannot be used.
 
     """
+    recipe = pin_recipe(recipe, progress.note)
     paths = resolve_sources(recipe)
     model = load_recipe_model(recipe)
     engine = resolve_engine(recipe.engine, model.files[TOKENIZER_FILE], before=before)
@@ -108,7 +111,9 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
 
 
 def resolve_sources(recipe: Recipe) -> list[tuple[Source, Path]]:
-    """The files of a recipe's sources, globs expanded, in their order; none is opened.
+    """The files of a recipe's sources, globs expanded, in their order; none is opened, those of the Hub are fetched.
+
+    Each comes with its source as that would name the file alone.
 
     Raises:
         RecipeError: no sources, no tokenizer, or a file that is named twice for a split.
@@ -119,7 +124,7 @@ def resolve_sources(recipe: Recipe) -> list[tuple[Source, Path]]:
         raise RecipeError("no sources", hint="name files on the command line, or give the recipe `sources:`")
     if recipe.tokenizer is None:
         raise _no_tokenizer()
-    paths = [(source, path) for source in recipe.sources for path in expand([source.path])]
+    paths = [file for source in recipe.sources for file in source_files(source)]
     for _, path in paths:
         _refuse_unnameable(path)
     _refuse_twice(paths)
@@ -138,6 +143,7 @@ def open_input(source: Source, path: Path, recipe: Recipe) -> InputFile:
         detect_schema(path, format=file_format, columns=source.columns) if source.schema == "auto" else source.schema
     )
     return InputFile(
+        name=source.path,
         path=path,
         split=source.split,
         format=file_format,
@@ -157,7 +163,7 @@ def refuse_untemplated(file: InputFile, model: Model) -> None:
     """
     if file.schema in TEMPLATED and model.template is None:
         raise InputError(
-            f"{file.path}: rows of schema '{file.schema}' need a chat template, and the tokenizer has none",
+            f"{file.name}: rows of schema '{file.schema}' need a chat template, and the tokenizer has none",
             hint="give one with --template FILE",
         )
 
@@ -178,7 +184,7 @@ def load_bare_model(recipe: Recipe) -> Model:
     if recipe.tokenizer is None:
         raise _no_tokenizer()
     model = load_model(
-        Path(recipe.tokenizer),
+        tokenizer_place(recipe.tokenizer),
         template=Path(recipe.template.file) if recipe.template.file else None,
         stop=recipe.supervision.stop,
         pad_id=recipe.pack.pad_id,
@@ -218,7 +224,7 @@ def _refuse_unnameable(path: Path) -> None:
 def _read_input(file: InputFile, partition_bytes: int) -> tuple[Input, tuple[Partition, ...]]:
     cut = partition_file(file.path, format=file.format, partition_bytes=partition_bytes, limit=file.limit)
     entry = Input(
-        path=file.path.as_posix(),
+        path=file.name,
         split=file.split,
         format=file.format,
         schema=file.schema,
@@ -231,11 +237,11 @@ def _read_input(file: InputFile, partition_bytes: int) -> tuple[Input, tuple[Par
 
 
 def _refuse_twice(paths: list[tuple[Source, Path]]) -> None:
-    seen: dict[tuple[Path, str], Path] = {}
+    seen: dict[tuple[str, str], Path] = {}
     for source, path in paths:
-        real = (path.resolve(), source.split)
+        real = (source.path if data_name(source.path) else path.resolve().as_posix(), source.split)
         if real in seen:
             raise RecipeError(
-                f"sources name {path} twice for split '{source.split}'", hint="its rows would be learned twice"
+                f"sources name {source.path} twice for split '{source.split}'", hint="its rows would be learned twice"
             )
         seen[real] = path

@@ -40,6 +40,9 @@ class RawRow:
 class InputFile:
     """An input, and how its rows are read."""
 
+    name: str
+    """As a recipe would name this file alone."""
+
     path: Path
     split: str
     format: Format

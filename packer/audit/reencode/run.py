@@ -28,6 +28,7 @@ from packer.build.engine import resolve_engine
 from packer.build.identity import RULES_VERSION
 from packer.build.kept import kept_model
 from packer.build.overruns import named_row
+from packer.build.places import input_place
 from packer.build.pool import Pool
 from packer.build.progress import Progress
 from packer.build.stages import Stages, with_role_markers
@@ -75,7 +76,7 @@ class Reencoding:
             return check_input(entry.path, sha256=entry.sha256)
         try:
             cut = partition_file(
-                Path(entry.path),
+                input_place(entry.path),
                 format=cast("Format", entry.format),
                 partition_bytes=self._recipe.partition_bytes,
                 limit=entry.num_rows,  # whatever left rows out, those that were taken are the first
