@@ -64,7 +64,9 @@ def test_olmo_core_packs_the_documents_with_their_targets(starter_cache, tmp_pat
             if set(ids) != {4089}:
                 seen.append((ids, labels))
             at += size
-        assert targets[np.cumsum(row["doc_lens"]) - 1].tolist() == [-100] * len(row["doc_lens"]), "no target across a border"
+        assert targets[np.cumsum(row["doc_lens"]) - 1].tolist() == [-100] * len(row["doc_lens"]), (
+            "no target across a border"
+        )
     expected = readers.cache_documents(starter_cache, "train")
     assert max(len(ids) for ids, _ in expected) <= length
     assert _frozen(seen) == _frozen(expected)

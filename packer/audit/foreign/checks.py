@@ -48,7 +48,7 @@ def check(rows: ForeignRows, places: Places, known: Known) -> Iterator[Hits]:
     yield from _tokens(rows, "padding_trained", learned & places.padding)
     learned = learned & ~places.padding
     if len(known.header):
-        yield from _chat(rows, places, learned)
+        yield from _chat(rows, places, learned, shifted)
     if len(known.stop_ids):
         yield from _terminators(rows, places, known, learned, shifted)
     yield from _beginnings(rows, places, known)
@@ -104,10 +104,9 @@ def _empty_rows(rows: ForeignRows, trained: Bool) -> Iterator[Hits]:
         yield Hits(code="nothing_trained", count=int(empty.sum()), rows=rows.numbers[empty], ranges=ranges)
 
 
-def _chat(rows: ForeignRows, places: Places, trained: Bool) -> Iterator[Hits]:
+def _chat(rows: ForeignRows, places: Places, trained: Bool, shifted: Bool) -> Iterator[Hits]:
     """What is trained of prompts, headers and answers, in the rows where a header was found."""
-    has_header = np.zeros(len(rows.numbers), np.bool_)
-    has_header[places.row_of[places.headers[:, 0]]] = True
+    has_header = _has_header(rows, places)
     lost = ~has_header & (np.diff(rows.offsets) > 0)
     if lost.any():
         starts, ends = rows.offsets[:-1][lost], rows.offsets[1:][lost]
@@ -120,6 +119,7 @@ def _chat(rows: ForeignRows, places: Places, trained: Bool) -> Iterator[Hits]:
     yield from _ranges(rows, places, "header_trained", places.headers[_any_in(known, places.headers)])
     yield from _tokens(rows, "after_terminator", known & (places.kinds == BEHIND))
     spoken = places.answers[places.answers[:, 0] < places.answers[:, 1]]
+    spoken = spoken[~shifted[places.row_of[spoken[:, 0]]]]
     yield from _ranges(rows, places, "answers_masked", spoken[~_any_in(trained, spoken)])
     assert set(np.unique(places.kinds)) <= {PROMPT, HEADER, ANSWER, BEHIND}
 
@@ -139,6 +139,10 @@ def _terminators(rows: ForeignRows, places: Places, known: Known, trained: Bool,
     closing = np.maximum(last[ends - 1], begins)
     is_stop = np.isin(ids, known.stop_ids)
     is_open = ~is_stop[closing] & ~shifted[places.row_of[begins]]
+    # A prompt that is trained ends in no stop token by right; where headers are known, answers alone are meant.
+    # (White space right behind a header may be the beginning of an answer that was cut there.)
+    of_answer = (places.kinds[closing] == ANSWER) | ((places.kinds[closing] == HEADER) & ~solid[closing])
+    is_open &= of_answer | ~_has_header(rows, places)[places.row_of[begins]]
     inside = (ends < places.row_end[begins]) & ~np.append(border, True)[ends]
     stops_next = np.zeros(len(ends), np.bool_)
     stops_next[inside] = is_stop[ends[inside]] & ~places.padding[ends[inside]]
@@ -179,6 +183,13 @@ def _borders(rows: ForeignRows, places: Places, trained: Bool) -> Iterator[Hits]
     inner[rows.offsets[:-1][np.diff(rows.offsets) > 0]] = False
     crossing = np.flatnonzero(inner & trained & ~places.padding)
     yield from _ranges(rows, places, "border_trained", np.stack([crossing, crossing + 1], axis=1))
+
+
+def _has_header(rows: ForeignRows, places: Places) -> Bool:
+    """Rows in which the header of an answer was found.  # bool[R]"""
+    found = np.zeros(len(rows.numbers), np.bool_)
+    found[places.row_of[places.headers[:, 0]]] = True
+    return found
 
 
 def _has(rows: ForeignRows, places: Places, mask: Bool) -> Bool:
