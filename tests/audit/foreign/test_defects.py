@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from audit.foreign.prepared import ANSWER, BOS, HEADER, NEWLINE, PROMPT, Row, Words, with_bos, write
+from audit.foreign.prepared import BOS, HEADER, PROMPT, Row, Words, with_bos, write
 from hypothesis import given
 from hypothesis import strategies as st
 from searching import percent_of_examples
@@ -100,7 +100,7 @@ def labels_shifted(data, rows, words):
 
 def labels_foreign(data, rows, words):
     row = one_of(data, rows)
-    first, stop = one_of(data, row.answers())
+    first, _ = one_of(data, row.answers())
     row.labels[first] = next(i for i in range(9, 99) if i not in (row.ids[first], row.ids[first + 1]))
     return {"labels_foreign": (1, 1)}
 
@@ -183,11 +183,9 @@ def joined_without_borders(data, rows, words):
 
 def other_header(data, rows, words):
     row = one_of(data, rows)
-    headers = {i for _, i in words.conversation([("a", "b")]) if _ == HEADER}
     keep = [place for place, kind in enumerate(row.kinds) if kind != HEADER]
     row.ids, row.labels = [row.ids[p] for p in keep], [row.labels[p] for p in keep]
     row.kinds = [row.kinds[p] for p in keep]
-    assert headers
     return {"no_header": (1, 1)}
 
 
@@ -202,7 +200,7 @@ def test_there_is_a_defect_for_every_check_of_rows():
     assert len(DEFECTS) == 17
 
 
-@settings(max_examples=60000)
+@percent_of_examples(60)
 @given(data=st.data(), plant=st.sampled_from(DEFECTS))
 def test_a_planted_defect_is_found_with_its_count_and_nothing_else(scratch, words, data, plant):
     rows = [Row(words.conversation(data.draw(CHATS))) for _ in range(data.draw(st.integers(1, 5)))]
@@ -365,5 +363,4 @@ def test_an_example_shows_the_tokens_that_are_meant(scratch, words):
 def test_codes_have_a_meaning_and_a_hint():
     assert len(CODES) == 19
     for code, kind in CODES.items():
-        assert kind.meaning and kind.hint and code == code.lower(), NEWLINE
-        assert ANSWER in ("answer",)
+        assert kind.meaning and kind.hint and code == code.lower()
