@@ -79,19 +79,6 @@ def test_datasets_loads_the_folder_as_it_is(starter_cache, tmp_path):
     assert str(one.split) == "eval"
 
 
-def test_trl_collates_exported_blocks_with_the_borders_of_the_cache(starter_cache, tmp_path):
-    datasets = pytest.importorskip("datasets")
-    collators = pytest.importorskip("trl.trainer.sft_trainer")
-    export(starter_cache, tmp_path / "out", to="datasets", unit="blocks", split="train")
-    rows = list(datasets.load_from_disk(tmp_path / "out"))[:5]
-    collate = collators.DataCollatorForLanguageModeling(pad_token_id=0, padding_free=True)
-    batch = collate([{name: row[name] for name in ("input_ids", "labels", "seq_lengths")} for row in rows])
-    assert batch["position_ids"][0].tolist() == [p for row in rows for p in row["position_ids"]]
-    assert batch["labels"][0].tolist() == [label for row in rows for label in row["labels"]]
-    ends = np.cumsum([length for row in rows for length in row["seq_lengths"]]).tolist()
-    assert batch["cu_seq_lens_q"].tolist() == [0, *ends]
-
-
 def test_megatron_files_hold_the_documents_and_their_mask(starter_cache, tmp_path):
     export(starter_cache, tmp_path / "out", to="megatron", separate_mask=True)
     for split in SPLITS:

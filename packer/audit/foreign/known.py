@@ -7,6 +7,7 @@ no such sequence, as in templates that write roles as plain text, nothing is kno
 them.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +26,9 @@ _NEXT_QUESTION, _NEXT_ANSWER = "second question", "second answer"
 
 _SPACES = str.maketrans("", "", "ĠĊĉčċ▁ \n\t\r")
 """White space as vocabularies write it: bytes as letters, and SentencePiece's own."""
+
+_REASONING = re.compile(r"[<\[][^<>\[\]\s]*(?:think|thought|reason)", re.IGNORECASE)
+"""Where a block of reasoning opens. Some prompts close an empty one; what is in one that is not empty is answer too."""
 
 _NONE = np.zeros(0, np.int64)
 
@@ -152,7 +156,7 @@ def _header(
     for ending in endings[1:]:
         same = next((i for i, (a, b) in enumerate(zip(common, ending, strict=False)) if a != b), None)
         common = common[: min(len(common), len(ending)) if same is None else same]
-    return _distinct(ids(common), befores, control)
+    return _distinct(ids(_REASONING.split(common)[0]), befores, control)
 
 
 def _distinct(own: Sequence[int], others: Sequence[Sequence[int]], control: set[int]) -> list[int]:

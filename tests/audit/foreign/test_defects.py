@@ -336,6 +336,21 @@ def test_a_template_that_writes_roles_as_text_leaves_prompts_not_looked_at(scrat
     assert any("prompts" in entry.what for entry in report.not_looked_at)
 
 
+@pytest.mark.parametrize("block", ["", "<think>\\n\\n</think>\\n\\n", "<think>\\n"])
+def test_reasoning_that_a_prompt_opens_or_closes_is_no_part_of_the_header(words, tmp_path, block):
+    template = tmp_path / "thinks.jinja"
+    template.write_text(
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{% if m.role == 'assistant' %}{{ '"
+        + block
+        + "' }}{% endif %}"
+        "{{ m.content + '<|im_end|>\\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n" + block + "' }}{% endif %}"
+    )
+    assert words.backend.decode(find_known(words.folder, template).header.tolist(), skip_special_tokens=False) == (
+        "<|im_start|>assistant"
+    )
+
+
 def test_a_sample_is_spread_over_the_rows_and_all_rows_are_looked_at_where_asked(scratch, words):
     rows = [Row(words.conversation([("a", "b")])) for _ in range(50)]
     rows[49].labels = [-100] * len(rows[49].ids)
