@@ -379,3 +379,10 @@ def test_codes_have_a_meaning_and_a_hint():
     assert len(CODES) == 19
     for code, kind in CODES.items():
         assert kind.meaning and kind.hint and code == code.lower()
+
+
+def test_the_page_of_audits_names_every_code_with_its_level_and_meaning():
+    page = (Path(__file__).resolve().parents[3] / "docs/how-to/audit.md").read_text("utf-8")
+    for code, kind in CODES.items():
+        assert f"| `{code}` | {kind.level} | {kind.meaning} |\n" in page
+    assert page.count("\n| `") == len(CODES)

@@ -47,7 +47,8 @@ def prepared(starter, tmp_path_factory):
             dataset_num_proc=None, dataset_text_field="text", assistant_only_loss=assistant_only, max_length=max_length,
             truncation_mode="keep_start", shuffle_dataset=False, packing_strategy="bfd", seed=0,
         )  # fmt: skip
-        dataset = trainer._prepare_dataset(datasets.Dataset.from_list(rows), tokenizer, args, packing, None, "train")
+        rows = rows if isinstance(rows, datasets.Dataset) else datasets.Dataset.from_list(rows)
+        dataset = trainer._prepare_dataset(rows, tokenizer, args, packing, None, "train")
         folder = tmp_path_factory.mktemp("trl") / "rows"
         dataset.save_to_disk(folder)
         return folder
@@ -121,3 +122,11 @@ def test_trl_collates_exported_blocks_with_the_borders_of_the_cache(starter_cach
     assert batch["labels"][0].tolist() == [label for row in rows for label in row["labels"]]
     ends = np.cumsum([length for row in rows for length in row["seq_lengths"]]).tolist()
     assert batch["cu_seq_lens_q"].tolist() == [0, *ends]
+
+
+def test_trl_leaves_exported_documents_as_they_are(starter_cache, tmp_path, prepared):
+    datasets = pytest.importorskip("datasets")
+    export(starter_cache, tmp_path / "out", to="datasets", split="train")
+    again = datasets.load_from_disk(prepared(datasets.load_from_disk(tmp_path / "out")))
+    expected = readers.cache_documents(starter_cache, "train")
+    assert [(row["input_ids"], row["labels"]) for row in again] == expected and expected
