@@ -47,6 +47,11 @@ class DatasetPart:
                 f"{folder} has no column input_ids (found: {', '.join(self._table.column_names) or 'none'})",
                 hint="an audit looks at rows that are tokenized already",
             )
+        kind = self._table.schema.field("input_ids").type
+        if not any(
+            is_kind(kind) for is_kind in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+        ):
+            raise InputError(f"{folder}: expected input_ids to be lists of numbers, found {kind}")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -60,13 +65,19 @@ class DatasetPart:
 
     def read(self, numbers: Int64) -> ForeignRows:
         try:
-            table = self._table.take(pa.array(numbers))
+            table = self._rows(numbers)
             columns = {name: _lists(table.column(name)) for name in TOKEN_COLUMNS if name in self.columns}
             ids = _lists(table.column("input_ids"))
             sequences = _lists(table.column("seq_lengths")) if "seq_lengths" in self.columns else None
         except (pa.ArrowException, ValueError, TypeError, OSError) as error:
             raise InputError(f"{self.folder}: its rows cannot be read as lists of numbers: {error}") from error
         return flat_rows(numbers, ids, columns, sequences)
+
+    def _rows(self, numbers: Int64) -> pa.Table:
+        """Rows one behind the other are a view; others are gathered."""
+        if len(numbers) and int(numbers[-1] - numbers[0]) == len(numbers) - 1:
+            return self._table.slice(int(numbers[0]), len(numbers))
+        return self._table.take(pa.array(numbers))
 
     @cached_property
     def _table(self) -> pa.Table:

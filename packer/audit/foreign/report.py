@@ -22,8 +22,8 @@ from packer.model import TOKENIZER_FILE, load_backend
 SAMPLE = 1000
 """Rows looked at where nothing is said."""
 
-_WINDOW = 2048
-"""Rows checked in one go."""
+_WINDOW_TOKENS = 2**19
+"""Tokens checked in one go, about: a hundred megabytes of arrays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +118,9 @@ def look_at(
     progress.stage("looking", sum(map(len, chosen)), "rows")
     gathered = _Gathered(known)
     for part, numbers in zip(parts, chosen, strict=True):
-        for first in range(0, len(numbers), _WINDOW):
-            window = numbers[first : first + _WINDOW]
+        size = max(1, _WINDOW_TOKENS * len(part) // max(part.tokens(), 1))
+        for first in range(0, len(numbers), size):
+            window = numbers[first : first + size]
             gathered.add(part.read(window), part.name)
             progress.advance(len(window))
     return _report(path, form, parts, known, gathered)
