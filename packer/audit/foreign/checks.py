@@ -100,7 +100,7 @@ def _empty_rows(rows: ForeignRows, trained: Bool) -> Iterator[Hits]:
     empty = counts == 0
     if empty.any():
         starts, ends = rows.offsets[:-1][empty], rows.offsets[1:][empty]
-        ranges = np.stack([starts, np.minimum(starts + 12, ends)], axis=1)[:SHOWN]
+        ranges = np.stack([starts, np.minimum(starts + 12, ends)], axis=1)[starts < ends][:SHOWN]
         yield Hits(code="nothing_trained", count=int(empty.sum()), rows=rows.numbers[empty], ranges=ranges)
 
 

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from audit.foreign.prepared import BOS, HEADER, PROMPT, Row, Words, with_bos, write
+from audit.foreign.prepared import ANSWER, BOS, HEADER, NEWLINE, PROMPT, STOP, Row, Words, with_bos, write
 from hypothesis import given
 from hypothesis import strategies as st
 from searching import percent_of_examples
@@ -200,7 +200,7 @@ def test_there_is_a_defect_for_every_check_of_rows():
     assert len(DEFECTS) == 17
 
 
-@percent_of_examples(60)
+@percent_of_examples(50)
 @given(data=st.data(), plant=st.sampled_from(DEFECTS))
 def test_a_planted_defect_is_found_with_its_count_and_nothing_else(scratch, words, data, plant):
     rows = [Row(words.conversation(data.draw(CHATS))) for _ in range(data.draw(st.integers(1, 5)))]
@@ -386,3 +386,74 @@ def test_the_page_of_audits_names_every_code_with_its_level_and_meaning():
     for code, kind in CODES.items():
         assert f"| `{code}` | {kind.level} | {kind.meaning} |\n" in page
     assert page.count("\n| `") == len(CODES)
+
+
+def literal_counts(rows, words):
+    """What training these labels does, token by token in Python."""
+    counts = dict.fromkeys(
+        ("prompt_trained", "header_trained", "after_terminator", "answers_masked", "terminator_masked", "no_terminator",
+         "nothing_trained"), 0,
+    )  # fmt: skip
+    for row in rows:
+        n = len(row.ids)
+        trained = [label != -100 for label in row.labels]
+        space = [not words.backend.decode([i], skip_special_tokens=False).strip() for i in row.ids]
+        counts["nothing_trained"] += not any(trained[1:])
+        kinds = list(row.kinds)
+        for t in range(1, n):
+            if kinds[t] == NEWLINE:
+                kinds[t] = "behind" if kinds[t - 1] == STOP else "gap"
+        for first, stop in row.answers():
+            counts["answers_masked"] += not any(trained[first : stop + 1])
+            for t in range(first, stop):  # white space an answer begins with cannot be told from its header's
+                if not space[t]:
+                    break
+                kinds[t] = "gap"
+        for t in range(1, n):
+            counts["prompt_trained"] += trained[t] and kinds[t] in (PROMPT, BOS)
+            counts["after_terminator"] += trained[t] and kinds[t] == "behind"
+        t = 0
+        while t < n:
+            end = t
+            while end < n and kinds[end] == HEADER:
+                end += 1
+            counts["header_trained"] += any(trained[t:end])
+            t = max(end, t + 1)
+        t = 0
+        while t < n:
+            if not trained[t]:
+                t += 1
+                continue
+            end = t
+            while end < n and trained[end]:
+                end += 1
+            closing = max((p for p in range(t, end) if not space[p]), default=t)
+            if kinds[closing] in (ANSWER, "gap"):
+                masked = end < n and row.ids[end] == words.stop
+                counts["terminator_masked" if masked else "no_terminator"] += 1
+            t = end
+    return {code: count for code, count in counts.items() if count}
+
+
+@percent_of_examples(50)
+@given(data=st.data())
+def test_whatever_is_trained_is_counted_as_a_literal_reading_counts_it(scratch, words, data):
+    rows = [Row(words.conversation(data.draw(CHATS))) for _ in range(data.draw(st.integers(1, 3)))]
+    for row in rows:
+        for start in data.draw(st.lists(st.integers(0, len(row.ids) - 1), max_size=4)):
+            stop = start + data.draw(st.integers(1, 12))
+            is_trained = data.draw(st.booleans())
+            for t in range(start, min(stop, len(row.ids))):
+                row.labels[t] = row.ids[t] if is_trained else -100
+    counts, _ = found(write(new(scratch), rows), words)
+    assert {code: count for code, (count, _) in counts.items()} == literal_counts(rows, words)
+
+
+def test_no_rows_and_rows_without_tokens_have_nothing_to_tell(scratch, words):
+    counts, report = found(write(new(scratch), []), words)
+    assert (counts, report.num_rows, report.lengths) == ({}, 0, None)
+    rows = [Row([]), Row(words.conversation([("a", "b")])), Row([])]
+    counts, report = found(write(new(scratch), rows), words)
+    assert counts == {"nothing_trained": (2, 2)}
+    columns = {"seq_lengths": [[], rows[1].seq_lengths, []], "position_ids": [[], rows[1].positions(), []]}
+    assert found(write(new(scratch), rows, **columns), words)[0] == {"nothing_trained": (2, 2)}
