@@ -10,6 +10,7 @@ from packer_cli.failures import print_json
 from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
 from packer_cli.output import duration, number, plural, print_table, size, stdout
 from packer_cli.progress import listener
+from packer_cli.text import wrap_words
 
 if TYPE_CHECKING:
     from packer.export import Exported
@@ -61,8 +62,9 @@ def _print(found: "Exported", seconds: float, *, every: bool) -> None:
     for file in found.files if every else ():
         console.print(f"  {file.path}", soft_wrap=True)
     for note in found.notes:
-        console.print(f"note: {note}", soft_wrap=True)
-    console.print(f"\nfingerprint of the cache  {found.fingerprint}", soft_wrap=True)
+        for place, part in enumerate(wrap_words(f"note: {note}", console.width - 2)):
+            console.print("  " * (place > 0) + part, soft_wrap=True)
+    console.print(f"\nmade from    {found.fingerprint}", soft_wrap=True)
 
 
 def _fields(found: "Exported") -> dict[str, Any]:

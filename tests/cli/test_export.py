@@ -19,8 +19,9 @@ def test_it_tells_rows_files_and_what_the_trainer_does_otherwise(starter_cache, 
     told = run("export", starter_cache, "--to", "megatron", "--separate-mask", "-o", tmp_path / "out", "-v").stdout
     assert told.startswith(f"exported documents to {tmp_path / 'out'} in ")
     assert "train_loss_mask_document.idx" in told
-    assert "note: Megatron's own GPTDataset does not read the mask, and trains every token" in told
-    assert f"fingerprint of the cache  {Cache.open(starter_cache).fingerprint}" in told
+    assert "note: Megatron's own GPTDataset does not read the mask, and trains every token" in " ".join(told.split())
+    assert f"made from    {Cache.open(starter_cache).fingerprint}" in told
+    assert all(len(line) <= 80 for line in told.splitlines()[1:]), "the first line has the path"
     assert run("export", starter_cache, "--to", "mds", "-o", tmp_path / "quiet", "-q").stdout == ""
 
 

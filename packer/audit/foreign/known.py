@@ -68,26 +68,36 @@ def find_known(tokenizer: Path | None, template: Path | None) -> Known:
         return Known()
     model = load_model(tokenizer, template=template)
     backend = load_backend(model.files[TOKENIZER_FILE])
-    vocabulary = backend.get_vocab(with_added_tokens=True)
-    added = {token.id for token in model.added_tokens}
-    spaces = [i for piece, i in vocabulary.items() if i not in added and piece and _is_space(piece)]
     named = model.named_tokens.get("bos_token")
     known = Known(
         model=model,
         stop_ids=np.array(model.stop_ids, np.int64),
-        space_ids=np.array(sorted(spaces), np.int64),
+        space_ids=space_ids(model),
         bos_id=None if named is None else backend.token_to_id(named),
         no_header="the tokenizer has no chat template: --template names one",
     )
-    return known if model.template is None else _asked(known, model, model.template)
+    return known if model.template is None else ask_template(known, model, model.template)
+
+
+def space_ids(model: Model) -> Int64:
+    """Tokens that are white space and nothing else, sorted."""
+    vocabulary = load_backend(model.files[TOKENIZER_FILE]).get_vocab(with_added_tokens=True)
+    added = {token.id for token in model.added_tokens}
+    spaces = [i for piece, i in vocabulary.items() if i not in added and piece and _is_space(piece)]
+    return np.array(sorted(spaces), np.int64)
 
 
 def _is_space(piece: str) -> bool:
     return not piece.translate(_SPACES) or piece in {"<0x0A>", "<0x20>", "<0x09>", "<0x0D>"}
 
 
-def _asked(known: Known, model: Model, source: str) -> Known:
-    """What a template adds."""
+def ask_template(known: Known, model: Model, source: str) -> Known:
+    """What is known of a model, and what a template adds.
+
+    Raises:
+        TemplateError: it is not valid Jinja.
+
+    """
     template = compile_template(source, model, make_recipe({}))
     encoder = ReferenceEncoder(model.files[TOKENIZER_FILE])
 
@@ -152,11 +162,15 @@ def _header(
     endings: Sequence[str], befores: Sequence[Sequence[int]], control: set[int], ids: Callable[[str], list[int]]
 ) -> list[int]:
     """The header's ids: what all texts behind the question begin with, its last ids that are an answer's alone."""
-    common = endings[0]
-    for ending in endings[1:]:
-        same = next((i for i, (a, b) in enumerate(zip(common, ending, strict=False)) if a != b), None)
-        common = common[: min(len(common), len(ending)) if same is None else same]
-    return _distinct(ids(_REASONING.split(common)[0]), befores, control)
+    first, *others = [ids(_REASONING.split(ending)[0]) for ending in endings]
+    same = min(_common(first, other) for other in others)
+    return _distinct(first[:same], befores, control)
+
+
+def _common(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many ids two sequences begin with that are the same."""
+    shorter = min(len(first), len(second))
+    return next((i for i in range(shorter) if first[i] != second[i]), shorter)
 
 
 def _distinct(own: Sequence[int], others: Sequence[Sequence[int]], control: set[int]) -> list[int]:
