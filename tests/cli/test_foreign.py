@@ -93,6 +93,7 @@ def test_inspect_shows_a_row_with_its_trained_runs(broken, words):
         (("verify", "--foreign", "{rows}", "--full", "--sample", "3"), 2, "name one of them"),
         (("verify", "--foreign", "{missing}"), 3, "no such file or folder"),
         (("verify", "--foreign", "{empty}"), 3, "is nothing an audit reads"),
+        (("verify", "--foreign", "{cache}"), 3, "hint: packer verify "),
         (("inspect", "--foreign", "{rows}", "--row", "9"), 2, "no row 9"),
         (("inspect", "--foreign", "{rows}", "--row", "a:9"), 2, "the number of a row"),
         (("inspect", "--foreign", "{rows}", "--block", "1"), 2, "--block is about a cache"),

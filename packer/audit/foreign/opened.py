@@ -8,6 +8,7 @@ from packer.audit.foreign.megatron import MegatronPart, megatron_prefix
 from packer.audit.foreign.olmo import OlmoPart, olmo_files
 from packer.errors import InputError
 from packer.model import Model
+from packer.store.manifest import MANIFEST_NAME
 
 
 def open_foreign(path: Path, model: Model | None) -> tuple[str, tuple[ForeignPart, ...]]:
@@ -30,6 +31,8 @@ def open_foreign(path: Path, model: Model | None) -> tuple[str, tuple[ForeignPar
         return "olmo", tuple(parts)
     if not path.exists():
         raise InputError(f"{path}: no such file or folder")
+    if (path / MANIFEST_NAME).is_file():
+        raise InputError(f"{path} is a cache, and not what another tool prepared", hint=f"packer verify {path}")
     raise InputError(
         f"{path} is nothing an audit reads",
         hint="a folder of save_to_disk, the prefix of a .bin and .idx, a .npy or a folder of token_ids*.npy",
