@@ -11,10 +11,10 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 LAYERS = (
     "errors", "rejections", "literals", "batches", "recipe", "hub", "tokenizer_folder", "model", "spelling", "layout",
     "permute",
-    "source", "render", "tokenize", "supervise", "pack", "store", "build", "audit", "load", "starter",
+    "source", "render", "tokenize", "supervise", "pack", "store", "build", "audit", "load", "export", "starter",
 )  # fmt: skip
 STAGES = {"source", "render", "tokenize", "supervise", "pack", "store", "starter"}
-COMPOSERS = {"build", "audit", "load"}
+COMPOSERS = {"build", "audit", "load", "export"}
 
 
 def layer_of(path: Path) -> str:
@@ -51,6 +51,8 @@ def test_modules_import_only_what_stands_before_them() -> None:
             assert LAYERS.index(parts[1]) < LAYERS.index(own), f"{path} imports {name}"
             assert not (own in STAGES and parts[1] in STAGES), f"stage {own} imports stage {parts[1]} in {path}"
             assert not (own == "load" and parts[1] in {"build", "audit"} | STAGES - {"store"}), f"{path} imports {name}"
+            above = parts[:3] != ["packer", "build", "progress"] and parts[1] in {"build", "audit", "load"} | STAGES
+            assert not (own == "export" and above and parts[1] != "store"), f"{path} imports {name}"
     assert checked > 100
 
 
