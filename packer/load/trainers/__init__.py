@@ -1,0 +1,29 @@
+"""The reader in trainers that bring a loop of their own. Each module needs its library, and none is a dependency.
+
+huggingface    PackedTrainer: transformers' Trainer, one batch of which is a whole step
+sft            PackedSFTTrainer: the same of TRL's SFTTrainer
+evaluation     micro-batches whose losses average to the mean over all trained tokens
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from packer.load.trainers.huggingface import PackedTrainer
+    from packer.load.trainers.sft import PackedSFTTrainer
+
+__all__ = ["PackedSFTTrainer", "PackedTrainer"]
+
+_HOME = {"PackedSFTTrainer": ("sft", "trl"), "PackedTrainer": ("huggingface", "transformers")}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, library = _HOME[name]
+    try:
+        return getattr(import_module(f"{__name__}.{module}"), name)
+    except ModuleNotFoundError as error:
+        if error.name not in {"torch", "transformers", "accelerate", "trl"}:
+            raise
+        raise ImportError(f"{name} needs {error.name}: pip install torch accelerate {library}") from error
