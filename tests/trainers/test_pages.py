@@ -1,6 +1,9 @@
 """The pages of docs/how-to/trainers: what they show runs, block after block."""
 
+import logging
 import re
+import shutil
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from tiny_models import tiny_config  # noqa: E402
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "docs" / "how-to" / "trainers"
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
-PAGES = {"transformers.md": 3, "trl.md": 1}
+PAGES = {"lightning.md": 1, "pytorch.md": 2, "transformers.md": 3, "trl.md": 1}
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # trainers use what their libraries deprecated
 
@@ -28,32 +31,58 @@ def short_blocks(starter_cache, tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def model_folder(starter, tmp_path_factory):
+    """A tiny model and the starter's tokenizer, as a model's folder."""
+    folder = tmp_path_factory.mktemp("model")
+    torch.manual_seed(0)
+    transformers.AutoModelForCausalLM.from_config(tiny_config(vocab_size=4096)).save_pretrained(folder)
+    shutil.copytree(starter / "tokenizer", folder, dirs_exist_ok=True)
+    return folder
+
+
 @pytest.fixture
-def place(starter, short_blocks, tmp_path, monkeypatch):
-    """A folder with a cache, where a model and its tokenizer have the names the pages give them."""
+def place(model_folder, short_blocks, tmp_path, monkeypatch):
+    """A folder with a cache and a model, by the names the pages give them, for one process on a CPU."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cache").symlink_to(short_blocks)
-    torch.manual_seed(0)
-
-    def model(_, **options):
-        return transformers.AutoModelForCausalLM.from_config(tiny_config(vocab_size=4096, **options))
-
-    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", model)
-    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(starter / "tokenizer")
-    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda _: tokenizer)
+    (tmp_path / "YOUR_MODEL").symlink_to(model_folder)
     trl = pytest.importorskip("trl", reason="TRL MISSING: its page is not run")
     monkeypatch.setattr(trl, "SFTConfig", partial(trl.SFTConfig, use_cpu=True))
     return tmp_path
 
 
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch):
+    monkeypatch.setattr(logging.getLogger("lightning.pytorch"), "level", logging.ERROR)
+
+
+def as_torchrun_starts_one(monkeypatch):
+    if not (torch.distributed.is_available() and torch.distributed.is_gloo_available()):
+        pytest.skip("GLOO MISSING: several processes are not tested")
+    variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    if sys.platform == "linux":
+        monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")  # a host whose name leads nowhere can still run this
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_what_a_page_shows_runs_block_after_block(page, place):
+def test_what_a_page_shows_runs_block_after_block(page, place, monkeypatch):
+    if page == "pytorch.md":
+        as_torchrun_starts_one(monkeypatch)
     blocks = PYTHON.findall((FOLDER / page).read_text("utf-8"))
     assert len(blocks) == PAGES[page]
     names = {}
     for block in blocks:
         exec(compile(block, page, "exec"), names)
-    if "trainer" in names:
+    if page == "pytorch.md":
+        assert names["loader"].epoch == 1
+        assert names["step"].index == 3
+    elif page == "lightning.md":
+        assert names["trainer"].global_step == 14
+        assert names["trainer"].callback_metrics["val_loss"] < 8.3
+    else:
         state = names["trainer"].state
         assert state.global_step == state.max_steps > 2
     if "poison_test" in names:

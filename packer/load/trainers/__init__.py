@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from packer.load.trainers.huggingface import PackedTrainer
+    from packer.load.trainers.lightning import PackedDataModule
     from packer.load.trainers.sft import PackedSFTTrainer
 
-__all__ = ["PackedSFTTrainer", "PackedTrainer"]
+__all__ = ["PackedDataModule", "PackedSFTTrainer", "PackedTrainer"]
 
-_HOME = {"PackedSFTTrainer": ("sft", "trl"), "PackedTrainer": ("huggingface", "transformers")}
+_HOME = {
+    "PackedDataModule": ("lightning", "lightning"),
+    "PackedSFTTrainer": ("sft", "trl"),
+    "PackedTrainer": ("huggingface", "transformers accelerate"),
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -24,6 +29,6 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(f"{__name__}.{module}"), name)
     except ModuleNotFoundError as error:
-        if error.name not in {"torch", "transformers", "accelerate", "trl"}:
+        if error.name not in {"accelerate", "datasets", "lightning", "torch", "transformers", "trl"}:
             raise
-        raise ImportError(f"{name} needs {error.name}: pip install torch accelerate {library}") from error
+        raise ImportError(f"{name} needs {error.name}: pip install torch {library}") from error
