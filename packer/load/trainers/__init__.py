@@ -9,16 +9,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from packer.load.trainers.grain import BlockSource
     from packer.load.trainers.huggingface import PackedTrainer
     from packer.load.trainers.lightning import PackedDataModule
     from packer.load.trainers.sft import PackedSFTTrainer
+    from packer.load.trainers.torchtitan import StepBatches
 
-__all__ = ["PackedDataModule", "PackedSFTTrainer", "PackedTrainer"]
+__all__ = ["BlockSource", "PackedDataModule", "PackedSFTTrainer", "PackedTrainer", "StepBatches"]
 
 _HOME = {
+    "BlockSource": ("grain", ""),
     "PackedDataModule": ("lightning", "lightning"),
     "PackedSFTTrainer": ("sft", "trl"),
     "PackedTrainer": ("huggingface", "transformers accelerate"),
+    "StepBatches": ("torchtitan", ""),
 }
 
 
@@ -31,4 +35,4 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name not in {"accelerate", "datasets", "lightning", "torch", "transformers", "trl"}:
             raise
-        raise ImportError(f"{name} needs {error.name}: pip install torch {library}") from error
+        raise ImportError(f"{name} needs {error.name}: pip install torch {library}".rstrip()) from error
