@@ -192,6 +192,11 @@ class PackedLoader:
         return self._state.batch_size
 
     @property
+    def block_len(self) -> int:
+        """Tokens of a block; 0 where steps are made of documents."""
+        return self._feed.block_len
+
+    @property
     def end(self) -> End:
         """What becomes of the blocks an epoch has left over."""
         return self._end
