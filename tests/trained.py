@@ -16,7 +16,7 @@ CACHE = small_cache(35, 16)
 
 
 def loader_of(cache=CACHE, **options):
-    sizes = {"micro_batch_size": 2, "global_batch_size": 8, "rank": 0, "world_size": 1, "seed": 3, "end": "pad"}
+    sizes = {"micro_batch_size": 4, "global_batch_size": 8, "rank": 0, "world_size": 1, "seed": 3, "end": "pad"}
     return PackedLoader(cache, **{**sizes, **options})
 
 
