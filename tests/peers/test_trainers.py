@@ -13,8 +13,9 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: trainers are not tes
 from small_blocks import small_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
 from tiny_decoder import TinyDecoder, causal, summed_loss  # noqa: E402
+from tiny_models import tiny_model  # noqa: E402
 
-from packer.load import PackedLoader  # noqa: E402
+from packer.load import PackedLoader, poison_test  # noqa: E402
 from packer.load.attention import block_diagonal_mask  # noqa: E402
 from packer.load.trainers.grain import BlockSource  # noqa: E402
 
@@ -101,6 +102,16 @@ def test_axolotl_takes_exported_documents_as_tokenized_and_packs_them_without_a_
     mask = block_diagonal_mask(batch["attention_mask"])[:, None]
     packed = float(summed_loss(model(batch["input_ids"], batch["position_ids"], mask), batch["labels"]))
     assert packed == pytest.approx(loss_of_documents(model, trained[:4])[0], rel=1e-12)
+    assert poison_test(tiny_model(), as_axolotl_calls_a_model(batch), alone=True)
+
+
+def as_axolotl_calls_a_model(batch):
+    """With sdpa and eager its packed rows go without the mask, and borders are where positions restart."""
+    starts = torch.nonzero(batch["position_ids"][0] == 0).flatten().tolist()
+    bounds = torch.tensor([*starts, batch["input_ids"].shape[1]], dtype=torch.int32)
+    longest = int(bounds.diff().max())
+    runs = {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds, "max_length_q": longest, "max_length_k": longest}
+    return {**{name: batch[name] for name in ("input_ids", "labels", "position_ids")}, **runs}
 
 
 def _empty_tokenizer():

@@ -11,6 +11,7 @@ pytest.importorskip("accelerate", reason="ACCELERATE MISSING: transformers' Trai
 
 import numpy as np  # noqa: E402
 from small_blocks import random_blocks, small_cache, write_cache  # noqa: E402
+from small_documents import small_document_cache  # noqa: E402
 from tiny_models import documents_of, summed_loss_alone, tiny_model  # noqa: E402
 from trained import (  # noqa: E402
     CACHE,
@@ -134,6 +135,31 @@ def test_the_model_keeps_documents_apart_as_the_trainer_calls_it(kind, attention
     assert poison_test(model, called, logits=logits, alone=True)
 
 
+@pytest.mark.parametrize("batching", ["padded", "padding_free", "token_budget"])
+def test_documents_that_are_not_packed_train_and_are_evaluated_as_well(batching, tmp_path):
+    """The number of micro-batches of a token budget is another one in every step."""
+    cache, documents = small_document_cache(17)
+    sizes = {"micro_batch_size": 40, "global_batch_size": 80} if batching == "token_budget" else {}
+    trainer = trainer_of(
+        tmp_path,
+        loader_of(cache, batching=batching, **sizes),
+        eval_dataset=loader_of(cache, batching=batching, **sizes),
+        num_train_epochs=1,
+    )
+    alone = [
+        (torch.from_numpy(document.input_ids.astype("int64")), torch.from_numpy(document.labels.astype("int64")))
+        for document in documents
+    ]
+    expected = sum(summed_loss_alone(trainer.model, *document).item() for document in alone)
+    num_trained = sum(int((labels[1:] != -100).sum()) for _, labels in alone)
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected / num_trained, rel=1e-5)
+    trainer.train()
+    losses, model = plain_loop(loader_of(cache, batching=batching, **sizes), trainer.state.global_step)
+    assert losses_of(trainer) == pytest.approx(losses, rel=1e-6)
+    assert len(losses) > 1
+    same_weights(trainer.model, model, rtol=1e-12, atol=1e-14)
+
+
 # How many steps
 
 
@@ -219,7 +245,8 @@ def test_a_resumed_training_is_the_uninterrupted_one_bit_by_bit(schedule, saving
     dropout = {"attention_dropout": 0.2}
     whole = trainer_of(tmp_path, loader_of(**options), model=tiny_model(**dropout), **saving)
     whole.train()
-    resumed = trainer_of(tmp_path / "resumed", loader_of(**options), model=tiny_model(seed=9, **dropout))
+    again = {"restore_callback_states_from_checkpoint": schedule == "fixed"}
+    resumed = trainer_of(tmp_path / "resumed", loader_of(**options), model=tiny_model(seed=9, **dropout), **again)
     resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
     assert resumed.state.max_steps == resumed.state.global_step == whole.state.global_step > step
     assert losses_of(resumed) == losses_of(whole)

@@ -1,8 +1,13 @@
-"""The reader in trainers that bring a loop of their own. Each module needs its library, and none is a dependency.
+"""The reader in trainers that bring a loop of their own.
 
-huggingface    PackedTrainer: transformers' Trainer, one batch of which is a whole step
-sft            PackedSFTTrainer: the same of TRL's SFTTrainer
-evaluation     micro-batches whose losses average to the mean over all trained tokens
+    huggingface    PackedTrainer: transformers' Trainer, one batch of which is a whole step
+    sft            PackedSFTTrainer: the same of TRL's SFTTrainer
+    lightning      PackedDataModule: Lightning's data module, with the reader's state in its checkpoints
+    torchtitan     StepBatches: micro-batches as torchtitan's BaseDataLoader gives them
+    grain          BlockSource: blocks as a source of grain's, for JAX trainers
+    evaluation     micro-batches whose losses average to the mean over all trained tokens
+
+The first three need their libraries, none of which is a dependency; names load when they are asked for.
 """
 
 from importlib import import_module
@@ -33,6 +38,7 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(f"{__name__}.{module}"), name)
     except ModuleNotFoundError as error:
-        if error.name not in {"accelerate", "datasets", "lightning", "torch", "transformers", "trl"}:
+        missing = (error.name or "").split(".")[0]
+        if missing not in {"accelerate", "datasets", "lightning", "torch", "transformers", "trl"}:
             raise
-        raise ImportError(f"{name} needs {error.name}: pip install torch {library}".rstrip()) from error
+        raise ImportError(f"{name} needs {missing}: pip install torch {library}".rstrip()) from error

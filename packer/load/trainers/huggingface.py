@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
@@ -33,6 +34,9 @@ from packer.load.loader import PackedLoader
 from packer.load.stateful import StepDataset
 from packer.load.step import Step
 from packer.load.trainers.evaluation import Adapter, EvaluationBatches
+
+if int(transformers.__version__.split(".")[0]) < 5:
+    raise ImportError(f"PackedTrainer needs transformers 5 or newer, found {transformers.__version__}")
 
 KEY = "packer"
 """Of the reader's state among ``stateful_callbacks`` in trainer_state.json."""
