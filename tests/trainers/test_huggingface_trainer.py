@@ -345,6 +345,21 @@ def test_an_evaluation_is_the_mean_over_all_trained_tokens_whatever_the_micro_ba
         assert metrics["eval_loss"] == pytest.approx(expected, rel=1e-5)
 
 
+def test_predictions_are_those_of_the_model_block_by_block(tmp_path):
+    cache = small_cache(9, 16)
+    trainer = trainer_of(tmp_path)
+    rows = {"micro_batch_size": 3, "global_batch_size": 3, "order": "sequential"}
+    found = trainer.predict(loader_of(cache, **rows))
+    with loader_of(cache, **rows) as loader:
+        batches = [micro_batch for step in loader for micro_batch in step]
+    with torch.no_grad():
+        expected = torch.cat([trainer.model(**huggingface(batch)).logits for batch in batches])
+    assert len(batches) == 3
+    np.testing.assert_allclose(found.predictions, expected.numpy(), rtol=1e-12)
+    assert found.label_ids.tolist() == torch.cat([batch["labels"] for batch in batches]).tolist()
+    assert found.metrics["test_loss"] == trainer.evaluate(loader_of(cache, **rows))["eval_loss"]
+
+
 def test_evaluations_go_by_name_and_other_datasets_their_own_way(tmp_path):
     cache = small_cache(9, 16)
     named = {"one": loader_of(cache), "two": loader_of()}

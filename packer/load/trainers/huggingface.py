@@ -129,6 +129,11 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
             return EvaluationBatches(found, self._adapter)
         return super().get_eval_dataloader(eval_dataset)
 
+    def get_test_dataloader(self, test_dataset: Any) -> Any:
+        if isinstance(test_dataset, PackedLoader):
+            return EvaluationBatches(test_dataset, self._adapter)
+        return super().get_test_dataloader(test_dataset)
+
     def num_examples(self, dataloader: Any) -> int:
         """Blocks of an epoch; documents where steps are made of them."""
         if isinstance(dataloader, StepDataset | EvaluationBatches):

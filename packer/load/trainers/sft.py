@@ -8,6 +8,7 @@ loader's.
 from typing import Any
 
 from datasets import Dataset
+from transformers import Trainer
 from trl import SFTConfig, SFTTrainer
 
 from packer.errors import UsageError
@@ -43,6 +44,11 @@ class PackedSFTTrainer(PackedTrainer, SFTTrainer):  # type: ignore[misc]
             raise UsageError("formatting_func says how an SFTTrainer prepares data, and a cache is prepared")
         args.dataset_kwargs = {**(args.dataset_kwargs or {}), "skip_prepare_dataset": True}
         super().__init__(model, args, **options)
+
+    def evaluate(self, eval_dataset: Any = None, *args: Any, **options: Any) -> Any:
+        if isinstance(eval_dataset, PackedLoader):  # an SFTTrainer would look for columns
+            return Trainer.evaluate(self, eval_dataset, *args, **options)
+        return super().evaluate(eval_dataset, *args, **options)
 
     def _shown(self, data: Any) -> Any:
         """One row with the columns of prepared data in place of a loader: an SFTTrainer wants to see some."""
