@@ -28,6 +28,7 @@ from trained import (  # noqa: E402
 from packer.errors import CheckError, InputError, UsageError  # noqa: E402
 from packer.load import PackedLoader, poison_test  # noqa: E402
 from packer.load.adapters import huggingface  # noqa: E402
+from packer.load.reading import StepReader  # noqa: E402
 from packer.load.trainers import PackedTrainer  # noqa: E402
 
 SCHEDULES = {
@@ -119,8 +120,7 @@ def test_the_trainers_own_count_of_items_is_the_loaders(tmp_path):
     assert num_counted == 5
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen3"])
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize(("kind", "attention"), [("llama", "eager"), ("qwen3", "sdpa")])
 def test_the_model_keeps_documents_apart_as_the_trainer_calls_it(kind, attention, tmp_path):
     model = tiny_model(kind, attention=attention)
     seen = Seen(model)
@@ -253,9 +253,16 @@ def test_a_resumed_training_is_the_uninterrupted_one_bit_by_bit(schedule, saving
     same_weights(resumed.model, whole.model)
 
 
-def test_a_training_resumes_with_another_micro_batch_and_reads_no_step_again(tmp_path):
+def test_a_training_resumes_with_another_micro_batch_and_reads_no_step_again(tmp_path, monkeypatch):
     whole = trainer_of(tmp_path, save_strategy="steps", save_steps=3)
     whole.train()
+    read, first_of = StepReader.read, []
+
+    def recorded(self, plans, *, index):
+        first_of.append(index)
+        return read(self, plans, index=index)
+
+    monkeypatch.setattr(StepReader, "read", recorded)
     for size in (2, 8):
         model = tiny_model(seed=9)
         seen = Seen(model)
@@ -265,6 +272,7 @@ def test_a_training_resumes_with_another_micro_batch_and_reads_no_step_again(tmp
         assert [len(step) for step in seen.steps] == [8 // size] * 7
         assert losses_of(resumed) == pytest.approx(losses_of(whole), rel=1e-6)
         same_weights(resumed.model, whole.model, rtol=1e-5, atol=1e-7)
+    assert min(first_of) == 3
 
 
 def test_the_last_checkpoint_of_a_folder_is_found_and_a_finished_training_stays_finished(tmp_path):
