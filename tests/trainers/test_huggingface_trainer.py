@@ -293,6 +293,20 @@ def test_training_again_begins_where_the_loader_stood(tmp_path):
     assert len(first) == len(losses_of(trainer)) == 5
 
 
+def test_a_second_stage_goes_on_where_the_loader_of_the_first_stood_and_resumes_in_a_new_process(tmp_path):
+    """One more epoch from the second on; what resumes has a loader that stands at the beginning of all."""
+    loader = loader_of()
+    assert len(list(loader)) == 5
+    whole = trainer_of(tmp_path, loader, num_train_epochs=1, save_strategy="steps", save_steps=2)
+    whole.train()
+    assert [entry["epoch"] for entry in whole.state.log_history if "loss" in entry][-1] == 2.0
+    resumed = trainer_of(tmp_path / "resumed", loader_of(), model=tiny_model(seed=9), num_train_epochs=1)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert whole.state.max_steps == resumed.state.max_steps == resumed.state.global_step == 5
+    assert losses_of(resumed) == losses_of(whole)
+    same_weights(resumed.model, whole.model)
+
+
 def test_a_checkpoint_holds_the_readers_state_among_the_trainers(tmp_path):
     trainer = trainer_of(tmp_path, save_strategy="steps", save_steps=4, max_steps=4)
     trainer.train()
@@ -337,6 +351,16 @@ def test_logs_say_how_far_the_data_was_read(tmp_path):
         assert entries[-1][name] == sum(getattr(step, of_step) for step in steps)
     assert entries[-1]["num_input_tokens_seen"] == entries[-1]["tokens"]
     assert len(entries) == 10 and all(one["tokens"] < other["tokens"] for one, other in pairwise(entries))
+
+
+def test_logs_at_the_end_of_an_epoch_say_so(tmp_path):
+    trainer = trainer_of(tmp_path, loader_of(end="drop"), logging_strategy="epoch")
+    trainer.train()
+    entries = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert [(entry["step"], entry["coverage"], entry["blocks"]) for entry in entries] == [
+        (4, 32 / 35, 32),
+        (8, 32 / 35, 64),
+    ]
 
 
 @pytest.mark.parametrize("sizes", [(1, 4), (4, 8), (2, 6)])

@@ -79,7 +79,8 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
     ) -> None:
         self._adapter = adapter
         self._reader = train_dataset
-        self._beginning = train_dataset.state_dict()
+        self._beginning = {"epoch": train_dataset.epoch, "steps": train_dataset.counters.steps}
+        self._fresh = {"reader": train_dataset.state_dict(), "beginning": self._beginning}
         self._steps = StepDataset(train_dataset)
         self._last: Step | None = None  # what is trained on
         self._size = 0  # of that
@@ -99,7 +100,9 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
 
         """
         folder = self._folder(resume_from_checkpoint)
-        self._reader.load_state_dict(self._beginning if folder is None else saved_reader(folder))
+        saved = self._fresh if folder is None else saved_reader(folder)
+        self._reader.load_state_dict(saved["reader"])
+        self._beginning = saved["beginning"]
         self._steps = StepDataset(self._reader)
         try:
             return super().train(None if folder is None else str(folder), *args, **options)
@@ -166,11 +169,12 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         device: torch.device,
     ) -> tuple[list[Step], Tensor | None]:
         """The next step, and its trained targets over all ranks."""
-        self._last, self._size = next(epoch_iterator, None), self._reader.global_batch_size
-        if self._last is None:
+        step = next(epoch_iterator, None)
+        if step is None:
             self.control.should_epoch_stop = True
             return [], None
-        return [self._last], torch.tensor(self._last.num_items_in_batch, device=device)
+        self._last, self._size = step, self._reader.global_batch_size
+        return [step], torch.tensor(step.num_items_in_batch, device=device)
 
     def training_step(self, model: nn.Module, inputs: Step, num_items_in_batch: Tensor | None = None) -> Tensor:
         """The whole step: its losses, each a part of the step's mean over trained tokens, added up."""
@@ -210,11 +214,11 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
     @property
     def _end(self) -> Fraction:
         """The epoch, or the part of one, that training goes up to; 2.2 is 11 fifths here, and not a little more."""
-        return Fraction(str(self.args.num_train_epochs)) + int(self._beginning["epoch"])
+        return Fraction(str(self.args.num_train_epochs)) + self._beginning["epoch"]
 
     @property
     def _num_taken(self) -> int:
-        return int(self._reader.counters.steps - self._beginning["counters"]["steps"])
+        return self._reader.counters.steps - self._beginning["steps"]
 
     def _num_steps(self) -> int:
         """Of the whole training, those already taken among them."""
@@ -243,7 +247,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
             self.state.num_input_tokens_seen += inputs.num_tokens if counted == "non_padding" else inputs.num_slots
 
     def _save_checkpoint(self, *args: Any, **options: Any) -> None:
-        self.state.stateful_callbacks[KEY] = {"reader": self._reader.state_dict()}
+        self.state.stateful_callbacks[KEY] = {"reader": self._reader.state_dict(), "beginning": self._beginning}
         super()._save_checkpoint(*args, **options)
 
     def _folder(self, resume: Any) -> Path | None:
@@ -300,7 +304,7 @@ class _TrueEpoch(TrainerCallback):  # type: ignore[misc]
 
 
 def saved_reader(folder: Path) -> dict[str, Any]:
-    """The state of the reader in a checkpoint.
+    """The state of the reader in a checkpoint, and the epoch and the number of steps its training began with.
 
     Raises:
         CheckError: it has none.
@@ -310,10 +314,9 @@ def saved_reader(folder: Path) -> dict[str, Any]:
     if not file.is_file():
         raise CheckError(f"{folder} has no trainer_state.json", hint="resume from a folder that a Trainer saved")
     saved = TrainerState.load_from_json(str(file)).stateful_callbacks.get(KEY)
-    if not isinstance(saved, dict) or "reader" not in saved:
+    if not isinstance(saved, dict) or set(saved) != {"reader", "beginning"}:
         raise CheckError(
             f"{file} has no state of a packer reader",
             hint="it was saved by another Trainer: begin anew, or go on there",
         )
-    found: dict[str, Any] = saved["reader"]
-    return found
+    return saved
