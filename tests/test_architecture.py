@@ -66,6 +66,20 @@ def test_a_library_is_imported_only_where_it_belongs(library: str, allowed: str 
             assert layer_of(path) == allowed, f"{path} imports {library}"
 
 
+def test_the_libraries_of_trainers_are_imported_only_by_their_own_modules() -> None:
+    homes = {
+        "datasets": {"sft"},
+        "grain": set(),
+        "lightning": {"lightning"},
+        "torchtitan": set(),
+        "transformers": {"huggingface", "sft"},
+        "trl": {"sft"},
+    }
+    for path in MODULES:
+        for name in {name.split(".")[0] for name in imports_of(path)} & set(homes):
+            assert path.parent.name == "trainers" and path.stem in homes[name], f"{path} imports {name}"
+
+
 def test_the_map_names_every_folder_of_the_library() -> None:
     text = (REPOSITORY / "docs" / "architecture.md").read_text("utf-8")
     folders = sorted(path.name for path in (REPOSITORY / "packer").iterdir() if (path / "__init__.py").exists())
