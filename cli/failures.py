@@ -27,8 +27,8 @@ class Signalled(BaseException):
         self.exit_code = 128 + number
 
 
-def answer(error: BaseException, *, as_json: bool, verbose: bool) -> int:
-    """Print what there is to say about an error; returns the exit code."""
+def answer(error: BaseException, *, command: str | None, as_json: bool, verbose: bool) -> int:
+    """Print what there is to say about an error of a command; returns the exit code."""
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, SystemExit):
@@ -39,7 +39,7 @@ def answer(error: BaseException, *, as_json: bool, verbose: bool) -> int:
         # The reader has seen enough. Nothing more may be written, not even by the interpreter on its way out.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return error.exit_code
-    code, message, hint, exit_code = _describe(error, verbose=verbose)
+    code, message, hint, exit_code = _describe(error, command=command, verbose=verbose)
     if verbose and not isinstance(error, click.ClickException | Signalled):
         traceback.print_exception(error, file=sys.stderr)
     if as_json:
@@ -69,7 +69,7 @@ def print_error(message: str, hint: str | None) -> None:
         click.echo(_visible(hint), err=True)
 
 
-def _describe(error: BaseException, *, verbose: bool) -> tuple[str, str, str | None, int]:
+def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tuple[str, str, str | None, int]:
     """Code, message, hint and exit code."""
     if isinstance(error, PackerError):
         return error.code, error.message, error.hint, error.exit_code
@@ -80,9 +80,7 @@ def _describe(error: BaseException, *, verbose: bool) -> tuple[str, str, str | N
         return "usage", error.format_message(), None, 2
     if isinstance(error, Signalled):
         name = "interrupted" if error.number == signal.SIGINT else "terminated"
-        context = click.get_current_context(silent=True)
-        building = context is None or context.info_name == "build"
-        hint = "what a build has finished is kept: the same command goes on from there" if building else None
+        hint = "what a build has finished is kept: the same command goes on from there" if command == "build" else None
         return name, name, hint, error.exit_code
     if isinstance(error, OSError) and error.filename is not None:
         return "storage", f"{error.filename}: {error.strerror}", None, 5

@@ -51,7 +51,8 @@ class Packer(click.Group):
             code = super().main(arguments, prog_name, standalone_mode=False)
             sys.stdout.flush()
         except BaseException as error:  # noqa: BLE001 - the outermost frame: every error becomes a message and a code
-            return failures.answer(error, as_json=as_json, verbose=verbose)
+            command = next((argument for argument in options if argument in COMMANDS), None)
+            return failures.answer(error, command=command, as_json=as_json, verbose=verbose)
         return code if isinstance(code, int) else 0
 
 

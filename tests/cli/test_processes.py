@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from packer_cli import failures
+
 CODE = "from packer_cli.main import main; main()"
 HEAVY = ("numpy", "pyarrow", "rich", "tokenizers", "jinja2", "yaml", "msgspec", "torch")
 
@@ -198,3 +200,12 @@ def test_a_stale_reference_page_is_found(tmp_path, monkeypatch):
     page.write_text(page.read_text().replace("build", "built", 1))
     assert reference.main(["--check"]) == 1
     assert reference.main(["--nonsense"]) == 2
+
+
+@pytest.mark.parametrize("command", ["build", "export", "verify", None])
+def test_only_a_build_that_was_ended_is_said_to_go_on(command, capsys):
+    ended = failures.Signalled(signal.SIGTERM)
+    assert failures.answer(ended, command=command, as_json=False, verbose=False) == 143
+    told = capsys.readouterr().err
+    assert told.startswith("error: terminated")
+    assert ("what a build has finished is kept" in told) == (command == "build")
