@@ -29,7 +29,9 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     path: str
     split: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.]*$")] = "train"
-    format: Literal["auto", "jsonl", "json"] = "auto"
+    format: Literal["auto", "jsonl", "json", "csv", "tsv", "parquet", "arrow"] = "auto"
+    """Of the rows; how a file is compressed is seen by its first bytes."""
+
     schema: Literal["auto", "messages", "sharegpt", "alpaca", "completion", "text"] = "auto"
     columns: dict[str, str | None] = {}
     """New name of a field → its name in the rows; None hides a field."""

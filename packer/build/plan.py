@@ -18,7 +18,16 @@ from packer.build.watch import Look
 from packer.errors import InputError, RecipeError
 from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.recipe import Recipe, Source
-from packer.source import InputFile, Partition, Schema, detect_format, detect_schema, expand, partition_file
+from packer.source import (
+    InputFile,
+    Partition,
+    Schema,
+    detect_format,
+    detect_schema,
+    expand,
+    partition_file,
+    refuse_missing_columns,
+)
 from packer.store.manifest import Input
 from packer.tokenize import refuse_runaway_patterns
 
@@ -137,6 +146,7 @@ def open_input(source: Source, path: Path, recipe: Recipe) -> InputFile:
     schema = (
         detect_schema(path, format=file_format, columns=source.columns) if source.schema == "auto" else source.schema
     )
+    refuse_missing_columns(path, format=file_format, schema=schema, columns=source.columns)
     return InputFile(
         path=path,
         split=source.split,

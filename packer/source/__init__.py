@@ -5,7 +5,7 @@ that depend on nothing but their bytes, and `read_rows` turns a piece into batch
 lost: each is one or the other. `InputFile` reads the first rows of a file without cutting it.
 """
 
-from packer.source.detect import detect_format, detect_schema
+from packer.source.detect import detect_format, detect_schema, refuse_missing_columns
 from packer.source.files import expand
 from packer.source.first_rows import InputFile, RawRow
 from packer.source.partition import FilePartitions, Partition, partition_file
@@ -24,4 +24,5 @@ __all__ = [
     "lines_of_rows",
     "partition_file",
     "read_rows",
+    "refuse_missing_columns",
 ]

@@ -9,8 +9,8 @@ from packer.source.decode import Refused, decode_json
 
 T = TypeVar("T")
 
-_ID_FIELDS = ("sample_id", "id", "uuid")
-_ID_SET = frozenset(_ID_FIELDS)
+ID_FIELDS = ("sample_id", "id", "uuid")
+_ID_SET = frozenset(ID_FIELDS)
 
 
 class RowFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ def sample_id(row: dict[str, Any]) -> str | None:
     """The row's own name: the first of `sample_id`, `id`, `uuid` that holds a string or a whole number."""
     if _ID_SET.isdisjoint(row):
         return None
-    for field in _ID_FIELDS:
+    for field in ID_FIELDS:
         value = row.get(field)
         if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
             return str(value)

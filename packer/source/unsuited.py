@@ -14,7 +14,7 @@ PREFERENCE_FIELDS = (
     "chosen_response",
     "rejected_response",
 )
-_TELLING_FIELDS = frozenset({*MEDIA_FIELDS, *PREFERENCE_FIELDS, "label"})
+TELLING_FIELDS = frozenset({*MEDIA_FIELDS, *PREFERENCE_FIELDS, "label"})
 _MEDIA_PART = re.compile(r"(?:input_)?(?:image|video|audio)(?:_url)?")
 _MEDIA_TAG = re.compile(r"<img>[^<>\n]+</img>")
 
@@ -30,7 +30,7 @@ def refuse_unsuited(row: dict[str, Any], *, rated: bool) -> None:
         Refused: `multimodal` or `preference`.
 
     """
-    if _TELLING_FIELDS.isdisjoint(row):
+    if TELLING_FIELDS.isdisjoint(row):
         return
     for field in MEDIA_FIELDS:
         if row.get(field):

@@ -1,0 +1,214 @@
+"""Rows of Parquet and Arrow files, as the values a row of JSON would have."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from packer.errors import InputError
+from packer.source.arrow_ipc import arrow_batches, arrow_schema, open_arrow
+from packer.source.decode import Refused
+from packer.source.groups import Group
+from packer.source.parquet import open_parquet, parquet_batches, parquet_groups
+from packer.source.unsuited import MEDIA_FIELDS
+from packer.source.values import Convert, converter
+
+TableFormat = Literal["parquet", "arrow"]
+
+BATCH_ROWS = 1000
+_BATCH_BYTES = 16 * 2**20
+
+RowValue: TypeAlias = tuple[dict[str, Any] | Refused, int]
+"""A row, or why it is none, and about how many bytes it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """The outline of a file."""
+
+    schema: pa.Schema
+    groups: tuple[Group, ...]
+
+    @property
+    def outline(self) -> bytes:
+        """What of the file, beside the bytes of a group, decides its rows: names and types of the columns."""
+        return "\n".join(f"{field.name}: {field.type}" for field in self.schema).encode()
+
+
+def open_table(path: Path, kind: TableFormat) -> Table:
+    """Read the outline of a file.
+
+    Raises:
+        InputError: it cannot be read, or is not whole; or two columns have the same name.
+
+    """
+    with _told(path, kind):
+        if kind == "parquet":
+            with open_parquet(path) as file:
+                table = Table(schema=file.schema_arrow, groups=parquet_groups(file))
+        else:
+            outline = open_arrow(path)
+            table = Table(schema=outline.schema, groups=outline.groups)
+    repeated = sorted({name for name in table.schema.names if table.schema.names.count(name) > 1})
+    if repeated:
+        raise InputError(
+            f"{path}: has more than one column `{repeated[0]}`", hint="rename or drop one, and write the file again"
+        )
+    return table
+
+
+def table_schema(path: Path, kind: TableFormat) -> pa.Schema:
+    """Names and types of the columns; of an Arrow file only its beginning is read.
+
+    Raises:
+        InputError: the file cannot be read.
+
+    """
+    with _told(path, kind):
+        if kind == "arrow":
+            return arrow_schema(path)
+        with open_parquet(path) as file:
+            return file.schema_arrow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """Some groups of a file: where they are, by whichever of the two its format goes by."""
+
+    groups: range | None = None
+    """Of a Parquet file."""
+
+    start: int = 0
+    stop: int | None = None
+    """Bytes of an Arrow file."""
+
+
+def table_rows(
+    path: Path,
+    kind: TableFormat,
+    names: Sequence[str],
+    *,
+    max_row_bytes: int,
+    extent: Extent | None = None,
+    skip: int = 0,
+    media: Mapping[str, str] | None = None,
+) -> Iterator[RowValue]:
+    """The rows of some groups, or of a whole file.
+
+    Args:
+        path: The file.
+        kind: Its format.
+        names: Columns that are read.
+        max_row_bytes: A larger row comes as `row_too_large`; sizes are those of the columns that are read.
+        extent: The groups; None for all.
+        skip: Rows at their beginning that are passed over.
+        media: Columns of pictures or sound, of which only is asked whether there is one; see :func:`media_columns`.
+
+    Raises:
+        InputError: the file cannot be read, or is damaged.
+
+    """
+    with _told(path, kind):
+        for batch in _batches(path, kind, names, extent or Extent()):
+            passed = min(skip, batch.num_rows)
+            skip -= passed
+            for start in range(passed, batch.num_rows, BATCH_ROWS):
+                yield from _rows(batch.slice(start, BATCH_ROWS), max_row_bytes, media or {})
+
+
+def media_columns(names: Sequence[str], columns: Mapping[str, str | None]) -> dict[str, str]:
+    """Those columns that rows call by a name for pictures or sound."""
+    return {old: new for new in MEDIA_FIELDS if (old := columns.get(new, new)) is not None and old in names}
+
+
+@contextmanager
+def _told(path: Path, kind: TableFormat) -> Iterator[None]:
+    """Whatever a broken file makes of the reader, the file is named."""
+    try:
+        yield
+    except (pa.lib.ArrowException, OSError, EOFError, ValueError, MemoryError, OverflowError) as error:
+        name = {"parquet": "Parquet", "arrow": "an Arrow file"}[kind]
+        told = str(error).strip().splitlines() or [type(error).__name__]
+        raise InputError(
+            f"{path}: cannot be read as {name}: {told[0]}", hint="is the file whole? Write or fetch it again"
+        ) from error
+
+
+def _batches(path: Path, kind: TableFormat, names: Sequence[str], extent: Extent) -> Iterator[pa.RecordBatch]:
+    if kind == "arrow":
+        for batch in arrow_batches(path, extent.start, extent.stop):
+            yield batch.select(list(names))
+        return
+    with open_parquet(path) as file:
+        groups = extent.groups if extent.groups is not None else range(file.metadata.num_row_groups)
+        for group in groups:
+            outline = file.metadata.row_group(group)
+            row_bytes = outline.total_byte_size // max(outline.num_rows, 1) + 1
+            batch_rows = max(1, min(BATCH_ROWS, _BATCH_BYTES // row_bytes))
+            for batch in parquet_batches(file, range(group, group + 1), names, batch_rows=batch_rows):
+                yield batch.select(list(names))  # a name with a dot in it brings others
+
+
+def _rows(batch: pa.RecordBatch, max_row_bytes: int, media: Mapping[str, str]) -> Iterator[RowValue]:
+    """The rows of a batch, once nothing in it points outside of it."""
+    if batch.num_rows > 1 and batch.nbytes > max_row_bytes:
+        for i in range(batch.num_rows):
+            yield from _rows(batch.slice(i, 1), max_row_bytes, media)
+        return
+    if batch.nbytes > max_row_bytes:
+        yield Refused("row_too_large", f"more than rows.max_bytes, {max_row_bytes} bytes"), 0
+        return
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid as error:
+        if "UTF8" not in str(error):
+            raise
+        if batch.num_rows == 1:
+            yield Refused("not_utf8", "a text is not valid UTF-8"), batch.nbytes
+            return
+        for i in range(batch.num_rows):
+            yield from _rows(batch.slice(i, 1), max_row_bytes, media)
+        return
+    row_bytes = batch.nbytes // max(batch.num_rows, 1)
+    for row in _values(batch, media):
+        yield row, row_bytes
+
+
+def _values(batch: pa.RecordBatch, media: Mapping[str, str]) -> Iterator[dict[str, Any] | Refused]:
+    columns: list[tuple[str, list[Any], Convert | None]] = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name in media:
+            columns.append((name, _is_there(column).to_pylist(), None))
+        else:
+            columns.append((name, column.to_pylist(), converter(column.type, name)))
+    for i in range(batch.num_rows):
+        try:
+            yield _row(columns, i)
+        except Refused as refused:
+            yield refused
+
+
+def _row(columns: Sequence[tuple[str, list[Any], Convert | None]], i: int) -> dict[str, Any]:
+    row = {}
+    for name, values, convert in columns:
+        value = values[i]
+        if value is not None and convert is not None:
+            value = convert(value)
+        if value is not None:
+            row[name] = value
+    return row
+
+
+def _is_there(column: pa.Array) -> pa.Array:
+    """Which rows of a column of pictures have one: they are not null, no empty list and no empty text."""
+    valid = column.is_valid()
+    for measure in (pc.list_value_length, pc.binary_length):
+        try:
+            return pc.and_(valid, pc.greater(pc.fill_null(measure(column), 0), 0))
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+            continue
+    return valid
