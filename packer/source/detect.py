@@ -172,7 +172,13 @@ def detect_schema(path: Path, *, format: Format, columns: Mapping[str, str | Non
     votes = Counter(schema for schema in map(schema_of, rows) if schema is not None)
     if votes:
         return max(FIELDS, key=lambda schema: votes[schema])  # the first of those with most votes
-    raise _no_schema(path, rows if format not in TABLE_FORMATS else [_columns_of(path, format)])
+    if format not in CSV_FORMATS and format not in TABLE_FORMATS:
+        raise _no_schema(path, rows)
+    found = rename(_columns_of(path, format), columns)
+    schema = schema_of(found)  # its rows are empty, or unreadable: each is told why
+    if schema is None:
+        raise _no_schema(path, [found])
+    return schema
 
 
 def refuse_missing_columns(

@@ -1,5 +1,6 @@
 """Rows of Parquet and Arrow files, as the values a row of JSON would have."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from packer.source.decode import Refused
 from packer.source.groups import Group
 from packer.source.parquet import open_parquet, parquet_batches, parquet_groups
 from packer.source.unsuited import MEDIA_FIELDS
-from packer.source.values import Convert, converter
+from packer.source.values import Convert, as_bytes, converter
 
 TableFormat = Literal["parquet", "arrow"]
 
@@ -53,26 +54,33 @@ def open_table(path: Path, kind: TableFormat) -> Table:
         else:
             outline = open_arrow(path)
             table = Table(schema=outline.schema, groups=outline.groups)
-    repeated = sorted({name for name in table.schema.names if table.schema.names.count(name) > 1})
-    if repeated:
-        raise InputError(
-            f"{path}: has more than one column `{repeated[0]}`", hint="rename or drop one, and write the file again"
-        )
-    return table
+        _refuse_repeated(path, table.schema)
+        return table
 
 
 def table_schema(path: Path, kind: TableFormat) -> pa.Schema:
     """Names and types of the columns; of an Arrow file only its beginning is read.
 
     Raises:
-        InputError: the file cannot be read.
+        InputError: the file cannot be read, or two columns have the same name.
 
     """
     with _told(path, kind):
         if kind == "arrow":
-            return arrow_schema(path)
-        with open_parquet(path) as file:
-            return file.schema_arrow
+            schema = arrow_schema(path)
+        else:
+            with open_parquet(path) as file:
+                schema = file.schema_arrow
+        _refuse_repeated(path, schema)
+        return schema
+
+
+def _refuse_repeated(path: Path, schema: pa.Schema) -> None:
+    repeated = sorted(name for name, count in Counter(schema.names).items() if count > 1)
+    if repeated:
+        raise InputError(
+            f"{path}: has more than one column '{repeated[0]}'", hint="rename or drop one, and write the file again"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +124,11 @@ def table_rows(
         for batch in _batches(path, kind, names, extent or Extent()):
             passed = min(skip, batch.num_rows)
             skip -= passed
+            if passed == batch.num_rows:
+                continue
+            in_utf8 = _validate(batch)
             for start in range(passed, batch.num_rows, BATCH_ROWS):
-                yield from _rows(batch.slice(start, BATCH_ROWS), max_row_bytes, media or {})
+                yield from _rows(batch.slice(start, BATCH_ROWS), max_row_bytes, media or {}, in_utf8=in_utf8)
 
 
 def media_columns(names: Sequence[str], columns: Mapping[str, str | None]) -> dict[str, str]:
@@ -153,29 +164,42 @@ def _batches(path: Path, kind: TableFormat, names: Sequence[str], extent: Extent
                 yield batch.select(list(names))  # a name with a dot in it brings others
 
 
-def _rows(batch: pa.RecordBatch, max_row_bytes: int, media: Mapping[str, str]) -> Iterator[RowValue]:
-    """The rows of a batch, once nothing in it points outside of it."""
-    if batch.num_rows > 1 and batch.nbytes > max_row_bytes:
-        for i in range(batch.num_rows):
-            yield from _rows(batch.slice(i, 1), max_row_bytes, media)
-        return
-    if batch.nbytes > max_row_bytes:
-        yield Refused("row_too_large", f"more than rows.max_bytes, {max_row_bytes} bytes"), 0
-        return
+def _validate(batch: pa.RecordBatch) -> bool:
+    """Whether all texts are UTF-8; offsets and lengths are right for sure, or it raises.
+
+    Nothing in a file may be believed before that: a wrong offset reads what lies anywhere in memory.
+
+    Raises:
+        pyarrow.ArrowInvalid: something points outside of the batch.
+
+    """
     try:
         batch.validate(full=True)
     except pa.ArrowInvalid as error:
         if "UTF8" not in str(error):
             raise
-        if batch.num_rows == 1:
-            yield Refused("not_utf8", "a text is not valid UTF-8"), batch.nbytes
-            return
+        for column in batch.columns:
+            column.view(as_bytes(column.type)).validate(full=True)
+        return False
+    return True
+
+
+def _rows(batch: pa.RecordBatch, max_row_bytes: int, media: Mapping[str, str], *, in_utf8: bool) -> Iterator[RowValue]:
+    """The rows of a batch in which nothing points outside of it."""
+    if batch.num_rows > 1 and (batch.nbytes > max_row_bytes or not in_utf8):
         for i in range(batch.num_rows):
-            yield from _rows(batch.slice(i, 1), max_row_bytes, media)
+            yield from _rows(batch.slice(i, 1), max_row_bytes, media, in_utf8=in_utf8)
+        return
+    if batch.nbytes > max_row_bytes:
+        yield Refused("row_too_large", f"more than rows.max_bytes, {max_row_bytes} bytes"), 0
         return
     row_bytes = batch.nbytes // max(batch.num_rows, 1)
-    for row in _values(batch, media):
-        yield row, row_bytes
+    try:
+        for row in _values(batch, media):
+            yield row, row_bytes
+    except UnicodeDecodeError:
+        assert not in_utf8, "all texts of the batch were looked at"
+        yield Refused("not_utf8", "a text is not valid UTF-8"), row_bytes
 
 
 def _values(batch: pa.RecordBatch, media: Mapping[str, str]) -> Iterator[dict[str, Any] | Refused]:

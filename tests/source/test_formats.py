@@ -1,9 +1,7 @@
 """The same rows mean the same in every format."""
 
-import json
-
 import pytest
-from written import FORMATS, as_parquet
+from written import FORMATS
 
 from packer.source import InputFile, detect_format, detect_schema, partition_file, read_rows
 
