@@ -66,7 +66,7 @@ class Asked:
         given: dict[str, Any] = {}
         if self.sources:
             given["sources"] = [
-                {"path": path, "schema": self.schema or "auto", "split": self.split or "train"} for path in self.sources
+                {"path": path, "schema": self.schema or "auto", "split": self.split} for path in self.sources
             ]
         if self.tokenizer is not None:
             given["tokenizer"] = self.tokenizer

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from packer.audit.findings import Finding, is_elsewhere
 from packer.errors import PackerError
+from packer.source import place_of
 from packer.store.digest import digest_file
 from packer.store.manifest import Manifest
 from packer.store.rejected import read_rejected, rejected_path
@@ -71,7 +72,7 @@ def check_rejected(folder: Path, manifest: Manifest) -> list[Finding]:
 def check_input(path: str, *, sha256: str) -> list[Finding]:
     """Whether an input still is what the build read."""
     try:
-        _, _, found = digest_file(Path(path))
+        _, _, found = digest_file(place_of(path))
     except PackerError as error:
         found = f"{error.message} (looked for from {Path.cwd()})" if is_elsewhere(path) else error.message
         return [Finding(path=path, row=None, what="input", expected=f"sha256 {sha256}", found=found)]

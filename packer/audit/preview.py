@@ -110,22 +110,22 @@ def preview(
     """
     files = resolve_sources(recipe)
     if row is not None:
-        numbers = find_inputs([path.as_posix() for _, path in files], row[0], missing=f"no source is '{row[0]}'")
+        numbers = find_inputs([file.name for file in files], row[0], missing=f"no source is '{row[0]}'")
         files = [files[number] for number in numbers]
     model = load_recipe_model(recipe)
     maker = _Maker(recipe, model, with_ids=with_ids)
     tally = _Tally()
     inputs: list[InputFile] = []
     shown: list[PreviewedRow] = []
-    for source, path in files:
-        entry = open_input(source, path, recipe)
+    for file in files:
+        entry = open_input(file, recipe)
         refuse_untemplated(entry, model)
         inputs.append(entry)
         made = (tally.add(maker.row(entry, raw)) for raw in _chosen(entry, rows, row, rejected_only=rejected_only))
         shown += islice((each for each in made if each.view.rejected), rows) if rejected_only else made
     return Preview(
         inputs=tuple(
-            PreviewedInput(path=entry.path.as_posix(), split=entry.split, format=entry.format, schema=entry.schema)
+            PreviewedInput(path=entry.name, split=entry.split, format=entry.format, schema=entry.schema)
             for entry in inputs
         ),
         rows=tuple(shown),
@@ -141,7 +141,7 @@ def _chosen(entry: InputFile, rows: int, row: tuple[str, int] | None, *, rejecte
     if found is None:
         limited = "" if entry.limit is None else f", of which the recipe takes {entry.limit}"
         raise UsageError(
-            f"no row {row[1]} in {entry.path}", hint=f"rows are counted from 0; blank lines are none{limited}"
+            f"no row {row[1]} in {entry.name}", hint=f"rows are counted from 0; blank lines are none{limited}"
         )
     yield found
 
@@ -164,13 +164,13 @@ class _Maker:
             TemplateOverrunError: the template goes on for too long with it.
 
         """
-        with overruns_at(lambda _: f"{entry.path} (row {raw.number}), {named_template(self._recipe)}"):
+        with overruns_at(lambda _: f"{entry.name} (row {raw.number}), {named_template(self._recipe)}"):
             return self._row(entry, raw)
 
     def _row(self, entry: InputFile, raw: RawRow) -> PreviewedRow:
         done = self._stages.run(raw.batch)
         views = tuple(self._documents(entry, raw.number, done.documents))
-        source, sample = entry.path.as_posix(), next(iter(raw.batch.samples), None)
+        source, sample = entry.name, next(iter(raw.batch.samples), None)
         lines = [
             Rejected(source=source, row=raw.number, line=raw.line, code=each.code, reason=each.reason)
             for each in done.rejections
@@ -240,7 +240,7 @@ class _Maker:
             yield DocumentView(
                 doc_id=int(ids[number]),
                 split=entry.split,
-                source=entry.path.as_posix(),
+                source=entry.name,
                 row=row,
                 sample_id=documents.sample_id[number],
                 num_identical=None,

@@ -1,6 +1,6 @@
 """What there is to do: inputs read once for their digests and partitions, the model, the keys of every partition."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,13 +19,17 @@ from packer.errors import InputError, RecipeError
 from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.recipe import Recipe, Source
 from packer.source import (
+    STANDARD_INPUT,
     InputFile,
     Partition,
     Schema,
+    data_set_files,
     detect_format,
     detect_schema,
     expand,
+    is_data_set,
     partition_file,
+    place_of,
     refuse_missing_columns,
 )
 from packer.store.manifest import Input
@@ -72,25 +76,25 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
     _tell(engine, before, progress)
     recipe = msgspec.structs.replace(recipe, engine=engine.name)
     documents = documents_identity(recipe, model.digests, engine.version)
-    looks = [Look.at(path) for _, path in paths]
+    looks = [Look.at(file.path) for file in paths]
     progress.stage("reading", sum(look.num_bytes for look in looks), "bytes")
     inputs: list[Input] = []
     tasks: list[PartitionTask] = []
     num_shards: dict[str, int] = {}
-    for source, path in paths:
-        file = open_input(source, path, recipe)
+    for each in paths:
+        source, file = each.source, open_input(each, recipe)
         refuse_untemplated(file, model)
         entry, partitions = _read_input(file, recipe.partition_bytes)
         for partition in partitions:
             key = partition_key(partition, schema=entry.schema, columns=source.columns, documents=documents)
-            index = num_shards.get(source.split, 0)
-            num_shards[source.split] = index + 1
+            index = num_shards.get(each.split, 0)
+            num_shards[each.split] = index + 1
             tasks.append(
                 PartitionTask(
                     partition=partition,
                     schema=file.schema,
                     columns=dict(source.columns),
-                    split=source.split,
+                    split=each.split,
                     source=len(inputs),
                     index=index,
                     key=key,
@@ -116,32 +120,60 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
     )
 
 
-def resolve_sources(recipe: Recipe) -> list[tuple[Source, Path]]:
-    """The files of a recipe's sources, globs expanded, in their order; none is opened.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFile:
+    """A file that a source of the recipe names."""
+
+    source: Source
+    path: Path
+    split: str
+
+    @property
+    def name(self) -> str:
+        """As the recipe names it, globs and folders expanded, POSIX."""
+        return STANDARD_INPUT if self.source.path == STANDARD_INPUT else self.path.as_posix()
+
+
+def resolve_sources(recipe: Recipe) -> list[SourceFile]:
+    """The files of a recipe's sources, globs and folders expanded, in their order; none is opened.
 
     Raises:
         RecipeError: no sources, no tokenizer, or a file that is named twice for a split.
-        InputError: a file is missing, or its name is not UTF-8; a glob matches none.
+        InputError: a file is missing, or its name is not UTF-8; a glob matches none; a folder is no data set.
+        UsageError: standard input is a source, and nothing is piped in.
 
     """
     if not recipe.sources:
         raise RecipeError("no sources", hint="name files on the command line, or give the recipe `sources:`")
     if recipe.tokenizer is None:
         raise _no_tokenizer()
-    paths = [(source, path) for source in recipe.sources for path in expand([source.path])]
-    for _, path in paths:
-        _refuse_unnameable(path)
-    _refuse_twice(paths)
-    return paths
+    files = [file for source in recipe.sources for file in _files_of(source)]
+    for file in files:
+        _refuse_unnameable(file.path)
+    _refuse_twice(files)
+    return files
 
 
-def open_input(source: Source, path: Path, recipe: Recipe) -> InputFile:
+def _files_of(source: Source) -> Iterator[SourceFile]:
+    named: Iterable[tuple[str | None, Path]]
+    if source.path == STANDARD_INPUT:
+        named = [(None, place_of(source.path))]
+    elif is_data_set(Path(source.path)):
+        named = data_set_files(Path(source.path))
+    else:
+        named = ((None, path) for path in expand([source.path]))
+    for split, path in named:
+        yield SourceFile(source=source, path=path, split=source.split or split or "train")
+
+
+def open_input(file: SourceFile, recipe: Recipe) -> InputFile:
     """Find out how a file of a source is read.
 
     Raises:
         InputError: it cannot be read, or is nothing packer knows.
 
     """
+    source, path = file.source, file.path
     file_format = detect_format(path) if source.format == "auto" else source.format
     schema = (
         detect_schema(path, format=file_format, columns=source.columns) if source.schema == "auto" else source.schema
@@ -149,7 +181,8 @@ def open_input(source: Source, path: Path, recipe: Recipe) -> InputFile:
     refuse_missing_columns(path, format=file_format, schema=schema, columns=source.columns)
     return InputFile(
         path=path,
-        split=source.split,
+        name=file.name,
+        split=file.split,
         format=file_format,
         schema=schema,
         columns=source.columns,
@@ -228,7 +261,7 @@ def _refuse_unnameable(path: Path) -> None:
 def _read_input(file: InputFile, partition_bytes: int) -> tuple[Input, tuple[Partition, ...]]:
     cut = partition_file(file.path, format=file.format, partition_bytes=partition_bytes, limit=file.limit)
     entry = Input(
-        path=file.path.as_posix(),
+        path=file.name,
         split=file.split,
         format=file.format,
         schema=file.schema,
@@ -240,12 +273,12 @@ def _read_input(file: InputFile, partition_bytes: int) -> tuple[Input, tuple[Par
     return entry, cut.partitions
 
 
-def _refuse_twice(paths: list[tuple[Source, Path]]) -> None:
-    seen: dict[tuple[Path, str], Path] = {}
-    for source, path in paths:
-        real = (path.resolve(), source.split)
+def _refuse_twice(files: Sequence[SourceFile]) -> None:
+    seen: set[tuple[Path, str]] = set()
+    for file in files:
+        real = (file.path.resolve(), file.split)
         if real in seen:
             raise RecipeError(
-                f"sources name {path} twice for split '{source.split}'", hint="its rows would be learned twice"
+                f"sources name {file.name} twice for split '{file.split}'", hint="its rows would be learned twice"
             )
-        seen[real] = path
+        seen.add(real)

@@ -49,6 +49,9 @@ class InputFile:
     """An input, and how its rows are read."""
 
     path: Path
+    name: str
+    """Of the input, as the recipe names it."""
+
     split: str
     format: Format
     schema: Schema

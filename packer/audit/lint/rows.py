@@ -154,7 +154,7 @@ def rejections_under(recipe: Recipe, model: Model, rows: Rows) -> Counter[str]:
 
 
 def _read(recipe: Recipe, num_rows: int) -> list[FileTally]:
-    inputs = [(path, open_input(source, path, recipe)) for source, path in resolve_sources(recipe)]
+    inputs = [(Path(file.name), open_input(file, recipe)) for file in resolve_sources(recipe)]
     names = Counter(path.name for path, _ in inputs)
     files = []
     for path, entry in inputs:

@@ -31,12 +31,12 @@ from packer.build.overruns import named_row
 from packer.build.pool import Pool
 from packer.build.progress import Progress
 from packer.build.stages import Stages, with_role_markers
-from packer.errors import CheckError, InputError, PackerError, RecipeError, StorageError
+from packer.errors import CheckError, InputError, PackerError, RecipeError, StorageError, UsageError
 from packer.layout import offsets_of
 from packer.model import TOKENIZER_FILE, Model
 from packer.permute import permutation_key, permute
 from packer.recipe import Recipe, make_recipe
-from packer.source import Partition, Schema, partition_file
+from packer.source import Partition, Schema, partition_file, place_of
 from packer.source.partition import Format
 from packer.store.manifest import MANIFEST_NAME, Input, Manifest
 from packer.store.rejected import read_rejected
@@ -75,12 +75,12 @@ class Reencoding:
             return check_input(entry.path, sha256=entry.sha256)
         try:
             cut = partition_file(
-                Path(entry.path),
+                place_of(entry.path),
                 format=cast("Format", entry.format),
                 partition_bytes=self._recipe.partition_bytes,
                 limit=entry.num_rows,  # whatever left rows out, those that were taken are the first
             )
-        except InputError as error:
+        except (InputError, UsageError) as error:
             return check_input(entry.path, sha256=entry.sha256) or [_input_finding(entry, error.message)]
         if cut.sha256 != entry.sha256:
             return [_input_finding(entry, f"sha256 {cut.sha256}")]
