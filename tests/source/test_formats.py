@@ -86,7 +86,14 @@ def read(path, *, schema=None, columns=None, partition_bytes=2**20, limit=None, 
         assert sorted(found) == list(range(piece.num_rows)) != []
         rows += [found[row] for row in range(piece.num_rows)]
     file = InputFile(
-        path=path, split="train", format=kind, schema=schema, columns=columns, limit=limit, max_row_bytes=max_row_bytes
+        path=path,
+        name="rows",
+        split="train",
+        format=kind,
+        schema=schema,
+        columns=columns,
+        limit=limit,
+        max_row_bytes=max_row_bytes,
     )
     raw = [raw.batch for raw in file.rows()]
     assert [len(batch.samples) for batch in raw] == [len(row) == 7 for row in rows]
