@@ -3,8 +3,10 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -224,3 +226,40 @@ def test_rows_that_are_appended_to_a_table_are_the_only_ones_that_are_built(tmp_
     path.write_bytes(as_parquet(rows, row_group_size=50))
     second = json.loads(build(path, cache, starter, "--set", "partition_bytes=8KiB", "--json").stdout)
     assert second["partitions_reused"] >= first["partitions_built"] - 1 > 2
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "inputs.md"
+
+
+def test_the_examples_of_the_page_about_inputs_run(tmp_path, starter):
+    datasets = pytest.importorskip("datasets")
+    page = PAGE.read_text("utf-8")
+    alpaca = [{"instruction": "Add", "input": "1", "output": "2"}, {"instruction": "Go", "input": "", "output": "On"}]
+    (tmp_path / "tokenizer").symlink_to(starter / "tokenizer")
+    for name, form, rows in (
+        ("chat.jsonl", "rows.jsonl", CHATS),
+        ("chat.parquet", "rows.parquet", CHATS),
+        ("chat.jsonl.gz", "rows.jsonl.gz", CHATS),
+        ("parts/a.jsonl.gz", "rows.jsonl.gz", CHATS[:2]),
+        ("parts/b.jsonl.gz", "rows.jsonl.gz", CHATS[2:]),
+        ("alpaca.csv", "rows.csv", alpaca),
+        ("questions.parquet", "rows.parquet", [{"question": "a", "answer": "b"}]),
+        ("held_out.jsonl.zst", "rows.jsonl.zst", CHATS),
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(FORMATS[form](rows))
+    datasets.Dataset.from_list(CHATS).save_to_disk(tmp_path / "saved")
+    (tmp_path / "recipe.yaml").write_text(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0])
+    (tmp_path / "packer").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m packer "$@"\n')
+    (tmp_path / "packer").chmod(0o755)
+    script = "set -eu\n" + "".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL))
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    made = {path.parent.name: read_manifest(path.parent) for path in tmp_path.glob("from_*/manifest.json")}
+    assert len(made) == script.count(" build ") == 7
+    contents = {made[f"from_{name}"].content_fingerprint for name in ("jsonl", "parquet", "saved", "pipe")}
+    assert len(contents) == 1
+    assert [entry.split for entry in made["from_recipe"].inputs] == ["train", "train", "eval"]
