@@ -16,14 +16,13 @@ from typing import Any, Literal
 
 from packer.errors import InputError
 from packer.source.chunks import READ_BYTES, no_rows
-from packer.source.decode import Refused, decode_json
+from packer.source.decode import Refused
 from packer.source.lines import BLANK
+from packer.source.projection import JSON_FIELDS, columns_of
+from packer.source.row import json_in_text
 from packer.source.unsuited import MEDIA_FIELDS
 
 CsvFormat = Literal["csv", "tsv"]
-
-JSON_FIELDS = ("messages", "conversations", "conversation", "history", "chat_template_kwargs")
-"""Fields that are no texts: their cells hold JSON. `tools` may be the JSON of a list in every format."""
 
 _DELIMITERS = b",;\t|"
 _QUOTE = ord('"')
@@ -162,8 +161,8 @@ class _Reader:
     def __init__(self, names: tuple[str, ...], delimiter: str, columns: Mapping[str, str | None]) -> None:
         self._names = names
         self._delimiter = delimiter
-        self._json = [old for new in JSON_FIELDS if (old := columns.get(new, new)) in names]
-        self._media = [old for new in MEDIA_FIELDS if (old := columns.get(new, new)) in names]
+        self._json = columns_of(JSON_FIELDS, names, columns)
+        self._media = columns_of(MEDIA_FIELDS, names, columns)
         self._label = columns.get("label", "label")
 
     def row(self, record: bytes) -> dict[str, Any]:
@@ -175,21 +174,12 @@ class _Reader:
             raise Refused("wrong_type", f"the header has {len(self._names)} columns, the row {len(fields)}")
         row: dict[str, Any] = dict(zip(self._names, fields, strict=True))
         for name in self._json:
-            row[name] = _nested(row[name], name)
+            row[name] = json_in_text(row[name], name)
         for name in self._media:
             row[name] = None if row[name].strip() in {"", "[]", "null"} else row[name]
         if row.get(self._label or "", "").lower() in {"true", "false"}:
             row[str(self._label)] = row[str(self._label)].lower() == "true"
         return row
-
-
-def _nested(cell: str, name: str) -> Any:
-    if not cell.strip():
-        return None
-    try:
-        return decode_json(cell.encode())
-    except Refused as refused:
-        raise Refused(refused.code, f"the JSON in column `{name[:40]}`: {refused.reason}") from None
 
 
 def _records(

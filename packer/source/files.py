@@ -40,7 +40,9 @@ def _matches(pattern: str) -> list[Path]:
         raise no_data_set(path)
     if not glob.has_magic(pattern):
         if path.exists():
-            raise InputError(f"{pattern}: is not a regular file", hint="write its rows to a file first")
+            raise InputError(
+                f"{pattern}: is not a regular file", hint="write its rows to a file, or pipe them in: packer build - …"
+            )
         raise InputError(f"{pattern}: no such file", hint=_nearest_folder(path))
     files = sorted(Path(match) for match in glob.glob(pattern, recursive=True) if Path(match).is_file())  # noqa: PTH207 - Path.glob takes no absolute pattern
     if not files:

@@ -23,7 +23,7 @@ from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
 from packer.source.projection import columns_read
 from packer.source.read import split_rows, understand
 from packer.source.schema import Schema, read_row
-from packer.source.tables import TableFormat, media_columns, table_rows, table_schema
+from packer.source.tables import TableFormat, table_rows, table_schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +181,7 @@ def value_rows(
         table,
         columns_read(names, schema, columns),
         max_row_bytes=max_row_bytes,
-        media=media_columns(names, columns),
+        columns=columns,
     )
     for value, _ in rows:
         yield value, None

@@ -80,3 +80,18 @@ def nested_json(text: str, *, where: str) -> Any:
     except Refused as refused:
         code = "not_utf8" if refused.code == "not_utf8" else "bad_tools"
         raise Refused(code, f"the JSON in {where}: {refused.reason}") from None
+
+
+def json_in_text(text: str, column: str) -> Any:
+    """Decode the JSON in a cell of a table; None where the cell is empty.
+
+    Raises:
+        Refused: as :func:`~packer.source.decode.decode_json`, with the column's name.
+
+    """
+    if not text.strip():
+        return None
+    try:
+        return decode_json(text.encode())
+    except Refused as refused:
+        raise Refused(refused.code, f"the JSON in column `{column[:40]}`: {refused.reason}") from None

@@ -8,7 +8,7 @@ from packer.source.partition import Partition
 from packer.source.projection import columns_read
 from packer.source.schema import Schema
 from packer.source.table_digest import ByteRange, digest_bytes, digest_run
-from packer.source.tables import Extent, RowValue, Table, TableFormat, media_columns, table_rows, table_schema
+from packer.source.tables import Extent, RowValue, Table, TableFormat, table_rows, table_schema
 
 
 def partition_values(
@@ -39,7 +39,7 @@ def partition_values(
             stop=partition.stop,
         ),
         skip=partition.skip,
-        media=media_columns(found.names, columns),
+        columns=columns,
     )
     num_rows = 0
     for row in rows:

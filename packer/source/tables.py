@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -15,8 +16,10 @@ from packer.source.arrow_ipc import arrow_batches, arrow_schema, open_arrow
 from packer.source.decode import Refused
 from packer.source.groups import Group
 from packer.source.parquet import open_parquet, parquet_batches, parquet_groups
+from packer.source.projection import JSON_FIELDS, columns_of
+from packer.source.row import json_in_text
 from packer.source.unsuited import MEDIA_FIELDS
-from packer.source.values import Convert, as_bytes, converter
+from packer.source.values import Convert, as_bytes, converter, is_text
 
 TableFormat = Literal["parquet", "arrow"]
 
@@ -84,6 +87,14 @@ def _refuse_repeated(path: Path, schema: pa.Schema) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Uses:
+    """Columns that are not read as they stand."""
+
+    media: frozenset[str]
+    json: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
     """Some groups of a file: where they are, by whichever of the two its format goes by."""
 
@@ -103,7 +114,7 @@ def table_rows(
     max_row_bytes: int,
     extent: Extent | None = None,
     skip: int = 0,
-    media: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | None],
 ) -> Iterator[RowValue]:
     """The rows of some groups, or of a whole file.
 
@@ -114,12 +125,17 @@ def table_rows(
         max_row_bytes: A larger row comes as `row_too_large`; sizes are those of the columns that are read.
         extent: The groups; None for all.
         skip: Rows at their beginning that are passed over.
-        media: Columns of pictures or sound, of which only is asked whether there is one; see :func:`media_columns`.
+        columns: New name of a field → its name in the rows, or None to hide it: tells which columns hold pictures, of
+            which only is asked whether there is one, and of which a text is JSON.
 
     Raises:
         InputError: the file cannot be read, or is damaged.
 
     """
+    uses = _Uses(
+        media=frozenset(columns_of(MEDIA_FIELDS, names, columns)),
+        json=frozenset(columns_of(JSON_FIELDS, names, columns)),
+    )
     with _told(path, kind):
         for batch in _batches(path, kind, names, extent or Extent()):
             passed = min(skip, batch.num_rows)
@@ -128,12 +144,7 @@ def table_rows(
                 continue
             in_utf8 = _validate(batch)
             for start in range(passed, batch.num_rows, BATCH_ROWS):
-                yield from _rows(batch.slice(start, BATCH_ROWS), max_row_bytes, media or {}, in_utf8=in_utf8)
-
-
-def media_columns(names: Sequence[str], columns: Mapping[str, str | None]) -> dict[str, str]:
-    """Those columns that rows call by a name for pictures or sound."""
-    return {old: new for new in MEDIA_FIELDS if (old := columns.get(new, new)) is not None and old in names}
+                yield from _rows(batch.slice(start, BATCH_ROWS), max_row_bytes, uses, in_utf8=in_utf8)
 
 
 @contextmanager
@@ -184,29 +195,31 @@ def _validate(batch: pa.RecordBatch) -> bool:
     return True
 
 
-def _rows(batch: pa.RecordBatch, max_row_bytes: int, media: Mapping[str, str], *, in_utf8: bool) -> Iterator[RowValue]:
+def _rows(batch: pa.RecordBatch, max_row_bytes: int, uses: _Uses, *, in_utf8: bool) -> Iterator[RowValue]:
     """The rows of a batch in which nothing points outside of it."""
     if batch.num_rows > 1 and (batch.nbytes > max_row_bytes or not in_utf8):
         for i in range(batch.num_rows):
-            yield from _rows(batch.slice(i, 1), max_row_bytes, media, in_utf8=in_utf8)
+            yield from _rows(batch.slice(i, 1), max_row_bytes, uses, in_utf8=in_utf8)
         return
     if batch.nbytes > max_row_bytes:
         yield Refused("row_too_large", f"more than rows.max_bytes, {max_row_bytes} bytes"), 0
         return
     row_bytes = batch.nbytes // max(batch.num_rows, 1)
     try:
-        for row in _values(batch, media):
+        for row in _values(batch, uses):
             yield row, row_bytes
     except UnicodeDecodeError:
         assert not in_utf8, "all texts of the batch were looked at"
         yield Refused("not_utf8", "a text is not valid UTF-8"), row_bytes
 
 
-def _values(batch: pa.RecordBatch, media: Mapping[str, str]) -> Iterator[dict[str, Any] | Refused]:
+def _values(batch: pa.RecordBatch, uses: _Uses) -> Iterator[dict[str, Any] | Refused]:
     columns: list[tuple[str, list[Any], Convert | None]] = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if name in media:
+        if name in uses.media:
             columns.append((name, _is_there(column).to_pylist(), None))
+        elif name in uses.json and is_text(column.type):
+            columns.append((name, column.to_pylist(), partial(json_in_text, column=name)))
         else:
             columns.append((name, column.to_pylist(), converter(column.type, name)))
     for i in range(batch.num_rows):

@@ -168,15 +168,12 @@ def _is_list(kind: pa.DataType) -> bool:
     )
 
 
+def is_text(kind: pa.DataType) -> bool:
+    return bool(_types.is_string(kind) or _types.is_large_string(kind) or _types.is_string_view(kind))
+
+
 def _is_json(kind: pa.DataType) -> bool:
-    return bool(
-        _types.is_string(kind)
-        or _types.is_large_string(kind)
-        or _types.is_string_view(kind)
-        or _types.is_boolean(kind)
-        or _types.is_integer(kind)
-        or _types.is_null(kind)
-    )
+    return bool(is_text(kind) or _types.is_boolean(kind) or _types.is_integer(kind) or _types.is_null(kind))
 
 
 def _is_foreign(kind: pa.DataType) -> bool:

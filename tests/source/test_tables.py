@@ -2,6 +2,7 @@
 
 import datetime as dt
 import io
+import json
 import random
 from collections import Counter
 
@@ -194,6 +195,16 @@ def test_numbers_that_are_none_are_null_and_infinite_ones_are_refused(tmp_path):
     first, second, third = both(tmp_path, table)
     assert (first.messages[1].weight, second.messages[1].weight) == (None, 0.5)
     assert third == ("wrong_type", "a number is infinite at $.messages[].weight")
+
+
+def test_a_text_in_a_column_of_messages_is_json(tmp_path):
+    table = pa.table({"messages": [json.dumps(TURNS), "[{", "", None]})
+    first, *others = both(tmp_path, table)
+    assert [message.fields for message in first.messages] == TURNS
+    assert others == [
+        ("not_json", "the JSON in column `messages`: ends too early, at byte 2"),
+        *[("unknown_schema", "no field `messages`, which schema messages needs")] * 2,
+    ]
 
 
 def test_struct_of_lists_is_no_list_of_messages(tmp_path):
