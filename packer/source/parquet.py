@@ -1,4 +1,4 @@
-"""Parquet files: their row groups, and the rows in them."""
+"""Parquet files, as pyarrow opens and decodes them."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -6,8 +6,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-
-from packer.source.groups import Group
 
 _BUFFER_BYTES = 2**20
 
@@ -17,34 +15,6 @@ def open_parquet(path: Path) -> Any:
     return pq.ParquetFile(
         pa.OSFile(str(path)), buffer_size=_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
     )
-
-
-def parquet_groups(file: Any) -> tuple[Group, ...]:
-    """The row groups, in order.
-
-    A group's bytes are those from its first column chunk to its last. Dictionary pages stand before data pages.
-    """
-    groups = []
-    for number in range(file.metadata.num_row_groups):
-        group = file.metadata.row_group(number)
-        chunks = [group.column(i) for i in range(group.num_columns)]
-        starts = [_first_byte(chunk) for chunk in chunks]
-        stops = [start + chunk.total_compressed_size for start, chunk in zip(starts, chunks, strict=True)]
-        groups.append(
-            Group(
-                start=min(starts, default=0),
-                stop=max(stops, default=0),
-                num_rows=group.num_rows,
-                num_bytes=group.total_byte_size,
-            )
-        )
-    return tuple(groups)
-
-
-def _first_byte(chunk: Any) -> int:
-    dictionary = chunk.dictionary_page_offset
-    first: int = chunk.data_page_offset if not dictionary else min(dictionary, chunk.data_page_offset)
-    return first
 
 
 def parquet_batches(file: Any, groups: range, columns: Sequence[str], *, batch_rows: int) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,8 @@ from packer.errors import InputError
 from packer.source.arrow_ipc import arrow_batches, arrow_schema, open_arrow
 from packer.source.decode import Refused
 from packer.source.groups import Group
-from packer.source.parquet import open_parquet, parquet_batches, parquet_groups
+from packer.source.parquet import open_parquet, parquet_batches
+from packer.source.parquet_footer import row_groups
 from packer.source.projection import JSON_FIELDS, columns_of
 from packer.source.row import json_in_text
 from packer.source.unsuited import MEDIA_FIELDS
@@ -53,7 +54,9 @@ def open_table(path: Path, kind: TableFormat) -> Table:
     with _told(path, kind):
         if kind == "parquet":
             with open_parquet(path) as file:
-                table = Table(schema=file.schema_arrow, groups=parquet_groups(file))
+                table = Table(schema=file.schema_arrow, groups=row_groups(path))
+                if file.metadata.num_row_groups != len(table.groups):
+                    raise ValueError("its footer is damaged")
         else:
             outline = open_arrow(path)
             table = Table(schema=outline.schema, groups=outline.groups)

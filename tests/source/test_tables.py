@@ -272,6 +272,25 @@ def test_rows_in_pieces_of_a_group_are_those_of_the_group(tmp_path):
         assert [row.text for row in read(tmp_path / name, partition_bytes=9000)] == [row["text"] for row in rows]
 
 
+@pytest.mark.parametrize("name", ["t.parquet", "t.arrow"])
+def test_of_a_large_table_a_few_rows_are_in_memory(tmp_path, name):
+    """One row group of 25 MB, and as many bytes in record batches of a hundred rows."""
+    rows = [{"text": random.Random(i).randbytes(2500).hex(), "blob": "x" * 50} for i in range(5000)]
+    write = {
+        "t.parquet": lambda: as_parquet(rows, row_group_size=10**6),
+        "t.arrow": lambda: as_arrow(rows, batch_rows=100),
+    }
+    (tmp_path / name).write_bytes(write[name]())
+    num_rows = most = 0
+    before = pa.total_allocated_bytes()
+    for piece in partition_file(tmp_path / name, format=name[2:], partition_bytes=2**22).partitions:
+        for batch in read_rows(piece, schema="text", columns={}, max_row_bytes=2**20, batch_rows=50):
+            num_rows += batch.num_rows
+            most = max(most, pa.total_allocated_bytes() - before)
+    assert num_rows == 5000
+    assert 0 < most < 12 * 2**20
+
+
 def test_ten_thousand_groups_are_a_few_partitions(tmp_path):
     rows = [{"text": "x" * 30}] * 10_000
     (tmp_path / "t").write_bytes(as_parquet(rows, row_group_size=1))
@@ -326,12 +345,13 @@ def test_a_table_that_is_not_whole_is_one_error_that_names_the_file(tmp_path, co
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("number", [300, pytest.param(None, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["parquet", "stream", "file"])
-def test_no_flipped_bit_of_a_table_crashes_the_reader(tmp_path, name):
+def test_no_flipped_bit_of_a_table_crashes_the_reader(tmp_path, name, number):
     """The bytes are what the user has; where they say something else now, that is read, or it is an input error."""
     content = {"parquet": parquet_of(WHOLE), "stream": arrow_of(WHOLE), "file": arrow_of(WHOLE, pa.ipc.new_file)}[name]
     outcomes = Counter()
-    places = random.Random(name).sample(range(len(content) * 8), 400)
+    places = random.Random(name).sample(range(len(content) * 8), number or len(content) * 8)
     for place in places:
         flipped = bytearray(content)
         flipped[place // 8] ^= 1 << place % 8
@@ -340,7 +360,7 @@ def test_no_flipped_bit_of_a_table_crashes_the_reader(tmp_path, name):
             outcomes["read" if read(tmp_path / "t", schema="text") else "none"] += 1
         except InputError:
             outcomes["refused"] += 1
-    assert outcomes["read"] + outcomes["refused"] == 400
+    assert outcomes["read"] + outcomes["refused"] == len(places)
     assert min(outcomes["read"], outcomes["refused"]) > 20
 
 
