@@ -81,6 +81,8 @@ def _group(reader: "_Reader", end: int) -> Group:
             num_rows = reader.signed()
         else:
             reader.skip(kind)
+    if not num_rows and num_bytes >= 0:  # nobody reads it, and writers put it anywhere
+        return Group(start=0, stop=0, num_rows=0, num_bytes=num_bytes)
     if not len(MAGIC) <= start <= stop <= end or num_rows < 0 or num_bytes < 0:
         raise ValueError("a row group lies outside of the file")
     return Group(start=start, stop=stop, num_rows=num_rows, num_bytes=num_bytes)

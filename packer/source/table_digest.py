@@ -35,8 +35,8 @@ class Digests:
 
 
 def extent_of(run: Run, groups: Sequence[Group]) -> ByteRange:
-    """The bytes of the groups of a run."""
-    own = groups[run.first_group : run.first_group + run.num_groups]
+    """The bytes of those groups of a run that have rows."""
+    own = [group for group in groups[run.first_group : run.first_group + run.num_groups] if group.num_rows]
     return ByteRange(min(group.start for group in own), max(group.stop for group in own))
 
 

@@ -288,7 +288,18 @@ def test_of_a_large_table_a_few_rows_are_in_memory(tmp_path, name):
             num_rows += batch.num_rows
             most = max(most, pa.total_allocated_bytes() - before)
     assert num_rows == 5000
-    assert 0 < most < 12 * 2**20
+    assert 0 < most < 20 * 2**20
+
+
+def test_groups_without_rows_are_passed_over(tmp_path):
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, EMPTY.schema) as writer:
+        for rows in ([], ["a"], [], ["b", "c"], []):
+            writer.write_table(pa.table({"text": pa.array(rows, pa.string())}))
+    (tmp_path / "t").write_bytes(sink.getvalue())
+    assert [row.text for row in read(tmp_path / "t")] == ["a", "b", "c"]
+    (piece,) = partition_file(tmp_path / "t", format="parquet", partition_bytes=2**20).partitions
+    assert piece.start > 0
 
 
 def test_ten_thousand_groups_are_a_few_partitions(tmp_path):
