@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from packer.errors import InputError
-from packer.source.chunks import READ_BYTES, no_rows
+from packer.source.chunks import READ_BYTES, no_rows, shown
 from packer.source.decode import Refused
 from packer.source.lines import BLANK
 from packer.source.projection import JSON_FIELDS, columns_of
@@ -80,7 +80,7 @@ def split_csv(path: Path, chunks: Iterator[bytes], kind: CsvFormat, *, max_row_b
         ) from None
     repeated = next((name for i, name in enumerate(names) if name and name in names[:i]), None)
     if repeated is not None:
-        raise InputError(f"{path}: has more than one column '{repeated}'", hint="rename or drop one in its header")
+        raise InputError(f"{path}: has more than one column {shown(repeated)}", hint="rename or drop one in its header")
     return CsvRecords(names=tuple(names), delimiter=delimiter.decode(), records=records)
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from packer.errors import InputError
 from packer.source.arrow_ipc import CONTINUATION, MAGIC
-from packer.source.chunks import BYTE_ORDER_MARK, no_rows, read_chunks, unreadable
+from packer.source.chunks import BYTE_ORDER_MARK, no_rows, read_chunks, shown, unreadable
 from packer.source.columns import rename
 from packer.source.compression import codec_of, decompressed
 from packer.source.csv_rows import CsvFormat, delimiter_of, fields_of, split_csv
@@ -203,7 +203,9 @@ def refuse_missing_columns(
         return
     asked = next((columns[name] for name in missing if columns.get(name) is not None), None)
     needed = (
-        f"`columns` takes '{missing[0]}' from '{asked}'" if asked else f"schema {schema} needs {' or '.join(missing)}"
+        f"`columns` takes '{missing[0]}' from {shown(asked)}"
+        if asked
+        else f"schema {schema} needs {' or '.join(missing)}"
     )
     raise InputError(
         f"{path}: {needed}, and there is no such column; there are: {_names(found)}",
@@ -223,14 +225,14 @@ def _columns_of(path: Path, format: Format) -> dict[str, str]:  # noqa: A002
 
 def _names(found: Iterable[str]) -> str:
     names = list(found)
-    return ", ".join(f"`{name[:40]}`" for name in names[:12]) + (f" and {len(names) - 12} more" if names[12:] else "")
+    return ", ".join(shown(name) for name in names[:12]) + (f" and {len(names) - 12} more" if names[12:] else "")
 
 
 def _no_schema(path: Path, rows: Sequence[Mapping[str, Any]]) -> InputError:
     if not rows:
         return InputError(f"{path}: none of the rows looked at is a JSON object", hint="expected one object a row")
     names = Counter(name for row in rows for name in row)
-    found = ", ".join(f"`{name[:40]}`" for name, _ in names.most_common(12)) or "none"
+    found = ", ".join(shown(name) for name, _ in names.most_common(12)) or "none"
     needed = "; ".join(
         f"{schema}: {' and '.join('/'.join(group) for group in groups)}" for schema, groups in FIELDS.items()
     )

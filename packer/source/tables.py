@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from packer.errors import InputError
 from packer.source.arrow_ipc import arrow_batches, arrow_schema, open_arrow
+from packer.source.chunks import shown
 from packer.source.decode import Refused
 from packer.source.groups import Group
 from packer.source.parquet import open_parquet, parquet_batches
@@ -85,7 +86,8 @@ def _refuse_repeated(path: Path, schema: pa.Schema) -> None:
     repeated = sorted(name for name, count in Counter(schema.names).items() if count > 1)
     if repeated:
         raise InputError(
-            f"{path}: has more than one column '{repeated[0]}'", hint="rename or drop one, and write the file again"
+            f"{path}: has more than one column {shown(repeated[0])}",
+            hint="rename or drop one, and write the file again",
         )
 
 
@@ -159,7 +161,8 @@ def _told(path: Path, kind: TableFormat) -> Iterator[None]:
         name = {"parquet": "Parquet", "arrow": "an Arrow file"}[kind]
         told = str(error).strip().splitlines() or [type(error).__name__]
         raise InputError(
-            f"{path}: cannot be read as {name}: {told[0]}", hint="is the file whole? Write or fetch it again"
+            f"{path}: cannot be read as {name}: {shown(told[0], 200)[1:-1]}",
+            hint="is the file whole? Write or fetch it again",
         ) from error
 
 

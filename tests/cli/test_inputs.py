@@ -1,9 +1,11 @@
 """The same rows, given in every way a user has them: the same documents, and commands that take them up again."""
 
+import gzip
 import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -56,7 +58,7 @@ def saved(folder):
     return folder
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl.zst", "rows.csv", "rows.parquet", "stream.arrow", "saved"])
+@pytest.mark.parametrize("name", ["rows.csv.zst", "rows.parquet", "saved"])
 def test_every_command_takes_up_the_rows_of_every_format(tmp_path, starter, expected, name):
     source, cache = tmp_path / name, tmp_path / "cache"
     if name == "saved":
@@ -231,11 +233,13 @@ def test_rows_that_are_appended_to_a_table_are_the_only_ones_that_are_built(tmp_
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "inputs.md"
 
 
-def test_the_examples_of_the_page_about_inputs_run(tmp_path, starter):
+def test_the_examples_of_the_page_about_inputs_run(tmp_path, starter, monkeypatch):
     datasets = pytest.importorskip("datasets")
     page = PAGE.read_text("utf-8")
     alpaca = [{"instruction": "Add", "input": "1", "output": "2"}, {"instruction": "Go", "input": "", "output": "On"}]
-    (tmp_path / "tokenizer").symlink_to(starter / "tokenizer")
+    monkeypatch.chdir(tmp_path)
+    Path("tokenizer").symlink_to(starter / "tokenizer")
+    Path("parts").mkdir()
     for name, form, rows in (
         ("chat.jsonl", "rows.jsonl", CHATS),
         ("chat.parquet", "rows.parquet", CHATS),
@@ -246,20 +250,18 @@ def test_the_examples_of_the_page_about_inputs_run(tmp_path, starter):
         ("questions.parquet", "rows.parquet", [{"question": "a", "answer": "b"}]),
         ("held_out.jsonl.zst", "rows.jsonl.zst", CHATS),
     ):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(FORMATS[form](rows))
-    datasets.Dataset.from_list(CHATS).save_to_disk(tmp_path / "saved")
-    (tmp_path / "recipe.yaml").write_text(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0])
-    (tmp_path / "packer").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m packer "$@"\n')
-    (tmp_path / "packer").chmod(0o755)
-    script = "set -eu\n" + "".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL))
-    done = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False,
-        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+        Path(name).write_bytes(FORMATS[form](rows))
+    datasets.Dataset.from_list(CHATS).save_to_disk("saved")
+    Path("recipe.yaml").write_text(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0])
+    lines = "".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL)).splitlines()
+    for line in lines:
+        piped, _, command = line.rpartition(" | ")
+        stdin = gzip.decompress(Path(piped.removeprefix("zcat ")).read_bytes()) if piped else None
+        program, name, *arguments = shlex.split(command)
+        assert program == "packer"
+        run(name, *arguments, *["-j", "1"] * (name == "build"), stdin=stdin)
     made = {path.parent.name: read_manifest(path.parent) for path in tmp_path.glob("from_*/manifest.json")}
-    assert len(made) == script.count(" build ") == 7
+    assert len(made) == len(lines) - 1 == 7
     contents = {made[f"from_{name}"].content_fingerprint for name in ("jsonl", "parquet", "saved", "pipe")}
     assert len(contents) == 1
     assert [entry.split for entry in made["from_recipe"].inputs] == ["train", "train", "eval"]

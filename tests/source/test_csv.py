@@ -103,7 +103,7 @@ def test_cells_of_messages_hold_json_under_whatever_name():
     [
         (b"", "holds no rows"),
         (b" \n\n", "holds no rows"),
-        (b"a,b,a\n1,2,3\n", "has more than one column 'a'"),
+        (b"a,b,a\n1,2,3\n", "has more than one column `a`"),
         (b'a,b\n1,2\n3,"4\n5,6\n', "a quote that opens in the record of line 3 is never closed"),
         (b"\xff,b\n", "its header is not UTF-8"),
         (b"x" * 2**21, "its header is longer than 1,048,576 bytes"),

@@ -346,7 +346,7 @@ WHOLE = pa.table({"text": ["a", "b", "c", "d", "e"], "note": [1, 2, 3, 4, 5]})
         (arrow_of(WHOLE, pa.ipc.new_file)[:-4], "it does not end as it begins"),
         (arrow_of(EMPTY), "holds no rows"),
         (arrow_of(EMPTY, pa.ipc.new_file), "holds no rows"),
-        (arrow_of(pa.table([["a"], ["b"]], names=["text", "text"])), "has more than one column 'text'"),
+        (arrow_of(pa.table([["a"], ["b"]], names=["text", "text"])), "has more than one column `text`"),
     ],
 )
 def test_a_table_that_is_not_whole_is_one_error_that_names_the_file(tmp_path, content, said):
@@ -398,7 +398,7 @@ def test_a_missing_column_is_one_error_that_names_those_there_are(tmp_path):
         InputError, match=r"schema alpaca needs instruction or query, .* there are: `question`, `answer`"
     ):
         refuse_missing_columns(tmp_path / "t", format="parquet", schema="alpaca", columns={})
-    with pytest.raises(InputError, match="`columns` takes 'output' from 'reply', and there is no such column"):
+    with pytest.raises(InputError, match="`columns` takes 'output' from `reply`, and there is no such column"):
         refuse_missing_columns(
             tmp_path / "t", format="parquet", schema="alpaca", columns={"instruction": "question", "output": "reply"}
         )
