@@ -356,7 +356,7 @@ def test_a_table_that_is_not_whole_is_one_error_that_names_the_file(tmp_path, co
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("number", [300, pytest.param(None, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [150, pytest.param(None, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["parquet", "stream", "file"])
 def test_no_flipped_bit_of_a_table_crashes_the_reader(tmp_path, name, number):
     """The bytes are what the user has; where they say something else now, that is read, or it is an input error."""
@@ -372,7 +372,7 @@ def test_no_flipped_bit_of_a_table_crashes_the_reader(tmp_path, name, number):
         except InputError:
             outcomes["refused"] += 1
     assert outcomes["read"] + outcomes["refused"] == len(places)
-    assert min(outcomes["read"], outcomes["refused"]) > 20
+    assert min(outcomes["read"], outcomes["refused"]) > 10
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.arrow"])
