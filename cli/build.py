@@ -9,7 +9,7 @@ import click
 from packer_cli.failures import print_json
 from packer_cli.options import HELP_OPTIONS, jobs_option, output_options
 from packer_cli.progress import listener
-from packer_cli.result import print_result, result_fields
+from packer_cli.result import print_profile, print_result, profile_fields, result_fields
 from packer_cli.sources import Asked, recipe_options
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("--force", is_flag=True, help="Replace a cache that was built by another recipe.")
 @click.option("--repair", is_flag=True, help="Check every byte of what is there; make again what is damaged.")
+@click.option("--profile", is_flag=True, help="Tell where the time went.")
 @output_options
 def command(
     *,
@@ -43,6 +44,7 @@ def command(
     dry_run: bool,
     force: bool,
     repair: bool,
+    profile: bool,
     verbose: bool,
     quiet: bool,
     as_json: bool,
@@ -72,9 +74,12 @@ def command(
         )
     seconds = time.monotonic() - began
     if as_json:
-        print_json(command="build", **result_fields(result, seconds))
+        told = profile_fields(result.profile) if profile else {}
+        print_json(command="build", **result_fields(result, seconds), **told)
     elif not quiet:
         print_result(result, seconds, done="built", verbose=verbose)
+        if profile and result.built:
+            print_profile(result.profile)
 
 
 def _recipe(asked: Asked, cache: Path, block_len: int | None) -> "Recipe":

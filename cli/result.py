@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from packer_cli.output import duration, number, percent, plural, print_table, rate, stdout
 
 if TYPE_CHECKING:
-    from packer.build import BuildResult
+    from packer.build import BuildResult, Profile
     from packer.store.manifest import Manifest
 
 
@@ -76,6 +76,44 @@ def _print_totals(manifest: "Manifest", folder: Path) -> None:
 def _trained(manifest: "Manifest") -> str:
     totals = manifest.totals
     return percent(totals.trained / totals.tokens if totals.tokens else 0.0)
+
+
+_PARTS = {
+    "plan": "inputs read and hashed, tokenizer loaded",
+    "documents": "rows rendered, tokenized, proved, written",
+    "blocks": "packed, gathered, written",
+    "commit": "inputs looked at again, manifest written",
+}
+_STAGES = {
+    "load": "tokenizer and template, in each process",
+    "read": "JSON to rows",
+    "render": "rows to texts",
+    "tokenize": "texts to ids, borders found",
+    "supervise": "ids proved, documents cut",
+    "write": "labels, digests, files",
+}
+
+
+def print_profile(profile: "Profile") -> None:
+    """Where the time of a build went."""
+    console = stdout()
+    columns = [("", "<"), ("", ">"), ("", "<")]
+    console.print("\ntime")
+    parts = [(name, f"{profile.parts[name]:.2f} s", told) for name, told in _PARTS.items() if name in profile.parts]
+    print_table(console, columns, parts)
+    stages = [(name, f"{profile.stages[name]:.2f} s", told) for name, told in _STAGES.items() if name in profile.stages]
+    if stages:
+        console.print(f"\ntime of documents, added up over {profile.processes} process{'es' * (profile.processes > 1)}")
+        print_table(console, columns, stages)
+
+
+def profile_fields(profile: "Profile") -> dict[str, Any]:
+    """The same in JSON."""
+    rounded = {name: {part: round(seconds, 4) for part, seconds in getattr(profile, name).items()} for name in _TIMES}
+    return {"profile": {**rounded, "processes": profile.processes}}
+
+
+_TIMES = ("parts", "stages")
 
 
 def result_fields(result: "BuildResult", seconds: float) -> dict[str, Any]:

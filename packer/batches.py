@@ -7,9 +7,10 @@ entry more than there are items and starts at 0. Worked example: the items ``[7,
 ``flat = [7, 8, 9]`` with ``offsets = [0, 2, 2, 3]``.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -23,8 +24,7 @@ REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 """Names a message keeps its reasoning under; the first that is there counts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One message of a chat, as the template will see it."""
 
     fields: dict[str, Any]
@@ -38,8 +38,7 @@ class Message:
         return str(self.fields["role"])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One input row after its schema was understood."""
 
     kind: Literal["chat", "completion", "text"]
@@ -50,7 +49,7 @@ class Sample:
 
     messages: tuple[Message, ...] = ()
     tools: list[Any] | None = None
-    template_kwargs: dict[str, Any] = field(default_factory=dict)
+    template_kwargs: dict[str, Any] = {}
     prompt: str = ""
     """Only for ``completion``."""
 
@@ -60,8 +59,7 @@ class Sample:
     sample_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rejection:
+class Rejection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A row that is not in the cache, and why."""
 
     row: int

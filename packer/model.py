@@ -77,7 +77,7 @@ class Model:
         for token in self.added_tokens:
             if token.id == token_id:
                 return token.content
-        entry = json.loads(self.files[TOKENIZER_FILE])["model"]["vocab"]
+        entry = definition_of(self.files[TOKENIZER_FILE])["model"]["vocab"]
         pairs = entry.items() if isinstance(entry, dict) else ((piece, i) for i, (piece, _) in enumerate(entry))
         return next(str(piece) for piece, i in pairs if i == token_id)
 
@@ -174,6 +174,13 @@ def load_backend(model_json: bytes) -> Tokenizer:
     return backend
 
 
+@functools.lru_cache(maxsize=2)
+def definition_of(model_json: bytes) -> dict[str, Any]:
+    """A `tokenizer.json` as JSON, shared: whoever changes something in it makes a copy first."""
+    definition: dict[str, Any] = json.loads(model_json)
+    return definition
+
+
 def is_panic(error: BaseException) -> bool:
     """Whether an error is a panic of the Rust code of `tokenizers`, which Python does not count among exceptions."""
     return type(error).__name__ == "PanicException"
@@ -256,7 +263,7 @@ def _read_json(files: Mapping[str, bytes], name: str, where: Path) -> dict[str, 
     if name not in files:
         return {}
     try:
-        value = json.loads(files[name])
+        value = definition_of(files[name]) if name == TOKENIZER_FILE else json.loads(files[name])
         json.dumps(value if name != TOKENIZER_FILE else None, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise InputError(f"tokenizer {where}: {name} holds half of a surrogate pair") from None

@@ -24,6 +24,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
+@pytest.fixture(autouse=True)
+def _few_rows_are_encoded_as_many_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small builds are left to the reference, and then would not test the fast encoder."""
+    monkeypatch.setattr("packer.build.engine.WORTH_LOADING_BYTES", 0)
+
+
 @pytest.fixture(scope="session")
 def real() -> Path:
     """Folder of real corpora, tokenizers and templates; without it the test is skipped, with a word why."""

@@ -9,7 +9,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # From the bottom up: a module imports only from layers above its own line.
 LAYERS = (
-    "errors", "rejections", "literals", "batches", "recipe", "tokenizer_folder", "model", "layout", "permute",
+    "errors", "rejections", "literals", "batches", "recipe", "tokenizer_folder", "model", "spelling", "layout",
+    "permute",
     "source", "render", "tokenize", "supervise", "pack", "store", "build", "audit", "load", "starter",
 )  # fmt: skip
 STAGES = {"source", "render", "tokenize", "supervise", "pack", "store", "starter"}

@@ -6,8 +6,9 @@ there is to do; `partition` makes the document shard of one partition; `packing`
 rejection.
 """
 
+from packer.build.profile import Profile
 from packer.build.progress import Progress
 from packer.build.repacking import repack
 from packer.build.run import BuildResult, build
 
-__all__ = ["BuildResult", "Progress", "build", "repack"]
+__all__ = ["BuildResult", "Profile", "Progress", "build", "repack"]

@@ -21,6 +21,9 @@ from packer.tokenize import Encoder, FastEncoder, ReferenceEncoder, differences,
 
 EngineName: TypeAlias = Literal["reference", "fast"]
 
+WORTH_LOADING_BYTES = 2 * 2**20
+"""Rows that the reference encodes in about the time that a fast encoder takes to be loaded; fewer are left to it."""
+
 _TRIALS_VERSION = 1
 """Raised when the trials of a tokenizer change."""
 

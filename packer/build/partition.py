@@ -69,14 +69,16 @@ def run_partition(
     rejected: list[RejectedRow] = []
     num_rows = num_kept = num_merged = 0
     with DocumentShardWriter(folder, special_ids=np.array(model.special_ids, np.int32)) as writer:
-        for rows in _batches(task, recipe):
+        for rows in stages.clock.each("read", _batches(task, recipe)):
             done = stages.run(rows)
-            writer.append(done.documents)
+            with stages.clock.of("write"):
+                writer.append(done.documents)
             rejected += (RejectedRow(r.row, r.code, r.reason) for r in done.rejections)
             num_rows += rows.num_rows
             num_kept += len(np.unique(done.documents.sample))
             num_merged += done.num_merged
-        written = writer.finish(split=task.split, index=task.index)
+        with stages.clock.of("write"):
+            written = writer.finish(split=task.split, index=task.index)
     shard = written.as_shard(
         first_row=task.partition.first_row,
         source=task.source,

@@ -69,8 +69,14 @@ class Pool(Generic[Task, Result]):
         self._inline = inline
         self._where = where
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Result]]:
+    def run(
+        self, tasks: Sequence[Task], *, meanwhile: Callable[[], None] | None = None
+    ) -> Iterator[tuple[int, Result]]:
         """Yield (number of the task, result) as they come.
+
+        Args:
+            tasks: what to do.
+            meanwhile: done here before the first task, or while processes start; an error ends the run.
 
         Raises:
             PackerError: what a task raised, or a worker that died.
@@ -78,6 +84,8 @@ class Pool(Generic[Task, Result]):
         """
         jobs = min(self._jobs, len(tasks))
         if jobs <= 1:
+            if meanwhile is not None:
+                meanwhile()
             if tasks:
                 function = self._inline or self._make(*self._arguments)
                 for number, task in enumerate(tasks):
@@ -85,9 +93,11 @@ class Pool(Generic[Task, Result]):
                         result = function(task)
                     yield number, result
             return
-        yield from self._run_spawned(tasks, jobs)
+        yield from self._run_spawned(tasks, jobs, meanwhile)
 
-    def _run_spawned(self, tasks: Sequence[Task], jobs: int) -> Iterator[tuple[int, Result]]:
+    def _run_spawned(
+        self, tasks: Sequence[Task], jobs: int, meanwhile: Callable[[], None] | None
+    ) -> Iterator[tuple[int, Result]]:
         context = multiprocessing.get_context("spawn")
         # Not among initargs: what is larger than a pipe would block the parent of a worker that died before reading it.
         arguments = context.SimpleQueue()
@@ -100,6 +110,8 @@ class Pool(Generic[Task, Result]):
             with _signals_held():
                 futures = {executor.submit(_work, number, task): number for number, task in enumerate(tasks)}
             with supervision:
+                if meanwhile is not None:
+                    meanwhile()
                 for future in concurrent.futures.as_completed(futures):
                     with self._placing(tasks[futures[future]]):
                         result = future.result()

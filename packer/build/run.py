@@ -7,14 +7,15 @@ Until the commit the cache that was there stays as it was, and finished partitio
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
-from packer.build.engine import remember
+from packer.build import engine
 from packer.build.hints import rejection_hint
 from packer.build.overruns import named_row
 from packer.build.packing import commit, finish, finish_if_free, jobs_for_packing, pack_documents
@@ -22,6 +23,7 @@ from packer.build.partition import PartitionResult, PartitionTask, run_partition
 from packer.build.plan import BuildPlan, plan_build
 from packer.build.pool import Pool, jobs_for
 from packer.build.price import check_price, check_sampled_price
+from packer.build.profile import NO_TIME, Clock, Profile
 from packer.build.progress import Progress, Silent
 from packer.build.record import write_model
 from packer.build.reuse import (
@@ -58,6 +60,8 @@ class BuildResult:
 
     num_partitions_built: int
     num_partitions_reused: int
+    profile: Profile = NO_TIME
+    """Where the time of a build went."""
 
 
 def build(
@@ -96,14 +100,16 @@ def build(
         if not dry_run:
             refuse_busy(folder)
         found = existing(folder, progress)
-        plan = plan_build(recipe, progress, before=None if found is None else found.engine)
+        clock = Clock()
+        with clock.of("plan"):
+            plan = plan_build(recipe, progress, before=None if found is None else found.engine)
         try:
-            return _build(plan, folder, options, progress)
+            return _build(plan, folder, options, progress, clock)
         except EngineDiffersError as error:
             progress.note(f"{error.message}; building with the reference engine")
-            remember(plan.model.files[TOKENIZER_FILE], error.message)
-            plan = plan_build(msgspec.structs.replace(recipe, engine="reference"), progress)
-            return _build(plan, folder, options, progress)
+            engine.remember(plan.model.files[TOKENIZER_FILE], error.message)
+            plan = plan_build(_by_reference(recipe), progress)
+            return _build(plan, folder, options, progress, clock)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +123,7 @@ class _Options:
     dry_run: bool
 
 
-def _build(plan: BuildPlan, folder: Path, options: _Options, progress: Progress) -> BuildResult:
+def _build(plan: BuildPlan, folder: Path, options: _Options, progress: Progress, clock: Clock) -> BuildResult:
     """Do what a plan says, as far as it is not done."""
     force, repair = options.force, options.repair
     found = existing(folder, progress)
@@ -138,7 +144,7 @@ def _build(plan: BuildPlan, folder: Path, options: _Options, progress: Progress)
             return _nothing_to_do(folder, found, plan)
         if found is not None and not force:
             refuse_other_recipe(folder, found, plan.provenance)
-        return _Build(plan, folder, options.jobs, options.on_error, progress).run(found, repair=repair)
+        return _Build(plan, folder, options, progress, clock).run(found)
 
 
 def _nothing_to_do(folder: Path, found: Manifest, plan: BuildPlan) -> BuildResult:
@@ -165,34 +171,51 @@ def _dry_run(folder: Path, found: Manifest | None, plan: BuildPlan, *, repair: b
     )
 
 
+def _by_reference(recipe: Recipe) -> Recipe:
+    return msgspec.structs.replace(recipe, engine="reference")
+
+
+_Made: TypeAlias = tuple[PartitionResult, dict[str, float]]
+"""What a partition came to, and the seconds of each stage."""
+
+
 class _Build:
     """One build that has the lock."""
 
-    def __init__(self, plan: BuildPlan, folder: Path, jobs: int | None, on_error: str, progress: Progress) -> None:
+    def __init__(self, plan: BuildPlan, folder: Path, options: _Options, progress: Progress, clock: Clock) -> None:
         self._plan = plan
         self._folder = folder
-        self._jobs = jobs
-        self._on_error = on_error
+        self._jobs = options.jobs
+        self._on_error = options.on_error
+        self._repair = options.repair
         self._progress = progress
+        self._clock = clock
+        self._stages = Clock()
+        self._processes = 0
 
-    def run(self, found: Manifest | None, *, repair: bool) -> BuildResult:
-        plan, folder = self._plan, self._folder
-        results, num_built = self._documents(reusable(folder, found, repair=repair))
+    def run(self, found: Manifest | None) -> BuildResult:
+        plan, folder, repair = self._plan, self._folder, self._repair
+        with self._clock.of("documents"):
+            results, num_built = self._documents(reusable(folder, found, repair=repair))
         shards = [result.shard for result in results]
         self._check_kept(results)
         check_price(plan, sum(s.num_tokens for s in shards), sum(s.num_last_tokens for s in shards))
-        there = reusable_blocks(folder, found, plan.provenance, shards, repair=repair)
-        jobs = self._jobs or jobs_for_packing(shards)
-        packed = pack_documents(folder, shards, plan.provenance, there=there, jobs=jobs, progress=self._progress)
-        write_model(folder, plan.provenance.model, plan.model.files)
-        refuse_changed(plan.looks, plan.inputs)
+        with self._clock.of("blocks"):
+            there = reusable_blocks(folder, found, plan.provenance, shards, repair=repair)
+            jobs = self._jobs or jobs_for_packing(shards)
+            packed = pack_documents(folder, shards, plan.provenance, there=there, jobs=jobs, progress=self._progress)
+        with self._clock.of("commit"):
+            write_model(folder, plan.provenance.model, plan.model.files)
+            refuse_changed(plan.looks, plan.inputs)
+            manifest = commit(folder, plan.provenance, results, packed)
         return BuildResult(
             folder=folder,
-            manifest=commit(folder, plan.provenance, results, packed),
+            manifest=manifest,
             fingerprint=manifest_fingerprint(folder),
             built=True,
             num_partitions_built=num_built,
             num_partitions_reused=len(results) - num_built,
+            profile=Profile(parts=self._clock.take(), stages=self._stages.take(), processes=self._processes),
         )
 
     def _documents(self, there: Mapping[str, PartitionResult]) -> tuple[list[PartitionResult], int]:
@@ -205,35 +228,39 @@ class _Build:
                 write_journal(self._folder, task.key, results[number])
                 self._check_rejected(results[number])
         missing = [number for number in range(len(plan.tasks)) if number not in results]
-        sizes = {number: plan.tasks[number].partition.num_bytes for number in missing}
-        jobs = self._jobs or jobs_for(sum(sizes.values()))
-        inline = None
-        if missing:
-            alone = jobs == 1 or len(missing) == 1
-            # Where others do the work, the few rows looked at here are not worth loading a second encoder for.
-            recipe = plan.recipe if alone else msgspec.structs.replace(plan.recipe, engine="reference")
-            stages = Stages(recipe, plan.model)
-            check_sampled_price(plan, stages)
-            if alone:
-                inline = _partition_function(self._folder, plan.recipe, plan.model, stages)
-        if jobs > 1 and self._on_error != "fail":
-            # The largest first, so that no process is left alone with one at the end.
-            missing.sort(key=lambda number: -sizes[number])
-        tasks = [plan.tasks[number] for number in missing]
-        self._progress.stage("documents", sum(task.partition.num_rows for task in tasks), "rows")
-        arguments = (self._folder, plan.recipe, plan.model)
-        pool: Pool[PartitionTask, PartitionResult] = Pool(
-            _partition_worker,
-            arguments,
-            jobs,
-            inline=inline,
-            where=lambda task, row: named_row(task.partition, row, plan.recipe),
-        )
-        for i, result in pool.run(tasks):
-            results[missing[i]] = result
+        for number, result, seconds in self._make(missing):
+            results[number] = result
+            self._stages.add(seconds)
             self._progress.advance(result.shard.num_input_rows, result.shard.num_tokens)
             self._check_rejected(result)
         return [results[number] for number in range(len(plan.tasks))], len(missing)
+
+    def _make(self, missing: list[int]) -> Iterator[tuple[int, PartitionResult, dict[str, float]]]:
+        """Number, result and seconds of partitions as they come."""
+        plan = self._plan
+        sizes = {number: plan.tasks[number].partition.num_bytes for number in missing}
+        jobs = min(self._jobs or jobs_for(sum(sizes.values())), len(missing))
+        if jobs > 1 and self._on_error != "fail":
+            # The largest first, so that no process is left alone with one at the end.
+            missing = sorted(missing, key=lambda number: -sizes[number])
+        tasks = [plan.tasks[number] for number in missing]
+        self._progress.stage("documents", sum(task.partition.num_rows for task in tasks), "rows")
+        if not tasks:
+            return
+        self._processes = jobs
+        # Both engines give the same ids. For few rows, and for those looked at here while others are being loaded, the
+        # reference is done before the fast encoder is there.
+        few = jobs > 1 or sum(sizes.values()) < engine.WORTH_LOADING_BYTES
+        own = cache(lambda: Stages(_by_reference(plan.recipe) if few else plan.recipe, plan.model))
+        pool: Pool[PartitionTask, _Made] = Pool(
+            _partition_worker,
+            (self._folder, plan.recipe, plan.model),
+            jobs,
+            inline=_partition_function(self._folder, plan.recipe, plan.model, own()) if jobs == 1 else None,
+            where=lambda task, row: named_row(task.partition, row, plan.recipe),
+        )
+        for i, (result, seconds) in pool.run(tasks, meanwhile=lambda: check_sampled_price(plan, own())):
+            yield missing[i], result, seconds
 
     def _check_rejected(self, result: PartitionResult) -> None:
         if self._on_error != "fail" or not result.rejected:
@@ -262,12 +289,13 @@ class _Build:
         )
 
 
-def _partition_worker(folder: Path, recipe: Recipe, model: Model) -> Callable[[PartitionTask], PartitionResult]:
+def _partition_worker(folder: Path, recipe: Recipe, model: Model) -> Callable[[PartitionTask], _Made]:
     """The function that makes partitions in another process."""
     return _partition_function(folder, recipe, model, Stages(recipe, model))
 
 
-def _partition_function(
-    folder: Path, recipe: Recipe, model: Model, stages: Stages
-) -> Callable[[PartitionTask], PartitionResult]:
-    return lambda task: run_partition(task, folder=folder, recipe=recipe, model=model, stages=stages)
+def _partition_function(folder: Path, recipe: Recipe, model: Model, stages: Stages) -> Callable[[PartitionTask], _Made]:
+    def make(task: PartitionTask) -> _Made:
+        return run_partition(task, folder=folder, recipe=recipe, model=model, stages=stages), stages.clock.take()
+
+    return make

@@ -1,6 +1,7 @@
 """The stages of one model and recipe, joined: rows in, proved documents out."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,10 +9,12 @@ import numpy as np
 from packer.batches import DocumentBatch, Rejection, RowBatch, TokenBatch, TurnBatch
 from packer.build.engine import encoder_of
 from packer.build.overruns import named_template, overruns_at
+from packer.build.profile import Clock
 from packer.errors import TemplateError
 from packer.model import TOKENIZER_FILE, Model
 from packer.recipe import Recipe
 from packer.render import ChatTemplate, Renderer, RenderError, RenderRules, role_markers, written_markers
+from packer.spelling import Spelling
 from packer.supervise import Supervisor, Surface
 from packer.tokenize import ReferenceEncoder, Tokenizing
 
@@ -40,12 +43,19 @@ class Stages:
     """Render, tokenize and supervise for one model and recipe; make one per process and use it for every batch."""
 
     def __init__(self, recipe: Recipe, model: Model) -> None:
+        self.clock = Clock()
         self.by_marks = recipe.supervision.source == "generation_tags"
         """Whether prompts end where the template's marks say, and not where one of its prompts does."""
-        self.renderer = Renderer(model, RenderRules.of(recipe))
-        self._encoder = encoder_of(recipe.engine, model.files[TOKENIZER_FILE])
-        self._tokenizing = Tokenizing(model, self._encoder)
-        self._supervisor = Supervisor(Surface(model), model.stop_ids)
+        with (
+            self.clock.of("load"),
+            ThreadPoolExecutor(1) as loading,
+        ):  # the fast encoder takes a second, and lets other threads run
+            encoder = loading.submit(encoder_of, recipe.engine, model.files[TOKENIZER_FILE])
+            self.renderer = Renderer(model, RenderRules.of(recipe))
+            spelling = Spelling(model)
+            self._encoder = encoder.result()
+            self._tokenizing = Tokenizing(model, self._encoder, spelling)
+            self._supervisor = Supervisor(Surface(model, spelling), model.stop_ids)
 
     def run(self, rows: RowBatch) -> SupervisedRows:
         """Take rows to documents."""
@@ -53,10 +63,13 @@ class Stages:
 
     def follow(self, rows: RowBatch) -> FollowedRows:
         """As :meth:`run`, with what the stages before made of the rows."""
-        turns = self.renderer.render(rows)
-        tokens = self._tokenizing.tokenize(turns)
-        sample_ids = {sample.row: sample.sample_id for sample in rows.samples}
-        supervised = self._supervisor.supervise(turns, tokens, sample_ids)
+        with self.clock.of("render"):
+            turns = self.renderer.render(rows)
+        with self.clock.of("tokenize"):
+            tokens = self._tokenizing.tokenize(turns)
+        with self.clock.of("supervise"):
+            sample_ids = {sample.row: sample.sample_id for sample in rows.samples}
+            supervised = self._supervisor.supervise(turns, tokens, sample_ids)
         self._confirm(turns, supervised.rejections)
         rejections = (*rows.rejections, *turns.rejections, *supervised.rejections)
         outcome = SupervisedRows(

@@ -37,6 +37,10 @@ _SCANNING = frozenset(
 )
 
 
+_KEPT_CHARACTERS = 2**20
+"""Of JSON that is kept because it may be written again, those that describe it too."""
+
+
 class Filters:
     """The filters of an environment."""
 
@@ -53,6 +57,7 @@ class Filters:
         self._limits = limits
         self._operators = operators
         self._lazy = lazy
+        self._written = _Written()
 
     def table(self) -> dict[str, _Filter]:
         """All filters by name."""
@@ -169,8 +174,18 @@ class Filters:
     ) -> str:
         for setting in (indent, *(separators or ())):
             check_setting(setting)
-        self._limits.weigh(value)
-        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+        if type(value) not in (dict, list) or separators is not None or type(indent) not in (int, str, type(None)):
+            self._limits.weigh(value)
+            return json.dumps(
+                value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+            )
+        settings = (bool(ensure_ascii), indent, bool(sort_keys))
+        text = self._written.find(value, settings)
+        if text is None:
+            self._limits.weigh(value)
+            text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, sort_keys=sort_keys)
+            self._written.keep(value, settings, text)
+        return text
 
     def _trim(self, value: Any, chars: str | None = None) -> Any:
         if type(value) is str and chars is None:
@@ -186,6 +201,27 @@ class Filters:
             check_setting(setting)
         self._weigh((s,), {}, scanning=True)
         return self._given["wordwrap"](environment, s, width, *args, **kwargs)
+
+
+class _Written:
+    """JSON that was written of lists and objects: every rendering of a conversation writes its tools and calls again.
+
+    A value is known by its identity: it is kept, so that no other has it, and a template cannot change it.
+    """
+
+    def __init__(self) -> None:
+        self._texts: dict[tuple[int, tuple[Any, ...]], tuple[Any, str]] = {}
+        self._num_characters = 0
+
+    def find(self, value: Any, settings: tuple[Any, ...]) -> str | None:
+        known = self._texts.get((id(value), settings))
+        return None if known is None else known[1]
+
+    def keep(self, value: Any, settings: tuple[Any, ...], text: str) -> None:
+        self._num_characters += len(text) + 100
+        if self._num_characters > _KEPT_CHARACTERS:
+            self._texts, self._num_characters = {}, len(text) + 100
+        self._texts[id(value), settings] = value, text
 
 
 def _random(*_: Any, **__: Any) -> NoReturn:

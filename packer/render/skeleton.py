@@ -43,6 +43,8 @@ _FEW = 3
 
 _MAX_FORMS = 4096
 
+_FIELDS = ["role", "content"]
+
 _MARK = "zqslot"
 _WRITTEN = re.compile(rf"{_MARK}(\d{{6,}})c(\d{{3,}})x")
 
@@ -76,8 +78,8 @@ class Skeleton:
     parts: tuple[bytes, ...]
     """One after another; empty where a slot is."""
 
-    slots: tuple[tuple[int, Slot], ...]
-    """Number of the part, and what goes there."""
+    slots: tuple[tuple[int, int, Callable[[str], str] | None], ...]
+    """Number of the part, of the message whose words go there, and what cuts them."""
 
     turns: tuple[Turn, ...]
     """Places count the parts before them."""
@@ -97,13 +99,17 @@ class Skeleton:
             UnicodeEncodeError: half of a surrogate pair.
 
         """
-        if any(len(word) > self.longest for word in words):
-            return None
-        if not all(condition.met(condition.slot.value(words[condition.slot.number])) for condition in self.conditions):
-            return None
+        longest = self.longest
+        for word in words:
+            if len(word) > longest:
+                return None
+        for condition in self.conditions:
+            if not condition.met(condition.slot.value(words[condition.slot.number])):
+                return None
         parts = list(self.parts)
-        for place, slot in self.slots:
-            parts[place] = slot.value(words[slot.number]).encode()
+        for place, number, cut in self.slots:
+            word = words[number]
+            parts[place] = (word if cut is None else cut(word)).encode()
         ends = [0, *accumulate(map(len, parts))]
         content = b"".join(parts)
         turns = []
@@ -153,8 +159,12 @@ class Skeletons:
         if not form:
             return None
         skeleton = self._skeleton(form)
-        if skeleton is None or any(word.isspace() or not word or self._special.search(word) for word in words):
+        if skeleton is None:
             return None
+        search = self._special.search
+        for word in words:
+            if not word or word.isspace() or search(word):
+                return None
         try:
             return skeleton.fill(words, self._stops)
         except UnicodeEncodeError:
@@ -193,12 +203,12 @@ def _form_of(sample: Sample) -> tuple[Form, list[str]]:
     form, words = [], []
     for message in sample.messages:
         fields = message.fields
-        if len(fields) != 2 or next(iter(fields)) != "role":
+        if [*fields] != _FIELDS:
             return (), []
-        text = fields.get("content")
+        role, text = fields.values()
         if type(text) is not str:
             return (), []
-        form.append((message.role, message.weight))
+        form.append((str(role), message.weight))
         words.append(text)
     return tuple(form), words
 
@@ -303,7 +313,10 @@ def _skeleton_of(defined: Defined, asked: _Asked) -> Skeleton | None:
     before = {place: number for number, place in enumerate(bounds)}
     return Skeleton(
         parts=tuple(b"" if start in spans else defined.text[start:end].encode() for start, end in pairwise(bounds)),
-        slots=tuple((before[start], slot) for start, (_, slot) in sorted(spans.items())),
+        slots=tuple(
+            (before[start], slot.number, slot.value if slot.cuts else None)
+            for start, (_, slot) in sorted(spans.items())
+        ),
         turns=tuple((message, before[start], before[end], weight) for message, start, end, weight in defined.turns),
         conditions=tuple(dict.fromkeys(asked.conditions)),
         longest=asked.longest,

@@ -1,9 +1,9 @@
 """Schema `completion`: a prompt and what follows it, as strings, or as messages in TRL's conversational form."""
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from packer.batches import Message, Sample
 from packer.source.chat import ChatMessage, chat_sample, read_message

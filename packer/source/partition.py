@@ -291,10 +291,12 @@ class _LineCutter:
 
     def _counts(self, data: npt.NDArray[np.uint8], begins: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which pieces make a line count as a row: those that bring its first byte that is not blank."""
-        solid = _SOLID[data]
-        if self.position == 0 and data[:3].tobytes() == BYTE_ORDER_MARK:
-            solid[:3] = False
-        counts = np.logical_or.reduceat(solid, begins)
+        counts: npt.NDArray[np.bool_] = _SOLID[data[begins]]  # the first byte is nearly always enough
+        marked = self.position == 0 and data[:3].tobytes() == BYTE_ORDER_MARK
+        if marked or not counts.all():
+            solid = _SOLID[data]
+            solid[: 3 * marked] = False
+            counts = np.logical_or.reduceat(solid, begins)
         if self._in_line and self._line_counted:
             counts[0] = False
         return counts

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import xxhash
 
@@ -10,7 +10,7 @@ from packer.batches import Rejection, RowBatch, Sample
 from packer.source.chunks import changed, read_chunks, without_mark
 from packer.source.compression import decompressed
 from packer.source.csv_rows import CsvFormat, CsvRow, csv_rows, split_csv
-from packer.source.decode import Refused, decode_json
+from packer.source.decode import Refused, decode_json, decode_rows
 from packer.source.elements import BrokenArray, split_elements
 from packer.source.lines import solid_lines, split_lines
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format, Partition
@@ -20,6 +20,9 @@ from packer.source.tables import RowValue
 
 BATCH_BYTES = 16 * 2**20
 """A batch of large rows ends early: batches are bounded by bytes as well as by rows."""
+
+_Pending: TypeAlias = bytes | dict[str, Any] | Refused | None
+"""A row of a batch: its bytes, or None where they are too many; or its value, or why it has none."""
 
 
 def read_rows(
@@ -59,8 +62,9 @@ def read_rows(
             yield reader.batch()
     for _ in chunks:
         pass  # the end of a file that is read as a whole, beyond a limit
-    if reader.num_rows != partition.num_rows:
-        raise changed(partition.path, f"expected {partition.num_rows} rows, found {reader.num_rows}")
+    num_rows = reader.num_rows + reader.pending_rows
+    if num_rows != partition.num_rows:
+        raise changed(partition.path, f"expected {partition.num_rows} rows, found {num_rows}")
     if digest.hexdigest() != partition.xxh3:
         raise changed(partition.path, f"bytes {partition.start} to {partition.stop} are not what they were")
     if reader.pending_rows:
@@ -138,9 +142,18 @@ def understand(
         Refused: with the code of the rejection.
 
     """
+    value = _decoded(row, max_row_bytes=max_row_bytes)
+    return read_row(value, number=number, schema=schema, columns=columns)
+
+
+def _decoded(row: _Pending, *, max_row_bytes: int) -> Any:
+    if isinstance(row, Refused):
+        raise row
+    if isinstance(row, dict):
+        return row
     if row is None:
         raise Refused("row_too_large", f"more than rows.max_bytes, {max_row_bytes} bytes")
-    return read_row(decode_json(row), number=number, schema=schema, columns=columns)
+    return decode_json(row)
 
 
 def _hashed(chunks: Iterator[bytes], digest: xxhash.xxh3_128) -> Iterator[bytes]:
@@ -176,43 +189,37 @@ class _BatchReader:
         self._clear()
 
     def _clear(self) -> None:
-        self._samples: list[Sample] = []
-        self._rejections: list[Rejection] = []
-        self.pending_rows = 0
+        self._rows: list[_Pending] = []
         self.pending_bytes = 0
+
+    @property
+    def pending_rows(self) -> int:
+        return len(self._rows)
 
     def take(self, row: bytes | CsvRow | None) -> None:
         if isinstance(row, CsvRow):
             self.take_value(row.value, row.num_bytes)
             return
-        try:
-            sample = understand(
-                row,
-                number=self.num_rows,
-                schema=self._schema,
-                columns=self._columns,
-                max_row_bytes=self._max_row_bytes,
-            )
-            self._samples.append(sample)
-        except Refused as refused:
-            self._rejections.append(Rejection(row=self.num_rows, code=refused.code, reason=refused.reason))
-        self.num_rows += 1
-        self.pending_rows += 1
+        self._rows.append(row)
         self.pending_bytes += len(row or b"")
 
     def take_value(self, value: dict[str, Any] | Refused, num_bytes: int) -> None:
         """A row that was decoded already, or why it could not be."""
-        try:
-            if isinstance(value, Refused):
-                raise value
-            self._samples.append(read_row(value, number=self.num_rows, schema=self._schema, columns=self._columns))
-        except Refused as refused:
-            self._rejections.append(Rejection(row=self.num_rows, code=refused.code, reason=refused.reason))
-        self.num_rows += 1
-        self.pending_rows += 1
+        self._rows.append(value)
         self.pending_bytes += num_bytes
 
     def batch(self) -> RowBatch:
-        batch = RowBatch(samples=tuple(self._samples), rejections=tuple(self._rejections), num_rows=self.pending_rows)
+        rows = self._rows
+        whole = [row for row in rows if isinstance(row, bytes)]
+        values = decode_rows(whole) if len(whole) == len(rows) else None
+        samples: list[Sample] = []
+        rejections: list[Rejection] = []
+        for i, number in enumerate(range(self.num_rows, self.num_rows + len(rows))):
+            try:
+                value = _decoded(rows[i], max_row_bytes=self._max_row_bytes) if values is None else values[i]
+                samples.append(read_row(value, number=number, schema=self._schema, columns=self._columns))
+            except Refused as refused:
+                rejections.append(Rejection(row=number, code=refused.code, reason=refused.reason))
+        self.num_rows += len(rows)
         self._clear()
-        return batch
+        return RowBatch(samples=tuple(samples), rejections=tuple(rejections), num_rows=len(rows))

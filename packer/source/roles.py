@@ -4,7 +4,7 @@ import re
 
 from packer.source.decode import Refused
 
-_ROLES = {
+ROLES = {
     "system": "system",
     "developer": "developer",
     "user": "user",
@@ -32,8 +32,8 @@ def role_of(name: str, *, where: str) -> str:
         Refused: `unknown_role`; the reason quotes the role only where it looks like a name.
 
     """
-    role = _ROLES.get(name) or _ROLES.get(name.lower())
+    role = ROLES.get(name) or ROLES.get(name.lower())
     if role is None:
         named = f"`{name}`" if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,31}", name) else "no role packer knows"
-        raise Refused("unknown_role", f"the role at {where} is {named}; known: {', '.join(_ROLES)}")
+        raise Refused("unknown_role", f"the role at {where} is {named}; known: {', '.join(ROLES)}")
     return role

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from packer.batches import Sample
-from packer.source import alpaca, completion, messages, plain_text, sharegpt
+from packer.source import alpaca, completion, messages, plain, plain_text, sharegpt
 from packer.source.columns import rename
 from packer.source.decode import Refused
 from packer.source.row import type_name
@@ -18,6 +18,12 @@ _READERS: dict[Schema, Callable[[dict[str, Any], int], Sample]] = {
     "alpaca": alpaca.read,
     "completion": completion.read,
     "text": plain_text.read,
+}
+
+_PLAIN: dict[Schema, plain.Plain] = {
+    "messages": plain.messages,
+    "sharegpt": plain.sharegpt,
+    "alpaca": plain.alpaca,
 }
 
 FIELDS: dict[Schema, tuple[tuple[str, ...], ...]] = {
@@ -74,6 +80,18 @@ def read_row(value: Any, *, number: int, schema: Schema, columns: Mapping[str, s
     if not isinstance(value, dict):
         raise Refused("wrong_type", f"expected `object`, got `{type_name(value)}`")
     row = rename(value, columns)
+    if schema in _PLAIN and (sample := _PLAIN[schema](row, number)) is not None:
+        return sample
+    return read_closely(row, number=number, schema=schema)
+
+
+def read_closely(row: dict[str, Any], *, number: int, schema: Schema) -> Sample:
+    """As :func:`read_row`, for a row whose columns are renamed, however plain it is.
+
+    Raises:
+        Refused: the row cannot be a sample.
+
+    """
     refuse_unsuited(row, rated=schema != "text")
     missing = missing_field(row, schema)
     if missing is not None:

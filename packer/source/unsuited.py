@@ -15,6 +15,8 @@ PREFERENCE_FIELDS = (
     "rejected_response",
 )
 TELLING_FIELDS = frozenset({*MEDIA_FIELDS, *PREFERENCE_FIELDS, "label"})
+"""A row without any of these is an example to imitate, as far as its fields tell."""
+
 _MEDIA_PART = re.compile(r"(?:input_)?(?:image|video|audio)(?:_url)?")
 _MEDIA_TAG = re.compile(r"<img>[^<>\n]+</img>")
 

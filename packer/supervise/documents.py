@@ -80,27 +80,38 @@ class Supervisor:
 
         True only where that is shown; normalized texts and dummy spaces need the closer look of `Surface.spells`.
         """
-        num_bytes = self._surface.num_bytes[tokens.ids]
+        spelling = self._surface.spelling
+        num_bytes = spelling.num_bytes[tokens.ids]
+        if not spelling.byte_level or np.any(num_bytes < 0):
+            return np.zeros(len(tokens.turn_sequence), np.bool_)
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(num_bytes)])
         first = tokens.offsets[tokens.turn_sequence]
         prompt_bytes = ends[first + tokens.prompt_tokens] - ends[first]
         completion_bytes = ends[first + tokens.completion_tokens] - ends[first]
         placed = (prompt_bytes == turns.prompt_end) & (completion_bytes == turns.completion_end)
         placed &= tokens.sequence_text[tokens.turn_sequence] == turns.turn_text
-        if not self._surface.byte_level or np.any(num_bytes < 0):
-            return np.zeros(len(placed), np.bool_)
-        same = np.zeros(len(tokens.sequence_text), np.bool_)
-        spelled = self._surface.spell(tokens.ids.tolist())
-        sequence_bytes = ends[tokens.offsets]
-        text_bytes = turns.text_offsets
-        for s, text in enumerate(tokens.sequence_text.tolist()):
-            length = sequence_bytes[s + 1] - sequence_bytes[s]
-            own = spelled[sequence_bytes[s] : sequence_bytes[s + 1]]
-            same[s] = length <= text_bytes[text + 1] - text_bytes[text] and (
-                own == turns.text[text_bytes[text] : text_bytes[text] + length]
-            )
-        proof: Bool = placed & same[tokens.turn_sequence]
+        proof: Bool = placed & self._spelled(turns, tokens, ends[tokens.offsets])[tokens.turn_sequence]
         return proof
+
+    def _spelled(self, turns: TurnBatch, tokens: TokenBatch, sequence_bytes: Int64) -> Bool:
+        """Of each sequence, whether its ids spell the beginning of its text.  # bool[S]
+
+        `sequence_bytes`: where each begins among all the bytes that are spelled, int64[S + 1].
+        """
+        spelled = self._surface.spelling.spell_all(tokens.ids)
+        starts, lengths = turns.text_offsets[tokens.sequence_text], np.diff(sequence_bytes)
+        fits: Bool = lengths <= turns.text_offsets[tokens.sequence_text + 1] - starts
+        text = np.frombuffer(turns.text, np.uint8)
+        if len(starts) and (not fits.all() or (starts[1:] != (starts + lengths)[:-1]).any()):
+            # Not one text after another: each sequence is compared with the text it should spell.
+            lengths = np.where(fits, lengths, 0)
+            spelled = spelled[concatenated_ranges(sequence_bytes[:-1], lengths)]
+            text = text[concatenated_ranges(starts, lengths)]
+        elif len(starts):
+            text = text[starts[0] : starts[0] + len(spelled)]
+        wrong = np.flatnonzero(spelled != text[: len(spelled)])
+        fits[np.searchsorted(np.cumsum(lengths), wrong, side="right")] = False
+        return fits
 
     def _closed(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
         """The last id of a chat turn is a stop id, and none comes before it; a raw one is closed as its text is."""
@@ -170,6 +181,10 @@ def _homes(turns: TurnBatch, tokens: TokenBatch, learned: Int64) -> Int64:
     """
     homes = tokens.turn_sequence[learned].astype(np.int64)
     row = turns.sample[turns.turn_text[learned]]
+    of_row = np.full(int(row.max(initial=-1)) + 1, -1, np.int64)
+    of_row[row] = homes
+    if (of_row[row] == homes).all():
+        return homes  # one sequence a row
     order = np.lexsort((turns.turn_message[learned], row))
     for turns_of_row in np.split(order, np.flatnonzero(np.diff(row[order])) + 1):
         if len(turns_of_row) and np.any(homes[turns_of_row] != homes[turns_of_row[0]]):

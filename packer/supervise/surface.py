@@ -1,67 +1,38 @@
-"""What each id spells: the vocabulary read on its own, so that ids can be checked without asking the encoder.
+"""Whether ids spell a text: what they spell one by one, read with what a tokenizer may do to white space."""
 
-Two families cover the tokenizers of language models. In byte-level BPE a vocabulary entry is written in 256 characters
-that stand for bytes. In SentencePiece-like vocabularies an entry is text, a space is written ▁, and `<0x0A>` is a byte.
-"""
-
-import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
-import numpy as np
-from tokenizers import Tokenizer
-
-from packer.batches import Int64
-from packer.errors import InputError
-from packer.model import TOKENIZER_FILE, AddedToken, Model, load_backend
+from packer.model import TOKENIZER_FILE, AddedToken, Model, definition_of, load_backend
+from packer.spelling import Spelling, component_types
 
 _SPACE = "▁".encode()
 _WHITE_SPACE = "".join(c for c in map(chr, range(0x3001)) if c.isspace() and not "\x1c" <= c <= "\x1f")
 """White space as Unicode has it, and so `tokenizers`; Python counts four separators of files and records too."""
 
-_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
-
 
 class Surface:
-    """The bytes each id spells, and whether ids spell a text."""
+    """Whether ids spell a text under one model."""
 
-    def __init__(self, model: Model) -> None:
-        """Read the vocabulary.
+    def __init__(self, model: Model, spelling: Spelling | None = None) -> None:
+        """`spelling`: that of the model; by default it is read.
 
         Raises:
-            InputError: a kind of vocabulary whose entries do not spell text (WordPiece, word level).
+            InputError: a kind of vocabulary whose entries do not spell text.
 
         """
-        definition = json.loads(model.files[TOKENIZER_FILE])
-        backend: Tokenizer = load_backend(model.files[TOKENIZER_FILE])
-        kind = definition["model"].get("type") or ("Unigram" if "unk_id" in definition["model"] else "BPE")
-        self._normalizer = backend.normalizer
-        self._prepends = "Prepend" in _types(definition.get("normalizer"))
+        definition = definition_of(model.files[TOKENIZER_FILE])
+        self.spelling = spelling or Spelling(model)
+        self.byte_level = self.spelling.byte_level
+        self._normalizer = load_backend(model.files[TOKENIZER_FILE]).normalizer
+        self._prepends = "Prepend" in component_types(definition.get("normalizer"))
         self._has_dummy_space = self._prepends or _prefixes_space(definition.get("pre_tokenizer"))
-        self.byte_level = "ByteLevel" in _types(definition.get("decoder"))
-        if kind not in ("BPE", "Unigram") or definition["model"].get("continuing_subword_prefix"):
-            raise InputError(
-                f"a {kind} tokenizer's ids do not spell its text, so nothing built with it could be proved",
-                hint="packer takes byte-level BPE and SentencePiece-like tokenizers",
-            )
-        self._table: list[bytes | None] = [None] * model.vocab_size
-        for piece, token_id in backend.get_vocab(with_added_tokens=False).items():
-            self._table[token_id] = _byte_level(piece) if self.byte_level else _spelled(piece)
+        self._table = self.spelling.table
         self._added: dict[int, AddedToken] = {token.id: token for token in model.added_tokens}
-        for token in model.added_tokens:
-            self._table[token.id] = token.content.encode()
-        unknown = backend.token_to_id(definition["model"].get("unk_token") or "")
-        if unknown is not None:
-            self._table[unknown] = None
-        self.num_bytes: Int64 = np.array([-1 if entry is None else len(entry) for entry in self._table], np.int64)
-        """Bytes each id spells; -1 for the unknown token and for ids without an entry."""
 
     def spell(self, ids: Sequence[int]) -> bytes:
         """The bytes of the ids, each as it is; unknown ids spell nothing."""
-        table = self._table
-        return b"".join([table[i] or b"" for i in ids])
+        return self.spelling.spell(ids)
 
     def spells(self, ids: Sequence[int], text: bytes, *, after: int | None = None) -> bool:
         """Whether ids are a tokenization of `text`, as far as normalization and dummy spaces let it be seen.
@@ -137,14 +108,6 @@ def _past_space(text: bytes, at: int) -> int:
     return at + len(rest[: len(rest) - len(rest.lstrip(_WHITE_SPACE))].encode())
 
 
-def _types(part: Mapping[str, Any] | None) -> set[str]:
-    """Types of a tokenizer component and of those it is made of."""
-    if part is None:
-        return set()
-    members = [member for key in ("decoders", "pretokenizers", "normalizers") for member in part.get(key) or ()]
-    return {str(part.get("type"))}.union(*map(_types, members))
-
-
 def _prefixes_space(pre_tokenizer: Mapping[str, Any] | None) -> bool:
     """Whether a pre-tokenizer puts a space before words that have none."""
     if pre_tokenizer is None:
@@ -154,25 +117,3 @@ def _prefixes_space(pre_tokenizer: Mapping[str, Any] | None) -> bool:
     if "prepend_scheme" in pre_tokenizer:
         return bool(pre_tokenizer["prepend_scheme"] != "never")
     return bool(pre_tokenizer.get("add_prefix_space", pre_tokenizer.get("type") == "Metaspace"))
-
-
-@cache
-def _byte_characters() -> dict[str, int]:
-    """The characters byte-level BPE writes bytes with: printable ones stand for themselves, the rest from U+0100 up."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    characters = {chr(byte): byte for byte in printable}
-    return characters | {chr(0x100 + i): byte for i, byte in enumerate(others)}
-
-
-def _byte_level(piece: str) -> bytes | None:
-    characters = _byte_characters()
-    try:
-        return bytes([characters[character] for character in piece])
-    except KeyError:
-        return None
-
-
-def _spelled(piece: str) -> bytes:
-    match = _BYTE.fullmatch(piece)
-    return bytes([int(match[1], 16)]) if match else piece.encode()

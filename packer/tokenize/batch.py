@@ -1,7 +1,6 @@
 """A TurnBatch becomes a TokenBatch."""
 
 import itertools
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +9,10 @@ from functools import cache, cached_property
 import numpy as np
 
 from packer.batches import Int32, Int64, TokenBatch, TurnBatch
-from packer.model import TOKENIZER_FILE, Model
+from packer.model import TOKENIZER_FILE, AddedToken, Model, definition_of
+from packer.spelling import Spelling
 from packer.tokenize.anchors import Anchors
+from packer.tokenize.at_once import AtOnce, PlacedTexts
 from packer.tokenize.borders import Border, Borders, EncodedText
 from packer.tokenize.guard import Aliases
 from packer.tokenize.reference import Encoder, ReferenceEncoder, UnencodableTextsError, without_start_effects
@@ -49,19 +50,47 @@ class _AliasEncoder:
 class Tokenizing:
     """The tokenize stage for one model."""
 
-    def __init__(self, model: Model, encoder: Encoder) -> None:
+    def __init__(self, model: Model, encoder: Encoder, spelling: Spelling | None = None) -> None:
+        """`spelling`: that of the model; by default it is read.
+
+        Raises:
+            InputError: a kind of vocabulary whose entries do not spell text.
+
+        """
         self._model = model
         self._json = model.files[TOKENIZER_FILE]
         self._encoder = encoder
-        self._normalizes = json.loads(self._json).get("normalizer") is not None
+        self._normalizes = definition_of(self._json).get("normalizer") is not None
         anchors = Anchors(model.added_tokens, model.vocab_size, normalizes=self._normalizes)
         apart = cache(lambda: ReferenceEncoder(without_start_effects(self._json)))
         self._borders = Borders(encoder, apart, anchors, model.stop_ids)
-        self._forgeable = _Forgeable(model) if self._normalizes else None
+        spelling = spelling or Spelling(model)
+        self._at_once = AtOnce(encoder, spelling, anchors.is_anchor) if spelling.byte_level else None
+        self._forgeable = _Forgeable(model) if self._normalizes and _Forgeable.concerns(model) else None
 
     def tokenize(self, turns: TurnBatch) -> TokenBatch:
         """Encode every text once and place every turn; a text the tokenizer fails on has no ids, but a reason."""
-        texts = _texts(turns)
+        placed = self._place_at_once(turns)
+        if placed is None:
+            return self._one_by_one(turns, np.arange(len(turns.raw)))
+        left = np.setdiff1d(np.arange(len(turns.raw)), placed.text, assume_unique=True)
+        return _joined(turns, placed, self._one_by_one(turns, left) if len(left) else None)
+
+    def _place_at_once(self, turns: TurnBatch) -> PlacedTexts | None:
+        """The texts whose turns can be placed without a look at each; None where there are none."""
+        if self._at_once is None or self._forgeable is not None or not len(turns.raw):
+            return None
+        plain = ~turns.raw
+        plain[np.searchsorted(turns.text_offsets, turns.guarded[:, 0], side="right") - 1] = False
+        try:
+            return self._at_once.place(turns, np.flatnonzero(plain)) if plain.any() else None
+        except UnencodableTextsError:
+            return None
+
+    def _one_by_one(self, turns: TurnBatch, chosen: Int64) -> TokenBatch:
+        """Some texts of a batch, each looked at; turns are those of these texts, in their order."""
+        every = _texts(turns)
+        texts = [every[n] for n in chosen.tolist()]
         unencodable: dict[int, str] = {}
         try:
             placed = self._place(texts)
@@ -77,7 +106,7 @@ class Tokenizing:
                 sequences.add(n, *self._with_own_special_tokens(text, whole, found))
             else:
                 sequences.add(n, whole, found)
-        return sequences.batch(unencodable)
+        return sequences.batch(chosen, unencodable)
 
     def _place(self, texts: Sequence[_Text]) -> list[tuple[Int32, list[Border]]]:
         """Ids of each text, and the borders of its turns."""
@@ -176,17 +205,51 @@ class _Forgeable:
     """Control tokens that are looked for in normalized text, so that other text may become one."""
 
     def __init__(self, model: Model) -> None:
-        tokens = [token for token in model.added_tokens if token.normalized and token.content in model.control]
+        tokens = self._tokens(model)
         self._ids = np.array([token.id for token in tokens], np.int32)
         self._pattern = re.compile(b"|".join(re.escape(token.content.encode()) for token in tokens))
 
+    @staticmethod
+    def _tokens(model: Model) -> list[AddedToken]:
+        return [token for token in model.added_tokens if token.normalized and token.content in model.control]
+
+    @classmethod
+    def concerns(cls, model: Model) -> bool:
+        """Whether the model has such tokens."""
+        return bool(cls._tokens(model))
+
     def is_forged(self, text: _Text, ids: Int32) -> bool:
         """Whether the ids hold more of them than the text does outside what a person typed."""
-        if not len(self._ids):
-            return False
         written = [match.span() for match in self._pattern.finditer(text.content)]
         typed = sum(any(a <= start and end <= b for a, b in text.guarded) for start, end in written)
         return int(np.isin(ids, self._ids).sum()) > len(written) - typed
+
+
+def _joined(turns: TurnBatch, placed: PlacedTexts, others: TokenBatch | None) -> TokenBatch:
+    """Placed texts, then the sequences of the others; turns in the order of the batch."""
+    number = np.full(len(turns.raw), -1, np.int64)
+    number[placed.text] = np.arange(len(placed.text))
+    sequence = number[turns.turn_text]
+    ids, offsets, sequence_text = placed.ids, placed.offsets, placed.text
+    prompt, completion, merged = placed.prompt_tokens, placed.completion_tokens, np.zeros(len(sequence), np.bool_)
+    if others is not None:
+        rest = np.flatnonzero(sequence < 0)
+        sequence[rest] = others.turn_sequence + len(placed.text)
+        prompt[rest], completion[rest] = others.prompt_tokens, others.completion_tokens
+        merged[rest] = others.merged
+        ids = np.concatenate([ids, others.ids])
+        offsets = np.concatenate([offsets, others.offsets[1:] + offsets[-1]])
+        sequence_text = np.concatenate([sequence_text, others.sequence_text])
+    return TokenBatch(
+        ids=ids,
+        offsets=offsets,
+        sequence_text=sequence_text.astype(np.int32),
+        turn_sequence=sequence.astype(np.int32),
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        merged=merged,
+        unencodable=() if others is None else others.unencodable,
+    )
 
 
 class _Sequences:
@@ -209,16 +272,17 @@ class _Sequences:
                 self._text.append(text)
             self._turns.append((sequence, border.prompt_tokens, border.completion_tokens, border.merged))
 
-    def batch(self, unencodable: Mapping[int, str]) -> TokenBatch:
+    def batch(self, chosen: Int64, unencodable: Mapping[int, str]) -> TokenBatch:
+        """`chosen`: indices of the texts in their batch."""
         sequence, prompt, completion, merged = zip(*self._turns, strict=True) if self._turns else ([], [], [], [])
         lengths = np.array([len(ids) for ids in self._ids], np.int64)
         return TokenBatch(
             ids=np.concatenate(self._ids) if self._ids else np.zeros(0, np.int32),
             offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
-            sequence_text=np.array(self._text, np.int32),
+            sequence_text=chosen[self._text].astype(np.int32) if self._text else np.zeros(0, np.int32),
             turn_sequence=np.array(sequence, np.int32),
             prompt_tokens=np.array(prompt, np.int64),
             completion_tokens=np.array(completion, np.int64),
             merged=np.array(merged, np.bool_),
-            unencodable=tuple(unencodable.items()),
+            unencodable=tuple((int(chosen[n]), reason) for n, reason in unencodable.items()),
         )

@@ -19,6 +19,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from packer.errors import InputError
+from packer.model import definition_of
 from packer.tokenize.deadline import encode_in_time
 from packer.tokenize.reference import is_about_a_text
 
@@ -39,7 +40,7 @@ def refuse_runaway_patterns(tokenizer_json: bytes) -> None:
         InputError: one runs away; names it.
 
     """
-    definition = json.loads(tokenizer_json)
+    definition = definition_of(tokenizer_json)
     parts = [definition.get(name) for name in ("normalizer", "pre_tokenizer", "decoder")]
     for pattern in dict.fromkeys(_patterns(parts)):
         if _runs_away(pattern):

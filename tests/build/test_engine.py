@@ -126,20 +126,35 @@ def test_a_home_that_cannot_be_written_to_is_no_error(tokenizer_json, tmp_path, 
 
 
 def corrupt(monkeypatch, *, shift):
-    """The fast encoder gets one text in a hundred wrong from now on: by an id, or by a whole text."""
-    right, seen = fast._encode, []
+    """The fast encoder gets one text in a hundred wrong from now on, whenever it meets it."""
+    right, seen, wrong = fast._encode, [], set()
 
     def encode(backend, texts):
         ids, offsets = right(backend, texts)
         ids = ids.copy()
         for i in range(len(texts)):
             seen.append(texts[i])
-            if len(seen) % 100 == 50 and offsets[i + 1] - offsets[i] > 20:
+            if len(seen) % 100 == 50:
+                wrong.add(texts[i])
+            if texts[i] in wrong and offsets[i + 1] - offsets[i] > 20:
                 ids[offsets[i] + 15 : offsets[i] + 17] += shift
         return ids, offsets
 
     monkeypatch.setattr(fast, "_encode", encode)
     return seen
+
+
+def test_few_rows_are_encoded_by_the_reference_for_either_engine(starter, tmp_path, tokenizer_json, monkeypatch):
+    """What it takes to load the fast encoder is not spent on them; the recipe names it all the same."""
+    resolve_engine("auto", tokenizer_json)
+    expected = build_with(starter, tmp_path / "fast", "engine=fast")
+    asked = []
+    monkeypatch.setattr(fast, "_encode", lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr("packer.build.engine.WORTH_LOADING_BYTES", 2**20)
+    found = build_with(starter, tmp_path / "few", "engine=fast")
+    assert not asked
+    assert found.manifest.engine == "fast"
+    assert found.fingerprint == expected.fingerprint
 
 
 @pytest.mark.parametrize("checked", [64, 10**9], ids=["by a second encoding", "by the proof"])

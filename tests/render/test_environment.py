@@ -1,6 +1,7 @@
 """A template sees what transformers shows it, and nothing of the machine it runs on."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -46,6 +47,36 @@ def test_tojson_keeps_unicode_and_order() -> None:
     value = {"z": "é<&>", "a": [1, None]}
     assert template("{{ v | tojson }}", v=value).render([]) == json.dumps(value, ensure_ascii=False)
     assert template("{{ v | tojson(indent=2) }}", v=value).render([]) == json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def test_json_that_is_kept_is_that_of_the_value_and_the_settings() -> None:
+    """Equal values may be written differently, and a value in many ways; each as if nothing were kept."""
+    values = [{"a": 1, "b": [2]}, {"a": True, "b": [2]}, {"a": 1.0, "b": [2]}, {"b": [2], "a": 1}, [1], [True], {}]
+    settings: list[dict[str, Any]] = [
+        {}, {"indent": 1}, {"indent": True}, {"indent": "-"}, {"sort_keys": True}, {"sort_keys": [1]},
+        {"ensure_ascii": True}, {"separators": (",", ":")}, {"indent": 1, "sort_keys": True},
+    ]  # fmt: skip
+    chat = template("{% for v in values %}{{ v | tojson(**s) }}{% endfor %}", values=values)
+    for _ in range(2):
+        for setting in settings:
+            expected = "".join(json.dumps(value, **{"ensure_ascii": False, **setting}) for value in values)
+            assert chat.render([], kwargs={"s": setting}) == expected
+
+
+def test_json_is_kept_of_no_value_that_is_gone() -> None:
+    """Values made anew by every rendering may come to lie where an earlier one lay."""
+    chat = template("{% for n in range(50) %}{{ [n, k] | tojson }}{{ {'n': [n]} | tojson }}{% endfor %}")
+    for k in range(50):
+        expected = "".join(json.dumps([n, k]) + json.dumps({"n": [n]}) for n in range(50))
+        assert chat.render([], kwargs={"k": k}) == expected
+
+
+def test_json_that_is_too_long_is_refused_every_time() -> None:
+    long = ["x" * 2**20, "x" * 2**20]
+    chat = template("{{ v | tojson | length }}", v=long)
+    for _ in range(3):
+        with pytest.raises(RenderError, match="a value that is written in more than"):
+            chat.render([])
 
 
 def test_message_text_is_never_rendered_again() -> None:

@@ -44,7 +44,7 @@ def test_one_wrong_id_is_noticed(twin: Any, tmp_path: Path) -> None:
         ids = encoder.encode([text])[0].tolist()
         assume(ids)
         place = data.draw(st.integers(0, len(ids) - 1))
-        wrong = data.draw(st.integers(0, len(surface.num_bytes) - 1))
+        wrong = data.draw(st.integers(0, len(surface.spelling.num_bytes) - 1))
         before, after = (surface.spell([i]).replace("▁".encode(), b" ") for i in (ids[place], wrong))
         assume(before.lstrip(b" ") != after.lstrip(b" "))  # a dummy space may be there or not
         ids[place] = wrong
@@ -75,7 +75,7 @@ def test_the_unknown_token_spells_nothing_that_could_be_proved(tmp_path: Path) -
     model = load_model(twins.sentencepiece_like(tmp_path))
     surface = Surface(model)
     assert not surface.spells([0], b"<unk>")
-    assert surface.num_bytes[0] == -1
+    assert surface.spelling.num_bytes[0] == -1
 
 
 def test_bytes_that_fell_back_spell_themselves(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_tokenizer_whose_ids_do_not_spell_text_is_refused(tmp_path: Path) -> N
 def test_every_id_of_a_byte_level_vocabulary_has_its_bytes(tmp_path: Path) -> None:
     model = load_model(twins.added_letters(tmp_path))
     surface = Surface(model)
-    assert (surface.num_bytes > 0).all()
+    assert (surface.spelling.num_bytes > 0).all()
     stored = json.loads(model.files["tokenizer.json"])["model"]["vocab"]
     assert surface.spell([stored["Ã"]]) == b"\xc3"
     letters = {token.content: token.id for token in model.added_tokens}

@@ -104,6 +104,7 @@ def test_prompts_are_not_encoded_again(tmp_path: Path) -> None:
     encoder = Counting(stages.model.files["tokenizer.json"])
     stages.tokenizing._encoder = encoder
     stages.tokenizing._borders._encoder = encoder
+    stages.tokenizing._at_once._encoder = encoder
     talk = [message for n in range(9) for message in (user(f"q{n}"), assistant(f"a{n}"))]
     tokenized(stages, *talk)
     assert len(encoder.texts) == 2

@@ -1,0 +1,148 @@
+"""What each id spells: a vocabulary read on its own, so that ids can be checked without asking the encoder.
+
+Two families cover the tokenizers of language models. In byte-level BPE a vocabulary entry is written in 256 characters
+that stand for bytes. In SentencePiece-like vocabularies an entry is text, a space is written ▁, and `<0x0A>` is a byte.
+"""
+
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from packer.batches import Int32, Int64
+from packer.errors import InputError
+from packer.model import TOKENIZER_FILE, AddedToken, Model, definition_of, load_backend
+
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+class Spelling:
+    """The bytes each id of a model spells."""
+
+    def __init__(self, model: Model) -> None:
+        """Read the vocabulary.
+
+        Raises:
+            InputError: a kind of vocabulary whose entries do not spell text (WordPiece, word level).
+
+        """
+        definition = definition_of(model.files[TOKENIZER_FILE])
+        kind = definition["model"].get("type") or ("Unigram" if "unk_id" in definition["model"] else "BPE")
+        self.byte_level = "ByteLevel" in component_types(definition.get("decoder"))
+        if kind not in ("BPE", "Unigram") or definition["model"].get("continuing_subword_prefix"):
+            raise InputError(
+                f"a {kind} tokenizer's ids do not spell its text, so nothing built with it could be proved",
+                hint="packer takes byte-level BPE and SentencePiece-like tokenizers",
+            )
+        backend = load_backend(model.files[TOKENIZER_FILE])
+        written = definition["model"]["vocab"]
+        vocabulary = written if isinstance(written, dict) else backend.get_vocab(with_added_tokens=False)
+        spelled = _byte_level(list(vocabulary)) if self.byte_level else _binary([*map(_spelled, vocabulary)])
+        place = np.full(model.vocab_size, -1, np.int64)
+        place[np.fromiter(vocabulary.values(), np.int64, len(vocabulary))] = np.arange(len(vocabulary))
+        place[[token.id for token in model.added_tokens]] = len(vocabulary) + np.arange(len(model.added_tokens))
+        unknown = backend.token_to_id(definition["model"].get("unk_token") or "")
+        if unknown is not None:
+            place[unknown] = -1
+        added = _binary([token.content.encode() for token in model.added_tokens])
+        self._entries = pa.concat_arrays([spelled, added]).take(_integers(place, valid=place >= 0))
+        self.table: list[bytes | None] = self._entries.to_pylist()
+        """By id; None for the unknown token and for ids without an entry."""
+
+        self.num_bytes: Int64 = np.array([-1 if entry is None else len(entry) for entry in self.table], np.int64)
+        """Bytes each id spells; -1 where `table` has None."""
+
+        self.is_whole = _never_merged(model.added_tokens, definition["model"], vocabulary, model.vocab_size)
+        """Of each id, whether it is an added token's that comes of no merge: it stands where its text was cut out."""
+
+    def spell(self, ids: Sequence[int]) -> bytes:
+        """The bytes of the ids, each as it is; unknown ids spell nothing."""
+        table = self.table
+        return b"".join([table[i] or b"" for i in ids])
+
+    def spell_all(self, ids: Int32) -> npt.NDArray[np.uint8]:
+        """As :meth:`spell`, for many ids.  # uint8[N]"""
+        taken = self._entries.take(_integers(ids))
+        _, offsets, values = taken.buffers()
+        if values is None:
+            return np.zeros(0, np.uint8)
+        first, last = np.frombuffer(offsets, np.int64, len(taken) + 1)[[0, -1]]
+        return np.frombuffer(values, np.uint8)[first:last]
+
+
+def component_types(part: Mapping[str, Any] | None) -> set[str]:
+    """Types of a tokenizer component and of those it is made of."""
+    if part is None:
+        return set()
+    members = [member for key in ("decoders", "pretokenizers", "normalizers") for member in part.get(key) or ()]
+    return {str(part.get("type"))}.union(*map(component_types, members))
+
+
+def _never_merged(
+    added_tokens: Iterable[AddedToken], model: Mapping[str, Any], vocabulary: Mapping[str, int], vocab_size: int
+) -> npt.NDArray[np.bool_]:
+    """Added tokens whose id the model below them never gives: it has no entry for it, or none that a merge makes.
+
+    With `ignore_merges` an entry is given for a stretch that is spelled like it, without any merge.
+    """
+    whole = np.zeros(vocab_size, np.bool_)
+    whole[[token.id for token in added_tokens]] = True
+    entries = {token.id for token in added_tokens} & set(vocabulary.values())
+    if not entries:
+        return whole
+    if "merges" not in model or any(model.get(key) for key in ("ignore_merges", "byte_fallback", "end_of_word_suffix")):
+        whole[sorted(entries)] = False
+        return whole
+    made = {merge.replace(" ", "") if isinstance(merge, str) else "".join(merge) for merge in model["merges"]}
+    for piece, token_id in vocabulary.items():
+        if token_id in entries:
+            whole[token_id] = len(piece) > 1 and piece not in made
+    return whole
+
+
+@functools.cache
+def _byte_characters() -> dict[int, str]:
+    """The characters byte-level BPE writes bytes with, and the bytes, as characters of the same number.
+
+    Printable ones stand for themselves, the rest from U+0100 up.
+    """
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {byte: chr(byte) for byte in printable} | {0x100 + i: chr(byte) for i, byte in enumerate(others)}
+
+
+def _integers(values: npt.NDArray[np.integer], *, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """An Arrow array of numbers; not by `pa.array`, which imports pandas where that is installed."""
+    bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    kind = {4: pa.int32(), 8: pa.int64()}[values.itemsize]
+    return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def _binary(entries: Sequence[bytes]) -> pa.Array:
+    offsets = np.zeros(len(entries) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, entries), np.int64, len(entries)), out=offsets[1:])
+    data = pa.py_buffer(b"".join(entries))
+    return pa.Array.from_buffers(pa.large_binary(), len(entries), [None, pa.py_buffer(offsets), data])
+
+
+def _byte_level(pieces: Sequence[str]) -> pa.Array:
+    """Every character of a piece is a byte; a piece with other characters spells nothing."""
+    characters = _byte_characters()
+    foreign = {c for c in set("".join(pieces)) if ord(c) not in characters}
+    is_foreign = np.array([not foreign.isdisjoint(piece) for piece in pieces] if foreign else [False] * len(pieces))
+    if foreign:
+        pieces = ["" if foreign.intersection(piece) else piece for piece in pieces]
+    offsets = np.zeros(len(pieces) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, pieces), np.int64, len(pieces)), out=offsets[1:])
+    data = "".join(pieces).translate(characters).encode("latin-1")
+    valid = None if not foreign else pa.py_buffer(np.packbits(~is_foreign, bitorder="little"))
+    return pa.Array.from_buffers(pa.large_binary(), len(pieces), [valid, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def _spelled(piece: str) -> bytes:
+    match = _BYTE.fullmatch(piece)
+    return bytes([int(match[1], 16)]) if match else piece.encode()
