@@ -21,8 +21,8 @@ from packer.source.elements import BrokenArray
 from packer.source.lines import solid_lines
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
 from packer.source.projection import columns_read
-from packer.source.read import split_rows, understand
-from packer.source.schema import Schema, read_row
+from packer.source.read import PendingRow, split_rows, understand
+from packer.source.schema import Schema
 from packer.source.tables import TableFormat, table_rows, table_schema
 
 
@@ -105,16 +105,11 @@ class InputFile:
             return repeat(None)
         return (line + 1 for line in solid_lines(text_chunks(self.path)))
 
-    def _batch(self, number: int, content: bytes | dict[str, Any] | Refused | None) -> RowBatch:
+    def _batch(self, number: int, row: PendingRow) -> RowBatch:
         try:
-            if isinstance(content, Refused):
-                raise content
-            if isinstance(content, dict):
-                sample = read_row(content, number=number, schema=self.schema, columns=self.columns)
-            else:
-                sample = understand(
-                    content, number=number, schema=self.schema, columns=self.columns, max_row_bytes=self.max_row_bytes
-                )
+            sample = understand(
+                row, number=number, schema=self.schema, columns=self.columns, max_row_bytes=self.max_row_bytes
+            )
         except Refused as refused:
             rejection = Rejection(row=number, code=refused.code, reason=refused.reason)
             return RowBatch(samples=(), rejections=(rejection,), num_rows=1)

@@ -21,7 +21,7 @@ from packer.source.tables import RowValue
 BATCH_BYTES = 16 * 2**20
 """A batch of large rows ends early: batches are bounded by bytes as well as by rows."""
 
-_Pending: TypeAlias = bytes | dict[str, Any] | Refused | None
+PendingRow: TypeAlias = bytes | dict[str, Any] | Refused | None
 """A row of a batch: its bytes, or None where they are too many; or its value, or why it has none."""
 
 
@@ -134,9 +134,9 @@ def split_rows(chunks: Iterator[bytes], *, format: Format, max_row_bytes: int) -
 
 
 def understand(
-    row: bytes | None, *, number: int, schema: Schema, columns: Mapping[str, str | None], max_row_bytes: int
+    row: PendingRow, *, number: int, schema: Schema, columns: Mapping[str, str | None], max_row_bytes: int
 ) -> Sample:
-    """What the bytes of a row say; None stands for a row that is too large.
+    """What a row says.
 
     Raises:
         Refused: with the code of the rejection.
@@ -146,7 +146,7 @@ def understand(
     return read_row(value, number=number, schema=schema, columns=columns)
 
 
-def _decoded(row: _Pending, *, max_row_bytes: int) -> Any:
+def _decoded(row: PendingRow, *, max_row_bytes: int) -> Any:
     if isinstance(row, Refused):
         raise row
     if isinstance(row, dict):
@@ -189,7 +189,7 @@ class _BatchReader:
         self._clear()
 
     def _clear(self) -> None:
-        self._rows: list[_Pending] = []
+        self._rows: list[PendingRow] = []
         self.pending_bytes = 0
 
     @property

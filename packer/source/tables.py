@@ -19,9 +19,9 @@ from packer.source.groups import Group
 from packer.source.parquet import open_parquet, parquet_batches
 from packer.source.parquet_footer import row_groups
 from packer.source.projection import JSON_FIELDS, columns_of
-from packer.source.row import json_in_text
-from packer.source.unsuited import MEDIA_FIELDS
-from packer.source.values import Convert, as_bytes, converter, is_text
+from packer.source.row import ID_FIELDS, json_in_text
+from packer.source.unsuited import MEDIA_FIELDS, PREFERENCE_FIELDS
+from packer.source.values import Convert, as_bytes, converter, is_foreign, is_text
 
 TableFormat = Literal["parquet", "arrow"]
 
@@ -96,7 +96,13 @@ class _Uses:
     """Columns that are not read as they stand."""
 
     media: frozenset[str]
+    """Of which only is asked whether there is something."""
+
     json: frozenset[str]
+    """In which a text is JSON."""
+
+    optional: frozenset[str]
+    """Which say something if they hold what JSON can hold, and nothing otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +146,7 @@ def table_rows(
     uses = _Uses(
         media=frozenset(columns_of(MEDIA_FIELDS, names, columns)),
         json=frozenset(columns_of(JSON_FIELDS, names, columns)),
+        optional=frozenset(columns_of((*ID_FIELDS, *PREFERENCE_FIELDS, "label"), names, columns)),
     )
     with _told(path, kind):
         for batch in _batches(path, kind, names, extent or Extent()):
@@ -224,6 +231,8 @@ def _values(batch: pa.RecordBatch, uses: _Uses) -> Iterator[dict[str, Any] | Ref
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name in uses.media:
             columns.append((name, _is_there(column).to_pylist(), None))
+        elif name in uses.optional and is_foreign(column.type):
+            continue
         elif name in uses.json and is_text(column.type):
             columns.append((name, column.to_pylist(), partial(json_in_text, column=name)))
         else:

@@ -83,9 +83,7 @@ def _convert(kind: pa.DataType, where: str) -> Convert | None:
 def _struct(kind: pa.StructType, where: str, *, of_messages: bool) -> Convert:
     fields = [kind.field(i) for i in range(kind.num_fields)]
     left_out = frozenset(
-        field.name
-        for field in fields
-        if of_messages and field.name not in _READ_OF_MESSAGES and _is_foreign(field.type)
+        field.name for field in fields if of_messages and field.name not in _READ_OF_MESSAGES and is_foreign(field.type)
     )
     converts = {
         field.name: convert
@@ -176,12 +174,12 @@ def _is_json(kind: pa.DataType) -> bool:
     return bool(is_text(kind) or _types.is_boolean(kind) or _types.is_integer(kind) or _types.is_null(kind))
 
 
-def _is_foreign(kind: pa.DataType) -> bool:
+def is_foreign(kind: pa.DataType) -> bool:
     """Whether values of the type, or in it, may be none of JSON's."""
     if isinstance(kind, pa.BaseExtensionType):
-        return _is_foreign(kind.storage_type)
+        return is_foreign(kind.storage_type)
     if _types.is_dictionary(kind) or _types.is_run_end_encoded(kind):
-        return _is_foreign(kind.value_type)
+        return is_foreign(kind.value_type)
     if kind.num_fields:
-        return any(_is_foreign(kind.field(i).type) for i in range(kind.num_fields))
+        return any(is_foreign(kind.field(i).type) for i in range(kind.num_fields))
     return not (_is_json(kind) or _types.is_floating(kind))

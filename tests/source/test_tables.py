@@ -186,6 +186,21 @@ def test_what_json_cannot_say_rejects_a_row_only_where_it_would_be_read(tmp_path
     assert row == ("wrong_type", "expected a JSON value, got `date32[day]` at $.messages[].content")
 
 
+def test_a_name_of_a_row_that_is_no_text_is_none(tmp_path):
+    """As in JSON, where a row is not refused for what its `id` or `label` is."""
+    when = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    table = pa.table(
+        {
+            "text": ["a", "b"],
+            "id": [b"\x01", b"\x02"],
+            "uuid": ["u", "v"],
+            "label": [when, when],
+            "chosen": [when, None],
+        }
+    )
+    assert [(row.text, row.sample_id) for row in both(tmp_path, table)] == [("a", "u"), ("b", "v")]
+
+
 def test_numbers_that_are_none_are_null_and_infinite_ones_are_refused(tmp_path):
     kind = pa.list_(pa.struct([*MESSAGE, ("weight", pa.float64())]))
     rows = [
