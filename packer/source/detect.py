@@ -51,7 +51,7 @@ _EXPECTED = "JSON lines, a JSON array, CSV, Parquet or Arrow"
 
 _WAY_OUT = {
     "CSV": "its header names no field of a schema; if it is CSV, say format: csv, and give `columns`",
-    "xz": "unpack it first: xz -dk {path}",
+    "xz": "unpack it first: xz -dk {path}; or pipe it in: xz -dc {path} | packer build - …",
     "a zip archive": "unpack it first: unzip {path}",
     "UTF-16 text": "rewrite it as UTF-8: iconv -f UTF-16 -t UTF-8 {path}",
     "UTF-32 text": "rewrite it as UTF-8: iconv -f UTF-32 -t UTF-8 {path}",

@@ -21,7 +21,7 @@ from packer.source.parquet_footer import row_groups
 from packer.source.projection import JSON_FIELDS, columns_of
 from packer.source.row import ID_FIELDS, json_in_text
 from packer.source.unsuited import MEDIA_FIELDS, PREFERENCE_FIELDS
-from packer.source.values import Convert, as_bytes, converter, is_foreign, is_text
+from packer.source.values import Convert, as_bytes, converter, is_foreign, is_text, shares_buffers
 
 TableFormat = Literal["parquet", "arrow"]
 
@@ -214,7 +214,7 @@ def _rows(batch: pa.RecordBatch, max_row_bytes: int, uses: _Uses, *, in_utf8: bo
         for i in range(batch.num_rows):
             yield from _rows(batch.slice(i, 1), max_row_bytes, uses, in_utf8=in_utf8)
         return
-    if batch.nbytes > max_row_bytes:
+    if batch.nbytes > max_row_bytes and not _fits(batch, max_row_bytes):
         yield Refused("row_too_large", f"more than rows.max_bytes, {max_row_bytes} bytes"), 0
         return
     row_bytes = batch.nbytes // max(batch.num_rows, 1)
@@ -224,6 +224,13 @@ def _rows(batch: pa.RecordBatch, max_row_bytes: int, uses: _Uses, *, in_utf8: bo
     except UnicodeDecodeError:
         assert not in_utf8, "all texts of the batch were looked at"
         yield Refused("not_utf8", "a text is not valid UTF-8"), row_bytes
+
+
+def _fits(row: pa.RecordBatch, max_row_bytes: int) -> bool:
+    """Whether a row that shares buffers with others, as dictionaries and views do, is small all the same."""
+    if not any(shares_buffers(kind) for kind in row.schema.types):
+        return False
+    return sum(len(str(value)) for column in row.columns for value in column.to_pylist()) <= max_row_bytes
 
 
 def _values(batch: pa.RecordBatch, uses: _Uses) -> Iterator[dict[str, Any] | Refused]:

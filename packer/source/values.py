@@ -183,3 +183,13 @@ def is_foreign(kind: pa.DataType) -> bool:
     if kind.num_fields:
         return any(is_foreign(kind.field(i).type) for i in range(kind.num_fields))
     return not (_is_json(kind) or _types.is_floating(kind))
+
+
+def shares_buffers(kind: pa.DataType) -> bool:
+    """Whether the bytes of a value cannot be told from those of its column: one text may stand for many values."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return shares_buffers(kind.storage_type)
+    views = (_types.is_string_view, _types.is_binary_view, _types.is_list_view, _types.is_large_list_view)
+    if _types.is_dictionary(kind) or _types.is_run_end_encoded(kind) or any(is_view(kind) for is_view in views):
+        return True
+    return any(shares_buffers(kind.field(i).type) for i in range(kind.num_fields))

@@ -261,6 +261,23 @@ def test_a_row_that_is_too_large_is_one_bad_row(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.dictionary(pa.int32(), pa.string())])
+def test_rows_that_share_their_texts_with_others_are_no_larger_for_it(tmp_path, kind):
+    table = pa.table({"text": pa.array([f"{i}" + "x" * 100 for i in range(50)] + ["y" * 3000], kind)})
+    for name, content in (("t.parquet", parquet_of(table)), ("t.arrow", as_batches(table, 100))):
+        (tmp_path / name).write_bytes(content)
+        rows = read(tmp_path / name, max_row_bytes=1000)
+        assert [getattr(row, "text", row) for row in rows[:50]] == table["text"].to_pylist()[:50]
+        assert rows[50][0] == "row_too_large"
+
+
+def as_batches(table, batch_rows):
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=batch_rows)
+    return sink.getvalue()
+
+
 def test_columns_that_no_schema_reads_are_never_decoded(tmp_path, monkeypatch):
     asked = set()
     decode = tables_module.parquet_batches
