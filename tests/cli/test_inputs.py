@@ -127,6 +127,22 @@ def test_standard_input_is_an_input_like_others(tmp_path, starter, expected):
     run("lint", "-", "--tokenizer", starter / "tokenizer", stdin=as_jsonl(CHATS))
 
 
+def test_a_build_from_standard_input_goes_on_where_it_was_ended(tmp_path, starter, expected, monkeypatch):
+    from packer.build import run as run_module
+    from packer.errors import StorageError
+
+    def full(*_):
+        raise StorageError("no room")
+
+    rows = FORMATS["rows.csv.zst"](CHATS)
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module, "commit", full)
+        build("-", tmp_path / "cache", starter, exit_code=5, stdin=rows)
+    again = json.loads(build("-", tmp_path / "cache", starter, "--json", stdin=rows).stdout)
+    assert (again["partitions_built"], again["partitions_reused"]) == (0, 1)
+    assert read_manifest(tmp_path / "cache").content_fingerprint == expected
+
+
 def test_a_build_from_a_pipe_ends_and_leaves_no_file_behind(tmp_path, starter, expected):
     command = [
         sys.executable,
