@@ -125,13 +125,11 @@ class SourceFile:
     """A file that a source of the recipe names."""
 
     source: Source
+    name: str
+    """As a recipe would name this file alone, POSIX; what the manifest calls it."""
+
     path: Path
     split: str
-
-    @property
-    def name(self) -> str:
-        """As the recipe names it, globs and folders expanded, POSIX."""
-        return STANDARD_INPUT if self.source.path == STANDARD_INPUT else self.path.as_posix()
 
 
 def resolve_sources(recipe: Recipe) -> list[SourceFile]:
@@ -163,7 +161,8 @@ def _files_of(source: Source) -> Iterator[SourceFile]:
     else:
         named = ((None, path) for path in expand([source.path]))
     for split, path in named:
-        yield SourceFile(source=source, path=path, split=source.split or split or "train")
+        name = source.path if source.path == STANDARD_INPUT else path.as_posix()
+        yield SourceFile(source=source, name=name, path=path, split=source.split or split or "train")
 
 
 def open_input(file: SourceFile, recipe: Recipe) -> InputFile:
