@@ -6,7 +6,7 @@ CORE := .venv/.core
 DEV := .venv/.dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check deep faults coverage bench docs dist clean
+.PHONY: help install demo test check deep faults peers coverage bench docs dist clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -39,6 +39,10 @@ deep: $(DEV) ## The same properties, searched much longer, and the slow tests
 
 faults: $(DEV) ## Every fault of docs/explanation/guarantees.md as often as it says, with a table; about half an hour
 	PACKER_FAULTS=full .venv/bin/python -m pytest -q -n 2 tests/faults
+
+peers: $(DEV) ## Other trainers over what packer gives them: installs OLMo-core, megatron-core, axolotl, torchtitan, grain, …
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement tests/requirements-peers.txt
+	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest -q -rs tests/peers
 
 coverage: $(DEV) ## Branches of store, resume and verify that no test takes: none, or it fails; a few minutes
 	@rm -f .coverage .coverage.*

@@ -7,7 +7,8 @@ import click
 
 from packer_cli.failures import print_json
 from packer_cli.fields import block_fields, document_fields, row_fields
-from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
+from packer_cli.foreign import cache_alone, foreign_options, inspect_foreign, refuse_with_foreign
+from packer_cli.options import HELP_OPTIONS, output_options
 from packer_cli.page import ViewPage
 from packer_cli.sources import file_and_row
 
@@ -16,16 +17,19 @@ if TYPE_CHECKING:
 
 
 @click.command("inspect", context_settings=HELP_OPTIONS)
-@cache_argument
+@foreign_options
 @click.option("--block", metavar="N", type=click.IntRange(min=0), help="A block of the split, from 0 [0].")
 @click.option("--doc", metavar="ID", type=int, help="A document by its doc_id.")
-@click.option("--row", metavar="FILE:N", help="Row N of an input file, from 0: what became of it.")
+@click.option("--row", metavar="FILE:N", help="Row N of an input file, from 0: what became of it. With --foreign: N.")
 @click.option("--split", metavar="NAME", help="Where blocks and documents are looked for [the first split].")
 @click.option("--ids", is_flag=True, help="Also the ids of every run.")
 @output_options
 def command(
     *,
-    cache: Path,
+    cache: Path | None,
+    foreign: Path | None,
+    tokenizer: Path | None,
+    template: Path | None,
     block: int | None,
     doc: int | None,
     row: str | None,
@@ -38,14 +42,21 @@ def command(
     """Show a block, a document or a row as text, trained runs marked.
 
     Trained text is marked by a bar on its left, with the number of its message, from 0, where a run begins. All other
-    text is context and is masked. Every run of tokens begins on a line of its own.
+    text is context and is masked. Every run of tokens begins on a line of its own. With --foreign, a row that another
+    tool prepared; --split names its part.
     """
+    folder = cache_alone(cache, foreign, tokenizer, template)
+    if foreign is not None:
+        refuse_with_foreign(block=block is not None, doc=doc is not None, template=template)
+        inspect_foreign(foreign, row or "0", split=split, tokenizer=tokenizer, ids=ids, as_json=as_json)
+        return
+    assert folder is not None
     if sum(option is not None for option in (block, doc, row)) > 1:
         raise click.UsageError("--block, --doc and --row cannot go together")
     from packer.audit import view_document, view_row  # noqa: PLC0415 - not for --help
     from packer.store.cache import Cache  # noqa: PLC0415 - as above
 
-    with Cache.open(cache) as opened:
+    with Cache.open(folder) as opened:
         page = ViewPage(with_ids=ids)
         if doc is not None:
             document = view_document(opened, doc, split=split, with_ids=ids)

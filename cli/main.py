@@ -13,7 +13,7 @@ import click
 from packer_cli import failures
 from packer_cli.options import HELP_OPTIONS, version_option
 
-COMMANDS = ("init", "lint", "preview", "build", "pack", "inspect", "verify", "stats", "diff")
+COMMANDS = ("init", "lint", "preview", "build", "pack", "inspect", "verify", "stats", "diff", "export")
 """In the order a newcomer needs them; each is `packer_cli.<name>.command`."""
 
 

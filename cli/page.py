@@ -13,6 +13,7 @@ from packer_cli.text import NEWLINES, lines_of, visible, wrap, wrap_words
 
 if TYPE_CHECKING:
     from packer.audit import BlockView, DocumentView, RowView, Run
+    from packer.audit.foreign import ForeignRow
 
 _BAR, _PLAIN_BAR = "▌", "|"
 _LISTED = 12
@@ -58,6 +59,21 @@ class ViewPage:
 
     def document(self, view: "DocumentView") -> None:
         self._document(view, "")
+
+    def foreign(self, view: "ForeignRow", path: str) -> None:
+        """A row that another tool prepared."""
+        of = f"{view.part} row" if view.part else "row"
+        trained = f"{view.num_trained:,} trained"
+        facts = [f"{of} {view.row:,} of {view.num_rows:,}", plural(view.length, "token"), trained]
+        self.heading(facts)
+        self.note([path])
+        for run in view.runs:
+            if run.kind == "padding":
+                self.note([plural(run.num_tokens, "padding token")])
+                if self._with_ids:
+                    self._ids(run, 2)
+            else:
+                self._run(run, 2)
 
     def row(self, view: "RowView", *, was: str = "was") -> None:
         """A row's reasons, then its documents; `was` is the verb of the reasons' headings.

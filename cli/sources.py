@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_SCHEMAS = ("auto", "messages", "sharegpt", "alpaca", "completion", "text")
+_SCHEMAS = ("auto", "messages", "sharegpt", "alpaca", "completion", "text", "tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,11 @@ def file_and_row(text: str) -> tuple[str, int]:
 
 _OPTIONS = (
     click.argument("sources", nargs=-1, metavar="[SOURCE]..."),
-    click.option("--tokenizer", metavar="DIR|FILE", help="Folder of the model's tokenizer, or its tokenizer.json."),
+    click.option(
+        "--tokenizer",
+        metavar="DIR|FILE|HUB_ID",
+        help="Folder of the model's tokenizer, its tokenizer.json, or ORG/NAME[@REVISION] on the Hub.",
+    ),
     click.option("--template", metavar="FILE", help="Chat template, in place of the tokenizer's own."),
     click.option("--schema", type=click.Choice(_SCHEMAS), help="What the rows of every SOURCE look like [auto]."),
     click.option(

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import click
 
 from packer_cli.failures import print_json
-from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
+from packer_cli.foreign import cache_alone, foreign_options, stats_foreign
+from packer_cli.options import HELP_OPTIONS, output_options
 from packer_cli.output import can_draw, number, percent, plural, print_table, size, stdout
 
 if TYPE_CHECKING:
@@ -16,13 +17,27 @@ _BAR = 32
 
 
 @click.command("stats", context_settings=HELP_OPTIONS)
-@cache_argument
+@foreign_options
 @output_options
-def command(*, cache: Path, verbose: bool, quiet: bool, as_json: bool) -> None:  # noqa: ARG001 - every command takes them
-    """Show lengths, fill, the trained share and what was rejected."""
+def command(
+    *,
+    cache: Path | None,
+    foreign: Path | None,
+    tokenizer: Path | None,
+    template: Path | None,
+    verbose: bool,  # noqa: ARG001 - every command takes it
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Show lengths, fill, the trained share and what was rejected; with --foreign, of another tool's rows."""
+    folder = cache_alone(cache, foreign, tokenizer, template)
+    if foreign is not None:
+        stats_foreign(foreign, tokenizer, template, quiet=quiet, as_json=as_json)
+        return
+    assert folder is not None
     from packer.audit import stats  # noqa: PLC0415 - not for --help
 
-    found = stats(cache)
+    found = stats(folder)
     if as_json:
         _print_json(found)
         return

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer_cli.failures import error_object, print_error, print_json
-from packer_cli.options import HELP_OPTIONS, cache_argument, jobs_option, output_options
+from packer_cli.foreign import cache_alone, foreign_options, refuse_with_foreign, verify_foreign
+from packer_cli.options import HELP_OPTIONS, jobs_option, output_options
 from packer_cli.output import can_draw, number, plural, print_table, size, stdout
 from packer_cli.progress import listener
 
@@ -23,10 +24,12 @@ _LEVELS = {
 
 
 @click.command("verify", context_settings=HELP_OPTIONS)
-@cache_argument
+@foreign_options
 @click.option("--quick", is_flag=True, help="Only the manifest, its totals and the size of every file.")
 @click.option(
-    "--full", is_flag=True, help="Also sha256 of shards, Arrow validation, rules of rows, blocks against documents."
+    "--full",
+    is_flag=True,
+    help="Also sha256 of shards, Arrow validation, rules of rows, blocks against documents. With --foreign: all rows.",
 )
 @click.option(
     "--sources", is_flag=True, help="Also compare inputs, tokenizer and template with those that were built from."
@@ -40,14 +43,17 @@ _LEVELS = {
     "--sample",
     type=click.IntRange(min=1),
     metavar="N",
-    help="With --reencode: only N rows, the same ones every time [all].",
+    help="With --reencode: only N rows, the same ones every time [all]. With --foreign: N rows [1000].",
 )
 @click.option("--expect", metavar="FINGERPRINT", help="Fail unless the cache has this fingerprint.")
 @jobs_option
 @output_options
 def command(
     *,
-    cache: Path,
+    cache: Path | None,
+    foreign: Path | None,
+    tokenizer: Path | None,
+    template: Path | None,
     quick: bool,
     full: bool,
     sources: bool,
@@ -59,19 +65,30 @@ def command(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Check a cache: every byte, every row, every total.
+    """Check a cache: every byte, every row, every total. Or, with --foreign, rows that another tool prepared.
 
-    Exit code 1 where anything is wrong; everything that is wrong is listed.
+    Exit code 1 where anything is wrong; everything that is wrong is listed. Of foreign rows it is told whether
+    prompts are trained, stop tokens learned, labels shifted, borders kept; and what could not be looked at.
     """
+    folder = cache_alone(cache, foreign, tokenizer, template)
     if quick and full:
         raise click.UsageError("--quick and --full cannot go together")
+    if foreign is not None:
+        if full and sample is not None:
+            raise click.UsageError("--full looks at all rows, --sample at some: name one of them")
+        refuse_with_foreign(quick=quick, sources=sources, reencode=reencode, expect=expect, jobs=jobs)
+        verify_foreign(
+            foreign, tokenizer, template, whole=full, sample=sample, verbose=verbose, quiet=quiet, as_json=as_json
+        )
+        return
+    assert folder is not None
     if sample is not None and not reencode:
         raise click.UsageError("--sample says how many rows --reencode takes; it means nothing without it")
     from packer.audit import verify  # noqa: PLC0415 - not for --help
 
     with listener(quiet=quiet) as progress:
         report = verify(
-            cache,
+            folder,
             level="quick" if quick else "full" if full else "default",
             sources=sources,
             reencode=reencode,

@@ -1,6 +1,6 @@
 """packer: chat files in; a verified, packed, fingerprinted token cache out.
 
-    from packer import build_cache, load_recipe, verify_cache   # no torch needed; repack_cache, cache_stats, cache_diff
+    from packer import build_cache, load_recipe, verify_cache   # no torch; repack_cache, export_cache, cache_stats
     from packer import PackedDataset, PackedLoader              # what training imports
 
 Names load when they are asked for: importing packer costs nothing, and torch is imported by the last two alone.
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from packer.build import build as build_cache
     from packer.build.repacking import repack as repack_cache
     from packer.errors import PackerError
+    from packer.export import export as export_cache
     from packer.load import PackedDataset, PackedLoader
     from packer.recipe import Recipe, load_recipe, make_recipe
     from packer.store.cache import Cache
@@ -31,6 +32,7 @@ __all__ = [
     "build_cache",
     "cache_diff",
     "cache_stats",
+    "export_cache",
     "load_recipe",
     "make_recipe",
     "repack_cache",
@@ -47,6 +49,7 @@ _HOME = {
     "build_cache": ("packer.build", "build"),
     "cache_diff": ("packer.audit.diff", "diff"),
     "cache_stats": ("packer.audit.stats", "stats"),
+    "export_cache": ("packer.export", "export"),
     "load_recipe": ("packer.recipe", "load_recipe"),
     "make_recipe": ("packer.recipe", "make_recipe"),
     "repack_cache": ("packer.build.repacking", "repack"),

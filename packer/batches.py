@@ -38,11 +38,24 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return str(self.fields["role"])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenTokens:
+    """The ids a row brings, and what it says is trained of them. N tokens, at least one."""
+
+    input_ids: Int32  # [N] none negative
+    weight: Float32  # [N] in [0, 1]; 0 where a token is not trained
+    num_padding: int
+    """Padding of the row before them, which is cut off."""
+
+    by_labels: bool
+    """Whether labels say so, which were seen to be the ids at their places; a mask may lie beside its tokens."""
+
+
 class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One input row after its schema was understood."""
 
-    kind: Literal["chat", "completion", "text"]
-    """``chat`` is rendered by the template; ``completion`` and ``text`` are taken as they are."""
+    kind: Literal["chat", "completion", "text", "tokens"]
+    """``chat`` is rendered by the template; ``completion`` and ``text`` are encoded as they are; ``tokens`` are ids."""
 
     row: int
     """Row number from 0 within the partition; equals the sample's index among all rows, rejected ones too."""
@@ -55,6 +68,9 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     text: str = ""
     """The completion of a ``completion``, the whole of a ``text``."""
+
+    given: GivenTokens | None = None
+    """Only for ``tokens``."""
 
     sample_id: str | None = None
 

@@ -14,13 +14,23 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from packer.errors import InputError, RecipeError
-from packer.tokenizer_folder import MAX_TEMPLATE_BYTES, read_folder, read_regular
+from packer.tokenizer_folder import MAX_TEMPLATE_BYTES, TOOL_USE_FILE, read_folder, read_regular
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
 TEMPLATE_FILE = "chat_template.jinja"
 TOOL_TEMPLATE_FILE = "chat_template_tool_use.jinja"
 GENERATION_FILE = "generation_config.json"
+
+FOLDER_FILES = (
+    TOKENIZER_FILE,
+    CONFIG_FILE,
+    TEMPLATE_FILE,
+    GENERATION_FILE,
+    TOOL_TEMPLATE_FILE,
+    TOOL_USE_FILE.as_posix(),
+)
+"""All that is read of a tokenizer's folder; the first must be there."""
 
 MAX_IDS = 2**24
 """Tables here have an entry an id; the largest vocabularies of language models have a fiftieth of this."""
@@ -121,7 +131,7 @@ def load_model(
     definition = _read_json(files, TOKENIZER_FILE, tokenizer)
     _refuse_dropout(definition, tokenizer)
     _refuse_lost_text(definition.get("post_processor"), tokenizer)
-    vocab_size = _vocab_size(backend, tokenizer)
+    vocab_size = _vocab_size(definition, backend, tokenizer)
     _refuse_moved_ids(definition, backend, tokenizer)
     config = _read_json(files, CONFIG_FILE, tokenizer)
     main_template, tool_template = _templates(files, config, tokenizer)
@@ -237,8 +247,13 @@ def _refuse_moved_ids(definition: Mapping[str, Any], backend: Tokenizer, where: 
             )
 
 
-def _vocab_size(backend: Tokenizer, where: Path) -> int:
-    vocabulary = backend.get_vocab(with_added_tokens=True)
+def _vocab_size(definition: Mapping[str, Any], backend: Tokenizer, where: Path) -> int:
+    written = definition["model"].get("vocab")
+    if isinstance(written, dict):  # what the backend would say, without waiting for it to say it
+        added = backend.get_added_tokens_decoder()
+        vocabulary: dict[str, int] = {**written, **{token.content: token_id for token_id, token in added.items()}}
+    else:
+        vocabulary = backend.get_vocab(with_added_tokens=True)
     ids = set(vocabulary.values())
     if not ids:
         raise InputError(f"tokenizer {where}: {TOKENIZER_FILE} has no tokens")

@@ -30,7 +30,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """One entry of ``sources``: a path or glob and how to read it."""
 
     path: str
-    """A file, a glob, a folder that `save_to_disk` of `datasets` wrote, or ``-`` for standard input."""
+    """A file, a glob, a folder of `save_to_disk` of `datasets`, files of the Hub, or ``-`` for standard input."""
 
     split: Annotated[str, Meta(pattern=SPLIT_NAME)] | None = None
     """None is ``train``, and of a saved DatasetDict the splits it has."""
@@ -38,7 +38,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     format: Literal["auto", "jsonl", "json", "csv", "tsv", "parquet", "arrow"] = "auto"
     """Of the rows; how a file is compressed is seen by its first bytes."""
 
-    schema: Literal["auto", "messages", "sharegpt", "alpaca", "completion", "text"] = "auto"
+    schema: Literal["auto", "messages", "sharegpt", "alpaca", "completion", "text", "tokens"] = "auto"
     columns: dict[str, str | None] = {}
     """New name of a field → its name in the rows; None hides a field."""
 
@@ -298,7 +298,7 @@ def _parse_yaml(text: str, where: str) -> Any:
 
 def _relocate(values: dict[str, Any], folder: Path) -> None:
     def relative(path: Any) -> Any:
-        if not isinstance(path, str) or path == "-" or Path(path).is_absolute():
+        if not isinstance(path, str) or path == "-" or path.startswith("hf://") or Path(path).is_absolute():
             return path
         return (folder / path).as_posix()
 

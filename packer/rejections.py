@@ -11,9 +11,17 @@ CODES: dict[str, str] = {
     "wrong_type": "a value has the wrong type; the reason holds its path",
     "unknown_role": "a message has a role the schema does not know",
     "bad_tools": "tools or a tool call cannot be read",
-    "empty": "the row has no messages or no text",
+    "empty": "the row has no messages, no text or no tokens",
     "multimodal": "the row holds images, audio or video, which packer does not do",
     "preference": "the row is a preference pair or a rated answer, not an example to imitate",
+    # tokens of the row's own
+    "no_labels": "the row brings its tokens, but nothing says which of them are trained",
+    "lengths_differ": "labels, a mask or weights of the row are not as long as its input_ids",
+    "labels_differ": "a label is neither -100 nor the id at its place",
+    "labels_shifted": "the labels, or the mask, lie one token beside the tokens they are about",
+    "bad_mask": "a mask holds something else than 0 and 1, or padding lies between tokens",
+    "already_packed": "the row is several documents in one; packer packs documents itself",
+    "unknown_token": "an id is not in the tokenizer's vocabulary",
     # rendered
     "template_error": "the chat template raised an error for this row",
     "render_too_large": "a rendering, or all texts of a rewritten history, are larger than rows.max_render_bytes; or "
@@ -31,7 +39,7 @@ CODES: dict[str, str] = {
     "control_token": "an assistant turn holds the text of a control token",
     "control_render": "a control token typed in a message changes how the template renders the row",
     # supervised
-    "nothing_trained": "the row has no turn to learn",
+    "nothing_trained": "the row has nothing to learn",
     "not_encodable": "the tokenizer fails on a text of the row",
     "proof_failed": "the ids do not spell the rendered text; nothing uncertain is written",
     # packed

@@ -60,7 +60,7 @@ def _main_file(path: Path, tokenizer: Path) -> bytes:
         raise InputError(
             f"tokenizer {tokenizer}: no such file or folder",
             hint="give the folder that holds the model's tokenizer.json, or that file itself; "
-            "a model of the Hugging Face Hub has to be downloaded first: hf download ORG/NAME --local-dir DIR",
+            "a model of the Hugging Face Hub is named ORG/NAME, or ORG/NAME@REVISION",
         )
     return read_regular(path, max_bytes=MAX_TOKENIZER_BYTES, what=f"tokenizer {tokenizer}")
 

@@ -9,12 +9,12 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # From the bottom up: a module imports only from layers above its own line.
 LAYERS = (
-    "errors", "rejections", "literals", "batches", "recipe", "tokenizer_folder", "model", "spelling", "layout",
+    "errors", "rejections", "literals", "batches", "recipe", "hub", "tokenizer_folder", "model", "spelling", "layout",
     "permute",
-    "source", "render", "tokenize", "supervise", "pack", "store", "build", "audit", "load", "starter",
+    "source", "render", "tokenize", "supervise", "pack", "store", "build", "audit", "load", "export", "starter",
 )  # fmt: skip
 STAGES = {"source", "render", "tokenize", "supervise", "pack", "store", "starter"}
-COMPOSERS = {"build", "audit", "load"}
+COMPOSERS = {"build", "audit", "load", "export"}
 
 
 def layer_of(path: Path) -> str:
@@ -51,16 +51,33 @@ def test_modules_import_only_what_stands_before_them() -> None:
             assert LAYERS.index(parts[1]) < LAYERS.index(own), f"{path} imports {name}"
             assert not (own in STAGES and parts[1] in STAGES), f"stage {own} imports stage {parts[1]} in {path}"
             assert not (own == "load" and parts[1] in {"build", "audit"} | STAGES - {"store"}), f"{path} imports {name}"
+            above = parts[:3] != ["packer", "build", "progress"] and parts[1] in {"build", "audit", "load"} | STAGES
+            assert not (own == "export" and above and parts[1] != "store"), f"{path} imports {name}"
     assert checked > 100
 
 
 @pytest.mark.parametrize(
-    ("library", "allowed"), [("click", None), ("rich", None), ("torch", "load"), ("yaml", "recipe")]
+    ("library", "allowed"),
+    [("click", None), ("rich", None), ("torch", "load"), ("yaml", "recipe"), ("huggingface_hub", "hub")],
 )
 def test_a_library_is_imported_only_where_it_belongs(library: str, allowed: str | None) -> None:
     for path in MODULES:
         if any(name.split(".")[0] == library for name in imports_of(path)):
             assert layer_of(path) == allowed, f"{path} imports {library}"
+
+
+def test_the_libraries_of_trainers_are_imported_only_by_their_own_modules() -> None:
+    homes = {
+        "datasets": {"sft"},
+        "grain": set(),
+        "lightning": {"lightning"},
+        "torchtitan": set(),
+        "transformers": {"huggingface", "sft"},
+        "trl": {"sft"},
+    }
+    for path in MODULES:
+        for name in {name.split(".")[0] for name in imports_of(path)} & set(homes):
+            assert path.parent.name == "trainers" and path.stem in homes[name], f"{path} imports {name}"
 
 
 def test_the_map_names_every_folder_of_the_library() -> None:

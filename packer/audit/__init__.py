@@ -16,6 +16,7 @@ way_out      what to do about a rejected row
 preview      the first rows as a build would make them
 lint         what a template does to conversations
 diff         why two caches differ
+foreign      what another tool prepared
 """
 
 from packer.audit.diff import CacheDiff, diff

@@ -16,7 +16,9 @@ from packer.audit.view import DocumentView, RowView, find_inputs
 from packer.audit.way_out import WaysOut
 from packer.batches import DocumentBatch, Int64
 from packer.build.overruns import named_template, overruns_at
+from packer.build.places import pin_recipe
 from packer.build.plan import load_recipe_model, open_input, refuse_untemplated, resolve_sources
+from packer.build.progress import Silent
 from packer.build.record import reason_of_part
 from packer.build.stages import Stages
 from packer.errors import UsageError
@@ -108,6 +110,7 @@ def preview(
         UsageError: no such row.
 
     """
+    recipe = pin_recipe(recipe, Silent().note)
     files = resolve_sources(recipe)
     if row is not None:
         numbers = find_inputs([file.name for file in files], row[0], missing=f"no source is '{row[0]}'")

@@ -68,11 +68,12 @@ class Spans:
 
 
 def has_messages(schema: str, message: int) -> bool:
-    """Whether a span is of a message: the one span of a row of plain text, or of a prompt and its completion, is not.
+    """Whether a span is of a message: the one span of a row of plain text, or of a prompt and its completion, is not,
+    nor are those of a row that brings its tokens.
 
     A completion may be a list of messages too; then the prompt's messages come before it.
     """
-    return schema != "text" and (schema != "completion" or message > 0)
+    return schema not in {"text", "tokens"} and (schema != "completion" or message > 0)
 
 
 def kept_tokenizer(folder: Path, manifest: Manifest) -> Tokenizer:

@@ -7,7 +7,15 @@ _HINTS = {
     "prompt_diverges": "packer lint shows where prompt and turn part. --set supervision.divergent=continue goes on "
     "inside the reasoning a prompt opens; =common_prefix takes what both have in common as the prompt",
     "control_token": "--set supervision.control_tokens=allow takes them as ordinary text",
-    "unknown_schema": "name the schema: schema: messages | sharegpt | alpaca | completion | text",
+    "unknown_schema": "name the schema: schema: messages | sharegpt | alpaca | completion | text | tokens",
+    "no_labels": "name the field that says what is trained: --set 'sources.columns={loss_mask: NAME}'; "
+    "--set 'sources.columns={input_ids: input_ids, labels: input_ids}' trains every token",
+    "lengths_differ": "each list has an entry a token; a mask of the response alone needs `response_length`",
+    "labels_differ": "labels are the ids themselves, and -100 where nothing is learned",
+    "labels_shifted": "labels and masks are wanted as they are before a model shifts them for its loss; where a mask "
+    "leaves out stop tokens on purpose, give labels in its place",
+    "already_packed": "give the rows as they were before they were packed",
+    "unknown_token": "give the tokenizer that the ids were made with, its added tokens among them",
 }
 
 

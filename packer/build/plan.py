@@ -1,6 +1,6 @@
 """What there is to do: inputs read once for their digests and partitions, the model, the keys of every partition."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,26 +10,23 @@ from packer.build.blocks import BlockForm
 from packer.build.engine import Engine, resolve_engine
 from packer.build.identity import RULES_VERSION, documents_identity, partition_key
 from packer.build.partition import PartitionTask
+from packer.build.places import SourceFile, pin_recipe, source_files, tokenizer_place
 from packer.build.progress import Progress
 from packer.build.provenance import Provenance
 from packer.build.record import model_record
 from packer.build.stages import with_role_markers
 from packer.build.watch import Look
 from packer.errors import InputError, RecipeError
+from packer.hub import data_name
 from packer.model import TOKENIZER_FILE, Model, load_model
-from packer.recipe import Recipe, Source
+from packer.recipe import Recipe
 from packer.source import (
-    STANDARD_INPUT,
     InputFile,
     Partition,
     Schema,
-    data_set_files,
     detect_format,
     detect_schema,
-    expand,
-    is_data_set,
     partition_file,
-    place_of,
     refuse_missing_columns,
 )
 from packer.store.manifest import Input
@@ -70,6 +67,7 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
         TemplateError: the template cannot be used.
 
     """
+    recipe = pin_recipe(recipe, progress.note)
     paths = resolve_sources(recipe)
     model = load_recipe_model(recipe)
     engine = resolve_engine(recipe.engine, model.files[TOKENIZER_FILE], before=before)
@@ -120,20 +118,10 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceFile:
-    """A file that a source of the recipe names."""
-
-    source: Source
-    name: str
-    """As a recipe would name this file alone, POSIX; what the manifest calls it."""
-
-    path: Path
-    split: str
-
-
 def resolve_sources(recipe: Recipe) -> list[SourceFile]:
-    """The files of a recipe's sources, globs and folders expanded, in their order; none is opened.
+    """The files of a recipe's sources, globs and folders expanded, in their order.
+
+    None is opened; those of the Hub are fetched.
 
     Raises:
         RecipeError: no sources, no tokenizer, or a file that is named twice for a split.
@@ -145,24 +133,11 @@ def resolve_sources(recipe: Recipe) -> list[SourceFile]:
         raise RecipeError("no sources", hint="name files on the command line, or give the recipe `sources:`")
     if recipe.tokenizer is None:
         raise _no_tokenizer()
-    files = [file for source in recipe.sources for file in _files_of(source)]
+    files = [file for source in recipe.sources for file in source_files(source)]
     for file in files:
         _refuse_unnameable(file.path)
     _refuse_twice(files)
     return files
-
-
-def _files_of(source: Source) -> Iterator[SourceFile]:
-    named: Iterable[tuple[str | None, Path]]
-    if source.path == STANDARD_INPUT:
-        named = [(None, place_of(source.path))]
-    elif is_data_set(Path(source.path)):
-        named = data_set_files(Path(source.path))
-    else:
-        named = ((None, path) for path in expand([source.path]))
-    for split, path in named:
-        name = source.path if source.path == STANDARD_INPUT else path.as_posix()
-        yield SourceFile(source=source, name=name, path=path, split=source.split or split or "train")
 
 
 def open_input(file: SourceFile, recipe: Recipe) -> InputFile:
@@ -179,8 +154,8 @@ def open_input(file: SourceFile, recipe: Recipe) -> InputFile:
     )
     refuse_missing_columns(path, format=file_format, schema=schema, columns=source.columns)
     return InputFile(
-        path=path,
         name=file.name,
+        path=path,
         split=file.split,
         format=file_format,
         schema=schema,
@@ -199,7 +174,7 @@ def refuse_untemplated(file: InputFile, model: Model) -> None:
     """
     if file.schema in TEMPLATED and model.template is None:
         raise InputError(
-            f"{file.path}: rows of schema '{file.schema}' need a chat template, and the tokenizer has none",
+            f"{file.name}: rows of schema '{file.schema}' need a chat template, and the tokenizer has none",
             hint="give one with --template FILE",
         )
 
@@ -220,7 +195,7 @@ def load_bare_model(recipe: Recipe) -> Model:
     if recipe.tokenizer is None:
         raise _no_tokenizer()
     model = load_model(
-        Path(recipe.tokenizer),
+        tokenizer_place(recipe.tokenizer),
         template=Path(recipe.template.file) if recipe.template.file else None,
         stop=recipe.supervision.stop,
         pad_id=recipe.pack.pad_id,
@@ -273,9 +248,9 @@ def _read_input(file: InputFile, partition_bytes: int) -> tuple[Input, tuple[Par
 
 
 def _refuse_twice(files: Sequence[SourceFile]) -> None:
-    seen: set[tuple[Path, str]] = set()
+    seen: set[tuple[str, str]] = set()
     for file in files:
-        real = (file.path.resolve(), file.split)
+        real = (file.name if data_name(file.name) else file.path.resolve().as_posix(), file.split)
         if real in seen:
             raise RecipeError(
                 f"sources name {file.name} twice for split '{file.split}'", hint="its rows would be learned twice"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from packer.batches import DocumentBatch, Rejection, RowBatch, TokenBatch, TurnBatch
+from packer.batches import DocumentBatch, Rejection, RowBatch, Sample, TokenBatch, TurnBatch
 from packer.build.engine import encoder_of
 from packer.build.overruns import named_template, overruns_at
 from packer.build.profile import Clock
@@ -15,7 +15,7 @@ from packer.model import TOKENIZER_FILE, Model
 from packer.recipe import Recipe
 from packer.render import ChatTemplate, Renderer, RenderError, RenderRules, role_markers, written_markers
 from packer.spelling import Spelling
-from packer.supervise import Supervisor, Surface
+from packer.supervise import GivenTokensSupervisor, Supervisor, Surface
 from packer.tokenize import ReferenceEncoder, Tokenizing
 
 
@@ -56,6 +56,7 @@ class Stages:
             self._encoder = encoder.result()
             self._tokenizing = Tokenizing(model, self._encoder, spelling)
             self._supervisor = Supervisor(Surface(model, spelling), model.stop_ids)
+            self._given = GivenTokensSupervisor(model)
 
     def run(self, rows: RowBatch) -> SupervisedRows:
         """Take rows to documents."""
@@ -63,6 +64,9 @@ class Stages:
 
     def follow(self, rows: RowBatch) -> FollowedRows:
         """As :meth:`run`, with what the stages before made of the rows."""
+        given = tuple(sample for sample in rows.samples if sample.kind == "tokens")
+        if given:
+            return self._follow_given(given, rows)
         with self.clock.of("render"):
             turns = self.renderer.render(rows)
         with self.clock.of("tokenize"):
@@ -78,6 +82,18 @@ class Stages:
             num_merged=supervised.num_merged,
         )
         return FollowedRows(turns=turns, tokens=tokens, supervised=outcome)
+
+    def _follow_given(self, given: Sequence[Sample], rows: RowBatch) -> FollowedRows:
+        """Rows that bring their tokens: they have no texts. A partition has one schema, so there are no others."""
+        with self.clock.of("supervise"):
+            documents, rejections = self._given.supervise(given)
+        turns = self.renderer.render(RowBatch(samples=(), rejections=(), num_rows=0))
+        outcome = SupervisedRows(
+            documents=documents,
+            rejections=tuple(sorted((*rows.rejections, *rejections), key=lambda rejection: rejection.row)),
+            num_merged=0,
+        )
+        return FollowedRows(turns=turns, tokens=self._tokenizing.tokenize(turns), supervised=outcome)
 
     def _confirm(self, turns: TurnBatch, rejections: Sequence[Rejection]) -> None:
         """Before a row is rejected for its ids, they are made sure of.

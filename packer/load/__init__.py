@@ -11,6 +11,7 @@
     device, memory, prefetch, ranks    where it is placed, and who works when
     adapters                           micro-batches as particular libraries take them
     poison, poison_runs, poison_report, sequences, seeds    tools of honesty
+    trainers/                          the same in trainers that bring a loop of their own
 
 Orders, steps, dealing and state are arithmetic, and need no torch.
 """

@@ -23,7 +23,7 @@ from packer.load.mixture import Mixture
 from packer.load.order import OrderKind
 from packer.load.prefetch import Prefetch
 from packer.load.ranks import resolve_rank
-from packer.load.reading import Deal, StepReader, check_weights
+from packer.load.reading import Deal, Outlook, StepReader, check_weights
 from packer.load.state import Counters, ReaderState, restore
 from packer.load.step import Step
 from packer.load.steps import PADDING_ROW, End, check_batch_size, steps_left
@@ -192,6 +192,21 @@ class PackedLoader:
         return self._state.batch_size
 
     @property
+    def block_len(self) -> int:
+        """Tokens of a block; 0 where steps are made of documents."""
+        return self._feed.block_len
+
+    @property
+    def end(self) -> End:
+        """What becomes of the blocks an epoch has left over."""
+        return self._end
+
+    @property
+    def world_size(self) -> int:
+        """Number of processes that steps are dealt to."""
+        return self._deal.world_size
+
+    @property
     def counters(self) -> Counters:
         """What was returned since the beginning, over all ranks: steps, rows, trained targets, tokens, positions."""
         return self._state.counters
@@ -203,12 +218,32 @@ class PackedLoader:
 
     def __len__(self) -> int:
         """Steps that iterating gives from here: those left in the current epoch."""
+        return self.steps_until(self._state.epoch + 1)
+
+    def steps_until(self, epoch: int) -> int:
+        """Steps from here on that begin before an epoch does: what training up to it takes.
+
+        Nothing is read for it. With a schedule or a token budget every step is planned; else it is arithmetic.
+        """
         state = self._state
         if self._schedule is not None or self._counts_tokens:
             feed = self._new_feed()  # the background thread may be using the other one
             feed.resume(epoch=state.epoch, cursor=state.cursor, taken=state.taken)
-            return sum(1 for _ in self._plans(feed, state, last_epoch=state.epoch))
-        return steps_left(num_items=self.num_blocks, cursor=state.cursor, size=state.batch_size, end=self._end)
+            return sum(1 for _ in self._plans(feed, state, last_epoch=epoch - 1))
+        return steps_left(
+            num_items=self.num_blocks,
+            cursor=state.cursor,
+            size=state.batch_size,
+            end=self._end,
+            num_epochs=epoch - state.epoch,
+        )
+
+    def outlook(self) -> Outlook:
+        """What iterating from here gives, counted without reading rows. Ends a running iteration."""
+        self.close()
+        state, feed = self._state, self._new_feed()
+        feed.resume(epoch=state.epoch, cursor=state.cursor, taken=state.taken)
+        return self._reader.outlook(planned.plan for planned in self._plans(feed, state, last_epoch=state.epoch))
 
     def __iter__(self) -> Iterator[Step]:
         return self._steps(through_epochs=False)
@@ -339,16 +374,16 @@ class PackedLoader:
             yield from steps
 
     def _plans(self, feed: Feed, state: ReaderState, *, last_epoch: int | None) -> Iterator[Planned]:
-        """Steps from a state on, without reading them."""
+        """Steps from a state on up to the end of an epoch, or without end, without reading them."""
         index, size, epoch, cursor = state.counters.steps, state.batch_size, state.epoch, state.cursor
         left_out: Int64 | None = None
         asked = -1  # the schedule, for the step of this index: once, whether or not an epoch ends before it
-        while last_epoch is None or epoch == last_epoch:
+        while last_epoch is None or epoch <= last_epoch:
             if self._schedule is not None and asked != index:
                 size, asked = self._dealable(_whole("the schedule's size", self._schedule(index, size))), index
             plan = feed.plan(epoch=epoch, cursor=cursor, size=size)
             if plan is None:
-                if last_epoch is not None:
+                if epoch == last_epoch:
                     return
                 left_out = feed.rest(epoch=epoch, cursor=cursor)
                 epoch, cursor = epoch + 1, 0

@@ -1,6 +1,6 @@
 """From plans to tensors: deals steps, reads this rank's rows of them, counts over everyone's."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any, NamedTuple, Protocol
@@ -28,6 +28,17 @@ class Deal:
     world_size: int
     micro_batch_size: int
     """Rows, or for a token budget tokens."""
+
+
+class Outlook(NamedTuple):
+    """What some steps come to."""
+
+    steps: int
+    micro_batches: int
+    """Of one rank; all have as many."""
+
+    num_items: int | float
+    """What the steps have as `num_items_in_batch`, summed."""
 
 
 class StepReader:
@@ -89,6 +100,14 @@ class StepReader:
             for number, (plan, deal, num_items) in enumerate(zip(plans, dealt, sums, strict=True))
         ]
         return list(zip(steps, trained, strict=True))
+
+    def outlook(self, plans: Iterable[StepPlan]) -> Outlook:
+        """What the steps of some plans come to; no row is read for it, unless weights are summed."""
+        steps, micro_batches, num_items = 0, 0, 0.0 if self._weight_sums else 0
+        for steps, plan in enumerate(plans, start=1):  # noqa: B007 - their number
+            micro_batches += len(self._dealer.deal(plan, self._items.lengths(plan.real_rows).astype(np.int64)).shares)
+            num_items += self._sum(plan, int(self._items.num_trained(plan.real_rows).sum(dtype=np.int64)))
+        return Outlook(steps, micro_batches, num_items)
 
     def _sum(self, plan: StepPlan, trained: int) -> int | float:
         """What the losses of a whole step are divided by."""

@@ -124,10 +124,27 @@ def plan_token_step(
     return StepPlan(epoch=epoch, rows=whole, num_rows=len(whole), coverage=1.0, next_epoch=last, next_cursor=stop)
 
 
-def steps_left(*, num_items: int, cursor: int, size: int, end: End) -> int:
-    """Number of steps of `size` rows that begin in what is left of an epoch."""
+def steps_left(*, num_items: int, cursor: int, size: int, end: End, num_epochs: int = 1) -> int:
+    """Number of steps of `size` rows that begin in what is left of an epoch, and in the epochs after it.
+
+    Worked example: 7 rows an epoch, 2 of them taken, 2 epochs, steps of 4. ``drop``: 1 + 1. ``pad``: 2 + 2. ``wrap``
+    goes on across the border, so that the 12 rows that are left make 3.
+
+    Args:
+        num_items: rows of an epoch.
+        cursor: those already taken of the first one.
+        size: of every step.
+        end: what becomes of an epoch's end.
+        num_epochs: with the first one.
+
+    """
+    if num_epochs < 1:
+        return 0
     left = num_items - cursor
-    return left // size if end == "drop" else -(-left // size)
+    if end == "wrap":
+        return -(-(left + (num_epochs - 1) * num_items) // size)
+    first, whole = (rows // size if end == "drop" else -(-rows // size) for rows in (left, num_items))
+    return first + (num_epochs - 1) * whole
 
 
 def check_batch_size(global_batch_size: int, *, micro_batch_size: int, world_size: int) -> None:

@@ -122,7 +122,7 @@ def _num_keys(value: Any) -> int:
         if type(value) is dict:
             number += len(value)
             left += [item for item in value.values() if type(item) is dict or type(item) is list]
-        elif type(value) is list:
+        elif type(value) is list and not _CONTAINERS.isdisjoint(map(type, value)):  # lists of ids are passed over fast
             left += [item for item in value if type(item) is dict or type(item) is list]
     return number
 

@@ -48,10 +48,10 @@ class RawRow:
 class InputFile:
     """An input, and how its rows are read."""
 
-    path: Path
     name: str
-    """Of the input, as the recipe names it."""
+    """As a recipe would name this file alone."""
 
+    path: Path
     split: str
     format: Format
     schema: Schema

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from packer.batches import Sample
-from packer.source import alpaca, completion, messages, plain, plain_text, sharegpt
+from packer.source import alpaca, completion, messages, plain, plain_text, sharegpt, tokens
 from packer.source.columns import rename
 from packer.source.decode import Refused
 from packer.source.row import type_name
 from packer.source.unsuited import is_preference, refuse_unsuited
 
-Schema = Literal["messages", "sharegpt", "alpaca", "completion", "text"]
+Schema = Literal["messages", "sharegpt", "alpaca", "completion", "text", "tokens"]
 
 _READERS: dict[Schema, Callable[[dict[str, Any], int], Sample]] = {
     "messages": messages.read,
@@ -18,6 +18,7 @@ _READERS: dict[Schema, Callable[[dict[str, Any], int], Sample]] = {
     "alpaca": alpaca.read,
     "completion": completion.read,
     "text": plain_text.read,
+    "tokens": tokens.read,
 }
 
 _PLAIN: dict[Schema, plain.Plain] = {
@@ -27,6 +28,7 @@ _PLAIN: dict[Schema, plain.Plain] = {
 }
 
 FIELDS: dict[Schema, tuple[tuple[str, ...], ...]] = {
+    "tokens": (("input_ids",), tokens.MARKS),
     "messages": (("messages",),),
     "sharegpt": (("conversations", "conversation"),),
     "completion": (("prompt",), ("completion",)),
@@ -51,13 +53,14 @@ def schema_of(row: dict[str, Any]) -> Schema | None:
     """The schema a row votes for, or None.
 
     A preference pair is voted for by what else it has, so that a file of pairs gets a schema, and its rows get their
-    reason: prompts by the schema they open, bare pairs as `messages` or, where they are strings, as `text`.
+    reason: prompts by the schema they open, bare pairs as `messages` or, where they are strings, as `text`. So do ids
+    without a word on what is trained.
     """
     for schema in FIELDS:
         if missing_field(row, schema) is None:
             return schema
     if not is_preference(row):
-        return None
+        return "tokens" if row.get("input_ids") is not None else None
     for schema in ("alpaca", "completion"):
         if missing_field(row, schema) != FIELDS[schema][0]:
             return schema
@@ -95,5 +98,7 @@ def read_closely(row: dict[str, Any], *, number: int, schema: Schema) -> Sample:
     refuse_unsuited(row, rated=schema != "text")
     missing = missing_field(row, schema)
     if missing is not None:
+        if missing == tokens.MARKS:
+            raise Refused("no_labels", f"neither labels nor a mask: none of {', '.join(missing)}")
         raise Refused("unknown_schema", f"no field `{'` or `'.join(missing)}`, which schema {schema} needs")
     return _READERS[schema](row, number)

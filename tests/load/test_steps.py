@@ -107,14 +107,22 @@ def test_drop_gives_whole_steps_and_leaves_out_exactly_the_remainder(num_blocks,
     size=st.integers(1, 60),
     cursor=st.integers(0, 60),
     end=st.sampled_from(["drop", "pad", "wrap"]),
+    num_epochs=st.integers(0, 4),
 )
-def test_steps_left_counts_the_plans_that_follow(num_blocks, size, cursor, end):
+def test_steps_left_counts_the_plans_that_follow(num_blocks, size, cursor, end, num_epochs):
+    """In one epoch or in several; steps of ``wrap`` may be larger than an epoch."""
     order = order_of(num_blocks)
-    size, cursor = min(size, num_blocks), min(cursor, num_blocks)
+    size, cursor = size if end == "wrap" else min(size, num_blocks), min(cursor, num_blocks)
     count, epoch, place = 0, 0, cursor
-    while epoch == 0 and (plan := plan_step(order, epoch=0, cursor=place, size=size, end=end)) is not None:
-        count, epoch, place = count + 1, plan.next_epoch, plan.next_cursor
-    assert steps_left(num_items=num_blocks, cursor=cursor, size=size, end=end) == count
+    while epoch < num_epochs:
+        plan = plan_step(order, epoch=epoch, cursor=place, size=size, end=end)
+        if plan is None:
+            epoch, place = epoch + 1, 0
+        else:
+            count, epoch, place = count + 1, plan.next_epoch, plan.next_cursor
+    sizes = {"num_items": num_blocks, "cursor": cursor, "size": size, "end": end}
+    assert steps_left(**sizes, num_epochs=num_epochs) == count
+    assert steps_left(**sizes) == steps_left(**sizes, num_epochs=1)
 
 
 def test_coverage_is_the_share_of_the_epoch_taken():

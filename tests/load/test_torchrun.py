@@ -2,9 +2,6 @@
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
 from small_blocks import small_cache  # noqa: E402
+from torchrun import torchrun as run_script  # noqa: E402
 
 from packer.load import PackedLoader  # noqa: E402
 
@@ -44,29 +42,8 @@ def torchrun(folder, name, num_processes, *, micro_batch_size, resume=None, save
         "save": save and str(save),
     }
     (folder / f"{name}.json").write_text(json.dumps(settings), "utf-8")
-    command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_processes}"]
-    run = subprocess.Popen(
-        [sys.executable, *command, HERE / "elastic_run.py", folder / f"{name}.json"],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        output, _ = run.communicate(timeout=120)
-    finally:
-        run.terminate()  # and with it, where it still lives, its processes
-        run.wait(30)
-    assert run.returncode == 0, output[-4000:]
+    run_script(HERE / "elastic_run.py", folder / f"{name}.json", num_processes=num_processes, timeout_s=120)
     return torch.load(settings["report"], weights_only=True)
-
-
-def environment():
-    paths = [str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
-    if sys.platform == "linux":
-        variables["GLOO_SOCKET_IFNAME"] = "lo"  # a host whose name leads nowhere can still run this
-    return variables
 
 
 def test_five_steps_on_two_processes_and_five_on_four_are_ten_steps_on_one(tmp_path):

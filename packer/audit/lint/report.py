@@ -18,7 +18,9 @@ from packer.audit.lint.subject import Subject
 from packer.audit.lint.tokens import find_bos, find_merges, find_other_reading, find_settings, find_swallowed
 from packer.audit.lint.usable import find_usable
 from packer.build.overruns import named_template, overruns_at
+from packer.build.places import pin_recipe
 from packer.build.plan import TEMPLATED
+from packer.build.progress import Silent
 from packer.recipe import Recipe
 
 
@@ -37,6 +39,7 @@ def lint(recipe: Recipe, *, num_rows: int = 200) -> LintReport:
         TemplateOverrunError: the template goes on for too long.
 
     """
+    recipe = pin_recipe(recipe, Silent().note)
     with overruns_at(lambda _: named_template(recipe)):
         return _lint(recipe, num_rows)
 

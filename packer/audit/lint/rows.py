@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from packer.audit.lint.findings import LookedAt
@@ -154,15 +154,15 @@ def rejections_under(recipe: Recipe, model: Model, rows: Rows) -> Counter[str]:
 
 
 def _read(recipe: Recipe, num_rows: int) -> list[FileTally]:
-    inputs = [(Path(file.name), open_input(file, recipe)) for file in resolve_sources(recipe)]
-    names = Counter(path.name for path, _ in inputs)
+    inputs = [open_input(file, recipe) for file in resolve_sources(recipe)]
+    names = Counter(PurePosixPath(entry.name).name for entry in inputs)
     files = []
-    for path, entry in inputs:
+    for entry in inputs:
         rows = list(islice(entry.rows(), num_rows + 1))
         files.append(
             FileTally(
-                path=path.as_posix(),
-                name=_name(path, names),
+                path=entry.name,
+                name=_name(entry.name, names),
                 schema=entry.schema,
                 batches=[row.batch for row in rows[:num_rows]],
                 is_whole=len(rows) <= num_rows,
@@ -175,8 +175,9 @@ def _named(path: str, row: int) -> str:
     return path if row < 0 else f"{path} (row {row})"
 
 
-def _name(path: Path, names: Mapping[str, int]) -> str:
-    return path.name if names[path.name] == 1 else path.as_posix()
+def _name(path: str, names: Mapping[str, int]) -> str:
+    name = PurePosixPath(path).name
+    return name if names[name] == 1 else path
 
 
 def _kept(given: Recipe, files: Sequence[FileTally]) -> tuple[int, ...] | None:

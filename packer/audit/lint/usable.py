@@ -88,7 +88,7 @@ def _no_template() -> LintFinding:
     return LintFinding(
         code="no_template",
         message="this tokenizer has no chat template, so rows of messages cannot be built",
-        hint="give one with --template FILE; rows of text, or of prompt and completion, need none",
+        hint="give one with --template FILE; rows of text, of prompt and completion, or of tokens need none",
     )
 
 

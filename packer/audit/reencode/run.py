@@ -28,6 +28,7 @@ from packer.build.engine import resolve_engine
 from packer.build.identity import RULES_VERSION
 from packer.build.kept import kept_model
 from packer.build.overruns import named_row
+from packer.build.places import input_place
 from packer.build.pool import Pool
 from packer.build.progress import Progress
 from packer.build.stages import Stages, with_role_markers
@@ -36,7 +37,7 @@ from packer.layout import offsets_of
 from packer.model import TOKENIZER_FILE, Model
 from packer.permute import permutation_key, permute
 from packer.recipe import Recipe, make_recipe
-from packer.source import Partition, Schema, partition_file, place_of
+from packer.source import Partition, Schema, partition_file
 from packer.source.partition import Format
 from packer.store.manifest import MANIFEST_NAME, Input, Manifest
 from packer.store.rejected import read_rejected
@@ -75,7 +76,7 @@ class Reencoding:
             return check_input(entry.path, sha256=entry.sha256)
         try:
             cut = partition_file(
-                place_of(entry.path),
+                input_place(entry.path),
                 format=cast("Format", entry.format),
                 partition_bytes=self._recipe.partition_bytes,
                 limit=entry.num_rows,  # whatever left rows out, those that were taken are the first

@@ -1,0 +1,73 @@
+"""`packer export`: a cache in the files of another trainer."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from packer_cli.failures import print_json
+from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
+from packer_cli.output import duration, number, plural, print_table, size, stdout
+from packer_cli.progress import listener
+from packer_cli.text import wrap_words
+
+if TYPE_CHECKING:
+    from packer.export import Exported
+
+_FORMS = ("datasets", "megatron", "olmo", "mds")
+
+
+@click.command("export", context_settings=HELP_OPTIONS)
+@cache_argument
+@click.option("--to", type=click.Choice(_FORMS), required=True, help="Whose files.")
+@click.option("-o", "--output", metavar="OUT", type=click.Path(path_type=Path), required=True, help="Folder to write.")
+@click.option("--split", metavar="NAME", help="This split alone [all].")
+@click.option("--documents", "unit", flag_value="documents", help="Documents, for the trainer to pack [the default].")
+@click.option("--blocks", "unit", flag_value="blocks", help="Blocks as they are packed: datasets, olmo.")
+@click.option("--separate-mask", is_flag=True, help="megatron: the loss mask as a second .bin and .idx.")
+@click.option("--force", is_flag=True, help="Replace a folder that an export wrote.")
+@output_options
+def command(*, cache: Path, output: Path, verbose: bool, quiet: bool, as_json: bool, **asked: Any) -> None:
+    """Write CACHE in the files that another trainer reads.
+
+    datasets: a folder for load_from_disk (TRL, axolotl, LLaMA-Factory). megatron: .bin and .idx. olmo: arrays of
+    ids and masks for OLMo-core. mds: MosaicML streaming shards for llm-foundry. Every row's digest is compared;
+    where a form has no place for the loss mask, nothing is written. OUT appears when it is finished, with
+    export.json, which tells what it was made from.
+    """
+    from packer.export import export  # noqa: PLC0415 - not for --help
+
+    began = time.monotonic()
+    with listener(quiet=quiet) as progress:
+        found = export(cache, output, progress=progress, **asked)
+    seconds = time.monotonic() - began
+    if as_json:
+        print_json(command="export", seconds=round(seconds, 3), **_fields(found))
+    elif not quiet:
+        _print(found, seconds, every=verbose)
+
+
+def _print(found: "Exported", seconds: float, *, every: bool) -> None:
+    console = stdout()
+    console.print(f"exported {found.unit} to {found.folder} in {duration(seconds)}\n", soft_wrap=True)
+    columns = [("", "<"), (found.unit, ">"), ("tokens", ">"), ("trained", ">")]
+    rows = [
+        (entry.split, number(entry.num_rows), number(entry.num_tokens), number(entry.num_trained))
+        for entry in found.splits
+    ]
+    print_table(console, columns, rows)
+    total = size(sum(file.num_bytes for file in found.files))
+    console.print(f"\n{plural(len(found.files), 'file')}, {total}; export.json has their digests", soft_wrap=True)
+    for file in found.files if every else ():
+        console.print(f"  {file.path}", soft_wrap=True)
+    for note in found.notes:
+        for place, part in enumerate(wrap_words(f"note: {note}", console.width - 2)):
+            console.print("  " * (place > 0) + part, soft_wrap=True)
+    console.print(f"\nmade from    {found.fingerprint}", soft_wrap=True)
+
+
+def _fields(found: "Exported") -> dict[str, Any]:
+    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
+
+    return asdict(found) | {"folder": str(found.folder)}

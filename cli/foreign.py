@@ -1,0 +1,241 @@
+"""`--foreign PATH` of `verify`, `stats` and `inspect`: rows that another tool prepared."""
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from packer_cli.failures import error_object, print_error, print_json
+from packer_cli.marked import Marked
+from packer_cli.options import Function
+from packer_cli.output import number, percent, plural, print_table, stdout
+from packer_cli.progress import listener
+from packer_cli.text import visible
+
+if TYPE_CHECKING:
+    from packer.audit.foreign import ForeignFinding, ForeignReport
+
+_STYLES = {"error": "red bold", "warning": "yellow bold", "note": "cyan bold"}
+
+
+def foreign_options(function: Function) -> Function:
+    """A cache, or `--foreign PATH` with the tokenizer and the template that go with it."""
+    decorators = (
+        click.argument("cache", type=click.Path(path_type=Path), required=False),
+        click.option(
+            "--foreign",
+            metavar="PATH",
+            type=click.Path(path_type=Path),
+            help="In place of a cache: rows another tool prepared. A save_to_disk folder, a .bin and .idx, a .npy.",
+        ),
+        click.option(
+            "--tokenizer",
+            metavar="DIR|FILE",
+            type=click.Path(path_type=Path),
+            help="With --foreign: the model's tokenizer.",
+        ),
+        click.option(
+            "--template",
+            metavar="FILE",
+            type=click.Path(path_type=Path),
+            help="With --foreign: chat template, in place of the tokenizer's own.",
+        ),
+    )
+    for decorate in reversed(decorators):
+        function = decorate(function)
+    return function
+
+
+def cache_alone(cache: Path | None, foreign: Path | None, tokenizer: Path | None, template: Path | None) -> Path | None:
+    """The cache that is meant; None where foreign rows are.
+
+    Raises:
+        UsageError: neither, or what does not go together.
+
+    """
+    if foreign is not None:
+        if cache is not None:
+            raise click.UsageError("name a cache or --foreign PATH, not both")
+        return None
+    if tokenizer is not None or template is not None:
+        raise click.UsageError("--tokenizer and --template go with --foreign: a cache keeps its own")
+    if cache is None:
+        raise click.UsageError("missing argument 'CACHE'")
+    return cache
+
+
+def refuse_with_foreign(**given: object) -> None:
+    """Options that are about caches.
+
+    Raises:
+        UsageError: one of them was given.
+
+    """
+    for name, value in given.items():
+        if value:
+            raise click.UsageError(f"--{name.replace('_', '-')} is about a cache, and cannot go with --foreign")
+
+
+def verify_foreign(
+    path: Path,
+    tokenizer: Path | None,
+    template: Path | None,
+    *,
+    whole: bool,
+    sample: int | None,
+    verbose: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Look at foreign rows and tell what is wrong; exit code 1 where something is."""
+    report = _looked_at(path, tokenizer, template, whole=whole, sample=sample, quiet=quiet)
+    codes = ", ".join(finding.code for finding in report.findings if finding.level == "error")
+    message = None if report.ok else f"{path}: {_counts(report)} ({codes})"
+    if as_json:
+        fields = {"command": "verify", "ok": report.ok, **_fields(report)}
+        print_json(**fields, error=message and error_object("check_failed", message, None))
+    else:
+        _Page(verbose=verbose).report(report, quiet=quiet)
+        if message is not None:
+            print_error(message, None)
+    if message is not None:
+        raise click.exceptions.Exit(1)
+
+
+def stats_foreign(path: Path, tokenizer: Path | None, template: Path | None, *, quiet: bool, as_json: bool) -> None:
+    """Numbers of all foreign rows."""
+    report = _looked_at(path, tokenizer, template, whole=True, sample=None, quiet=quiet)
+    if as_json:
+        print_json(command="stats", **{name: value for name, value in _fields(report).items() if name in _NUMBERS})
+        return
+    console = stdout()
+    share = percent(report.trained / report.tokens_looked_at if report.tokens_looked_at else 0.0)
+    padding = percent(report.padding / report.tokens_looked_at if report.tokens_looked_at else 0.0)
+    table = [
+        ("rows", number(report.num_rows), f"{report.form}, with {', '.join(report.columns)}"),
+        ("sequences", number(report.num_sequences), "as far as the columns say"),
+        ("tokens", number(report.num_tokens), f"{number(report.trained)} trained ({share})"),
+        ("padding", number(report.padding), padding),
+    ]
+    print_table(console, [("", "<"), ("", ">"), ("", "<")], table)
+    if report.lengths is not None:
+        quantiles = ("min", "p10", "p50", "p90", "p99", "max")
+        found = "   ".join(f"{name} {number(getattr(report.lengths, name))}" for name in quantiles)
+        console.print(f"\nlengths of rows\n  {found}", soft_wrap=True)
+
+
+def inspect_foreign(
+    path: Path, row: str, *, split: str | None, tokenizer: Path | None, ids: bool, as_json: bool
+) -> None:
+    """One foreign row as text."""
+    from packer.audit.foreign import view_foreign_row  # noqa: PLC0415 - not for --help
+    from packer_cli.page import ViewPage  # noqa: PLC0415 - as above
+
+    if not row.isdecimal():
+        raise click.UsageError(f"--row {row}: with --foreign, the number of a row")
+    view = view_foreign_row(path, int(row), part=split, tokenizer=tokenizer, with_ids=ids)
+    if as_json:
+        from dataclasses import asdict  # noqa: PLC0415 - beside its only use
+
+        print_json(command="inspect", path=str(path), row=asdict(view))
+    else:
+        ViewPage(with_ids=ids).foreign(view, str(path))
+
+
+_NUMBERS = {
+    *("path", "form", "columns", "labels_from", "num_rows", "num_tokens", "trained", "padding"),
+    *("num_sequences", "lengths"),
+}
+
+
+def _looked_at(
+    path: Path, tokenizer: Path | None, template: Path | None, *, whole: bool, sample: int | None, quiet: bool
+) -> "ForeignReport":
+    from packer.audit.foreign import look_at  # noqa: PLC0415 - not for --help
+    from packer.audit.foreign.report import SAMPLE  # noqa: PLC0415 - as above
+
+    with listener(quiet=quiet) as progress:
+        wanted = None if whole else sample or SAMPLE
+        return look_at(path, tokenizer=tokenizer, template=template, sample=wanted, progress=progress)
+
+
+class _Page:
+    """Writes a report to stdout."""
+
+    def __init__(self, *, verbose: bool) -> None:
+        self._console = stdout()
+        self._verbose = verbose
+
+    def report(self, report: "ForeignReport", *, quiet: bool) -> None:
+        if not quiet:
+            self._facts(report)
+        for place, finding in enumerate(report.findings):
+            if place or not quiet:
+                self._line("")
+            self._finding(finding)
+        if not quiet:
+            self._line("")
+            for entry in report.not_looked_at:
+                self._wrapped(f"not looked at: {entry.what} ({entry.why})", 0)
+            if report.ok:
+                self._line(f"ok: {_counts(report)}" if report.findings else "ok: nothing wrong in what was looked at")
+        self._console.file.flush()
+
+    def _facts(self, report: "ForeignReport") -> None:
+        which = "all" if report.rows_looked_at == report.num_rows else number(report.rows_looked_at)
+        of = f" of {number(report.num_rows)}" if which != "all" else f" {number(report.num_rows)}"
+        share = percent(report.trained / report.tokens_looked_at if report.tokens_looked_at else 0.0)
+        facts = [
+            ("rows", f"{which}{of}, {report.form}: {', '.join(report.columns)}"),
+            ("tokens", f"{number(report.tokens_looked_at)}, {number(report.trained)} trained ({share})"),
+            ("trained", f"by {report.labels_from}"),
+            ("answers", "not known" if report.header is None else f"behind {report.header!r}"),
+        ]
+        self._line(visible(str(report.path)))
+        for name, fact in facts:
+            first, *more = self._parts(fact, 11)
+            self._line(f"  {name:7}  {first}")
+            for part in more:
+                self._line(" " * 11 + part)
+
+    def _finding(self, finding: "ForeignFinding") -> None:
+        from rich.text import Text  # noqa: PLC0415 - not for --help
+
+        head = f"{finding.level}[{finding.code}]:"
+        counted = plural(finding.count, finding.unit)
+        if finding.unit != "row":
+            counted += f" in {plural(finding.num_rows, 'row')}"
+        first, *more = self._parts(f"{head} {finding.message}: {counted}", 2)
+        line = Text(first)
+        line.stylize(_STYLES[finding.level], 0, len(head))
+        self._line(line)
+        for part in more:
+            self._line(f"  {part}")
+        shown = finding.examples if self._verbose else finding.examples[:1]
+        for text, is_mark in Marked(self._console.width, whole=self._verbose).lines(shown, indent=4):
+            self._line(Text(text, style="green" if is_mark else ""))
+        self._wrapped(f"hint: {finding.hint}", 2)
+
+    def _wrapped(self, text: str, indent: int) -> None:
+        for place, part in enumerate(self._parts(text, indent + 2)):
+            self._line(" " * (indent + 2 * (place > 0)) + part)
+
+    def _parts(self, text: str, indent: int) -> Iterator[str]:
+        yield from textwrap.wrap(
+            visible(text), self._console.width - indent, break_long_words=False, break_on_hyphens=False
+        ) or [""]
+
+    def _line(self, line: Any) -> None:
+        self._console.print(line, soft_wrap=True, no_wrap=True, overflow="ignore", crop=False)
+
+
+def _counts(report: "ForeignReport") -> str:
+    return ", ".join(plural(report.count(level), level) for level in ("error", "warning", "note"))
+
+
+def _fields(report: "ForeignReport") -> dict[str, Any]:
+    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
+
+    return asdict(report) | {"path": str(report.path)}

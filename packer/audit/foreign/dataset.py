@@ -1,0 +1,111 @@
+"""Foreign rows as flat arrays, whatever files they come from."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from packer.batches import Bool, Int64
+from packer.layout import MASKED, offsets_of
+
+TOKEN_COLUMNS = ("labels", "completion_mask", "assistant_masks", "loss_mask", "position_ids", "attention_mask")
+"""Columns with a value for each token that are understood."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignRows:
+    """Some rows one after another. R rows, K tokens."""
+
+    numbers: Int64  # [R] row of the part each is
+    input_ids: Int64  # [K]
+    offsets: Int64  # [R + 1]
+    columns: dict[str, Int64]  # [K] each, of TOKEN_COLUMNS
+    seq_lengths: tuple[Int64, Int64] | None
+    """Values of all rows, and offsets int64[R + 1] into them."""
+
+    unequal: Int64
+    """Numbers of rows whose columns differ in length; they are not among these rows."""
+
+    @property
+    def labels(self) -> Int64 | None:
+        return self.columns.get("labels")
+
+    @property
+    def trained(self) -> Bool:
+        """What a trainer learns: labels, else all masks that are there, else every token.  # bool[K]"""
+        if self.labels is not None:
+            found: Bool = self.labels != MASKED
+            return found
+        trained = np.ones(len(self.input_ids), np.bool_)
+        for name in ("completion_mask", "assistant_masks", "loss_mask"):
+            if name in self.columns:
+                trained &= self.columns[name] != 0
+        return trained
+
+    @property
+    def row_of(self) -> Int64:
+        """Which of these rows each token is in.  # int64[K]"""
+        return np.repeat(np.arange(len(self.numbers), dtype=np.int64), np.diff(self.offsets))
+
+
+class ForeignPart(Protocol):
+    """A part of a dataset with rows numbered from 0: a split, a pair of files, an array."""
+
+    @property
+    def name(self) -> str:
+        """What it is called; empty where there is but one."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that are there."""
+
+    def __len__(self) -> int:
+        """Rows."""
+
+    def tokens(self) -> int:
+        """Tokens of all rows."""
+
+    def read(self, numbers: Int64) -> ForeignRows:
+        """Some rows, ascending.
+
+        Raises:
+            InputError: they cannot be read, or are not what the form says.
+
+        """
+
+
+def flat_rows(
+    numbers: Int64,
+    ids: tuple[npt.NDArray[Any], Int64],
+    columns: dict[str, tuple[npt.NDArray[Any], Int64]],
+    seq_lengths: tuple[npt.NDArray[Any], Int64] | None = None,
+) -> ForeignRows:
+    """Rows from list columns, each flat values and offsets; rows whose token columns differ in length are set aside."""
+    lengths = np.diff(ids[1])
+    equal = np.ones(len(numbers), np.bool_)
+    for _, offsets in columns.values():
+        equal &= np.diff(offsets) == lengths
+    if equal.all():
+        kept = {name: values.astype(np.int64) for name, (values, _) in columns.items()}
+        sequences = None if seq_lengths is None else (seq_lengths[0].astype(np.int64), seq_lengths[1])
+        return ForeignRows(
+            numbers=numbers, input_ids=ids[0].astype(np.int64), offsets=ids[1], columns=kept,
+            seq_lengths=sequences, unequal=numbers[:0],
+        )  # fmt: skip
+    some = flat_rows(
+        numbers[equal],
+        _rows(ids, equal),
+        {name: _rows(column, equal) for name, column in columns.items()},
+        None if seq_lengths is None else _rows(seq_lengths, equal),
+    )
+    return ForeignRows(
+        numbers=some.numbers, input_ids=some.input_ids, offsets=some.offsets, columns=some.columns,
+        seq_lengths=some.seq_lengths, unequal=numbers[~equal],
+    )  # fmt: skip
+
+
+def _rows(column: tuple[npt.NDArray[Any], Int64], wanted: Bool) -> tuple[npt.NDArray[Any], Int64]:
+    values, offsets = column
+    lengths = np.diff(offsets)
+    return values[np.repeat(wanted, lengths)], offsets_of(lengths[wanted])

@@ -1,0 +1,188 @@
+"""What a tokenizer and its chat template say of ids: stop tokens, BOS, white space, how the header of an answer reads.
+
+The header is found by rendering: what the template writes between a question and its answer, as far as a prompt and two
+finished chats agree on it. Of its ids the last few are taken that hold a control token and do not stand before a
+question or a system message too; so `<|im_start|>assistant`, `assistant<|end_header_id|>`, `[/INST]`. Where there is
+no such sequence, as in templates that write roles as plain text, nothing is known of prompts, and nothing is said of
+them.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from packer.batches import Int64
+from packer.build.stages import compile_template
+from packer.model import TOKENIZER_FILE, Model, load_backend, load_model
+from packer.recipe import make_recipe
+from packer.render import ChatTemplate, RenderError
+from packer.tokenize import ReferenceEncoder
+
+_QUESTION, _ANSWER, _SYSTEM = "first question", "first answer", "rules of the row"
+_NEXT_QUESTION, _NEXT_ANSWER = "second question", "second answer"
+
+_SPACES = str.maketrans("", "", "ĠĊĉčċ▁ \n\t\r")
+"""White space as vocabularies write it: bytes as letters, and SentencePiece's own."""
+
+_REASONING = re.compile(r"[<\[][^<>\[\]\s]*(?:think|thought|reason)", re.IGNORECASE)
+"""Where a block of reasoning opens. Some prompts close an empty one; what is in one that is not empty is answer too."""
+
+_NONE = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known; ids are int64. Without a tokenizer, nothing."""
+
+    model: Model | None = None
+    stop_ids: Int64 = field(default_factory=lambda: _NONE)
+    space_ids: Int64 = field(default_factory=lambda: _NONE)
+    """Tokens that are white space and nothing else."""
+
+    bos_id: int | None = None
+    writes_bos: bool = False
+    """The template begins a conversation with it."""
+
+    header: Int64 = field(default_factory=lambda: _NONE)
+    """The end of an answer's header, without the white space it closes with; empty where it cannot be known."""
+
+    bos_opens: bool = False
+    """It does so, and writes it nowhere else: a BOS within a row is a conversation that begins there."""
+
+    no_header: str = "no tokenizer was named"
+    """Why the header is not known."""
+
+
+def find_known(tokenizer: Path | None, template: Path | None) -> Known:
+    """Read a tokenizer folder and ask its template.
+
+    Raises:
+        InputError: the tokenizer or the template cannot be read.
+        TemplateError: the template is not valid Jinja.
+
+    """
+    if tokenizer is None:
+        return Known()
+    model = load_model(tokenizer, template=template)
+    backend = load_backend(model.files[TOKENIZER_FILE])
+    named = model.named_tokens.get("bos_token")
+    known = Known(
+        model=model,
+        stop_ids=np.array(model.stop_ids, np.int64),
+        space_ids=space_ids(model),
+        bos_id=None if named is None else backend.token_to_id(named),
+        no_header="the tokenizer has no chat template: --template names one",
+    )
+    return known if model.template is None else ask_template(known, model, model.template)
+
+
+def space_ids(model: Model) -> Int64:
+    """Tokens that are white space and nothing else, sorted."""
+    vocabulary = load_backend(model.files[TOKENIZER_FILE]).get_vocab(with_added_tokens=True)
+    added = {token.id for token in model.added_tokens}
+    spaces = [i for piece, i in vocabulary.items() if i not in added and piece and _is_space(piece)]
+    return np.array(sorted(spaces), np.int64)
+
+
+def _is_space(piece: str) -> bool:
+    return not piece.translate(_SPACES) or piece in {"<0x0A>", "<0x20>", "<0x09>", "<0x0D>"}
+
+
+def ask_template(known: Known, model: Model, source: str) -> Known:
+    """What is known of a model, and what a template adds.
+
+    Raises:
+        TemplateError: it is not valid Jinja.
+
+    """
+    template = compile_template(source, model, make_recipe({}))
+    encoder = ReferenceEncoder(model.files[TOKENIZER_FILE])
+
+    def ids(text: str) -> list[int]:
+        return [int(i) for i in encoder.encode([text])[0]]
+
+    question, answer = _message("user", _QUESTION), _message("assistant", _ANSWER)
+    try:
+        prompt = template.render([question], add_generation_prompt=True)
+        chat = template.render(
+            [question, answer, _message("user", _NEXT_QUESTION), _message("assistant", _NEXT_ANSWER)]
+        )
+        plain = template.render([question, answer])
+    except RenderError as error:
+        return _with(known, no_header=f"the template refuses a plain chat: {error}")
+    system = _system_prefix(template)
+    befores = [_before(chat, _QUESTION), _before(chat, _NEXT_QUESTION), *([] if system is None else [system])]
+    control = {token.id for token in model.added_tokens} | set(model.stop_ids)
+    header = _header(
+        [_behind(text, _QUESTION) for text in (prompt, chat, plain)], [ids(each) for each in befores], control, ids
+    )
+    header = _without_spaces(header, known.space_ids)
+    all_ids = ids(chat)
+    once = known.bos_id is not None and all_ids[:1] == [known.bos_id] and all_ids.count(known.bos_id) == 1
+    return _with(
+        known,
+        header=np.array(header, np.int64),
+        bos_opens=once,
+        writes_bos=all_ids[:1] == [known.bos_id],
+        no_header="" if header else "no control token tells the header of an answer from that of a question",
+    )
+
+
+def _with(known: Known, **changes: object) -> Known:
+    return replace(known, **changes)  # type: ignore[arg-type]
+
+
+def _message(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
+
+
+def _system_prefix(template: ChatTemplate) -> str | None:
+    """What stands before the text of a system message; None where the template takes none, or writes it elsewhere."""
+    messages = [_message("system", _SYSTEM), _message("user", _QUESTION), _message("assistant", _ANSWER)]
+    try:
+        text = template.render(messages)
+    except RenderError:
+        return None
+    place = text.find(_SYSTEM)
+    return text[:place] if 0 <= place < text.find(_QUESTION) else None
+
+
+def _before(text: str, content: str) -> str:
+    return text[: max(text.find(content), 0)]
+
+
+def _behind(text: str, content: str) -> str:
+    return text[text.find(content) + len(content) :] if content in text else ""
+
+
+def _header(
+    endings: Sequence[str], befores: Sequence[Sequence[int]], control: set[int], ids: Callable[[str], list[int]]
+) -> list[int]:
+    """The header's ids: what all texts behind the question begin with, its last ids that are an answer's alone."""
+    first, *others = [ids(_REASONING.split(ending)[0]) for ending in endings]
+    same = min(_common(first, other) for other in others)
+    return _distinct(first[:same], befores, control)
+
+
+def _common(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many ids two sequences begin with that are the same."""
+    shorter = min(len(first), len(second))
+    return next((i for i in range(shorter) if first[i] != second[i]), shorter)
+
+
+def _distinct(own: Sequence[int], others: Sequence[Sequence[int]], control: set[int]) -> list[int]:
+    """The shortest end of some ids with a control token that no other ends with; empty where there is none."""
+    for size in range(1, len(own) + 1):
+        tail = list(own[-size:])
+        if control.intersection(tail) and all(list(other[-size:]) != tail for other in others):
+            return tail
+    return []
+
+
+def _without_spaces(tail: list[int], spaces: Int64) -> list[int]:
+    while tail and tail[-1] in spaces:
+        tail = tail[:-1]
+    return tail

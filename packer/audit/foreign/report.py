@@ -1,0 +1,236 @@
+"""An audit of foreign rows: opened, sampled, checked window by window, and told."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from packer.audit.foreign.checks import SHOWN, Hits, check
+from packer.audit.foreign.codes import CODES, LEVELS, ORDER, Level
+from packer.audit.foreign.dataset import ForeignPart, ForeignRows
+from packer.audit.foreign.excerpts import excerpt
+from packer.audit.foreign.known import Known, find_known
+from packer.audit.foreign.opened import open_foreign
+from packer.audit.foreign.places import find_places
+from packer.audit.lint.findings import Example
+from packer.audit.stats import Lengths, count_lengths
+from packer.batches import Int64
+from packer.build.progress import Progress, Silent
+from packer.model import TOKENIZER_FILE, load_backend
+
+SAMPLE = 1000
+"""Rows looked at where nothing is said."""
+
+_WINDOW_TOKENS = 2**19
+"""Tokens checked in one go, about: a hundred megabytes of arrays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignFinding:
+    """One kind of thing that is wrong, over all rows looked at."""
+
+    code: str
+    level: Level
+    message: str
+    count: int
+    unit: str
+    num_rows: int
+    examples: tuple[Example, ...]
+    hint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotLookedAt:
+    """A question that these rows, or what was named beside them, do not answer."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignReport:
+    """The result of :func:`look_at`."""
+
+    path: Path
+    form: str
+    columns: tuple[str, ...]
+    labels_from: str
+    """What says which tokens are trained."""
+
+    header: str | None
+    """The header of an answer, as text; None where it is not known."""
+
+    num_rows: int
+    """Of all parts."""
+
+    num_tokens: int
+    rows_looked_at: int
+    tokens_looked_at: int
+    trained: int
+    """Of the tokens looked at."""
+
+    padding: int
+    num_sequences: int
+    """Sequences in the rows looked at, as far as the columns say."""
+
+    lengths: Lengths | None
+    """Of the rows looked at."""
+
+    findings: tuple[ForeignFinding, ...]
+    not_looked_at: tuple[NotLookedAt, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no error."""
+        return self.count("error") == 0
+
+    def count(self, level: Level) -> int:
+        return sum(finding.level == level for finding in self.findings)
+
+
+def look_at(
+    path: Path | str,
+    *,
+    tokenizer: Path | str | None = None,
+    template: Path | str | None = None,
+    sample: int | None = SAMPLE,
+    progress: Progress | None = None,
+) -> ForeignReport:
+    """Look at rows that another tool prepared.
+
+    Args:
+        path: a folder of save_to_disk, a prefix of .bin and .idx, or an array of OLMo-core.
+        tokenizer: folder of the model's tokenizer, or its tokenizer.json; without it only shapes are looked at.
+        template: chat template the rows were made with, in place of the tokenizer's own.
+        sample: rows looked at, spread evenly over each part, the same ones every time; None looks at all.
+        progress: listens; counts rows.
+
+    Raises:
+        InputError: there is nothing an audit reads, or it cannot be read.
+        TemplateError: the template is not valid Jinja.
+
+    """
+    path, progress = Path(path), progress or Silent()
+    known = find_known(*(None if each is None else Path(each) for each in (tokenizer, template)))
+    form, parts = open_foreign(path, known.model)
+    chosen = [_chosen(len(part), sample, sum(map(len, parts))) for part in parts]
+    progress.stage("looking", sum(map(len, chosen)), "rows")
+    gathered = _Gathered(known)
+    for part, numbers in zip(parts, chosen, strict=True):
+        size = max(1, _WINDOW_TOKENS * len(part) // max(part.tokens(), 1))
+        for first in range(0, len(numbers), size):
+            window = numbers[first : first + size]
+            gathered.add(part.read(window), part.name)
+            progress.advance(len(window))
+    return _report(path, form, parts, known, gathered)
+
+
+def _chosen(num_rows: int, sample: int | None, total: int) -> Int64:
+    """Rows of a part, evenly spread: of 10 rows with a sample of 4, rows 0, 2, 5 and 7."""
+    if sample is None or total <= sample:
+        return np.arange(num_rows, dtype=np.int64)
+    wanted = min(num_rows, max(1, round(num_rows * sample / total)))
+    return np.arange(wanted, dtype=np.int64) * num_rows // max(wanted, 1)
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Counts and findings over the windows."""
+
+    known: Known
+    rows: int = 0
+    tokens: int = 0
+    trained: int = 0
+    padding: int = 0
+    sequences: int = 0
+    answers: int = 0
+    lengths: list[Int64] = field(default_factory=list)
+    found: dict[str, list[tuple[int, int, list[Example]]]] = field(default_factory=dict)
+
+    def add(self, rows: ForeignRows, part: str) -> None:
+        places = find_places(rows, self.known)
+        self.rows += len(rows.numbers) + len(rows.unequal)
+        self.tokens += len(rows.input_ids)
+        self.trained += int(rows.trained.sum())
+        self.padding += int(places.padding.sum())
+        self.sequences += int(places.starts.sum())
+        self.answers += len(places.answers)
+        self.lengths.append(np.diff(rows.offsets))
+        for hits in check(rows, places, self.known):
+            entry = (hits.count, len(hits.rows), self._examples(hits, rows, part))
+            self.found.setdefault(hits.code, []).append(entry)
+
+    def _examples(self, hits: Hits, rows: ForeignRows, part: str) -> list[Example]:
+        if sum(len(examples) for _, _, examples in self.found.get(hits.code, ())) >= SHOWN:
+            return []
+        model = self.known.model
+        backend = None if model is None else load_backend(model.files[TOKENIZER_FILE])
+        return [excerpt(rows, start, end, backend, part) for start, end in hits.ranges.tolist()] or [
+            Example(label=f"{part} row {number:,}".strip(), text="") for number in hits.rows[:SHOWN].tolist()
+        ]
+
+
+def _report(path: Path, form: str, parts: tuple[ForeignPart, ...], known: Known, gathered: _Gathered) -> ForeignReport:
+    columns = tuple(dict.fromkeys(name for part in parts for name in part.columns))
+    backend = None if known.model is None else load_backend(known.model.files[TOKENIZER_FILE])
+    header = backend.decode(known.header.tolist(), skip_special_tokens=False) if backend and len(known.header) else None
+    lengths = np.concatenate([np.zeros(0, np.int64), *gathered.lengths])
+    return ForeignReport(
+        path=path,
+        form=form,
+        columns=columns,
+        labels_from=_labels_from(columns, form),
+        header=header,
+        num_rows=sum(map(len, parts)),
+        num_tokens=sum(part.tokens() for part in parts),
+        rows_looked_at=gathered.rows,
+        tokens_looked_at=gathered.tokens,
+        trained=gathered.trained,
+        padding=gathered.padding,
+        num_sequences=gathered.sequences,
+        lengths=count_lengths(lengths.astype(np.int32)),
+        findings=tuple(_findings(gathered)),
+        not_looked_at=tuple(_not_looked_at(columns, known)),
+    )
+
+
+def _findings(gathered: _Gathered) -> Iterator[ForeignFinding]:
+    for code in sorted(gathered.found, key=lambda code: (LEVELS.index(CODES[code].level), ORDER[code])):
+        entries, kind = gathered.found[code], CODES[code]
+        yield ForeignFinding(
+            code=code,
+            level=kind.level,
+            message=kind.meaning,
+            count=sum(count for count, _, _ in entries),
+            unit=kind.unit,
+            num_rows=sum(num_rows for _, num_rows, _ in entries),
+            examples=tuple([example for _, _, examples in entries for example in examples][:SHOWN]),
+            hint=kind.hint,
+        )
+
+
+def _labels_from(columns: tuple[str, ...], form: str) -> str:
+    if "labels" in columns:
+        return "the column labels"
+    masks = [name for name in ("completion_mask", "assistant_masks", "loss_mask") if name in columns]
+    if masks:
+        return f"{' and '.join(masks)}; there are no labels"
+    trainer = "GPTDataset trains every token" if form == "megatron" else "trainers then train every token"
+    return f"nothing: there are neither labels nor a mask, and {trainer}"
+
+
+def _not_looked_at(columns: tuple[str, ...], known: Known) -> Iterator[NotLookedAt]:
+    if not len(known.header):
+        yield NotLookedAt(what="whether prompts are trained", why=known.no_header)
+    if known.model is None:
+        yield NotLookedAt(what="stop tokens, padding and BOS, ids of the vocabulary", why="no tokenizer was named")
+    elif not len(known.stop_ids):
+        yield NotLookedAt(what="whether stop tokens are learned", why="the tokenizer names no stop token")
+    if known.model is not None and known.bos_id is None:
+        yield NotLookedAt(what="whether BOS is doubled", why="the tokenizer names no BOS")
+    if not known.bos_opens and not {"seq_lengths", "position_ids"}.intersection(columns):
+        yield NotLookedAt(
+            what="whether rows hold several conversations",
+            why="no column says where sequences begin, and no token of this template stands at beginnings alone",
+        )

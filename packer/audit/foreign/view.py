@@ -1,0 +1,80 @@
+"""One foreign row as runs of text, trained and masked."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from packer.audit.foreign.dataset import ForeignPart
+from packer.audit.foreign.excerpts import spelled
+from packer.audit.foreign.known import find_known
+from packer.audit.foreign.opened import open_foreign
+from packer.audit.foreign.places import find_places
+from packer.audit.runs import Run
+from packer.errors import UsageError
+from packer.model import TOKENIZER_FILE, load_backend
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignRow:
+    """A row of a part."""
+
+    part: str
+    row: int
+    num_rows: int
+    length: int
+    num_trained: int
+    runs: tuple[Run, ...]
+
+
+def view_foreign_row(
+    path: Path | str, number: int, *, part: str | None = None, tokenizer: Path | None = None, with_ids: bool = False
+) -> ForeignRow:
+    """Read a row for people; a run ends where training begins or ends, and where a sequence begins.
+
+    Raises:
+        UsageError: no such part or row.
+        InputError: it cannot be read.
+
+    """
+    known = find_known(tokenizer, None)
+    _, parts = open_foreign(Path(path), known.model)
+    found = _part(Path(path), parts, part)
+    if not 0 <= number < len(found):
+        raise UsageError(f"no row {number} in {path}", hint=f"rows are numbered 0 to {len(found) - 1}")
+    rows = found.read(np.array([number], np.int64))
+    if len(rows.unequal):
+        raise UsageError(
+            f"row {number} of {path}: its columns differ in length", hint="packer verify --foreign tells more"
+        )
+    backend = None if known.model is None else load_backend(known.model.files[TOKENIZER_FILE])
+    places, trained = find_places(rows, known), rows.trained
+    kinds = np.where(places.padding & ~trained, 2, trained)
+    changes = np.flatnonzero((np.diff(kinds) != 0) | places.starts[1:]) + 1
+    borders = [0, *changes.tolist(), len(kinds)] if len(kinds) else [0]
+    runs = tuple(
+        Run(
+            kind=("masked", "trained", "padding")[int(kinds[start])],
+            start=start,
+            num_tokens=end - start,
+            text=spelled(rows.input_ids[start:end], backend),
+            message=None,
+            weight=None,
+            input_ids=tuple(rows.input_ids[start:end].tolist()) if with_ids else (),
+        )
+        for start, end in pairwise(borders)
+    )
+    return ForeignRow(
+        part=found.name, row=number, num_rows=len(found), length=len(kinds), num_trained=int(trained.sum()), runs=runs
+    )
+
+
+def _part(path: Path, parts: tuple[ForeignPart, ...], name: str | None) -> ForeignPart:
+    if name is None:
+        return parts[0]
+    for part in parts:
+        if part.name == name:
+            return part
+    there = ", ".join(part.name for part in parts if part.name) or "none, it is one part"
+    raise UsageError(f"{path} has no part '{name}'", hint=f"parts: {there}")

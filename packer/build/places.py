@@ -1,0 +1,106 @@
+"""Where the places lie that a recipe names: on this machine, or on the Hub and then in its cache.
+
+A build begins by putting commits in place of the Hub's branches and tags (:func:`pin_recipe`). What goes into a
+manifest are names with commits; only these lead to the Hub afterwards, so that a relative path of two parts that is
+not there is never looked for elsewhere.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from packer.hub import HubName, data_name, fetch_data, fetch_tokenizer, pin, tokenizer_name
+from packer.model import FOLDER_FILES
+from packer.recipe import Recipe, Source
+from packer.source import STANDARD_INPUT, data_set_files, expand, is_data_set, place_of
+
+
+def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
+    """The recipe with a commit in every name on the Hub; the same recipe where it has none.
+
+    Args:
+        recipe: as it was written.
+        note: told what was found, where a person may want to know.
+
+    Raises:
+        RecipeError: a name that begins as one of the Hub and is none.
+        InputError: the Hub says no, or neither it nor its cache knows.
+
+    """
+    pins: dict[HubName, str] = {}
+
+    def pinned(name: HubName) -> str:
+        whole = replace(name, path="")
+        if whole not in pins:
+            found = pin(whole)
+            assert found.name.revision is not None
+            pins[whole] = found.name.revision
+            if not name.is_pinned:
+                note(_told(whole, found.name.revision, by_cache=found.by_cache))
+        return str(replace(name, revision=pins[whole]))
+
+    tokenizer = None if recipe.tokenizer is None else tokenizer_name(recipe.tokenizer)
+    sources = tuple(
+        source if (name := data_name(source.path)) is None else msgspec.structs.replace(source, path=pinned(name))
+        for source in recipe.sources
+    )
+    if tokenizer is None and sources == recipe.sources:
+        return recipe
+    return msgspec.structs.replace(
+        recipe, sources=sources, tokenizer=recipe.tokenizer if tokenizer is None else pinned(tokenizer)
+    )
+
+
+def _told(name: HubName, commit: str, *, by_cache: bool) -> str:
+    told = f"{name.told} is commit {commit[:12]}"
+    return f"{told} in the Hub's cache; the Hub itself was not reached" if by_cache else told
+
+
+def tokenizer_place(tokenizer: str) -> Path:
+    """The folder or file of a tokenizer as a pinned recipe names it, fetched where it is on the Hub."""
+    name = tokenizer_name(tokenizer)
+    return Path(tokenizer) if name is None or not name.is_pinned else fetch_tokenizer(name, FOLDER_FILES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFile:
+    """A file that a source of the recipe names."""
+
+    source: Source
+    name: str
+    """As a recipe would name this file alone, POSIX; what the manifest calls it."""
+
+    path: Path
+    split: str
+
+
+def source_files(source: Source) -> list[SourceFile]:
+    """The files of a source, in their order.
+
+    Raises:
+        InputError: a file is missing; a glob matches none; a folder is no data set; the Hub says no.
+        UsageError: it is standard input, and nothing is piped in.
+
+    """
+    hub = data_name(source.path)
+    found: Iterable[tuple[str | None, str, Path]]
+    if hub is not None:
+        found = ((None, str(file.name), file.path) for file in fetch_data(hub))
+    elif source.path == STANDARD_INPUT:
+        found = [(None, source.path, place_of(source.path))]
+    elif is_data_set(Path(source.path)):
+        found = ((split, path.as_posix(), path) for split, path in data_set_files(Path(source.path)))
+    else:
+        found = ((None, path.as_posix(), path) for path in expand([source.path]))
+    return [
+        SourceFile(source=source, name=name, path=path, split=source.split or split or "train")
+        for split, name, path in found
+    ]
+
+
+def input_place(path: str) -> Path:
+    """Where an input lies that a manifest names; one on the Hub is fetched, if it is not in the cache."""
+    name = data_name(path)
+    return place_of(path) if name is None else fetch_data(name)[0].path

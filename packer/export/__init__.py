@@ -1,0 +1,16 @@
+"""What goes out to other trainers: a cache's documents or blocks in the files they read, masks included or refused.
+
+source          documents and blocks in order, digests compared, as flat arrays
+files           files that are whole or not there, with their digests
+target          what a form writes: its writers' protocol, and what is told of it
+datasets_folder Hugging Face datasets, as save_to_disk writes them: TRL, axolotl, LLaMA-Factory
+megatron        .bin and .idx of Megatron-LM
+olmo            token and mask arrays of OLMo-core
+mds             shards of MosaicML streaming, as llm-foundry's finetuning takes them
+run             all of it: refusals, the folder, export.json
+"""
+
+from packer.export.run import Exported, export
+from packer.export.target import FORMS, Form, Unit
+
+__all__ = ["FORMS", "Exported", "Form", "Unit", "export"]

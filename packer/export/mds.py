@@ -1,0 +1,112 @@
+"""MosaicML streaming shards (MDS) of documents as turns, as llm-foundry's finetuning datasets take what is tokenized.
+
+A sample has one column ``turns``, JSON: a list of ``{"input_ids": context, "labels": target}``. Both are token ids;
+the trainer joins them and masks the contexts. So a document is cut where its labels begin and end. (Columns
+``input_ids`` and ``labels`` as Hugging Face has them would be read as a context and its target: every token twice.)
+Train with ``target_responses: all``, or all but the last turn go unlearned.
+
+A shard is little-endian: uint32 number of samples n; uint32[n + 1] where each begins in the file, and the end; the
+shard's configuration as JSON; the samples. A sample is the uint32 size of its column, then the column.
+"""
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from packer.batches import BlockBatch, Int32
+from packer.export.source import FlatDocuments
+from packer.export.target import Asked
+from packer.layout import MASKED
+
+_MAX_BYTES = 1 << 26
+"""A shard ends before the sample that would bring it over this, as MDSWriter has it."""
+
+_CONFIG: dict[str, Any] = {
+    "column_encodings": ["json"],
+    "column_names": ["turns"],
+    "column_sizes": [None],
+    "compression": None,
+    "format": "mds",
+    "hashes": [],
+    "size_limit": _MAX_BYTES,
+    "version": 2,
+}
+_CONFIG_BYTES = json.dumps(_CONFIG, sort_keys=True).encode()
+
+
+class MdsWriter:
+    """One split as a folder that ``streaming.StreamingDataset`` reads."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._samples: list[bytes] = []
+        self._num_bytes = 0
+        self._shards: list[dict[str, Any]] = []
+        self._left_out = self._without_eos = 0
+
+    def documents(self, batch: FlatDocuments) -> None:
+        for start, end in pairwise(batch.offsets.tolist()):
+            self._append(batch.input_ids[start:end], batch.labels[start:end])
+
+    def blocks(self, batch: BlockBatch) -> None:
+        raise AssertionError(f"{len(batch.length)} blocks for a form of documents")
+
+    def finish(self) -> dict[str, Any]:
+        if self._samples or not self._shards:
+            self._end_shard()
+        index = json.dumps({"shards": self._shards, "version": 2}, sort_keys=True).encode()
+        self._asked.files.write(f"{self._asked.folder}index.json", index)
+        return {
+            "path": self._asked.folder.rstrip("/"),
+            "tokens_behind_the_last_target": self._left_out,
+            "documents_that_get_another_eos": self._without_eos,
+        }
+
+    def abort(self) -> None:
+        self._samples.clear()
+
+    def _append(self, input_ids: Int32, labels: Int32) -> None:
+        turns, left_out = turns_of(input_ids, labels)
+        self._left_out += left_out
+        if not turns:
+            return
+        self._without_eos += turns[-1]["labels"][-1] != self._asked.model.eos_id
+        column = json.dumps(turns, separators=(",", ":")).encode()
+        sample = len(column).to_bytes(4, "little") + column
+        # In front: the number of samples, where each begins, where the last one ends, and the configuration.
+        table = len(_CONFIG_BYTES) + 4 * (len(self._samples) + 3)
+        if self._samples and table + self._num_bytes + len(sample) > _MAX_BYTES:
+            self._end_shard()
+        self._samples.append(sample)
+        self._num_bytes += len(sample)
+
+    def _end_shard(self) -> None:
+        count = len(self._samples)
+        offsets = np.cumsum([4 + 4 * (count + 1) + len(_CONFIG_BYTES), *map(len, self._samples)]).astype("<u4")
+        name = f"shard.{len(self._shards):05d}.mds"
+        with self._asked.files.open(f"{self._asked.folder}{name}") as file:
+            file.write(count.to_bytes(4, "little") + offsets.tobytes() + _CONFIG_BYTES)
+            file.write(b"".join(self._samples))
+            info = {"basename": name, "bytes": file.num_bytes, "hashes": {}}
+            file.finish()
+        self._shards.append(_CONFIG | {"raw_data": info, "samples": count, "zip_data": None})
+        self._samples, self._num_bytes = [], 0
+
+
+def turns_of(input_ids: Int32, labels: Int32) -> tuple[list[dict[str, list[int]]], int]:
+    """A document as contexts and targets, and how many tokens of context stand behind its last target.
+
+    Worked example: ids 5 6 7 8 9 with labels . . 7 8 . give one turn, context [5, 6] and target [7, 8]; 9 trains
+    nothing and is seen by nothing that is trained, so it is left out.
+    """
+    trained = labels != MASKED
+    edges = np.flatnonzero(np.diff(trained, prepend=False, append=False))
+    starts, ends = edges[::2].tolist(), edges[1::2].tolist()
+    ids = input_ids.tolist()
+    turns = [
+        {"input_ids": ids[before:start], "labels": ids[start:end]}
+        for before, start, end in zip([0, *ends][: len(ends)], starts, ends, strict=True)
+    ]
+    return turns, len(ids) - (ends[-1] if ends else 0)

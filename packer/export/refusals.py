@@ -1,0 +1,76 @@
+"""What an export refuses before it writes anything: a place that is not its own, and what a form cannot hold."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from packer.errors import UsageError
+from packer.export.target import FORMS, RECORD, Form, Unit
+from packer.store.cache import Cache
+from packer.store.manifest import Shard
+
+
+def asked_splits(cache: Cache, split: str | None, unit: Unit) -> list[str]:
+    """The splits that are meant.
+
+    Raises:
+        UsageError: there are none.
+
+    """
+    there = list(cache.splits(unit))
+    if not there:
+        raise UsageError(f"{cache.folder} has no {unit}", hint="--documents exports its documents")
+    if split is None:
+        return there
+    if split not in there:
+        raise UsageError(
+            f"{cache.folder} has no {unit} of split '{split}'", hint=f"splits with {unit}: {', '.join(there)}"
+        )
+    return [split]
+
+
+def shards_of(cache: Cache, splits: Sequence[str], unit: Unit) -> list[Shard]:
+    """The shards of some splits, in the manifest's order."""
+    return [shard for shard in cache.manifest.shards if shard.kind == unit and shard.split in splits]
+
+
+def refuse_place(cache: Cache, out: Path, *, force: bool) -> None:
+    """An export may replace an export; whatever else lies there is not its own."""
+    if out.resolve().is_relative_to(cache.folder.resolve()):
+        raise UsageError(f"{out} lies in the cache", hint="export into a folder beside it")
+    if not os.path.lexists(out):
+        return
+    is_export = (out / RECORD).is_file()
+    if not is_export:
+        raise UsageError(f"{out} is there, and is no export", hint="name a folder that is not there")
+    if not force:
+        raise UsageError(f"{out} is there", hint="--force replaces an export")
+
+
+def refuse_form(cache: Cache, splits: Sequence[str], *, to: Form, unit: Unit, separate_mask: bool) -> None:
+    if unit not in FORMS[to]:
+        raise UsageError(f"{to} takes documents, not blocks", hint="its trainer packs for itself: leave --blocks out")
+    if separate_mask and to != "megatron":
+        raise UsageError(f"--separate-mask is for megatron; {to} has the mask with the tokens", hint="leave it out")
+    mode = cache.manifest.recipe["pack"]["mode"]
+    if to == "olmo" and unit == "blocks" and mode == "isolated":
+        raise UsageError(
+            "OLMo-core finds documents within a row by EOS tokens, and cannot be told the borders of isolated blocks",
+            hint="--documents: its NumpyPackedFSLDataset packs them, and keeps them apart; or packer pack --mode eos",
+        )
+    open_split = cache.documents if unit == "documents" else cache.blocks
+    if to != "datasets" and any(open_split(split).weighted for split in splits):
+        raise UsageError(
+            f"{cache.folder} has fractional loss weights, and {to} has no place for them",
+            hint="--to datasets has a column loss_weights, for a trainer that reads it",
+        )
+    if to == "megatron" and not separate_mask:
+        shards = shards_of(cache, splits, unit)
+        tokens, trained = (sum(getattr(shard, name) for shard in shards) for name in ("num_tokens", "num_trained"))
+        masked = tokens - trained - sum(shard.num_rows for shard in shards)
+        if masked:
+            raise UsageError(
+                f"Megatron's GPTDataset trains every token, and {masked:,} of {tokens:,} tokens here are masked "
+                "beside the first one of each document",
+                hint="--separate-mask writes the mask as a second .bin and .idx, for a dataset class that reads it",
+            )

@@ -1,0 +1,21 @@
+"""Tokenizers and data sets of the Hugging Face Hub.
+
+A revision is resolved once, to a commit, and goes on under that name: a recipe with a commit in it always means the
+same bytes, and asks for no network once they are in the cache. `huggingface_hub` is imported where a name leads to
+the Hub, and nowhere else.
+"""
+
+from packer.hub.fetch import HubFile, Pinned, fetch_data, fetch_tokenizer, pin
+from packer.hub.names import SCHEME, HubName, data_name, tokenizer_name
+
+__all__ = [
+    "SCHEME",
+    "HubFile",
+    "HubName",
+    "Pinned",
+    "data_name",
+    "fetch_data",
+    "fetch_tokenizer",
+    "pin",
+    "tokenizer_name",
+]

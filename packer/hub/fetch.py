@@ -1,0 +1,204 @@
+"""Fetching what a name on the Hub stands for, with the Hub's own client, into its own cache, with its own token."""
+
+import glob
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from packer.errors import InputError
+from packer.hub.failures import UnreachableError, asking, fetching
+from packer.hub.listing import choose
+from packer.hub.names import HubName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned:
+    """A name with a commit in place of its revision."""
+
+    name: HubName
+    by_cache: bool
+    """The Hub did not answer; the commit is the one that its cache remembers of the revision."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubFile:
+    """A file of a data set."""
+
+    name: HubName
+    """Of this file alone, with its commit."""
+
+    path: Path
+    """In the client's cache."""
+
+
+def pin(name: HubName) -> Pinned:
+    """Put the commit in place of a branch or a tag; the Hub is not asked about what is a commit already.
+
+    Raises:
+        InputError: no such repository or revision, no access, or neither the Hub nor its cache knows.
+
+    """
+    if name.is_pinned:
+        return Pinned(name=name, by_cache=False)
+    try:
+        commit, _ = _look(name)
+    except UnreachableError as unreachable:
+        with fetching(name, unreachable):
+            return Pinned(name=replace(name, revision=_snapshot(name, [], offline=True).name), by_cache=True)
+    with fetching(name):
+        _snapshot(name, [])  # the client remembers what the revision was, for when the Hub does not answer
+    return Pinned(name=replace(name, revision=commit), by_cache=False)
+
+
+def fetch_tokenizer(name: HubName, files: Sequence[str]) -> Path:
+    """A folder with those of the files that the repository has; what is in the cache is not fetched again.
+
+    Args:
+        name: of a tokenizer.
+        files: paths within the repository; the first must be there.
+
+    Raises:
+        InputError: it cannot be had.
+        StorageError: the disk refuses.
+
+    """
+    folder = _fetch(name, files)
+    if not (folder / files[0]).is_file():
+        raise InputError(
+            f"{name.told}: the repository has no {files[0]}",
+            hint=f"AutoTokenizer.from_pretrained('{name.repository}').save_pretrained(DIR) in transformers may make "
+            "one; then --tokenizer DIR",
+        )
+    return folder
+
+
+def fetch_data(name: HubName) -> list[HubFile]:
+    """The files a name stands for, sorted; what is in the cache is not fetched again.
+
+    Raises:
+        InputError: they cannot be had, or the name stands for none, or for several that it does not name.
+        StorageError: the disk refuses.
+
+    """
+    name = pin(name).name
+    found = _cached(name)
+    if found is not None:
+        return [HubFile(name=name, path=found)]
+    chosen = choose(name, _listed(name))
+    folder = _fetch(name, chosen)
+    missing = [path for path in chosen if not (folder / path).is_file()]
+    if missing:
+        with fetching(name):
+            raise UnreachableError(f"{missing[0]} was not fetched")
+    return [HubFile(name=replace(name, path=path), path=folder / path) for path in chosen]
+
+
+def _listed(name: HubName) -> list[str]:
+    """The files of a commit: from the cache, where it knows them, else from the Hub, else those that are there."""
+    listed = _cached_listing(name)
+    if listed is not None:
+        return listed
+    try:
+        return _look(name)[1]
+    except UnreachableError as unreachable:
+        with fetching(name, unreachable):
+            folder = _snapshot(name, [], offline=True)
+        return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+
+
+def _fetch(name: HubName, files: Sequence[str]) -> Path:
+    """The folder of a commit with these files, as far as the repository has them; of the cache alone, if it must be."""
+    patterns = [glob.escape(file) for file in files]
+    try:
+        with asking(name):
+            return _snapshot(name, patterns)
+    except UnreachableError as unreachable:
+        with fetching(name, unreachable):
+            return _snapshot(name, patterns, offline=True)
+
+
+def _look(name: HubName) -> tuple[str, list[str]]:
+    """Commit and files of a revision, asked of the Hub.
+
+    Raises:
+        UnreachableError: it does not answer.
+        InputError: there is no such repository or revision, or no access.
+
+    """
+    from huggingface_hub import HfApi, constants  # noqa: PLC0415 - a third of a second
+
+    api, timeout = HfApi(library_name="packer"), constants.HF_HUB_ETAG_TIMEOUT
+    with asking(name):
+        if name.kind == "model":
+            model = api.model_info(name.repository, revision=name.revision, timeout=timeout)
+            commit, siblings = model.sha, model.siblings
+        else:
+            data = api.dataset_info(name.repository, revision=name.revision, timeout=timeout)
+            commit, siblings = data.sha, data.siblings
+    if commit is None:
+        raise UnreachableError("its answer names no commit")
+    return commit, [sibling.rfilename for sibling in siblings or ()]
+
+
+def _snapshot(name: HubName, patterns: list[str], *, offline: bool = False) -> Path:
+    """The folder of a commit, with the files that fit the patterns."""
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 - as above
+
+    with _without_chatter():
+        folder = snapshot_download(
+            name.repository,
+            repo_type=name.kind,
+            revision=name.revision,
+            allow_patterns=patterns,
+            local_files_only=offline,
+            library_name="packer",
+        )
+    return Path(folder)
+
+
+def _cached(name: HubName) -> Path | None:
+    """The one file that a name with a commit stands for, where it is in the cache."""
+    if not name.is_pinned or not name.path or glob.has_magic(name.path):
+        return None
+    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - as above
+
+    found = try_to_load_from_cache(name.repository, name.path, revision=name.revision, repo_type=name.kind)
+    return Path(found) if isinstance(found, str) else None
+
+
+def _cached_listing(name: HubName) -> list[str] | None:
+    """All files of a commit, as the client remembers them; older versions of it do not."""
+    import huggingface_hub  # noqa: PLC0415 - as above
+
+    if not hasattr(huggingface_hub, "get_cached_repo_tree"):
+        return None
+    try:
+        tree = huggingface_hub.get_cached_repo_tree(name.repository, repo_type=name.kind, revision=name.revision)
+    except huggingface_hub.errors.CachedRepoTreeNotFoundError:
+        return None
+    return [file.path for file in tree]
+
+
+@contextmanager
+def _without_chatter() -> Iterator[None]:
+    """The client draws progress bars, for a terminal or not, and warns where no file is asked for."""
+    from huggingface_hub.utils import logging as client_logging  # noqa: PLC0415 - as above
+    from huggingface_hub.utils.tqdm import (  # noqa: PLC0415 - as above
+        are_progress_bars_disabled,
+        disable_progress_bars,
+        enable_progress_bars,
+    )
+
+    verbosity, silenced = client_logging.get_verbosity(), not (sys.stderr.isatty() or are_progress_bars_disabled())
+    client_logging.set_verbosity(logging.ERROR)
+    if silenced:
+        disable_progress_bars()
+    try:
+        yield
+    finally:
+        client_logging.set_verbosity(verbosity)
+        if silenced:
+            enable_progress_bars()

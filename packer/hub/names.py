@@ -1,0 +1,100 @@
+"""What a name on the Hugging Face Hub looks like.
+
+    tokenizer   ORG/NAME[@REVISION]   or hf://ORG/NAME[@REVISION]
+    source      hf://datasets/ORG/NAME[@REVISION][/PATH]         PATH: a file or a glob
+
+These are the names that the Hub's client and `datasets` use. A revision is a branch, a tag or a commit, by default
+`main`; in the name of a source a `/` within it is written `%2F`, but for `refs/pr/N` and `refs/convert/NAME`.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from urllib.parse import quote, unquote
+
+from packer.errors import RecipeError
+
+SCHEME = "hf://"
+
+_REPOSITORY = r"(?P<repository>[A-Za-z0-9][\w.-]*/[\w.-]+)"
+_TOKENIZER = re.compile(rf"(?:hf://)?{_REPOSITORY}(?:@(?P<revision>.+))?")
+_DATA = re.compile(rf"hf://datasets/{_REPOSITORY}(?:@(?P<revision>refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/(?P<path>.*))?")
+_SPECIAL_REVISION = re.compile(r"refs/(?:convert|pr)/[^/]+")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubName:
+    """What lies on the Hub: a tokenizer, or files of a data set."""
+
+    kind: Literal["model", "dataset"]
+    repository: str
+    revision: str | None
+    path: str = ""
+    """Of a data set: a file or a glob; empty for the whole."""
+
+    def __str__(self) -> str:
+        """The name as it is written in a recipe."""
+        if self.kind == "model":
+            return self.repository + (f"@{self.revision}" if self.revision else "")
+        revision = self.revision or ""
+        if not _SPECIAL_REVISION.fullmatch(revision):
+            revision = quote(revision, safe="")
+        return f"hf://datasets/{self.repository}" + f"@{revision}" * bool(revision) + f"/{self.path}" * bool(self.path)
+
+    @property
+    def told(self) -> str:
+        """The name for an error."""
+        return f"tokenizer {self}" if self.kind == "model" else str(self)
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the revision is a commit, which never changes."""
+        return self.revision is not None and _COMMIT.fullmatch(self.revision) is not None
+
+
+def tokenizer_name(text: str) -> HubName | None:
+    """The tokenizer on the Hub that a recipe names; None where it names a place on this machine.
+
+    A file or folder of that name wins; so does whatever is no `ORG/NAME`.
+
+    Raises:
+        RecipeError: `hf://` with something else behind it.
+
+    """
+    if not text.startswith(SCHEME) and Path(text).exists():
+        return None
+    match = _TOKENIZER.fullmatch(text)
+    if match is None or match["repository"].startswith("datasets/"):
+        if text.startswith(SCHEME):
+            raise RecipeError(
+                f"tokenizer {text}: expected hf://ORG/NAME, or hf://ORG/NAME@REVISION",
+                hint="for example --tokenizer Qwen/Qwen3-0.6B",
+            )
+        return None
+    return HubName(kind="model", repository=match["repository"], revision=match["revision"])
+
+
+def data_name(text: str) -> HubName | None:
+    """The files on the Hub that a source names; None where it names files of this machine.
+
+    Raises:
+        RecipeError: `hf://` with something else behind it.
+
+    """
+    if not text.startswith(SCHEME):
+        return None
+    match = _DATA.fullmatch(text)
+    if match is None:
+        raise RecipeError(
+            f"source {text}: expected hf://datasets/ORG/NAME/PATH, or hf://datasets/ORG/NAME@REVISION/PATH",
+            hint="a / within a revision is written %2F",
+        )
+    revision = match["revision"]
+    return HubName(
+        kind="dataset",
+        repository=match["repository"],
+        revision=None if revision is None else unquote(revision),
+        path=(match["path"] or "").strip("/"),
+    )

@@ -1,0 +1,53 @@
+"""Evaluation by trainers that average the losses of micro-batches: here their average is the mean over tokens.
+
+The mean of micro-batch means weighs a token by how few share its micro-batch. So each loss is a sum, divided by the
+trained targets that a micro-batch has on average: T / K for T targets in K micro-batches. Of W ranks, each has K, and
+a loss divided by T / K and multiplied by W, as trainers do, averages to the same over all W · K.
+
+Worked example, two micro-batches of 3 and 1 targets with summed losses 6 and 4: T / K = 2, so 3 and 2, on average 2.5,
+which is 10 / 4. The mean of means would be (2 + 4) / 2 = 3.
+"""
+
+from collections.abc import Callable, Iterator
+
+from packer.errors import UsageError
+from packer.load.labels import MicroBatch
+from packer.load.loader import PackedLoader
+
+Adapter = Callable[[MicroBatch], MicroBatch]
+"""From a micro-batch to the keyword arguments of a model."""
+
+
+class EvaluationBatches:
+    """A loader's micro-batches from its beginning, each time anew, with ``num_items_in_batch`` among their arguments.
+
+    Args:
+        loader: of the split to evaluate; where it stands now is the beginning. It is used by nobody else.
+        adapter: makes a model's arguments of a micro-batch.
+
+    Raises:
+        UsageError: the loader's `end` is not ``pad``: it may leave blocks out, or give some of another epoch.
+
+    """
+
+    def __init__(self, loader: PackedLoader, adapter: Adapter) -> None:
+        if loader.end != "pad":
+            raise UsageError(
+                f"an evaluation with end='{loader.end}' need not be one pass over the split",
+                hint="open the evaluation loader with end='pad'",
+            )
+        self.loader = loader
+        self._adapter = adapter
+        self._beginning = loader.state_dict()
+        self._outlook = loader.outlook()
+
+    def __len__(self) -> int:
+        """Micro-batches of this rank."""
+        return self._outlook.micro_batches
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        self.loader.load_state_dict(self._beginning)
+        per_micro_batch = self._outlook.num_items / self._outlook.micro_batches
+        for step in self.loader:
+            for micro_batch in step:
+                yield {**self._adapter(micro_batch), "num_items_in_batch": per_micro_batch}

@@ -1,0 +1,322 @@
+"""transformers' Trainer over a loader. Its own way of counting stays, and is given what can be counted without error.
+
+A Trainer cuts what a DataLoader gives into groups of ``gradient_accumulation_steps`` batches, and takes each group for
+an optimizer step. Here the loader knows better: a *batch* of this Trainer is a whole step of the loader, with as many
+micro-batches as its size asks for, and ``gradient_accumulation_steps`` is 1. So a step of the loader is an optimizer
+step, whatever a schedule makes of its size.
+
+What is replaced, all of it methods that subclasses may replace:
+
+    get_train_dataloader           the loader itself: nothing shards, collates or skips
+    get_batch_samples              one step, and the number its losses are divided by
+    training_step                  runs over the step's micro-batches; gradients are reduced with the last one
+    set_initial_training_values    how many steps there are, of epochs that need not be of one length
+    _save_checkpoint, train        the reader's state goes into trainer_state.json, and comes back from there
+    get_eval_dataloader, compute_loss    evaluation as a mean over tokens
+"""
+
+import math
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import get_last_checkpoint
+
+from packer.errors import CheckError, InputError, UsageError
+from packer.load.adapters import huggingface
+from packer.load.loader import PackedLoader
+from packer.load.stateful import StepDataset
+from packer.load.step import Step
+from packer.load.trainers.evaluation import Adapter, EvaluationBatches
+
+if int(transformers.__version__.split(".")[0]) < 5:
+    raise ImportError(f"PackedTrainer needs transformers 5 or newer, found {transformers.__version__}")
+
+KEY = "packer"
+"""Of the reader's state among ``stateful_callbacks`` in trainer_state.json."""
+
+
+class PackedTrainer(Trainer):  # type: ignore[misc]
+    """A Trainer whose data is a :class:`PackedLoader`.
+
+    Order, sizes, schedule and accumulation are the loader's; model, optimizer, learning rate, logs and checkpoints are
+    the Trainer's. Resuming restores the loader in constant time, on any number of ranks and with any micro-batch.
+    ``args.ignore_data_skip`` is set, as there is nothing to skip.
+
+    Logs get ``epoch`` from what was read, and beside the loss ``coverage`` of the epoch (0 to 1), ``blocks``,
+    ``tokens`` and ``trained_tokens`` since the beginning over all ranks, ``padding_share`` and ``global_batch_size``.
+
+    Args:
+        args: what a Trainer takes, `train_dataset` and `eval_dataset` excepted, which go by name.
+        train_dataset: the loader, used by nobody else. Where it stands is where training begins.
+        eval_dataset: a loader of its own, or a dict of them by name; other datasets go the Trainer's own way.
+        adapter: makes a model's arguments of a micro-batch; ``functools.partial(huggingface, seq_idx=True)`` for
+            models that need it.
+        options: what a Trainer takes.
+
+    Raises:
+        UsageError: settings under which a step would not be the loader's step.
+
+    Example:
+        >>> loader = PackedLoader("cache", micro_batch_size=1, global_batch_size=8)  # doctest: +SKIP
+        >>> PackedTrainer(model=model, args=args, train_dataset=loader).train()  # doctest: +SKIP
+
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        train_dataset: PackedLoader,
+        eval_dataset: Any = None,
+        adapter: Adapter = huggingface,
+        **options: Any,
+    ) -> None:
+        self._adapter = adapter
+        self._reader = train_dataset
+        self._beginning = {"epoch": train_dataset.epoch, "steps": train_dataset.counters.steps}
+        self._fresh = {"reader": train_dataset.state_dict(), "beginning": self._beginning}
+        self._steps = StepDataset(train_dataset)
+        self._last: Step | None = None  # what is trained on
+        self._size = 0  # of that
+        shown = {"train_dataset": self._shown(train_dataset), "eval_dataset": self._shown(eval_dataset)}
+        super().__init__(*args, **shown, **options)
+        self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
+        self._check()
+        self.args.ignore_data_skip = True
+        self.add_callback(_TrueEpoch(self))
+
+    def train(self, resume_from_checkpoint: Any = None, *args: Any, **options: Any) -> Any:
+        """Train from the beginning, or from a checkpoint: a folder, or True for the last one in ``output_dir``.
+
+        Raises:
+            CheckError: the checkpoint has no state of a reader, or one of other data, another split, order or seed.
+            InputError: True, and there is no checkpoint.
+
+        """
+        folder = self._folder(resume_from_checkpoint)
+        saved = self._fresh if folder is None else saved_reader(folder)
+        self._reader.load_state_dict(saved["reader"])
+        self._beginning = saved["beginning"]
+        self._steps = StepDataset(self._reader)
+        try:
+            return super().train(None if folder is None else str(folder), *args, **options)
+        finally:
+            self._reader.close()
+
+    def set_global_batch_size(self, size: int) -> None:
+        """Change the loader's size from the next step on, and how many steps there are where epochs are asked for.
+
+        Made for callbacks. The learning rate goes on by the number of steps it was made for.
+
+        Raises:
+            UsageError: the size cannot be dealt into whole micro-batches.
+
+        """
+        self._reader.set_global_batch_size(size)
+        self.state.max_steps = self._num_steps()
+
+    def get_train_dataloader(self) -> StepDataset:
+        return self._steps
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+        found = self.eval_dataset if eval_dataset is None else eval_dataset
+        if isinstance(found, str):
+            found = self.eval_dataset[found]
+        if isinstance(found, PackedLoader):
+            return EvaluationBatches(found, self._adapter)
+        return super().get_eval_dataloader(eval_dataset)
+
+    def get_test_dataloader(self, test_dataset: Any) -> Any:
+        if isinstance(test_dataset, PackedLoader):
+            return EvaluationBatches(test_dataset, self._adapter)
+        return super().get_test_dataloader(test_dataset)
+
+    def num_examples(self, dataloader: Any) -> int:
+        """Blocks of an epoch; documents where steps are made of them."""
+        if isinstance(dataloader, StepDataset | EvaluationBatches):
+            return dataloader.loader.num_blocks
+        return int(super().num_examples(dataloader))
+
+    def get_total_train_batch_size(self, args: TrainingArguments) -> int:  # noqa: ARG002 - the Trainer's signature
+        return self._reader.global_batch_size
+
+    def set_initial_training_values(self, args: TrainingArguments, dataloader: Any) -> tuple[Any, ...]:  # noqa: ARG002
+        """How long training is. Passes over the data end where the loader says so, not by a count.
+
+        Returns:
+            passes, steps of a pass at most, blocks of an epoch, blocks in all, blocks of a step, the same as the steps
+            of a pass, and the exact number of steps
+
+        """
+        max_steps, blocks = self._num_steps(), self._reader.num_blocks
+        size = self._reader.global_batch_size
+        by_steps = args.max_steps > 0
+        passes = sys.maxsize if by_steps else math.ceil(self._end) - self._reader.epoch
+        num_blocks = max_steps * size if by_steps else blocks * args.num_train_epochs
+        left = max_steps > self._num_taken
+        return (passes if left else 0), sys.maxsize, blocks, num_blocks, size, sys.maxsize, max_steps
+
+    def get_batch_samples(
+        self,
+        epoch_iterator: Any,
+        num_batches: int,  # noqa: ARG002 - the Trainer's signature
+        device: torch.device,
+    ) -> tuple[list[Step], Tensor | None]:
+        """The next step, and its trained targets over all ranks."""
+        step = next(epoch_iterator, None)
+        if step is None:
+            self.control.should_epoch_stop = True
+            return [], None
+        self._last, self._size = step, self._reader.global_batch_size
+        return [step], torch.tensor(step.num_items_in_batch, device=device)
+
+    def training_step(self, model: nn.Module, inputs: Step, num_items_in_batch: Tensor | None = None) -> Tensor:
+        """The whole step: its losses, each a part of the step's mean over trained tokens, added up."""
+        self.current_gradient_accumulation_steps = len(inputs)  # by it some divide what is a mean, as routers' losses
+        losses = []
+        for number, micro_batch in enumerate(inputs, start=1):
+            with self._reducing(model, is_last=number == len(inputs)):
+                losses.append(super().training_step(model, self._adapter(micro_batch), num_items_in_batch))
+        return torch.stack(losses).sum()
+
+    def compute_loss(
+        self, model: nn.Module, inputs: dict[str, Any], *args: Any, num_items_in_batch: Any = None, **options: Any
+    ) -> Any:
+        """As the Trainer's; what an evaluation's micro-batch says of its number of items is taken for it."""
+        inputs = dict(inputs)
+        num_items_in_batch = inputs.pop("num_items_in_batch", num_items_in_batch)
+        return super().compute_loss(model, inputs, *args, num_items_in_batch=num_items_in_batch, **options)
+
+    def floating_point_ops(self, inputs: Any) -> int:
+        if isinstance(inputs, Step):
+            return sum(int(super(PackedTrainer, self).floating_point_ops(micro_batch)) for micro_batch in inputs)
+        return int(super().floating_point_ops(inputs))
+
+    def log(self, logs: dict[str, float], *args: Any, **options: Any) -> None:
+        if "loss" in logs and self._last is not None:
+            counters = self._reader.counters
+            logs |= {
+                "coverage": self._last.coverage,
+                "blocks": counters.rows,
+                "tokens": counters.tokens,
+                "trained_tokens": counters.trained,
+                "padding_share": counters.padding_share,
+                "global_batch_size": self._size,
+            }
+        super().log(logs, *args, **options)
+
+    @property
+    def _end(self) -> Fraction:
+        """The epoch, or the part of one, that training goes up to; 2.2 is 11 fifths here, and not a little more."""
+        return Fraction(str(self.args.num_train_epochs)) + self._beginning["epoch"]
+
+    @property
+    def _num_taken(self) -> int:
+        return self._reader.counters.steps - self._beginning["steps"]
+
+    def _num_steps(self) -> int:
+        """Of the whole training, those already taken among them."""
+        if self.args.max_steps > 0:
+            return int(self.args.max_steps)
+        whole, part = divmod(self._end, 1)
+        steps = self._num_taken + self._reader.steps_until(whole)
+        if part:
+            steps += math.ceil(part * (self._num_taken + self._reader.steps_until(whole + 1) - steps))
+        return steps
+
+    def _shown(self, data: Any) -> Any:
+        """What the Trainer's constructor sees of training and evaluation data."""
+        return data
+
+    def _reducing(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[Any]:
+        """Gradients are reduced over the ranks with the last micro-batch, by the rules of the Trainer's own loop."""
+        state = self.accelerator.gradient_state
+        state._set_sync_gradients(is_last)  # noqa: SLF001 - as the Trainer does
+        each = state.plugin_kwargs.get("sync_each_batch", False) or self.is_deepspeed_enabled
+        return nullcontext() if is_last or each else self.accelerator.no_sync(model)
+
+    def _track_num_input_tokens(self, inputs: Step) -> None:
+        counted = self.args.include_num_input_tokens_seen
+        if counted != "no":
+            self.state.num_input_tokens_seen += inputs.num_tokens if counted == "non_padding" else inputs.num_slots
+
+    def _save_checkpoint(self, *args: Any, **options: Any) -> None:
+        self.state.stateful_callbacks[KEY] = {"reader": self._reader.state_dict(), "beginning": self._beginning}
+        super()._save_checkpoint(*args, **options)
+
+    def _folder(self, resume: Any) -> Path | None:
+        if not resume:
+            return None
+        found = get_last_checkpoint(self.args.output_dir) if resume is True else resume
+        if found is None:
+            raise InputError(f"{self.args.output_dir} has no checkpoint to resume from")
+        return Path(found)
+
+    def _check(self) -> None:
+        args = self.args
+        ranks = self.accelerator.num_processes // self.get_tp_size()
+        refused = {
+            f"gradient_accumulation_steps={args.gradient_accumulation_steps}": (
+                args.gradient_accumulation_steps != 1,
+                "leave it at 1: the loader's global_batch_size says how many micro-batches a step has",
+            ),
+            f"nn.DataParallel over {args.n_gpu} devices": (args.n_gpu > 1, "start one process a device with torchrun"),
+            "auto_find_batch_size": (args.auto_find_batch_size, "set the loader's micro_batch_size"),
+            "context or sequence parallelism": (
+                self.get_cp_size() * self.get_sp_size() > 1,
+                "it cuts micro-batches across their borders",
+            ),
+            f"a loader for {self._reader.world_size} of {ranks} ranks": (
+                self._reader.world_size != ranks,
+                "make the TrainingArguments first, then open the loader: it takes its rank from torch.distributed",
+            ),
+            "average_tokens_across_devices=False": (
+                ranks > 1 and not args.average_tokens_across_devices,
+                "leave it True: losses are divided by the targets of all ranks",
+            ),
+            "a model that takes no num_items_in_batch": (
+                not self.model_accepts_loss_kwargs and self.compute_loss_func is None,
+                "pass compute_loss_func(outputs, labels, num_items_in_batch)",
+            ),
+        }
+        for what, (applies, hint) in refused.items():
+            if applies:
+                raise UsageError(f"PackedTrainer cannot train exactly with {what}", hint=hint)
+
+
+class _TrueEpoch(TrainerCallback):  # type: ignore[misc]
+    """The epoch by what was read: the Trainer's own is by counts of steps, which need not be alike in every epoch."""
+
+    def __init__(self, trainer: PackedTrainer) -> None:
+        self._trainer = trainer
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **rest: Any) -> None:
+        del args, control, rest
+        step = self._trainer._last  # noqa: SLF001 - of this module
+        if step is not None:
+            state.epoch = step.epoch + step.coverage
+
+
+def saved_reader(folder: Path) -> dict[str, Any]:
+    """The state of the reader in a checkpoint, and the epoch and the number of steps its training began with.
+
+    Raises:
+        CheckError: it has none.
+
+    """
+    file = folder / "trainer_state.json"
+    if not file.is_file():
+        raise CheckError(f"{folder} has no trainer_state.json", hint="resume from a folder that a Trainer saved")
+    saved = TrainerState.load_from_json(str(file)).stateful_callbacks.get(KEY)
+    if not isinstance(saved, dict) or set(saved) != {"reader", "beginning"}:
+        raise CheckError(
+            f"{file} has no state of a packer reader",
+            hint="it was saved by another Trainer: begin anew, or go on there",
+        )
+    return saved

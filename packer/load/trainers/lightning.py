@@ -1,0 +1,71 @@
+"""A loader as Lightning's data module, whose state Lightning saves in every checkpoint and restores."""
+
+from collections.abc import Callable
+from typing import Any
+
+from lightning.pytorch import LightningDataModule
+
+from packer.load.adapters import huggingface
+from packer.load.loader import PackedLoader
+from packer.load.stateful import StepDataset
+from packer.load.trainers.evaluation import Adapter, EvaluationBatches
+
+
+class PackedDataModule(LightningDataModule):  # type: ignore[misc]
+    """Steps to train on, micro-batches to validate with.
+
+    A training batch is a :class:`packer.load.Step`: the module loops over its micro-batches under manual optimization,
+    and overrides ``transfer_batch_to_device`` to return batches as they are. A validation batch is a dict of a model's
+    arguments, with a ``num_items_in_batch`` by which losses, times the number of ranks, average to the mean over all
+    tokens.
+
+    Loaders are opened when Lightning's processes know of each other, so they are given as functions.
+
+    Args:
+        train: opens the loader to train on.
+        validate: opens the one to validate with, ``end="pad"``.
+        adapter: makes a model's arguments of a micro-batch to validate with.
+
+    Example:
+        >>> PackedDataModule(lambda: PackedLoader("cache", micro_batch_size=1, global_batch_size=8))  # doctest: +SKIP
+
+    """
+
+    def __init__(
+        self,
+        train: Callable[[], PackedLoader],
+        validate: Callable[[], PackedLoader] | None = None,
+        *,
+        adapter: Adapter = huggingface,
+    ) -> None:
+        super().__init__()
+        self._open_train, self._open_validate, self._adapter = train, validate, adapter
+        self._steps: StepDataset | None = None
+        self._held_out: EvaluationBatches | None = None
+
+    def setup(self, stage: str) -> None:
+        del stage
+        if self._steps is None:
+            self._steps = StepDataset(self._open_train())
+        if self._held_out is None and self._open_validate is not None:
+            self._held_out = EvaluationBatches(self._open_validate(), self._adapter)
+
+    def train_dataloader(self) -> StepDataset | None:
+        return self._steps
+
+    def val_dataloader(self) -> Any:
+        return [] if self._held_out is None else self._held_out
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self._steps is None else self._steps.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where a checkpoint was saved.
+
+        Raises:
+            CheckError: the state is damaged, or belongs to other data, another split, order or seed.
+
+        """
+        self.setup("fit")
+        assert self._steps is not None
+        self._steps.load_state_dict(state_dict)

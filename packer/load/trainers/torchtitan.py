@@ -1,0 +1,79 @@
+"""A loader's micro-batches one by one, in the form that torchtitan's ``BaseDataLoader`` gives them.
+
+torchtitan asks for ``gradient_accumulation_steps`` batches for each optimizer step, each a pair of a dict with
+``input`` and ``positions`` and of labels that are shifted already, and finds the borders of documents where positions
+are 0. It sums the losses and divides them by the labels it counted over all ranks, which are the loader's
+``num_items_in_batch``.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor
+
+from packer.errors import CheckError, UsageError
+from packer.load.loader import PackedLoader
+
+Pair = tuple[dict[str, Tensor], Tensor]
+"""``input`` and ``positions`` int64 [B, L]; labels int64 [B, L], shifted."""
+
+
+class StepBatches:
+    """Endless pairs, and the state between steps.
+
+    Args:
+        loader: opened with ``flatten=False, labels="shifted"``, of the sizes that torchtitan trains with; without a
+            schedule, as torchtitan's number of micro-batches is fixed.
+
+    """
+
+    def __init__(self, loader: PackedLoader) -> None:
+        self.loader = loader
+        self._inside = False
+
+    def __iter__(self) -> Iterator[Pair]:
+        """Go on from where the loader stands.
+
+        Raises:
+            UsageError: micro-batches of another form.
+
+        """
+        self._inside = False
+        for step in self.loader.endless():
+            for number, micro_batch in enumerate(step, start=1):
+                if "shift_labels" not in micro_batch or "document_ids" not in micro_batch:
+                    raise UsageError(
+                        "torchtitan takes rows of shifted labels",
+                        hint="open the loader with flatten=False, labels='shifted'",
+                    )
+                self._inside = number < len(step)
+                inputs = {"input": micro_batch["input_ids"], "positions": micro_batch["position_ids"]}
+                yield inputs, micro_batch["shift_labels"]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands, the same on every rank.
+
+        Raises:
+            UsageError: within a step, which the state could not say.
+
+        """
+        if self._inside:
+            raise UsageError(
+                "a state within a step: torchtitan takes another number of micro-batches for a step than the loader",
+                hint="open the loader with the global_batch_size of torchtitan's training, and no schedule",
+            )
+        return {"reader": self.loader.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where a state was saved, on any number of ranks; an empty one changes nothing.
+
+        Raises:
+            CheckError: the state is damaged, or belongs to other data, another split, order or seed.
+
+        """
+        if not state_dict:
+            return
+        if set(state_dict) != {"reader"}:
+            raise CheckError("state of batches: expected reader", hint="pass what state_dict() returned, unchanged")
+        self._inside = False
+        self.loader.load_state_dict(state_dict["reader"])

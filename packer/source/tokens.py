@@ -1,0 +1,186 @@
+"""Schema `tokens`: a row that brings its ids, and says which of them are trained.
+
+The names are those that tools write: `labels` of Hugging Face collators, axolotl and LLaMA-Factory; `loss_mask` of
+verl, slime and AReaL; `response_mask` of verl; `assistant_masks` of transformers; `completion_mask` of TRL. The mask of
+slime is that of the response alone, as long as `response_length` says. Where a row has several, a token is trained
+where all of them say so, as in TRL. A field `mask` has no meaning here: in torchtune it is true where a token is *not*
+trained.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from packer.batches import Bool, Float32, GivenTokens, Int64, Sample
+from packer.source.decode import Refused
+from packer.source.row import sample_id, typed
+
+MASKS = ("loss_mask", "assistant_masks", "completion_mask", "response_mask")
+WEIGHTS = ("loss_weights", "weights")
+MARKS = ("labels", *MASKS, *WEIGHTS)
+"""Fields that say what is trained; a row has one of them at least."""
+
+_MASKED = -100
+_MAX_ID = np.iinfo(np.int32).max
+
+_Flags: TypeAlias = list[int | bool] | None
+
+
+class TokensRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of such a row that are read; every list has an entry a token, but for `seq_lengths`."""
+
+    input_ids: list[int]
+    labels: list[int] | None = None
+    loss_mask: _Flags = None
+    assistant_masks: _Flags = None
+    completion_mask: _Flags = None
+    response_mask: _Flags = None
+    loss_weights: list[float] | None = None
+    weights: list[float] | None = None
+    attention_mask: _Flags = None
+    position_ids: list[int] | None = None
+    seq_lengths: list[int] | None = None
+    response_length: int | None = None
+    """Tokens of the response, which is the end of `input_ids`; a mask may be as long."""
+
+
+_LISTS = tuple(name for name in TokensRow.__struct_fields__ if name != "response_length")
+
+
+def read(row: dict[str, Any], number: int) -> Sample:
+    """``{"input_ids": […], "labels": […]}``, or with a mask in place of labels.
+
+    Raises:
+        Refused: the row cannot be a sample.
+
+    """
+    shape = typed({name: _plain(row[name]) for name in TokensRow.__struct_fields__ if name in row}, TokensRow)
+    fields = _arrays(shape)
+    ids = fields["input_ids"]
+    if not len(ids):
+        raise Refused("empty", "`input_ids` is empty")
+    _refuse_packed(fields.pop("seq_lengths", None))
+    _lengthen(fields, shape.response_length)
+    for name, values in fields.items():
+        if len(values) != len(ids):
+            raise Refused("lengths_differ", f"`{name}` has {len(values)} entries, but `input_ids` has {len(ids)}")
+    kept = _unpadded(fields)
+    _refuse_restart(fields, kept)
+    if ids[kept].min() < 0:
+        at = kept.start + int(np.argmin(ids[kept]))
+        raise Refused("unknown_token", f"input_ids[{at}] is {ids[at]}, and no id is negative")
+    if "labels" in fields:
+        _refuse_other_labels(ids, fields["labels"])
+    given = GivenTokens(
+        input_ids=np.minimum(ids[kept], _MAX_ID).astype(np.int32),
+        weight=_weight(fields)[kept],
+        by_labels="labels" in fields,
+        num_padding=kept.start,
+    )
+    return Sample(kind="tokens", row=number, given=given, sample_id=sample_id(row))
+
+
+def _plain(value: Any) -> Any:
+    """Columns may come as arrays of numpy."""
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _arrays(row: TokensRow) -> dict[str, npt.NDArray[Any]]:
+    """The fields that are there.  # int64[N], of weights float64[N]"""
+    arrays = {}
+    for name in _LISTS:
+        values = getattr(row, name)
+        if values is None:
+            continue
+        try:
+            arrays[name] = np.array(values, np.float64 if name in WEIGHTS else np.int64)
+        except OverflowError:
+            raise Refused("wrong_type", f"a number is out of range at $.{name}") from None
+    return arrays
+
+
+def _lengthen(fields: dict[str, npt.NDArray[Any]], response_length: int | None) -> None:
+    """Put zeros for the prompt in front of masks of the response alone."""
+    num_prompt = len(fields["input_ids"]) - (response_length or 0)
+    for name in MASKS:
+        if name in fields and len(fields[name]) == response_length and num_prompt > 0:
+            fields[name] = np.concatenate([np.zeros(num_prompt, np.int64), fields[name]])
+
+
+def _refuse_other_labels(ids: Int64, labels: Int64) -> None:
+    """Every label is -100 or the id at its place."""
+    trained = labels != _MASKED
+    wrong = np.flatnonzero(trained & (labels != ids))
+    if not len(wrong):
+        return
+    shifted = trained[:-1]
+    if shifted.any() and np.array_equal(labels[:-1][shifted], ids[1:][shifted]):
+        raise Refused(
+            "labels_shifted",
+            "labels[t] is input_ids[t + 1]; expected labels that are not shifted: labels[t] is input_ids[t]",
+        )
+    at = int(wrong[0])
+    raise Refused("labels_differ", f"labels[{at}] is {labels[at]}, but input_ids[{at}] is {ids[at]}")
+
+
+def _weight(fields: Mapping[str, npt.NDArray[Any]]) -> Float32:
+    """The loss weight of each token.  # float32[N]"""
+    weight = np.ones(len(fields["input_ids"]), np.float32)
+    for name in WEIGHTS:
+        if name in fields:
+            if not np.all((fields[name] >= 0) & (fields[name] <= 1)):
+                raise Refused("wrong_type", f"expected weights from 0 to 1 at $.{name}")
+            weight *= fields[name].astype(np.float32)
+    if "labels" in fields:
+        weight *= fields["labels"] != _MASKED
+    for name in MASKS:
+        if name in fields:
+            weight *= _flags(fields, name)
+    return weight
+
+
+def _flags(fields: Mapping[str, npt.NDArray[Any]], name: str) -> Bool:
+    values = fields[name]
+    wrong = np.flatnonzero((values != 0) & (values != 1))
+    if len(wrong):
+        raise Refused("bad_mask", f"{name}[{wrong[0]}] is {values[wrong[0]]}; expected 0 or 1")
+    flags: Bool = values == 1
+    return flags
+
+
+def _unpadded(fields: Mapping[str, npt.NDArray[Any]]) -> slice:
+    """The tokens that the attention mask does not call padding, which lies before or behind them.
+
+    Raises:
+        Refused: `bad_mask`, `already_packed`, or `empty` where all is padding.
+
+    """
+    if "attention_mask" not in fields:
+        return slice(0, len(fields["input_ids"]))
+    if fields["attention_mask"].max() > 1:
+        raise Refused("already_packed", "`attention_mask` numbers several documents")
+    seen = np.flatnonzero(_flags(fields, "attention_mask"))
+    if not len(seen):
+        raise Refused("empty", "`attention_mask` calls all tokens padding")
+    kept = slice(int(seen[0]), int(seen[-1]) + 1)
+    if kept.stop - kept.start != len(seen):
+        raise Refused("bad_mask", "`attention_mask` is 0 between tokens; padding lies before or behind them")
+    return kept
+
+
+def _refuse_packed(seq_lengths: Int64 | None) -> None:
+    if seq_lengths is not None and len(seq_lengths) > 1:
+        raise Refused("already_packed", f"`seq_lengths` names {len(seq_lengths)} documents")
+
+
+def _refuse_restart(fields: Mapping[str, npt.NDArray[Any]], kept: slice) -> None:
+    if "position_ids" not in fields:
+        return
+    restarts = np.flatnonzero(np.diff(fields["position_ids"][kept]) != 1)
+    if len(restarts):
+        raise Refused(
+            "already_packed", f"`position_ids` do not run on at token {kept.start + restarts[0] + 1}: several documents"
+        )

@@ -1,0 +1,459 @@
+"""Every defect planted in prepared rows is found, with its count; a clean dataset has no finding."""
+
+import functools
+import tempfile
+from pathlib import Path
+
+import pytest
+from audit.foreign.prepared import ANSWER, BOS, HEADER, NEWLINE, PROMPT, STOP, Row, Words, with_bos, write
+from hypothesis import given
+from hypothesis import strategies as st
+from searching import percent_of_examples
+
+from packer.audit.foreign import CODES, look_at
+from packer.audit.foreign.known import find_known
+
+QUESTIONS = ("why is the sky blue?", "and at night?\nwhy", "\n\nhm", "count: 1 2 3")
+ANSWERS = ("light is scattered", "it is dark\n\n1. no sun", "well", "x " * 30, "\nfirst a newline")
+
+
+@pytest.fixture(scope="module")
+def words(starter, tmp_path_factory):
+    return Words(with_bos(starter, tmp_path_factory.mktemp("tokenizer") / "folder"))
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory):
+    return tmp_path_factory.mktemp("prepared")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def known_once():
+    """Tokenizer and template are asked once for all of these tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("packer.audit.foreign.report.find_known", functools.cache(find_known))
+        yield
+
+
+def found(folder, words, **named):
+    report = look_at(folder, tokenizer=named.pop("tokenizer", words.folder), **named)
+    return {finding.code: (finding.count, finding.num_rows) for finding in report.findings}, report
+
+
+def new(scratch):
+    return Path(tempfile.mkdtemp(dir=scratch)) / "rows"
+
+
+CHATS = st.lists(st.tuples(st.sampled_from(QUESTIONS), st.sampled_from(ANSWERS)), min_size=1, max_size=3)
+
+
+def one_of(data, items):
+    return data.draw(st.sampled_from(items))
+
+
+def prompt_trained(data, rows, words):
+    row = one_of(data, rows)
+    places = data.draw(st.sets(st.sampled_from(row.places(PROMPT)), min_size=1, max_size=4))
+    for place in places:
+        row.labels[place] = row.ids[place]
+    return {"prompt_trained": (len(places), 1)}
+
+
+def everything_trained(data, rows, words):
+    for row in rows:
+        row.labels = list(row.ids)
+    return {
+        "prompt_trained": (sum(len(row.places(PROMPT)) for row in rows), len(rows)),
+        "header_trained": (sum(len(row.answers()) for row in rows), len(rows)),
+        "after_terminator": (sum(len(row.answers()) for row in rows), len(rows)),
+    }
+
+
+def header_trained(data, rows, words):
+    row = one_of(data, rows)
+    place = one_of(data, row.places(HEADER))
+    row.labels[place] = row.ids[place]
+    return {"header_trained": (1, 1)}
+
+
+def terminator_masked(data, rows, words):
+    row = one_of(data, rows)
+    stops = data.draw(st.sets(st.sampled_from([stop for _, stop in row.answers()]), min_size=1))
+    for stop in stops:
+        row.labels[stop] = -100
+    return {"terminator_masked": (len(stops), 1)}
+
+
+def every_terminator_masked(data, rows, words):
+    for row in rows:
+        for _, stop in row.answers():
+            row.labels[stop] = -100
+    return {"terminator_masked": (sum(len(row.answers()) for row in rows), len(rows))}
+
+
+def labels_shifted(data, rows, words):
+    some = data.draw(st.sets(st.sampled_from(range(len(rows))), min_size=1))
+    for number in some:
+        rows[number].labels = [*rows[number].labels[1:], -100]
+    return {"labels_shifted": (len(some), len(some))}
+
+
+def labels_foreign(data, rows, words):
+    row = one_of(data, rows)
+    first, _ = one_of(data, row.answers())
+    row.labels[first] = next(i for i in range(9, 99) if i not in (row.ids[first], row.ids[first + 1]))
+    return {"labels_foreign": (1, 1)}
+
+
+def nothing_trained(data, rows, words):
+    some = data.draw(st.sets(st.sampled_from(range(len(rows))), min_size=1))
+    for number in some:
+        rows[number].labels = [-100] * len(rows[number].ids)
+    return {
+        "nothing_trained": (len(some), len(some)),
+        "answers_masked": (sum(len(rows[number].answers()) for number in some), len(some)),
+    }
+
+
+def answer_masked(data, rows, words):
+    row = one_of(data, [row for row in rows if len(row.answers()) > 1] or rows)
+    if len(row.answers()) == 1:
+        return {}
+    first, stop = one_of(data, row.answers())
+    for place in range(first, stop + 1):
+        row.labels[place] = -100
+    return {"answers_masked": (1, 1)}
+
+
+def ids_outside(data, rows, words):
+    row = one_of(data, rows)
+    place = one_of(data, row.places(PROMPT)[2:-2])
+    row.ids[place] = one_of(data, [words.vocab_size, words.vocab_size + 7, -1])
+    return {"ids_outside": (1, 1)}
+
+
+def bos_doubled(data, rows, words):
+    some = data.draw(st.sets(st.sampled_from(range(len(rows))), min_size=1))
+    for number in some:
+        rows[number].ids.insert(0, words.bos)
+        rows[number].labels.insert(0, -100)
+        rows[number].kinds.insert(0, BOS)
+    return {"bos_doubled": (len(some), len(some))}
+
+
+def bos_missing(data, rows, words):
+    row = one_of(data, rows)
+    del row.ids[0], row.labels[0], row.kinds[0]
+    return {"bos_missing": (1, 1)}
+
+
+def cut(data, rows, words):
+    row = one_of(data, rows)
+    first, stop = row.answers()[-1]
+    end = data.draw(st.integers(first + 1, stop))
+    for column in (row.ids, row.labels, row.kinds):
+        del column[end:]
+    return {"no_terminator": (1, 1)}
+
+
+def behind_trained(data, rows, words):
+    row = one_of(data, rows)
+    _, stop = one_of(data, row.answers())
+    row.labels[stop + 1] = row.ids[stop + 1]
+    return {"after_terminator": (1, 1)}
+
+
+def padding_trained(data, rows, words):
+    row = one_of(data, rows)
+    count = data.draw(st.integers(1, 3))
+    row.ids += [words.pad] * (count + 1)
+    row.labels += [words.pad] * count + [-100]
+    row.kinds += ["pad"] * (count + 1)
+    return {"padding_trained": (count, 1)}
+
+
+def joined_without_borders(data, rows, words):
+    row = one_of(data, rows)
+    other = Row(words.conversation([("more?", "no")]))
+    row.ids += other.ids
+    row.labels += other.labels
+    row.kinds += other.kinds
+    return {"borders_missing": (1, 1)}
+
+
+def other_header(data, rows, words):
+    row = one_of(data, rows)
+    keep = [place for place, kind in enumerate(row.kinds) if kind != HEADER]
+    row.ids, row.labels = [row.ids[p] for p in keep], [row.labels[p] for p in keep]
+    row.kinds = [row.kinds[p] for p in keep]
+    return {"no_header": (1, 1)}
+
+
+DEFECTS = [
+    value
+    for name, value in list(globals().items())
+    if getattr(value, "__code__", None) and value.__code__.co_varnames[:3] == ("data", "rows", "words")
+]
+
+
+def test_there_is_a_defect_for_every_check_of_rows():
+    assert len(DEFECTS) == 17
+
+
+@percent_of_examples(50)
+@given(data=st.data(), plant=st.sampled_from(DEFECTS))
+def test_a_planted_defect_is_found_with_its_count_and_nothing_else(scratch, words, data, plant):
+    rows = [Row(words.conversation(data.draw(CHATS))) for _ in range(data.draw(st.integers(1, 5)))]
+    expected = plant(data, rows, words)
+    counts, _ = found(write(new(scratch), rows), words)
+    counts.pop("much_padding", None)
+    assert counts == expected
+
+
+@percent_of_examples(15)
+@given(data=st.data())
+def test_a_clean_dataset_has_no_finding(scratch, words, data):
+    rows = [
+        Row(*[words.conversation(data.draw(CHATS)) for _ in range(data.draw(st.integers(1, 3)))])
+        for _ in range(data.draw(st.integers(1, 4)))
+    ]
+    how = data.draw(st.sampled_from(["seq_lengths", "position_ids", "both"]))
+    columns = {
+        "seq_lengths": [row.seq_lengths for row in rows] if how != "position_ids" else None,
+        "position_ids": [row.positions() for row in rows] if how != "seq_lengths" else None,
+    }
+    counts, report = found(write(new(scratch), rows, **columns), words)
+    assert counts == {} and report.ok
+    assert report.num_sequences == sum(len(row.seq_lengths) for row in rows)
+    assert report.trained == sum(label != -100 for row in rows for label in row.labels)
+    assert report.not_looked_at == ()
+
+
+@percent_of_examples(30)
+@given(data=st.data())
+def test_borders_that_contradict_each_other_or_are_trained_are_found(scratch, words, data):
+    rows = [Row(words.conversation(data.draw(CHATS)), words.conversation(data.draw(CHATS))) for _ in range(3)]
+    row = one_of(data, rows)
+    lengths, positions = [r.seq_lengths for r in rows], [r.positions() for r in rows]
+    number = rows.index(row)
+    defect = data.draw(st.sampled_from(["sum", "moved", "jump", "trained", "unreset"]))
+    if defect == "sum":
+        lengths[number] = [row.seq_lengths[0], row.seq_lengths[1] - 1]
+        expected = {"borders_disagree": (1, 1)}
+    elif defect == "moved":
+        lengths[number] = [row.seq_lengths[0] + 1, row.seq_lengths[1] - 1]
+        expected = {"borders_disagree": (1, 1), "borders_missing": (1, 1)}
+    elif defect == "jump":
+        positions[number][row.seq_lengths[0] - 1] += 5
+        expected = {"borders_disagree": (1, 1)}
+    elif defect == "unreset":
+        lengths = None
+        positions[number] = list(range(len(row.ids)))
+        expected = {"borders_missing": (1, 1)}
+    else:
+        row.labels[row.seq_lengths[0]] = row.ids[row.seq_lengths[0]]
+        expected = {"border_trained": (1, 1), "prompt_trained": (1, 1)}
+    counts, _ = found(write(new(scratch), rows, seq_lengths=lengths, position_ids=positions), words)
+    if defect == "sum":
+        counts.pop("borders_missing", None)
+    if defect == "trained":
+        counts.setdefault("no_terminator", (1, 1))
+        expected["no_terminator"] = (1, 1)
+    assert counts == expected
+
+
+def test_numbers_in_the_attention_mask_are_borders(scratch, words):
+    rows = [Row(words.conversation([("a", "b")]), words.conversation([("c", "d")])) for _ in range(2)]
+    mask = [[1] * row.seq_lengths[0] + [2] * row.seq_lengths[1] for row in rows]
+    counts, report = found(write(new(scratch), rows, attention_mask=mask), words)
+    assert counts == {} and report.num_sequences == 4
+    ones = [[1] * len(row.ids) for row in rows]
+    counts, _ = found(write(new(scratch), rows, attention_mask=ones), words)
+    assert counts == {"borders_missing": (2, 2)}
+
+
+def test_a_stop_token_that_is_masked_as_padding_is_found_where_pad_is_eos(scratch, starter, words):
+    tokenizer = starter / "tokenizer"  # its pad token is a stop token
+    plain = Words(tokenizer)
+    end = plain.backend.token_to_id("<|endoftext|>")
+    rows = []
+    for _ in range(3):
+        row = Row(words.conversation([("a", "b")])[1:-2])
+        row.ids += [end, end, end]
+        row.labels += [-100] * 3  # the first one was the end of the answer, the others padding
+        rows.append(row)
+    counts, report = found(write(new(scratch), rows), words, tokenizer=tokenizer)
+    assert counts["terminator_masked"] == (3, 3)
+    assert report.padding == 6
+    masks = [[1] * (len(row.ids) - 3) + [0] * 3 for row in rows]
+    counts, _ = found(write(new(scratch), rows, attention_mask=masks), words, tokenizer=tokenizer)
+    assert "terminator_masked" not in counts and counts["no_terminator"] == (3, 3)
+
+
+def test_columns_of_other_lengths_are_told_and_the_other_rows_looked_at(scratch, words):
+    rows = [Row(words.conversation([("a", "b")])) for _ in range(4)]
+    rows[2].labels.append(-100)
+    place = rows[3].places(PROMPT)[1]
+    rows[3].labels[place] = rows[3].ids[place]
+    counts, report = found(write(new(scratch), rows), words)
+    assert counts == {"columns_differ": (1, 1), "prompt_trained": (1, 1)}
+    labels = {finding.code: finding.examples[0].label for finding in report.findings}
+    assert labels == {"columns_differ": "row 2", "prompt_trained": "row 3"}
+
+
+def test_masks_say_what_is_trained_where_there_are_no_labels(scratch, words):
+    rows = [Row(words.conversation([("a", "b"), ("c", "d")])) for _ in range(2)]
+    masks = [[int(label != -100) for label in row.labels] for row in rows]
+    for name in ("completion_mask", "assistant_masks"):
+        counts, report = found(write(new(scratch), rows, labels=None, **{name: masks}), words)
+        assert counts == {} and name in report.labels_from
+    both = {"completion_mask": [[1] * len(m) for m in masks], "assistant_masks": masks}
+    assert found(write(new(scratch), rows, labels=None, **both), words)[0] == {}
+    counts, report = found(write(new(scratch), rows, labels=None), words)
+    assert "prompt_trained" in counts and "nothing" in report.labels_from
+
+
+def test_without_a_tokenizer_shapes_are_looked_at_and_the_rest_is_said_not_to_be(scratch, words):
+    rows = [Row(words.conversation([("a", "b")])) for _ in range(3)]
+    rows[0].labels = list(rows[0].ids)
+    rows[1].labels = [-100] * len(rows[1].ids)
+    rows[2].labels = [*rows[2].labels[1:], -100]
+    counts, report = found(write(new(scratch), rows), words, tokenizer=None)
+    assert counts == {"nothing_trained": (1, 1), "labels_shifted": (1, 1)}
+    assert [entry.why for entry in report.not_looked_at][:2] == ["no tokenizer was named"] * 2
+
+
+def test_a_template_that_writes_roles_as_text_leaves_prompts_not_looked_at(scratch, words, tmp_path):
+    template = tmp_path / "plain.jinja"
+    template.write_text(
+        "{% for m in messages %}{{ m.role + ': ' + m.content + '\\n' }}{% if m.role == 'assistant' %}<|im_end|>{% endif %}"
+        "{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+    )
+    row = Row(words.conversation([("a", "b")]))
+    row.labels = list(row.ids)
+    counts, report = found(write(new(scratch), [row]), words, template=template)
+    assert counts.keys().isdisjoint({"prompt_trained", "header_trained", "no_header"})
+    assert any("prompts" in entry.what for entry in report.not_looked_at)
+
+
+@pytest.mark.parametrize("block", ["", "<think>\\n\\n</think>\\n\\n", "<think>\\n"])
+def test_reasoning_that_a_prompt_opens_or_closes_is_no_part_of_the_header(words, tmp_path, block):
+    template = tmp_path / "thinks.jinja"
+    template.write_text(
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{% if m.role == 'assistant' %}{{ '"
+        + block
+        + "' }}{% endif %}"
+        "{{ m.content + '<|im_end|>\\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n" + block + "' }}{% endif %}"
+    )
+    assert words.backend.decode(find_known(words.folder, template).header.tolist(), skip_special_tokens=False) == (
+        "<|im_start|>assistant"
+    )
+
+
+def test_a_sample_is_spread_over_the_rows_and_all_rows_are_looked_at_where_asked(scratch, words):
+    rows = [Row(words.conversation([("a", "b")])) for _ in range(50)]
+    rows[49].labels = [-100] * len(rows[49].ids)
+    folder = write(new(scratch), rows)
+    _, report = found(folder, words, sample=10)
+    assert (report.rows_looked_at, report.num_rows, report.ok) == (10, 50, True)
+    counts, report = found(folder, words, sample=None)
+    assert report.rows_looked_at == 50 and counts["nothing_trained"] == (1, 1)
+    again = look_at(folder, tokenizer=words.folder, sample=10)
+    assert again == look_at(folder, tokenizer=words.folder, sample=10)
+
+
+def test_an_example_shows_the_tokens_that_are_meant(scratch, words):
+    row = Row(words.conversation([("is it the moon?", "yes, the moon")]))
+    _, stop = row.answers()[0]
+    row.labels[stop] = -100
+    _, report = found(write(new(scratch), [row]), words)
+    (finding,) = report.findings
+    (example,) = finding.examples
+    assert example.text[slice(*example.mark)] == "<|im_end|>"
+    assert example.text[: example.mark[0]].endswith("yes, the moon")
+    assert (example.label, example.note) == ("row 0", f"token {stop}")
+
+
+def test_codes_have_a_meaning_and_a_hint():
+    assert len(CODES) == 19
+    for code, kind in CODES.items():
+        assert kind.meaning and kind.hint and code == code.lower()
+
+
+def test_the_page_of_audits_names_every_code_with_its_level_and_meaning():
+    page = (Path(__file__).resolve().parents[3] / "docs/how-to/audit.md").read_text("utf-8")
+    for code, kind in CODES.items():
+        assert f"| `{code}` | {kind.level} | {kind.meaning} |\n" in page
+    assert page.count("\n| `") == len(CODES)
+
+
+def literal_counts(rows, words):
+    """What training these labels does, token by token in Python."""
+    counts = dict.fromkeys(
+        ("prompt_trained", "header_trained", "after_terminator", "answers_masked", "terminator_masked", "no_terminator",
+         "nothing_trained"), 0,
+    )  # fmt: skip
+    for row in rows:
+        n = len(row.ids)
+        trained = [label != -100 for label in row.labels]
+        space = [not words.backend.decode([i], skip_special_tokens=False).strip() for i in row.ids]
+        counts["nothing_trained"] += not any(trained[1:])
+        kinds = list(row.kinds)
+        for t in range(1, n):
+            if kinds[t] == NEWLINE:
+                kinds[t] = "behind" if kinds[t - 1] == STOP else "gap"
+        for first, stop in row.answers():
+            counts["answers_masked"] += not any(trained[first : stop + 1])
+            for t in range(first, stop):  # white space an answer begins with cannot be told from its header's
+                if not space[t]:
+                    break
+                kinds[t] = "gap"
+        for t in range(1, n):
+            counts["prompt_trained"] += trained[t] and kinds[t] in (PROMPT, BOS)
+            counts["after_terminator"] += trained[t] and kinds[t] == "behind"
+        t = 0
+        while t < n:
+            end = t
+            while end < n and kinds[end] == HEADER:
+                end += 1
+            counts["header_trained"] += any(trained[t:end])
+            t = max(end, t + 1)
+        t = 0
+        while t < n:
+            if not trained[t]:
+                t += 1
+                continue
+            end = t
+            while end < n and trained[end]:
+                end += 1
+            closing = max((p for p in range(t, end) if not space[p]), default=t)
+            if kinds[closing] in (ANSWER, "gap"):
+                masked = end < n and row.ids[end] == words.stop
+                counts["terminator_masked" if masked else "no_terminator"] += 1
+            t = end
+    return {code: count for code, count in counts.items() if count}
+
+
+@percent_of_examples(50)
+@given(data=st.data())
+def test_whatever_is_trained_is_counted_as_a_literal_reading_counts_it(scratch, words, data):
+    rows = [Row(words.conversation(data.draw(CHATS))) for _ in range(data.draw(st.integers(1, 3)))]
+    for row in rows:
+        for start in data.draw(st.lists(st.integers(0, len(row.ids) - 1), max_size=4)):
+            stop = start + data.draw(st.integers(1, 12))
+            is_trained = data.draw(st.booleans())
+            for t in range(start, min(stop, len(row.ids))):
+                row.labels[t] = row.ids[t] if is_trained else -100
+    counts, _ = found(write(new(scratch), rows), words)
+    assert {code: count for code, (count, _) in counts.items()} == literal_counts(rows, words)
+
+
+def test_no_rows_and_rows_without_tokens_have_nothing_to_tell(scratch, words):
+    counts, report = found(write(new(scratch), []), words)
+    assert (counts, report.num_rows, report.lengths) == ({}, 0, None)
+    rows = [Row([]), Row(words.conversation([("a", "b")])), Row([])]
+    counts, report = found(write(new(scratch), rows), words)
+    assert counts == {"nothing_trained": (2, 2)}
+    columns = {"seq_lengths": [[], rows[1].seq_lengths, []], "position_ids": [[], rows[1].positions(), []]}
+    assert found(write(new(scratch), rows, **columns), words)[0] == {"nothing_trained": (2, 2)}

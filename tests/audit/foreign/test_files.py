@@ -1,0 +1,135 @@
+"""Other forms than save_to_disk, and files that are not what they say: an error with a name, never a traceback."""
+
+import functools
+import json
+import random
+import shutil
+
+import numpy as np
+import pytest
+
+from packer.audit.foreign import look_at, view_foreign_row
+from packer.audit.foreign.known import find_known
+from packer.errors import InputError, UsageError
+from packer.export import export
+
+
+@pytest.fixture(scope="module", autouse=True)
+def known_once():
+    """Tokenizer and template are asked once for all of these tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("packer.audit.foreign.report.find_known", functools.cache(find_known))
+        yield
+
+
+FORMS = {"datasets": "train", "megatron": "train_text_document", "olmo": "train"}
+
+
+@pytest.fixture(scope="module", params=FORMS)
+def exported(request, starter_cache, tmp_path_factory):
+    """A folder in some form, and what in it an audit is pointed at."""
+    folder = tmp_path_factory.mktemp("exported") / "out"
+    export(starter_cache, folder, to=request.param, separate_mask=request.param == "megatron")
+    return folder, FORMS[request.param]
+
+
+@pytest.mark.parametrize(
+    ("to", "mask"), [("olmo", "train/labels_mask_part_0000.npy"), ("megatron", "train_loss_mask_document.bin")]
+)
+def test_defects_in_a_mask_beside_the_tokens_are_found(starter_cache, starter, tmp_path, to, mask):
+    folder = tmp_path / "out"
+    export(starter_cache, folder, to=to, separate_mask=to == "megatron")
+    name = next(folder.rglob("*token_ids*.npy" if to == "olmo" else "train_text_document.bin"))
+    ids = np.fromfile(name, np.uint16)
+    values = np.fromfile(folder / mask, np.uint8)
+    trained = values != 0
+    stops = np.flatnonzero((ids == 4091) & trained)
+    values[stops[[3, 8, 20]]] = 0
+    values.tofile(folder / mask)
+    report = look_at(folder / FORMS[to], tokenizer=starter / "tokenizer", sample=None)
+    assert [(finding.code, finding.count) for finding in report.findings] == [("terminator_masked", 3)]
+    assert report.labels_from.startswith("loss_mask")
+
+
+def test_tokens_without_a_mask_are_said_to_be_all_trained(starter_cache, starter, tmp_path):
+    export(starter_cache, tmp_path / "meg", to="megatron", separate_mask=True)
+    (tmp_path / "meg/train_loss_mask_document.idx").unlink()
+    report = look_at(tmp_path / "meg/train_text_document.bin", tokenizer=starter / "tokenizer", sample=None)
+    assert "GPTDataset trains every token" in report.labels_from
+    assert report.findings[0].code == "prompt_trained"
+
+
+def test_an_array_alone_needs_a_tokenizer_for_its_type_and_borders(starter_cache, starter, tmp_path):
+    export(starter_cache, tmp_path / "out", to="olmo", split="train")
+    path = tmp_path / "out/train/token_ids_part_0000.npy"
+    path.with_suffix(".csv.gz").unlink()
+    with pytest.raises(InputError, match="EOS"):
+        look_at(path)
+    (path.parent / "labels_mask_part_0000.npy").unlink()
+    with pytest.raises(InputError, match="type of its ids"):
+        look_at(path)
+    ids = np.fromfile(path, np.uint16)
+    report = look_at(path, tokenizer=starter / "tokenizer", sample=None)
+    assert report.num_tokens == len(ids)
+    assert report.num_rows == int((ids == 4091).sum()) + (ids[-1] != 4091)
+
+
+def test_damaged_files_are_an_input_error_or_rows_as_they_are(exported, starter, tmp_path):
+    folder, path = exported
+    random_ = random.Random(5)
+    files = sorted(p.relative_to(folder) for p in folder.rglob("*") if p.is_file() and "train" in str(p))
+    refused = read = 0
+    for number in range(24):
+        copy = tmp_path / str(number)
+        shutil.copytree(folder, copy)
+        victim = copy / files[number % len(files)]
+        content = bytearray(victim.read_bytes())
+        if number % 3 == 0:
+            content = content[: random_.randrange(len(content))]
+        else:
+            for _ in range(random_.randrange(1, 30)):
+                content[random_.randrange(min(len(content), 4000))] ^= 1 << random_.randrange(8)
+        victim.write_bytes(content)
+        try:
+            look_at(copy / path, tokenizer=starter / "tokenizer", sample=20)
+            read += 1
+        except InputError as error:
+            refused += 1
+            assert str(copy) in error.message
+        shutil.rmtree(copy)
+    assert refused + read == 24 and refused > 3
+
+
+def test_columns_that_are_no_lists_of_numbers_are_refused(tmp_path):
+    import pyarrow as pa
+
+    for number, (column, words) in enumerate(
+        [
+            (pa.array(["text", "text"]), "lists of numbers"),
+            (pa.array([[1.5], [2.0]]), "expected whole numbers"),
+            (pa.array([[1], None]), "null"),
+            (pa.array([[1, None], [2]]), "null"),
+        ]
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        table = pa.table({"input_ids": column})
+        with pa.ipc.new_stream(folder / "data.arrow", table.schema) as writer:
+            writer.write_table(table)
+        (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data.arrow"}]}))
+        with pytest.raises(InputError, match=words):
+            look_at(folder)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "../../etc/passwd"}]}))
+    with pytest.raises(InputError, match="cannot be read"):
+        look_at(folder)
+
+
+def test_a_row_is_shown_as_it_is_trained(exported, starter):
+    folder, path = exported
+    view = view_foreign_row(folder / path, 0, tokenizer=starter / "tokenizer", with_ids=True)
+    assert view.num_trained == sum(run.num_tokens for run in view.runs if run.kind == "trained") > 0
+    assert sum(len(run.input_ids) for run in view.runs) == view.length
+    with pytest.raises(UsageError, match="no row"):
+        view_foreign_row(folder / path, 10**6)
+    with pytest.raises(UsageError, match="no part"):
+        view_foreign_row(folder / path, 0, part="nowhere")

@@ -1,0 +1,109 @@
+"""`--foreign` of verify, stats and inspect as people see it."""
+
+import json
+
+import pytest
+from audit.foreign.prepared import PROMPT, Row, Words, with_bos, write
+from click.testing import CliRunner
+
+from packer_cli.main import cli
+
+
+def run(*arguments, exit_code=0, width="80"):
+    env = {"COLUMNS": width, "NO_COLOR": "1"}
+    result = CliRunner(env=env).invoke(cli, [str(argument) for argument in arguments])
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+@pytest.fixture(scope="module")
+def words(starter, tmp_path_factory):
+    return Words(with_bos(starter, tmp_path_factory.mktemp("tokenizer") / "folder"))
+
+
+@pytest.fixture
+def broken(words, tmp_path):
+    """One row that trains its whole prompt, one that leaves out its stop token, one as it should be."""
+    rows = [Row(words.conversation([("why is the sky blue? " * 9, "light is scattered " * 9)])) for _ in range(3)]
+    for place in rows[0].places(PROMPT):
+        rows[0].labels[place] = rows[0].ids[place]
+    rows[1].labels[rows[1].answers()[0][1]] = -100
+    return write(tmp_path / "rows", rows)
+
+
+def test_verify_lists_findings_with_counts_an_excerpt_and_a_hint(broken, words):
+    told = run("verify", "--foreign", broken, "--tokenizer", words.folder, exit_code=1)
+    page = " ".join(told.stdout.split())
+    assert "rows all 3, datasets: input_ids, labels" in page
+    assert "error[prompt_trained]: the prompt is trained" in page
+    assert "error[terminator_masked]:" in page and ": 1 answer in 1 row" in page
+    assert "row 1" in told.stdout and "^^^" in told.stdout and "hint: " in told.stdout
+    assert "not looked at: whether rows hold several conversations" not in page, "its template writes a BOS"
+    assert "2 errors, 0 warnings, 0 notes (prompt_trained, terminator_masked)" in " ".join(told.stderr.split())
+    assert all(len(line) <= 80 for line in told.stdout.splitlines()[1:]), "the first line is the path"
+    assert "\x1b" not in told.stdout
+
+
+def test_verify_says_what_was_not_looked_at(broken):
+    page = " ".join(run("verify", "--foreign", broken).stdout.split())
+    assert "not looked at: whether prompts are trained (no tokenizer was named)" in page
+    assert "ok: nothing wrong in what was looked at" in page
+
+
+def test_json_has_findings_with_examples(broken, words):
+    told = run("verify", "--foreign", broken, "--tokenizer", words.folder, "--json", exit_code=1)
+    found = json.loads(told.stdout)
+    assert (found["schema"], found["command"], found["ok"]) == (1, "verify", False)
+    assert found["error"]["code"] == "check_failed"
+    assert [(f["code"], f["num_rows"]) for f in found["findings"]] == [("prompt_trained", 1), ("terminator_masked", 1)]
+    assert found["findings"][1]["examples"][0]["text"].count("<|im_end|>") >= 1
+    assert (found["rows_looked_at"], found["num_rows"]) == (3, 3)
+
+
+def test_sample_and_full_say_how_many_rows(broken, words):
+    few = json.loads(run("verify", "--foreign", broken, "--sample", "1", "--json").stdout)
+    assert few["rows_looked_at"] == 1
+    every = json.loads(run("verify", "--foreign", broken, "--full", "--json").stdout)
+    assert every["rows_looked_at"] == 3
+
+
+def test_stats_counts_all_rows(broken, words):
+    page = " ".join(run("stats", "--foreign", broken, "--tokenizer", words.folder).stdout.split())
+    assert "rows 3 datasets, with input_ids, labels" in page and "lengths of rows min" in page
+    found = json.loads(run("stats", "--foreign", broken, "--json").stdout)
+    assert (found["command"], found["num_rows"]) == ("stats", 3)
+    assert found["trained"] == json.loads(run("verify", "--foreign", broken, "--json").stdout)["trained"]
+
+
+def test_inspect_shows_a_row_with_its_trained_runs(broken, words):
+    told = run("inspect", "--foreign", broken, "--tokenizer", words.folder, "--row", "2").stdout
+    assert "row 2 of 3" in told and "<s><|im_start|>user" in told
+    assert any(line.startswith(("  ▌ light is scattered", "  | light is scattered")) for line in told.splitlines())
+    found = json.loads(run("inspect", "--foreign", broken, "--tokenizer", words.folder, "--row", "2", "--json").stdout)
+    assert [r["kind"] for r in found["row"]["runs"]] == ["masked", "trained", "masked"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "words_of_it"),
+    [
+        (("verify",), 2, "missing argument 'CACHE'"),
+        (("verify", "{cache}", "--foreign", "{rows}"), 2, "not both"),
+        (("verify", "{cache}", "--tokenizer", "{rows}"), 2, "go with --foreign"),
+        (("verify", "--foreign", "{rows}", "--quick"), 2, "--quick is about a cache"),
+        (("verify", "--foreign", "{rows}", "--full", "--sample", "3"), 2, "name one of them"),
+        (("verify", "--foreign", "{missing}"), 3, "no such file or folder"),
+        (("verify", "--foreign", "{empty}"), 3, "is nothing an audit reads"),
+        (("verify", "--foreign", "{cache}"), 3, "hint: packer verify "),
+        (("inspect", "--foreign", "{rows}", "--row", "9"), 2, "no row 9"),
+        (("inspect", "--foreign", "{rows}", "--row", "a:9"), 2, "the number of a row"),
+        (("inspect", "--foreign", "{rows}", "--block", "1"), 2, "--block is about a cache"),
+        (("stats",), 2, "missing argument 'CACHE'"),
+    ],
+)
+def test_every_error_has_its_exit_code_a_message_and_a_hint(
+    arguments, exit_code, words_of_it, starter_cache, broken, tmp_path
+):
+    (tmp_path / "empty").mkdir()
+    places = {"cache": starter_cache, "rows": broken, "missing": tmp_path / "no", "empty": tmp_path / "empty"}
+    told = run(*(argument.format(**places) for argument in arguments), exit_code=exit_code)
+    assert told.stdout == "" and words_of_it in told.stderr

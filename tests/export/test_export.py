@@ -1,0 +1,321 @@
+"""An export holds exactly what the cache does, in the form its trainer reads, or it is refused."""
+
+import hashlib
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from export import readers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import packer.export.mds
+from packer.build.repacking import repack
+from packer.errors import CheckError, InputError, StorageError, UsageError
+from packer.export import FORMS, export
+from packer.export.mds import turns_of
+from packer.store.cache import Cache
+
+SPLITS = ("train", "eval")
+
+
+@pytest.fixture(scope="module")
+def stream(starter_cache, tmp_path_factory):
+    """The same documents as blocks that are one run."""
+    folder = tmp_path_factory.mktemp("stream") / "cache"
+    repack(starter_cache, folder, {"mode": "stream", "block_len": 128}, (), jobs=1)
+    return folder
+
+
+@pytest.fixture
+def texts(starter, tmp_path):
+    """A cache where every token is trained but the first of each document."""
+    from packer.build import build
+    from packer.recipe import make_recipe
+
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"text": f"one two three {'four ' * i}"}) + "\n" for i in range(9)), "utf-8")
+    sources = [{"path": str(rows), "schema": "text", "split": "train"}]
+    recipe = make_recipe({"sources": sources, "tokenizer": str(starter / "tokenizer")}, ())
+    build(recipe, tmp_path / "cache", jobs=1)
+    return tmp_path / "cache"
+
+
+def test_datasets_documents_are_those_of_the_cache(starter_cache, tmp_path):
+    export(starter_cache, tmp_path / "out", to="datasets")
+    assert json.loads((tmp_path / "out/dataset_dict.json").read_text()) == {"splits": list(SPLITS)}
+    for split in SPLITS:
+        rows = readers.datasets_rows(tmp_path / "out" / split)
+        expected = readers.cache_documents(starter_cache, split)
+        assert [(row["input_ids"], row["labels"]) for row in rows] == expected and expected
+        assert {tuple(row) for row in rows} == {("input_ids", "attention_mask", "labels")}
+        assert all(row["attention_mask"] == [1] * len(row["input_ids"]) for row in rows)
+
+
+def test_datasets_blocks_are_those_of_the_cache(starter_cache, tmp_path):
+    export(starter_cache, tmp_path / "out", to="datasets", unit="blocks", split="train")
+    rows = readers.datasets_rows(tmp_path / "out")
+    expected = readers.cache_blocks(starter_cache, "train")
+    names = ("input_ids", "labels", "position_ids", "seq_lengths")
+    assert rows == [{name: row[name] for name in names} for row in expected] and rows
+
+
+def test_datasets_loads_the_folder_as_it_is(starter_cache, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    export(starter_cache, tmp_path / "all", to="datasets")
+    export(starter_cache, tmp_path / "one", to="datasets", unit="blocks", split="eval")
+    both, one = datasets.load_from_disk(tmp_path / "all"), datasets.load_from_disk(tmp_path / "one")
+    assert list(both) == list(SPLITS)
+    for split in SPLITS:
+        expected = readers.cache_documents(starter_cache, split)
+        assert [(row["input_ids"], row["labels"]) for row in both[split]] == expected
+        assert both[split].features["labels"] == datasets.List(datasets.Value("int32"))
+        assert both[split].features["attention_mask"] == datasets.List(datasets.Value("int8"))
+    assert one.num_rows == len(readers.cache_blocks(starter_cache, "eval"))
+    assert one[0]["seq_lengths"] == readers.cache_blocks(starter_cache, "eval")[0]["seq_lengths"]
+    assert str(one.split) == "eval"
+
+
+def test_megatron_files_hold_the_documents_and_their_mask(starter_cache, tmp_path):
+    export(starter_cache, tmp_path / "out", to="megatron", separate_mask=True)
+    for split in SPLITS:
+        expected = readers.cache_documents(starter_cache, split)
+        assert readers.megatron_sequences(tmp_path / f"out/{split}_text_document") == [ids for ids, _ in expected]
+        masks = readers.megatron_sequences(tmp_path / f"out/{split}_loss_mask_document")
+        assert masks == [[int(label != -100) for label in labels] for _, labels in expected]
+
+
+def test_megatron_refuses_a_mask_it_would_not_read(starter_cache, texts, tmp_path):
+    with pytest.raises(UsageError, match="trains every token") as caught:
+        export(starter_cache, tmp_path / "out", to="megatron")
+    masked = sum(
+        label == -100 for s in SPLITS for _, labels in readers.cache_documents(starter_cache, s) for label in labels[1:]
+    )
+    assert f"{masked:,} of " in caught.value.message and "--separate-mask" in caught.value.hint
+    export(texts, tmp_path / "out", to="megatron")
+    found = readers.megatron_sequences(tmp_path / "out/train_text_document")
+    assert found == [ids for ids, _ in readers.cache_documents(texts, "train")] and len(found) == 9
+
+
+def test_olmo_parts_hold_ids_masks_and_borders(starter_cache, tmp_path):
+    export(starter_cache, tmp_path / "out", to="olmo")
+    for split in SPLITS:
+        expected = readers.cache_documents(starter_cache, split)
+        ((ids, mask, borders),) = readers.olmo_parts(tmp_path / "out" / split, 2)
+        assert [
+            (ids[a:b], [i if m else -100 for i, m in zip(ids[a:b], mask[a:b], strict=True)]) for a, b in borders
+        ] == expected
+        assert borders[-1][1] == len(ids) == len(mask)
+
+
+def test_olmo_blocks_are_one_run_or_refused(starter_cache, stream, tmp_path):
+    export(stream, tmp_path / "out", to="olmo", unit="blocks", split="train")
+    ((ids, mask, borders),) = readers.olmo_parts(tmp_path / "out/train", 2)
+    blocks = readers.cache_blocks(stream, "train")
+    assert ids == [i for block in blocks for i in block["input_ids"]]
+    assert mask == [int(label != -100) for block in blocks for label in block["labels"]]
+    assert borders == []
+    with pytest.raises(UsageError, match="borders of isolated blocks"):
+        export(starter_cache, tmp_path / "isolated", to="olmo", unit="blocks")
+
+
+def test_olmo_says_whether_eos_ends_the_documents(starter_cache, texts, tmp_path):
+    assert any("use_array_if_local=False" in note for note in export(starter_cache, tmp_path / "a", to="olmo").notes)
+    assert export(texts, tmp_path / "b", to="olmo").notes == ()
+
+
+def test_mds_turns_join_to_the_documents(starter_cache, tmp_path):
+    export(starter_cache, tmp_path / "out", to="mds")
+    several = 0
+    for split in SPLITS:
+        samples = readers.mds_samples(tmp_path / "out" / split)
+        assert [readers.stitched(turns) for turns in samples] == readers.cache_documents(starter_cache, split)
+        several += sum(len(turns) > 1 for turns in samples)
+    assert several > 10
+
+
+def test_mds_shards_end_before_their_limit_and_lose_nothing(starter_cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(packer.export.mds, "_MAX_BYTES", 6000)
+    monkeypatch.setitem(packer.export.mds._CONFIG, "size_limit", 6000)
+    monkeypatch.setattr(packer.export.mds, "_CONFIG_BYTES", json.dumps(packer.export.mds._CONFIG).encode())
+    export(starter_cache, tmp_path / "out", to="mds", split="train")
+    index = json.loads((tmp_path / "out/train/index.json").read_text())
+    assert len(index["shards"]) > 5
+    samples = readers.mds_samples(tmp_path / "out/train")
+    assert [readers.stitched(turns) for turns in samples] == readers.cache_documents(starter_cache, "train")
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=40))
+def test_turns_join_to_any_document_but_for_what_stands_behind_its_last_target(trained):
+    trained[0] = False
+    ids = np.arange(len(trained), dtype=np.int32) + 7
+    labels = np.where(trained, ids, -100).astype(np.int32)
+    turns, left_out = turns_of(ids, labels)
+    kept = len(ids) - left_out
+    assert readers.stitched(turns) == (ids[:kept].tolist(), labels[:kept].tolist())
+    assert (labels[kept:] == -100).all()
+    assert all(turn["labels"] for turn in turns)
+    assert not turns or left_out == trained[::-1].index(True)
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory):
+    return tmp_path_factory.mktemp("any")
+
+
+@settings(max_examples=10)
+@given(st.data())
+def test_any_documents_come_back_from_every_form(scratch, data):
+    from store.samples import document_batch
+
+    from packer.export.files import Files
+    from packer.export.run import _WRITERS
+    from packer.export.source import FlatDocuments
+    from packer.export.target import Asked
+    from packer.layout import document_labels
+    from packer.store.manifest import ModelRecord
+
+    folder = Path(tempfile.mkdtemp(dir=scratch))
+    vocab_size = data.draw(st.sampled_from([40_000, 65_499, 65_500, 65_536, 65_537, 150_000]))
+    model = ModelRecord(files=(), vocab_size=vocab_size, pad_id=0, eos_id=1, stop_ids=(1,), control_ids=())
+    batches = [document_batch(data.draw(st.integers(1, 6)), seed=data.draw(st.integers(0, 99))) for _ in range(2)]
+    expected = []
+    for batch in batches:
+        labels = document_labels(batch)
+        bounds = zip(batch.offsets[:-1].tolist(), batch.offsets[1:].tolist(), strict=True)
+        expected += [(batch.input_ids[a:b].tolist(), labels[a:b].tolist()) for a, b in bounds]
+    assert max(i for ids, _ in expected for i in ids) < 40_000
+    for form in FORMS:
+        asked = Asked(
+            files=Files(folder / form), split="train", folder="", unit="documents", weighted=False, model=model,
+            block_len=8, separate_mask=True, identity="0" * 64,
+        )  # fmt: skip
+        writer = _WRITERS[form](asked)
+        for batch in batches:
+            labels = document_labels(batch)
+            writer.documents(
+                FlatDocuments(input_ids=batch.input_ids, labels=labels, loss_weights=None, offsets=batch.offsets)
+            )
+        writer.finish()
+    rows = readers.datasets_rows(folder / "datasets")
+    assert [(row["input_ids"], row["labels"]) for row in rows] == expected
+    index = (folder / "megatron/train_text_document.idx").read_bytes()
+    assert index[17] == (8 if vocab_size < 65_500 else 4)
+    assert readers.megatron_sequences(folder / "megatron/train_text_document") == [ids for ids, _ in expected]
+    ((ids, mask, borders),) = readers.olmo_parts(folder / "olmo", 2 if vocab_size <= 65_536 else 4)
+    assert [ids[a:b] for a, b in borders] == [each for each, _ in expected]
+    assert mask == [int(label != -100) for _, labels in expected for label in labels]
+    for turns, (ids, labels) in zip(
+        readers.mds_samples(folder / "mds"), [e for e in expected if set(e[1]) != {-100}], strict=True
+    ):
+        found = readers.stitched(turns)
+        assert found == (ids[: len(found[0])], labels[: len(found[0])]) and set(labels[len(found[0]) :]) <= {-100}
+
+
+def test_the_same_cache_gives_the_same_bytes_and_the_record_has_their_digests(starter_cache, tmp_path):
+    for form in FORMS:
+        mask = form == "megatron"
+        first = export(starter_cache, tmp_path / f"{form}1", to=form, separate_mask=mask)
+        export(starter_cache, tmp_path / f"{form}2", to=form, separate_mask=mask)
+        files = sorted(path.relative_to(first.folder) for path in first.folder.rglob("*") if path.is_file())
+        assert len(files) == len(first.files) + 1
+        for path in files:
+            assert (tmp_path / f"{form}1" / path).read_bytes() == (tmp_path / f"{form}2" / path).read_bytes(), path
+        record = json.loads((first.folder / "export.json").read_text())
+        assert record["source"]["fingerprint"] == Cache.open(starter_cache).fingerprint
+        for file in record["files"]:
+            assert hashlib.sha256((first.folder / file["path"]).read_bytes()).hexdigest() == file["sha256"]
+
+
+def test_what_is_no_export_is_never_replaced(starter_cache, tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("kept")
+    with pytest.raises(UsageError, match="is no export"):
+        export(starter_cache, mine, to="olmo", force=True)
+    assert (mine / "thesis.txt").read_text() == "kept"
+    export(starter_cache, tmp_path / "out", to="olmo")
+    with pytest.raises(UsageError, match="is there"):
+        export(starter_cache, tmp_path / "out", to="mds")
+    export(starter_cache, tmp_path / "out", to="mds", force=True)
+    assert (tmp_path / "out/train/index.json").exists() and not (
+        tmp_path / "out/train/token_ids_part_0000.npy"
+    ).exists()
+    with pytest.raises(UsageError, match="lies in the cache"):
+        export(starter_cache, starter_cache / "out", to="mds")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "out"]
+
+
+def test_a_damaged_row_ends_the_export_and_leaves_nothing(starter_cache, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(starter_cache, copy)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    for kind, unit in (("documents", "documents"), ("blocks", "blocks")):
+        shard = next(s for s in manifest["shards"] if s["kind"] == kind)
+        path = copy / shard["path"]
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+        with pytest.raises(CheckError):
+            export(copy, tmp_path / "out", to="datasets", unit=unit)
+        assert [path.name for path in tmp_path.iterdir()] == ["copy"]
+
+
+def test_a_disk_that_refuses_leaves_what_was_there(starter_cache, tmp_path, monkeypatch):
+    export(starter_cache, tmp_path / "out", to="olmo")
+    before = (tmp_path / "out/export.json").read_bytes()
+
+    def refuse(self, name):
+        raise StorageError("full")
+
+    monkeypatch.setattr("packer.store.folder.AtomicFile.commit", refuse)
+    with pytest.raises(StorageError):
+        export(starter_cache, tmp_path / "out", to="datasets", force=True)
+    assert (tmp_path / "out/export.json").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_cannot_be_held_is_refused_with_a_way_out(starter_cache, weighted_cache, tmp_path):
+    for cache, arguments, words in (
+        (starter_cache, {"to": "mds", "unit": "blocks"}, "takes documents"),
+        (starter_cache, {"to": "olmo", "separate_mask": True}, "is for megatron"),
+        (starter_cache, {"to": "olmo", "split": "test"}, "no documents of split 'test'"),
+        (weighted_cache, {"to": "olmo"}, "fractional loss weights"),
+        (weighted_cache, {"to": "mds"}, "fractional loss weights"),
+    ):
+        with pytest.raises(UsageError, match=words) as caught:
+            export(cache, tmp_path / "out", **arguments)
+        assert caught.value.hint
+    with pytest.raises(InputError):
+        export(tmp_path, tmp_path / "out", to="mds")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def weighted_cache(starter, tmp_path_factory):
+    from packer.build import build
+    from packer.recipe import make_recipe
+
+    folder = tmp_path_factory.mktemp("weighted")
+    rows = [
+        {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "well " * i, "weight": 0.5}]}
+        for i in range(1, 5)
+    ]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe = {"sources": [{"path": str(folder / "rows.jsonl")}], "tokenizer": str(starter / "tokenizer")}
+    build(make_recipe(recipe, ()), folder / "cache", jobs=1)
+    return folder / "cache"
+
+
+def test_fractional_weights_have_a_column_and_a_warning(weighted_cache, tmp_path):
+    for unit in ("documents", "blocks"):
+        found = export(weighted_cache, tmp_path / unit, to="datasets", unit=unit)
+        assert any("loss_weights" in note for note in found.notes)
+        rows = readers.datasets_rows(tmp_path / unit)
+        kept = readers.cache_documents if unit == "documents" else readers.cache_blocks
+        assert len(rows) == len(kept(weighted_cache, "train")) > 0
+        for row in rows:
+            assert row["loss_weights"] == [0.5 if label != -100 else 0.0 for label in row["labels"]]

@@ -1,0 +1,35 @@
+"""Real processes under torchrun, on this machine alone."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+
+
+def torchrun(script, *arguments, num_processes, timeout_s=240):
+    """Run a script in some processes; it must end well. Returns what they wrote."""
+    command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_processes}"]
+    run = subprocess.Popen(
+        [sys.executable, *command, str(script), *map(str, arguments)],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        output, _ = run.communicate(timeout=timeout_s)
+    finally:
+        run.terminate()  # and with it, where it still lives, its processes
+        run.wait(30)
+    assert run.returncode == 0, output[-8000:]
+    return output
+
+
+def environment():
+    paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+    if sys.platform == "linux":
+        variables["GLOO_SOCKET_IFNAME"] = "lo"  # a host whose name leads nowhere can still run this
+    return variables

@@ -1,0 +1,478 @@
+"""transformers' Trainer over a loader: every optimizer step is the loader's step, before and after a resume."""
+
+import json
+from itertools import islice, pairwise
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="TORCH MISSING: trainers are not tested")
+transformers = pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: its Trainer is not tested")
+pytest.importorskip("accelerate", reason="ACCELERATE MISSING: transformers' Trainer is not tested")
+
+import numpy as np  # noqa: E402
+from small_blocks import random_blocks, small_cache, write_cache  # noqa: E402
+from small_documents import small_document_cache  # noqa: E402
+from tiny_models import documents_of, summed_loss_alone, tiny_model  # noqa: E402
+from trained import (  # noqa: E402
+    CACHE,
+    adamw,
+    arguments,
+    checkpoints,
+    loader_of,
+    losses_of,
+    plain_loop,
+    same_weights,
+    trainer_of,
+)
+
+from packer.errors import CheckError, InputError, UsageError  # noqa: E402
+from packer.load import PackedLoader, poison_test  # noqa: E402
+from packer.load.adapters import huggingface  # noqa: E402
+from packer.load.reading import StepReader  # noqa: E402
+from packer.load.trainers import PackedTrainer  # noqa: E402
+
+SCHEDULES = {
+    "fixed": None,
+    "growing": lambda index, size: 16 if index >= 3 else size,
+    "shrinking": lambda index, size: 4,
+}
+
+
+class Seen(transformers.TrainerCallback):
+    """What the model was given for each optimizer step, as ids [B·L] of micro-batches."""
+
+    def __init__(self, model):
+        self.steps, self._now = [], []
+        model.register_forward_pre_hook(self._take, with_kwargs=True)
+
+    def _take(self, model, args, kwargs):
+        if model.training:
+            self._now.append(kwargs)
+
+    def on_step_end(self, args, state, control, **rest):
+        self.steps.append(self._now)
+        self._now = []
+
+
+# Steps
+
+
+@pytest.mark.parametrize(
+    ("schedule", "end"), [("fixed", "drop"), ("growing", "pad"), ("growing", "wrap"), ("shrinking", "drop")]
+)
+def test_training_is_the_plain_loop_over_the_loader(schedule, end, tmp_path):
+    """Losses, weights and the micro-batches of every optimizer step, over the ends of epochs."""
+    options = {"schedule": SCHEDULES[schedule], "end": end}
+    model = tiny_model()
+    seen = Seen(model)
+    trainer = trainer_of(tmp_path, loader_of(**options), model=model, more={"callbacks": [seen]})
+    trainer.train()
+    with loader_of(**options) as loader:
+        steps = list(_steps(loader, epochs=2))
+    assert len(seen.steps) == trainer.state.global_step == trainer.state.max_steps == len(steps)
+    for given, step in zip(seen.steps, steps, strict=True):
+        assert len(given) == len(step)
+        for arguments_, micro_batch in zip(given, step, strict=True):
+            expected = huggingface(micro_batch, num_items_in_batch=torch.tensor(step.num_items_in_batch))
+            assert set(arguments_) == set(expected)
+            for name, value in expected.items():
+                assert torch.equal(torch.as_tensor(arguments_[name]), torch.as_tensor(value)), name
+    losses, expected_model = plain_loop(loader_of(**options), len(steps))
+    assert losses_of(trainer) == pytest.approx(losses, rel=1e-6)
+    same_weights(trainer.model, expected_model, rtol=1e-12, atol=1e-14)
+
+
+def _steps(loader, *, epochs):
+    while loader.epoch < epochs:
+        yield from loader
+
+
+def test_the_loss_of_a_step_is_the_mean_over_the_tokens_of_its_documents_alone(tmp_path):
+    """Each document by itself, one after another, without weights changing."""
+    trainer = trainer_of(tmp_path, learning_rate=0.0, max_steps=3, more={"optimizers": (None, None)})
+    trainer.train()
+    blocks = CACHE.blocks("train").read(np.arange(35))
+    losses = {}
+    for row in range(35):
+        alone = [summed_loss_alone(trainer.model, *document).item() for document in documents_of(_only(blocks, row))]
+        losses[row] = sum(alone)
+    with loader_of() as loader:
+        expected = [
+            sum(losses[row] for row in step.block_ids.tolist()) / step.num_items_in_batch for step in islice(loader, 3)
+        ]
+    assert losses_of(trainer) == pytest.approx(expected, rel=1e-5)
+
+
+def _only(blocks, row):
+    return CACHE.blocks("train").read(np.array([row]))
+
+
+def test_the_trainers_own_count_of_items_is_the_loaders(tmp_path):
+    trainer = trainer_of(tmp_path)
+    num_counted = 0
+    with loader_of() as loader:
+        for step in loader:
+            (batch,), num_items = trainer.get_batch_samples(iter([step]), 1, torch.device("cpu"))
+            assert batch is step
+            counted = trainer._get_num_items_in_batch(list(step), torch.device("cpu"))
+            assert int(counted) == int(num_items) == step.num_items_in_batch
+            num_counted += 1
+    assert num_counted == 5
+
+
+@pytest.mark.parametrize(("kind", "attention"), [("llama", "eager"), ("qwen3", "sdpa")])
+def test_the_model_keeps_documents_apart_as_the_trainer_calls_it(kind, attention, tmp_path):
+    model = tiny_model(kind, attention=attention)
+    seen = Seen(model)
+    trainer = trainer_of(tmp_path, model=model, max_steps=1, more={"callbacks": [seen]})
+    trainer.train()
+    given = seen.steps[0][0]
+    called = {name: value for name, value in given.items() if name not in ("labels", "num_items_in_batch", "use_cache")}
+
+    def logits(micro_batch):
+        return model(**{**given, **micro_batch, "labels": None}).logits
+
+    assert poison_test(model, called, logits=logits, alone=True)
+
+
+@pytest.mark.parametrize("batching", ["padded", "padding_free", "token_budget"])
+def test_documents_that_are_not_packed_train_and_are_evaluated_as_well(batching, tmp_path):
+    """The number of micro-batches of a token budget is another one in every step."""
+    cache, documents = small_document_cache(17)
+    sizes = {"micro_batch_size": 40, "global_batch_size": 80} if batching == "token_budget" else {}
+    trainer = trainer_of(
+        tmp_path,
+        loader_of(cache, batching=batching, **sizes),
+        eval_dataset=loader_of(cache, batching=batching, **sizes),
+        num_train_epochs=1,
+    )
+    alone = [
+        (torch.from_numpy(document.input_ids.astype("int64")), torch.from_numpy(document.labels.astype("int64")))
+        for document in documents
+    ]
+    expected = sum(summed_loss_alone(trainer.model, *document).item() for document in alone)
+    num_trained = sum(int((labels[1:] != -100).sum()) for _, labels in alone)
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected / num_trained, rel=1e-5)
+    trainer.train()
+    losses, model = plain_loop(loader_of(cache, batching=batching, **sizes), trainer.state.global_step)
+    assert losses_of(trainer) == pytest.approx(losses, rel=1e-6)
+    assert len(losses) > 1
+    same_weights(trainer.model, model, rtol=1e-12, atol=1e-14)
+
+
+# How many steps
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
+def test_the_number_of_steps_of_some_epochs_is_counted_without_taking_them(schedule, end):
+    loader = loader_of(schedule=SCHEDULES[schedule], end=end, prefetch=0)
+    expected = [loader.steps_until(epoch) for epoch in range(5)]
+    counts = [0] * 5
+    for step in loader.endless():
+        if step.epoch > 3:
+            break
+        for epoch in range(step.epoch + 1, 5):
+            counts[epoch] += 1
+    assert counts == expected
+    assert expected[1] == len(loader_of(schedule=SCHEDULES[schedule], end=end))
+
+
+@pytest.mark.parametrize(
+    ("options", "num_steps"),
+    [
+        ({"num_train_epochs": 3}, 15),
+        ({"num_train_epochs": 0.5}, 3),
+        ({"num_train_epochs": 2.2}, 11),
+        ({"max_steps": 7}, 7),
+    ],
+)
+def test_a_training_ends_after_its_epochs_or_its_steps(options, num_steps, tmp_path):
+    trainer = trainer_of(tmp_path, **options)
+    trainer.train()
+    assert trainer.state.global_step == trainer.state.max_steps == num_steps
+    assert trainer._reader.counters.steps == num_steps
+
+
+def test_the_callbacks_of_an_epoch_come_where_an_epoch_of_blocks_ends(tmp_path):
+    """Epochs of 4, 3 and 3 steps, as the size doubles: evaluations and checkpoints stand at their ends."""
+    more = {"save_strategy": "epoch", "eval_strategy": "epoch", "num_train_epochs": 3}
+    trainer = trainer_of(tmp_path, loader_of(schedule=SCHEDULES["growing"]), eval_dataset=loader_of(), **more)
+    trainer.train()
+    evaluated = [(entry["step"], entry["epoch"]) for entry in trainer.state.log_history if "eval_loss" in entry]
+    assert evaluated == [(4, 1.0), (7, 2.0), (10, 3.0)]
+    assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-4", "checkpoint-7", "checkpoint-10"]
+
+
+class Doubling(transformers.TrainerCallback):
+    """Changes the size while it runs, as what measures gradients does."""
+
+    trainer = None
+
+    def on_step_end(self, args, state, control, **rest):
+        if state.global_step == 2:
+            self.trainer.set_global_batch_size(self.to)
+
+
+@pytest.mark.parametrize("to", [4, 16])
+def test_a_size_set_while_training_holds_from_the_next_step_and_epochs_stay_whole(to, tmp_path):
+    doubling = Doubling()
+    doubling.to = to
+    loader = loader_of(end="drop")
+    trainer = trainer_of(tmp_path, loader, more={"callbacks": [doubling]})
+    doubling.trainer = trainer
+    trainer.train()
+    sizes = [entry["global_batch_size"] for entry in trainer.state.log_history if "loss" in entry]
+    assert sizes == [8, 8, *[to] * (len(sizes) - 2)]
+    assert len(sizes) == 2 + (35 - 16) // to + 35 // to == trainer.state.max_steps
+    assert loader.epoch == 2 or loader.steps_until(2) == 0
+
+
+# Checkpoints
+
+
+@pytest.mark.parametrize(
+    ("schedule", "saving", "step"),
+    [
+        ("fixed", {"save_strategy": "steps", "save_steps": 7}, 7),
+        ("growing", {"save_strategy": "steps", "save_steps": 4}, 4),
+        ("growing", {"save_strategy": "epoch"}, 4),
+    ],
+)
+def test_a_resumed_training_is_the_uninterrupted_one_bit_by_bit(schedule, saving, step, tmp_path):
+    """From within an epoch and from its end, with dropout, so that random numbers go on too."""
+    options = {"schedule": SCHEDULES[schedule]}
+    dropout = {"attention_dropout": 0.2}
+    whole = trainer_of(tmp_path, loader_of(**options), model=tiny_model(**dropout), **saving)
+    whole.train()
+    again = {"restore_callback_states_from_checkpoint": schedule == "fixed"}
+    resumed = trainer_of(tmp_path / "resumed", loader_of(**options), model=tiny_model(seed=9, **dropout), **again)
+    resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
+    assert resumed.state.max_steps == resumed.state.global_step == whole.state.global_step > step
+    assert losses_of(resumed) == losses_of(whole)
+    same_weights(resumed.model, whole.model)
+
+
+def test_a_training_resumes_with_another_micro_batch_and_reads_no_step_again(tmp_path, monkeypatch):
+    whole = trainer_of(tmp_path, save_strategy="steps", save_steps=3)
+    whole.train()
+    read, first_of = StepReader.read, []
+
+    def recorded(self, plans, *, index):
+        first_of.append(index)
+        return read(self, plans, index=index)
+
+    monkeypatch.setattr(StepReader, "read", recorded)
+    for size in (2, 8):
+        model = tiny_model(seed=9)
+        seen = Seen(model)
+        loader = loader_of(micro_batch_size=size)
+        resumed = trainer_of(tmp_path / "resumed", loader, model=model, more={"callbacks": [seen]})
+        resumed.train(resume_from_checkpoint=str(checkpoints(tmp_path)[0]))
+        assert [len(step) for step in seen.steps] == [8 // size] * 7
+        assert losses_of(resumed) == pytest.approx(losses_of(whole), rel=1e-6)
+        same_weights(resumed.model, whole.model, rtol=1e-5, atol=1e-7)
+    assert min(first_of) == 3
+
+
+def test_the_last_checkpoint_of_a_folder_is_found_and_a_finished_training_stays_finished(tmp_path):
+    trainer_of(tmp_path, save_strategy="steps", save_steps=5).train()
+    for epochs, num_more in ((2, 0), (3, 5)):
+        trainer = trainer_of(tmp_path, num_train_epochs=epochs)
+        trainer.train(resume_from_checkpoint=True)
+        assert trainer.state.global_step == 10 + num_more
+        assert trainer._reader.counters.rows == 35 * epochs
+
+
+def test_training_again_begins_where_the_loader_stood(tmp_path):
+    trainer = trainer_of(tmp_path, num_train_epochs=1)
+    trainer.train()
+    first = losses_of(trainer)
+    trainer.train()
+    assert trainer._reader.counters.rows == 35
+    assert len(first) == len(losses_of(trainer)) == 5
+
+
+def test_a_second_stage_goes_on_where_the_loader_of_the_first_stood_and_resumes_in_a_new_process(tmp_path):
+    """One more epoch from the second on; what resumes has a loader that stands at the beginning of all."""
+    loader = loader_of()
+    assert len(list(loader)) == 5
+    whole = trainer_of(tmp_path, loader, num_train_epochs=1, save_strategy="steps", save_steps=2)
+    whole.train()
+    assert [entry["epoch"] for entry in whole.state.log_history if "loss" in entry][-1] == 2.0
+    resumed = trainer_of(tmp_path / "resumed", loader_of(), model=tiny_model(seed=9), num_train_epochs=1)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert whole.state.max_steps == resumed.state.max_steps == resumed.state.global_step == 5
+    assert losses_of(resumed) == losses_of(whole)
+    same_weights(resumed.model, whole.model)
+
+
+def test_a_checkpoint_holds_the_readers_state_among_the_trainers(tmp_path):
+    trainer = trainer_of(tmp_path, save_strategy="steps", save_steps=4, max_steps=4)
+    trainer.train()
+    saved = json.loads((tmp_path / "checkpoint-4" / "trainer_state.json").read_text("utf-8"))
+    state = saved["stateful_callbacks"]["packer"]["reader"]
+    assert state == trainer._reader.state_dict()
+    assert state["counters"]["steps"] == saved["global_step"] == 4
+
+
+def test_a_checkpoint_of_other_data_or_of_another_trainer_is_refused(tmp_path):
+    trainer_of(tmp_path, save_strategy="steps", save_steps=2, max_steps=2).train()
+    folder = tmp_path / "checkpoint-2"
+    other = loader_of(small_cache(35, 16, fingerprint="beef"))
+    with pytest.raises(CheckError, match="fingerprint"):
+        trainer_of(tmp_path / "other", other).train(resume_from_checkpoint=str(folder))
+    saved = json.loads((folder / "trainer_state.json").read_text("utf-8"))
+    del saved["stateful_callbacks"]["packer"]
+    (folder / "trainer_state.json").write_text(json.dumps(saved), "utf-8")
+    with pytest.raises(CheckError, match="no state of a packer reader"):
+        trainer_of(tmp_path / "other").train(resume_from_checkpoint=str(folder))
+    with pytest.raises(InputError, match="no checkpoint"):
+        trainer_of(tmp_path / "empty").train(resume_from_checkpoint=True)
+    with pytest.raises(CheckError, match=r"no trainer_state\.json"):
+        trainer_of(tmp_path / "other").train(resume_from_checkpoint=str(tmp_path / "nowhere"))
+
+
+# Logs and evaluation
+
+
+def test_logs_say_how_far_the_data_was_read(tmp_path):
+    trainer = trainer_of(tmp_path, include_num_input_tokens_seen="non_padding")
+    trainer.train()
+    entries = [entry for entry in trainer.state.log_history if "loss" in entry]
+    with loader_of() as loader:
+        steps = list(_steps(loader, epochs=2))
+    for entry, step, blocks in zip(entries, steps, [8, 16, 24, 32, 35, 43, 51, 59, 67, 70], strict=True):
+        assert entry["coverage"] == step.coverage == min((blocks - 35 * step.epoch) / 35, 1)
+        assert entry["epoch"] == pytest.approx(blocks / 35)
+        assert entry["blocks"] == blocks
+        assert entry["global_batch_size"] == 8
+    for name, of_step in (("tokens", "num_tokens"), ("trained_tokens", "num_items_in_batch")):
+        assert entries[-1][name] == sum(getattr(step, of_step) for step in steps)
+    assert entries[-1]["num_input_tokens_seen"] == entries[-1]["tokens"]
+    assert len(entries) == 10 and all(one["tokens"] < other["tokens"] for one, other in pairwise(entries))
+
+
+def test_logs_at_the_end_of_an_epoch_say_so(tmp_path):
+    trainer = trainer_of(tmp_path, loader_of(end="drop"), logging_strategy="epoch")
+    trainer.train()
+    entries = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert [(entry["step"], entry["coverage"], entry["blocks"]) for entry in entries] == [
+        (4, 32 / 35, 32),
+        (8, 32 / 35, 64),
+    ]
+
+
+@pytest.mark.parametrize("sizes", [(1, 4), (4, 8), (2, 6)])
+def test_an_evaluation_is_the_mean_over_all_trained_tokens_whatever_the_micro_batch(sizes, tmp_path):
+    """With a last step of padding rows, and twice, as every evaluation begins anew."""
+    cache = small_cache(9, 16)
+    held_out = loader_of(cache, micro_batch_size=sizes[0], global_batch_size=sizes[1])
+    trainer = trainer_of(tmp_path, eval_dataset=held_out)
+    blocks = cache.blocks("train").read(np.arange(9))
+    total = sum(summed_loss_alone(trainer.model, *document).item() for document in documents_of(blocks))
+    expected = total / int(blocks.num_trained.sum())
+    for _ in range(2):
+        metrics = trainer.evaluate()
+        assert metrics["eval_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_predictions_are_those_of_the_model_block_by_block(tmp_path):
+    cache = small_cache(9, 16)
+    trainer = trainer_of(tmp_path)
+    rows = {"micro_batch_size": 3, "global_batch_size": 3, "order": "sequential"}
+    found = trainer.predict(loader_of(cache, **rows))
+    with loader_of(cache, **rows) as loader:
+        batches = [micro_batch for step in loader for micro_batch in step]
+    with torch.no_grad():
+        expected = torch.cat([trainer.model(**huggingface(batch)).logits for batch in batches])
+    assert len(batches) == 3
+    np.testing.assert_allclose(found.predictions, expected.numpy(), rtol=1e-12)
+    assert found.label_ids.tolist() == torch.cat([batch["labels"] for batch in batches]).tolist()
+    assert found.metrics["test_loss"] == trainer.evaluate(loader_of(cache, **rows))["eval_loss"]
+
+
+def test_evaluations_go_by_name_and_other_datasets_their_own_way(tmp_path):
+    cache = small_cache(9, 16)
+    named = {"one": loader_of(cache), "two": loader_of()}
+    trainer = trainer_of(tmp_path, eval_dataset=named)
+    metrics = trainer.evaluate()
+    assert metrics["eval_one_loss"] != metrics["eval_two_loss"]
+    rows = [{"input_ids": torch.tensor([1, 2, 3]), "labels": torch.tensor([-100, 2, 3])}] * 2
+    assert trainer.evaluate(rows)["eval_loss"] > 0
+
+
+def test_an_evaluation_that_would_leave_blocks_out_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="one pass") as caught:
+        trainer_of(tmp_path, eval_dataset=loader_of(end="drop")).evaluate()
+    assert "end='pad'" in caught.value.hint
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("options", "change", "message"),
+    [
+        ({"gradient_accumulation_steps": 4}, None, "gradient_accumulation_steps=4"),
+        ({"auto_find_batch_size": True}, None, "auto_find_batch_size"),
+        ({}, lambda args, loader: setattr(args, "_n_gpu", 2), "DataParallel over 2"),
+    ],
+)
+def test_settings_under_which_a_step_would_be_another_are_refused(options, change, message, tmp_path):
+    args, loader = arguments(tmp_path, **options), loader_of()
+    if change:
+        change(args, loader)
+    with pytest.raises(UsageError, match=message) as caught:
+        PackedTrainer(model=tiny_model(), args=args, train_dataset=loader)
+    assert caught.value.hint
+
+
+def test_a_loader_of_other_ranks_is_refused(tmp_path):
+    loader = loader_of(rank=1, world_size=2)
+    with pytest.raises(UsageError, match="for 2 of 1 ranks"):
+        trainer_of(tmp_path, loader)
+
+
+def test_a_model_that_takes_no_number_of_items_is_refused_unless_the_loss_is_given(tmp_path):
+    class Closed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = tiny_model()
+
+        def forward(self, input_ids, position_ids, labels=None):
+            return self.inner(input_ids=input_ids, position_ids=position_ids, use_cache=False)
+
+    def adapter(micro_batch):
+        return {name: micro_batch[name] for name in ("input_ids", "position_ids", "labels")}
+
+    def mean(outputs, labels, num_items_in_batch):
+        logits, targets = outputs.logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten()
+        return torch.nn.functional.cross_entropy(logits, targets, reduction="sum") / num_items_in_batch
+
+    with pytest.raises(UsageError, match="no num_items_in_batch"):
+        trainer_of(tmp_path, model=Closed())
+    model = Closed()
+    trainer = PackedTrainer(
+        model=model,
+        args=arguments(tmp_path, max_steps=4),
+        train_dataset=loader_of(),
+        adapter=adapter,
+        compute_loss_func=mean,
+        optimizers=(adamw(model), None),
+    )
+    trainer.train()
+    losses, _ = plain_loop(loader_of(), 4)
+    assert losses_of(trainer) == pytest.approx(losses, rel=1e-6)
+
+
+def test_a_damaged_block_stops_the_training_with_its_place(tmp_path):
+    folder = write_cache(tmp_path / "cache", [random_blocks(9, 16)])
+    (file,) = folder.rglob("*.arrow")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(CheckError):
+        trainer_of(
+            tmp_path, PackedLoader(folder, micro_batch_size=1, global_batch_size=3, rank=0, world_size=1)
+        ).train()

@@ -1,0 +1,91 @@
+"""Lightning over a PackedDataModule: the plain loop's weights, the mean over tokens, and a resume that skips nothing."""
+
+import logging
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="TORCH MISSING: trainers are not tested")
+pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: trainers are not tested")
+lightning = pytest.importorskip("lightning", reason="LIGHTNING MISSING: its Trainer is not tested")
+
+import numpy as np  # noqa: E402
+from small_blocks import small_cache  # noqa: E402
+from tiny_models import documents_of, summed_loss_alone, tiny_model  # noqa: E402
+from trained import adamw, loader_of, plain_loop, same_weights  # noqa: E402
+
+from packer.load.adapters import huggingface  # noqa: E402
+from packer.load.trainers import PackedDataModule  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # it advises, and uses what torch deprecated
+
+
+class Module(lightning.LightningModule):
+    """What docs/how-to/trainers/lightning.md shows, of a model that is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+        self.model = tiny_model()
+        self.steps = []
+
+    def configure_optimizers(self):
+        return adamw(self.model)
+
+    def transfer_batch_to_device(self, batch, device, index):
+        return batch
+
+    def training_step(self, step, index):
+        self.steps.append(step.index)
+        for micro_batch in step:
+            self.manual_backward(
+                self.model(**huggingface(micro_batch, num_items_in_batch=step.num_items_in_batch)).loss
+            )
+        self.optimizers().step()
+        self.optimizers().zero_grad()
+
+    def validation_step(self, arguments, index):
+        self.log("val_loss", self.model(**arguments).loss, batch_size=1)
+
+
+def fit(folder, *, resume=None, validate=None, epochs=2):
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    every = lightning.pytorch.callbacks.ModelCheckpoint(
+        dirpath=folder, filename="{step}", every_n_train_steps=1, save_top_k=-1
+    )
+    trainer = lightning.Trainer(
+        default_root_dir=folder,
+        max_epochs=epochs,
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[every],
+        num_sanity_val_steps=0,
+    )
+    module = Module()
+    trainer.fit(module, PackedDataModule(loader_of, validate), ckpt_path=resume)
+    return module, trainer
+
+
+def test_lightning_trains_the_plain_loop_and_goes_on_exactly(tmp_path):
+    whole, _ = fit(tmp_path)
+    _, model = plain_loop(loader_of(), 10)
+    assert whole.steps == list(range(10))
+    same_weights(whole.model, model)
+    num_resumed = 0
+    for step in (3, 5):  # within an epoch, and at its end
+        resumed, _ = fit(tmp_path / "resumed", resume=tmp_path / f"step={step}.ckpt")
+        assert resumed.steps == list(range(step, 10))
+        same_weights(resumed.model, model)
+        num_resumed += 1
+    assert num_resumed == 2
+
+
+def test_a_validation_is_the_mean_over_all_trained_tokens(tmp_path):
+    cache = small_cache(9, 16)
+    module, trainer = fit(
+        tmp_path, epochs=1, validate=lambda: loader_of(cache, micro_batch_size=1, global_batch_size=4)
+    )
+    blocks = cache.blocks("train").read(np.arange(9))
+    total = sum(summed_loss_alone(module.model, *document).item() for document in documents_of(blocks))
+    assert float(trainer.callback_metrics["val_loss"]) == pytest.approx(total / int(blocks.num_trained.sum()), rel=1e-5)

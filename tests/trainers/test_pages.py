@@ -1,0 +1,101 @@
+"""The pages of docs/how-to/trainers: what they show runs, block after block."""
+
+import logging
+import re
+import shutil
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="TORCH MISSING: trainers are not tested")
+transformers = pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: trainers are not tested")
+
+from tiny_models import tiny_config  # noqa: E402
+
+FOLDER = Path(__file__).resolve().parent.parent.parent / "docs" / "how-to" / "trainers"
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+PAGES = {"lightning.md": 1, "pytorch.md": 2, "transformers.md": 3, "trl.md": 1}
+OTHERS = {"axolotl.md": 0, "grain.md": 1, "llamafactory.md": 0, "torchtitan.md": 1}
+"""Run where their libraries are, in tests/peers, or settings alone."""
+
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # trainers use what their libraries deprecated
+
+
+@pytest.fixture(scope="module")
+def short_blocks(starter_cache, tmp_path_factory):
+    """The starter's documents in blocks of a length that a tiny model on a CPU reads in no time."""
+    from packer.build import repack
+
+    folder = tmp_path_factory.mktemp("pages") / "cache"
+    repack(starter_cache, folder, {"block_len": 96}, jobs=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model_folder(starter, tmp_path_factory):
+    """A tiny model and the starter's tokenizer, as a model's folder."""
+    folder = tmp_path_factory.mktemp("model")
+    torch.manual_seed(0)
+    transformers.AutoModelForCausalLM.from_config(tiny_config(vocab_size=4096)).save_pretrained(folder)
+    shutil.copytree(starter / "tokenizer", folder, dirs_exist_ok=True)
+    return folder
+
+
+@pytest.fixture
+def place(model_folder, short_blocks, tmp_path, monkeypatch):
+    """A folder with a cache and a model, by the names the pages give them, for one process on a CPU."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cache").symlink_to(short_blocks)
+    (tmp_path / "YOUR_MODEL").symlink_to(model_folder)
+    trl = pytest.importorskip("trl", reason="TRL MISSING: its page is not run")
+    monkeypatch.setattr(trl, "SFTConfig", partial(trl.SFTConfig, use_cpu=True))
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch):
+    monkeypatch.setattr(logging.getLogger("lightning.pytorch"), "level", logging.ERROR)
+
+
+def as_torchrun_starts_one(monkeypatch):
+    if not (torch.distributed.is_available() and torch.distributed.is_gloo_available()):
+        pytest.skip("GLOO MISSING: several processes are not tested")
+    variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    if sys.platform == "linux":
+        monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")  # a host whose name leads nowhere can still run this
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_page_shows_runs_block_after_block(page, place, monkeypatch):
+    if page == "pytorch.md":
+        as_torchrun_starts_one(monkeypatch)
+    blocks = PYTHON.findall((FOLDER / page).read_text("utf-8"))
+    names = {}
+    for block in blocks:
+        exec(compile(block, page, "exec"), names)
+    if page == "pytorch.md":
+        assert names["loader"].epoch == 1
+        assert names["step"].index == 3
+    elif page == "lightning.md":
+        assert names["trainer"].global_step == 14
+        assert names["trainer"].callback_metrics["val_loss"] < 8.3
+    else:
+        state = names["trainer"].state
+        assert state.global_step == state.max_steps > 2
+    if "poison_test" in names:
+        report = names["poison_test"](names["model"], names["micro_batch"])
+        assert report and "borders hold" in str(report)
+        assert list((place / "run").glob("checkpoint-*/trainer_state.json"))
+
+
+def test_every_page_is_run_and_linked():
+    entry = (FOLDER.parent / "train.md").read_text("utf-8")
+    assert {path.name for path in FOLDER.glob("*.md")} == {*PAGES, *OTHERS}
+    for page, num_blocks in {**PAGES, **OTHERS}.items():
+        assert f"trainers/{page}" in entry
+        assert len(PYTHON.findall((FOLDER / page).read_text("utf-8"))) == num_blocks
