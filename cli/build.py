@@ -51,9 +51,10 @@ def command(
 ) -> None:
     """Build a cache from SOURCEs, or bring it up to date.
 
-    A SOURCE is a JSON lines or JSON file, or a quoted pattern such as 'data/*.jsonl', or files of the Hugging Face Hub:
-    hf://datasets/ORG/NAME[@REVISION]/PATH. With a recipe, SOURCEs take the place of its sources. With neither, CACHE
-    is built again from its own recipe.
+    A SOURCE is a file of JSON lines, JSON, CSV, Parquet or Arrow, packed by gzip, zstd or bzip2 or not; a quoted
+    pattern such as 'data/*.jsonl'; files of the Hugging Face Hub: hf://datasets/ORG/NAME[@REVISION]/PATH; a folder that
+    save_to_disk of datasets wrote; or - for standard input. With a recipe, SOURCEs take the place of its sources. With
+    neither, CACHE is built again from its own recipe.
 
     The bytes depend on the recipe and the inputs alone, never on -j or on how often a build was interrupted.
     """

@@ -38,8 +38,9 @@ _REJECTIONS = """\
 
 Every row that is not in the cache, and every part of a document that is in no block, has an entry in `rejected.jsonl`:
 `source`, `row` (from 0, blank lines not counted), `code` and `reason`. Where the whole row is not in the cache and its
-file is JSON lines, the entry has `line` (from 1, blank lines counted). Where a document of the row is in the cache, and
-only a part of it in no block, it has `document` (its doc_id), `split`, `start` (first token) and `tokens`.
+file is JSON lines or CSV, the entry has `line` (from 1, blank lines counted; of a compressed file, of its text). Where
+a document of the row is in the cache, and only a part of it in no block, it has `document` (its doc_id), `split`,
+`start` (first token) and `tokens`.
 `packer inspect CACHE --row FILE:N` shows the line of a row. Codes are part of the file format: some may be added, none
 will change.
 

@@ -66,7 +66,7 @@ class Asked:
         given: dict[str, Any] = {}
         if self.sources:
             given["sources"] = [
-                {"path": path, "schema": self.schema or "auto", "split": self.split or "train"} for path in self.sources
+                {"path": path, "schema": self.schema or "auto", "split": self.split} for path in self.sources
             ]
         if self.tokenizer is not None:
             given["tokenizer"] = self.tokenizer
@@ -132,7 +132,9 @@ _OPTIONS = (
     ),
     click.option("--template", metavar="FILE", help="Chat template, in place of the tokenizer's own."),
     click.option("--schema", type=click.Choice(_SCHEMAS), help="What the rows of every SOURCE look like [auto]."),
-    click.option("--split", metavar="NAME", help="Split that every SOURCE belongs to [train]."),
+    click.option(
+        "--split", metavar="NAME", help="Split that every SOURCE belongs to [train, or those of a saved DatasetDict]."
+    ),
     click.option("-c", "--recipe", metavar="RECIPE", type=click.Path(path_type=Path), help="Recipe to start from."),
     click.option(
         "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Any key of the recipe; may be repeated."

@@ -19,6 +19,8 @@ from packer.errors import RecipeError
 
 MAX_BLOCK_LEN = 1_048_576
 
+SPLIT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.]*$"
+
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 PositiveInt = Annotated[int, Meta(ge=1, le=2**62)]
@@ -28,8 +30,14 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """One entry of ``sources``: a path or glob and how to read it."""
 
     path: str
-    split: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.]*$")] = "train"
-    format: Literal["auto", "jsonl", "json"] = "auto"
+    """A file, a glob, a folder of `save_to_disk` of `datasets`, files of the Hub, or ``-`` for standard input."""
+
+    split: Annotated[str, Meta(pattern=SPLIT_NAME)] | None = None
+    """None is ``train``, and of a saved DatasetDict the splits it has."""
+
+    format: Literal["auto", "jsonl", "json", "csv", "tsv", "parquet", "arrow"] = "auto"
+    """Of the rows; how a file is compressed is seen by its first bytes."""
+
     schema: Literal["auto", "messages", "sharegpt", "alpaca", "completion", "text", "tokens"] = "auto"
     columns: dict[str, str | None] = {}
     """New name of a field → its name in the rows; None hides a field."""

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from packer.hub import SCHEME
+from packer.source import STANDARD_INPUT
 
 _MENDED = frozenset({"size", "xxh3-128", "sha256", "name", "structure"})
 """What `build --repair` sees of a file: that it is not the one that was written."""
@@ -41,8 +42,10 @@ def _is_mended(finding: Finding) -> bool:
 
 
 def is_elsewhere(path: str) -> bool:
-    """Whether an input has a relative name that leads nowhere from the current folder."""
-    return not path.startswith(SCHEME) and not Path(path).is_absolute() and not Path(path).exists()
+    """Whether an input has a relative name that leads nowhere from the current folder; standard input is everywhere."""
+    if path == STANDARD_INPUT or path.startswith(SCHEME):
+        return False
+    return not Path(path).is_absolute() and not Path(path).exists()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

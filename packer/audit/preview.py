@@ -113,15 +113,15 @@ def preview(
     recipe = pin_recipe(recipe, Silent().note)
     files = resolve_sources(recipe)
     if row is not None:
-        numbers = find_inputs([source.path for source, _ in files], row[0], missing=f"no source is '{row[0]}'")
+        numbers = find_inputs([file.name for file in files], row[0], missing=f"no source is '{row[0]}'")
         files = [files[number] for number in numbers]
     model = load_recipe_model(recipe)
     maker = _Maker(recipe, model, with_ids=with_ids)
     tally = _Tally()
     inputs: list[InputFile] = []
     shown: list[PreviewedRow] = []
-    for source, path in files:
-        entry = open_input(source, path, recipe)
+    for file in files:
+        entry = open_input(file, recipe)
         refuse_untemplated(entry, model)
         inputs.append(entry)
         made = (tally.add(maker.row(entry, raw)) for raw in _chosen(entry, rows, row, rejected_only=rejected_only))

@@ -5,8 +5,8 @@ manifest are names with commits; only these lead to the Hub afterwards, so that 
 not there is never looked for elsewhere.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from packer.hub import HubName, data_name, fetch_data, fetch_tokenizer, pin, tokenizer_name
 from packer.model import FOLDER_FILES
 from packer.recipe import Recipe, Source
-from packer.source import expand
+from packer.source import STANDARD_INPUT, data_set_files, expand, is_data_set, place_of
 
 
 def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
@@ -64,15 +64,43 @@ def tokenizer_place(tokenizer: str) -> Path:
     return Path(tokenizer) if name is None or not name.is_pinned else fetch_tokenizer(name, FOLDER_FILES)
 
 
-def source_files(source: Source) -> list[tuple[Source, Path]]:
-    """The files of a source, each with the source as it would name that file alone."""
-    name = data_name(source.path)
-    if name is None:
-        return [(msgspec.structs.replace(source, path=path.as_posix()), path) for path in expand([source.path])]
-    return [(msgspec.structs.replace(source, path=str(file.name)), file.path) for file in fetch_data(name)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFile:
+    """A file that a source of the recipe names."""
+
+    source: Source
+    name: str
+    """As a recipe would name this file alone, POSIX; what the manifest calls it."""
+
+    path: Path
+    split: str
+
+
+def source_files(source: Source) -> list[SourceFile]:
+    """The files of a source, in their order.
+
+    Raises:
+        InputError: a file is missing; a glob matches none; a folder is no data set; the Hub says no.
+        UsageError: it is standard input, and nothing is piped in.
+
+    """
+    hub = data_name(source.path)
+    found: Iterable[tuple[str | None, str, Path]]
+    if hub is not None:
+        found = ((None, str(file.name), file.path) for file in fetch_data(hub))
+    elif source.path == STANDARD_INPUT:
+        found = [(None, source.path, place_of(source.path))]
+    elif is_data_set(Path(source.path)):
+        found = ((split, path.as_posix(), path) for split, path in data_set_files(Path(source.path)))
+    else:
+        found = ((None, path.as_posix(), path) for path in expand([source.path]))
+    return [
+        SourceFile(source=source, name=name, path=path, split=source.split or split or "train")
+        for split, name, path in found
+    ]
 
 
 def input_place(path: str) -> Path:
     """Where an input lies that a manifest names; one on the Hub is fetched, if it is not in the cache."""
     name = data_name(path)
-    return Path(path) if name is None else fetch_data(name)[0].path
+    return place_of(path) if name is None else fetch_data(name)[0].path

@@ -1,6 +1,6 @@
 """What there is to do: inputs read once for their digests and partitions, the model, the keys of every partition."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from packer.build.blocks import BlockForm
 from packer.build.engine import Engine, resolve_engine
 from packer.build.identity import RULES_VERSION, documents_identity, partition_key
 from packer.build.partition import PartitionTask
-from packer.build.places import pin_recipe, source_files, tokenizer_place
+from packer.build.places import SourceFile, pin_recipe, source_files, tokenizer_place
 from packer.build.progress import Progress
 from packer.build.provenance import Provenance
 from packer.build.record import model_record
@@ -19,8 +19,16 @@ from packer.build.watch import Look
 from packer.errors import InputError, RecipeError
 from packer.hub import data_name
 from packer.model import TOKENIZER_FILE, Model, load_model
-from packer.recipe import Recipe, Source
-from packer.source import InputFile, Partition, Schema, detect_format, detect_schema, partition_file
+from packer.recipe import Recipe
+from packer.source import (
+    InputFile,
+    Partition,
+    Schema,
+    detect_format,
+    detect_schema,
+    partition_file,
+    refuse_missing_columns,
+)
 from packer.store.manifest import Input
 from packer.tokenize import refuse_runaway_patterns
 
@@ -66,25 +74,25 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
     _tell(engine, before, progress)
     recipe = msgspec.structs.replace(recipe, engine=engine.name)
     documents = documents_identity(recipe, model.digests, engine.version)
-    looks = [Look.at(path) for _, path in paths]
+    looks = [Look.at(file.path) for file in paths]
     progress.stage("reading", sum(look.num_bytes for look in looks), "bytes")
     inputs: list[Input] = []
     tasks: list[PartitionTask] = []
     num_shards: dict[str, int] = {}
-    for source, path in paths:
-        file = open_input(source, path, recipe)
+    for each in paths:
+        source, file = each.source, open_input(each, recipe)
         refuse_untemplated(file, model)
         entry, partitions = _read_input(file, recipe.partition_bytes)
         for partition in partitions:
             key = partition_key(partition, schema=entry.schema, columns=source.columns, documents=documents)
-            index = num_shards.get(source.split, 0)
-            num_shards[source.split] = index + 1
+            index = num_shards.get(each.split, 0)
+            num_shards[each.split] = index + 1
             tasks.append(
                 PartitionTask(
                     partition=partition,
                     schema=file.schema,
                     columns=dict(source.columns),
-                    split=source.split,
+                    split=each.split,
                     source=len(inputs),
                     index=index,
                     key=key,
@@ -110,42 +118,45 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
     )
 
 
-def resolve_sources(recipe: Recipe) -> list[tuple[Source, Path]]:
-    """The files of a recipe's sources, globs expanded, in their order; none is opened, those of the Hub are fetched.
+def resolve_sources(recipe: Recipe) -> list[SourceFile]:
+    """The files of a recipe's sources, globs and folders expanded, in their order.
 
-    Each comes with its source as that would name the file alone.
+    None is opened; those of the Hub are fetched.
 
     Raises:
         RecipeError: no sources, no tokenizer, or a file that is named twice for a split.
-        InputError: a file is missing, or its name is not UTF-8; a glob matches none.
+        InputError: a file is missing, or its name is not UTF-8; a glob matches none; a folder is no data set.
+        UsageError: standard input is a source, and nothing is piped in.
 
     """
     if not recipe.sources:
         raise RecipeError("no sources", hint="name files on the command line, or give the recipe `sources:`")
     if recipe.tokenizer is None:
         raise _no_tokenizer()
-    paths = [file for source in recipe.sources for file in source_files(source)]
-    for _, path in paths:
-        _refuse_unnameable(path)
-    _refuse_twice(paths)
-    return paths
+    files = [file for source in recipe.sources for file in source_files(source)]
+    for file in files:
+        _refuse_unnameable(file.path)
+    _refuse_twice(files)
+    return files
 
 
-def open_input(source: Source, path: Path, recipe: Recipe) -> InputFile:
+def open_input(file: SourceFile, recipe: Recipe) -> InputFile:
     """Find out how a file of a source is read.
 
     Raises:
         InputError: it cannot be read, or is nothing packer knows.
 
     """
+    source, path = file.source, file.path
     file_format = detect_format(path) if source.format == "auto" else source.format
     schema = (
         detect_schema(path, format=file_format, columns=source.columns) if source.schema == "auto" else source.schema
     )
+    refuse_missing_columns(path, format=file_format, schema=schema, columns=source.columns)
     return InputFile(
-        name=source.path,
+        name=file.name,
         path=path,
-        split=source.split,
+        split=file.split,
         format=file_format,
         schema=schema,
         columns=source.columns,
@@ -236,12 +247,12 @@ def _read_input(file: InputFile, partition_bytes: int) -> tuple[Input, tuple[Par
     return entry, cut.partitions
 
 
-def _refuse_twice(paths: list[tuple[Source, Path]]) -> None:
-    seen: dict[tuple[str, str], Path] = {}
-    for source, path in paths:
-        real = (source.path if data_name(source.path) else path.resolve().as_posix(), source.split)
+def _refuse_twice(files: Sequence[SourceFile]) -> None:
+    seen: set[tuple[str, str]] = set()
+    for file in files:
+        real = (file.name if data_name(file.name) else file.path.resolve().as_posix(), file.split)
         if real in seen:
             raise RecipeError(
-                f"sources name {source.path} twice for split '{source.split}'", hint="its rows would be learned twice"
+                f"sources name {file.name} twice for split '{file.split}'", hint="its rows would be learned twice"
             )
-        seen[real] = path
+        seen.add(real)

@@ -3,25 +3,35 @@
 `expand` finds the files, `detect_format` and `detect_schema` say what they are, `partition_file` cuts them into pieces
 that depend on nothing but their bytes, and `read_rows` turns a piece into batches of samples and rejections. No row is
 lost: each is one or the other. `InputFile` reads the first rows of a file without cutting it.
+
+Lines and elements of JSON are bytes until they are decoded; rows of CSV (`csv_rows`) and of Parquet and Arrow
+(`tables`) come as values. From `read_row` on nobody can tell them apart.
 """
 
-from packer.source.detect import detect_format, detect_schema
+from packer.source.dataset_folder import data_set_files, is_data_set
+from packer.source.detect import detect_format, detect_schema, refuse_missing_columns
 from packer.source.files import expand
 from packer.source.first_rows import InputFile, RawRow
 from packer.source.partition import FilePartitions, Partition, partition_file
 from packer.source.read import lines_of_rows, read_rows
 from packer.source.schema import Schema
+from packer.source.standard_input import STANDARD_INPUT, place_of
 
 __all__ = [
+    "STANDARD_INPUT",
     "FilePartitions",
     "InputFile",
     "Partition",
     "RawRow",
     "Schema",
+    "data_set_files",
     "detect_format",
     "detect_schema",
     "expand",
+    "is_data_set",
     "lines_of_rows",
     "partition_file",
+    "place_of",
     "read_rows",
+    "refuse_missing_columns",
 ]

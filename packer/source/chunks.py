@@ -55,3 +55,9 @@ def unreadable(path: Path, error: OSError) -> InputError:
 
 def changed(path: Path, detail: str) -> InputError:
     return InputError(f"{path}: changed while being read: {detail}", hint="build again when nothing writes to the file")
+
+
+def shown(text: str, length: int = 40) -> str:
+    """A text of a file, quoted and cut, for a message: nothing in it can do anything to a terminal."""
+    printable = (each if each.isprintable() else each.encode("unicode_escape").decode() for each in text[:length])
+    return f"`{''.join(printable)}`"

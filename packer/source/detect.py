@@ -3,19 +3,23 @@
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from packer.errors import InputError
-from packer.source.chunks import BYTE_ORDER_MARK, no_rows, read_chunks, unreadable
+from packer.source.arrow_ipc import CONTINUATION, MAGIC
+from packer.source.chunks import BYTE_ORDER_MARK, no_rows, read_chunks, shown, unreadable
 from packer.source.columns import rename
+from packer.source.compression import codec_of, decompressed
+from packer.source.csv_rows import CsvFormat, delimiter_of, fields_of, split_csv
 from packer.source.decode import Refused, decode_json
-from packer.source.first_rows import raw_rows
+from packer.source.first_rows import raw_rows, text_chunks, value_rows
 from packer.source.lines import BLANK
-from packer.source.partition import Format
+from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
 from packer.source.schema import FIELDS, Schema, schema_of
+from packer.source.tables import TableFormat, table_schema
 
 _HEAD_ROWS = 500
 _SPREAD_PLACES = 50
@@ -24,15 +28,14 @@ _LONGEST_SAMPLED_BYTES = 16 * 2**20
 _LONGEST_SPREAD_BYTES = 2**20
 """Longer rows, among the first ones and elsewhere, do not vote, so that a look at a file stays a look."""
 
+_KNOWN_FIELDS = {name for groups in FIELDS.values() for group in groups for name in group}
+
 _SIGNATURES: tuple[tuple[bytes, str], ...] = (
-    (b"\x1f\x8b", "gzip"),
-    (b"\x28\xb5\x2f\xfd", "zstd"),
     (b"\xfd7zXZ\x00", "xz"),
-    (b"BZh", "bzip2"),
     (b"PK\x03\x04", "a zip archive"),
-    (b"PAR1", "Parquet"),
-    (b"ARROW1", "an Arrow file"),
     (b"SQLite format 3", "an SQLite database"),
+    (b"FEA1", "the first version of Feather"),
+    (b"ORC", "ORC"),
     (b"%PDF", "PDF"),
     (b"\xff\xfe\x00\x00", "UTF-32 text"),
     (b"\x00\x00\xfe\xff", "UTF-32 text"),
@@ -44,11 +47,11 @@ _WIDE = re.compile(
 )
 """The first bracket of a file in wide characters, without a byte order mark."""
 
+_EXPECTED = "JSON lines, a JSON array, CSV, Parquet or Arrow"
+
 _WAY_OUT = {
-    "gzip": "unpack it first: gunzip -k {path}",
-    "zstd": "unpack it first: zstd -d {path}",
-    "xz": "unpack it first: xz -dk {path}",
-    "bzip2": "unpack it first: bunzip2 -k {path}",
+    "CSV": "its header names no field of a schema; if it is CSV, say format: csv, and give `columns`",
+    "xz": "unpack it first: xz -dk {path}; or pipe it in: xz -dc {path} | packer build - …",
     "a zip archive": "unpack it first: unzip {path}",
     "UTF-16 text": "rewrite it as UTF-8: iconv -f UTF-16 -t UTF-8 {path}",
     "UTF-32 text": "rewrite it as UTF-8: iconv -f UTF-32 -t UTF-8 {path}",
@@ -56,18 +59,45 @@ _WAY_OUT = {
 
 
 def detect_format(path: Path) -> Format:
-    """Whether a file holds JSON lines or one JSON array (or one object over several lines). Its name does not count.
+    """What a file holds, packed or not: JSON lines, one JSON array or object, CSV, Parquet or Arrow.
+
+    The bytes decide. A name counts for CSV alone, which looks like many a text: files called so, and those whose header
+    names a field of a schema.
 
     Raises:
-        InputError: the file cannot be read, is empty, or is neither; the message says what it looks like.
+        InputError: the file cannot be read, is empty, or is none of these; the message says what it looks like.
 
     """
     head = next(read_chunks(path), b"")
+    binary = _binary_format(head)
+    if binary is not None:
+        return binary
+    codec = codec_of(path)
+    if codec is not None:
+        head = next(decompressed(path, read_chunks(path), codec), b"")
+        if _binary_format(head) is not None:
+            raise InputError(
+                f"{path}: holds {_binary_format(head)} data inside {codec}",
+                hint="unpack it first; it is compressed within",
+            )
+    return _text_format(path, head)
+
+
+def _binary_format(head: bytes) -> Format | None:
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    return "arrow" if head.startswith((MAGIC, CONTINUATION)) else None
+
+
+def _text_format(path: Path, head: bytes) -> Format:
     text = head.removeprefix(BYTE_ORDER_MARK).lstrip(BLANK)
     if not text:
         raise no_rows(path)
     lines = [line.strip(b"\r") for line in text.split(b"\n")]
     wide = _WIDE.match(head)
+    named = {".csv", ".tsv"}.intersection(suffix.lower() for suffix in path.suffixes[-2:])
+    if named and text[:1] not in (b"[", b"{") and b"\x00" not in head:
+        return "tsv" if ".tsv" in named else "csv"
     if text[:1] == b"[" and wide is None:
         # An array ends where the text does; rows that are arrays are wrong, but they are rows.
         return "jsonl" if _is_json(lines[0]) and any(line.strip(BLANK) for line in lines[1:]) else "json"
@@ -78,6 +108,10 @@ def detect_format(path: Path) -> Format:
     if text[:1] == b"{":
         one_line = len([line for line in lines if line.strip(BLANK)]) == 1
         return "jsonl" if one_line else "json"
+    delimiter = delimiter_of(text)
+    names = fields_of(lines[0].decode("utf-8", "replace"), delimiter.decode())
+    if len(names) > 1 and not _KNOWN_FIELDS.isdisjoint(names):
+        return "tsv" if delimiter == b"\t" else "csv"
     raise _neither(path, head)
 
 
@@ -91,7 +125,7 @@ def _is_json(data: bytes) -> bool:
 
 def _in_wide_characters(path: Path, encoding: str) -> InputError:
     return InputError(
-        f"{path}: expected JSON lines or a JSON array, found {encoding[:6]} text",
+        f"{path}: expected {_EXPECTED}, found {encoding[:6]} text",
         hint=f"rewrite it as UTF-8: iconv -f {encoding} -t UTF-8 {path}",
     )
 
@@ -103,7 +137,7 @@ def _neither(path: Path, head: bytes) -> InputError:
     if found is None and _looks_like_csv(head):
         found = "CSV"
     hint = _WAY_OUT.get(found or "", "convert it to JSON lines first: one object a line, UTF-8")
-    message = f"{path}: expected JSON lines or a JSON array, found " + (found or "text that is not JSON")
+    message = f"{path}: expected {_EXPECTED}, found " + (found or "text that is not JSON")
     return InputError(message, hint=hint.format(path=path))
 
 
@@ -123,7 +157,7 @@ def _looks_like_csv(head: bytes) -> bool:
 def detect_schema(path: Path, *, format: Format, columns: Mapping[str, str | None]) -> Schema:  # noqa: A002 - the recipe's word
     """The schema that most rows fit, of up to a thousand: the first ones, and some from fifty places of the file.
 
-    The elements of an array are taken from its beginning only: it cannot be entered elsewhere.
+    The places are those of plain JSON lines: nothing else can be entered anywhere but at its beginning.
 
     Args:
         path: The file.
@@ -134,18 +168,71 @@ def detect_schema(path: Path, *, format: Format, columns: Mapping[str, str | Non
         InputError: the file cannot be read, or no row looked at fits a schema.
 
     """
-    rows = [rename(value, columns) for value in _sampled_rows(path, format) if isinstance(value, dict)]
+    rows = [rename(value, columns) for value in _sampled_rows(path, format, columns) if isinstance(value, dict)]
     votes = Counter(schema for schema in map(schema_of, rows) if schema is not None)
     if votes:
         return max(FIELDS, key=lambda schema: votes[schema])  # the first of those with most votes
-    raise _no_schema(path, rows)
+    if format not in CSV_FORMATS and format not in TABLE_FORMATS:
+        raise _no_schema(path, rows)
+    found = rename(_columns_of(path, format), columns)
+    schema = schema_of(found)  # its rows are empty, or unreadable: each is told why
+    if schema is None:
+        raise _no_schema(path, [found])
+    return schema
+
+
+def refuse_missing_columns(
+    path: Path,
+    *,
+    format: Format,  # noqa: A002 - the recipe's word
+    schema: Schema,
+    columns: Mapping[str, str | None],
+) -> None:
+    """Refuse a table without a column that every row of its schema needs: one error in place of one a row.
+
+    Raises:
+        InputError: a column is missing, or the file cannot be read.
+
+    """
+    if format not in TABLE_FORMATS and format not in CSV_FORMATS:
+        return
+    found = _columns_of(path, format)
+    renamed = rename(found, columns)
+    missing = next((group for group in FIELDS[schema] if renamed.keys().isdisjoint(group)), None)
+    if missing is None:
+        return
+    asked = next((columns[name] for name in missing if columns.get(name) is not None), None)
+    needed = (
+        f"`columns` takes '{missing[0]}' from {shown(asked)}"
+        if asked
+        else f"schema {schema} needs {' or '.join(missing)}"
+    )
+    raise InputError(
+        f"{path}: {needed}, and there is no such column; there are: {_names(found)}",
+        hint="say which column is which with `columns`, such as {instruction: question, output: answer}",
+    )
+
+
+def _columns_of(path: Path, format: Format) -> dict[str, str]:  # noqa: A002
+    """Columns of a table → their types."""
+    if format in CSV_FORMATS:
+        kind = cast("CsvFormat", format)
+        names = split_csv(path, text_chunks(path), kind, max_row_bytes=_LONGEST_SAMPLED_BYTES).names
+        return dict.fromkeys(names, "string")
+    schema = table_schema(path, cast("TableFormat", format))
+    return {field.name: str(field.type) for field in schema}
+
+
+def _names(found: Iterable[str]) -> str:
+    names = list(found)
+    return ", ".join(shown(name) for name in names[:12]) + (f" and {len(names) - 12} more" if names[12:] else "")
 
 
 def _no_schema(path: Path, rows: Sequence[Mapping[str, Any]]) -> InputError:
     if not rows:
         return InputError(f"{path}: none of the rows looked at is a JSON object", hint="expected one object a row")
     names = Counter(name for row in rows for name in row)
-    found = ", ".join(f"`{name[:40]}`" for name, _ in names.most_common(12)) or "none"
+    found = ", ".join(shown(name) for name, _ in names.most_common(12)) or "none"
     needed = "; ".join(
         f"{schema}: {' and '.join('/'.join(group) for group in groups)}" for schema, groups in FIELDS.items()
     )
@@ -156,9 +243,14 @@ def _no_schema(path: Path, rows: Sequence[Mapping[str, Any]]) -> InputError:
     )
 
 
-def _sampled_rows(path: Path, format: Format) -> Iterator[Any]:  # noqa: A002
+def _sampled_rows(path: Path, format: Format, columns: Mapping[str, str | None]) -> Iterator[Any]:  # noqa: A002
+    if format in CSV_FORMATS or format in TABLE_FORMATS:
+        values = value_rows(path, format=format, schema=None, columns=columns, max_row_bytes=_LONGEST_SAMPLED_BYTES)
+        yield from (value for value, _ in islice(values, 2 * _HEAD_ROWS))
+        return
     rows = raw_rows(path, format=format, max_row_bytes=_LONGEST_SAMPLED_BYTES)
-    for row in islice(rows, 2 * _HEAD_ROWS) if format == "json" else _spread_lines(path, rows):
+    read_on = format == "json" or codec_of(path) is not None
+    for row in islice(rows, 2 * _HEAD_ROWS) if read_on else _spread_lines(path, rows):
         if row is not None:
             try:
                 yield decode_json(row)

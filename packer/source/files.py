@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from packer.errors import InputError
+from packer.source.dataset_folder import no_data_set
 
 
 def expand(patterns: Sequence[str]) -> list[Path]:
@@ -36,10 +37,12 @@ def _matches(pattern: str) -> list[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
-        raise InputError(f"{pattern}: is a folder", hint=f"name its files: '{(path / '*.jsonl').as_posix()}'")
+        raise no_data_set(path)
     if not glob.has_magic(pattern):
         if path.exists():
-            raise InputError(f"{pattern}: is not a regular file", hint="write its rows to a file first")
+            raise InputError(
+                f"{pattern}: is not a regular file", hint="write its rows to a file, or pipe them in: packer build - …"
+            )
         raise InputError(f"{pattern}: no such file", hint=_nearest_folder(path))
     files = sorted(Path(match) for match in glob.glob(pattern, recursive=True) if Path(match).is_file())  # noqa: PTH207 - Path.glob takes no absolute pattern
     if not files:

@@ -8,15 +8,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
+from typing import Any, cast
+
+import msgspec
 
 from packer.batches import Rejection, RowBatch
 from packer.source.chunks import broken_array, no_rows, read_chunks, without_mark
+from packer.source.compression import codec_of, decompressed
+from packer.source.csv_rows import CsvFormat, csv_rows
 from packer.source.decode import Refused
 from packer.source.elements import BrokenArray
 from packer.source.lines import solid_lines
-from packer.source.partition import Format
-from packer.source.read import split_rows, understand
+from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
+from packer.source.projection import columns_read
+from packer.source.read import PendingRow, split_rows, understand
 from packer.source.schema import Schema
+from packer.source.tables import TableFormat, table_rows, table_schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +37,8 @@ class RawRow:
     """From 1 in the file, where its rows are lines."""
 
     content: bytes | None
-    """None where it is larger than `rows.max_bytes`."""
+    """None where it is larger than `rows.max_bytes`. Of a row that is no JSON in its file, its values as JSON; None
+    where they could not be had."""
 
     batch: RowBatch
     """The row alone: one sample or one rejection."""
@@ -60,6 +68,9 @@ class InputFile:
             InputError: the file cannot be read, holds no rows, or is not the array its format says.
 
         """
+        if self.format in CSV_FORMATS or self.format in TABLE_FORMATS:
+            yield from self._values(start)
+            return
         number = -1
         contents = raw_rows(self.path, format=self.format, max_row_bytes=self.max_row_bytes)
         for number, (content, line) in enumerate(zip(contents, self._lines(), strict=False)):
@@ -70,20 +81,53 @@ class InputFile:
         if number < 0:
             raise no_rows(self.path)
 
+    def _values(self, start: int) -> Iterator[RawRow]:
+        """The rows of a format whose rows are decoded already when they come."""
+        number = -1
+        rows = value_rows(
+            self.path,
+            format=self.format,
+            schema=self.schema,
+            columns=self.columns,
+            max_row_bytes=self.max_row_bytes,
+        )
+        for number, (value, line) in enumerate(rows):
+            if number == self.limit:
+                return
+            if number >= start:
+                content = None if isinstance(value, Refused) else msgspec.json.encode(value)
+                yield RawRow(number=number, line=line, content=content, batch=self._batch(number, value))
+        if number < 0:
+            raise no_rows(self.path)
+
     def _lines(self) -> Iterator[int | None]:
         if self.format != "jsonl":
             return repeat(None)
-        return (line + 1 for line in solid_lines(without_mark(read_chunks(self.path))))
+        return (line + 1 for line in solid_lines(text_chunks(self.path)))
 
-    def _batch(self, number: int, content: bytes | None) -> RowBatch:
+    def _batch(self, number: int, row: PendingRow) -> RowBatch:
         try:
             sample = understand(
-                content, number=number, schema=self.schema, columns=self.columns, max_row_bytes=self.max_row_bytes
+                row, number=number, schema=self.schema, columns=self.columns, max_row_bytes=self.max_row_bytes
             )
         except Refused as refused:
             rejection = Rejection(row=number, code=refused.code, reason=refused.reason)
             return RowBatch(samples=(), rejections=(rejection,), num_rows=1)
         return RowBatch(samples=(sample,), rejections=(), num_rows=1)
+
+
+def text_chunks(path: Path) -> Iterator[bytes]:
+    """The text of a file, unpacked, without byte order mark.
+
+    Raises:
+        InputError: the file cannot be read, or is empty.
+
+    """
+    chunks = read_chunks(path)
+    first = next(chunks, None)
+    if first is None:
+        raise no_rows(path)
+    return without_mark(decompressed(path, chain([first], chunks), codec_of(path)))
 
 
 def raw_rows(path: Path, *, format: Format, max_row_bytes: int) -> Iterator[bytes | None]:  # noqa: A002 - the recipe's word
@@ -93,11 +137,46 @@ def raw_rows(path: Path, *, format: Format, max_row_bytes: int) -> Iterator[byte
         InputError: the file cannot be read, is empty, or is not the array its format says.
 
     """
-    chunks = read_chunks(path)
-    first = next(chunks, None)
-    if first is None:
-        raise no_rows(path)
     try:
-        yield from split_rows(without_mark(chain([first], chunks)), format=format, max_row_bytes=max_row_bytes)
+        yield from split_rows(text_chunks(path), format=format, max_row_bytes=max_row_bytes)
     except BrokenArray as error:
         raise broken_array(path, error) from None
+
+
+def value_rows(
+    path: Path,
+    *,
+    format: Format,  # noqa: A002 - the recipe's word
+    schema: Schema | None,
+    columns: Mapping[str, str | None],
+    max_row_bytes: int,
+) -> Iterator[tuple[dict[str, Any] | Refused, int | None]]:
+    """The rows of CSV, Parquet or Arrow, from the start of the file: value, or why there is none, and line.
+
+    Args:
+        path: The file.
+        format: Its format.
+        schema: How rows are read; None where that is to be found out.
+        columns: New name of a field → its name in the rows, or None to hide it.
+        max_row_bytes: A larger row is not decoded.
+
+    Raises:
+        InputError: the file cannot be read.
+
+    """
+    if format in CSV_FORMATS:
+        kind = cast("CsvFormat", format)
+        for row in csv_rows(path, text_chunks(path), kind, columns=columns, max_row_bytes=max_row_bytes):
+            yield row.value, row.line
+        return
+    table = cast("TableFormat", format)
+    names = table_schema(path, table).names
+    rows = table_rows(
+        path,
+        table,
+        columns_read(names, schema, columns),
+        max_row_bytes=max_row_bytes,
+        columns=columns,
+    )
+    for value, _ in rows:
+        yield value, None

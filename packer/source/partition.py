@@ -12,25 +12,34 @@ then at every 80. Lines of 4, 9, 12 and 2 bytes begin at 0, 4, 13 and 25, so the
 1 and 2, which are the bytes [0, 13), [13, 25) and [25, 27). Had the third line 20 bytes, the fourth would begin at 33,
 and there would be no partition for the nominal 2.
 
-A JSON array is one partition.
+A JSON array, CSV, and whatever is compressed is one partition. Parquet and Arrow files are cut by
+:mod:`packer.source.groups`.
 """
 
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from packer.source.chunks import BYTE_ORDER_MARK, broken_array, no_rows, read_chunks, without_mark
+from packer.source.chunks import BYTE_ORDER_MARK, READ_BYTES, broken_array, no_rows, read_chunks, without_mark
+from packer.source.compression import Codec, codec_of, decompressed
+from packer.source.csv_rows import CsvFormat, split_csv
 from packer.source.elements import BrokenArray, split_elements
-from packer.source.lines import BLANK
+from packer.source.groups import cut_groups, nominal
+from packer.source.lines import BLANK, solid_lines
+from packer.source.table_digest import digest_extents, digest_run, extent_of
+from packer.source.tables import TableFormat, open_table
 
-Format = Literal["jsonl", "json"]
+Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "arrow"]
+
+CSV_FORMATS = get_args(CsvFormat)
+TABLE_FORMATS = get_args(TableFormat)
 
 _SOLID = np.ones(256, np.bool_)
 _SOLID[list(BLANK)] = False
@@ -48,11 +57,21 @@ class Partition:
     """Rows of the file before this partition."""
 
     first_line: int
-    """Lines of the file before this partition, blank ones too; 0 for an array, whose rows are no lines."""
+    """Lines of the file before this partition, blank ones too; 0 where its rows are no lines."""
 
     num_rows: int
     xxh3: str
-    """xxh3-128 of bytes `start` … `stop`, in hexadecimal."""
+    """xxh3-128 of bytes `start` … `stop`, in hexadecimal; of groups see :mod:`packer.source.table_digest`."""
+
+    codec: Codec | None = None
+    """How the bytes are compressed."""
+
+    first_group: int = 0
+    num_groups: int = 0
+    """Groups of a Parquet or Arrow file."""
+
+    skip: int = 0
+    """Rows of the first group before this partition."""
 
     @property
     def num_bytes(self) -> int:
@@ -86,15 +105,18 @@ def partition_file(path: Path, *, format: Format, partition_bytes: int, limit: i
         InputError: the file cannot be read, holds no rows, or is not the array its format says.
 
     """
+    if format in TABLE_FORMATS:
+        return _table(path, cast("TableFormat", format), partition_bytes, limit)
     sha256 = hashlib.sha256()
     chunks = _hashed(read_chunks(path), sha256)
-    if format == "jsonl":
+    codec = codec_of(path)
+    if format == "jsonl" and codec is None:
         cutter = _LineCutter(path=path, partition_bytes=partition_bytes, limit=limit)
         for chunk in chunks:
             cutter.add(chunk)
         num_bytes, partitions = cutter.position, cutter.finish()
     else:
-        num_bytes, partitions = _whole_file(path, chunks, limit)
+        num_bytes, partitions = _whole_file(path, chunks, format, codec, limit)
     if not partitions:
         raise no_rows(path)
     return FilePartitions(
@@ -111,9 +133,11 @@ def _hashed(chunks: Iterator[bytes], digest: "hashlib._Hash | xxhash.xxh3_128") 
         yield chunk
 
 
-def _whole_file(path: Path, chunks: Iterator[bytes], limit: int | None) -> tuple[int, tuple[Partition, ...]]:
+def _whole_file(
+    path: Path, chunks: Iterator[bytes], kind: Format, codec: Codec | None, limit: int | None
+) -> tuple[int, tuple[Partition, ...]]:
     xxh3 = xxhash.xxh3_128()
-    num_bytes = num_rows = 0
+    num_bytes = 0
 
     def counted() -> Iterator[bytes]:
         nonlocal num_bytes
@@ -121,36 +145,74 @@ def _whole_file(path: Path, chunks: Iterator[bytes], limit: int | None) -> tuple
             num_bytes += len(chunk)
             yield chunk
 
-    try:
-        # No element is held: every one is larger than no bytes at all.
-        num_rows = sum(1 for _ in split_elements(without_mark(counted()), max_row_bytes=0))
-    except BrokenArray as error:
-        if num_bytes == 0:
-            return 0, ()
-        raise broken_array(path, error) from None
+    num_rows = _count_rows(path, counted(), kind, codec)
     if num_rows == 0:
         return num_bytes, ()
     whole = Partition(
         path=path,
-        format="json",
+        format=kind,
         start=0,
         stop=num_bytes,
         first_row=0,
         first_line=0,
         num_rows=num_rows if limit is None else min(num_rows, limit),
         xxh3=xxh3.hexdigest(),
+        codec=codec,
     )
     return num_bytes, (whole,)
 
 
-def _nominal(positions: npt.NDArray[np.int64], partition_bytes: int) -> npt.NDArray[np.int64]:
-    """The nominal partition each byte of a file lies in.  # int64[N]"""
-    unit = max(1, partition_bytes // 8)
-    sizes = np.repeat([unit, 2 * unit, 4 * unit], 8)
-    starts = np.cumsum(sizes) - sizes
-    grown = int(sizes.sum())
-    small = np.searchsorted(starts, positions, side="right") - 1
-    return np.where(positions < grown, small, len(sizes) + (positions - grown) // partition_bytes)
+def _count_rows(path: Path, chunks: Iterator[bytes], kind: Format, codec: Codec | None) -> int:
+    """Rows of a file that is read as a whole. No row is held."""
+    first = next(chunks, None)
+    if first is None:
+        return 0
+    text = without_mark(decompressed(path, chain([first], chunks), codec))
+    if kind == "jsonl":
+        return sum(1 for _ in solid_lines(text))
+    if kind in CSV_FORMATS:
+        # Of a record of CSV a megabyte, for the header must be read.
+        table = split_csv(path, text, cast("CsvFormat", kind), max_row_bytes=READ_BYTES)
+        return sum(1 for _ in table.records)
+    try:
+        # No element is held: every one is larger than no bytes at all.
+        return sum(1 for _ in split_elements(text, max_row_bytes=0))
+    except BrokenArray as error:
+        raise broken_array(path, error) from None
+
+
+def _table(path: Path, kind: TableFormat, partition_bytes: int, limit: int | None) -> FilePartitions:
+    table = open_table(path, kind)
+    runs = cut_groups(table.groups, partition_bytes, limit)
+    extents = [extent_of(run, table.groups) for run in runs]
+    digests = digest_extents(path, extents)
+    partitions: list[Partition] = []
+    num_rows = 0
+    for run, extent in zip(runs, extents, strict=True):
+        partitions.append(
+            Partition(
+                path=path,
+                format=kind,
+                start=extent.start,
+                stop=extent.stop,
+                first_row=num_rows,
+                first_line=0,
+                num_rows=run.num_rows,
+                xxh3=digest_run(table.outline, digests.of_extent[extent], run.skip),
+                first_group=run.first_group,
+                num_groups=run.num_groups,
+                skip=run.skip,
+            )
+        )
+        num_rows += run.num_rows
+    if not partitions:
+        raise no_rows(path)
+    return FilePartitions(
+        sha256=digests.sha256,
+        num_bytes=digests.num_bytes,
+        num_rows=num_rows,
+        partitions=tuple(partitions),
+    )
 
 
 class _LineCutter:
@@ -215,13 +277,13 @@ class _LineCutter:
         if begins[-1] == len(chunk):
             begins = begins[:-1]
         counts = self._counts(data, begins)
-        nominal = _nominal(self.position + begins, self._partition_bytes)
+        places = nominal(self.position + begins, self._partition_bytes)
         if self._in_line:
-            nominal[0] = self._nominal
+            places[0] = self._nominal
         kept = self._within_limit(counts)
         ends = np.append(begins[1:], len(chunk))[:kept]
         if kept:
-            self._deal(chunk, begins[:kept], ends, nominal[:kept], counts[:kept])
+            self._deal(chunk, begins[:kept], ends, places[:kept], counts[:kept])
         self._full = kept < len(begins)
         self._num_lines += num_ended
         self._line_counted = bool(counts[-1]) or (self._line_counted and self._in_line and len(begins) == 1)
@@ -253,18 +315,18 @@ class _LineCutter:
         chunk: bytes,
         begins: npt.NDArray[np.int64],
         ends: npt.NDArray[np.int64],
-        nominal: npt.NDArray[np.int64],
+        places: npt.NDArray[np.int64],
         counts: npt.NDArray[np.bool_],
     ) -> None:
         view = memoryview(chunk)
-        cuts = np.flatnonzero(np.diff(nominal)) + 1
-        bounds = [0, *cuts.tolist(), len(nominal)]
+        cuts = np.flatnonzero(np.diff(places)) + 1
+        bounds = [0, *cuts.tolist(), len(places)]
         for first, last in pairwise(bounds):
             begin, end = int(begins[first]), int(ends[last - 1])
-            if nominal[first] != self._nominal:
+            if places[first] != self._nominal:
                 self._close()
                 # Every piece but the first follows the end of a line.
-                self._open(nominal=int(nominal[first]), start=self.position + begin, first_line=self._num_lines + first)
+                self._open(nominal=int(places[first]), start=self.position + begin, first_line=self._num_lines + first)
             self._xxh3.update(view[begin:end])
             self._num_rows += int(np.count_nonzero(counts[first:last]))
             self._stop = self.position + end

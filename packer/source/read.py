@@ -2,20 +2,27 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import xxhash
 
 from packer.batches import Rejection, RowBatch, Sample
 from packer.source.chunks import changed, read_chunks, without_mark
+from packer.source.compression import decompressed
+from packer.source.csv_rows import CsvFormat, CsvRow, csv_rows, split_csv
 from packer.source.decode import Refused, decode_json, decode_rows
 from packer.source.elements import BrokenArray, split_elements
 from packer.source.lines import solid_lines, split_lines
-from packer.source.partition import Format, Partition
+from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format, Partition
 from packer.source.schema import Schema, read_row
+from packer.source.table_partition import partition_values
+from packer.source.tables import RowValue
 
 BATCH_BYTES = 16 * 2**20
 """A batch of large rows ends early: batches are bounded by bytes as well as by rows."""
+
+PendingRow: TypeAlias = bytes | dict[str, Any] | Refused | None
+"""A row of a batch: its bytes, or None where they are too many; or its value, or why it has none."""
 
 
 def read_rows(
@@ -43,14 +50,18 @@ def read_rows(
 
     """
     reader = _BatchReader(schema=schema, columns=columns, max_row_bytes=max_row_bytes)
+    if partition.format in TABLE_FORMATS:
+        values = partition_values(partition, schema=schema, columns=columns, max_row_bytes=max_row_bytes)
+        yield from _table_batches(reader, values, batch_rows)
+        return
     digest = xxhash.xxh3_128()
     chunks = _hashed(read_chunks(partition.path, partition.start, partition.stop), digest)
-    for row in _rows(partition, chunks, max_row_bytes):
+    for row in _rows(partition, chunks, columns, max_row_bytes):
         reader.take(row)
         if reader.pending_rows == batch_rows or reader.pending_bytes >= BATCH_BYTES:
             yield reader.batch()
     for _ in chunks:
-        pass  # an array's end, beyond a limit
+        pass  # the end of a file that is read as a whole, beyond a limit
     num_rows = reader.num_rows + reader.pending_rows
     if num_rows != partition.num_rows:
         raise changed(partition.path, f"expected {partition.num_rows} rows, found {num_rows}")
@@ -60,8 +71,17 @@ def read_rows(
         yield reader.batch()
 
 
+def _table_batches(reader: "_BatchReader", values: Iterator[RowValue], batch_rows: int) -> Iterator[RowBatch]:
+    for value, num_bytes in values:
+        reader.take_value(value, num_bytes)
+        if reader.pending_rows == batch_rows or reader.pending_bytes >= BATCH_BYTES:
+            yield reader.batch()
+    if reader.pending_rows:
+        yield reader.batch()
+
+
 def lines_of_rows(partition: Partition, rows: Sequence[int]) -> list[int] | None:
-    """The lines of the file, from 1, that hold these rows of a partition; None for an array, whose rows are no lines.
+    """The lines of the file, from 1, at which these rows of a partition begin; None where rows are no lines.
 
     The partition is read again; nobody asks of one whose rows were all kept.
 
@@ -73,15 +93,33 @@ def lines_of_rows(partition: Partition, rows: Sequence[int]) -> list[int] | None
         InputError: the file cannot be read, or is not what it was when it was cut.
 
     """
-    if partition.format != "jsonl":
+    if partition.format != "jsonl" and partition.format not in CSV_FORMATS:
         return None
     if not rows:
         return []
-    chunks = read_chunks(partition.path, partition.start, partition.stop)
-    lines = list(solid_lines(without_mark(chunks) if partition.start == 0 else chunks))
+    lines = list(islice(_solid_lines(partition), partition.num_rows + (not _is_read_whole(partition))))
     if len(lines) != partition.num_rows:
         raise changed(partition.path, f"expected {partition.num_rows} rows, found {len(lines)}")
     return [partition.first_line + lines[row] + 1 for row in rows]
+
+
+def _solid_lines(partition: Partition) -> Iterator[int]:
+    """Lines of the partition, from 0, at which rows begin."""
+    chunks = _text(partition, read_chunks(partition.path, partition.start, partition.stop))
+    if partition.format == "jsonl":
+        return solid_lines(chunks)
+    table = split_csv(partition.path, chunks, cast("CsvFormat", partition.format), max_row_bytes=0)
+    return (line - 1 for line, _ in table.records)
+
+
+def _is_read_whole(partition: Partition) -> bool:
+    """Whether rows beyond a limit are passed over; lines are cut where the limit lies."""
+    return partition.format != "jsonl" or partition.codec is not None
+
+
+def _text(partition: Partition, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    chunks = decompressed(partition.path, chunks, partition.codec)
+    return without_mark(chunks) if partition.start == 0 else chunks
 
 
 def split_rows(chunks: Iterator[bytes], *, format: Format, max_row_bytes: int) -> Iterator[bytes | None]:  # noqa: A002 - the recipe's word
@@ -96,9 +134,9 @@ def split_rows(chunks: Iterator[bytes], *, format: Format, max_row_bytes: int) -
 
 
 def understand(
-    row: bytes | None, *, number: int, schema: Schema, columns: Mapping[str, str | None], max_row_bytes: int
+    row: PendingRow, *, number: int, schema: Schema, columns: Mapping[str, str | None], max_row_bytes: int
 ) -> Sample:
-    """What the bytes of a row say; None stands for a row that is too large.
+    """What a row says.
 
     Raises:
         Refused: with the code of the rejection.
@@ -108,7 +146,11 @@ def understand(
     return read_row(value, number=number, schema=schema, columns=columns)
 
 
-def _decoded(row: bytes | None, *, max_row_bytes: int) -> Any:
+def _decoded(row: PendingRow, *, max_row_bytes: int) -> Any:
+    if isinstance(row, Refused):
+        raise row
+    if isinstance(row, dict):
+        return row
     if row is None:
         raise Refused("row_too_large", f"more than rows.max_bytes, {max_row_bytes} bytes")
     return decode_json(row)
@@ -120,13 +162,18 @@ def _hashed(chunks: Iterator[bytes], digest: xxhash.xxh3_128) -> Iterator[bytes]
         yield chunk
 
 
-def _rows(partition: Partition, chunks: Iterator[bytes], max_row_bytes: int) -> Iterator[bytes | None]:
-    if partition.start == 0:
-        chunks = without_mark(chunks)
-    rows = split_rows(chunks, format=partition.format, max_row_bytes=max_row_bytes)
+def _rows(
+    partition: Partition, chunks: Iterator[bytes], columns: Mapping[str, str | None], max_row_bytes: int
+) -> Iterator[bytes | CsvRow | None]:
+    text = _text(partition, chunks)
+    rows: Iterator[bytes | CsvRow | None]
+    if partition.format in CSV_FORMATS:
+        kind = cast("CsvFormat", partition.format)
+        rows = csv_rows(partition.path, text, kind, columns=columns, max_row_bytes=max_row_bytes)
+    else:
+        rows = split_rows(text, format=partition.format, max_row_bytes=max_row_bytes)
     try:
-        # An array may hold rows beyond the limit; lines were cut where the limit lies.
-        yield from islice(rows, partition.num_rows) if partition.format == "json" else rows
+        yield from islice(rows, partition.num_rows) if _is_read_whole(partition) else rows
     except BrokenArray as error:
         raise changed(partition.path, str(error)) from None
 
@@ -142,20 +189,28 @@ class _BatchReader:
         self._clear()
 
     def _clear(self) -> None:
-        self._rows: list[bytes | None] = []
+        self._rows: list[PendingRow] = []
         self.pending_bytes = 0
 
     @property
     def pending_rows(self) -> int:
         return len(self._rows)
 
-    def take(self, row: bytes | None) -> None:
+    def take(self, row: bytes | CsvRow | None) -> None:
+        if isinstance(row, CsvRow):
+            self.take_value(row.value, row.num_bytes)
+            return
         self._rows.append(row)
         self.pending_bytes += len(row or b"")
 
+    def take_value(self, value: dict[str, Any] | Refused, num_bytes: int) -> None:
+        """A row that was decoded already, or why it could not be."""
+        self._rows.append(value)
+        self.pending_bytes += num_bytes
+
     def batch(self) -> RowBatch:
         rows = self._rows
-        whole = [row for row in rows if row is not None]
+        whole = [row for row in rows if isinstance(row, bytes)]
         values = decode_rows(whole) if len(whole) == len(rows) else None
         samples: list[Sample] = []
         rejections: list[Rejection] = []

@@ -9,8 +9,8 @@ from packer.source.decode import Refused, decode_json
 
 T = TypeVar("T")
 
-_ID_FIELDS = ("sample_id", "id", "uuid")
-_ID_SET = frozenset(_ID_FIELDS)
+ID_FIELDS = ("sample_id", "id", "uuid")
+_ID_SET = frozenset(ID_FIELDS)
 
 
 class RowFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ def sample_id(row: dict[str, Any]) -> str | None:
     """The row's own name: the first of `sample_id`, `id`, `uuid` that holds a string or a whole number."""
     if _ID_SET.isdisjoint(row):
         return None
-    for field in _ID_FIELDS:
+    for field in ID_FIELDS:
         value = row.get(field)
         if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
             return str(value)
@@ -80,3 +80,18 @@ def nested_json(text: str, *, where: str) -> Any:
     except Refused as refused:
         code = "not_utf8" if refused.code == "not_utf8" else "bad_tools"
         raise Refused(code, f"the JSON in {where}: {refused.reason}") from None
+
+
+def json_in_text(text: str, column: str) -> Any:
+    """Decode the JSON in a cell of a table; None where the cell is empty.
+
+    Raises:
+        Refused: as :func:`~packer.source.decode.decode_json`, with the column's name.
+
+    """
+    if not text.strip():
+        return None
+    try:
+        return decode_json(text.encode())
+    except Refused as refused:
+        raise Refused(refused.code, f"the JSON in column `{column[:40]}`: {refused.reason}") from None

@@ -2,6 +2,7 @@
 it, and a file that holds no rows is refused by name.
 """
 
+import gzip
 import os
 import subprocess
 import sys
@@ -161,7 +162,22 @@ TEXTS: dict[str, tuple[bytes, int, str]] = {
     "UTF-32 without a mark": (good.decode().encode("utf-32-le"), 3, "found UTF-32 text"),
     "nothing but NUL bytes": (bytes(4096), 3, "found binary data"),
     "random bytes": (bytes(range(256)) * 16, 3, "found binary data"),
-    "gzip": (b"\x1f\x8b\x08\x00" + bytes(range(60)), 3, "found gzip"),
+    "gzip of nonsense": (b"\x1f\x8b\x08\x00" + bytes(range(60)), 3, "gzip data is damaged or cut off"),
+    "gzip cut off": (gzip.compress(good * 50, mtime=0)[:-9], 3, "gzip data is damaged or cut off"),
+    "gzip of nothing": (gzip.compress(b"", mtime=0), 3, "holds no rows"),
+    "gzip of gzip": (gzip.compress(gzip.compress(good, mtime=0), mtime=0), 3, "found binary data"),
+    "gzip of a good row": (gzip.compress(good, mtime=0), 0, ""),
+    "Parquet of nonsense": (b"PAR1" + bytes(range(256)) + b"PAR1", 3, "cannot be read as Parquet"),
+    "Parquet without an end": (b"PAR1" + bytes(range(256)), 3, "cannot be read as Parquet"),
+    "Arrow of nonsense": (b"ARROW1\0\0" + bytes(range(256)), 3, "cannot be read as an Arrow file"),
+    "a stream of nonsense": (b"\xff\xff\xff\xff" + bytes(range(256)), 3, "cannot be read as an Arrow file"),
+    "CSV with an open quote": (b'prompt,completion\na,"\x1b[31m\n\n', 3, "is never closed"),
+    "CSV with a column twice": (
+        b"prompt,completion,\x1b[31m" + b"x" * 5000 + b",\x1b[31m" + b"x" * 5000,
+        3,
+        "more than one column",
+    ),
+    "CSV of two fields": (b"prompt,completion\na,b\n", 0, ""),
     "a pickle": (b"\x80\x04\x95\x0f\x00\x00\x00\x00", 3, "found binary data"),
     "HTML": (b"<html>\n<body>404</body>\n", 3, "text that is not JSON"),
     "lines of numbers": (b"1\n2\n3\n", 3, "text that is not JSON"),

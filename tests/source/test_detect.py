@@ -35,6 +35,14 @@ def lines(*rows):
         (b"[" + LINE + b"]\n\n", "json"),
         (json.dumps({"conversations": [{}, {"from": "human"}]}, indent=2).encode(), "json"),
         (b'{"text": "' + b"x" * 2**20 + b'"}\n' + LINE, "jsonl"),
+        (gzip.compress(LINE, mtime=0), "jsonl"),
+        (gzip.compress(b"[" + LINE + b"]", mtime=0), "json"),
+        (b"PAR1" + bytes(20), "parquet"),
+        (b"ARROW1\x00\x00", "arrow"),
+        (b"\xff\xff\xff\xff\x10\x00\x00\x00", "arrow"),
+        (b"system,instruction,output\n,a,b\n", "csv"),
+        (b"system;instruction;output\n;a;b\n", "csv"),
+        (b'prompt\tcompletion\n"a\tb"\tc\n', "tsv"),
     ],
 )
 def test_the_bytes_decide_the_format_whatever_the_name(tmp_path, name, content, expected):
@@ -44,14 +52,11 @@ def test_the_bytes_decide_the_format_whatever_the_name(tmp_path, name, content, 
 @pytest.mark.parametrize(
     ("content", "found", "hint"),
     [
-        (gzip.compress(LINE, mtime=0), "gzip", "gunzip"),
-        (b"\x28\xb5\x2f\xfd....", "zstd", "zstd -d"),
-        (b"PAR1" + bytes(20), "Parquet", "JSON lines"),
-        (b"ARROW1\x00\x00", "Arrow", "JSON lines"),
+        (b"\xfd7zXZ\x00....", "xz", "xz -dk"),
+        (b"FEA1....", "Feather", "JSON lines"),
         ('{"text": "a"}'.encode("utf-16"), "UTF-16", "iconv"),
         (bytes(range(256)), "binary data", "JSON lines"),
-        (b"system,instruction,output\n,a,b\n", "CSV", "JSON lines"),
-        (b'prompt\tcompletion\n"a\tb"\tc\n', "CSV", "JSON lines"),
+        (b"question,answer\na,b\n", "CSV", "format: csv"),
         (b"Once upon a time\nthere was a file.\n", "text that is not JSON", "JSON lines"),
     ],
 )

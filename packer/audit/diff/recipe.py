@@ -73,4 +73,5 @@ def _source_changes(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str,
 def _numbered(number: int, entry: Mapping[str, Any]) -> dict[str, Any]:
     """Keys of an entry of `sources`, defaults written out."""
     whole = {**to_json(Source(path="")), **entry}
+    whole["split"] = whole["split"] or "train"  # the splits of a saved DatasetDict are told by its inputs
     return {f"sources[{number}].{key}": value for key, value in whole.items()}

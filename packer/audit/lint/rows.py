@@ -154,7 +154,7 @@ def rejections_under(recipe: Recipe, model: Model, rows: Rows) -> Counter[str]:
 
 
 def _read(recipe: Recipe, num_rows: int) -> list[FileTally]:
-    inputs = [open_input(source, path, recipe) for source, path in resolve_sources(recipe)]
+    inputs = [open_input(file, recipe) for file in resolve_sources(recipe)]
     names = Counter(PurePosixPath(entry.name).name for entry in inputs)
     files = []
     for entry in inputs:

@@ -32,7 +32,7 @@ from packer.build.places import input_place
 from packer.build.pool import Pool
 from packer.build.progress import Progress
 from packer.build.stages import Stages, with_role_markers
-from packer.errors import CheckError, InputError, PackerError, RecipeError, StorageError
+from packer.errors import CheckError, InputError, PackerError, RecipeError, StorageError, UsageError
 from packer.layout import offsets_of
 from packer.model import TOKENIZER_FILE, Model
 from packer.permute import permutation_key, permute
@@ -81,7 +81,7 @@ class Reencoding:
                 partition_bytes=self._recipe.partition_bytes,
                 limit=entry.num_rows,  # whatever left rows out, those that were taken are the first
             )
-        except InputError as error:
+        except (InputError, UsageError) as error:
             return check_input(entry.path, sha256=entry.sha256) or [_input_finding(entry, error.message)]
         if cut.sha256 != entry.sha256:
             return [_input_finding(entry, f"sha256 {cut.sha256}")]

@@ -1,0 +1,110 @@
+"""Folders that `save_to_disk` of the library `datasets` writes: one data set, or one for each split.
+
+state.json  dataset_info.json  data-00000-of-00002.arrow …        a Dataset
+dataset_dict.json  train/  test/                                   a DatasetDict, with a Dataset in each folder
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from packer.errors import InputError
+from packer.recipe import SPLIT_NAME
+
+T = TypeVar("T")
+
+_STATE = "state.json"
+_SPLITS = "dataset_dict.json"
+_DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".arrow")
+_PACKED_SUFFIXES = (".gz", ".zst", ".bz2")
+
+
+class _File(msgspec.Struct, frozen=True):
+    filename: str
+
+
+class _State(msgspec.Struct, frozen=True, rename=lambda name: f"_{name}"):
+    data_files: list[_File]
+    indices_files: list[_File] | None = None
+    """Of older versions: rows are not taken in the order of the files, or not all."""
+
+
+class _Splits(msgspec.Struct, frozen=True):
+    splits: list[str]
+
+
+def is_data_set(folder: Path) -> bool:
+    return (folder / _STATE).is_file() or (folder / _SPLITS).is_file()
+
+
+def data_set_files(folder: Path) -> Iterator[tuple[str | None, Path]]:
+    """The Arrow files of a data set, in the order of its rows, each with its split; None where it is no DatasetDict.
+
+    Raises:
+        InputError: the folder is no data set, is not whole, or its rows are not those of its files.
+
+    """
+    if (folder / _STATE).is_file():
+        yield from ((None, path) for path in _files(folder))
+        return
+    if not (folder / _SPLITS).is_file():
+        raise no_data_set(folder)
+    for split in _read(folder / _SPLITS, _Splits).splits:
+        if not re.fullmatch(SPLIT_NAME, split):
+            raise InputError(f"{folder}: '{split}' cannot be a split's name", hint="name its folder, and give `split`")
+        if not (folder / split / _STATE).is_file():
+            raise InputError(f"{folder}: holds no data set '{split}', which {_SPLITS} names", hint=_AGAIN)
+        yield from ((split, path) for path in _files(folder / split))
+
+
+_AGAIN = "save it again with save_to_disk"
+
+
+def _files(folder: Path) -> list[Path]:
+    state = _read(folder / _STATE, _State)
+    if state.indices_files:
+        raise InputError(
+            f"{folder}: its rows are a selection of its files, by {state.indices_files[0].filename}",
+            hint="save it so that its files hold its rows: load_from_disk(…).flatten_indices().save_to_disk(…)",
+        )
+    files = [folder / file.filename for file in state.data_files]
+    missing = next((file for file in files if not file.is_file()), None)
+    if missing is not None:
+        raise InputError(f"{missing}: no such file, and {_STATE} names it", hint=_AGAIN)
+    return files
+
+
+def _read(path: Path, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read as a data set's: {error}", hint=_AGAIN) from None
+
+
+def no_data_set(folder: Path) -> InputError:
+    """The error for a folder that is no data set; it names a pattern for the files it holds.
+
+    Which of them belong to which split nobody can know, so they are not all taken.
+    """
+    kinds = Counter(kind for path in sorted(folder.rglob("*")) if (kind := _kind(path)) is not None)
+    message = f"{folder}: is a folder, and no data set of `save_to_disk`, which holds {_STATE} or {_SPLITS}"
+    if not kinds:
+        return InputError(message, hint=f"name its files: '{(folder / '*.jsonl').as_posix()}'")
+    suffix, count = max(kinds.items(), key=lambda item: item[1])
+    flat = any(_kind(path) == suffix for path in folder.iterdir())
+    pattern = folder / ("*" if flat else "**/*")
+    return InputError(message, hint=f"it holds {count} files {suffix}: name them, '{pattern.as_posix()}{suffix}'")
+
+
+def _kind(path: Path) -> str | None:
+    """The end of a data file's name."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    packed = suffixes[-1:] if suffixes and suffixes[-1] in _PACKED_SUFFIXES else []
+    kind = suffixes[: len(suffixes) - len(packed)][-1:]
+    if not kind or kind[0] not in _DATA_SUFFIXES or not path.is_file():
+        return None
+    return "".join(path.suffixes[-len(packed) - 1 :])

@@ -1,0 +1,283 @@
+"""The same rows, given in every way a user has them: the same documents, and commands that take them up again."""
+
+import gzip
+import json
+import os
+import pty
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from written import FORMATS, as_jsonl, as_parquet
+
+from packer.source import standard_input
+from packer.store.manifest import read_manifest
+from packer_cli.main import cli
+
+CHATS = [
+    {
+        "id": f"row {i}",
+        "messages": [
+            {"role": "user", "content": f'Say "{i}",\nand stop; ünïcode 🎉\ttab'},
+            {"role": "assistant" if i != 3 else "nobody", "content": f"{i}."},
+        ],
+    }
+    for i in range(7)
+]
+"""The fourth is rejected."""
+
+
+def run(*arguments, exit_code=0, stdin=None):
+    standard_input._spooled.cache_clear()
+    result = CliRunner().invoke(cli, [str(argument) for argument in arguments], input=stdin)
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def build(source, cache, starter, *arguments, **options):
+    return run("build", source, "-o", cache, "--tokenizer", starter / "tokenizer", "-j", "1", *arguments, **options)
+
+
+@pytest.fixture(scope="module")
+def expected(starter, tmp_path_factory):
+    """The content fingerprint of the rows as JSON lines."""
+    folder = tmp_path_factory.mktemp("expected")
+    (folder / "rows.jsonl").write_bytes(as_jsonl(CHATS))
+    build(folder / "rows.jsonl", folder / "cache", starter)
+    return read_manifest(folder / "cache").content_fingerprint
+
+
+def saved(folder):
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_list(CHATS).save_to_disk(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["rows.csv.zst", "rows.parquet", "saved"])
+def test_every_command_takes_up_the_rows_of_every_format(tmp_path, starter, expected, name):
+    source, cache = tmp_path / name, tmp_path / "cache"
+    if name == "saved":
+        saved(source)
+    else:
+        source.write_bytes(FORMATS[name](CHATS))
+    assert "6 kept, 1 rejected" in build(source, cache, starter).stdout
+    manifest = read_manifest(cache)
+    assert manifest.content_fingerprint == expected
+    (line,) = map(json.loads, (cache / "rejected.jsonl").read_text("utf-8").splitlines())
+    assert (line["source"], line["row"], line["code"]) == (manifest.inputs[0].path, 3, "unknown_role")
+    assert ("line" in line) == (manifest.inputs[0].format in {"jsonl", "csv", "tsv"})
+    assert "up to date" in build(source, cache, starter).stdout
+    assert "7 of 7 rows" in run("verify", cache, "--full", "--sources", "--reencode").stdout
+    shown = run("inspect", cache, "--row", f"{manifest.inputs[0].path}:5").stdout
+    assert "5." in shown
+    rejected = run("preview", source, "--rejected", "--tokenizer", starter / "tokenizer").stdout
+    assert "unknown_role" in rejected
+
+
+@pytest.mark.parametrize("limit", [None, 5])
+def test_every_format_comes_to_the_same_documents(tmp_path, starter, limit):
+    """One build with a split for each format; documents are compared column by column."""
+    sources = []
+    for number, (name, write) in enumerate(FORMATS.items()):
+        (tmp_path / name).write_bytes(write(CHATS))
+        sources.append({"path": name, "split": f"s{number}", "limit": limit})
+    sources.append({"path": saved(tmp_path / "saved").name, "split": "saved", "limit": limit})
+    (tmp_path / "recipe.yaml").write_text(json.dumps({"sources": sources, "tokenizer": str(starter / "tokenizer")}))
+    run("build", "-c", tmp_path / "recipe.yaml", "-o", tmp_path / "cache", "-j", "1")
+    tables = {}
+    for file in sorted((tmp_path / "cache" / "documents").iterdir()):
+        tables.setdefault(file.name.split("-")[0], []).extend(pa.ipc.open_file(file).read_all().to_pylist())
+    first = tables.pop("s0")
+    assert len(first) == (6 if limit is None else 4)
+    assert list(tables.values()) == [first] * len(FORMATS)
+
+
+def test_every_split_of_a_saved_dict_is_a_split_unless_one_is_named(tmp_path, starter):
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_list(CHATS)
+    datasets.DatasetDict({"train": rows, "test": rows.select([0, 1])}).save_to_disk(tmp_path / "saved")
+    build(tmp_path / "saved", tmp_path / "cache", starter)
+    assert [(entry.split, entry.num_rows) for entry in read_manifest(tmp_path / "cache").inputs] == [
+        ("train", 7),
+        ("test", 2),
+    ]
+    build(tmp_path / "saved" / "test", tmp_path / "other", starter, "--split", "eval")
+    assert [(entry.split, entry.num_rows) for entry in read_manifest(tmp_path / "other").inputs] == [("eval", 2)]
+
+
+def test_standard_input_is_an_input_like_others(tmp_path, starter, expected):
+    rows, cache = as_parquet(CHATS), tmp_path / "cache"
+    build("-", cache, starter, stdin=rows)
+    manifest = read_manifest(cache)
+    assert (manifest.content_fingerprint, manifest.inputs[0].path) == (expected, "-")
+    assert json.loads((cache / "rejected.jsonl").read_text("utf-8"))["source"] == "-"
+    assert "up to date" in build("-", cache, starter, stdin=rows).stdout
+    assert "up to date" in run("build", "-o", cache, stdin=rows).stdout
+    assert "ok: everything" in run("verify", cache, "--sources", "--reencode", stdin=rows).stdout
+    missing = run("verify", cache, "--sources", exit_code=1, stdin=b"")
+    assert "nothing; pipe in the rows it was built from" in missing.stdout
+    assert "sha256" in run("verify", cache, "--sources", exit_code=1, stdin=rows[:-1]).stdout
+    assert "unknown_role" in run("preview", "-", "--rejected", "--tokenizer", starter / "tokenizer", stdin=rows).stdout
+    assert "row 2" in run("preview", "-", "--row", "-:2", "--tokenizer", starter / "tokenizer", stdin=rows).stdout
+    run("lint", "-", "--tokenizer", starter / "tokenizer", stdin=as_jsonl(CHATS))
+
+
+def test_a_build_from_standard_input_goes_on_where_it_was_ended(tmp_path, starter, expected, monkeypatch):
+    from packer.build import run as run_module
+    from packer.errors import StorageError
+
+    def full(*_):
+        raise StorageError("no room")
+
+    rows = FORMATS["rows.csv.zst"](CHATS)
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module, "commit", full)
+        build("-", tmp_path / "cache", starter, exit_code=5, stdin=rows)
+    again = json.loads(build("-", tmp_path / "cache", starter, "--json", stdin=rows).stdout)
+    assert (again["partitions_built"], again["partitions_reused"]) == (0, 1)
+    assert read_manifest(tmp_path / "cache").content_fingerprint == expected
+
+
+def test_a_build_from_a_pipe_ends_and_leaves_no_file_behind(tmp_path, starter, expected):
+    command = [
+        sys.executable,
+        "-m",
+        "packer",
+        "build",
+        "-",
+        "-o",
+        "cache",
+        "--tokenizer",
+        starter / "tokenizer",
+        "-j",
+        "2",
+    ]
+    (tmp_path / "tmp").mkdir()
+    done = subprocess.run(
+        command, input=as_jsonl(CHATS), cwd=tmp_path, capture_output=True, timeout=100,
+        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert read_manifest(tmp_path / "cache").content_fingerprint == expected
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_terminal_is_no_standard_input(tmp_path, starter):
+    ours, theirs = pty.openpty()
+    try:
+        command = [sys.executable, "-m", "packer", "build", "-", "-o", "cache", "--tokenizer", starter / "tokenizer"]
+        done = subprocess.run(
+            command, stdin=theirs, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+        )
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.returncode == 2
+    assert "nothing is piped in" in done.stderr
+    assert "hint: " in done.stderr
+
+
+ERRORS = [
+    ("truncated.parquet", lambda: as_parquet(CHATS)[:-9], 3, "cannot be read as Parquet"),
+    ("truncated.jsonl.gz", lambda: FORMATS["rows.jsonl.gz"](CHATS)[:-9], 3, "gzip data is damaged or cut off"),
+    ("open.csv", lambda: b'prompt,completion\na,"b\n', 3, "is never closed"),
+    ("other.csv", lambda: b"question,answer\na,b\n", 3, "fields found: `question`, `answer`"),
+    ("empty.csv", lambda: b"prompt,completion\n", 3, "holds no rows"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "code", "said"), ERRORS)
+def test_what_cannot_be_read_is_one_error_with_a_way_out(tmp_path, starter, name, content, code, said):
+    (tmp_path / name).write_bytes(content())
+    output = build(tmp_path / name, tmp_path / "cache", starter, exit_code=code).output
+    assert f"error: {tmp_path}/{name}: " in output
+    assert said in output
+    assert "hint: " in output
+    assert not (tmp_path / "cache" / "manifest.json").exists()
+
+
+def test_files_of_one_glob_may_differ_in_their_columns(tmp_path, starter):
+    (tmp_path / "a.parquet").write_bytes(as_parquet([{"instruction": "a", "output": "b"}]))
+    (tmp_path / "b.parquet").write_bytes(as_parquet([{"output": "b", "instruction": "a", "input": "c", "more": 1}]))
+    (tmp_path / "c.parquet").write_bytes(as_parquet([{"prompt": "a", "completion": "b"}]))
+    build(tmp_path / "*.parquet", tmp_path / "cache", starter)
+    assert [entry.schema for entry in read_manifest(tmp_path / "cache").inputs] == ["alpaca", "alpaca", "completion"]
+    output = build(tmp_path / "*.parquet", tmp_path / "other", starter, "--schema", "alpaca", exit_code=3).output
+    assert f"{tmp_path}/c.parquet: schema alpaca needs instruction or query, and there is no such column" in output
+
+
+def test_a_field_that_a_late_row_lacks_rejects_that_row_by_number_and_name(tmp_path, starter):
+    rows = [{"prompt": "a", "completion": "b"}] * 400
+    rows[350] = {"prompt": "a", "completion": None}
+    (tmp_path / "rows.parquet").write_bytes(as_parquet(rows, row_group_size=100))
+    assert "399 kept, 1 rejected" in build(tmp_path / "rows.parquet", tmp_path / "cache", starter).stdout
+    line = json.loads((tmp_path / "cache" / "rejected.jsonl").read_text("utf-8"))
+    assert (line["row"], line["reason"]) == (350, "no field `completion`, which schema completion needs")
+
+
+def test_a_table_that_changes_between_plan_and_reading_is_told(tmp_path, starter, monkeypatch):
+    from packer.build import run as run_module
+
+    path = tmp_path / "rows.parquet"
+    path.write_bytes(as_parquet(CHATS))
+    plan = run_module.plan_build
+
+    def planned(*arguments, **options):
+        made = plan(*arguments, **options)
+        path.write_bytes(as_parquet(CHATS[:5]))
+        return made
+
+    monkeypatch.setattr(run_module, "plan_build", planned)
+    assert f"{path}: " in build(path, tmp_path / "cache", starter, exit_code=3).output
+
+
+def test_rows_that_are_appended_to_a_table_are_the_only_ones_that_are_built(tmp_path, starter):
+    rows = [{"prompt": "a " * 20, "completion": f"{i} " * 20} for i in range(400)]
+    path, cache = tmp_path / "rows.parquet", tmp_path / "cache"
+    path.write_bytes(as_parquet(rows[:300], row_group_size=50))
+    first = json.loads(build(path, cache, starter, "--set", "partition_bytes=8KiB", "--json").stdout)
+    path.write_bytes(as_parquet(rows, row_group_size=50))
+    second = json.loads(build(path, cache, starter, "--set", "partition_bytes=8KiB", "--json").stdout)
+    assert second["partitions_reused"] >= first["partitions_built"] - 1 > 2
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "inputs.md"
+
+
+def test_the_examples_of_the_page_about_inputs_run(tmp_path, starter, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    page = PAGE.read_text("utf-8")
+    alpaca = [{"instruction": "Add", "input": "1", "output": "2"}, {"instruction": "Go", "input": "", "output": "On"}]
+    monkeypatch.chdir(tmp_path)
+    Path("tokenizer").symlink_to(starter / "tokenizer")
+    Path("parts").mkdir()
+    for name, form, rows in (
+        ("chat.jsonl", "rows.jsonl", CHATS),
+        ("chat.parquet", "rows.parquet", CHATS),
+        ("chat.jsonl.gz", "rows.jsonl.gz", CHATS),
+        ("parts/a.jsonl.gz", "rows.jsonl.gz", CHATS[:2]),
+        ("parts/b.jsonl.gz", "rows.jsonl.gz", CHATS[2:]),
+        ("alpaca.csv", "rows.csv", alpaca),
+        ("questions.parquet", "rows.parquet", [{"question": "a", "answer": "b"}]),
+        ("held_out.jsonl.zst", "rows.jsonl.zst", CHATS),
+    ):
+        Path(name).write_bytes(FORMATS[form](rows))
+    datasets.Dataset.from_list(CHATS).save_to_disk("saved")
+    Path("recipe.yaml").write_text(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0])
+    lines = "".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL)).splitlines()
+    for line in lines:
+        piped, _, command = line.rpartition(" | ")
+        stdin = gzip.decompress(Path(piped.removeprefix("zcat ")).read_bytes()) if piped else None
+        program, name, *arguments = shlex.split(command)
+        assert program == "packer"
+        run(name, *arguments, *["-j", "1"] * (name == "build"), stdin=stdin)
+    made = {path.parent.name: read_manifest(path.parent) for path in tmp_path.glob("from_*/manifest.json")}
+    assert len(made) == len(lines) - 1 == 7
+    contents = {made[f"from_{name}"].content_fingerprint for name in ("jsonl", "parquet", "saved", "pipe")}
+    assert len(contents) == 1
+    assert [entry.split for entry in made["from_recipe"].inputs] == ["train", "train", "eval"]

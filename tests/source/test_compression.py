@@ -1,0 +1,107 @@
+"""Compressed inputs: streamed, told apart by their bytes, and refused where they are not whole."""
+
+import gzip
+import tracemalloc
+
+import pytest
+from written import as_csv, as_jsonl, packed
+
+from packer.errors import InputError
+from packer.source import detect_format, detect_schema, lines_of_rows, partition_file, read_rows
+
+ROWS = [{"text": f"row {i} " + str(i * 7919 % 1000) * 20} for i in range(300)]
+CODECS = ["gzip", "zstd", "bz2"]
+
+
+def rows_of(path, *, max_row_bytes=2**20, limit=None, kind="jsonl"):
+    cut = partition_file(path, format=kind, partition_bytes=1000, limit=limit)
+    (piece,) = cut.partitions
+    batches = list(read_rows(piece, schema="text", columns={}, max_row_bytes=max_row_bytes))
+    return [sample.text for batch in batches for sample in batch.samples], [
+        (each.row, each.code) for batch in batches for each in batch.rejections
+    ]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_compressed_file_is_one_partition_whatever_its_name(tmp_path, codec):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(packed(as_jsonl(ROWS), codec))
+    assert detect_format(path) == "jsonl"
+    assert detect_schema(path, format="jsonl", columns={}) == "text"
+    assert rows_of(path) == ([row["text"] for row in ROWS], [])
+    assert rows_of(path, limit=7)[0] == [row["text"] for row in ROWS[:7]]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_members_that_follow_one_another_are_one_text(tmp_path, codec):
+    path = tmp_path / "rows"
+    path.write_bytes(packed(as_jsonl(ROWS[:5]), codec) + packed(as_jsonl(ROWS[5:9]), codec))
+    assert len(rows_of(path)[0]) == 9
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_file_that_is_cut_off_anywhere_is_one_error_that_says_how_far_it_went(tmp_path, codec):
+    whole = packed(as_jsonl(ROWS), codec)
+    path = tmp_path / "rows.jsonl.gz"
+    checked = 0
+    for length in range(4, len(whole), max(1, len(whole) // 40)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(
+            InputError, match=rf"rows.jsonl.gz: {codec} data is damaged or cut off: .*bytes of text"
+        ) as caught:
+            partition_file(path, format="jsonl", partition_bytes=1000)
+        assert caught.value.hint
+        checked += 1
+    assert checked > 30
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_something_else_behind_the_data_is_an_error(tmp_path, codec):
+    path = tmp_path / "rows"
+    path.write_bytes(packed(as_jsonl(ROWS), codec) + b"something else")
+    with pytest.raises(InputError, match="is damaged"):
+        rows_of(path)
+
+
+def test_a_byte_that_changed_is_an_error(tmp_path):
+    content = bytearray(gzip.compress(as_jsonl(ROWS), mtime=0))
+    content[len(content) // 2] ^= 1
+    (tmp_path / "rows").write_bytes(content)
+    with pytest.raises(InputError, match="gzip data is damaged"):
+        rows_of(tmp_path / "rows")
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_row_that_unfolds_to_many_megabytes_is_never_held(tmp_path, codec):
+    path = tmp_path / "rows"
+    bomb = b'{"text": "' + b"x" * (32 * 2**20) + b'"}\n'
+    path.write_bytes(packed(as_jsonl(ROWS[:2]) + bomb + as_jsonl(ROWS[2:4]), codec))
+    del bomb
+    assert path.stat().st_size < 2**20
+    tracemalloc.start()
+    texts, rejected = rows_of(path, max_row_bytes=2**20)
+    held = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (len(texts), rejected) == (4, [(2, "row_too_large")])
+    assert held < 16 * 2**20
+
+
+def test_lines_of_rejected_rows_are_those_of_the_text(tmp_path):
+    for kind, content, lines in (("jsonl", b"\n\n{}\n\nx\n", [3, 5]), ("csv", as_csv(ROWS[:3]), [2, 4])):
+        path = tmp_path / kind
+        path.write_bytes(gzip.compress(content, mtime=0))
+        (piece,) = partition_file(path, format=kind, partition_bytes=1000).partitions
+        assert lines_of_rows(piece, [0, 1] if kind == "jsonl" else [0, 2]) == lines
+
+
+def test_a_packed_table_is_told_to_be_unpacked(tmp_path):
+    (tmp_path / "rows").write_bytes(gzip.compress(b"PAR1" + bytes(50), mtime=0))
+    with pytest.raises(InputError, match="holds parquet data inside gzip") as caught:
+        detect_format(tmp_path / "rows")
+    assert "unpack" in caught.value.hint
+
+
+def test_an_empty_packed_file_holds_no_rows(tmp_path):
+    (tmp_path / "rows").write_bytes(gzip.compress(b"", mtime=0))
+    with pytest.raises(InputError, match="holds no rows"):
+        detect_format(tmp_path / "rows")

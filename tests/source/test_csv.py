@@ -1,0 +1,135 @@
+"""CSV and TSV: cells are what Python's own reader says, whatever stands in them."""
+
+import csv
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer.errors import InputError
+from packer.source import detect_format, detect_schema
+from packer.source.csv_rows import csv_rows, delimiter_of, fields_of, split_csv
+from packer.source.decode import Refused
+
+cells = st.text(alphabet='a",;\t \n', max_size=8)
+tables = st.lists(st.lists(cells, min_size=2, max_size=3), max_size=6)
+
+
+def pieces(content, step):
+    return (content[i : i + step] for i in range(0, len(content), step))
+
+
+def values(content, *, kind="csv", columns=None, max_row_bytes=1000, step=2**20):
+    rows = csv_rows("rows.csv", pieces(content, step), kind, columns=columns or {}, max_row_bytes=max_row_bytes)
+    return [
+        (row.line, row.value if isinstance(row.value, dict) else (row.value.code, row.value.reason)) for row in rows
+    ]
+
+
+@given(
+    table=tables,
+    step=st.integers(1, 30),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+    crlf=st.booleans(),
+)
+def test_what_python_writes_is_read_as_it_was(table, step, quoting, crlf):
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, quoting=quoting, lineterminator="\r\n" if crlf else "\n")
+    writer.writerows([["a", "b", "c"], *table])
+    found = [value for _, value in values(text.getvalue().encode(), step=step)]
+    expected = [
+        dict(zip("abc", row, strict=True)) if len(row) == 3 else ("wrong_type", "the header has 3 columns, the row 2")
+        for row in table
+    ]
+    assert found == expected
+
+
+@given(text=st.text(alphabet='ab",\n', max_size=30), step=st.integers(1, 10))
+def test_records_and_cells_are_those_of_pythons_reader_however_the_quotes_stand(text, step):
+    """Quotes inside of a cell, text behind a closing quote: the same readings, except where nothing closes a quote."""
+    expected = [row for row in csv.reader(io.StringIO(text, newline="")) if row and "".join(row).strip()]
+    content = b"h,h2\n" + text.encode()
+    try:
+        records = [
+            record.decode() for _, record in split_csv("x", pieces(content, step), "csv", max_row_bytes=99).records
+        ]
+    except InputError:
+        assert text.count('"') % 2 == 1
+        return
+    assert [row for record in records if "".join(row := fields_of(record, ",")).strip()] == expected
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+def test_lines_are_those_at_which_records_begin(kind):
+    tab = "\t" if kind == "tsv" else ","
+    content = f'\n\ntext{tab}n\n"a\n\nb"{tab}1\n\nc{tab}2\n'.encode()
+    assert [(line, value["text"]) for line, value in values(content, kind=kind)] == [(4, "a\n\nb"), (8, "c")]
+
+
+def test_a_row_that_is_too_large_is_one_bad_row_and_is_not_held():
+    content = b'text\nshort\n"' + b"long,\n" * 100 + b'"\nshort\n'
+    found = values(content, max_row_bytes=50, step=7)
+    assert found == [
+        (2, {"text": "short"}),
+        (3, ("row_too_large", "more than rows.max_bytes, 50 bytes")),
+        (104, {"text": "short"}),
+    ]
+
+
+def test_a_row_that_is_no_utf8_is_one_bad_row():
+    assert values(b"text\na\xff\nb\n") == [(2, ("not_utf8", "invalid UTF-8 at byte 1")), (3, {"text": "b"})]
+
+
+def test_a_row_with_other_cells_than_the_header_has_is_rejected():
+    assert [value for _, value in values(b"a,b\n1,2,3\n1\n1,2\n")] == [
+        ("wrong_type", "the header has 2 columns, the row 3"),
+        ("wrong_type", "the header has 2 columns, the row 1"),
+        {"a": "1", "b": "2"},
+    ]
+
+
+def test_cells_of_messages_hold_json_under_whatever_name():
+    content = b'chat,label,images,text\n"[{""role"": ""user""}]",True,[],"[1]"\n,no,x.png,\n[{,,null,\n'
+    assert [value for _, value in values(content, columns={"messages": "chat"})] == [
+        {"chat": [{"role": "user"}], "label": True, "images": None, "text": "[1]"},
+        {"chat": None, "label": "no", "images": "x.png", "text": ""},
+        ("not_json", "the JSON in column `chat`: ends too early, at byte 2"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "holds no rows"),
+        (b" \n\n", "holds no rows"),
+        (b"a,b,a\n1,2,3\n", "has more than one column `a`"),
+        (b'a,b\n1,2\n3,"4\n5,6\n', "a quote that opens in the record of line 3 is never closed"),
+        (b"\xff,b\n", "its header is not UTF-8"),
+        (b"x" * 2**21, "its header is longer than 1,048,576 bytes"),
+    ],
+)
+def test_a_file_that_is_no_csv_is_one_error_that_says_where(content, said):
+    with pytest.raises(InputError, match=said) as caught:
+        values(content)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("header", "delimiter"),
+    [(b"a,b\n", b","), (b"a;b,c;d\n", b";"), (b'"a,b,c"\td\n', b"\t"), (b"text\n", b","), (b"a|b\r\n", b"|")],
+)
+def test_the_header_tells_the_delimiter(header, delimiter):
+    assert delimiter_of(header) == delimiter
+
+
+@pytest.mark.parametrize(("name", "kind"), [("rows.csv", "csv"), ("rows.tsv", "tsv"), ("rows.CSV", "csv")])
+def test_a_name_says_that_a_single_column_is_csv(tmp_path, name, kind):
+    (tmp_path / name).write_bytes(b"\xef\xbb\xbftext\r\nonce upon a time\r\n")
+    assert detect_format(tmp_path / name) == kind
+    assert detect_schema(tmp_path / name, format=kind, columns={}) == "text"
+
+
+def test_refusals_of_cells_are_values_not_errors():
+    rows = list(csv_rows("x", iter([b"text\n\xff\n"]), "csv", columns={}, max_row_bytes=9))
+    assert isinstance(rows[0].value, Refused)

@@ -1,0 +1,100 @@
+"""Folders of save_to_disk: what is in them, and what is said of folders that are none."""
+
+import json
+
+import pytest
+from written import as_arrow
+
+from packer.errors import InputError
+from packer.source import data_set_files, expand, is_data_set
+
+ROWS = [{"text": str(i)} for i in range(5)]
+
+
+def save(folder, rows=ROWS, **state):
+    """A data set as `datasets` writes it, in two files."""
+    folder.mkdir(parents=True)
+    names = [f"data-{i:05d}-of-00002.arrow" for i in range(2)]
+    for name, part in zip(names, (rows[:3], rows[3:]), strict=True):
+        (folder / name).write_bytes(as_arrow(part))
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names], **state}))
+    (folder / "dataset_info.json").write_text("{}")
+    return folder
+
+
+def names(folder):
+    return [(split, path.relative_to(folder).as_posix()) for split, path in data_set_files(folder)]
+
+
+def test_a_data_set_is_its_files_in_their_order(tmp_path):
+    folder = save(tmp_path / "saved")
+    assert is_data_set(folder)
+    assert names(folder) == [(None, "data-00000-of-00002.arrow"), (None, "data-00001-of-00002.arrow")]
+
+
+def test_each_split_of_a_dict_is_a_split(tmp_path):
+    for split in ("train", "test"):
+        save(tmp_path / split)
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    assert is_data_set(tmp_path)
+    assert [split for split, _ in names(tmp_path)] == ["train", "train", "test", "test"]
+
+
+def test_what_datasets_writes_is_what_is_read(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_list(ROWS)
+    rows.save_to_disk(tmp_path / "one", num_shards=2)
+    assert [split for split, _ in names(tmp_path / "one")] == [None, None]
+    picked = rows.select([4, 0])
+    datasets.DatasetDict({"train": rows, "valid": picked}).save_to_disk(tmp_path / "two")
+    assert [split for split, _ in names(tmp_path / "two")] == ["train", "valid"]
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"_indices_files": [{"filename": "indices.arrow"}]}, "its rows are a selection of its files"),
+        ({"_data_files": [{"filename": "gone.arrow"}]}, "gone.arrow: no such file"),
+        ({"_data_files": 7}, "cannot be read as a data set's"),
+    ],
+)
+def test_a_data_set_whose_files_are_not_its_rows_is_an_error(tmp_path, state, said):
+    folder = save(tmp_path / "saved", **state)
+    with pytest.raises(InputError, match=said) as caught:
+        names(folder)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("splits", "said"),
+    [
+        ('["train", "gone"]', "holds no data set 'gone'"),
+        ('["a/b"]', "'a/b' cannot be a split's name"),
+        ("{", "cannot be read"),
+    ],
+)
+def test_a_dict_that_is_not_whole_is_an_error(tmp_path, splits, said):
+    save(tmp_path / "train")
+    (tmp_path / "dataset_dict.json").write_text(f'{{"splits": {splits}}}')
+    with pytest.raises(InputError, match=said):
+        names(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("files", "pattern"),
+    [
+        ([], "*.jsonl"),
+        (["a.parquet", "b.parquet", "README.md", "c.json"], "*.parquet"),
+        (["data/train-0.jsonl.gz", "data/train-1.jsonl.gz"], "**/*.jsonl.gz"),
+        (["dataset_info.txt"], "*.jsonl"),
+    ],
+)
+def test_any_other_folder_is_an_error_that_names_a_pattern_for_its_files(tmp_path, files, pattern):
+    for file in files:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text("x")
+    with pytest.raises(
+        InputError, match=r"is a folder, and no data set of `save_to_disk`, which holds state.json"
+    ) as caught:
+        expand([str(tmp_path)])
+    assert f"'{tmp_path.as_posix()}/{pattern}'" in caught.value.hint

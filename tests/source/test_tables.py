@@ -1,0 +1,469 @@
+"""Parquet and Arrow: rows mean what the same rows of JSON lines mean, whatever the types and whatever is broken."""
+
+import datetime as dt
+import io
+import json
+import random
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from written import as_arrow, as_jsonl, as_parquet
+
+from packer.errors import InputError
+from packer.source import InputFile, detect_format, detect_schema, partition_file, read_rows, refuse_missing_columns
+from packer.source import tables as tables_module
+
+MESSAGE = pa.struct([("role", pa.string()), ("content", pa.string())])
+TURNS = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+
+
+def parquet_of(table, **options):
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **options)
+    return sink.getvalue()
+
+
+def arrow_of(table, new=pa.ipc.new_stream):
+    sink = io.BytesIO()
+    with new(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+    return sink.getvalue()
+
+
+def read(path, *, schema=None, columns=None, partition_bytes=2**20, max_row_bytes=2**20):
+    """Every row of a file: its sample, or code and reason."""
+    columns = columns or {}
+    kind = detect_format(path)
+    schema = schema or detect_schema(path, format=kind, columns=columns)
+    rows = []
+    for piece in partition_file(path, format=kind, partition_bytes=partition_bytes).partitions:
+        found = {}
+        for batch in read_rows(piece, schema=schema, columns=columns, max_row_bytes=max_row_bytes):
+            found |= {sample.row: sample for sample in batch.samples}
+            found |= {each.row: (each.code, each.reason) for each in batch.rejections}
+        assert sorted(found) == list(range(piece.num_rows))
+        rows += [found[row] for row in range(piece.num_rows)]
+    return rows
+
+
+def both(tmp_path, table):
+    """The rows of a table as either format reads them, where both can hold its types."""
+    found = []
+    for name, write in (("t.parquet", parquet_of), ("t.arrow", arrow_of)):
+        (tmp_path / name).write_bytes(write(table))
+        found.append(read(tmp_path / name))
+    assert found[0] == found[1]
+    return found[0]
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+calls = st.lists(
+    st.fixed_dictionaries(
+        {
+            "type": st.just("function"),
+            "function": st.fixed_dictionaries(
+                {
+                    "name": texts,
+                    "arguments": st.fixed_dictionaries(
+                        {"n": st.integers(-9, 9)}, optional={"s": texts, "b": st.booleans()}
+                    ),
+                }
+            ),
+        }
+    ),
+    max_size=2,
+)
+chat_messages = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "nobody"]), "content": st.none() | texts},
+    optional={
+        "name": st.none() | texts,
+        "weight": st.none() | st.sampled_from([0.0, 0.25, 1.0]),
+        "tool_calls": st.none() | calls,
+    },
+)
+chats = st.lists(
+    st.fixed_dictionaries(
+        {"messages": st.none() | st.lists(chat_messages, max_size=4)},
+        optional={"system": st.none() | texts, "id": st.integers(0, 99), "note": st.none() | texts},
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=60)
+@given(rows=chats)
+def test_rows_that_went_through_a_table_are_the_rows_they_were(tmp_path_factory, rows):
+    """A table fills in every key some row has with null; a null means what the missing key means."""
+    folder = tmp_path_factory.getbasetemp()
+    (folder / "r.jsonl").write_bytes(as_jsonl(rows))
+    expected = read(folder / "r.jsonl", schema="messages")
+    for name, write in (("r.parquet", as_parquet), ("r.arrow", as_arrow)):
+        try:
+            content = write(rows)
+        except pa.ArrowNotImplementedError:  # Parquet has no struct without fields
+            continue
+        (folder / name).write_bytes(content)
+        assert read(folder / name, schema="messages") == expected
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.string(),
+        pa.large_string(),
+        pa.string_view(),
+        pa.dictionary(pa.int32(), pa.string()),
+        pa.dictionary(pa.int8(), pa.large_string()),
+    ],
+)
+def test_every_type_of_text_is_text(tmp_path, kind):
+    table = pa.table({"text": pa.array(["one", "two", "one", "", None], kind)})
+    assert [getattr(row, "text", row) for row in both(tmp_path, table)] == [
+        "one", "two", "one", ("empty", "`text` is empty"), ("unknown_schema", "no field `text`, which schema text needs")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_(MESSAGE), pa.large_list(MESSAGE), pa.list_(MESSAGE, 2), pa.list_view(MESSAGE)]
+)
+def test_every_type_of_list_is_a_list(tmp_path, kind):
+    rows = both(tmp_path, pa.table({"messages": pa.array([TURNS, TURNS, TURNS], kind)}))
+    assert [[message.fields for message in row.messages] for row in rows] == [TURNS] * 3
+
+
+def test_maps_are_objects_whose_nulls_are_nulls(tmp_path):
+    kind = pa.list_(
+        pa.struct(
+            [
+                *MESSAGE,
+                (
+                    "tool_calls",
+                    pa.list_(pa.struct([("name", pa.string()), ("arguments", pa.map_(pa.string(), pa.string()))])),
+                ),
+            ]
+        )
+    )
+    turns = [
+        TURNS[0],
+        {"role": "assistant", "content": None, "tool_calls": [{"name": "f", "arguments": [("a", "1"), ("b", None)]}]},
+    ]
+    (row,) = both(tmp_path, pa.table({"messages": pa.array([turns], kind)}))
+    assert row.messages[1].fields["tool_calls"][0]["function"] == {"name": "f", "arguments": {"a": "1", "b": None}}
+    twice = [{**turns[1], "tool_calls": [{"name": "f", "arguments": [("a", "1"), ("a", "2")]}]}]
+    assert both(tmp_path, pa.table({"messages": pa.array([twice], kind)}))[0] == (
+        "duplicate_key",
+        "an object has the key `a` twice",
+    )
+
+
+def test_what_json_cannot_say_rejects_a_row_only_where_it_would_be_read(tmp_path):
+    when = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    kind = pa.list_(
+        pa.struct([*MESSAGE, ("at", pa.timestamp("us", "UTC")), ("raw", pa.struct([("bytes", pa.binary())]))])
+    )
+    turns = [{**turn, "at": when, "raw": {"bytes": b"x"}} for turn in TURNS]
+    table = pa.table(
+        {
+            "messages": pa.array([turns], kind),
+            "seen": pa.array([when]),
+            "blob": [b"\xff"],
+            "price": pa.array([1], pa.decimal128(5)),
+        }
+    )
+    (row,) = both(tmp_path, table)
+    assert [message.fields for message in row.messages] == TURNS
+    for value, named in ((when, "timestamp[us, tz=UTC]"), (b"x", "binary")):
+        found = both(tmp_path, pa.table({"text": pa.array([value, None])}))
+        assert found[0] == ("wrong_type", f"expected a JSON value, got `{named}` at $.text")
+    kind = pa.list_(pa.struct([("role", pa.string()), ("content", pa.date32())]))
+    (row,) = both(tmp_path, pa.table({"messages": pa.array([[{"role": "user", "content": when.date()}]], kind)}))
+    assert row == ("wrong_type", "expected a JSON value, got `date32[day]` at $.messages[].content")
+
+
+def test_a_name_of_a_row_that_is_no_text_is_none(tmp_path):
+    """As in JSON, where a row is not refused for what its `id` or `label` is."""
+    when = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    table = pa.table(
+        {
+            "text": ["a", "b"],
+            "id": [b"\x01", b"\x02"],
+            "uuid": ["u", "v"],
+            "label": [when, when],
+            "chosen": [when, None],
+        }
+    )
+    assert [(row.text, row.sample_id) for row in both(tmp_path, table)] == [("a", "u"), ("b", "v")]
+
+
+def test_numbers_that_are_none_are_null_and_infinite_ones_are_refused(tmp_path):
+    kind = pa.list_(pa.struct([*MESSAGE, ("weight", pa.float64())]))
+    rows = [
+        [{**TURNS[0], "weight": None}, {**TURNS[1], "weight": weight}] for weight in (float("nan"), 0.5, float("inf"))
+    ]
+    table = pa.table({"messages": pa.array(rows, kind), "system": [float("nan")] * 3})
+    first, second, third = both(tmp_path, table)
+    assert (first.messages[1].weight, second.messages[1].weight) == (None, 0.5)
+    assert third == ("wrong_type", "a number is infinite at $.messages[].weight")
+
+
+def test_a_text_in_a_column_of_messages_is_json(tmp_path):
+    table = pa.table({"messages": [json.dumps(TURNS), "[{", "", None]})
+    first, *others = both(tmp_path, table)
+    assert [message.fields for message in first.messages] == TURNS
+    assert others == [
+        ("not_json", "the JSON in column `messages`: ends too early, at byte 2"),
+        *[("unknown_schema", "no field `messages`, which schema messages needs")] * 2,
+    ]
+
+
+def test_struct_of_lists_is_no_list_of_messages(tmp_path):
+    table = pa.table({"messages": [{"role": ["user"], "content": ["a"]}]})
+    assert both(tmp_path, table) == [("wrong_type", "expected `array`, got `object` at $.messages")]
+
+
+@pytest.mark.parametrize(
+    ("images", "fates"),
+    [
+        (pa.array([[], None], pa.list_(pa.binary())), ["kept", "kept"]),
+        (pa.array([[b"x"], []], pa.list_(pa.binary())), ["multimodal", "kept"]),
+        (pa.array([{"bytes": b"x", "path": None}, None]), ["multimodal", "kept"]),
+        (pa.array(["", "x.png"]), ["kept", "multimodal"]),
+    ],
+)
+def test_rows_with_a_picture_are_rejected_and_the_others_kept(tmp_path, images, fates):
+    table = pa.table({"messages": pa.array([TURNS, TURNS], pa.list_(MESSAGE)), "images": images})
+    assert [row[0] if isinstance(row, tuple) else "kept" for row in both(tmp_path, table)] == fates
+
+
+def test_a_text_that_is_no_utf8_is_one_bad_row(tmp_path):
+    bad = pa.array([b"one", b"\xff", b"three"]).view(pa.string())
+    expected = ("not_utf8", "a text is not valid UTF-8")
+    assert [getattr(row, "text", row) for row in both(tmp_path, pa.table({"text": bad}))] == ["one", expected, "three"]
+    nested = pa.ListArray.from_arrays(
+        [0, 1, 2, 3], pa.StructArray.from_arrays([pa.array(["user"] * 3), bad], names=["role", "content"])
+    )
+    assert [isinstance(row, tuple) for row in both(tmp_path, pa.table({"messages": nested}))] == [False, True, False]
+
+
+def test_a_row_that_is_too_large_is_one_bad_row(tmp_path):
+    (tmp_path / "t").write_bytes(as_parquet([{"text": "a"}, {"text": "b" * 5000}, {"text": "c", "other": "x" * 5000}]))
+    found = read(tmp_path / "t", max_row_bytes=1000)
+    assert [getattr(row, "text", row[0] if isinstance(row, tuple) else None) for row in found] == [
+        "a",
+        "row_too_large",
+        "c",
+    ]
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.dictionary(pa.int32(), pa.string())])
+def test_rows_that_share_their_texts_with_others_are_no_larger_for_it(tmp_path, kind):
+    table = pa.table({"text": pa.array([f"{i}" + "x" * 100 for i in range(50)] + ["y" * 3000], kind)})
+    for name, content in (("t.parquet", parquet_of(table)), ("t.arrow", as_batches(table, 100))):
+        (tmp_path / name).write_bytes(content)
+        rows = read(tmp_path / name, max_row_bytes=1000)
+        assert [getattr(row, "text", row) for row in rows[:50]] == table["text"].to_pylist()[:50]
+        assert rows[50][0] == "row_too_large"
+
+
+def as_batches(table, batch_rows):
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=batch_rows)
+    return sink.getvalue()
+
+
+def test_columns_that_no_schema_reads_are_never_decoded(tmp_path, monkeypatch):
+    asked = set()
+    decode = tables_module.parquet_batches
+
+    def watched(file, groups, columns, **options):
+        asked.update(columns)
+        return decode(file, groups, columns, **options)
+
+    monkeypatch.setattr(tables_module, "parquet_batches", watched)
+    rows = [{"q": "a", "a": "b", "text": "c", "embedding": [0.5] * 50, "id": i, "label": "x"} for i in range(5)]
+    (tmp_path / "t").write_bytes(as_parquet(rows))
+    found = read(tmp_path / "t", schema="alpaca", columns={"instruction": "q", "output": "a", "label": None})
+    assert (len(found), asked) == (5, {"q", "a", "id"})
+
+
+def test_rows_in_pieces_of_a_group_are_those_of_the_group(tmp_path):
+    rows = [{"text": f"{i} " + "x" * (i % 70)} for i in range(3000)]
+    for name, content in (
+        ("t.parquet", as_parquet(rows, row_group_size=5000)),
+        ("t.arrow", as_arrow(rows, batch_rows=5000)),
+    ):
+        (tmp_path / name).write_bytes(content)
+        assert len(partition_file(tmp_path / name, format=name[2:], partition_bytes=9000).partitions) > 10
+        assert [row.text for row in read(tmp_path / name, partition_bytes=9000)] == [row["text"] for row in rows]
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.arrow"])
+def test_of_a_large_table_a_few_rows_are_in_memory(tmp_path, name):
+    """One row group of 25 MB, and as many bytes in record batches of a hundred rows."""
+    rows = [{"text": random.Random(i).randbytes(2500).hex(), "blob": "x" * 50} for i in range(5000)]
+    write = {
+        "t.parquet": lambda: as_parquet(rows, row_group_size=10**6),
+        "t.arrow": lambda: as_arrow(rows, batch_rows=100),
+    }
+    (tmp_path / name).write_bytes(write[name]())
+    num_rows = most = 0
+    before = pa.total_allocated_bytes()
+    for piece in partition_file(tmp_path / name, format=name[2:], partition_bytes=2**22).partitions:
+        for batch in read_rows(piece, schema="text", columns={}, max_row_bytes=2**20, batch_rows=50):
+            num_rows += batch.num_rows
+            most = max(most, pa.total_allocated_bytes() - before)
+    assert num_rows == 5000
+    assert 0 < most < 20 * 2**20
+
+
+def test_groups_without_rows_are_passed_over(tmp_path):
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, EMPTY.schema) as writer:
+        for rows in ([], ["a"], [], ["b", "c"], []):
+            writer.write_table(pa.table({"text": pa.array(rows, pa.string())}))
+    (tmp_path / "t").write_bytes(sink.getvalue())
+    assert [row.text for row in read(tmp_path / "t")] == ["a", "b", "c"]
+    (piece,) = partition_file(tmp_path / "t", format="parquet", partition_bytes=2**20).partitions
+    assert piece.start > 0
+
+
+def test_ten_thousand_groups_are_a_few_partitions(tmp_path):
+    rows = [{"text": "x" * 30}] * 10_000
+    (tmp_path / "t").write_bytes(as_parquet(rows, row_group_size=1))
+    cut = partition_file(tmp_path / "t", format="parquet", partition_bytes=2**20)
+    assert (cut.num_rows, len(cut.partitions) < 30) == (10_000, True)
+    file = InputFile(
+        path=tmp_path / "t",
+        name="t",
+        split="train",
+        format="parquet",
+        schema="text",
+        columns={},
+        limit=None,
+        max_row_bytes=99,
+    )
+    assert next(file.rows(7777)).number == 7777
+
+
+EMPTY = pa.table({"text": pa.array([], pa.string())})
+
+
+def no_groups():
+    sink = io.BytesIO()
+    pq.ParquetWriter(sink, EMPTY.schema).close()
+    return sink.getvalue()
+
+
+WHOLE = pa.table({"text": ["a", "b", "c", "d", "e"], "note": [1, 2, 3, 4, 5]})
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"PAR1" + b"x" * 100 + b"PAR1", "cannot be read as Parquet"),
+        (parquet_of(WHOLE)[:-10], "cannot be read as Parquet"),
+        (parquet_of(WHOLE)[:40], "cannot be read as Parquet"),
+        (parquet_of(EMPTY), "holds no rows"),
+        (no_groups(), "holds no rows"),
+        (b"ARROW1\0\0", "cannot be read as an Arrow file"),
+        (arrow_of(WHOLE)[:-10], "cannot be read as an Arrow file"),
+        (arrow_of(WHOLE)[:-8], "it has no end mark"),
+        (arrow_of(WHOLE, pa.ipc.new_file)[:-4], "it does not end as it begins"),
+        (arrow_of(EMPTY), "holds no rows"),
+        (arrow_of(EMPTY, pa.ipc.new_file), "holds no rows"),
+        (arrow_of(pa.table([["a"], ["b"]], names=["text", "text"])), "has more than one column `text`"),
+    ],
+)
+def test_a_table_that_is_not_whole_is_one_error_that_names_the_file(tmp_path, content, said):
+    (tmp_path / "t").write_bytes(content)
+    with pytest.raises(InputError, match=f"{tmp_path}/t: .*{said}") as caught:
+        read(tmp_path / "t")
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("number", [150, pytest.param(None, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["parquet", "stream", "file"])
+def test_no_flipped_bit_of_a_table_crashes_the_reader(tmp_path, name, number):
+    """The bytes are what the user has; where they say something else now, that is read, or it is an input error."""
+    content = {"parquet": parquet_of(WHOLE), "stream": arrow_of(WHOLE), "file": arrow_of(WHOLE, pa.ipc.new_file)}[name]
+    outcomes = Counter()
+    places = random.Random(name).sample(range(len(content) * 8), number or len(content) * 8)
+    for place in places:
+        flipped = bytearray(content)
+        flipped[place // 8] ^= 1 << place % 8
+        (tmp_path / "t").write_bytes(flipped)
+        try:
+            outcomes["read" if read(tmp_path / "t", schema="text") else "none"] += 1
+        except InputError:
+            outcomes["refused"] += 1
+    assert outcomes["read"] + outcomes["refused"] == len(places)
+    assert min(outcomes["read"], outcomes["refused"]) > 10
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.arrow"])
+def test_a_table_that_changed_after_it_was_cut_is_an_error(tmp_path, name):
+    write = as_parquet if name == "t.parquet" else as_arrow
+    (tmp_path / name).write_bytes(write([{"text": "one"}] * 9))
+    (piece,) = partition_file(tmp_path / name, format=name[2:], partition_bytes=2**20).partitions
+    for other in (
+        write([{"text": "two"}] * 9),
+        write([{"test": "one"}] * 9),
+        write([{"text": "one"}] * 4),
+        b"",
+        b"x" * 9999,
+    ):
+        (tmp_path / name).write_bytes(other)
+        with pytest.raises(InputError):
+            list(read_rows(piece, schema="text", columns={}, max_row_bytes=99))
+
+
+def test_a_missing_column_is_one_error_that_names_those_there_are(tmp_path):
+    (tmp_path / "t").write_bytes(as_parquet([{"question": "a", "answer": "b"}]))
+    with pytest.raises(
+        InputError, match=r"schema alpaca needs instruction or query, .* there are: `question`, `answer`"
+    ):
+        refuse_missing_columns(tmp_path / "t", format="parquet", schema="alpaca", columns={})
+    with pytest.raises(InputError, match="`columns` takes 'output' from `reply`, and there is no such column"):
+        refuse_missing_columns(
+            tmp_path / "t", format="parquet", schema="alpaca", columns={"instruction": "question", "output": "reply"}
+        )
+    refuse_missing_columns(
+        tmp_path / "t", format="parquet", schema="alpaca", columns={"instruction": "question", "output": "answer"}
+    )
+
+
+def test_a_table_that_fits_no_schema_is_told_its_columns(tmp_path):
+    (tmp_path / "t").write_bytes(as_parquet([{"question": "a", "image": b"x"}]))
+    with pytest.raises(InputError, match=r"fit no schema; fields found: `question`, `image`"):
+        detect_schema(tmp_path / "t", format="parquet", columns={})
+
+
+def test_values_that_datasets_keeps_as_json_are_those_values(tmp_path):
+    if not hasattr(pa, "json_"):
+        pytest.skip("this pyarrow has no type for JSON")
+    arguments = pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"x": [1, null]}', "{"]))
+    calls = pa.StructArray.from_arrays([pa.array(["f", "f"]), arguments], names=["name", "arguments"])
+    messages = pa.StructArray.from_arrays(
+        [pa.array(["assistant"] * 2), pa.ListArray.from_arrays([0, 1, 2], calls)], names=["role", "tool_calls"]
+    )
+    first, second = both(tmp_path, pa.table({"messages": pa.ListArray.from_arrays([0, 1, 2], messages)}))
+    assert first.messages[0].fields["tool_calls"][0]["function"]["arguments"] == {"x": [1, None]}
+    assert second == ("not_json", "the JSON at $.messages[].tool_calls[].arguments: ends too early, at byte 1")
+
+
+def test_offsets_that_lead_out_of_a_file_are_found_before_anything_is_read(tmp_path):
+    offsets = pa.py_buffer(np.array([0, 1, 2**30, 3], np.int32))
+    wild = pa.StringArray.from_buffers(3, offsets, pa.py_buffer(b"abc"))
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, pa.schema([("text", pa.string())])) as writer:
+        writer.write_batch(pa.record_batch({"text": wild}))
+    (tmp_path / "t").write_bytes(sink.getvalue())
+    with pytest.raises(InputError, match="cannot be read as an Arrow file"):
+        read(tmp_path / "t", schema="text")
