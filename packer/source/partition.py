@@ -17,11 +17,14 @@ A JSON array, CSV, and whatever is compressed is one partition. Parquet and Arro
 """
 
 import hashlib
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Literal, cast, get_args
+from types import TracebackType
+from typing import Literal, Self, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -107,27 +110,66 @@ def partition_file(path: Path, *, format: Format, partition_bytes: int, limit: i
     """
     if format in TABLE_FORMATS:
         return _table(path, cast("TableFormat", format), partition_bytes, limit)
-    sha256 = hashlib.sha256()
-    chunks = _hashed(read_chunks(path), sha256)
     codec = codec_of(path)
-    if format == "jsonl" and codec is None:
-        cutter = _LineCutter(path=path, partition_bytes=partition_bytes, limit=limit)
-        for chunk in chunks:
-            cutter.add(chunk)
-        num_bytes, partitions = cutter.position, cutter.finish()
-    else:
-        num_bytes, partitions = _whole_file(path, chunks, format, codec, limit)
-    if not partitions:
-        raise no_rows(path)
+    with _Sha256() as sha256:
+        chunks = _hashed(read_chunks(path), sha256)
+        if format == "jsonl" and codec is None:
+            cutter = _LineCutter(path=path, partition_bytes=partition_bytes, limit=limit)
+            for chunk in chunks:
+                cutter.add(chunk)
+            num_bytes, partitions = cutter.position, cutter.finish()
+        else:
+            num_bytes, partitions = _whole_file(path, chunks, format, codec, limit)
+        if not partitions:
+            raise no_rows(path)
+        digest = sha256.hexdigest()
     return FilePartitions(
-        sha256=sha256.hexdigest(),
+        sha256=digest,
         num_bytes=num_bytes,
         num_rows=sum(partition.num_rows for partition in partitions),
         partitions=partitions,
     )
 
 
-def _hashed(chunks: Iterator[bytes], digest: "hashlib._Hash | xxhash.xxh3_128") -> Iterator[bytes]:
+class _Sha256:
+    """sha256 of a stream, in a thread of its own once the stream is long: it takes as long as to cut what is hashed."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self._num_chunks = 0
+        self._thread: ThreadPoolExecutor | None = None
+        self._pending: deque[Future[None]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._thread is not None:
+            self._thread.shutdown(cancel_futures=True)
+
+    def update(self, chunk: bytes) -> None:
+        self._num_chunks += 1
+        if self._num_chunks <= _CHUNKS_AHEAD:
+            self._digest.update(chunk)
+            return
+        self._thread = self._thread or ThreadPoolExecutor(1)
+        self._pending.append(self._thread.submit(self._digest.update, chunk))
+        if len(self._pending) > _CHUNKS_AHEAD:
+            self._pending.popleft().result()
+
+    def hexdigest(self) -> str:
+        while self._pending:
+            self._pending.popleft().result()
+        return self._digest.hexdigest()
+
+
+_CHUNKS_AHEAD = 8
+"""Of a megabyte each, that may wait to be hashed."""
+
+
+def _hashed(chunks: Iterator[bytes], digest: "_Sha256 | xxhash.xxh3_128") -> Iterator[bytes]:
     for chunk in chunks:
         digest.update(chunk)
         yield chunk

@@ -1,6 +1,7 @@
 import hashlib
 import itertools
 import json
+import threading
 
 import pytest
 import xxhash
@@ -199,3 +200,24 @@ def test_a_file_that_cannot_be_read_is_an_input_error(tmp_path):
         partition_file(tmp_path / "gone.jsonl", format="jsonl", partition_bytes=10)
     with pytest.raises(InputError, match="cannot be read: Is a directory"):
         partition_file(tmp_path, format="jsonl", partition_bytes=10)
+
+
+@pytest.mark.parametrize("num_bytes", [1, 2**20, 8 * 2**20 + 5, 13 * 2**20])
+def test_the_digest_of_a_file_is_that_of_all_its_bytes(tmp_path, num_bytes):
+    """Of a long one too, which is hashed in a thread of its own."""
+    path = tmp_path / "rows.jsonl"
+    line = b'{"text": "' + b"x" * 9987 + b'"}\n'
+    content = (line * (num_bytes // len(line) + 1))[:num_bytes]
+    path.write_bytes(content)
+    found = partition_file(path, format="jsonl", partition_bytes=2**20)
+    assert found.sha256 == hashlib.sha256(content).hexdigest()
+    assert found.num_bytes == num_bytes
+
+
+def test_a_long_file_that_cannot_be_cut_leaves_no_thread_behind(tmp_path):
+    path = tmp_path / "rows.json"
+    path.write_bytes(b"[" + b'"' + b"x" * 12 * 2**20 + b'", }')
+    before = threading.active_count()
+    with pytest.raises(InputError):
+        partition_file(path, format="json", partition_bytes=2**20)
+    assert threading.active_count() == before
