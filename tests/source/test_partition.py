@@ -216,7 +216,7 @@ def test_the_digest_of_a_file_is_that_of_all_its_bytes(tmp_path, num_bytes):
 
 def test_a_long_file_that_cannot_be_cut_leaves_no_thread_behind(tmp_path):
     path = tmp_path / "rows.json"
-    path.write_bytes(b"[" + b'"' + b"x" * 12 * 2**20 + b'", }')
+    path.write_bytes(b"[" + b'"' + b"x" * 12 * 2**20 + b'"')
     before = threading.active_count()
     with pytest.raises(InputError):
         partition_file(path, format="json", partition_bytes=2**20)
