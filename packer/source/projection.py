@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from packer.source import alpaca, completion, messages, plain_text, sharegpt
+import msgspec
+
+from packer.source import alpaca, completion, messages, plain_text, sharegpt, tokens
 from packer.source.row import ID_FIELDS
 from packer.source.schema import FIELDS, Schema
 from packer.source.unsuited import TELLING_FIELDS
@@ -10,14 +12,15 @@ from packer.source.unsuited import TELLING_FIELDS
 JSON_FIELDS = ("messages", "conversations", "conversation", "history", "chat_template_kwargs")
 """Fields that are no texts: where a table has a text in one, it is JSON. `tools` may be JSON in every format."""
 
-_SHAPES = {
+_SHAPES: dict[Schema, tuple[type[msgspec.Struct], ...]] = {
     "messages": (messages.MessagesRow,),
     "sharegpt": (sharegpt.TurnsRow,),
     "alpaca": (alpaca.AlpacaRow,),
     "completion": (completion.StringsRow, completion.MessagesRow),
     "text": (plain_text.TextRow,),
+    "tokens": (tokens.TokensRow,),
 }
-"""What a schema reads of a row. Of one that is not here every column is read."""
+"""What a schema reads of a row."""
 
 
 def columns_read(names: Sequence[str], schema: Schema | None, columns: Mapping[str, str | None]) -> list[str]:
@@ -31,11 +34,9 @@ def columns_read(names: Sequence[str], schema: Schema | None, columns: Mapping[s
     """
     if schema is None:
         fields = {name for groups in FIELDS.values() for group in groups for name in group} | TELLING_FIELDS
-    elif schema in _SHAPES:
+    else:
         fields = {name for shape in _SHAPES[schema] for name in shape.__struct_fields__} | TELLING_FIELDS
         fields |= set(ID_FIELDS)
-    else:
-        fields = {*names, *columns}
     taken = {*columns, *columns.values()}
     read = {columns.get(field, field) for field in fields if field in columns or field not in taken}
     return [name for name in names if name in read]
