@@ -272,7 +272,7 @@ def test_the_command_line_takes_them_and_nothing_else_imports_the_client(hub, tm
 
     patient = {"HF_HUB_ETAG_TIMEOUT": "60", "HF_HUB_DOWNLOAD_TIMEOUT": "60"}  # a busy machine is no broken Hub
     place = {"HF_ENDPOINT": constants.ENDPOINT, "HF_HOME": str(tmp_path / "home"), "COLUMNS": "80"}
-    environment = {**os.environ, **patient, **place}
+    environment = {**os.environ, **patient, **place, "HF_HUB_OFFLINE": "0", "TRANSFORMERS_OFFLINE": "0"}
     command = [sys.executable, "-m", "packer", "build", f"{DATA}/data/a.jsonl", "--tokenizer", "tiny/chat", "-o", "c"]
     done = subprocess.run(
         command, check=False, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120
