@@ -157,7 +157,8 @@ def _signals_held() -> Iterator[None]:
 
 def _hand_out(queue: "multiprocessing.queues.SimpleQueue[Any]", arguments: tuple[Any, ...], jobs: int) -> None:
     """Arguments for every worker that may be started; those that never are leave theirs in the pipe."""
-    with suppress(OSError):  # the pipe was closed: the run is over
+    # The pipe was closed: the run is over. A connection that is closed between two writes has no handle for the second.
+    with suppress(OSError, TypeError):
         for worker in range(jobs):
             queue.put((worker, arguments))
 

@@ -232,6 +232,10 @@ def _no_schema(path: Path, rows: Sequence[Mapping[str, Any]]) -> InputError:
     if not rows:
         return InputError(f"{path}: none of the rows looked at is a JSON object", hint="expected one object a row")
     names = Counter(name for row in rows for name in row)
+    if any("\r" in name for name in names):
+        return InputError(
+            f"{path}: its header goes on over bare carriage returns", hint="end lines with newlines: tr '\\r' '\\n'"
+        )
     found = ", ".join(shown(name) for name, _ in names.most_common(12)) or "none"
     needed = "; ".join(
         f"{schema}: {' and '.join('/'.join(group) for group in groups)}" for schema, groups in FIELDS.items()

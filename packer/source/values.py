@@ -167,6 +167,11 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def is_text(kind: pa.DataType) -> bool:
+    """Whether values of the type are texts, however they are laid out."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return is_text(kind.storage_type)
+    if _types.is_dictionary(kind) or _types.is_run_end_encoded(kind):
+        return is_text(kind.value_type)
     return bool(_types.is_string(kind) or _types.is_large_string(kind) or _types.is_string_view(kind))
 
 

@@ -92,6 +92,7 @@ def test_prompt_modes_of_every_template_are_those_it_has(real: Path) -> None:
     assert {switch: tuple(names) for switch, names in found.items()} == SWITCHED
 
 
+@pytest.mark.slow
 def test_nothing_is_refused_that_can_be_learned(real: Path, fitted: Fitted) -> None:
     """Where every turn has a prompt, a rendering that continues it in some mode, and a stop token, it is kept."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)

@@ -138,3 +138,11 @@ def test_rows_that_are_no_objects_are_an_error(tmp_path):
 def test_a_broken_array_is_an_error_here_too(tmp_path):
     with pytest.raises(InputError, match="is not JSON: it ends inside"):
         detect_schema(write(tmp_path, b'[{"text": "a"}'), format="json", columns={})
+
+
+def test_a_table_of_bare_carriage_returns_is_told_as_such(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b"instruction,output\rhi,there\ra,b\r")
+    with pytest.raises(InputError, match="bare carriage returns") as raised:
+        detect_schema(path, format="csv", columns={})
+    assert raised.value.hint == r"end lines with newlines: tr '\r' '\n'"

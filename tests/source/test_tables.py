@@ -212,8 +212,9 @@ def test_numbers_that_are_none_are_null_and_infinite_ones_are_refused(tmp_path):
     assert third == ("wrong_type", "a number is infinite at $.messages[].weight")
 
 
-def test_a_text_in_a_column_of_messages_is_json(tmp_path):
-    table = pa.table({"messages": [json.dumps(TURNS), "[{", "", None]})
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_a_text_in_a_column_of_messages_is_json(tmp_path, kind):
+    table = pa.table({"messages": pa.array([json.dumps(TURNS), "[{", "", None]).cast(kind)})
     first, *others = both(tmp_path, table)
     assert [message.fields for message in first.messages] == TURNS
     assert others == [

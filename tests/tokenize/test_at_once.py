@@ -12,6 +12,7 @@ import pytest
 import twins
 from hypothesis import given
 from hypothesis import strategies as st
+from searching import percent_of_examples
 
 from packer.batches import TurnBatch
 from packer.model import Model, load_model
@@ -88,6 +89,7 @@ def test_turns_are_placed_as_by_a_look_at_each_text(twin: Callable[..., Path], i
     tokenizing = tokenizing_of(twin, in_vocabulary=in_vocabulary)
     seen: Counter[str] = Counter()
 
+    @percent_of_examples(30)
     @given(batches())
     def agree(turns: TurnBatch) -> None:
         placed = tokenizing._place_at_once(turns)
@@ -100,8 +102,8 @@ def test_turns_are_placed_as_by_a_look_at_each_text(twin: Callable[..., Path], i
         seen["one by one"] += len(turns.raw) - len(placed.text)
 
     agree()
-    assert seen["at once"] > 10
-    assert seen["one by one"] > 20
+    assert seen["at once"]
+    assert seen["one by one"]
 
 
 @pytest.mark.parametrize("twin", BYTE_LEVEL)
@@ -112,6 +114,7 @@ def test_a_text_placed_at_once_follows_the_rule_word_for_word(twin: Callable[...
     anchors = Anchors(model.added_tokens, model.vocab_size, normalizes=False)
     seen: Counter[str] = Counter()
 
+    @percent_of_examples(30)
     @given(batches())
     def follow(turns: TurnBatch) -> None:
         placed = AtOnce(encoder, Spelling(model), anchors.is_anchor).place(turns, np.arange(len(turns.raw)))
@@ -127,7 +130,7 @@ def test_a_text_placed_at_once_follows_the_rule_word_for_word(twin: Callable[...
             seen["turns"] += 1
 
     follow()
-    assert seen["turns"] > 20
+    assert seen["turns"] > 3
 
 
 def test_added_tokens_that_a_merge_makes_are_no_anchors() -> None:
