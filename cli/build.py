@@ -79,7 +79,7 @@ def command(
         print_json(command="build", **result_fields(result, seconds), **told)
     elif not quiet:
         print_result(result, seconds, done="built", verbose=verbose)
-        if profile and result.built:
+        if profile:
             print_profile(result.profile)
 
 

@@ -1,5 +1,6 @@
 """`--foreign PATH` of `verify`, `stats` and `inspect`: rows that another tool prepared."""
 
+import shlex
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,7 +98,7 @@ def verify_foreign(
         fields = {"command": "verify", "ok": report.ok, **_fields(report)}
         print_json(**fields, error=message and error_object("check_failed", message, None))
     else:
-        _Page(verbose=verbose).report(report, quiet=quiet)
+        _Page(verbose=verbose).report(report, quiet=quiet, has_tokenizer=tokenizer is not None)
         if message is not None:
             print_error(message, None)
     if message is not None:
@@ -168,7 +169,7 @@ class _Page:
         self._console = stdout()
         self._verbose = verbose
 
-    def report(self, report: "ForeignReport", *, quiet: bool) -> None:
+    def report(self, report: "ForeignReport", *, quiet: bool, has_tokenizer: bool) -> None:
         if not quiet:
             self._facts(report)
         for place, finding in enumerate(report.findings):
@@ -180,7 +181,11 @@ class _Page:
             for entry in report.not_looked_at:
                 self._wrapped(f"not looked at: {entry.what} ({entry.why})", 0)
             if report.ok:
-                self._line(f"ok: {_counts(report)}" if report.findings else "ok: nothing wrong in what was looked at")
+                self._wrapped(_fine(report, has_tokenizer=has_tokenizer), 0)
+            if not has_tokenizer:
+                named = shlex.quote(str(report.path))
+                self._wrapped(f"hint: packer verify --foreign {named} --tokenizer DIR looks at the rest", 2)
+                self._wrapped("--template FILE too, where the tokenizer has no chat template", 8)
         self._console.file.flush()
 
     def _facts(self, report: "ForeignReport") -> None:
@@ -229,6 +234,15 @@ class _Page:
 
     def _line(self, line: Any) -> None:
         self._console.print(line, soft_wrap=True, no_wrap=True, overflow="ignore", crop=False)
+
+
+def _fine(report: "ForeignReport", *, has_tokenizer: bool) -> str:
+    """The last words where there is no error: what they are not about stands in them."""
+    found = _counts(report) if report.findings else "nothing wrong in what was looked at"
+    if not has_tokenizer:
+        return f"ok: {found}, which is shapes alone: most was not looked at, as no tokenizer was named"
+    left = len(report.not_looked_at)
+    return f"ok: {found}" + (f"; {plural(left, 'question')} not looked at" if left else "")
 
 
 def _counts(report: "ForeignReport") -> str:

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from packer.build import BuildResult, Profile
     from packer.store.manifest import Manifest
 
+_WORTH_TELLING = 1.01
+"""What rewritten history must cost for a line of its own; below, it would read 1.00 times."""
+
 
 def print_result(result: "BuildResult", seconds: float, *, done: str, verbose: bool) -> None:
     """What a command that makes a cache did; `done` is its verb."""
@@ -51,9 +54,9 @@ def _print_totals(manifest: "Manifest", folder: Path) -> None:
         )
     print_table(console, [("", "<"), ("", ">"), ("", "<")], facts)
     last = sum(shard.num_last_tokens for shard in manifest.shards)
-    if totals.tokens > last:
+    if totals.tokens > _WORTH_TELLING * last:
         console.print(
-            f"\nhistory is rewritten: {number(totals.documents)} documents of {number(totals.kept)} rows, "
+            f"\nhistory is rewritten: {number(totals.documents)} documents of {number(totals.kept)} rows,\n"
             f"{totals.tokens / last:.2f} times the tokens of each row's last document",
             soft_wrap=True,
         )
@@ -66,7 +69,7 @@ def _print_totals(manifest: "Manifest", folder: Path) -> None:
     if totals.cut:
         tokens = f"{number(totals.cut_tokens)} of {number(totals.tokens)} tokens"
         trained = number(sum(cut.trained for cut in totals.cut.values()))
-        console.print(f"\nin no block: {tokens}, {trained} of them trained; listed in {listed}", soft_wrap=True)
+        console.print(f"\nin no block: {tokens}, {trained} of them trained;\nlisted in {listed}", soft_wrap=True)
         cuts = sorted(totals.cut.items(), key=lambda entry: -entry[1].tokens)
         print_table(console, columns, [(plural(cut.tokens, "token"), code, CODES.get(code, "")) for code, cut in cuts])
     if "overlong" in totals.cut:
@@ -97,6 +100,9 @@ _STAGES = {
 def print_profile(profile: "Profile") -> None:
     """Where the time of a build went."""
     console = stdout()
+    if not profile.parts:
+        console.print("\ntime: nothing was built")
+        return
     columns = [("", "<"), ("", ">"), ("", "<")]
     console.print("\ntime")
     parts = [(name, f"{profile.parts[name]:.2f} s", told) for name, told in _PARTS.items() if name in profile.parts]

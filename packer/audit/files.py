@@ -8,7 +8,6 @@ from pathlib import Path
 from packer.audit.findings import Finding, is_elsewhere
 from packer.build.places import input_place
 from packer.errors import PackerError
-from packer.source import STANDARD_INPUT
 from packer.store.digest import digest_file
 from packer.store.manifest import Manifest
 from packer.store.rejected import read_rejected, rejected_path
@@ -73,14 +72,12 @@ def check_rejected(folder: Path, manifest: Manifest) -> list[Finding]:
 def check_input(path: str, *, sha256: str) -> list[Finding]:
     """Whether an input still is what the build read."""
     try:
-        num_bytes, _, found = digest_file(input_place(path))
+        _, _, found = digest_file(input_place(path))
     except PackerError as error:
         found = f"{error.message} (looked for from {Path.cwd()})" if is_elsewhere(path) else error.message
         return [Finding(path=path, row=None, what="input", expected=f"sha256 {sha256}", found=found)]
     if found != sha256:
-        nothing = path == STANDARD_INPUT and num_bytes == 0
-        told = "nothing; pipe in the rows it was built from" if nothing else f"sha256 {found}"
-        return [Finding(path=path, row=None, what="input", expected=f"sha256 {sha256}", found=told)]
+        return [Finding(path=path, row=None, what="input", expected=f"sha256 {sha256}", found=f"sha256 {found}")]
     return []
 
 

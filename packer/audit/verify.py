@@ -12,6 +12,7 @@ canonical form: to know that it is the one that was built, pin its fingerprint (
 """
 
 import hmac
+import shlex
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,8 +26,9 @@ from packer.audit.shards import ShardAudit, audit_shard
 from packer.build.blocks import BlockForm
 from packer.build.pool import default_jobs
 from packer.build.progress import Progress, Silent
-from packer.errors import CheckError, RecipeError
+from packer.errors import CheckError, RecipeError, UsageError
 from packer.recipe import make_recipe
+from packer.source import STANDARD_INPUT, place_of
 from packer.store.conservation import check_conservation
 from packer.store.content import content_fingerprint
 from packer.store.manifest import (
@@ -68,6 +70,7 @@ def verify(
         InputError: there is no manifest: not a cache, or its build did not finish.
         StorageError: the manifest cannot be read.
         WorkerDiedError: a process that made documents was killed.
+        UsageError: inputs are to be compared, one was standard input, and nothing is piped in.
         ValueError: a sample without `reencode`, or of no rows.
 
     """
@@ -82,6 +85,7 @@ def verify(
         manifest = decode_manifest(folder, content)
     except CheckError as error:
         return _unreadable(folder, level, content, error, expect)
+    _need_standard_input(folder, manifest, is_compared=sources or reencode)
     found = _check_fingerprint(content, expect) + _check_manifest(manifest, content)
     # Another fingerprint than the pinned one is another cache, which may be whole.
     damaged = [finding for finding in found if finding.what != "fingerprint"]
@@ -116,6 +120,26 @@ def verify(
         recipe_fingerprint=manifest.recipe_fingerprint,
         notes=() if reencoded is None else reencoded.notes,
         num_reencoded=None if reencoded is None else reencoded.num_rows,
+    )
+
+
+def _need_standard_input(folder: Path, manifest: Manifest, *, is_compared: bool) -> None:
+    """Rows that are not there to be compared are no damage.
+
+    Raises:
+        UsageError: an input was standard input, and nothing is piped in now.
+
+    """
+    if not is_compared or all(entry.path != STANDARD_INPUT or not entry.num_bytes for entry in manifest.inputs):
+        return
+    try:
+        if place_of(STANDARD_INPUT).stat().st_size:
+            return
+    except UsageError:
+        pass
+    raise UsageError(
+        f"{folder} was built from standard input, and nothing is piped in: its inputs were not compared",
+        hint=f"pipe in the rows it was built from: zcat ... | packer verify {shlex.quote(str(folder))} --sources",
     )
 
 

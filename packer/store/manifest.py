@@ -16,9 +16,10 @@ import msgspec
 from msgspec import Meta
 from xxhash import xxh3_128_hexdigest
 
-from packer.errors import CheckError, InputError, StorageError
+from packer.errors import CheckError, StorageError
 from packer.store.failures import storage_errors
 from packer.store.folder import PRIVATE, write_atomically
+from packer.store.mistaken import not_a_cache
 
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
@@ -279,10 +280,7 @@ def manifest_bytes(folder: Path) -> bytes:
             content = file.read(MAX_MANIFEST_BYTES + 1)
     except StorageError as error:
         if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
-            raise InputError(
-                f"{folder} is not a cache, or its build did not finish: it has no {MANIFEST_NAME}",
-                hint=f"packer build SOURCE... -o {folder}",
-            ) from None
+            raise not_a_cache(folder, MANIFEST_NAME) from None
         raise
     if len(content) > MAX_MANIFEST_BYTES:
         raise CheckError(f"{path}: expected at most {MAX_MANIFEST_BYTES} bytes, found more")

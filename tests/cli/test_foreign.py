@@ -47,7 +47,30 @@ def test_verify_lists_findings_with_counts_an_excerpt_and_a_hint(broken, words):
 def test_verify_says_what_was_not_looked_at(broken):
     page = " ".join(run("verify", "--foreign", broken).stdout.split())
     assert "not looked at: whether prompts are trained (no tokenizer was named)" in page
-    assert "ok: nothing wrong in what was looked at" in page
+    assert "ok: nothing wrong in what was looked at, which is shapes alone: most was not looked at" in page
+    assert f"hint: packer verify --foreign {broken} --tokenizer DIR looks at the rest" in page
+    assert "of this template" not in page, "none was named"
+
+
+def test_with_a_tokenizer_it_is_no_matter_of_shapes_alone(broken, words):
+    page = run("verify", "--foreign", broken, "--tokenizer", words.folder, exit_code=1).stdout
+    assert "which is shapes alone" not in page and "looks at the rest" not in page
+
+
+def test_with_another_tokenizer_only_that_is_said(words, tmp_path):
+    rows = [Row(words.conversation([("why is the sky blue?", "light is scattered")])) for _ in range(3)]
+    for row in rows:
+        row.ids = [token + words.vocab_size // 2 for token in row.ids]
+        row.labels = list(row.ids)
+    told = run(
+        "verify", "--foreign", write(tmp_path / "rows", rows), "--tokenizer", words.folder, "--json", exit_code=1
+    )
+    found = json.loads(told.stdout)
+    assert [finding["code"] for finding in found["findings"]] == ["ids_outside"]
+    assert "--tokenizer names another one" in found["findings"][0]["hint"]
+    assert [entry["why"].partition(":")[0] for entry in found["not_looked_at"]] == [
+        "most rows hold ids that this tokenizer does not have"
+    ]
 
 
 def test_json_has_findings_with_examples(broken, words):

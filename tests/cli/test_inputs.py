@@ -121,8 +121,10 @@ def test_standard_input_is_an_input_like_others(tmp_path, starter, expected):
     assert "up to date" in build("-", cache, starter, stdin=rows).stdout
     assert "up to date" in run("build", "-o", cache, stdin=rows).stdout
     assert "ok: everything" in run("verify", cache, "--sources", "--reencode", stdin=rows).stdout
-    missing = run("verify", cache, "--sources", exit_code=1, stdin=b"")
-    assert "nothing; pipe in the rows it was built from" in missing.stdout
+    for asked in ("--sources", "--reencode"):
+        missing = run("verify", cache, asked, exit_code=2, stdin=b"")
+        assert "nothing is piped in: its inputs were not compared" in missing.stderr
+        assert f"| packer verify {cache} --sources" in missing.stderr and "damaged" not in missing.output
     assert "sha256" in run("verify", cache, "--sources", exit_code=1, stdin=rows[:-1]).stdout
     assert "unknown_role" in run("preview", "-", "--rejected", "--tokenizer", starter / "tokenizer", stdin=rows).stdout
     assert "row 2" in run("preview", "-", "--row", "-:2", "--tokenizer", starter / "tokenizer", stdin=rows).stdout

@@ -230,3 +230,17 @@ def test_a_key_to_be_copied_stands_beside_its_option(columns, folder):
     lines = run("--tokenizer", folder, env={"COLUMNS": str(columns)}).stdout.splitlines()
     assert sum("--set supervision.rewritten=" in line for line in lines) > 3
     assert not any(line.endswith("--set") for line in lines)
+
+
+def test_nothing_is_said_of_the_template_where_all_rows_bring_their_tokens(folder, refused, tmp_path):
+    tokens, chats = tmp_path / "tokens.jsonl", tmp_path / "chats.jsonl"
+    tokens.write_text('{"input_ids": [5, 6, 7], "labels": [-100, 6, 7]}\n' * 3)
+    said = '{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}\n'
+    chats.write_text(said)
+    for tokenizer, exit_code in ((folder, 0), (refused, 1)):
+        found = fields(tokens, "--tokenizer", tokenizer)
+        assert [entry["schema"] for entry in found["rows"]] == ["tokens"]
+        assert {finding["code"] for finding in found["findings"]} <= {"pad_is_stop"}
+        assert (found["assumed"], found["verdict"]) == ([], "a build keeps 3 of the 3 rows looked at")
+        mixed = fields(tokens, chats, "--tokenizer", tokenizer, exit_code=exit_code)
+        assert {finding["code"] for finding in mixed["findings"]} - {"pad_is_stop"}

@@ -1,13 +1,17 @@
 """`packer pack` as people see it."""
 
 import json
+from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from packer.audit import verify
+from packer.build import BuildResult
 from packer.store.manifest import read_manifest
 from packer_cli.main import cli
+from packer_cli.result import print_result
 
 
 def run(*arguments, exit_code=0):
@@ -43,12 +47,32 @@ def test_options_and_set_reach_the_recipe_and_the_rest_stays(starter_cache, tmp_
     assert f"next: packer inspect {folder}" in told.stdout
 
 
+@pytest.mark.parametrize(("price", "is_told"), [(1.0, False), (1.004, False), (1.5, True)])
+def test_rewritten_history_is_told_where_it_costs_anything(starter_cache, capsys, price, is_told):
+    manifest = read_manifest(starter_cache)
+    shards = [msgspec.structs.replace(shard, num_last_tokens=0) for shard in manifest.shards]
+    shards[0] = msgspec.structs.replace(shards[0], num_last_tokens=round(manifest.totals.tokens / price))
+    changed = msgspec.structs.replace(manifest, shards=tuple(shards))
+    result = BuildResult(
+        folder=Path("cache"), manifest=changed, fingerprint="0" * 64, built=True,
+        num_partitions_built=1, num_partitions_reused=0,
+    )  # fmt: skip
+    print_result(result, 1.0, done="built", verbose=False)
+    printed = capsys.readouterr().out
+    assert ("history is rewritten" in printed) == is_told
+    assert ("1.50 times the tokens" in printed) == is_told
+    told = printed.partition("\nhistory")[2].splitlines()[:2]
+    assert all(len(line) <= 72 for line in told)
+
+
 def test_what_is_cut_is_told_by_tokens_and_reason(starter_cache, open_ended, tmp_path):
     told = run("pack", starter_cache, "-o", tmp_path / "again", "--block-len", "64", "-j", "1").stdout
     totals = read_manifest(tmp_path / "again").totals
     trained = totals.cut["overlong"].trained
     assert trained > 0
-    expected = f"in no block: {totals.cut_tokens:,} of {totals.tokens:,} tokens, {trained:,} of them trained; listed in"
+    expected = (
+        f"in no block: {totals.cut_tokens:,} of {totals.tokens:,} tokens, {trained:,} of them trained;\nlisted in"
+    )
     assert expected in told
     assert f"  {totals.cut_tokens:,} tokens  overlong  the document is longer than a block" in told
     assert "--set pack.overlong=split cuts documents" in told

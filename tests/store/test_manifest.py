@@ -80,6 +80,27 @@ def test_without_a_manifest_it_is_not_a_cache(tmp_path: Path, folder: str) -> No
     assert caught.value.hint.startswith("packer build")
 
 
+@pytest.mark.parametrize(
+    ("made", "asked", "hint"),
+    [
+        ("rows.jsonl", "rows.jsonl", "packer build {} --tokenizer DIR -o CACHE"),
+        ("prep/state.json", "prep", "packer verify --foreign {} "),
+        ("prep/dataset_dict.json", "prep", "packer verify --foreign {} "),
+        ("tokens.npy", "tokens.npy", "packer verify --foreign {} "),
+        ("out/a.idx", "out/a", "packer verify --foreign {} "),
+        ("out/a.bin", "out/a.bin", "packer verify --foreign {} "),
+        ("out/a.idx", "out", "packer verify --foreign {} "),
+        ("out/notes.txt", "out", "packer build SOURCE... -o {}"),
+    ],
+)
+def test_the_hint_fits_what_lies_where_a_cache_was_looked_for(tmp_path: Path, made: str, asked: str, hint: str) -> None:
+    (tmp_path / made).parent.mkdir(exist_ok=True)
+    (tmp_path / made).write_text("x")
+    with pytest.raises(InputError, match="is not a cache") as caught:
+        read_manifest(tmp_path / asked)
+    assert caught.value.hint.startswith(hint.format(tmp_path / asked))
+
+
 def _damaged(change: Any) -> dict:
     values = json.loads(encode_manifest(small_manifest()))
     change(values)

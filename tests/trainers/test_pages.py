@@ -16,7 +16,7 @@ from tiny_models import tiny_config  # noqa: E402
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "docs" / "how-to" / "trainers"
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
-PAGES = {"lightning.md": 1, "pytorch.md": 2, "transformers.md": 3, "trl.md": 1}
+PAGES = {"lightning.md": 1, "pytorch.md": 2, "transformers.md": 4, "trl.md": 1}
 OTHERS = {"axolotl.md": 0, "grain.md": 1, "llamafactory.md": 0, "torchtitan.md": 1}
 """Run where their libraries are, in tests/peers, or settings alone."""
 
@@ -51,7 +51,7 @@ def place(model_folder, short_blocks, tmp_path, monkeypatch):
     (tmp_path / "cache").symlink_to(short_blocks)
     (tmp_path / "YOUR_MODEL").symlink_to(model_folder)
     trl = pytest.importorskip("trl", reason="TRL MISSING: its page is not run")
-    monkeypatch.setattr(trl, "SFTConfig", partial(trl.SFTConfig, use_cpu=True))
+    monkeypatch.setattr(trl, "SFTConfig", partial(trl.SFTConfig, use_cpu=True, bf16=False))
     return tmp_path
 
 
@@ -87,6 +87,8 @@ def test_what_a_page_shows_runs_block_after_block(page, place, monkeypatch):
     else:
         state = names["trainer"].state
         assert state.global_step == state.max_steps > 2
+    if page == "transformers.md":
+        assert len(names["held_out"]) and "eval_loss" in names["trainer"].state.log_history[-1]
     if "poison_test" in names:
         report = names["poison_test"](names["model"], names["micro_batch"])
         assert report and "borders hold" in str(report)

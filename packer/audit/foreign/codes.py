@@ -116,3 +116,8 @@ CODES: dict[str, Code] = {
 """Code → level, unit, meaning and hint, in the order of a report."""
 
 ORDER = {code: number for number, code in enumerate(CODES)}
+
+OF_NO_TOKENIZER = frozenset(
+    {"columns_differ", "ids_outside", "labels_shifted", "labels_foreign", "nothing_trained", "borders_disagree"}
+)
+"""What is true of rows whatever the tokenizer, and that the ids are not its own."""

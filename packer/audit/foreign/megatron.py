@@ -25,6 +25,13 @@ def megatron_prefix(path: Path) -> Path | None:
     return prefix if prefix.with_name(f"{prefix.name}.idx").is_file() else None
 
 
+def megatron_pairs(folder: Path) -> list[Path]:
+    """The pairs of files right in a folder, without those that are the mask of another; sorted."""
+    found = [path.with_suffix("") for path in folder.glob("*.idx")] if folder.is_dir() else []
+    masks = {prefix.with_name(prefix.name.replace(*_MASKS)) for prefix in found if _MASKS[0] in prefix.name}
+    return sorted(prefix for prefix in found if prefix not in masks)
+
+
 class MegatronPart:
     """The sequences of a pair, with the mask that `packer export` wrote beside it where there is one."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from packer.audit.foreign.checks import SHOWN, Hits, check
-from packer.audit.foreign.codes import CODES, LEVELS, ORDER, Level
+from packer.audit.foreign.codes import CODES, LEVELS, OF_NO_TOKENIZER, ORDER, Level
 from packer.audit.foreign.dataset import ForeignPart, ForeignRows
 from packer.audit.foreign.excerpts import excerpt
 from packer.audit.foreign.known import Known, find_known
@@ -140,6 +140,9 @@ class _Gathered:
 
     known: Known
     rows: int = 0
+    num_rows_outside: int = 0
+    """Rows with ids that the tokenizer does not have."""
+
     tokens: int = 0
     trained: int = 0
     padding: int = 0
@@ -160,6 +163,13 @@ class _Gathered:
         for hits in check(rows, places, self.known):
             entry = (hits.count, len(hits.rows), self._examples(hits, rows, part))
             self.found.setdefault(hits.code, []).append(entry)
+            if hits.code == "ids_outside" and self.known.model is not None:
+                self.num_rows_outside += len(hits.rows)
+
+    @property
+    def is_anothers(self) -> bool:
+        """Most rows hold ids that the tokenizer does not have: what it says of the others means nothing."""
+        return 2 * self.num_rows_outside > self.rows
 
     def _examples(self, hits: Hits, rows: ForeignRows, part: str) -> list[Example]:
         if sum(len(examples) for _, _, examples in self.found.get(hits.code, ())) >= SHOWN:
@@ -191,12 +201,13 @@ def _report(path: Path, form: str, parts: tuple[ForeignPart, ...], known: Known,
         num_sequences=gathered.sequences,
         lengths=count_lengths(lengths.astype(np.int32)),
         findings=tuple(_findings(gathered)),
-        not_looked_at=tuple(_not_looked_at(columns, known)),
+        not_looked_at=tuple(_another_tokenizer() if gathered.is_anothers else _not_looked_at(columns, known)),
     )
 
 
 def _findings(gathered: _Gathered) -> Iterator[ForeignFinding]:
-    for code in sorted(gathered.found, key=lambda code: (LEVELS.index(CODES[code].level), ORDER[code])):
+    told = OF_NO_TOKENIZER & gathered.found.keys() if gathered.is_anothers else gathered.found
+    for code in sorted(told, key=lambda code: (LEVELS.index(CODES[code].level), ORDER[code])):
         entries, kind = gathered.found[code], CODES[code]
         yield ForeignFinding(
             code=code,
@@ -220,6 +231,13 @@ def _labels_from(columns: tuple[str, ...], form: str) -> str:
     return f"nothing: there are neither labels nor a mask, and {trainer}"
 
 
+def _another_tokenizer() -> Iterator[NotLookedAt]:
+    yield NotLookedAt(
+        what="prompts, stop tokens, padding, BOS and borders",
+        why="most rows hold ids that this tokenizer does not have: the rows were made with another one",
+    )
+
+
 def _not_looked_at(columns: tuple[str, ...], known: Known) -> Iterator[NotLookedAt]:
     if not len(known.header):
         yield NotLookedAt(what="whether prompts are trained", why=known.no_header)
@@ -230,7 +248,7 @@ def _not_looked_at(columns: tuple[str, ...], known: Known) -> Iterator[NotLooked
     if known.model is not None and known.bos_id is None:
         yield NotLookedAt(what="whether BOS is doubled", why="the tokenizer names no BOS")
     if not known.bos_opens and not {"seq_lengths", "position_ids"}.intersection(columns):
-        yield NotLookedAt(
-            what="whether rows hold several conversations",
-            why="no column says where sequences begin, and no token of this template stands at beginnings alone",
-        )
+        why = "no column says where sequences begin"
+        if known.model is not None and known.model.template is not None:
+            why += ", and no token of this template stands at beginnings alone"
+        yield NotLookedAt(what="whether rows hold several conversations", why=why)

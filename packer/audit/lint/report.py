@@ -58,6 +58,9 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
     texts = bool(rows.files) and all(each.schema not in TEMPLATED for each in rows.files)
     if texts:
         findings = [replace(each, level="note") if each.code == "no_template" else each for each in findings]
+    assumed_keys = usable.assumed
+    if rows.num_kept_given is not None and _are_tokens(rows):
+        findings, assumed_keys = [each for each in findings if each.code in _OF_TOKEN_ROWS], ()
     findings.sort(key=lambda each: (LEVELS.index(each.level), ORDER[each.code]))
     ok = all(each.level != "error" for each in findings)
     assert recipe.tokenizer is not None
@@ -65,10 +68,18 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
         tokenizer=Path(recipe.tokenizer),
         template=Path(recipe.template.file) if recipe.template.file else None,
         findings=_with_causes(findings),
-        assumed=tuple(override.setting for override in usable.assumed),
-        rows=rows.looked_at(assumed=bool(usable.assumed)),
+        assumed=tuple(override.setting for override in assumed_keys),
+        rows=rows.looked_at(assumed=bool(assumed_keys)),
         verdict=verdict(rows, recipe, ok=ok, begins=texts or not _REFUSED.intersection(each.code for each in findings)),
     )
+
+
+_OF_TOKEN_ROWS = {"rows_all_rejected", "rows_rejected", "pad_is_stop"}
+"""What is of interest where all rows bring their tokens: no template and no tokenizer makes anything of them."""
+
+
+def _are_tokens(rows: Rows) -> bool:
+    return bool(rows.files) and all(each.schema == "tokens" for each in rows.files)
 
 
 _REFUSED = {"no_template", "bad_template", "no_marks", "split_marker"}

@@ -59,6 +59,27 @@ def test_tokens_without_a_mask_are_said_to_be_all_trained(starter_cache, starter
     assert report.findings[0].code == "prompt_trained"
 
 
+def test_the_only_pair_of_a_folder_is_taken_and_of_several_one_is_named(starter_cache, starter, tmp_path):
+    folder = tmp_path / "meg"
+    export(starter_cache, folder, to="megatron", split="train", separate_mask=True)
+    found = look_at(folder, tokenizer=starter / "tokenizer", sample=3)
+    named = look_at(folder / "train_text_document", tokenizer=starter / "tokenizer", sample=3)
+    assert (found.form, found.num_tokens, found.columns) == ("megatron", named.num_tokens, named.columns)
+    assert found.columns == ("input_ids", "loss_mask")
+    for ending in ("bin", "idx"):
+        shutil.copy(folder / f"train_text_document.{ending}", folder / f"more_text_document.{ending}")
+    with pytest.raises(InputError, match="holds 2 pairs") as caught:
+        look_at(folder)
+    assert caught.value.hint == f"packer verify --foreign {folder / 'more_text_document'}"
+
+
+def test_a_form_an_audit_does_not_read_is_called_by_its_name(tmp_path):
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train/shard.00000.mds").write_bytes(b"")
+    with pytest.raises(InputError, match=r"holds \.mds files, which an audit does not read"):
+        look_at(tmp_path)
+
+
 def test_an_array_alone_needs_a_tokenizer_for_its_type_and_borders(starter_cache, starter, tmp_path):
     export(starter_cache, tmp_path / "out", to="olmo", split="train")
     path = tmp_path / "out/train/token_ids_part_0000.npy"
