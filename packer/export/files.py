@@ -113,7 +113,12 @@ def replacing(out: Path) -> Iterator[Path]:
                 sync_folder(below)
             if os.path.lexists(out):
                 out.rename(old)
-            folder.rename(out)
+            try:
+                folder.rename(out)
+            except OSError:
+                if os.path.lexists(old):
+                    old.rename(out)
+                raise
             sync_folder(out.parent)
     finally:
         for left in (folder, old):

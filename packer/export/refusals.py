@@ -1,5 +1,6 @@
 """What an export refuses before it writes anything: a place that is not its own, and what a form cannot hold."""
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,9 +36,13 @@ def shards_of(cache: Cache, splits: Sequence[str], unit: Unit) -> list[Shard]:
 
 
 def refuse_place(cache: Cache, out: Path, *, force: bool) -> None:
-    """An export may replace an export; whatever else lies there is not its own."""
-    if out.resolve().is_relative_to(cache.folder.resolve()):
-        raise UsageError(f"{out} lies in the cache", hint="export into a folder beside it")
+    """An export may replace an export and nothing else: whatever lies there beside its files is not its own."""
+    place, home = out.resolve(), cache.folder.resolve()
+    if place == home or place.is_relative_to(home):
+        where = "is the cache" if place == home else "lies in the cache"
+        raise UsageError(f"{out} {where}", hint="export into a folder beside it")
+    if home.is_relative_to(place):
+        raise UsageError(f"{out} holds the cache", hint="export into a folder beside it")
     if not os.path.lexists(out):
         return
     is_export = (out / RECORD).is_file()
@@ -45,6 +50,26 @@ def refuse_place(cache: Cache, out: Path, *, force: bool) -> None:
         raise UsageError(f"{out} is there, and is no export", hint="name a folder that is not there")
     if not force:
         raise UsageError(f"{out} is there", hint="--force replaces an export")
+    strange = sorted(_files_of(out) - _own_files(out))
+    if strange:
+        raise UsageError(
+            f"{out} holds files that no export wrote, such as {strange[0]}", hint="move them, or name another folder"
+        )
+
+
+def _files_of(folder: Path) -> set[str]:
+    """Everything in a folder that is no folder, links among it."""
+    found = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    return {path.relative_to(folder).as_posix() for path in found}
+
+
+def _own_files(folder: Path) -> set[str]:
+    """What the export that lies there says it wrote."""
+    try:
+        record = json.loads((folder / RECORD).read_bytes())
+        return {RECORD, *(str(each["path"]) for each in record["files"])}
+    except (OSError, ValueError, TypeError, KeyError):
+        return {RECORD}
 
 
 def refuse_form(cache: Cache, splits: Sequence[str], *, to: Form, unit: Unit, separate_mask: bool) -> None:

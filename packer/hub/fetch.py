@@ -97,7 +97,7 @@ def fetch_data(name: HubName) -> list[HubFile]:
 
 
 def _listed(name: HubName) -> list[str]:
-    """The files of a commit: from the cache, where it knows them, else from the Hub, else those that are there."""
+    """The files of a commit: from the cache, where it knows them, else from the Hub."""
     listed = _cached_listing(name)
     if listed is not None:
         return listed
@@ -105,8 +105,7 @@ def _listed(name: HubName) -> list[str]:
         return _look(name)[1]
     except UnreachableError as unreachable:
         with fetching(name, unreachable):
-            folder = _snapshot(name, [], offline=True)
-        return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+            raise  # not the files that are there: they may be a part of what the name stands for
 
 
 def _fetch(name: HubName, files: Sequence[str]) -> Path:

@@ -30,7 +30,8 @@ class _File(msgspec.Struct, frozen=True):
 class _State(msgspec.Struct, frozen=True, rename=lambda name: f"_{name}"):
     data_files: list[_File]
     indices_files: list[_File] | None = None
-    """Of older versions: rows are not taken in the order of the files, or not all."""
+    indices_data_files: list[_File] | None = None
+    """As the one above, of other versions: rows are not taken in the order of the files, or not all."""
 
 
 class _Splits(msgspec.Struct, frozen=True):
@@ -66,9 +67,10 @@ _AGAIN = "save it again with save_to_disk"
 
 def _files(folder: Path) -> list[Path]:
     state = _read(folder / _STATE, _State)
-    if state.indices_files:
+    selected = [*(state.indices_files or ()), *(state.indices_data_files or ())]
+    if selected:
         raise InputError(
-            f"{folder}: its rows are a selection of its files, by {state.indices_files[0].filename}",
+            f"{folder}: its rows are a selection of its files, by {selected[0].filename}",
             hint="save it so that its files hold its rows: load_from_disk(…).flatten_indices().save_to_disk(…)",
         )
     files = [folder / file.filename for file in state.data_files]

@@ -88,7 +88,7 @@ class DatasetPart:
             raise InputError(f"{self.folder}/state.json names no files") from None
         if not names:
             raise InputError(f"{self.folder}/state.json names no files")
-        if state.get("_indices_data_files"):
+        if state.get("_indices_data_files") or state.get("_indices_files"):
             raise InputError(
                 f"{self.folder} holds rows in an order of its own", hint="dataset.flatten_indices() before save_to_disk"
             )
