@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from packer.errors import InputError
-from packer.source.dataset_folder import no_data_set
+from packer.source.dataset_folder import DATA_SET_FILES
+from packer.source.plain_folder import no_data_set
 
 
 def expand(patterns: Sequence[str]) -> list[Path]:
@@ -37,7 +38,7 @@ def _matches(pattern: str) -> list[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
-        raise no_data_set(path)
+        raise no_data_set(path, DATA_SET_FILES)
     if not glob.has_magic(pattern):
         if path.exists():
             raise InputError(
