@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from packer.errors import InputError
+from packer.hub import may_be_repository
 from packer.source.dataset_folder import DATA_SET_FILES
 from packer.source.plain_folder import no_data_set
 
@@ -44,7 +45,8 @@ def _matches(pattern: str) -> list[Path]:
             raise InputError(
                 f"{pattern}: is not a regular file", hint="write its rows to a file, or pipe them in: packer build - …"
             )
-        raise InputError(f"{pattern}: no such file", hint=_nearest_folder(path))
+        on_hub = f"a data set of the Hub is named hf://datasets/{pattern}/FILE; " if may_be_repository(pattern) else ""
+        raise InputError(f"{pattern}: no such file", hint=on_hub + _nearest_folder(path))
     files = sorted(Path(match) for match in glob.glob(pattern, recursive=True) if Path(match).is_file())  # noqa: PTH207 - Path.glob takes no absolute pattern
     if not files:
         raise InputError(f"{pattern}: no file matches", hint=_nearest_folder(path))
