@@ -40,6 +40,7 @@ from packer.build.watch import refuse_changed
 from packer.errors import InputError, NothingKeptError
 from packer.model import TOKENIZER_FILE, Model
 from packer.recipe import Recipe
+from packer.source import hint_of_schema
 from packer.store.failures import path_errors
 from packer.store.folder import lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, manifest_fingerprint
@@ -285,10 +286,15 @@ class _Build:
         told = "; ".join(f"{count} × {code} ({examples[code]})" for code, count in codes.most_common(3))
         dropped = sorted(code.removeprefix("dropped_") for code in codes if code.startswith("dropped_"))
         allowed = (*self._plan.recipe.supervision.allow_dropped, *dropped)
-        raise NothingKeptError(
-            f"nothing kept: all {sum(codes.values())} rows were rejected: {told}",
-            hint=rejection_hint(codes.most_common(1)[0][0], allowed=allowed),
-        )
+        code = codes.most_common(1)[0][0]
+        hint = self._schema_hint() if code == "unknown_schema" else rejection_hint(code, allowed=allowed)
+        raise NothingKeptError(f"nothing kept: all {sum(codes.values())} rows were rejected: {told}", hint=hint)
+
+    def _schema_hint(self) -> str:
+        """Which schema the rows of the first file would fit."""
+        task = self._plan.tasks[0]
+        path, file_format = task.partition.path, task.partition.format
+        return hint_of_schema(path, format=file_format, schema=task.schema, columns=task.columns)
 
 
 def _partition_worker(folder: Path, recipe: Recipe, model: Model) -> Callable[[PartitionTask], _Made]:

@@ -6,7 +6,7 @@ the Hub, and nowhere else.
 """
 
 from packer.hub.fetch import HubFile, Pinned, fetch_data, fetch_tokenizer, pin
-from packer.hub.names import SCHEME, HubName, data_name, tokenizer_name
+from packer.hub.names import SCHEME, HubName, data_name, may_be_repository, tokenizer_name
 
 __all__ = [
     "SCHEME",
@@ -16,6 +16,7 @@ __all__ = [
     "data_name",
     "fetch_data",
     "fetch_tokenizer",
+    "may_be_repository",
     "pin",
     "tokenizer_name",
 ]

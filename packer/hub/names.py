@@ -76,6 +76,11 @@ def tokenizer_name(text: str) -> HubName | None:
     return HubName(kind="model", repository=match["repository"], revision=match["revision"])
 
 
+def may_be_repository(text: str) -> bool:
+    """Whether a text that names nothing on this machine has the form `ORG/NAME`."""
+    return re.fullmatch(_REPOSITORY, text) is not None and not Path(text).parent.exists()
+
+
 def data_name(text: str) -> HubName | None:
     """The files on the Hub that a source names; None where it names files of this machine.
 

@@ -9,13 +9,13 @@ Lines and elements of JSON are bytes until they are decoded; rows of CSV (`csv_r
 """
 
 from packer.source.dataset_folder import data_set_files, is_data_set
-from packer.source.detect import detect_format, detect_schema, refuse_missing_columns
+from packer.source.detect import detect_format, detect_schema, hint_of_schema, refuse_missing_columns
 from packer.source.files import expand
 from packer.source.first_rows import InputFile, RawRow
 from packer.source.partition import FilePartitions, Partition, partition_file
 from packer.source.read import lines_of_rows, read_rows
 from packer.source.schema import Schema
-from packer.source.standard_input import STANDARD_INPUT, place_of
+from packer.source.standard_input import STANDARD_INPUT, naming_standard_input, place_of
 
 __all__ = [
     "STANDARD_INPUT",
@@ -28,8 +28,10 @@ __all__ = [
     "detect_format",
     "detect_schema",
     "expand",
+    "hint_of_schema",
     "is_data_set",
     "lines_of_rows",
+    "naming_standard_input",
     "partition_file",
     "place_of",
     "read_rows",

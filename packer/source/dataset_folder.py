@@ -5,7 +5,6 @@ dataset_dict.json  train/  test/                                   a DatasetDict
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -14,13 +13,14 @@ import msgspec
 
 from packer.errors import InputError
 from packer.recipe import SPLIT_NAME
+from packer.source.plain_folder import no_data_set
 
 T = TypeVar("T")
 
 _STATE = "state.json"
 _SPLITS = "dataset_dict.json"
-_DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".arrow")
-_PACKED_SUFFIXES = (".gz", ".zst", ".bz2")
+DATA_SET_FILES = f"{_STATE} or {_SPLITS}"
+"""What tells a data set from other folders."""
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ def data_set_files(folder: Path) -> Iterator[tuple[str | None, Path]]:
         yield from ((None, path) for path in _files(folder))
         return
     if not (folder / _SPLITS).is_file():
-        raise no_data_set(folder)
+        raise no_data_set(folder, DATA_SET_FILES)
     for split in _read(folder / _SPLITS, _Splits).splits:
         if not re.fullmatch(SPLIT_NAME, split):
             raise InputError(f"{folder}: '{split}' cannot be a split's name", hint="name its folder, and give `split`")
@@ -85,28 +85,3 @@ def _read(path: Path, kind: type[T]) -> T:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read as a data set's: {error}", hint=_AGAIN) from None
-
-
-def no_data_set(folder: Path) -> InputError:
-    """The error for a folder that is no data set; it names a pattern for the files it holds.
-
-    Which of them belong to which split nobody can know, so they are not all taken.
-    """
-    kinds = Counter(kind for path in sorted(folder.rglob("*")) if (kind := _kind(path)) is not None)
-    message = f"{folder}: is a folder, and no data set of `save_to_disk`, which holds {_STATE} or {_SPLITS}"
-    if not kinds:
-        return InputError(message, hint=f"name its files: '{(folder / '*.jsonl').as_posix()}'")
-    suffix, count = max(kinds.items(), key=lambda item: item[1])
-    flat = any(_kind(path) == suffix for path in folder.iterdir())
-    pattern = folder / ("*" if flat else "**/*")
-    return InputError(message, hint=f"it holds {count} files {suffix}: name them, '{pattern.as_posix()}{suffix}'")
-
-
-def _kind(path: Path) -> str | None:
-    """The end of a data file's name."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    packed = suffixes[-1:] if suffixes and suffixes[-1] in _PACKED_SUFFIXES else []
-    kind = suffixes[: len(suffixes) - len(packed)][-1:]
-    if not kind or kind[0] not in _DATA_SUFFIXES or not path.is_file():
-        return None
-    return "".join(path.suffixes[-len(packed) - 1 :])

@@ -3,7 +3,7 @@
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +20,7 @@ from packer.source.lines import BLANK
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
 from packer.source.schema import FIELDS, Schema, schema_of
 from packer.source.tables import TableFormat, table_schema
+from packer.source.unfit import listed, no_schema, schema_hint
 
 _HEAD_ROWS = 500
 _SPREAD_PLACES = 50
@@ -168,17 +169,28 @@ def detect_schema(path: Path, *, format: Format, columns: Mapping[str, str | Non
         InputError: the file cannot be read, or no row looked at fits a schema.
 
     """
-    rows = [rename(value, columns) for value in _sampled_rows(path, format, columns) if isinstance(value, dict)]
-    votes = Counter(schema for schema in map(schema_of, rows) if schema is not None)
+    rows = [value for value in _sampled_rows(path, format, columns) if isinstance(value, dict)]
+    votes = Counter(schema for row in rows if (schema := schema_of(rename(row, columns))) is not None)
     if votes:
         return max(FIELDS, key=lambda schema: votes[schema])  # the first of those with most votes
     if format not in CSV_FORMATS and format not in TABLE_FORMATS:
-        raise _no_schema(path, rows)
-    found = rename(_columns_of(path, format), columns)
-    schema = schema_of(found)  # its rows are empty, or unreadable: each is told why
+        raise no_schema(path, rows, columns)
+    found = _columns_of(path, format)
+    schema = schema_of(rename(found, columns))  # its rows are empty, or unreadable: each is told why
     if schema is None:
-        raise _no_schema(path, [found])
+        raise no_schema(path, [found], columns)
     return schema
+
+
+def hint_of_schema(path: Path, *, format: Format, schema: Schema, columns: Mapping[str, str | None]) -> str:  # noqa: A002
+    """The way out for a file none of whose rows fits the schema that was named for it, by the rows it has.
+
+    Raises:
+        InputError: the file cannot be read.
+
+    """
+    rows = [value for value in _sampled_rows(path, format, columns) if isinstance(value, dict)]
+    return schema_hint(rows, schema, columns)
 
 
 def refuse_missing_columns(
@@ -208,8 +220,8 @@ def refuse_missing_columns(
         else f"schema {schema} needs {' or '.join(missing)}"
     )
     raise InputError(
-        f"{path}: {needed}, and there is no such column; there are: {_names(found)}",
-        hint="say which column is which with `columns`, such as {instruction: question, output: answer}",
+        f"{path}: {needed}, and there is no such column; there are: {listed(found)}",
+        hint=schema_hint([found], schema, columns),
     )
 
 
@@ -221,30 +233,6 @@ def _columns_of(path: Path, format: Format) -> dict[str, str]:  # noqa: A002
         return dict.fromkeys(names, "string")
     schema = table_schema(path, cast("TableFormat", format))
     return {field.name: str(field.type) for field in schema}
-
-
-def _names(found: Iterable[str]) -> str:
-    names = list(found)
-    return ", ".join(shown(name) for name in names[:12]) + (f" and {len(names) - 12} more" if names[12:] else "")
-
-
-def _no_schema(path: Path, rows: Sequence[Mapping[str, Any]]) -> InputError:
-    if not rows:
-        return InputError(f"{path}: none of the rows looked at is a JSON object", hint="expected one object a row")
-    names = Counter(name for row in rows for name in row)
-    if any("\r" in name for name in names):
-        return InputError(
-            f"{path}: its header goes on over bare carriage returns", hint="end lines with newlines: tr '\\r' '\\n'"
-        )
-    found = ", ".join(shown(name) for name, _ in names.most_common(12)) or "none"
-    needed = "; ".join(
-        f"{schema}: {' and '.join('/'.join(group) for group in groups)}" for schema, groups in FIELDS.items()
-    )
-    return InputError(
-        f"{path}: its rows fit no schema; fields found: {found}; fields needed: {needed}",
-        hint="say which field is which with `columns`, such as {instruction: question, output: answer}, and name"
-        " the `schema`, both in the recipe's `sources` entry or with --set",
-    )
 
 
 def _sampled_rows(path: Path, format: Format, columns: Mapping[str, str | None]) -> Iterator[Any]:  # noqa: A002

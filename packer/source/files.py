@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from packer.errors import InputError
-from packer.source.dataset_folder import no_data_set
+from packer.hub import may_be_repository
+from packer.source.dataset_folder import DATA_SET_FILES
+from packer.source.plain_folder import no_data_set
 
 
 def expand(patterns: Sequence[str]) -> list[Path]:
@@ -37,13 +39,14 @@ def _matches(pattern: str) -> list[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
-        raise no_data_set(path)
+        raise no_data_set(path, DATA_SET_FILES)
     if not glob.has_magic(pattern):
         if path.exists():
             raise InputError(
                 f"{pattern}: is not a regular file", hint="write its rows to a file, or pipe them in: packer build - …"
             )
-        raise InputError(f"{pattern}: no such file", hint=_nearest_folder(path))
+        on_hub = f"a data set of the Hub is named hf://datasets/{pattern}/FILE; " if may_be_repository(pattern) else ""
+        raise InputError(f"{pattern}: no such file", hint=on_hub + _nearest_folder(path))
     files = sorted(Path(match) for match in glob.glob(pattern, recursive=True) if Path(match).is_file())  # noqa: PTH207 - Path.glob takes no absolute pattern
     if not files:
         raise InputError(f"{pattern}: no file matches", hint=_nearest_folder(path))

@@ -13,10 +13,11 @@ import shutil
 import sys
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from packer.errors import StorageError, UsageError
+from packer.errors import PackerError, StorageError, UsageError
 
 STANDARD_INPUT = "-"
 
@@ -35,6 +36,26 @@ def place_of(name: str) -> Path:
 
     """
     return _spooled() if name == STANDARD_INPUT else Path(name)
+
+
+@contextmanager
+def naming_standard_input() -> Iterator[None]:
+    """Errors name standard input, where they would name the file it is kept in. Also a decorator.
+
+    Raises:
+        PackerError: as it was raised within, under the name that people know.
+
+    """
+    try:
+        yield
+    except PackerError as error:
+        place = str(_spooled()) if _spooled.cache_info().currsize else None
+        if place is None or place not in f"{error.message}{error.hint}":
+            raise
+        hint = error.hint and error.hint.replace(place, STANDARD_INPUT)
+        if not Path(place).stat().st_size:
+            hint = "nothing was piped in: look at what the command before the pipe writes"
+        raise type(error)(error.message.replace(place, "standard input"), hint=hint) from error
 
 
 def _sweep(folder: Path) -> None:

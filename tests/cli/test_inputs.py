@@ -171,6 +171,22 @@ def test_a_build_from_a_pipe_ends_and_leaves_no_file_behind(tmp_path, starter, e
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (b"", "standard input: holds no rows hint: nothing was piped in"),
+        (b'{"q": 1}\n', "standard input: its rows fit no schema"),
+        (FORMATS["rows.jsonl.gz"](CHATS)[:-9], "standard input: gzip data is damaged or cut off"),
+    ],
+)
+def test_what_is_wrong_with_standard_input_is_said_of_it_and_not_of_the_file_it_is_kept_in(
+    tmp_path, starter, rows, said
+):
+    output = " ".join(build("-", tmp_path / "cache", starter, exit_code=3, stdin=rows).output.split())
+    assert said in output
+    assert "packer-stdin-" not in output
+
+
 def test_a_terminal_is_no_standard_input(tmp_path, starter):
     ours, theirs = pty.openpty()
     try:
@@ -203,6 +219,13 @@ def test_what_cannot_be_read_is_one_error_with_a_way_out(tmp_path, starter, name
     assert said in output
     assert "hint: " in output
     assert not (tmp_path / "cache" / "manifest.json").exists()
+
+
+def test_the_wrong_schema_is_told_with_the_right_one(tmp_path, starter):
+    for name in ("rows.jsonl", "rows.parquet"):
+        (tmp_path / name).write_bytes(FORMATS[name](CHATS))
+        output = build(tmp_path / name, tmp_path / "cache", starter, "--schema", "alpaca", exit_code=3).output
+        assert "`messages`" in output and "fit --schema messages; so does --schema auto" in " ".join(output.split())
 
 
 def test_files_of_one_glob_may_differ_in_their_columns(tmp_path, starter):

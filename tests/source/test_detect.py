@@ -1,10 +1,11 @@
 import gzip
 import json
+import re
 
 import pytest
 
 from packer.errors import InputError
-from packer.source import detect_format, detect_schema
+from packer.source import detect_format, detect_schema, hint_of_schema
 
 LINE = b'{"text": "a"}'
 
@@ -128,6 +129,29 @@ def test_rows_that_fit_no_schema_are_an_error_that_names_their_fields(tmp_path):
         detect_schema(write(tmp_path, lines({"question": "a", "answer": "b"})), format="jsonl", columns={})
     assert "--set" in caught.value.hint
     assert "columns" in caught.value.hint
+    assert caught.value.message.endswith("text: text; tokens: input_ids and labels/loss_mask/...")
+
+
+@pytest.mark.parametrize("schema", ["messages", "text"])
+def test_a_column_that_no_row_has_is_named_with_those_there_are(tmp_path, schema):
+    path, columns = write(tmp_path, lines({"messages": TURNS, "id": 1})), {"messages": "mesages"}
+    said = "`columns` takes 'messages' from `mesages`, and no row looked at has it; there are: `messages`, `id`"
+    with pytest.raises(InputError, match=re.escape(said)) as caught:
+        detect_schema(path, format="jsonl", columns=columns)
+    assert caught.value.hint == "did you mean `messages`?"
+    assert said in hint_of_schema(path, format="jsonl", schema=schema, columns=columns)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"messages": TURNS}, "`messages`, which fit --schema messages; so does --schema auto"),
+        ({"question": "a"}, "`question`; say which field is which with `columns`"),
+    ],
+)
+def test_rows_that_do_not_fit_the_schema_named_say_which_they_would(tmp_path, row, said):
+    path = write(tmp_path, lines(row))
+    assert said in hint_of_schema(path, format="jsonl", schema="alpaca", columns={})
 
 
 def test_rows_that_are_no_objects_are_an_error(tmp_path):

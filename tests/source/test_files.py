@@ -61,6 +61,15 @@ def test_a_missing_folder_is_named_in_the_hint(folder):
     assert caught.value.hint == f"looked in {(folder / 'data').as_posix()}"
 
 
+def test_a_name_that_may_be_one_of_the_hub_is_told_how_to_write_it(folder):
+    with pytest.raises(InputError, match="tatsu-lab/alpaca: no such file") as caught:
+        expand(["tatsu-lab/alpaca"])
+    assert "hf://datasets/tatsu-lab/alpaca/FILE; looked in" in caught.value.hint
+    with pytest.raises(InputError) as caught:
+        expand(["data/alpaca"])
+    assert "hf://" not in caught.value.hint
+
+
 @pytest.mark.parametrize("second", ["data/a.jsonl", "./data/../data/a.jsonl", "data/*.jsonl"])
 def test_the_same_file_twice_is_an_error(folder, second):
     with pytest.raises(InputError, match="named twice"):
