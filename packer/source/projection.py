@@ -51,4 +51,6 @@ def columns_of(fields: Sequence[str], names: Sequence[str], columns: Mapping[str
         columns: New name of a field → its name in the rows, or None to hide it.
 
     """
-    return tuple(name for field in fields if (name := columns.get(field, field)) is not None and name in names)
+    taken = set(columns.values())
+    called = (columns.get(field, field) for field in fields if field in columns or field not in taken)
+    return tuple(name for name in called if name is not None and name in names)

@@ -3,8 +3,8 @@
 The names are those that tools write: `labels` of Hugging Face collators, axolotl and LLaMA-Factory; `loss_mask` of
 verl, slime and AReaL; `response_mask` of verl; `assistant_masks` of transformers; `completion_mask` of TRL. The mask of
 slime is that of the response alone, as long as `response_length` says. Where a row has several, a token is trained
-where all of them say so, as in TRL. A field `mask` has no meaning here: in torchtune it is true where a token is *not*
-trained.
+where all of them say so; TRL does so with masks, and takes labels alone where there are any. A field `mask` has no
+meaning here: in torchtune it is true where a token is *not* trained.
 """
 
 from collections.abc import Mapping

@@ -1,5 +1,6 @@
 """An export holds exactly what the cache does, in the form its trainer reads, or it is refused."""
 
+import errno
 import hashlib
 import json
 import shutil
@@ -247,6 +248,39 @@ def test_what_is_no_export_is_never_replaced(starter_cache, tmp_path):
     with pytest.raises(UsageError, match="lies in the cache"):
         export(starter_cache, starter_cache / "out", to="mds")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "out"]
+
+
+def test_force_never_takes_a_cache_or_anything_else_with_the_export(starter_cache, tmp_path):
+    export(starter_cache, tmp_path / "out", to="olmo")
+    shutil.copytree(starter_cache, tmp_path / "out" / "cache")
+    with pytest.raises(UsageError, match="holds the cache"):
+        export(tmp_path / "out" / "cache", tmp_path / "out", to="olmo", force=True)
+    with pytest.raises(UsageError, match="files that no export wrote, such as cache/"):
+        export(starter_cache, tmp_path / "out", to="olmo", force=True)
+    with pytest.raises(UsageError, match="is the cache"):
+        export(starter_cache, starter_cache, to="olmo", force=True)
+    assert Cache.open(tmp_path / "out" / "cache").fingerprint == Cache.open(starter_cache).fingerprint
+    shutil.rmtree(tmp_path / "out" / "cache")
+    export(starter_cache, tmp_path / "out", to="olmo", force=True)
+
+
+def test_an_export_that_cannot_take_its_place_leaves_the_old_one(starter_cache, tmp_path, monkeypatch):
+    export(starter_cache, tmp_path / "out", to="olmo")
+    before = (tmp_path / "out/export.json").read_bytes()
+    rename, asked = Path.rename, []
+
+    def second_fails(self, target):
+        asked.append(target)
+        if len(asked) == 2:
+            raise OSError(errno.ENOSPC, "full", str(target))
+        return rename(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", second_fails)
+        with pytest.raises(StorageError):
+            export(starter_cache, tmp_path / "out", to="datasets", force=True)
+    assert (tmp_path / "out/export.json").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_damaged_row_ends_the_export_and_leaves_nothing(starter_cache, tmp_path):

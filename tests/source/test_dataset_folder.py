@@ -55,6 +55,7 @@ def test_what_datasets_writes_is_what_is_read(tmp_path):
     ("state", "said"),
     [
         ({"_indices_files": [{"filename": "indices.arrow"}]}, "its rows are a selection of its files"),
+        ({"_indices_data_files": [{"filename": "indices.arrow"}]}, "its rows are a selection of its files"),
         ({"_data_files": [{"filename": "gone.arrow"}]}, "gone.arrow: no such file"),
         ({"_data_files": 7}, "cannot be read as a data set's"),
     ],

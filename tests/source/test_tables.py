@@ -468,3 +468,11 @@ def test_offsets_that_lead_out_of_a_file_are_found_before_anything_is_read(tmp_p
     (tmp_path / "t").write_bytes(sink.getvalue())
     with pytest.raises(InputError, match="cannot be read as an Arrow file"):
         read(tmp_path / "t", schema="text")
+
+
+def test_a_column_that_is_renamed_is_not_taken_for_what_it_was_called(tmp_path):
+    """A text called `history` that is some row's prompt is no JSON, and one called `image` no picture."""
+    for old in ("history", "image"):
+        (tmp_path / "t").write_bytes(parquet_of(pa.table({old: ["Hi there"], "answer": ["Hello"]})))
+        (sample,) = read(tmp_path / "t", schema="completion", columns={"prompt": old, "completion": "answer"})
+        assert (sample.prompt, sample.text) == ("Hi there", "Hello")

@@ -144,21 +144,22 @@ def _starts(rows: ForeignRows, row_of: Int64) -> tuple[Bool, Bool]:
     of_row[rows.offsets[:-1][np.diff(rows.offsets) > 0]] = True
     disagree = np.zeros(num_rows, np.bool_)
     told: list[Bool] = []
+    mask = rows.columns.get("attention_mask")
+    seen = np.ones(total, np.bool_) if mask is None else mask != 0  # positions of padding say nothing
     if rows.seq_lengths is not None:
         found, wrong = _of_lengths(rows, of_row)
         told.append(found)
         disagree |= wrong
     positions = rows.columns.get("position_ids")
     if positions is not None:
-        found = of_row | (positions == 0)
+        found = of_row | ((positions == 0) & seen)
         step = np.diff(positions, prepend=-1)
-        disagree[row_of[(positions != 0) & (of_row | (step != 1))]] = True
+        disagree[row_of[(positions != 0) & (of_row | (step != 1)) & seen]] = True
         told.append(found)
-    mask = rows.columns.get("attention_mask")
     if mask is not None and (mask > 1).any():
         told.append(of_row | (np.diff(mask, prepend=-1) != 0))
     for other in told[1:]:
-        disagree[row_of[other != told[0]]] = True
+        disagree[row_of[(other != told[0]) & seen]] = True
     return (told[0] if told else of_row), disagree
 
 
