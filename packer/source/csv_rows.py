@@ -18,8 +18,8 @@ from packer.errors import InputError
 from packer.source.chunks import READ_BYTES, no_rows, shown
 from packer.source.decode import Refused
 from packer.source.lines import BLANK
-from packer.source.projection import JSON_FIELDS, columns_of
-from packer.source.row import json_in_text
+from packer.source.projection import JSON_FIELDS, MESSAGES_FIELDS, columns_of
+from packer.source.row import json_in_text, messages_in_text
 from packer.source.unsuited import MEDIA_FIELDS
 
 CsvFormat = Literal["csv", "tsv"]
@@ -162,6 +162,7 @@ class _Reader:
         self._names = names
         self._delimiter = delimiter
         self._json = columns_of(JSON_FIELDS, names, columns)
+        self._messages = columns_of(MESSAGES_FIELDS, names, columns)
         self._media = columns_of(MEDIA_FIELDS, names, columns)
         self._label = columns.get("label", "label")
 
@@ -175,6 +176,8 @@ class _Reader:
         row: dict[str, Any] = dict(zip(self._names, fields, strict=True))
         for name in self._json:
             row[name] = json_in_text(row[name], name)
+        for name in self._messages:
+            row[name] = messages_in_text(row[name])
         for name in self._media:
             row[name] = None if row[name].strip() in {"", "[]", "null"} else row[name]
         if row.get(self._label or "", "").lower() in {"true", "false"}:

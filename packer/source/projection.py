@@ -12,6 +12,9 @@ from packer.source.unsuited import TELLING_FIELDS
 JSON_FIELDS = ("messages", "conversations", "conversation", "history", "chat_template_kwargs")
 """Fields that are no texts: where a table has a text in one, it is JSON. `tools` may be JSON in every format."""
 
+MESSAGES_FIELDS = ("prompt", "completion")
+"""Fields that are texts or messages: where a table has a text in one, it may be the JSON of messages."""
+
 _SHAPES: dict[Schema, tuple[type[msgspec.Struct], ...]] = {
     "messages": (messages.MessagesRow,),
     "sharegpt": (sharegpt.TurnsRow,),

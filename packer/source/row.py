@@ -82,6 +82,21 @@ def nested_json(text: str, *, where: str) -> Any:
         raise Refused(code, f"the JSON in {where}: {refused.reason}") from None
 
 
+_OPENS_MESSAGES = re.compile(r"\s*\[\s*\{")
+
+
+def messages_in_text(text: str) -> Any:
+    """The messages whose JSON a cell of a table holds, where a text may stand as well; else the text."""
+    if not _OPENS_MESSAGES.match(text):
+        return text
+    try:
+        value = decode_json(text.encode())
+    except Refused:
+        return text
+    messages = all(isinstance(message, dict) and isinstance(message.get("role"), str) for message in value)
+    return value if messages else text
+
+
 def json_in_text(text: str, column: str) -> Any:
     """Decode the JSON in a cell of a table; None where the cell is empty.
 

@@ -18,8 +18,8 @@ from packer.source.decode import Refused
 from packer.source.groups import Group
 from packer.source.parquet import open_parquet, parquet_batches
 from packer.source.parquet_footer import row_groups
-from packer.source.projection import JSON_FIELDS, columns_of
-from packer.source.row import ID_FIELDS, json_in_text
+from packer.source.projection import JSON_FIELDS, MESSAGES_FIELDS, columns_of
+from packer.source.row import ID_FIELDS, json_in_text, messages_in_text
 from packer.source.unsuited import MEDIA_FIELDS, PREFERENCE_FIELDS
 from packer.source.values import Convert, as_bytes, converter, is_foreign, is_text, shares_buffers
 
@@ -101,6 +101,9 @@ class _Uses:
     json: frozenset[str]
     """In which a text is JSON."""
 
+    messages: frozenset[str]
+    """In which a text may be the JSON of messages."""
+
     optional: frozenset[str]
     """Which say something if they hold what JSON can hold, and nothing otherwise."""
 
@@ -146,6 +149,7 @@ def table_rows(
     uses = _Uses(
         media=frozenset(columns_of(MEDIA_FIELDS, names, columns)),
         json=frozenset(columns_of(JSON_FIELDS, names, columns)),
+        messages=frozenset(columns_of(MESSAGES_FIELDS, names, columns)),
         optional=frozenset(columns_of((*ID_FIELDS, *PREFERENCE_FIELDS, "label"), names, columns)),
     )
     with _told(path, kind):
@@ -242,6 +246,8 @@ def _values(batch: pa.RecordBatch, uses: _Uses) -> Iterator[dict[str, Any] | Ref
             continue
         elif name in uses.json and is_text(column.type):
             columns.append((name, column.to_pylist(), partial(json_in_text, column=name)))
+        elif name in uses.messages and is_text(column.type):
+            columns.append((name, column.to_pylist(), messages_in_text))
         else:
             columns.append((name, column.to_pylist(), converter(column.type, name)))
     for i in range(batch.num_rows):

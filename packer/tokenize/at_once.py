@@ -20,7 +20,8 @@ from packer.layout import concatenated_ranges
 from packer.spelling import Spelling
 from packer.tokenize.reference import Encoder
 
-_REMEMBERED = 65_536
+_REMEMBERED_BYTES = 2**24
+"""Of tails, with what their ids take. Nearly always they are a few short headers; without anchors, whole prompts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,7 @@ class AtOnce:
         self._spelling = spelling
         self._is_anchor: Bool = is_anchor & spelling.is_whole
         self._tails: dict[bytes, Int32] = {}
+        self._num_bytes = 0
 
     def place(self, turns: TurnBatch, candidates: Int64) -> PlacedTexts:
         """Encode some texts of a batch, and place the turns of those where that can be done.
@@ -123,8 +125,8 @@ class AtOnce:
 
     def _continued(self, ids: Int32, begin: Int64, prompt: Int64, tails: Sequence[bytes]) -> Bool:
         """Of each prompt, whether its ids after the last anchor are those of its tail alone.  # bool[T]"""
-        if len(self._tails) > _REMEMBERED:
-            self._tails.clear()
+        if self._num_bytes > _REMEMBERED_BYTES:
+            self._tails, self._num_bytes = {}, 0
         kinds = {tail: number for number, tail in enumerate(dict.fromkeys(tails))}
         self._encode([tail for tail in kinds if tail not in self._tails])
         kind = np.fromiter((kinds[tail] for tail in tails), np.int64, len(tails))
@@ -142,7 +144,8 @@ class AtOnce:
     def _encode(self, tails: Sequence[bytes]) -> None:
         ids, offsets = self._encoder.encode([tail.decode() for tail in tails])
         for i, tail in enumerate(tails):
-            self._tails[tail] = ids[offsets[i] : offsets[i + 1]]
+            self._tails[tail] = ids[offsets[i] : offsets[i + 1]].copy()
+            self._num_bytes += 2 * len(tail) + 256
 
 
 def _smallest(values: Int64, offsets: Int64) -> Int64:

@@ -1,5 +1,6 @@
 """Parquet and Arrow: rows mean what the same rows of JSON lines mean, whatever the types and whatever is broken."""
 
+import csv
 import datetime as dt
 import io
 import json
@@ -476,3 +477,17 @@ def test_a_column_that_is_renamed_is_not_taken_for_what_it_was_called(tmp_path):
         (tmp_path / "t").write_bytes(parquet_of(pa.table({old: ["Hi there"], "answer": ["Hello"]})))
         (sample,) = read(tmp_path / "t", schema="completion", columns={"prompt": old, "completion": "answer"})
         assert (sample.prompt, sample.text) == ("Hi there", "Hello")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_prompts_and_completions_of_a_table_may_be_texts_or_the_json_of_messages(tmp_path, kind):
+    texts = ["Hi", '[{"a": 1}]', "[{ no JSON", "[]", '[{"role": 1}]']
+    table = pa.table({"prompt": [json.dumps(TURNS[:1]), *texts], "completion": [json.dumps(TURNS[1:]), *["x"] * 5]})
+    if kind == "parquet":
+        (tmp_path / "t.csv").write_bytes(parquet_of(table))
+    else:
+        with (tmp_path / "t.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([table.column_names, *zip(*table.to_pydict().values(), strict=True)])
+    first, *others = read(tmp_path / "t.csv", schema="completion")
+    assert [message.fields for message in first.messages] == TURNS
+    assert [(sample.kind, sample.prompt) for sample in others] == [("completion", text) for text in texts]
