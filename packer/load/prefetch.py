@@ -1,11 +1,13 @@
 """One background thread that stays at most a few items ahead of its consumer."""
 
+import atexit
 import os
 import sys
 from collections.abc import Iterator
 from queue import SimpleQueue
 from threading import Thread
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 T = TypeVar("T")
 
@@ -30,6 +32,7 @@ class Prefetch(Generic[T]):
         for _ in range(depth):
             self._permits.put(True)
         if self._thread is not None:
+            _running.add(self)
             self._thread.start()
 
     def __iter__(self) -> Iterator[T]:
@@ -72,6 +75,16 @@ class Prefetch(Generic[T]):
             error = raised
         finally:
             self._ready.put(_Last(error))
+
+
+_running: WeakSet[Prefetch[Any]] = WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """Before the interpreter ends: a thread it cut off within torch would take the process down with it."""
+    for prefetch in list(_running):
+        prefetch.close()
 
 
 class _Item(Generic[T]):
