@@ -14,9 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from packer.backend import load_backend
 from packer.batches import Int64
 from packer.build.stages import compile_template
-from packer.model import TOKENIZER_FILE, Model, load_backend, load_model
+from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.recipe import make_recipe
 from packer.render import ChatTemplate, RenderError
 from packer.tokenize import ReferenceEncoder
