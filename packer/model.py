@@ -104,7 +104,7 @@ class Model:
     @property
     def digests(self) -> dict[str, str]:
         """File name → sha256."""
-        return {name: hashlib.sha256(content).hexdigest() for name, content in sorted(self.files.items())}
+        return digests_of(self.files)
 
     def with_control(self, markers: Mapping[str, int]) -> "Model":
         """The same model where the role markers a template writes are control tokens too."""
@@ -126,7 +126,7 @@ def load_model(
         InputError: a file is missing, unreadable or contradicts another.
 
     """
-    files = _read_files(tokenizer)
+    files = read_model_files(tokenizer, template=template)
     backend = _load_tokenizer(files[TOKENIZER_FILE], tokenizer)
     definition = _read_json(files, TOKENIZER_FILE, tokenizer)
     _refuse_dropout(definition, tokenizer)
@@ -134,15 +134,6 @@ def load_model(
     vocab_size = _vocab_size(definition, backend, tokenizer)
     _refuse_moved_ids(definition, backend, tokenizer)
     config = _read_json(files, CONFIG_FILE, tokenizer)
-    main_template, tool_template = _templates(files, config, tokenizer)
-    if template is not None:
-        main_template, tool_template = _read_template(template), None
-    files = {name: content for name, content in files.items() if name not in (TEMPLATE_FILE, TOOL_TEMPLATE_FILE)}
-    if main_template is not None:
-        files[TEMPLATE_FILE] = main_template.encode()
-    if tool_template is not None:
-        files[TOOL_TEMPLATE_FILE] = tool_template.encode()
-
     added = _added_tokens(backend, config, tokenizer)
     named = _named_tokens(config, tokenizer)
     eos_id = _token_id(backend, named["eos_token"], "eos_token", tokenizer) if "eos_token" in named else None
@@ -158,8 +149,8 @@ def load_model(
         )
     return Model(
         files=files,
-        template=main_template,
-        tool_template=tool_template,
+        template=_decoded(files, TEMPLATE_FILE),
+        tool_template=_decoded(files, TOOL_TEMPLATE_FILE),
         named_tokens=named,
         added_tokens=added,
         vocab_size=vocab_size,
@@ -171,9 +162,37 @@ def load_model(
     )
 
 
-def _read_files(tokenizer: Path) -> dict[str, bytes]:
+def read_model_files(tokenizer: Path, *, template: Path | None = None) -> dict[str, bytes]:
+    """Name → bytes of all that a model is loaded from: with the templates that count, whichever file holds them.
+
+    Args:
+        tokenizer: folder with `tokenizer.json`, or that file alone.
+        template: a chat template file that takes the place of the folder's own.
+
+    Raises:
+        InputError: a file is missing or cannot be read.
+
+    """
     others = (CONFIG_FILE, TEMPLATE_FILE, GENERATION_FILE, TOOL_TEMPLATE_FILE)
-    return read_folder(tokenizer, TOKENIZER_FILE, others, tool_use=TOOL_TEMPLATE_FILE)
+    files = read_folder(tokenizer, TOKENIZER_FILE, others, tool_use=TOOL_TEMPLATE_FILE)
+    main_template, tool_template = _templates(files, _read_json(files, CONFIG_FILE, tokenizer), tokenizer)
+    if template is not None:
+        main_template, tool_template = _read_template(template), None
+    files = {name: content for name, content in files.items() if name not in (TEMPLATE_FILE, TOOL_TEMPLATE_FILE)}
+    if main_template is not None:
+        files[TEMPLATE_FILE] = main_template.encode()
+    if tool_template is not None:
+        files[TOOL_TEMPLATE_FILE] = tool_template.encode()
+    return files
+
+
+def digests_of(files: Mapping[str, bytes]) -> dict[str, str]:
+    """File name → sha256."""
+    return {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
+
+
+def _decoded(files: Mapping[str, bytes], name: str) -> str | None:
+    return files[name].decode() if name in files else None
 
 
 def _load_tokenizer(content: bytes, where: Path) -> Tokenizer:

@@ -42,11 +42,16 @@ def existing(folder: Path, progress: Progress) -> Manifest | None:
 def up_to_date(folder: Path, manifest: Manifest, wanted: Provenance) -> bool:
     if manifest.recipe_fingerprint != wanted.recipe_fingerprint:
         return False
-    sizes = [(shard.path, shard.num_bytes) for shard in manifest.shards]
-    sizes += [(f"model/{file.path}", file.num_bytes) for file in manifest.model.files]
     read = [(entry.path, entry.split, entry.sha256) for entry in manifest.inputs]
     if read != [(entry.path, entry.split, entry.sha256) for entry in wanted.inputs]:
         return False  # the same bytes under other names: nothing to tokenize, but the manifest would tell wrong names
+    return is_as_committed(folder, manifest)
+
+
+def is_as_committed(folder: Path, manifest: Manifest) -> bool:
+    """Whether every file of a cache is there, in its length."""
+    sizes = [(shard.path, shard.num_bytes) for shard in manifest.shards]
+    sizes += [(f"model/{file.path}", file.num_bytes) for file in manifest.model.files]
     ledger = folder / rejected_path(folder, manifest)
     if not ledger.is_file() or digest_file(ledger)[2] != manifest.rejected_sha256:
         return False  # it has one name in every build, so that another one's may be there

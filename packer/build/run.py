@@ -20,6 +20,7 @@ from packer.build.hints import rejection_hint
 from packer.build.overruns import named_row
 from packer.build.packing import commit, finish, finish_if_free, jobs_for_packing, pack_documents
 from packer.build.partition import PartitionResult, PartitionTask, run_partition, write_journal
+from packer.build.places import pin_recipe
 from packer.build.plan import BuildPlan, plan_build
 from packer.build.pool import Pool, jobs_for
 from packer.build.price import check_price, check_sampled_price
@@ -36,6 +37,7 @@ from packer.build.reuse import (
     up_to_date,
 )
 from packer.build.stages import Stages
+from packer.build.unchanged import is_unchanged
 from packer.build.watch import refuse_changed
 from packer.errors import InputError, NothingKeptError
 from packer.model import TOKENIZER_FILE, Model
@@ -103,6 +105,11 @@ def build(
         found = existing(folder, progress)
         clock = Clock()
         with clock.of("plan"):
+            recipe = pin_recipe(recipe, progress.note)
+            if found is not None and not repair and is_unchanged(folder, found, recipe, progress):
+                if not dry_run:
+                    finish_if_free(folder, found)
+                return _nothing_to_do(folder, found)
             plan = plan_build(recipe, progress, before=None if found is None else found.engine)
         try:
             return _build(plan, folder, options, progress, clock)
@@ -131,7 +138,7 @@ def _build(plan: BuildPlan, folder: Path, options: _Options, progress: Progress,
     if found is not None and not repair and up_to_date(folder, found, plan.provenance):
         if not options.dry_run:
             finish_if_free(folder, found)
-        return _nothing_to_do(folder, found, plan)
+        return _nothing_to_do(folder, found)
     if found is not None and not force:
         refuse_other_recipe(folder, found, plan.provenance)
     if options.dry_run:
@@ -142,20 +149,20 @@ def _build(plan: BuildPlan, folder: Path, options: _Options, progress: Progress,
         found = existing(folder, progress)
         if found is not None and not repair and up_to_date(folder, found, plan.provenance):
             finish(folder, found)
-            return _nothing_to_do(folder, found, plan)
+            return _nothing_to_do(folder, found)
         if found is not None and not force:
             refuse_other_recipe(folder, found, plan.provenance)
         return _Build(plan, folder, options, progress, clock).run(found)
 
 
-def _nothing_to_do(folder: Path, found: Manifest, plan: BuildPlan) -> BuildResult:
+def _nothing_to_do(folder: Path, found: Manifest) -> BuildResult:
     return BuildResult(
         folder=folder,
         manifest=found,
         fingerprint=manifest_fingerprint(folder),
         built=False,
         num_partitions_built=0,
-        num_partitions_reused=len(plan.tasks),
+        num_partitions_reused=sum(shard.kind == "documents" for shard in found.shards),
     )
 
 
