@@ -106,6 +106,17 @@ def test_inspect_shows_a_row_with_its_trained_runs(broken, words):
     assert [r["kind"] for r in found["row"]["runs"]] == ["masked", "trained", "masked"]
 
 
+def test_inspect_takes_a_template_and_begins_a_run_where_it_begins_a_conversation(words, tmp_path):
+    rows = [Row(*(words.conversation([(f"question {number}", "yes")]) for number in range(2)))]
+    named = ("--foreign", write(tmp_path / "rows", rows), "--tokenizer", words.folder)
+    with_bos = json.loads(run("inspect", *named, "--json").stdout)["row"]["runs"]
+    (tmp_path / "plain.jinja").write_text((words.folder / "chat_template.jinja").read_text().partition("\n")[2])
+    told = run("inspect", *named, "--template", tmp_path / "plain.jinja", "--json").stdout
+    without = json.loads(told)["row"]["runs"]
+    assert [run["start"] for run in with_bos if run["start"] == rows[0].starts()[1]] == [rows[0].starts()[1]]
+    assert len(without) == len(with_bos) - 1 and sum(run["num_tokens"] for run in without) == len(rows[0].ids)
+
+
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "words_of_it"),
     [
@@ -121,6 +132,10 @@ def test_inspect_shows_a_row_with_its_trained_runs(broken, words):
         (("inspect", "--foreign", "{rows}", "--row", "a:9"), 2, "the number of a row"),
         (("inspect", "--foreign", "{rows}", "--block", "1"), 2, "--block is about a cache"),
         (("stats",), 2, "missing argument 'CACHE'"),
+        *(
+            ((name, "--foreign", "{rows}", "--template", "{rows}"), 2, "hint: --tokenizer DIR, the tokenizer that")
+            for name in ("verify", "stats", "inspect")
+        ),
     ],
 )
 def test_every_error_has_its_exit_code_a_message_and_a_hint(

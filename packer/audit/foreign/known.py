@@ -15,7 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from packer.batches import Int64
+from packer.build.places import pin_recipe, tokenizer_place
+from packer.build.progress import Silent
 from packer.build.stages import compile_template
+from packer.errors import UsageError
 from packer.model import TOKENIZER_FILE, Model, load_backend, load_model
 from packer.recipe import make_recipe
 from packer.render import ChatTemplate, RenderError
@@ -56,17 +59,30 @@ class Known:
     """Why the header is not known."""
 
 
-def find_known(tokenizer: Path | None, template: Path | None) -> Known:
-    """Read a tokenizer folder and ask its template.
+def find_known(tokenizer: Path | str | None, template: Path | None, note: Callable[[str], None] | None = None) -> Known:
+    """Read a tokenizer and ask its template.
+
+    Args:
+        tokenizer: a folder, a tokenizer.json, or a name on the Hub.
+        template: in place of the tokenizer's own.
+        note: told which commit a name on the Hub is.
 
     Raises:
+        UsageError: a template without a tokenizer.
         InputError: the tokenizer or the template cannot be read.
         TemplateError: the template is not valid Jinja.
 
     """
     if tokenizer is None:
+        if template is not None:
+            raise UsageError(
+                f"template {template}: no tokenizer is named, and without one no ids of its text are known",
+                hint="--tokenizer DIR, the tokenizer that the rows were made with",
+            )
         return Known()
-    model = load_model(tokenizer, template=template)
+    pinned = pin_recipe(make_recipe({"tokenizer": str(tokenizer)}), note or Silent().note).tokenizer
+    assert pinned is not None
+    model = load_model(tokenizer_place(pinned), template=template)
     backend = load_backend(model.files[TOKENIZER_FILE])
     named = model.named_tokens.get("bos_token")
     known = Known(

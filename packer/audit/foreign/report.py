@@ -101,18 +101,20 @@ def look_at(
 
     Args:
         path: a folder of save_to_disk, a prefix of .bin and .idx, or an array of OLMo-core.
-        tokenizer: folder of the model's tokenizer, or its tokenizer.json; without it only shapes are looked at.
+        tokenizer: folder of the model's tokenizer, its tokenizer.json, or its name on the Hub; without it only shapes
+            are looked at.
         template: chat template the rows were made with, in place of the tokenizer's own.
         sample: rows looked at, spread evenly over each part, the same ones every time; None looks at all.
         progress: listens; counts rows.
 
     Raises:
+        UsageError: a template without a tokenizer.
         InputError: there is nothing an audit reads, or it cannot be read.
         TemplateError: the template is not valid Jinja.
 
     """
     path, progress = Path(path), progress or Silent()
-    known = find_known(*(None if each is None else Path(each) for each in (tokenizer, template)))
+    known = find_known(tokenizer, None if template is None else Path(template), progress.note)
     form, parts = open_foreign(path, known.model)
     chosen = [_chosen(len(part), sample, sum(map(len, parts))) for part in parts]
     progress.stage("looking", sum(map(len, chosen)), "rows")
