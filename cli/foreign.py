@@ -29,7 +29,7 @@ def foreign_options(function: Function) -> Function:
             "--foreign",
             metavar="PATH",
             type=click.Path(path_type=Path),
-            help="In place of a cache: rows another tool prepared. A save_to_disk folder, a .bin and .idx, a .npy.",
+            help="In place of a cache: rows another tool prepared. A save_to_disk folder, .bin and .idx, .npy, MDS.",
         ),
         click.option(
             "--tokenizer",
@@ -116,7 +116,7 @@ def stats_foreign(path: Path, tokenizer: str | None, template: Path | None, *, q
     table = [
         ("rows", number(report.num_rows), f"{report.form}, with {', '.join(report.columns)}"),
         ("sequences", number(report.num_sequences), "as far as the columns say"),
-        ("tokens", number(report.num_tokens), f"{number(report.trained)} trained ({share})"),
+        ("tokens", number(report.num_tokens or 0), f"{number(report.trained)} trained ({share})"),
         ("padding", number(report.padding), padding),
     ]
     print_table(console, [("", "<"), ("", ">"), ("", "<")], table)

@@ -15,8 +15,9 @@ from packer.export.megatron import MegatronWriter
 from packer.export.olmo import OlmoWriter
 from packer.export.refusals import asked_splits, refuse_form, refuse_place, shards_of
 from packer.export.source import blocks_of, documents_of
-from packer.export.target import FORMS, RECORD, Asked, Form, Unit, Writer
+from packer.export.target import FORMS, Asked, Form, Unit, Writer
 from packer.store.cache import Cache
+from packer.store.exported import RECORD
 
 _WRITERS: dict[Form, Callable[[Asked], Writer]] = {
     "datasets": DatasetsWriter,

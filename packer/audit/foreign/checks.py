@@ -7,7 +7,7 @@ import numpy as np
 
 from packer.audit.foreign.dataset import ForeignRows
 from packer.audit.foreign.known import Known
-from packer.audit.foreign.places import ANSWER, BEHIND, HEADER, PROMPT, Places, next_true
+from packer.audit.foreign.places import ANSWER, BEHIND, HEADER, LEFT, PROMPT, Places, next_true
 from packer.batches import Bool, Int64
 from packer.layout import MASKED
 
@@ -107,21 +107,27 @@ def _empty_rows(rows: ForeignRows, trained: Bool) -> Iterator[Hits]:
 def _chat(rows: ForeignRows, places: Places, trained: Bool, shifted: Bool) -> Iterator[Hits]:
     """What is trained of prompts, headers and answers, in the rows where a header was found."""
     has_header = _has_header(rows, places)
+    is_left = places.left[:, 0] < places.left[:, 1]
     lost = ~has_header & (np.diff(rows.offsets) > 0)
+    if has_header.any():
+        lost &= ~is_left  # the template is the right one, and the header is in another row
     if lost.any():
         starts, ends = rows.offsets[:-1][lost], rows.offsets[1:][lost]
         ranges = np.stack([starts, np.minimum(starts + 12, ends)], axis=1)[:SHOWN]
         yield Hits(code="no_header", count=int(lost.sum()), rows=rows.numbers[lost], ranges=ranges)
-    known = trained & has_header[places.row_of]
     # The first token of a row is nobody's target, whatever its label says.
-    known[rows.offsets[:-1][np.diff(rows.offsets) > 0]] = False
+    targets = trained.copy()
+    targets[rows.offsets[:-1][np.diff(rows.offsets) > 0]] = False
+    known = targets & has_header[places.row_of]
+    begun = places.left[is_left]
+    yield from _ranges(rows, places, "beginning_cut", begun[_any_in(targets, begun)])
     yield from _tokens(rows, "prompt_trained", known & (places.kinds == PROMPT))
     yield from _ranges(rows, places, "header_trained", places.headers[_any_in(known, places.headers)])
     yield from _tokens(rows, "after_terminator", known & (places.kinds == BEHIND))
     spoken = places.answers[places.answers[:, 0] < places.answers[:, 1]]
     spoken = spoken[~shifted[places.row_of[spoken[:, 0]]]]
     yield from _ranges(rows, places, "answers_masked", spoken[~_any_in(trained, spoken)])
-    assert set(np.unique(places.kinds)) <= {PROMPT, HEADER, ANSWER, BEHIND}
+    assert set(np.unique(places.kinds)) <= {PROMPT, HEADER, ANSWER, BEHIND, LEFT}
 
 
 def _terminators(rows: ForeignRows, places: Places, known: Known, trained: Bool, shifted: Bool) -> Iterator[Hits]:

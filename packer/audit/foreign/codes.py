@@ -85,6 +85,12 @@ CODES: dict[str, Code] = {
         "trained text ends without a stop token: it was cut, or the template writes none",
         "rows that are cut at a length should be left out or split",
     ),
+    "beginning_cut": Code(
+        "warning",
+        "row",
+        "rows begin within a message and train it: what it answers is in another row, or nowhere",
+        "pack whole conversations (TRL: packing_strategy bfd), and leave out or split what is longer than a row",
+    ),
     "border_trained": Code(
         "warning",
         "border",

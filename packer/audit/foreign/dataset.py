@@ -63,8 +63,8 @@ class ForeignPart(Protocol):
     def __len__(self) -> int:
         """Rows."""
 
-    def tokens(self) -> int:
-        """Tokens of all rows."""
+    def tokens(self) -> int | None:
+        """Tokens of all rows; None where only reading them would tell."""
 
     def read(self, numbers: Int64) -> ForeignRows:
         """Some rows, ascending.

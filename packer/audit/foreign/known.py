@@ -52,6 +52,9 @@ class Known:
     header: Int64 = field(default_factory=lambda: _NONE)
     """The end of an answer's header, without the white space it closes with; empty where it cannot be known."""
 
+    openings: Int64 = field(default_factory=lambda: _NONE)
+    """Ids that a conversation begins with, and those that follow its BOS; empty where its own text begins it."""
+
     bos_opens: bool = False
     """It does so, and writes it nowhere else: a BOS within a row is a conversation that begins there."""
 
@@ -130,10 +133,10 @@ def ask_template(known: Known, model: Model, source: str) -> Known:
     except RenderError as error:
         return _with(known, no_header=f"the template refuses a plain chat: {error}")
     system = _system_prefix(template)
-    befores = [_before(chat, _QUESTION), _before(chat, _NEXT_QUESTION), *([] if system is None else [system])]
+    befores = [ids(text) for text in (_before(chat, _QUESTION), _before(chat, _NEXT_QUESTION), system or "")]
     control = {token.id for token in model.added_tokens} | set(model.stop_ids)
     header = _header(
-        [_behind(text, _QUESTION) for text in (prompt, chat, plain)], [ids(each) for each in befores], control, ids
+        [_behind(text, _QUESTION) for text in (prompt, chat, plain)], [each for each in befores if each], control, ids
     )
     header = _without_spaces(header, known.space_ids)
     all_ids = ids(chat)
@@ -141,6 +144,7 @@ def ask_template(known: Known, model: Model, source: str) -> Known:
     return _with(
         known,
         header=np.array(header, np.int64),
+        openings=_openings(befores, known.bos_id),
         bos_opens=once,
         writes_bos=all_ids[:1] == [known.bos_id],
         no_header="" if header else "no control token tells the header of an answer from that of a question",
@@ -168,6 +172,15 @@ def _system_prefix(template: ChatTemplate) -> str | None:
 
 def _before(text: str, content: str) -> str:
     return text[: max(text.find(content), 0)]
+
+
+def _openings(befores: Sequence[Sequence[int]], bos_id: int | None) -> Int64:
+    """The first ids of conversations, sorted, of what stands before the first question and before a system message."""
+    first, _, system = befores
+    words = [[token for token in before if token != bos_id][:1] for before in (first, system)]
+    if not words[0]:
+        return _NONE
+    return np.unique(np.array([*words[0], *words[1], *first[:1], *system[:1]], np.int64))
 
 
 def _behind(text: str, content: str) -> str:

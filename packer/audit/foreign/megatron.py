@@ -35,14 +35,14 @@ def megatron_pairs(folder: Path) -> list[Path]:
 class MegatronPart:
     """The sequences of a pair, with the mask that `packer export` wrote beside it where there is one."""
 
-    def __init__(self, prefix: Path) -> None:
+    def __init__(self, prefix: Path, name: str) -> None:
         """Read the index.
 
         Raises:
             InputError: a file cannot be read, or is not what it says.
 
         """
-        self.name = ""
+        self.name = name
         self._pair = _Pair(prefix)
         self._mask: _Pair | None = None
         mask = prefix.with_name(prefix.name.replace(*_MASKS))

@@ -8,8 +8,9 @@ from packer.audit.foreign.dataset import ForeignRows
 from packer.audit.foreign.known import Known
 from packer.batches import Bool, Int64
 
-PROMPT, HEADER, ANSWER, BEHIND = 0, 1, 2, 3
-"""What a token is: of the prompt; of an answer's header; of the answer, its stop token included; white space behind."""
+PROMPT, HEADER, ANSWER, BEHIND, LEFT = 0, 1, 2, 3, 4
+"""What a token is: of the prompt; of an answer's header; of the answer, its stop token included; white space behind;
+or left of a message that began in another row, which nobody can know to be prompt or answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +19,8 @@ class Places:
 
     row_of: Int64  # [K]
     row_end: Int64  # [K] where the token's row ends
-    kinds: Int64  # [K] PROMPT, HEADER, ANSWER or BEHIND; all PROMPT where headers are not known
+    kinds: Int64  # [K] as above; all PROMPT where headers are not known
+    left: Int64  # [R, 2] of each row what is left of a message that began in another: empty where it begins with one
     answers: Int64  # [A, 2] of each header that was found: where its answer begins and ends
     headers: Int64  # [A, 2] where each header begins, and where its control tokens end
     padding: Bool  # [K]
@@ -39,10 +41,13 @@ def find_places(rows: ForeignRows, known: Known) -> Places:
     is_space = np.isin(ids, known.space_ids)
     headers = _matches(ids, known.header, row_of)
     answers, kinds = _answers(rows, headers, is_space, known, row_end)
+    left = _left(rows, headers, is_space, known, content)
+    kinds[_between(left, len(ids))] = LEFT
     return Places(
         row_of=row_of,
         row_end=row_end,
         kinds=kinds,
+        left=left,
         answers=answers,
         headers=np.stack([headers, headers + len(known.header)], axis=1),
         padding=padding,
@@ -93,11 +98,34 @@ def _answers(rows: ForeignRows, headers: Int64, is_space: Bool, known: Known, ro
     closed = stops[begins] < limits
     after = np.where(closed, np.minimum(np.append(solid, total)[np.minimum(ends, total)], row_end[headers]), ends)
     for first, last, kind in ((headers, begins, HEADER), (begins, ends, ANSWER), (ends, after, BEHIND)):
-        steps = np.zeros(total + 1, np.int64)
-        np.add.at(steps, first, 1)
-        np.add.at(steps, last, -1)
-        kinds[np.cumsum(steps[:-1]) > 0] = kind
+        kinds[_between(np.stack([first, last], axis=1), total)] = kind
     return np.stack([begins, ends], axis=1), kinds
+
+
+def _between(ranges: Int64, total: int) -> Bool:
+    """Tokens within some ranges.  # bool[total]"""
+    steps = np.zeros(total + 1, np.int64)
+    np.add.at(steps, ranges[:, 0], 1)
+    np.add.at(steps, ranges[:, 1], -1)
+    found: Bool = np.cumsum(steps[:-1]) > 0
+    return found
+
+
+def _left(rows: ForeignRows, headers: Int64, is_space: Bool, known: Known, content: Int64) -> Int64:
+    """What rows begin with that do not begin as conversations do.
+
+    It goes on to the first stop token and the white space behind it, or to where a message begins: with a token that
+    opens conversations, or with a header.
+    """
+    ids, ends = rows.input_ids, rows.offsets[1:]
+    begins = np.append(np.isin(ids, known.openings), True)
+    whole = begins[content] | (content >= ends) | (not len(known.openings))
+    begins[headers] = True
+    solid = np.append(next_true(~is_space), len(ids))
+    stops = np.append(next_true(np.isin(ids, known.stop_ids)), len(ids))
+    closed = solid[np.minimum(stops[content] + 1, len(ids))]
+    until = np.minimum(np.minimum(closed, next_true(begins)[content]), ends)
+    return np.stack([content, np.where(whole, content, until)], axis=1)
 
 
 def _padding(rows: ForeignRows, known: Known) -> Bool:
@@ -123,12 +151,8 @@ def _padding(rows: ForeignRows, known: Known) -> Bool:
     lead = np.where(first[starts] < ends, first[starts], starts)
     if is_stop:
         lead = np.where(lead - starts >= 2, lead, starts)
-    steps = np.zeros(len(padding) + 1, np.int64)
-    for begin, end in ((tail, ends), (starts, lead)):
-        np.add.at(steps, begin, 1)
-        np.add.at(steps, end, -1)
-    found: Bool = np.cumsum(steps[:-1]) > 0
-    return found
+    ranges = np.concatenate([np.stack([tail, ends], axis=1), np.stack([starts, lead], axis=1)])
+    return _between(ranges, len(padding))
 
 
 def _first_content(rows: ForeignRows, padding: Bool) -> Int64:

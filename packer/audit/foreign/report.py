@@ -25,6 +25,9 @@ SAMPLE = 1000
 _WINDOW_TOKENS = 2**19
 """Tokens checked in one go, about: a hundred megabytes of arrays."""
 
+_WINDOW_ROWS = 64
+"""Rows checked in one go where nobody knows how many tokens they have."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignFinding:
@@ -64,7 +67,9 @@ class ForeignReport:
     num_rows: int
     """Of all parts."""
 
-    num_tokens: int
+    num_tokens: int | None
+    """Of all parts; None where only reading all rows would tell, and not all were looked at."""
+
     rows_looked_at: int
     tokens_looked_at: int
     trained: int
@@ -120,7 +125,8 @@ def look_at(
     progress.stage("looking", sum(map(len, chosen)), "rows")
     gathered = _Gathered(known)
     for part, numbers in zip(parts, chosen, strict=True):
-        size = max(1, _WINDOW_TOKENS * len(part) // max(part.tokens(), 1))
+        tokens = part.tokens()
+        size = _WINDOW_ROWS if tokens is None else max(1, _WINDOW_TOKENS * len(part) // max(tokens, 1))
         for first in range(0, len(numbers), size):
             window = numbers[first : first + size]
             gathered.add(part.read(window), part.name)
@@ -195,7 +201,7 @@ def _report(path: Path, form: str, parts: tuple[ForeignPart, ...], known: Known,
         labels_from=_labels_from(columns, form),
         header=header,
         num_rows=sum(map(len, parts)),
-        num_tokens=sum(part.tokens() for part in parts),
+        num_tokens=_num_tokens(parts, gathered),
         rows_looked_at=gathered.rows,
         tokens_looked_at=gathered.tokens,
         trained=gathered.trained,
@@ -205,6 +211,14 @@ def _report(path: Path, form: str, parts: tuple[ForeignPart, ...], known: Known,
         findings=tuple(_findings(gathered)),
         not_looked_at=tuple(_another_tokenizer() if gathered.is_anothers else _not_looked_at(columns, known)),
     )
+
+
+def _num_tokens(parts: tuple[ForeignPart, ...], gathered: _Gathered) -> int | None:
+    counts = [part.tokens() for part in parts]
+    known = [count for count in counts if count is not None]
+    if len(known) == len(counts):
+        return sum(known)
+    return gathered.tokens if gathered.rows == sum(map(len, parts)) else None
 
 
 def _findings(gathered: _Gathered) -> Iterator[ForeignFinding]:
@@ -226,6 +240,8 @@ def _findings(gathered: _Gathered) -> Iterator[ForeignFinding]:
 def _labels_from(columns: tuple[str, ...], form: str) -> str:
     if "labels" in columns:
         return "the column labels"
+    if "turns" in columns:
+        return "the turns: contexts are masked, targets trained (target_responses: all)"
     masks = [name for name in ("completion_mask", "assistant_masks", "loss_mask") if name in columns]
     if masks:
         return f"{' and '.join(masks)}; there are no labels"

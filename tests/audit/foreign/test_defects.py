@@ -156,6 +156,16 @@ def cut(data, rows, words):
     return {"no_terminator": (1, 1)}
 
 
+def cut_on_the_left(data, rows, words):
+    row = one_of(data, rows)
+    first, stop = row.answers()[0]
+    begin = data.draw(st.integers(first, stop - 1))
+    for column in (row.ids, row.labels, row.kinds):
+        del column[:begin]
+    rows.append(Row(words.conversation([("a", "b")])))
+    return {"beginning_cut": (1, 1), "bos_missing": (1, 1)}
+
+
 def behind_trained(data, rows, words):
     row = one_of(data, rows)
     _, stop = one_of(data, row.answers())
@@ -197,7 +207,7 @@ DEFECTS = [
 
 
 def test_there_is_a_defect_for_every_check_of_rows():
-    assert len(DEFECTS) == 17
+    assert len(DEFECTS) == 18
 
 
 @percent_of_examples(50)
@@ -376,7 +386,7 @@ def test_an_example_shows_the_tokens_that_are_meant(scratch, words):
 
 
 def test_codes_have_a_meaning_and_a_hint():
-    assert len(CODES) == 19
+    assert len(CODES) == 20
     for code, kind in CODES.items():
         assert kind.meaning and kind.hint and code == code.lower()
 

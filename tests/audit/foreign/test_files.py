@@ -10,7 +10,9 @@ import pytest
 
 from packer.audit.foreign import look_at, view_foreign_row
 from packer.audit.foreign.known import find_known
+from packer.build.repacking import repack
 from packer.errors import InputError, UsageError
+from packer.export import FORMS as EXPORTS
 from packer.export import export
 
 
@@ -22,7 +24,7 @@ def known_once():
         yield
 
 
-FORMS = {"datasets": "train", "megatron": "train_text_document", "olmo": "train"}
+FORMS = {"datasets": "train", "megatron": "train_text_document", "olmo": "train", "mds": "train"}
 
 
 @pytest.fixture(scope="module", params=FORMS)
@@ -59,7 +61,48 @@ def test_tokens_without_a_mask_are_said_to_be_all_trained(starter_cache, starter
     assert report.findings[0].code == "prompt_trained"
 
 
-def test_the_only_pair_of_a_folder_is_taken_and_of_several_one_is_named(starter_cache, starter, tmp_path):
+CACHES = {"isolated": None, "eos": {"mode": "eos", "block_len": 512}, "stream": {"mode": "stream", "block_len": 128}}
+CASES = [
+    (mode, to, unit)
+    for mode in CACHES
+    for to, units in EXPORTS.items()
+    for unit in units
+    if (unit == "blocks" or mode == "isolated") and (mode, to, unit) != ("isolated", "olmo", "blocks")  # refused
+]
+
+
+@pytest.fixture(scope="module")
+def caches(starter_cache, tmp_path_factory):
+    """The starter's documents in blocks of every mode."""
+    made = {}
+    for mode, changes in CACHES.items():
+        made[mode] = starter_cache if changes is None else tmp_path_factory.mktemp("repacked") / "cache"
+        if changes is not None:
+            repack(starter_cache, made[mode], changes, (), jobs=1)
+    return made
+
+
+@pytest.mark.parametrize(("mode", "to", "unit"), CASES)
+def test_whatever_export_writes_is_taken_as_a_folder_and_has_no_finding(caches, starter, tmp_path, mode, to, unit):
+    out = export(caches[mode], tmp_path / "out", to=to, unit=unit, separate_mask=to == "megatron")
+    with_tokenizer, without = (
+        look_at(out.folder, tokenizer=named, sample=None) for named in (starter / "tokenizer", None)
+    )
+    # Blocks of one stream are cut where a block is full, and that is said.
+    cut = {("no_terminator", "warning"), ("beginning_cut", "warning")} if mode == "stream" else set()
+    assert {(finding.code, finding.level) for finding in with_tokenizer.findings} == cut
+    assert without.findings == ()
+    for report in (with_tokenizer, without):
+        assert report.trained == sum(split.num_trained for split in out.splits) > 0
+        assert report.num_tokens == report.tokens_looked_at == sum(split.num_tokens for split in out.splits)
+        assert report.num_rows == report.rows_looked_at == sum(split.num_rows for split in out.splits)
+
+
+def test_there_are_cases_for_every_form_and_unit():
+    assert {(to, unit) for _, to, unit in CASES} == {(to, unit) for to, units in EXPORTS.items() for unit in units}
+
+
+def test_all_pairs_of_a_folder_are_its_parts(starter_cache, starter, tmp_path):
     folder = tmp_path / "meg"
     export(starter_cache, folder, to="megatron", split="train", separate_mask=True)
     found = look_at(folder, tokenizer=starter / "tokenizer", sample=3)
@@ -68,22 +111,16 @@ def test_the_only_pair_of_a_folder_is_taken_and_of_several_one_is_named(starter_
     assert found.columns == ("input_ids", "loss_mask")
     for ending in ("bin", "idx"):
         shutil.copy(folder / f"train_text_document.{ending}", folder / f"more_text_document.{ending}")
-    with pytest.raises(InputError, match="holds 2 pairs") as caught:
-        look_at(folder)
-    assert caught.value.hint == f"packer verify --foreign {folder / 'more_text_document'}"
-
-
-def test_a_form_an_audit_does_not_read_is_called_by_its_name(tmp_path):
-    (tmp_path / "train").mkdir()
-    (tmp_path / "train/shard.00000.mds").write_bytes(b"")
-    with pytest.raises(InputError, match=r"holds \.mds files, which an audit does not read"):
-        look_at(tmp_path)
+    both = look_at(folder, tokenizer=starter / "tokenizer", sample=None)
+    assert (both.num_rows, both.num_tokens) == (2 * found.num_rows, 2 * found.num_tokens)
+    assert view_foreign_row(folder, 0, part="more_text_document").part == "more_text_document"
 
 
 def test_an_array_alone_needs_a_tokenizer_for_its_type_and_borders(starter_cache, starter, tmp_path):
     export(starter_cache, tmp_path / "out", to="olmo", split="train")
     path = tmp_path / "out/train/token_ids_part_0000.npy"
     path.with_suffix(".csv.gz").unlink()
+    (tmp_path / "out/export.json").unlink()
     with pytest.raises(InputError, match="EOS"):
         look_at(path)
     (path.parent / "labels_mask_part_0000.npy").unlink()

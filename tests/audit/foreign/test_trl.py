@@ -98,19 +98,6 @@ def test_truncation_leaves_answers_without_an_end(prepared, looked):
     assert counts["no_terminator"] >= 1 and report.ok
 
 
-@pytest.mark.parametrize(("to", "unit", "path"), [
-    ("datasets", "documents", ""), ("datasets", "blocks", ""), ("olmo", "documents", "train"),
-    ("megatron", "documents", "train_text_document"),
-])  # fmt: skip
-def test_an_export_of_a_cache_has_no_finding(starter_cache, looked, tmp_path, to, unit, path):
-    export(starter_cache, tmp_path / "out", to=to, unit=unit, separate_mask=to == "megatron")
-    counts, report = looked(tmp_path / "out" / path, sample=None)
-    assert counts == {}
-    splits = ("train", "eval") if to == "datasets" else ("train",)
-    expected = [labels for split in splits for _, labels in readers.cache_documents(starter_cache, split)]
-    assert report.trained == sum(label != -100 for labels in expected for label in labels) > 0
-
-
 def test_trl_collates_exported_blocks_with_the_borders_of_the_cache(starter_cache, tmp_path):
     datasets = pytest.importorskip("datasets")
     collators = pytest.importorskip("trl.trainer.sft_trainer")
