@@ -7,7 +7,7 @@ import numpy as np
 
 from packer.audit.foreign.dataset import ForeignRows
 from packer.audit.foreign.known import Known
-from packer.audit.foreign.places import ANSWER, BEHIND, HEADER, LEFT, PROMPT, Places, next_true
+from packer.audit.foreign.places import ANSWER, BEHIND, HEADER, LEFT, PROMPT, Places, any_in, next_true
 from packer.batches import Bool, Int64
 from packer.layout import MASKED
 
@@ -120,13 +120,13 @@ def _chat(rows: ForeignRows, places: Places, trained: Bool, shifted: Bool) -> It
     targets[rows.offsets[:-1][np.diff(rows.offsets) > 0]] = False
     known = targets & has_header[places.row_of]
     begun = places.left[is_left]
-    yield from _ranges(rows, places, "beginning_cut", begun[_any_in(targets, begun)])
+    yield from _ranges(rows, places, "beginning_cut", begun[any_in(targets, begun)])
     yield from _tokens(rows, "prompt_trained", known & (places.kinds == PROMPT))
-    yield from _ranges(rows, places, "header_trained", places.headers[_any_in(known, places.headers)])
+    yield from _ranges(rows, places, "header_trained", places.headers[any_in(known, places.headers)])
     yield from _tokens(rows, "after_terminator", known & (places.kinds == BEHIND))
     spoken = places.answers[places.answers[:, 0] < places.answers[:, 1]]
     spoken = spoken[~shifted[places.row_of[spoken[:, 0]]]]
-    yield from _ranges(rows, places, "answers_masked", spoken[~_any_in(trained, spoken)])
+    yield from _ranges(rows, places, "answers_masked", spoken[~any_in(trained, spoken)])
     assert set(np.unique(places.kinds)) <= {PROMPT, HEADER, ANSWER, BEHIND, LEFT}
 
 
@@ -202,13 +202,6 @@ def _has(rows: ForeignRows, places: Places, mask: Bool) -> Bool:
     """Rows with a token where the mask is True.  # bool[R]"""
     found = np.zeros(len(rows.numbers), np.bool_)
     found[places.row_of[mask]] = True
-    return found
-
-
-def _any_in(mask: Bool, ranges: Int64) -> Bool:
-    """Ranges with a True in them.  # bool[H]"""
-    sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(mask)])
-    found: Bool = sums[ranges[:, 1]] > sums[ranges[:, 0]]
     return found
 
 

@@ -12,6 +12,10 @@ from packer.layout import MASKED, offsets_of
 TOKEN_COLUMNS = ("labels", "completion_mask", "assistant_masks", "loss_mask", "position_ids", "attention_mask")
 """Columns with a value for each token that are understood."""
 
+MASKS = ("completion_mask", "assistant_masks", "loss_mask")
+LABELLING = ("labels", *MASKS)
+"""Those that say what is trained."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignRows:
@@ -38,7 +42,7 @@ class ForeignRows:
             found: Bool = self.labels != MASKED
             return found
         trained = np.ones(len(self.input_ids), np.bool_)
-        for name in ("completion_mask", "assistant_masks", "loss_mask"):
+        for name in MASKS:
             if name in self.columns:
                 trained &= self.columns[name] != 0
         return trained

@@ -112,6 +112,8 @@ def _array(data: memoryview, dtype: str | None = None, shape: str | None = None)
     at = 0
     if dtype is None:
         dtype, at = _DTYPES[data[0]], 1
+    if dtype not in _DTYPES.values():
+        raise ValueError(f"an array of {dtype}; whole numbers are expected")
     if shape is None:
         axes, width = data[at] >> 2, 1 << (data[at] & 3)
         if axes != 1:
@@ -119,8 +121,6 @@ def _array(data: memoryview, dtype: str | None = None, shape: str | None = None)
         at += 1 + axes * width
     elif "," in shape:
         raise ValueError(f"arrays of shape {shape}; one axis is expected")
-    if dtype not in _DTYPES.values():
-        raise ValueError(f"an array of {dtype}; whole numbers are expected")
     return np.frombuffer(data[at:], dtype).astype(np.int64)
 
 

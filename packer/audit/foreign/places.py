@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from packer.audit.foreign.dataset import ForeignRows
+from packer.audit.foreign.dataset import LABELLING, ForeignRows
 from packer.audit.foreign.known import Known
 from packer.batches import Bool, Int64
 
@@ -37,7 +37,7 @@ def find_places(rows: ForeignRows, known: Known) -> Places:
     row_end = np.repeat(rows.offsets[1:], lengths)
     padding = _padding(rows, known)
     content = _first_content(rows, padding)
-    starts, disagree = _starts(rows, row_of)
+    starts, disagree = _starts(rows, row_of, padding, known)
     is_space = np.isin(ids, known.space_ids)
     headers = _matches(ids, known.header, row_of)
     answers, kinds = _answers(rows, headers, is_space, known, row_end)
@@ -161,7 +161,7 @@ def _first_content(rows: ForeignRows, padding: Bool) -> Int64:
     return content
 
 
-def _starts(rows: ForeignRows, row_of: Int64) -> tuple[Bool, Bool]:
+def _starts(rows: ForeignRows, row_of: Int64, padding: Bool, known: Known) -> tuple[Bool, Bool]:
     """Where sequences begin by seq_lengths, else by position_ids, else by numbers in attention_mask."""
     total, num_rows = len(rows.input_ids), len(rows.numbers)
     of_row = np.zeros(total, np.bool_)
@@ -171,9 +171,10 @@ def _starts(rows: ForeignRows, row_of: Int64) -> tuple[Bool, Bool]:
     mask = rows.columns.get("attention_mask")
     seen = np.ones(total, np.bool_) if mask is None else mask != 0  # positions of padding say nothing
     if rows.seq_lengths is not None:
-        found, wrong = _of_lengths(rows, of_row)
+        found, wrong, left_out = _of_lengths(rows, of_row, padding, known)
         told.append(found)
         disagree |= wrong
+        seen &= ~left_out
     positions = rows.columns.get("position_ids")
     if positions is not None:
         found = of_row | ((positions == 0) & seen)
@@ -187,21 +188,49 @@ def _starts(rows: ForeignRows, row_of: Int64) -> tuple[Bool, Bool]:
     return (told[0] if told else of_row), disagree
 
 
-def _of_lengths(rows: ForeignRows, of_row: Bool) -> tuple[Bool, Bool]:
+def _of_lengths(rows: ForeignRows, of_row: Bool, padding: Bool, known: Known) -> tuple[Bool, Bool, Bool]:
+    """Where sequences begin, which rows the lengths do not fit, and the padding at their ends that no length is of."""
     assert rows.seq_lengths is not None
     values, offsets = rows.seq_lengths
     counts, lengths = np.diff(offsets), np.diff(rows.offsets)
     of_run = np.repeat(np.arange(len(counts)), counts)
     sums = np.zeros(len(counts), np.int64)
     np.add.at(sums, of_run, values)
-    wrong = sums != lengths
+    short = (sums >= 0) & (sums < lengths)
+    tails = np.stack([rows.offsets[:-1] + np.where(short, sums, lengths), rows.offsets[1:]], axis=1)
+    is_padding = _are_padding(rows, tails, padding, known)
+    wrong = (sums != lengths) & ~(short & is_padding)
     wrong[of_run[values <= 0]] = True
     ends = np.cumsum(np.where(wrong[of_run], 0, values))
     before = np.repeat(np.concatenate([np.zeros(1, np.int64), ends])[offsets[:-1]], counts)
     places = rows.offsets[:-1][of_run] + ends - values - before
     starts = of_row.copy()
     starts[places[~wrong[of_run]]] = True
-    return starts, wrong
+    return starts, wrong, _between(tails[short & is_padding], len(of_row))
+
+
+def _are_padding(rows: ForeignRows, tails: Int64, padding: Bool, known: Known) -> Bool:
+    """Whether each end of a row is padding.  # bool[R]
+
+    It is where all of it is known to be; or where it is not trained, repeats one id, and that is the pad id, a stop id,
+    or of a tokenizer that nobody named.
+    """
+    starts, ends = tails[:, 0], tails[:, 1]
+    ids = np.append(rows.input_ids, 0)
+    pads = ids[starts]
+    other = np.append(rows.input_ids != np.repeat(pads, np.diff(rows.offsets)), True)
+    of_one = np.append(next_true(other), len(other))[starts] >= ends
+    if known.model is not None:
+        of_one &= np.isin(pads, [known.model.pad_id, *known.model.stop_ids])
+    masked = ~rows.trained if {*rows.columns}.intersection(LABELLING) else np.ones(len(padding), np.bool_)
+    return ~any_in(~padding, tails) | (of_one & ~any_in(~masked, tails))
+
+
+def any_in(mask: Bool, ranges: Int64) -> Bool:
+    """Ranges with a True in them.  # bool[H]"""
+    sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(mask)])
+    found: Bool = sums[ranges[:, 1]] > sums[ranges[:, 0]]
+    return found
 
 
 def _openings(ids: Int64, known: Known, content: Int64) -> Bool:

@@ -8,7 +8,7 @@ import numpy as np
 
 from packer.audit.foreign.checks import SHOWN, Hits, check
 from packer.audit.foreign.codes import CODES, LEVELS, OF_NO_TOKENIZER, ORDER, Level
-from packer.audit.foreign.dataset import ForeignPart, ForeignRows
+from packer.audit.foreign.dataset import MASKS, ForeignPart, ForeignRows
 from packer.audit.foreign.excerpts import excerpt
 from packer.audit.foreign.known import Known, find_known
 from packer.audit.foreign.opened import open_foreign
@@ -242,7 +242,7 @@ def _labels_from(columns: tuple[str, ...], form: str) -> str:
         return "the column labels"
     if "turns" in columns:
         return "the turns: contexts are masked, targets trained (target_responses: all)"
-    masks = [name for name in ("completion_mask", "assistant_masks", "loss_mask") if name in columns]
+    masks = [name for name in MASKS if name in columns]
     if masks:
         return f"{' and '.join(masks)}; there are no labels"
     trainer = "GPTDataset trains every token" if form == "megatron" else "trainers then train every token"

@@ -272,6 +272,33 @@ def test_borders_that_contradict_each_other_or_are_trained_are_found(scratch, wo
     assert counts == expected
 
 
+MISFIT = ("borders_disagree", "borders_missing")
+"""What is told of a row of two conversations whose lengths do not fit it."""
+
+
+@pytest.mark.parametrize("pads", [1, 5])
+@pytest.mark.parametrize("how", ["pad", "stop", "mask", "no tokenizer", "trained", "not one id"])
+def test_lengths_that_leave_out_the_padding_fit_their_rows(scratch, words, pads, how):
+    rows = [Row(*[words.conversation([(question, "yes")]) for question in ("why?", "how?")]) for _ in range(2)]
+    for row in rows:
+        row.ids += [words.stop if how == "stop" else words.pad] * pads
+        row.labels += [-100] * pads
+    if how == "trained":
+        rows[0].labels[-1] = words.pad
+    if how == "not one id":
+        rows[0].ids[-1] = words.ids("other")[0]
+    columns = {"seq_lengths": [row.seq_lengths for row in rows], "position_ids": [row.positions() for row in rows]}
+    if how == "mask":
+        columns["attention_mask"] = [row.mask + [0] * pads for row in rows]
+    counts, report = found(
+        write(new(scratch), rows, **columns), words, **{"tokenizer": None} if how == "no tokenizer" else {}
+    )
+    counts.pop("much_padding", None)
+    expected = {"trained": {"padding_trained": (1, 1)}, "not one id": dict.fromkeys(MISFIT, (1, 1))}.get(how, {})
+    assert counts == expected
+    assert report.num_sequences == (3 if how == "not one id" else 4)
+
+
 def test_numbers_in_the_attention_mask_are_borders(scratch, words):
     rows = [Row(words.conversation([("a", "b")]), words.conversation([("c", "d")])) for _ in range(2)]
     mask = [[1] * row.seq_lengths[0] + [2] * row.seq_lengths[1] for row in rows]
