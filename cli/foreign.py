@@ -181,7 +181,7 @@ class _Page:
         for place, finding in enumerate(report.findings):
             if place or not quiet:
                 self._line("")
-            self._finding(finding)
+            self._finding(finding, report.rows_looked_at)
         if not quiet:
             self._line("")
             for entry in report.not_looked_at:
@@ -211,13 +211,15 @@ class _Page:
             for part in more:
                 self._line(" " * 11 + part)
 
-    def _finding(self, finding: "ForeignFinding") -> None:
+    def _finding(self, finding: "ForeignFinding", looked_at: int) -> None:
         from rich.text import Text  # noqa: PLC0415 - not for --help
 
         head = f"{finding.level}[{finding.code}]:"
-        counted = plural(finding.count, finding.unit)
+        counted = f"{number(finding.num_rows)} of {plural(looked_at, 'row')}"
         if finding.unit != "row":
-            counted += f" in {plural(finding.num_rows, 'row')}"
+            counted = f"{plural(finding.count, finding.unit)} in {counted}"
+        if finding.detail is not None:
+            counted += f"; {finding.detail}"
         first, *more = self._parts(f"{head} {finding.message}: {counted}", 2)
         line = Text(first)
         line.stylize(_STYLES[finding.level], 0, len(head))

@@ -36,7 +36,11 @@ def test_verify_lists_findings_with_counts_an_excerpt_and_a_hint(broken, words):
     page = " ".join(told.stdout.split())
     assert "rows all 3, datasets: input_ids, labels" in page
     assert "error[prompt_trained]: the prompt is trained" in page
-    assert "error[terminator_masked]:" in page and ": 1 answer in 1 row" in page
+    found = json.loads(run("verify", "--foreign", broken, "--tokenizer", words.folder, "--json", exit_code=1).stdout)
+    count = found["findings"][0]["count"]
+    share = f"{100 * count / found['trained']:.1f} % of what is trained"
+    assert f"tools say: {count} tokens in 1 of 3 rows; {share} row 0" in page
+    assert "error[terminator_masked]:" in page and ": 1 answer in 1 of 3 rows" in page
     assert "row 1" in told.stdout and "^^^" in told.stdout and "hint: " in told.stdout
     assert "not looked at: whether rows hold several conversations" not in page, "its template writes a BOS"
     assert "2 errors, 0 warnings, 0 notes (prompt_trained, terminator_masked)" in " ".join(told.stderr.split())

@@ -1,7 +1,7 @@
 """Each check over flat arrays: what it finds, as ranges of tokens or as rows."""
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,6 +28,9 @@ class Hits:
 
     ranges: Int64  # [H, 2]
     """Tokens, flat, of the first few findings; empty where there is nothing to point at."""
+
+    open_lengths: Int64 | None = None
+    """Of `no_terminator`: lengths of the rows at whose end the text breaks off."""
 
 
 SHOWN = 3
@@ -111,6 +114,8 @@ def _chat(rows: ForeignRows, places: Places, trained: Bool, shifted: Bool) -> It
     lost = ~has_header & (np.diff(rows.offsets) > 0)
     if has_header.any():
         lost &= ~is_left  # the template is the right one, and the header is in another row
+    else:
+        is_left[:] = False  # the rows may have been made with another one, which begins conversations otherwise
     if lost.any():
         starts, ends = rows.offsets[:-1][lost], rows.offsets[1:][lost]
         ranges = np.stack([starts, np.minimum(starts + 12, ends)], axis=1)[:SHOWN]
@@ -158,7 +163,9 @@ def _terminators(rows: ForeignRows, places: Places, known: Known, trained: Bool,
     yield from _ranges(rows, places, "terminator_masked", shown[masked])
     cut = runs[is_open & ~stops_next]
     tails = np.stack([np.maximum(cut[:, 0], cut[:, 1] - 8), cut[:, 1]], axis=1)
-    yield from _ranges(rows, places, "no_terminator", tails)
+    lengths = np.diff(rows.offsets)[places.row_of[begins]][is_open & ~stops_next & ~inside]
+    for hits in _ranges(rows, places, "no_terminator", tails):
+        yield replace(hits, open_lengths=lengths)
 
 
 def _beginnings(rows: ForeignRows, places: Places, known: Known) -> Iterator[Hits]:

@@ -83,13 +83,13 @@ CODES: dict[str, Code] = {
         "warning",
         "answer",
         "trained text ends without a stop token: it was cut, or the template writes none",
-        "rows that are cut at a length should be left out or split",
+        "leave out rows that were cut at a length, or allow longer ones",
     ),
     "beginning_cut": Code(
         "warning",
         "row",
-        "rows begin within a message and train it: what it answers is in another row, or nowhere",
-        "pack whole conversations (TRL: packing_strategy bfd), and leave out or split what is longer than a row",
+        "rows begin within a message and train what is left of it, without what came before it",
+        "TRL's packing_strategy wrapped and bfd_split cut so, bfd does not; leave out what is longer than a row",
     ),
     "border_trained": Code(
         "warning",

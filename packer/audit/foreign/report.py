@@ -25,6 +25,8 @@ SAMPLE = 1000
 _WINDOW_TOKENS = 2**19
 """Tokens checked in one go, about: a hundred megabytes of arrays."""
 
+_OF_TRAINED = frozenset({"prompt_trained", "padding_trained", "after_terminator"})
+
 _WINDOW_ROWS = 64
 """Rows checked in one go where nobody knows how many tokens they have."""
 
@@ -39,6 +41,9 @@ class ForeignFinding:
     count: int
     unit: str
     num_rows: int
+    detail: str | None
+    """What the figures show beside, where they show anything."""
+
     examples: tuple[Example, ...]
     hint: str
 
@@ -157,6 +162,7 @@ class _Gathered:
     sequences: int = 0
     answers: int = 0
     lengths: list[Int64] = field(default_factory=list)
+    open_lengths: list[Int64] = field(default_factory=list)
     found: dict[str, list[tuple[int, int, list[Example]]]] = field(default_factory=dict)
 
     def add(self, rows: ForeignRows, part: str) -> None:
@@ -171,6 +177,8 @@ class _Gathered:
         for hits in check(rows, places, self.known):
             entry = (hits.count, len(hits.rows), self._examples(hits, rows, part))
             self.found.setdefault(hits.code, []).append(entry)
+            if hits.open_lengths is not None:
+                self.open_lengths.append(hits.open_lengths)
             if hits.code == "ids_outside" and self.known.model is not None:
                 self.num_rows_outside += len(hits.rows)
 
@@ -232,9 +240,22 @@ def _findings(gathered: _Gathered) -> Iterator[ForeignFinding]:
             count=sum(count for count, _, _ in entries),
             unit=kind.unit,
             num_rows=sum(num_rows for _, num_rows, _ in entries),
+            detail=_detail(code, gathered),
             examples=tuple([example for _, _, examples in entries for example in examples][:SHOWN]),
             hint=kind.hint,
         )
+
+
+def _detail(code: str, gathered: _Gathered) -> str | None:
+    """Of trained tokens that should not be their share; of open ends how many rows were cut at one length."""
+    if code in _OF_TRAINED and gathered.trained:
+        count = sum(count for count, _, _ in gathered.found[code])
+        return f"{100 * count / gathered.trained:.1f} % of what is trained"
+    if code != "no_terminator":
+        return None
+    longest = max(int(lengths.max(initial=0)) for lengths in gathered.lengths)
+    cut = sum(int((lengths == longest).sum()) for lengths in gathered.open_lengths)
+    return f"{cut:,} of them at the end of rows of {longest:,} tokens, the most that any has" if cut > 1 else None
 
 
 def _labels_from(columns: tuple[str, ...], form: str) -> str:
@@ -263,8 +284,6 @@ def _not_looked_at(columns: tuple[str, ...], known: Known) -> Iterator[NotLooked
         yield NotLookedAt(what="stop tokens, padding and BOS, ids of the vocabulary", why="no tokenizer was named")
     elif not len(known.stop_ids):
         yield NotLookedAt(what="whether stop tokens are learned", why="the tokenizer names no stop token")
-    if known.model is not None and known.bos_id is None:
-        yield NotLookedAt(what="whether BOS is doubled", why="the tokenizer names no BOS")
     if not known.bos_opens and not {"seq_lengths", "position_ids"}.intersection(columns):
         why = "no column says where sequences begin"
         if known.model is not None and known.model.template is not None:

@@ -412,6 +412,23 @@ def test_an_example_shows_the_tokens_that_are_meant(scratch, words):
     assert (example.label, example.note) == ("row 0", f"token {stop}")
 
 
+def test_rows_that_break_off_at_one_length_are_told_with_the_length(scratch, words):
+    rows = [Row(words.conversation([("a", ANSWERS[-1] * 9)])) for _ in range(5)]
+    for row, length in zip(rows, [20, 20, 18, 20, None], strict=True):
+        row.ids, row.labels = row.ids[:length], row.labels[:length]
+    rows[4] = Row(words.conversation([("a", "b")]))
+    assert len(rows[4].ids) < 20
+    counts, report = found(write(new(scratch), rows), words)
+    assert counts == {"no_terminator": (4, 4)}
+    assert report.findings[0].detail == "3 of them at the end of rows of 20 tokens, the most that any has"
+
+
+def test_rows_of_another_template_are_not_said_to_begin_within_a_message(scratch, words):
+    rows = [Row([(ANSWER, i) for i in words.ids(f"### Q\nquestion {number}\n### A\nyes")]) for number in range(3)]
+    counts, _ = found(write(new(scratch), rows), words)
+    assert counts == {"no_header": (3, 3), "bos_missing": (3, 3), "no_terminator": (3, 3)}
+
+
 def test_codes_have_a_meaning_and_a_hint():
     assert len(CODES) == 20
     for code, kind in CODES.items():
