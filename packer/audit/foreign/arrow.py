@@ -1,6 +1,6 @@
-"""Folders of ``Dataset.save_to_disk``: Arrow streams named by ``state.json``, splits by ``dataset_dict.json``."""
+"""Folders of ``Dataset.save_to_disk``: Arrow streams of rows with a column ``input_ids``."""
 
-import json
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,7 @@ from packer.audit.foreign.dataset import TOKEN_COLUMNS, ForeignRows, flat_rows
 from packer.batches import Int64
 from packer.errors import InputError
 from packer.layout import offsets_of
-
-
-def is_datasets_folder(path: Path) -> bool:
-    """Whether this is a folder of save_to_disk."""
-    return (path / "state.json").is_file() or (path / "dataset_dict.json").is_file()
+from packer.source import data_set_files
 
 
 def datasets_parts(path: Path) -> tuple["DatasetPart", ...]:
@@ -28,20 +24,21 @@ def datasets_parts(path: Path) -> tuple["DatasetPart", ...]:
         InputError: a file of it is missing or not what it should be, or there are no token ids.
 
     """
-    if (path / "state.json").is_file():
-        return (DatasetPart(path, ""),)
-    splits = _read_json(path / "dataset_dict.json").get("splits")
-    if not isinstance(splits, list) or not all(isinstance(split, str) for split in splits):
-        raise InputError(f"{path}/dataset_dict.json: expected a list of splits")
-    return tuple(DatasetPart(path / split, split) for split in splits)
+    files: dict[str, list[Path]] = {}
+    for split, file in data_set_files(path):
+        files.setdefault(split or "", []).append(file)
+    if not files:
+        raise InputError(f"{path} names no files")
+    return tuple(DatasetPart(path / split, split, there) for split, there in files.items())
 
 
 class DatasetPart:
     """One split."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, files: Sequence[Path]) -> None:
         self.folder = folder
         self.name = name
+        self._files = files
         if "input_ids" not in self._table.column_names:
             raise InputError(
                 f"{folder} has no column input_ids (found: {', '.join(self._table.column_names) or 'none'})",
@@ -81,18 +78,10 @@ class DatasetPart:
 
     @cached_property
     def _table(self) -> pa.Table:
-        state = _read_json(self.folder / "state.json")
         try:
-            names = [entry["filename"] for entry in state["_data_files"]]
-        except (KeyError, TypeError):
-            raise InputError(f"{self.folder}/state.json names no files") from None
-        if not names:
-            raise InputError(f"{self.folder}/state.json names no files")
-        if state.get("_indices_data_files") or state.get("_indices_files"):
-            raise InputError(
-                f"{self.folder} holds rows in an order of its own", hint="dataset.flatten_indices() before save_to_disk"
-            )
-        return pa.concat_tables([_read_stream(self.folder / Path(str(name)).name) for name in names])
+            return pa.concat_tables([_read_stream(file) for file in self._files], promote_options="permissive")
+        except pa.ArrowException as error:
+            raise InputError(f"{self.folder}: its files differ in their columns: {error}") from error
 
 
 def _read_stream(path: Path) -> pa.Table:
@@ -103,16 +92,6 @@ def _read_stream(path: Path) -> pa.Table:
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
     return table
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: expected an object")
-    return value
 
 
 def _lists(column: pa.ChunkedArray) -> tuple[npt.NDArray[Any], Int64]:

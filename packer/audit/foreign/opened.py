@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from packer.audit.foreign.arrow import datasets_parts, is_datasets_folder
+from packer.audit.foreign.arrow import datasets_parts
 from packer.audit.foreign.dataset import ForeignPart
 from packer.audit.foreign.mds import MdsPart, mds_folders
 from packer.audit.foreign.megatron import MegatronPart, megatron_pairs, megatron_prefix
 from packer.audit.foreign.olmo import OlmoPart, olmo_files
 from packer.errors import InputError
 from packer.model import Model
+from packer.source import is_data_set
 from packer.store.manifest import MANIFEST_NAME
 
 
@@ -20,7 +21,7 @@ def open_foreign(path: Path, model: Model | None) -> tuple[str, tuple[ForeignPar
         InputError: nothing that is understood lies there, or it cannot be read.
 
     """
-    if is_datasets_folder(path):
+    if is_data_set(path):
         return "datasets", datasets_parts(path)
     prefix = megatron_prefix(path)
     prefixes = [prefix] if prefix is not None else megatron_pairs(path)
