@@ -42,6 +42,22 @@ def is_data_set(folder: Path) -> bool:
     return (folder / _STATE).is_file() or (folder / _SPLITS).is_file()
 
 
+def data_set_splits(folder: Path) -> list[str | None]:
+    """The names of a data set's splits, whatever they are; None of a Dataset, which has none.
+
+    Raises:
+        InputError: what names them cannot be read, or names no folder within this one.
+
+    """
+    if (folder / _STATE).is_file():
+        return [None]
+    splits = _read(folder / _SPLITS, _Splits).splits
+    strange = next((split for split in splits if Path(split).name != split), None)
+    if strange is not None:
+        raise InputError(f"{folder / _SPLITS}: '{strange}' is no name of a folder within it", hint=_AGAIN)
+    return list(splits)
+
+
 def data_set_files(folder: Path) -> Iterator[tuple[str | None, Path]]:
     """The Arrow files of a data set, in the order of its rows, each with its split; None where it is no DatasetDict.
 

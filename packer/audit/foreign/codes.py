@@ -104,7 +104,7 @@ CODES: dict[str, Code] = {
         "warning",
         "row",
         "rows hold no header of an answer as this template writes it, so their prompts were not looked at",
-        "--template names the template the rows were made with",
+        "they were cut before an answer, or made with another template: --template names it",
     ),
     "after_terminator": Code(
         "note",

@@ -58,8 +58,15 @@ class Known:
     bos_opens: bool = False
     """It does so, and writes it nowhere else: a BOS within a row is a conversation that begins there."""
 
+    eos_ends_prompts: bool = False
+    """The template writes EOS behind a question, so that it does not tell where a conversation ends."""
+
     no_header: str = "no tokenizer was named"
     """Why the header is not known."""
+
+    def without_header(self, why: str) -> "Known":
+        """The same, but that nothing is known of prompts and answers."""
+        return replace(self, header=_NONE, openings=_NONE, no_header=why)
 
 
 def find_known(tokenizer: Path | str | None, template: Path | None, note: Callable[[str], None] | None = None) -> Known:
@@ -146,6 +153,7 @@ def ask_template(known: Known, model: Model, source: str) -> Known:
         header=np.array(header, np.int64),
         openings=_openings(befores, known.bos_id),
         bos_opens=once,
+        eos_ends_prompts=model.eos_id in ids(_behind(prompt, _QUESTION)),
         writes_bos=all_ids[:1] == [known.bos_id],
         no_header="" if header else "no control token tells the header of an answer from that of a question",
     )

@@ -1,4 +1,4 @@
-"""Arrays of tokens: OLMo-core's, which are bare values, and others with numpy's header.
+"""Arrays of tokens: OLMo-core's and nanoGPT's, which are bare values, and others with numpy's header.
 
 OLMo-core: ``token_ids*.npy`` or, by dolma, ``part-*.npy``; a bool for each token in ``labels_mask*.npy``; borders of
 documents in ``.csv.gz``. The type of the ids stands nowhere: it follows from the size of the mask, which has one byte a
@@ -28,7 +28,7 @@ _TOKENS, _MASK = "token_ids", "labels_mask"
 
 def olmo_files(path: Path) -> list[Path]:
     """The token arrays at a path: itself, or those of a folder, or of the folders right in it."""
-    if path.suffix == ".npy" and path.is_file():
+    if path.suffix in {".npy", ".bin"} and path.is_file():
         return [path]
     for pattern in (f"{_TOKENS}*.npy", f"*/{_TOKENS}*.npy", "*.npy"):
         found = sorted(file for file in path.glob(pattern) if not file.name.startswith(_MASK)) if path.is_dir() else []
@@ -58,6 +58,7 @@ class OlmoPart:
         self._eos_id = told.get("eos_id") if model is None else model.eos_id
         row_length = ids.shape[1] if ids.ndim > 1 else told.get("sequence_length")
         self._eos_begins_sequences = ids.ndim == 1 and row_length is not None and self._eos_id is not None
+        self.rows_end_at_eos = not row_length and not path.with_suffix(".csv.gz").is_file()
         self._starts, self._lengths = self._rows(row_length) if row_length else self._documents(path)
 
     @property

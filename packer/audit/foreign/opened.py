@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from packer.audit.foreign.arrow import datasets_parts
+from packer.audit.foreign.arrow import datasets_parts, table_files, table_part
 from packer.audit.foreign.dataset import ForeignPart
 from packer.audit.foreign.mds import MdsPart, mds_folders
 from packer.audit.foreign.megatron import MegatronPart, megatron_pairs, megatron_prefix
@@ -23,6 +23,8 @@ def open_foreign(path: Path, model: Model | None) -> tuple[str, tuple[ForeignPar
     """
     if is_data_set(path):
         return "datasets", datasets_parts(path)
+    if (path / MANIFEST_NAME).is_file():
+        raise InputError(f"{path} is a cache, and not what another tool prepared", hint=f"packer verify {path}")
     prefix = megatron_prefix(path)
     prefixes = [prefix] if prefix is not None else megatron_pairs(path)
     if prefixes:
@@ -34,13 +36,15 @@ def open_foreign(path: Path, model: Model | None) -> tuple[str, tuple[ForeignPar
     if files:
         names = _names(path, files)
         return "olmo", tuple(OlmoPart(file, name, model) for file, name in zip(files, names, strict=True))
+    tables = table_files(path)
+    if tables:
+        return tables[0].suffix[1:], tuple(map(table_part, tables, _names(path, tables)))
     if not path.exists():
         raise InputError(f"{path}: no such file or folder")
-    if (path / MANIFEST_NAME).is_file():
-        raise InputError(f"{path} is a cache, and not what another tool prepared", hint=f"packer verify {path}")
     raise InputError(
         f"{path} is nothing an audit reads",
-        hint="a folder of save_to_disk, of MDS shards or of token_ids*.npy, a .npy, or the prefix of a .bin and .idx",
+        hint="it reads what save_to_disk writes, Parquet and Arrow with input_ids, MDS shards, .bin and .idx, .npy; "
+        "datasets.load_dataset('json', data_files=…)['train'].save_to_disk(DIR) makes a folder of JSON lines",
     )
 
 

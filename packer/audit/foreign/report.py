@@ -11,6 +11,7 @@ from packer.audit.foreign.codes import CODES, LEVELS, OF_NO_TOKENIZER, ORDER, Le
 from packer.audit.foreign.dataset import MASKS, ForeignPart, ForeignRows
 from packer.audit.foreign.excerpts import excerpt
 from packer.audit.foreign.known import Known, find_known
+from packer.audit.foreign.olmo import OlmoPart
 from packer.audit.foreign.opened import open_foreign
 from packer.audit.foreign.places import find_places
 from packer.audit.lint.findings import Example
@@ -126,6 +127,9 @@ def look_at(
     path, progress = Path(path), progress or Silent()
     known = find_known(tokenizer, None if template is None else Path(template), progress.note)
     form, parts = open_foreign(path, known.model)
+    if known.eos_ends_prompts and any(isinstance(part, OlmoPart) and part.rows_end_at_eos for part in parts):
+        why = "rows are known by EOS alone, which this template writes behind questions too; a .csv.gz tells borders"
+        known = known.without_header(why)
     chosen = [_chosen(len(part), sample, sum(map(len, parts))) for part in parts]
     progress.stage("looking", sum(map(len, chosen)), "rows")
     gathered = _Gathered(known)

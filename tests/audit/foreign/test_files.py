@@ -6,6 +6,8 @@ import random
 import shutil
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from packer.audit.foreign import look_at, view_foreign_row
@@ -130,6 +132,69 @@ def test_an_array_alone_needs_a_tokenizer_for_its_type_and_borders(starter_cache
     report = look_at(path, tokenizer=starter / "tokenizer", sample=None)
     assert report.num_tokens == len(ids)
     assert report.num_rows == int((ids == 4091).sum()) + (ids[-1] != 4091)
+    # Its template ends questions with EOS too, so a row is a message, and no prompt can be told from an answer.
+    assert report.findings == ()
+    assert "which this template writes behind questions too" in report.not_looked_at[0].why
+
+
+def test_arrays_are_read_bare_with_a_header_and_with_two_axes(starter, tmp_path):
+    ids = np.arange(700, 700 + 30, dtype=np.uint16)
+    ids[[9, 19]] = 4091
+    ids.tofile(tmp_path / "train.bin")
+    np.save(tmp_path / "header.npy", ids.astype(np.int64))
+    np.save(tmp_path / "rows.npy", ids.reshape(5, 6))
+    np.save(tmp_path / "float.npy", ids.astype(np.float32))
+    for name, num_rows in (("train.bin", 3), ("header.npy", 3), ("rows.npy", 5)):
+        report = look_at(tmp_path / name, tokenizer=starter / "tokenizer")
+        assert (report.num_rows, report.num_tokens, report.tokens_looked_at) == (num_rows, 30, 30)
+    assert look_at(tmp_path / "rows.npy").num_rows == 5, "its type and its rows stand in its header"
+    with pytest.raises(InputError, match=r"expected whole numbers in one axis or two, found float32"):
+        look_at(tmp_path / "float.npy")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow stream", "arrow file", "folder of parquet", "splits of any name"])
+def test_rows_of_files_are_those_of_the_folder_they_were_in(starter_cache, starter, tmp_path, kind):
+    export(starter_cache, tmp_path / "out", to="datasets", split="train")
+    (stream,) = (tmp_path / "out").glob("*.arrow")
+    table = pa.ipc.open_stream(stream).read_all()
+    place = tmp_path / ("rows.parquet" if kind == "parquet" else "rows.arrow")
+    if kind == "parquet":
+        pq.write_table(table, place, row_group_size=7)
+    elif kind == "arrow stream":
+        place.write_bytes(stream.read_bytes())
+    elif kind == "arrow file":
+        with pa.ipc.new_file(place, table.schema) as writer:
+            writer.write_table(table)
+    elif kind == "folder of parquet":
+        place = tmp_path / "folder"
+        (place / "data").mkdir(parents=True)
+        for number, start in enumerate(range(0, len(table), 40)):
+            pq.write_table(table.slice(start, 40), place / f"data/train-{number}.parquet")
+    else:
+        place = tmp_path / "dict"
+        shutil.copytree(tmp_path / "out", place / "train-sft")
+        (place / "dataset_dict.json").write_text('{"splits": ["train-sft"]}')
+    whole = look_at(tmp_path / "out", tokenizer=starter / "tokenizer", sample=None)
+    found = look_at(place, tokenizer=starter / "tokenizer", sample=None)
+    assert (found.num_rows, found.num_tokens, found.trained, found.findings) == (
+        len(table), whole.num_tokens, whole.trained, (),
+    )  # fmt: skip
+    some = look_at(place, sample=5)
+    assert some.rows_looked_at == 5 and some.columns == tuple(table.column_names)
+
+
+def test_a_mask_of_weights_trains_what_has_one(tmp_path):
+    pq.write_table(pa.table({"input_ids": [[5, 6, 7]], "loss_mask": [[0.0, 0.5, 1.0]]}), tmp_path / "rows.parquet")
+    assert look_at(tmp_path / "rows.parquet").trained == 2
+
+
+def test_a_split_outside_of_its_folder_and_a_parquet_file_that_is_none_are_refused(tmp_path):
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["../other"]}')
+    with pytest.raises(InputError, match="no name of a folder within it"):
+        look_at(tmp_path)
+    (tmp_path / "rows.parquet").write_bytes(b"PAR1")
+    with pytest.raises(InputError, match=r"rows\.parquet cannot be read"):
+        look_at(tmp_path / "rows.parquet")
 
 
 def test_damaged_files_are_an_input_error_or_rows_as_they_are(exported, starter, tmp_path):
@@ -159,8 +224,6 @@ def test_damaged_files_are_an_input_error_or_rows_as_they_are(exported, starter,
 
 
 def test_columns_that_are_no_lists_of_numbers_are_refused(tmp_path):
-    import pyarrow as pa
-
     for number, (column, words) in enumerate(
         [
             (pa.array(["text", "text"]), "lists of numbers"),
