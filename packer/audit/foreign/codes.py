@@ -46,13 +46,14 @@ CODES: dict[str, Code] = {
         "error",
         "token",
         "the prompt is trained: labels on what users, the system or tools say",
-        "TRL: assistant_only_loss=True, or rows of prompt and completion; axolotl: train_on_inputs: false",
+        "TRL: assistant_only_loss=True, or rows of prompt and completion; "
+        "axolotl: train_on_inputs: false, train_on_eos: turn",
     ),
     "terminator_masked": Code(
         "error",
         "answer",
-        "answers are trained up to their stop token and not on it: the model does not learn to stop",
-        "often a collator that masks the pad token where that is the EOS too",
+        "answers are trained up to their stop token and not on it: from these the model does not learn to stop",
+        "often a collator that masks the pad token where that is the EOS too; axolotl: train_on_eos: turn",
     ),
     "bos_doubled": Code(
         "error",

@@ -254,7 +254,10 @@ def _detail(code: str, gathered: _Gathered) -> str | None:
     """Of trained tokens that should not be their share; of open ends how many rows were cut at one length."""
     if code in _OF_TRAINED and gathered.trained:
         count = sum(count for count, _, _ in gathered.found[code])
-        return f"{100 * count / gathered.trained:.1f} % of what is trained"
+        every = " (every token is)" if code == "prompt_trained" and gathered.trained == gathered.tokens else ""
+        return f"{100 * count / gathered.trained:.1f} % of what is trained{every}"
+    if code in {"terminator_masked", "answers_masked"} and gathered.answers:
+        return f"{gathered.answers:,} answers were found"
     if code != "no_terminator":
         return None
     longest = max(int(lengths.max(initial=0)) for lengths in gathered.lengths)
