@@ -35,7 +35,7 @@ def prepared(starter, tmp_path_factory):
 
     datasets.disable_progress_bars()
 
-    def prepare(rows, *, template=None, assistant_only=False, packing=False, max_length=None):
+    def prepare(rows, *, template=None, assistant_only=False, packing=False, max_length=None, strategy="bfd"):
         tokenizer = AutoTokenizer.from_pretrained(starter / "tokenizer")
         trainer = sft.SFTTrainer.__new__(sft.SFTTrainer)
         trainer._tokenizer, trainer.chat_template, trainer.completion_only_loss = (
@@ -45,7 +45,7 @@ def prepared(starter, tmp_path_factory):
         )
         args = types.SimpleNamespace(
             dataset_num_proc=None, dataset_text_field="text", assistant_only_loss=assistant_only, max_length=max_length,
-            truncation_mode="keep_start", shuffle_dataset=False, packing_strategy="bfd", seed=0,
+            truncation_mode="keep_start", shuffle_dataset=False, packing_strategy=strategy, seed=0,
         )  # fmt: skip
         rows = rows if isinstance(rows, datasets.Dataset) else datasets.Dataset.from_list(rows)
         dataset = trainer._prepare_dataset(rows, tokenizer, args, packing, None, "train")
@@ -96,6 +96,17 @@ def test_truncation_leaves_answers_without_an_end(prepared, looked):
     rows = [{"prompt": messages[:-1], "completion": messages[-1:]} for messages in MESSAGES]
     counts, report = looked(prepared(rows, max_length=24))
     assert counts["no_terminator"] >= 1 and report.ok
+
+
+@pytest.mark.parametrize("strategy", ["wrapped", "bfd_split"])
+def test_rows_that_are_packed_by_length_alone_begin_and_end_within_messages(prepared, looked, strategy):
+    rows = [{"prompt": messages[:-1], "completion": messages[-1:]} for messages in MESSAGES]
+    counts, report = looked(prepared(rows, packing=True, max_length=64, strategy=strategy))
+    cut = {"beginning_cut", "no_terminator"}
+    assert cut <= counts.keys() <= {*cut, "after_terminator", "answers_masked", "nothing_trained", "no_header"}, counts
+    assert counts["beginning_cut"] < report.num_rows
+    (end,) = (finding for finding in report.findings if finding.code == "no_terminator")
+    assert end.detail is None or "at the end of rows of 64 tokens" in end.detail
 
 
 def test_trl_collates_exported_blocks_with_the_borders_of_the_cache(starter_cache, tmp_path):
