@@ -118,6 +118,20 @@ def test_all_pairs_of_a_folder_are_its_parts(starter_cache, starter, tmp_path):
     assert view_foreign_row(folder, 0, part="more_text_document").part == "more_text_document"
 
 
+def test_an_index_may_have_modes_of_its_sequences_and_documents_of_several(starter_cache, tmp_path):
+    export(starter_cache, tmp_path / "out", to="megatron", split="train", separate_mask=True)
+    before = look_at(tmp_path / "out", sample=None)
+    for index in (tmp_path / "out").glob("*.idx"):
+        content = bytearray(index.read_bytes())
+        count = int.from_bytes(content[18:26], "little")
+        documents = np.array([*range(0, count, 2), count], np.int64)
+        content[26:34] = len(documents).to_bytes(8, "little")
+        content[34 + 12 * count :] = documents.tobytes() + bytes(count)
+        index.write_bytes(content)
+    after = look_at(tmp_path / "out", sample=None)
+    assert (after.num_rows, after.trained, after.num_tokens) == (count, before.trained, before.num_tokens)
+
+
 def test_an_array_alone_needs_a_tokenizer_for_its_type_and_borders(starter_cache, starter, tmp_path):
     export(starter_cache, tmp_path / "out", to="olmo", split="train")
     path = tmp_path / "out/train/token_ids_part_0000.npy"

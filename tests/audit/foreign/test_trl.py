@@ -102,11 +102,9 @@ def test_truncation_leaves_answers_without_an_end(prepared, looked):
 def test_rows_that_are_packed_by_length_alone_begin_and_end_within_messages(prepared, looked, strategy):
     rows = [{"prompt": messages[:-1], "completion": messages[-1:]} for messages in MESSAGES]
     counts, report = looked(prepared(rows, packing=True, max_length=64, strategy=strategy))
-    cut = {"beginning_cut", "no_terminator"}
-    assert cut <= counts.keys() <= {*cut, "after_terminator", "answers_masked", "nothing_trained", "no_header"}, counts
-    assert counts["beginning_cut"] < report.num_rows
-    (end,) = (finding for finding in report.findings if finding.code == "no_terminator")
-    assert end.detail is None or "at the end of rows of 64 tokens" in end.detail
+    # One of the three conversations is longer than a row: its beginning ends one, and its end begins another.
+    assert counts == {"no_terminator": 1, "beginning_cut": 1, "after_terminator": 1, "answers_masked": 1}
+    assert report.ok and report.num_rows == 3
 
 
 def test_trl_collates_exported_blocks_with_the_borders_of_the_cache(starter_cache, tmp_path):
