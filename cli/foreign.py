@@ -29,7 +29,7 @@ def foreign_options(function: Function) -> Function:
             "--foreign",
             metavar="PATH",
             type=click.Path(path_type=Path),
-            help="In place of a cache: rows another tool prepared. A save_to_disk folder, .bin and .idx, .npy, MDS.",
+            help="In place of a cache: rows another tool prepared (save_to_disk, Parquet, Arrow, MDS, .idx, .npy).",
         ),
         click.option(
             "--tokenizer",

@@ -121,26 +121,38 @@ def test_inspect_takes_a_template_and_begins_a_run_where_it_begins_a_conversatio
     assert len(without) == len(with_bos) - 1 and sum(run["num_tokens"] for run in without) == len(rows[0].ids)
 
 
+ERRORS = [
+    (("verify",), 2, "missing argument 'CACHE'"),
+    (("verify", "{cache}", "--foreign", "{rows}"), 2, "not both"),
+    (("verify", "{cache}", "--tokenizer", "{rows}"), 2, "go with --foreign"),
+    (("verify", "--foreign", "{rows}", "--quick"), 2, "--quick is about a cache"),
+    (("verify", "--foreign", "{rows}", "--full", "--sample", "3"), 2, "name one of them"),
+    (("verify", "--foreign", "{missing}"), 3, "no such file or folder"),
+    (("verify", "--foreign", "{empty}"), 3, "is nothing an audit reads"),
+    (("verify", "--foreign", "{cache}"), 3, "hint: packer verify "),
+    (("inspect", "--foreign", "{rows}", "--row", "9"), 2, "no row 9"),
+    (("inspect", "--foreign", "{rows}", "--row", "a:9"), 2, "the number of a row"),
+    (("inspect", "--foreign", "{rows}", "--block", "1"), 2, "--block is about a cache"),
+    (("stats",), 2, "missing argument 'CACHE'"),
+    *(
+        ((name, "--foreign", "{rows}", "--template", "{rows}"), 2, "hint: --tokenizer DIR, the tokenizer that")
+        for name in ("verify", "stats", "inspect")
+    ),
+]
+
+
+def test_the_folder_one_is_in_and_one_that_holds_data_sets_are_names_too(broken, tmp_path, monkeypatch):
+    monkeypatch.chdir(broken)
+    assert json.loads(run("verify", "--foreign", ".", "--json").stdout)["num_rows"] == 3
+    monkeypatch.chdir(broken.parent)
+    for name in (".", broken.parent):
+        assert "hint: it holds data sets; name one of them: " in run("verify", "--foreign", name, exit_code=3).stderr
+    assert "nothing an audit reads" in run("stats", "--foreign", "..", exit_code=3).stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "words_of_it"),
-    [
-        (("verify",), 2, "missing argument 'CACHE'"),
-        (("verify", "{cache}", "--foreign", "{rows}"), 2, "not both"),
-        (("verify", "{cache}", "--tokenizer", "{rows}"), 2, "go with --foreign"),
-        (("verify", "--foreign", "{rows}", "--quick"), 2, "--quick is about a cache"),
-        (("verify", "--foreign", "{rows}", "--full", "--sample", "3"), 2, "name one of them"),
-        (("verify", "--foreign", "{missing}"), 3, "no such file or folder"),
-        (("verify", "--foreign", "{empty}"), 3, "is nothing an audit reads"),
-        (("verify", "--foreign", "{cache}"), 3, "hint: packer verify "),
-        (("inspect", "--foreign", "{rows}", "--row", "9"), 2, "no row 9"),
-        (("inspect", "--foreign", "{rows}", "--row", "a:9"), 2, "the number of a row"),
-        (("inspect", "--foreign", "{rows}", "--block", "1"), 2, "--block is about a cache"),
-        (("stats",), 2, "missing argument 'CACHE'"),
-        *(
-            ((name, "--foreign", "{rows}", "--template", "{rows}"), 2, "hint: --tokenizer DIR, the tokenizer that")
-            for name in ("verify", "stats", "inspect")
-        ),
-    ],
+    ERRORS,
 )
 def test_every_error_has_its_exit_code_a_message_and_a_hint(
     arguments, exit_code, words_of_it, starter_cache, broken, tmp_path

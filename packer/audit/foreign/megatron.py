@@ -21,6 +21,8 @@ _MASKS = ("_text_document", "_loss_mask_document")
 
 def megatron_prefix(path: Path) -> Path | None:
     """The path without its ending, where it names a pair of files."""
+    if path.name in {"", ".."}:
+        return None  # a folder, whatever it is called
     prefix = path.with_suffix("") if path.suffix in {".bin", ".idx"} else path
     return prefix if prefix.with_name(f"{prefix.name}.idx").is_file() else None
 

@@ -13,6 +13,8 @@ from packer.model import Model
 from packer.source import is_data_set
 from packer.store.manifest import MANIFEST_NAME
 
+_MOST_NAMED = 4
+
 
 def open_foreign(path: Path, model: Model | None) -> tuple[str, tuple[ForeignPart, ...]]:
     """The form at a path, and its parts.
@@ -41,9 +43,12 @@ def open_foreign(path: Path, model: Model | None) -> tuple[str, tuple[ForeignPar
         return tables[0].suffix[1:], tuple(map(table_part, tables, _names(path, tables)))
     if not path.exists():
         raise InputError(f"{path}: no such file or folder")
+    inside = sorted(folder for folder in path.glob("*") if is_data_set(folder))
     raise InputError(
         f"{path} is nothing an audit reads",
-        hint="it reads what save_to_disk writes, Parquet and Arrow with input_ids, MDS shards, .bin and .idx, .npy; "
+        hint=f"it holds data sets; name one of them: {', '.join(map(str, inside[:_MOST_NAMED]))}"
+        if inside
+        else "it reads what save_to_disk writes, Parquet and Arrow with input_ids, MDS shards, .bin and .idx, .npy; "
         "datasets.load_dataset('json', data_files=…)['train'].save_to_disk(DIR) makes a folder of JSON lines",
     )
 
