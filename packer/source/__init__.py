@@ -8,7 +8,7 @@ Lines and elements of JSON are bytes until they are decoded; rows of CSV (`csv_r
 (`tables`) come as values. From `read_row` on nobody can tell them apart.
 """
 
-from packer.source.dataset_folder import data_set_files, data_set_splits, is_data_set
+from packer.source.dataset_folder import data_set_files, is_data_set
 from packer.source.detect import detect_format, detect_schema, hint_of_schema, refuse_missing_columns
 from packer.source.files import expand
 from packer.source.first_rows import InputFile, RawRow
@@ -25,7 +25,6 @@ __all__ = [
     "RawRow",
     "Schema",
     "data_set_files",
-    "data_set_splits",
     "detect_format",
     "detect_schema",
     "expand",

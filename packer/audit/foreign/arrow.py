@@ -13,7 +13,7 @@ from packer.audit.foreign.tables import ArrowRows, ParquetRows, TableRows
 from packer.batches import Int64
 from packer.errors import InputError
 from packer.layout import offsets_of
-from packer.source import data_set_files, data_set_splits
+from packer.source.dataset_folder import files_of_splits
 
 _READ = ("input_ids", "seq_lengths", *TOKEN_COLUMNS)
 _PATTERNS = ("*.parquet", "*/*.parquet", "*.arrow")
@@ -26,14 +26,13 @@ def datasets_parts(path: Path) -> tuple["DatasetPart", ...]:
         InputError: a file of it is missing or not what it should be, or there are no token ids.
 
     """
-    parts = []
-    for split in data_set_splits(path):
-        folder = path / (split or "")
-        files = [file for _, file in data_set_files(folder)]
-        if files:
-            parts.append(DatasetPart(folder, split or "", ArrowRows(folder, files)))
+    parts = [
+        DatasetPart(path / (split or ""), split or "", ArrowRows(path / (split or ""), files))
+        for split, files in files_of_splits(path)
+        if files
+    ]
     if not parts:
-        raise InputError(f"{path} names no files")
+        raise InputError(f"{path} holds no rows: it names no files")
     return tuple(parts)
 
 
