@@ -3,7 +3,6 @@
 Everything packer knows of a model comes from these files, byte for byte; their digests are part of a cache's identity.
 """
 
-import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from packer.backend import definition_of, is_panic, load_backend
 from packer.errors import InputError, RecipeError
 from packer.tokenizer_folder import MAX_TEMPLATE_BYTES, TOOL_USE_FILE, read_folder, read_regular
 
@@ -169,31 +169,6 @@ def load_model(
         control=dict(sorted(control.items())),
         neutralised=tuple(name for name in _RUNTIME_SETTINGS if definition.get(name) is not None),
     )
-
-
-@functools.lru_cache(maxsize=4)
-def load_backend(model_json: bytes) -> Tokenizer:
-    """The `tokenizers` object of a `tokenizer.json`, shared: loading a large one takes most of a second.
-
-    Truncation and padding are off, whatever the file says: packer never truncates silently. `Model.neutralised` names
-    what was on.
-    """
-    backend = Tokenizer.from_str(model_json.decode())
-    backend.no_truncation()
-    backend.no_padding()
-    return backend
-
-
-@functools.lru_cache(maxsize=2)
-def definition_of(model_json: bytes) -> dict[str, Any]:
-    """A `tokenizer.json` as JSON, shared: whoever changes something in it makes a copy first."""
-    definition: dict[str, Any] = json.loads(model_json)
-    return definition
-
-
-def is_panic(error: BaseException) -> bool:
-    """Whether an error is a panic of the Rust code of `tokenizers`, which Python does not count among exceptions."""
-    return type(error).__name__ == "PanicException"
 
 
 def _read_files(tokenizer: Path) -> dict[str, bytes]:

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from packer.backend import definition_of, load_backend
 from packer.batches import Int32, Int64
 from packer.errors import InputError
-from packer.model import TOKENIZER_FILE, AddedToken, Model, definition_of, load_backend
+from packer.model import TOKENIZER_FILE, AddedToken, Model
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 

@@ -10,8 +10,9 @@ import pytest
 import twins
 
 from packer import model as module
+from packer.backend import load_backend
 from packer.errors import InputError, RecipeError
-from packer.model import Model, load_backend, load_model
+from packer.model import Model, load_model
 
 
 def change(folder: Path, name: str, **values: Any) -> Path:

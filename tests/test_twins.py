@@ -6,7 +6,8 @@ import pytest
 import twins
 from tokenizers import Tokenizer
 
-from packer.model import load_backend, load_model
+from packer.backend import load_backend
+from packer.model import load_model
 from packer.render.environment import ChatTemplate, RenderError
 
 CHAT = (

@@ -14,6 +14,7 @@ from packer.audit.excerpts import Excerpt, excerpts_of
 from packer.audit.runs import Spans, make_runs
 from packer.audit.view import DocumentView, RowView, find_inputs
 from packer.audit.way_out import WaysOut
+from packer.backend import load_backend
 from packer.batches import DocumentBatch, Int64
 from packer.build.overruns import named_template, overruns_at
 from packer.build.places import pin_recipe
@@ -23,7 +24,7 @@ from packer.build.record import reason_of_part
 from packer.build.stages import Stages
 from packer.errors import UsageError
 from packer.layout import document_labels, document_weights
-from packer.model import TOKENIZER_FILE, Model, load_backend
+from packer.model import TOKENIZER_FILE, Model
 from packer.pack import REASONS, cut, trained_counter
 from packer.recipe import Recipe
 from packer.source import InputFile, RawRow

@@ -13,10 +13,11 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from packer.audit.files import sha256_of
+from packer.backend import load_backend
 from packer.batches import Float32, Int32
 from packer.errors import CheckError
 from packer.layout import MASKED
-from packer.model import TOKENIZER_FILE, load_backend
+from packer.model import TOKENIZER_FILE
 from packer.render.parting import common_length
 from packer.store.failures import storage_errors
 from packer.store.manifest import Manifest

@@ -106,6 +106,7 @@ class ConversationLosses:
     conversation: Conversation
     _first: int = 0
     _shapes: list[bytes] = field(default_factory=list)
+    _replaced: "_Replaced" = field(default_factory=lambda: _Replaced())  # noqa: PLW0108 - defined below
 
     def find(self, turn: RenderedTurn) -> Loss | None:
         """The first thing that the rendering of `turn` lacks, of the messages since the turn before, and of the tools.
@@ -127,7 +128,7 @@ class ConversationLosses:
 
     def _messages(self, turn: RenderedTurn, items: Sequence[_Item]) -> Loss | None:
         # What stands behind the terminator is not learned: some templates write a call after the stop token of a text.
-        probed = functools.cache(lambda: _probe(self.conversation, turn, self.check.stops))
+        probed = functools.cache(lambda: self._replaced.probe(self.conversation, turn, self.check.stops))
         completion = turn.text[turn.prompt_end :]
         missing = [item for item in items if not item.shows(completion if item.own else turn.text)]
         if missing:
@@ -320,28 +321,46 @@ class _Words:
             return value
         return self.number(loss) if isinstance(value, int) else self.number(loss) + 0.5
 
-    def lost(self, text: str) -> frozenset[Loss]:
+    @property
+    def number_given(self) -> int:
+        return len(self._given)
+
+    def lost(self, text: str, number: int | None = None) -> frozenset[Loss]:
+        """What of the first `number` words, or of all, is not in a text."""
         shown = set(_STAND_IN.findall(text))  # one look at a long text tells of nearly all
-        return frozenset(loss for loss, stand_in in self._given if stand_in not in shown and stand_in not in text)
+        given = self._given[:number]
+        return frozenset(loss for loss, stand_in in given if stand_in not in shown and stand_in not in text)
 
 
-def _probe(conversation: Conversation, turn: RenderedTurn, stops: re.Pattern[str] | None) -> frozenset[Loss] | None:
-    """Which items do not come out when each is replaced by a word of its own; None where the template raises.
+class _Replaced:
+    """The messages of a conversation with every item replaced by a word of its own, as far as they were asked for."""
 
-    Only what comes out before the terminator counts: as many stop tokens stand before it as before the turn's own.
-    """
-    words = _Words()
-    messages = conversation.messages[: turn.num_messages]
-    probed = [_replace(message, number, words) for number, message in enumerate(messages)]
-    try:
-        whole = conversation.render(probed, turn.mode)
-    except RenderError:
-        return None
-    if stops is None:
-        return words.lost(whole)
-    num_before = sum(1 for _ in stops.finditer(turn.text, 0, turn.prompt_end))
-    terminator = next(itertools.islice(stops.finditer(whole), num_before, None), None)
-    return words.lost(whole[: terminator.end()] if terminator else whole)
+    def __init__(self) -> None:
+        self._words = _Words()
+        self._messages: list[Message] = []
+        self._ends: list[int] = []
+        """Words given up to each message."""
+
+    def probe(
+        self, conversation: Conversation, turn: RenderedTurn, stops: re.Pattern[str] | None
+    ) -> frozenset[Loss] | None:
+        """Which items of a turn's messages do not come out so; None where the template raises.
+
+        Only what comes out before the terminator counts: as many stop tokens stand before it as before the turn's own.
+        """
+        for number in range(len(self._messages), turn.num_messages):
+            self._messages.append(_replace(conversation.messages[number], number, self._words))
+            self._ends.append(self._words.number_given)
+        try:
+            whole = conversation.render(self._messages[: turn.num_messages], turn.mode)
+        except RenderError:
+            return None
+        number = self._ends[turn.num_messages - 1]
+        if stops is None:
+            return self._words.lost(whole, number)
+        num_before = sum(1 for _ in stops.finditer(turn.text, 0, turn.prompt_end))
+        terminator = next(itertools.islice(stops.finditer(whole), num_before, None), None)
+        return self._words.lost(whole[: terminator.end()] if terminator else whole, number)
 
 
 def _replace(message: Message, number: int, words: _Words) -> dict[str, Any]:
@@ -378,7 +397,7 @@ def _tool_name(tool: Any) -> str:
 
 
 def _probe_tools(conversation: Conversation, turn: RenderedTurn) -> frozenset[Loss] | None:
-    """As :func:`_probe`, for the names of the tools."""
+    """As :meth:`_Replaced.probe`, for the names of the tools."""
     words = _Words()
     renamed = []
     for tool in conversation.tools or ():

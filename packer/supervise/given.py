@@ -13,9 +13,10 @@ from functools import cached_property
 
 import numpy as np
 
+from packer.backend import load_backend
 from packer.batches import Bool, DocumentBatch, Float32, GivenTokens, Int32, Int64, Rejection, Sample
 from packer.layout import concatenated_ranges, offsets_of
-from packer.model import TOKENIZER_FILE, Model, load_backend
+from packer.model import TOKENIZER_FILE, Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from packer.model import TOKENIZER_FILE, AddedToken, Model, definition_of, load_backend
+from packer.backend import definition_of, load_backend
+from packer.model import TOKENIZER_FILE, AddedToken, Model
 from packer.spelling import Spelling, component_types
 
 _SPACE = "▁".encode()

@@ -8,8 +8,9 @@ from functools import cache, cached_property
 
 import numpy as np
 
+from packer.backend import definition_of
 from packer.batches import Int32, Int64, TokenBatch, TurnBatch
-from packer.model import TOKENIZER_FILE, AddedToken, Model, definition_of
+from packer.model import TOKENIZER_FILE, AddedToken, Model
 from packer.spelling import Spelling
 from packer.tokenize.anchors import Anchors
 from packer.tokenize.at_once import AtOnce, PlacedTexts

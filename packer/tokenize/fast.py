@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from packer.backend import load_backend
 from packer.batches import Int32, Int64
 from packer.errors import PackerError
-from packer.model import load_backend
 from packer.tokenize.deadline import encode_in_time
 from packer.tokenize.reference import ReferenceEncoder, is_about_a_text
 

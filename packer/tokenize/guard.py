@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from packer.backend import load_backend
 from packer.batches import Int32
 from packer.literals import longest_of
-from packer.model import AddedToken, load_backend
+from packer.model import AddedToken
 
 
 class Aliases:

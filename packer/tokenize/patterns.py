@@ -18,8 +18,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from packer.backend import definition_of
 from packer.errors import InputError
-from packer.model import definition_of
 from packer.tokenize.deadline import encode_in_time
 from packer.tokenize.reference import is_about_a_text
 

@@ -12,9 +12,9 @@ from typing import Protocol
 import numpy as np
 from tokenizers import Encoding
 
+from packer.backend import is_panic, load_backend
 from packer.batches import Int32, Int64
 from packer.errors import InputError, PackerError
-from packer.model import is_panic, load_backend
 from packer.tokenize.deadline import encode_in_time
 
 _BATCH_CHARACTERS = 1_000_000

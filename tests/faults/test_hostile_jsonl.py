@@ -16,7 +16,7 @@ from faults.hostile_rows import GOOD, HOSTILE, KEPT, Row
 from faults.jobs import Job
 from faults.lab import Lab, Outcome
 
-from packer.model import load_backend
+from packer.backend import load_backend
 from packer.store.cache import Cache
 from packer.store.conservation import check_conservation
 from packer.store.rejected import Rejected, read_rejected

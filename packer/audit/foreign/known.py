@@ -14,12 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
+from packer.backend import load_backend
 from packer.batches import Int64
 from packer.build.places import pin_recipe, tokenizer_place
 from packer.build.progress import Silent
 from packer.build.stages import compile_template
 from packer.errors import UsageError
-from packer.model import TOKENIZER_FILE, Model, load_backend, load_model
+from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.recipe import make_recipe
 from packer.render import ChatTemplate, RenderError
 from packer.tokenize import ReferenceEncoder

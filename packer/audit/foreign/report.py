@@ -16,9 +16,10 @@ from packer.audit.foreign.opened import open_foreign
 from packer.audit.foreign.places import find_places
 from packer.audit.lint.findings import Example
 from packer.audit.stats import Lengths, count_lengths
+from packer.backend import load_backend
 from packer.batches import Int64
 from packer.build.progress import Progress, Silent
-from packer.model import TOKENIZER_FILE, load_backend
+from packer.model import TOKENIZER_FILE
 
 SAMPLE = 1000
 """Rows looked at where nothing is said."""

@@ -12,8 +12,9 @@ from packer.audit.foreign.known import find_known
 from packer.audit.foreign.opened import open_foreign
 from packer.audit.foreign.places import find_places
 from packer.audit.runs import Run
+from packer.backend import load_backend
 from packer.errors import UsageError
-from packer.model import TOKENIZER_FILE, load_backend
+from packer.model import TOKENIZER_FILE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
