@@ -147,6 +147,8 @@ def test_the_folder_one_is_in_and_one_that_holds_data_sets_are_names_too(broken,
     monkeypatch.chdir(broken.parent)
     for name in (".", broken.parent):
         assert "hint: it holds data sets; name one of them: " in run("verify", "--foreign", name, exit_code=3).stderr
+    (tmp_path / "empty" / "below").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "empty" / "below")
     assert "nothing an audit reads" in run("stats", "--foreign", "..", exit_code=3).stderr
 
 
