@@ -29,13 +29,12 @@ def foreign_options(function: Function) -> Function:
             "--foreign",
             metavar="PATH",
             type=click.Path(path_type=Path),
-            help="In place of a cache: rows another tool prepared. A save_to_disk folder, a .bin and .idx, a .npy.",
+            help="In place of a cache: rows another tool prepared (save_to_disk, Parquet, Arrow, MDS, .idx, .npy).",
         ),
         click.option(
             "--tokenizer",
-            metavar="DIR|FILE",
-            type=click.Path(path_type=Path),
-            help="With --foreign: the model's tokenizer.",
+            metavar="DIR|FILE|HUB_ID",
+            help="With --foreign: the model's tokenizer, as build takes it.",
         ),
         click.option(
             "--template",
@@ -49,7 +48,7 @@ def foreign_options(function: Function) -> Function:
     return function
 
 
-def cache_alone(cache: Path | None, foreign: Path | None, tokenizer: Path | None, template: Path | None) -> Path | None:
+def cache_alone(cache: Path | None, foreign: Path | None, tokenizer: str | None, template: Path | None) -> Path | None:
     """The cache that is meant; None where foreign rows are.
 
     Raises:
@@ -81,7 +80,7 @@ def refuse_with_foreign(**given: object) -> None:
 
 def verify_foreign(
     path: Path,
-    tokenizer: Path | None,
+    tokenizer: str | None,
     template: Path | None,
     *,
     whole: bool,
@@ -105,7 +104,7 @@ def verify_foreign(
         raise click.exceptions.Exit(1)
 
 
-def stats_foreign(path: Path, tokenizer: Path | None, template: Path | None, *, quiet: bool, as_json: bool) -> None:
+def stats_foreign(path: Path, tokenizer: str | None, template: Path | None, *, quiet: bool, as_json: bool) -> None:
     """Numbers of all foreign rows."""
     report = _looked_at(path, tokenizer, template, whole=True, sample=None, quiet=quiet)
     if as_json:
@@ -117,7 +116,7 @@ def stats_foreign(path: Path, tokenizer: Path | None, template: Path | None, *, 
     table = [
         ("rows", number(report.num_rows), f"{report.form}, with {', '.join(report.columns)}"),
         ("sequences", number(report.num_sequences), "as far as the columns say"),
-        ("tokens", number(report.num_tokens), f"{number(report.trained)} trained ({share})"),
+        ("tokens", number(report.num_tokens or 0), f"{number(report.trained)} trained ({share})"),
         ("padding", number(report.padding), padding),
     ]
     print_table(console, [("", "<"), ("", ">"), ("", "<")], table)
@@ -128,7 +127,14 @@ def stats_foreign(path: Path, tokenizer: Path | None, template: Path | None, *, 
 
 
 def inspect_foreign(
-    path: Path, row: str, *, split: str | None, tokenizer: Path | None, ids: bool, as_json: bool
+    path: Path,
+    row: str,
+    tokenizer: str | None,
+    template: Path | None,
+    *,
+    split: str | None,
+    ids: bool,
+    as_json: bool,
 ) -> None:
     """One foreign row as text."""
     from packer.audit.foreign import view_foreign_row  # noqa: PLC0415 - not for --help
@@ -136,7 +142,7 @@ def inspect_foreign(
 
     if not row.isdecimal():
         raise click.UsageError(f"--row {row}: with --foreign, the number of a row")
-    view = view_foreign_row(path, int(row), part=split, tokenizer=tokenizer, with_ids=ids)
+    view = view_foreign_row(path, int(row), part=split, tokenizer=tokenizer, template=template, with_ids=ids)
     if as_json:
         from dataclasses import asdict  # noqa: PLC0415 - beside its only use
 
@@ -152,7 +158,7 @@ _NUMBERS = {
 
 
 def _looked_at(
-    path: Path, tokenizer: Path | None, template: Path | None, *, whole: bool, sample: int | None, quiet: bool
+    path: Path, tokenizer: str | None, template: Path | None, *, whole: bool, sample: int | None, quiet: bool
 ) -> "ForeignReport":
     from packer.audit.foreign import look_at  # noqa: PLC0415 - not for --help
     from packer.audit.foreign.report import SAMPLE  # noqa: PLC0415 - as above
@@ -175,7 +181,7 @@ class _Page:
         for place, finding in enumerate(report.findings):
             if place or not quiet:
                 self._line("")
-            self._finding(finding)
+            self._finding(finding, report.rows_looked_at)
         if not quiet:
             self._line("")
             for entry in report.not_looked_at:
@@ -205,13 +211,15 @@ class _Page:
             for part in more:
                 self._line(" " * 11 + part)
 
-    def _finding(self, finding: "ForeignFinding") -> None:
+    def _finding(self, finding: "ForeignFinding", looked_at: int) -> None:
         from rich.text import Text  # noqa: PLC0415 - not for --help
 
         head = f"{finding.level}[{finding.code}]:"
-        counted = plural(finding.count, finding.unit)
+        counted = f"{number(finding.num_rows)} of {plural(looked_at, 'row')}"
         if finding.unit != "row":
-            counted += f" in {plural(finding.num_rows, 'row')}"
+            counted = f"{plural(finding.count, finding.unit)} in {counted}"
+        if finding.detail is not None:
+            counted += f"; {finding.detail}"
         first, *more = self._parts(f"{head} {finding.message}: {counted}", 2)
         line = Text(first)
         line.stylize(_STYLES[finding.level], 0, len(head))

@@ -28,7 +28,7 @@ def command(
     *,
     cache: Path | None,
     foreign: Path | None,
-    tokenizer: Path | None,
+    tokenizer: str | None,
     template: Path | None,
     block: int | None,
     doc: int | None,
@@ -47,8 +47,8 @@ def command(
     """
     folder = cache_alone(cache, foreign, tokenizer, template)
     if foreign is not None:
-        refuse_with_foreign(block=block is not None, doc=doc is not None, template=template)
-        inspect_foreign(foreign, row or "0", split=split, tokenizer=tokenizer, ids=ids, as_json=as_json)
+        refuse_with_foreign(block=block is not None, doc=doc is not None)
+        inspect_foreign(foreign, row or "0", tokenizer, template, split=split, ids=ids, as_json=as_json)
         return
     assert folder is not None
     if sum(option is not None for option in (block, doc, row)) > 1:

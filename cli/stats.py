@@ -23,7 +23,7 @@ def command(
     *,
     cache: Path | None,
     foreign: Path | None,
-    tokenizer: Path | None,
+    tokenizer: str | None,
     template: Path | None,
     verbose: bool,  # noqa: ARG001 - every command takes it
     quiet: bool,

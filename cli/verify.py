@@ -52,7 +52,7 @@ def command(
     *,
     cache: Path | None,
     foreign: Path | None,
-    tokenizer: Path | None,
+    tokenizer: str | None,
     template: Path | None,
     quick: bool,
     full: bool,

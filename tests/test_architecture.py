@@ -9,7 +9,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # From the bottom up: a module imports only from layers above its own line.
 LAYERS = (
-    "errors", "rejections", "literals", "batches", "recipe", "hub", "tokenizer_folder", "model", "spelling", "layout",
+    "errors", "rejections", "literals", "batches", "recipe", "data_files", "hub", "tokenizer_folder", "model", "spelling", "layout",
     "permute",
     "source", "render", "tokenize", "supervise", "pack", "store", "build", "audit", "load", "export", "starter",
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 source          documents and blocks in order, digests compared, as flat arrays
 files           files that are whole or not there, with their digests
+place           the folder they are written into, swept where a writer was killed
 target          what a form writes: its writers' protocol, and what is told of it
 datasets_folder Hugging Face datasets, as save_to_disk writes them: TRL, axolotl, LLaMA-Factory
 megatron        .bin and .idx of Megatron-LM

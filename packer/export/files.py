@@ -1,10 +1,5 @@
 """The files of an export: each is whole or not there, and its digest is known."""
 
-import os
-import secrets
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -13,8 +8,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from packer.store.failures import storage_errors
-from packer.store.folder import TEMPORARY_PREFIX, AtomicFile, make_folder, sync_folder
+from packer.store.folder import AtomicFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,32 +90,3 @@ class OpenFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.abort()
-
-
-@contextmanager
-def replacing(out: Path) -> Iterator[Path]:
-    """A folder to write into that takes the place of `out` when the body is done, and else is gone."""
-    out = Path(os.path.abspath(out))  # noqa: PTH100 - a link at its end is a name to be replaced, not followed
-    mark = f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
-    folder, old = out.parent / mark, out.parent / f"{mark}-old"
-    with storage_errors("write into", out.parent):
-        make_folder(folder)
-    try:
-        yield folder
-        with storage_errors("write", out):
-            for below in [path for path in folder.rglob("*") if path.is_dir()] + [folder]:
-                sync_folder(below)
-            if os.path.lexists(out):
-                out.rename(old)
-            try:
-                folder.rename(out)
-            except OSError:
-                if os.path.lexists(old):
-                    old.rename(out)
-                raise
-            sync_folder(out.parent)
-    finally:
-        for left in (folder, old):
-            if left.is_symlink():
-                left.unlink()
-            shutil.rmtree(left, ignore_errors=True)

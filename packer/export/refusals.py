@@ -1,13 +1,13 @@
 """What an export refuses before it writes anything: a place that is not its own, and what a form cannot hold."""
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from packer.errors import UsageError
-from packer.export.target import FORMS, RECORD, Form, Unit
+from packer.export.target import FORMS, Form, Unit
 from packer.store.cache import Cache
+from packer.store.exported import RECORD, read_record
 from packer.store.manifest import Shard
 
 
@@ -66,9 +66,8 @@ def _files_of(folder: Path) -> set[str]:
 def _own_files(folder: Path) -> set[str]:
     """What the export that lies there says it wrote."""
     try:
-        record = json.loads((folder / RECORD).read_bytes())
-        return {RECORD, *(str(each["path"]) for each in record["files"])}
-    except (OSError, ValueError, TypeError, KeyError):
+        return {RECORD, *(str(each["path"]) for each in (read_record(folder) or {})["files"])}
+    except (TypeError, KeyError):
         return {RECORD}
 
 

@@ -9,14 +9,16 @@ from typing import Any
 
 from packer.build.progress import Progress, Silent
 from packer.export.datasets_folder import DatasetsWriter, dataset_dict
-from packer.export.files import ExportedFile, Files, replacing
+from packer.export.files import ExportedFile, Files
 from packer.export.mds import MdsWriter
 from packer.export.megatron import MegatronWriter
 from packer.export.olmo import OlmoWriter
+from packer.export.place import replacing
 from packer.export.refusals import asked_splits, refuse_form, refuse_place, shards_of
 from packer.export.source import blocks_of, documents_of
-from packer.export.target import FORMS, RECORD, Asked, Form, Unit, Writer
+from packer.export.target import FORMS, Asked, Form, Unit, Writer
 from packer.store.cache import Cache
+from packer.store.exported import RECORD
 
 _WRITERS: dict[Form, Callable[[Asked], Writer]] = {
     "datasets": DatasetsWriter,

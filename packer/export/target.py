@@ -11,9 +11,6 @@ from packer.store.manifest import ModelRecord
 Form: TypeAlias = Literal["datasets", "megatron", "olmo", "mds"]
 Unit: TypeAlias = Literal["documents", "blocks"]
 
-RECORD = "export.json"
-"""What an export was made from; a folder that has one is an export."""
-
 FORMS: dict[Form, tuple[Unit, ...]] = {
     "datasets": ("documents", "blocks"),
     "megatron": ("documents",),

@@ -2,13 +2,12 @@
 
 import fnmatch
 import glob
-import re
 from collections.abc import Sequence
 
+from packer.data_files import data_ending
 from packer.errors import InputError
 from packer.hub.names import HubName
 
-_DATA_FILE = re.compile(r"(?!.*dataset_infos\.json).*\.(?:jsonl|ndjson|json|parquet|arrow|csv|tsv)(?:\.(?:gz|zst))?")
 _SHOWN_FILES = 6
 
 
@@ -33,7 +32,7 @@ def choose(name: HubName, listed: Sequence[str]) -> list[str]:
             raise InputError(f"{name}: no file matches", hint=f"the repository has {_told(listed)}")
         return chosen
     inside = [path for path in listed if path.startswith(f"{name.path}/" * bool(name.path))]
-    chosen = [path for path in inside if _DATA_FILE.fullmatch(path)]
+    chosen = [path for path in inside if data_ending(path) is not None]
     if not chosen:
         raise InputError(f"{name}: no such data file in the repository", hint=f"the repository has {_told(listed)}")
     if len(chosen) > 1:
@@ -44,7 +43,7 @@ def choose(name: HubName, listed: Sequence[str]) -> list[str]:
 
 
 def _told(listed: Sequence[str]) -> str:
-    files = sorted(path for path in listed if _DATA_FILE.fullmatch(path)) or sorted(listed)
+    files = sorted(path for path in listed if data_ending(path) is not None) or sorted(listed)
     more = f", and {len(files) - _SHOWN_FILES:,} more" if len(files) > _SHOWN_FILES else ""
     return ", ".join(files[:_SHOWN_FILES]) + more if files else "no files"
 

@@ -85,3 +85,19 @@ def _read(path: Path, kind: type[T]) -> T:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read as a data set's: {error}", hint=_AGAIN) from None
+
+
+def files_of_splits(folder: Path) -> list[tuple[str | None, list[Path]]]:
+    """Each split of a data set, whatever its name is, with its files, of which there may be none; None of a Dataset.
+
+    Raises:
+        InputError: the data set is not whole, or its rows are not those of its files.
+
+    """
+    if (folder / _STATE).is_file():
+        return [(None, _files(folder))]
+    splits = _read(folder / _SPLITS, _Splits).splits
+    strange = next((split for split in splits if Path(split).name != split), None)
+    if strange is not None:
+        raise InputError(f"{folder / _SPLITS}: '{strange}' is no name of a folder within it", hint=_AGAIN)
+    return [(split, _files(folder / split)) for split in splits]

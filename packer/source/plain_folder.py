@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from packer.data_files import data_ending
 from packer.errors import InputError
 
-_DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".arrow")
-_PACKED_SUFFIXES = (".gz", ".zst", ".bz2")
 _MANIFEST = "manifest.json"
 _MOST_NAMED = 4
 
@@ -46,7 +45,7 @@ def no_data_set(folder: Path, needed: str) -> InputError:
     message = f"{folder}: is a folder, and no data set of `save_to_disk`, which holds {needed}"
     found: dict[str, list[Path]] = {}
     for path in _files_below(folder):
-        if (kind := _kind(path)) is not None:
+        if (kind := data_ending(path.name)) is not None and path.is_file():
             found.setdefault(kind, []).append(path)
     if not found:
         return InputError(message, hint=f"name its files: '{(folder / '*.jsonl').as_posix()}'")
@@ -75,13 +74,3 @@ def _files_below(folder: Path) -> Iterator[Path]:
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and not is_cache(Path(place) / name))
         yield from (Path(place) / name for name in sorted(names) if not name.startswith("."))
-
-
-def _kind(path: Path) -> str | None:
-    """The end of a data file's name."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    packed = suffixes[-1:] if suffixes and suffixes[-1] in _PACKED_SUFFIXES else []
-    kind = suffixes[: len(suffixes) - len(packed)][-1:]
-    if not kind or kind[0] not in _DATA_SUFFIXES or not path.is_file():
-        return None
-    return "".join(path.suffixes[-len(packed) - 1 :])

@@ -11,6 +11,7 @@
     blocks       writing a block shard
     manifest     what a cache is made of; read strictly, written last
     rejected     rejected.jsonl
+    exported     export.json
     pages        values through a map of the file, or read from it
     views        a record batch as flat arrays over the file's pages
     mapping      a shard mapped read-only, its structure checked before it is believed

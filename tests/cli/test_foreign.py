@@ -36,7 +36,11 @@ def test_verify_lists_findings_with_counts_an_excerpt_and_a_hint(broken, words):
     page = " ".join(told.stdout.split())
     assert "rows all 3, datasets: input_ids, labels" in page
     assert "error[prompt_trained]: the prompt is trained" in page
-    assert "error[terminator_masked]:" in page and ": 1 answer in 1 row" in page
+    found = json.loads(run("verify", "--foreign", broken, "--tokenizer", words.folder, "--json", exit_code=1).stdout)
+    count = found["findings"][0]["count"]
+    share = f"{100 * count / found['trained']:.1f} % of what is trained"
+    assert f"tools say: {count} tokens in 1 of 3 rows; {share} row 0" in page
+    assert "error[terminator_masked]:" in page and ": 1 answer in 1 of 3 rows" in page
     assert "row 1" in told.stdout and "^^^" in told.stdout and "hint: " in told.stdout
     assert "not looked at: whether rows hold several conversations" not in page, "its template writes a BOS"
     assert "2 errors, 0 warnings, 0 notes (prompt_trained, terminator_masked)" in " ".join(told.stderr.split())
@@ -106,22 +110,51 @@ def test_inspect_shows_a_row_with_its_trained_runs(broken, words):
     assert [r["kind"] for r in found["row"]["runs"]] == ["masked", "trained", "masked"]
 
 
+def test_inspect_takes_a_template_and_begins_a_run_where_it_begins_a_conversation(words, tmp_path):
+    rows = [Row(*(words.conversation([(f"question {number}", "yes")]) for number in range(2)))]
+    named = ("--foreign", write(tmp_path / "rows", rows), "--tokenizer", words.folder)
+    with_bos = json.loads(run("inspect", *named, "--json").stdout)["row"]["runs"]
+    (tmp_path / "plain.jinja").write_text((words.folder / "chat_template.jinja").read_text().partition("\n")[2])
+    told = run("inspect", *named, "--template", tmp_path / "plain.jinja", "--json").stdout
+    without = json.loads(told)["row"]["runs"]
+    assert [run["start"] for run in with_bos if run["start"] == rows[0].starts()[1]] == [rows[0].starts()[1]]
+    assert len(without) == len(with_bos) - 1 and sum(run["num_tokens"] for run in without) == len(rows[0].ids)
+
+
+ERRORS = [
+    (("verify",), 2, "missing argument 'CACHE'"),
+    (("verify", "{cache}", "--foreign", "{rows}"), 2, "not both"),
+    (("verify", "{cache}", "--tokenizer", "{rows}"), 2, "go with --foreign"),
+    (("verify", "--foreign", "{rows}", "--quick"), 2, "--quick is about a cache"),
+    (("verify", "--foreign", "{rows}", "--full", "--sample", "3"), 2, "name one of them"),
+    (("verify", "--foreign", "{missing}"), 3, "no such file or folder"),
+    (("verify", "--foreign", "{empty}"), 3, "is nothing an audit reads"),
+    (("verify", "--foreign", "{cache}"), 3, "hint: packer verify "),
+    (("inspect", "--foreign", "{rows}", "--row", "9"), 2, "no row 9"),
+    (("inspect", "--foreign", "{rows}", "--row", "a:9"), 2, "the number of a row"),
+    (("inspect", "--foreign", "{rows}", "--block", "1"), 2, "--block is about a cache"),
+    (("stats",), 2, "missing argument 'CACHE'"),
+    *(
+        ((name, "--foreign", "{rows}", "--template", "{rows}"), 2, "hint: --tokenizer DIR, the tokenizer that")
+        for name in ("verify", "stats", "inspect")
+    ),
+]
+
+
+def test_the_folder_one_is_in_and_one_that_holds_data_sets_are_names_too(broken, tmp_path, monkeypatch):
+    monkeypatch.chdir(broken)
+    assert json.loads(run("verify", "--foreign", ".", "--json").stdout)["num_rows"] == 3
+    monkeypatch.chdir(broken.parent)
+    for name in (".", broken.parent):
+        assert "hint: it holds data sets; name one of them: " in run("verify", "--foreign", name, exit_code=3).stderr
+    (tmp_path / "empty" / "below").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "empty" / "below")
+    assert "nothing an audit reads" in run("stats", "--foreign", "..", exit_code=3).stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "words_of_it"),
-    [
-        (("verify",), 2, "missing argument 'CACHE'"),
-        (("verify", "{cache}", "--foreign", "{rows}"), 2, "not both"),
-        (("verify", "{cache}", "--tokenizer", "{rows}"), 2, "go with --foreign"),
-        (("verify", "--foreign", "{rows}", "--quick"), 2, "--quick is about a cache"),
-        (("verify", "--foreign", "{rows}", "--full", "--sample", "3"), 2, "name one of them"),
-        (("verify", "--foreign", "{missing}"), 3, "no such file or folder"),
-        (("verify", "--foreign", "{empty}"), 3, "is nothing an audit reads"),
-        (("verify", "--foreign", "{cache}"), 3, "hint: packer verify "),
-        (("inspect", "--foreign", "{rows}", "--row", "9"), 2, "no row 9"),
-        (("inspect", "--foreign", "{rows}", "--row", "a:9"), 2, "the number of a row"),
-        (("inspect", "--foreign", "{rows}", "--block", "1"), 2, "--block is about a cache"),
-        (("stats",), 2, "missing argument 'CACHE'"),
-    ],
+    ERRORS,
 )
 def test_every_error_has_its_exit_code_a_message_and_a_hint(
     arguments, exit_code, words_of_it, starter_cache, broken, tmp_path

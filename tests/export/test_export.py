@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from export import readers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import start
 
 import packer.export.mds
 from packer.build.repacking import repack
@@ -283,6 +285,54 @@ def test_an_export_that_cannot_take_its_place_leaves_the_old_one(starter_cache, 
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def refuse(self, name):
+    raise StorageError("full")
+
+
+WRITES = """
+import os, signal, sys
+from pathlib import Path
+from packer.export.place import replacing
+rename, asked = Path.rename, []
+def killed_at_the_second(self, target):
+    asked.append(target)
+    if len(asked) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rename(self, target)
+Path.rename = killed_at_the_second
+with replacing(Path(sys.argv[1])) as folder:
+    (folder / "part").write_text("half")
+    print("writing", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_export_left_is_swept_by_the_next_one_to_its_place_and_a_live_ones_is_not(
+    starter_cache, tmp_path, monkeypatch
+):
+    def lying():
+        return sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".tmp-packer-"))
+
+    with start(WRITES, tmp_path / "out", interactive=True) as process:
+        assert process.stdout.readline() == "writing\n"
+        live = lying()
+        export(starter_cache, tmp_path / "out", to="olmo")
+        export(starter_cache, tmp_path / "other", to="olmo")
+        assert lying() == live and len(live) == 1 and (tmp_path / live[0] / "part").exists()
+        process.communicate(timeout=60)  # it goes on to its renames, and is killed between them
+    assert process.returncode == -signal.SIGKILL
+    assert sorted(lying()) == [live[0], f"{live[0]}-old"] and not (tmp_path / "out").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr("packer.store.folder.AtomicFile.commit", refuse)
+        with pytest.raises(StorageError):
+            export(starter_cache, tmp_path / "out", to="olmo")
+    assert lying() == [f"{live[0]}-old"], "all that is left of what was there"
+    export(starter_cache, tmp_path / "other", to="olmo", force=True)
+    assert lying() == [f"{live[0]}-old"]
+    export(starter_cache, tmp_path / "out", to="olmo")
+    assert lying() == [] and (tmp_path / "out/export.json").exists()
+
+
 def test_a_damaged_row_ends_the_export_and_leaves_nothing(starter_cache, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(starter_cache, copy)
@@ -301,9 +351,6 @@ def test_a_damaged_row_ends_the_export_and_leaves_nothing(starter_cache, tmp_pat
 def test_a_disk_that_refuses_leaves_what_was_there(starter_cache, tmp_path, monkeypatch):
     export(starter_cache, tmp_path / "out", to="olmo")
     before = (tmp_path / "out/export.json").read_bytes()
-
-    def refuse(self, name):
-        raise StorageError("full")
 
     monkeypatch.setattr("packer.store.folder.AtomicFile.commit", refuse)
     with pytest.raises(StorageError):

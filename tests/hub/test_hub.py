@@ -8,14 +8,18 @@ import threading
 from pathlib import Path
 
 import pytest
+from audit.foreign.prepared import ANSWER, PROMPT, Row, write
+from click.testing import CliRunner
 from small_hub import TOKEN, SmallHub, files_of
 
 from packer.audit import lint, preview, verify, view_row
+from packer.audit.foreign import look_at, view_foreign_row
 from packer.build import build
 from packer.errors import InputError, PackerError, StorageError
 from packer.hub import data_name, fetch_data, pin, tokenizer_name
 from packer.recipe import load_recipe, make_recipe, to_json
 from packer.store.cache import Cache
+from packer_cli.main import cli
 
 FILES = Path(__file__).resolve().parents[2] / "packer" / "starter" / "files"
 DATA = "hf://datasets/tiny/talk"
@@ -112,6 +116,23 @@ def test_preview_lint_and_inspect_take_names_of_the_hub(hub, tmp_path):
     build(recipe, tmp_path / "cache", jobs=1)
     with Cache.open(tmp_path / "cache") as cache:
         assert view_row(cache, "a.jsonl", 0).documents
+
+
+@pytest.mark.parametrize("name", ["tiny/chat", "hf://tiny/chat@main"])
+def test_an_audit_of_foreign_rows_takes_a_tokenizer_of_the_hub(hub, tmp_path, name):
+    rows = write(tmp_path / "rows", [Row([(PROMPT, 5), (ANSWER, 6)])])
+    notes = Notes()
+    report = look_at(rows, tokenizer=name, progress=notes)
+    commit = hub.repositories["model", "tiny/chat"]["branches"]["main"]
+    assert report.header == "<|im_start|>assistant" and fetched(hub) == NEEDED
+    assert notes.told == [f"tokenizer tiny/chat{'@main' if '@' in name else ''} is commit {commit[:12]}"]
+    assert report == look_at(rows, tokenizer=FILES / "tokenizer")
+    assert (
+        view_foreign_row(rows, 0, tokenizer=name).runs == view_foreign_row(rows, 0, tokenizer=FILES / "tokenizer").runs
+    )
+    env = {"COLUMNS": "80", "NO_COLOR": "1"}
+    told = CliRunner(env=env).invoke(cli, ["verify", "--foreign", str(rows), "--tokenizer", name, "--json"])
+    assert json.loads(told.stdout)["header"] == "<|im_start|>assistant"
 
 
 def test_a_branch_that_moved_is_followed_and_a_commit_is_not(hub, tmp_path):

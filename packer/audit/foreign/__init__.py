@@ -2,9 +2,11 @@
 
 codes           kinds of finding
 dataset         rows as flat arrays, and what a reader of a form gives
-arrow           save_to_disk folders of Hugging Face datasets: TRL, axolotl, LLaMA-Factory
+tables          rows of Arrow and Parquet files
+arrow           those with input_ids: save_to_disk folders of Hugging Face datasets (TRL, axolotl, LLaMA-Factory), files
+mds, mds_values shards of MosaicML streaming, and what their columns say
 megatron        .bin and .idx of Megatron-LM
-olmo            token and mask arrays of OLMo-core
+olmo            token and mask arrays of OLMo-core and others
 opened          which of them a path is
 known           what the tokenizer and its template say: stop ids, BOS, the header of an answer
 places          which tokens are prompt, header, answer; where sequences begin; what is padding

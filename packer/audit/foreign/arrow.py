@@ -1,7 +1,5 @@
-"""Folders of ``Dataset.save_to_disk``: Arrow streams named by ``state.json``, splits by ``dataset_dict.json``."""
+"""Rows with a column ``input_ids``: folders of ``Dataset.save_to_disk``, and files of Parquet or Arrow."""
 
-import json
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +8,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from packer.audit.foreign.dataset import TOKEN_COLUMNS, ForeignRows, flat_rows
+from packer.audit.foreign.dataset import MASKS, TOKEN_COLUMNS, ForeignRows, flat_rows
+from packer.audit.foreign.tables import ArrowRows, ParquetRows, TableRows
 from packer.batches import Int64
 from packer.errors import InputError
 from packer.layout import offsets_of
+from packer.source.dataset_folder import files_of_splits
 
-
-def is_datasets_folder(path: Path) -> bool:
-    """Whether this is a folder of save_to_disk."""
-    return (path / "state.json").is_file() or (path / "dataset_dict.json").is_file()
+_READ = ("input_ids", "seq_lengths", *TOKEN_COLUMNS)
+_PATTERNS = ("*.parquet", "*/*.parquet", "*.arrow")
 
 
 def datasets_parts(path: Path) -> tuple["DatasetPart", ...]:
@@ -28,95 +26,67 @@ def datasets_parts(path: Path) -> tuple["DatasetPart", ...]:
         InputError: a file of it is missing or not what it should be, or there are no token ids.
 
     """
-    if (path / "state.json").is_file():
-        return (DatasetPart(path, ""),)
-    splits = _read_json(path / "dataset_dict.json").get("splits")
-    if not isinstance(splits, list) or not all(isinstance(split, str) for split in splits):
-        raise InputError(f"{path}/dataset_dict.json: expected a list of splits")
-    return tuple(DatasetPart(path / split, split) for split in splits)
+    parts = [
+        DatasetPart(path / (split or ""), split or "", ArrowRows(path / (split or ""), files))
+        for split, files in files_of_splits(path)
+        if files
+    ]
+    if not parts:
+        raise InputError(f"{path} holds no rows: it names no files")
+    return tuple(parts)
+
+
+def table_files(path: Path) -> list[Path]:
+    """The Parquet or Arrow file at a path, or those of a folder; sorted."""
+    if path.is_file():
+        return [path] if path.suffix in {".parquet", ".arrow"} else []
+    return next((found for found in (sorted(path.glob(pattern)) for pattern in _PATTERNS) if found), [])
+
+
+def table_part(file: Path, name: str) -> "DatasetPart":
+    """The rows of one file."""
+    rows: TableRows = ParquetRows(file) if file.suffix == ".parquet" else ArrowRows(file, [file])
+    return DatasetPart(file, name, rows)
 
 
 class DatasetPart:
-    """One split."""
+    """One split, or one file."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self.folder = folder
+    def __init__(self, place: Path, name: str, rows: TableRows) -> None:
         self.name = name
-        if "input_ids" not in self._table.column_names:
+        self._place, self._rows = place, rows
+        if "input_ids" not in rows.schema.names:
             raise InputError(
-                f"{folder} has no column input_ids (found: {', '.join(self._table.column_names) or 'none'})",
+                f"{place} has no column input_ids (found: {', '.join(rows.schema.names) or 'none'})",
                 hint="an audit looks at rows that are tokenized already",
             )
-        kind = self._table.schema.field("input_ids").type
+        kind = rows.schema.field("input_ids").type
         if not any(
             is_kind(kind) for is_kind in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
         ):
-            raise InputError(f"{folder}: expected input_ids to be lists of numbers, found {kind}")
+            raise InputError(f"{place}: expected input_ids to be lists of numbers, found {kind}")
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return tuple(self._table.column_names)
+        return tuple(self._rows.schema.names)
 
     def __len__(self) -> int:
-        return int(self._table.num_rows)
+        return len(self._rows)
 
-    def tokens(self) -> int:
-        return int(pc.sum(pc.list_value_length(self._table.column("input_ids"))).as_py() or 0)
+    def tokens(self) -> int | None:
+        return self._rows.total("input_ids")
 
     def read(self, numbers: Int64) -> ForeignRows:
         try:
-            table = self._rows(numbers)
-            columns = {name: _lists(table.column(name)) for name in TOKEN_COLUMNS if name in self.columns}
-            ids = _lists(table.column("input_ids"))
-            sequences = _lists(table.column("seq_lengths")) if "seq_lengths" in self.columns else None
+            table = self._rows.take(numbers, [name for name in _READ if name in self.columns])
+            found = {name: _lists(table.column(name), weights=name in MASKS) for name in table.column_names}
         except (pa.ArrowException, ValueError, TypeError, OSError) as error:
-            raise InputError(f"{self.folder}: its rows cannot be read as lists of numbers: {error}") from error
-        return flat_rows(numbers, ids, columns, sequences)
-
-    def _rows(self, numbers: Int64) -> pa.Table:
-        """Rows one behind the other are a view; others are gathered."""
-        if len(numbers) and int(numbers[-1] - numbers[0]) == len(numbers) - 1:
-            return self._table.slice(int(numbers[0]), len(numbers))
-        return self._table.take(pa.array(numbers))
-
-    @cached_property
-    def _table(self) -> pa.Table:
-        state = _read_json(self.folder / "state.json")
-        try:
-            names = [entry["filename"] for entry in state["_data_files"]]
-        except (KeyError, TypeError):
-            raise InputError(f"{self.folder}/state.json names no files") from None
-        if not names:
-            raise InputError(f"{self.folder}/state.json names no files")
-        if state.get("_indices_data_files") or state.get("_indices_files"):
-            raise InputError(
-                f"{self.folder} holds rows in an order of its own", hint="dataset.flatten_indices() before save_to_disk"
-            )
-        return pa.concat_tables([_read_stream(self.folder / Path(str(name)).name) for name in names])
+            raise InputError(f"{self._place}: its rows cannot be read as lists of numbers: {error}") from error
+        return flat_rows(numbers, found.pop("input_ids"), found, found.pop("seq_lengths", None))
 
 
-def _read_stream(path: Path) -> pa.Table:
-    try:
-        with pa.memory_map(str(path)) as file:
-            table = pa.ipc.open_stream(file).read_all()
-            table.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
-    return table
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: expected an object")
-    return value
-
-
-def _lists(column: pa.ChunkedArray) -> tuple[npt.NDArray[Any], Int64]:
-    """Values and offsets of a list column.
+def _lists(column: pa.ChunkedArray, *, weights: bool) -> tuple[npt.NDArray[Any], Int64]:
+    """Values and offsets of a list column; of weights whether they are more than nothing.
 
     Raises:
         ValueError: a null, or values that are not whole numbers.
@@ -129,6 +99,8 @@ def _lists(column: pa.ChunkedArray) -> tuple[npt.NDArray[Any], Int64]:
     if flat.null_count:
         raise ValueError(f"{flat.null_count} values are null")
     kind = flat.type
+    if weights and pa.types.is_floating(kind):
+        return flat.to_numpy() != 0, offsets_of(lengths)
     if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
         raise ValueError(f"expected whole numbers, found {kind}")
     values = flat.cast(pa.int64()).to_numpy() if len(flat) else np.zeros(0, np.int64)

@@ -1,13 +1,13 @@
 """Each check over flat arrays: what it finds, as ranges of tokens or as rows."""
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from packer.audit.foreign.dataset import ForeignRows
 from packer.audit.foreign.known import Known
-from packer.audit.foreign.places import ANSWER, BEHIND, HEADER, PROMPT, Places, next_true
+from packer.audit.foreign.places import ANSWER, BEHIND, HEADER, LEFT, PROMPT, Places, any_in, next_true
 from packer.batches import Bool, Int64
 from packer.layout import MASKED
 
@@ -28,6 +28,9 @@ class Hits:
 
     ranges: Int64  # [H, 2]
     """Tokens, flat, of the first few findings; empty where there is nothing to point at."""
+
+    open_lengths: Int64 | None = None
+    """Of `no_terminator`: lengths of the rows at whose end the text breaks off."""
 
 
 SHOWN = 3
@@ -107,21 +110,29 @@ def _empty_rows(rows: ForeignRows, trained: Bool) -> Iterator[Hits]:
 def _chat(rows: ForeignRows, places: Places, trained: Bool, shifted: Bool) -> Iterator[Hits]:
     """What is trained of prompts, headers and answers, in the rows where a header was found."""
     has_header = _has_header(rows, places)
+    is_left = places.left[:, 0] < places.left[:, 1]
     lost = ~has_header & (np.diff(rows.offsets) > 0)
+    if has_header.any():
+        lost &= ~is_left  # the template is the right one, and the header is in another row
+    else:
+        is_left[:] = False  # the rows may have been made with another one, which begins conversations otherwise
     if lost.any():
         starts, ends = rows.offsets[:-1][lost], rows.offsets[1:][lost]
         ranges = np.stack([starts, np.minimum(starts + 12, ends)], axis=1)[:SHOWN]
         yield Hits(code="no_header", count=int(lost.sum()), rows=rows.numbers[lost], ranges=ranges)
-    known = trained & has_header[places.row_of]
     # The first token of a row is nobody's target, whatever its label says.
-    known[rows.offsets[:-1][np.diff(rows.offsets) > 0]] = False
+    targets = trained.copy()
+    targets[rows.offsets[:-1][np.diff(rows.offsets) > 0]] = False
+    known = targets & has_header[places.row_of]
+    begun = places.left[is_left]
+    yield from _ranges(rows, places, "beginning_cut", begun[any_in(targets, begun)])
     yield from _tokens(rows, "prompt_trained", known & (places.kinds == PROMPT))
-    yield from _ranges(rows, places, "header_trained", places.headers[_any_in(known, places.headers)])
+    yield from _ranges(rows, places, "header_trained", places.headers[any_in(known, places.headers)])
     yield from _tokens(rows, "after_terminator", known & (places.kinds == BEHIND))
     spoken = places.answers[places.answers[:, 0] < places.answers[:, 1]]
     spoken = spoken[~shifted[places.row_of[spoken[:, 0]]]]
-    yield from _ranges(rows, places, "answers_masked", spoken[~_any_in(trained, spoken)])
-    assert set(np.unique(places.kinds)) <= {PROMPT, HEADER, ANSWER, BEHIND}
+    yield from _ranges(rows, places, "answers_masked", spoken[~any_in(trained, spoken)])
+    assert set(np.unique(places.kinds)) <= {PROMPT, HEADER, ANSWER, BEHIND, LEFT}
 
 
 def _terminators(rows: ForeignRows, places: Places, known: Known, trained: Bool, shifted: Bool) -> Iterator[Hits]:
@@ -152,7 +163,9 @@ def _terminators(rows: ForeignRows, places: Places, known: Known, trained: Bool,
     yield from _ranges(rows, places, "terminator_masked", shown[masked])
     cut = runs[is_open & ~stops_next]
     tails = np.stack([np.maximum(cut[:, 0], cut[:, 1] - 8), cut[:, 1]], axis=1)
-    yield from _ranges(rows, places, "no_terminator", tails)
+    lengths = np.diff(rows.offsets)[places.row_of[begins]][is_open & ~stops_next & ~inside]
+    for hits in _ranges(rows, places, "no_terminator", tails):
+        yield replace(hits, open_lengths=lengths)
 
 
 def _beginnings(rows: ForeignRows, places: Places, known: Known) -> Iterator[Hits]:
@@ -196,13 +209,6 @@ def _has(rows: ForeignRows, places: Places, mask: Bool) -> Bool:
     """Rows with a token where the mask is True.  # bool[R]"""
     found = np.zeros(len(rows.numbers), np.bool_)
     found[places.row_of[mask]] = True
-    return found
-
-
-def _any_in(mask: Bool, ranges: Int64) -> Bool:
-    """Ranges with a True in them.  # bool[H]"""
-    sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(mask)])
-    found: Bool = sums[ranges[:, 1]] > sums[ranges[:, 0]]
     return found
 
 

@@ -46,13 +46,14 @@ CODES: dict[str, Code] = {
         "error",
         "token",
         "the prompt is trained: labels on what users, the system or tools say",
-        "TRL: assistant_only_loss=True, or rows of prompt and completion; axolotl: train_on_inputs: false",
+        "TRL: assistant_only_loss=True, or rows of prompt and completion; "
+        "axolotl: train_on_inputs: false, train_on_eos: turn",
     ),
     "terminator_masked": Code(
         "error",
         "answer",
-        "answers are trained up to their stop token and not on it: the model does not learn to stop",
-        "often a collator that masks the pad token where that is the EOS too",
+        "answers are trained up to their stop token and not on it: from these the model does not learn to stop",
+        "often a collator that masks the pad token where that is the EOS too; axolotl: train_on_eos: turn",
     ),
     "bos_doubled": Code(
         "error",
@@ -83,7 +84,13 @@ CODES: dict[str, Code] = {
         "warning",
         "answer",
         "trained text ends without a stop token: it was cut, or the template writes none",
-        "rows that are cut at a length should be left out or split",
+        "leave out rows that were cut at a length, or allow longer ones",
+    ),
+    "beginning_cut": Code(
+        "warning",
+        "row",
+        "rows begin within a message and train what is left of it, without what came before it",
+        "TRL's packing_strategy wrapped and bfd_split cut so, bfd does not; leave out what is longer than a row",
     ),
     "border_trained": Code(
         "warning",
@@ -98,7 +105,7 @@ CODES: dict[str, Code] = {
         "warning",
         "row",
         "rows hold no header of an answer as this template writes it, so their prompts were not looked at",
-        "--template names the template the rows were made with",
+        "they were cut before an answer, or made with another template: --template names it",
     ),
     "after_terminator": Code(
         "note",

@@ -12,6 +12,10 @@ from packer.layout import MASKED, offsets_of
 TOKEN_COLUMNS = ("labels", "completion_mask", "assistant_masks", "loss_mask", "position_ids", "attention_mask")
 """Columns with a value for each token that are understood."""
 
+MASKS = ("completion_mask", "assistant_masks", "loss_mask")
+LABELLING = ("labels", *MASKS)
+"""Those that say what is trained."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignRows:
@@ -38,7 +42,7 @@ class ForeignRows:
             found: Bool = self.labels != MASKED
             return found
         trained = np.ones(len(self.input_ids), np.bool_)
-        for name in ("completion_mask", "assistant_masks", "loss_mask"):
+        for name in MASKS:
             if name in self.columns:
                 trained &= self.columns[name] != 0
         return trained
@@ -63,8 +67,8 @@ class ForeignPart(Protocol):
     def __len__(self) -> int:
         """Rows."""
 
-    def tokens(self) -> int:
-        """Tokens of all rows."""
+    def tokens(self) -> int | None:
+        """Tokens of all rows; None where only reading them would tell."""
 
     def read(self, numbers: Int64) -> ForeignRows:
         """Some rows, ascending.

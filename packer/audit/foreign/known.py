@@ -16,7 +16,10 @@ import numpy as np
 
 from packer.backend import load_backend
 from packer.batches import Int64
+from packer.build.places import pin_recipe, tokenizer_place
+from packer.build.progress import Silent
 from packer.build.stages import compile_template
+from packer.errors import UsageError
 from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.recipe import make_recipe
 from packer.render import ChatTemplate, RenderError
@@ -50,24 +53,47 @@ class Known:
     header: Int64 = field(default_factory=lambda: _NONE)
     """The end of an answer's header, without the white space it closes with; empty where it cannot be known."""
 
+    openings: Int64 = field(default_factory=lambda: _NONE)
+    """Ids that a conversation begins with, and those that follow its BOS; empty where its own text begins it."""
+
     bos_opens: bool = False
     """It does so, and writes it nowhere else: a BOS within a row is a conversation that begins there."""
+
+    eos_ends_prompts: bool = False
+    """The template writes EOS behind a question, so that it does not tell where a conversation ends."""
 
     no_header: str = "no tokenizer was named"
     """Why the header is not known."""
 
+    def without_header(self, why: str) -> "Known":
+        """The same, but that nothing is known of prompts and answers."""
+        return replace(self, header=_NONE, openings=_NONE, no_header=why)
 
-def find_known(tokenizer: Path | None, template: Path | None) -> Known:
-    """Read a tokenizer folder and ask its template.
+
+def find_known(tokenizer: Path | str | None, template: Path | None, note: Callable[[str], None] | None = None) -> Known:
+    """Read a tokenizer and ask its template.
+
+    Args:
+        tokenizer: a folder, a tokenizer.json, or a name on the Hub.
+        template: in place of the tokenizer's own.
+        note: told which commit a name on the Hub is.
 
     Raises:
+        UsageError: a template without a tokenizer.
         InputError: the tokenizer or the template cannot be read.
         TemplateError: the template is not valid Jinja.
 
     """
     if tokenizer is None:
+        if template is not None:
+            raise UsageError(
+                f"template {template}: no tokenizer is named, and without one no ids of its text are known",
+                hint="--tokenizer DIR, the tokenizer that the rows were made with",
+            )
         return Known()
-    model = load_model(tokenizer, template=template)
+    pinned = pin_recipe(make_recipe({"tokenizer": str(tokenizer)}), note or Silent().note).tokenizer
+    assert pinned is not None
+    model = load_model(tokenizer_place(pinned), template=template)
     backend = load_backend(model.files[TOKENIZER_FILE])
     named = model.named_tokens.get("bos_token")
     known = Known(
@@ -115,10 +141,10 @@ def ask_template(known: Known, model: Model, source: str) -> Known:
     except RenderError as error:
         return _with(known, no_header=f"the template refuses a plain chat: {error}")
     system = _system_prefix(template)
-    befores = [_before(chat, _QUESTION), _before(chat, _NEXT_QUESTION), *([] if system is None else [system])]
+    befores = [ids(text) for text in (_before(chat, _QUESTION), _before(chat, _NEXT_QUESTION), system or "")]
     control = {token.id for token in model.added_tokens} | set(model.stop_ids)
     header = _header(
-        [_behind(text, _QUESTION) for text in (prompt, chat, plain)], [ids(each) for each in befores], control, ids
+        [_behind(text, _QUESTION) for text in (prompt, chat, plain)], [each for each in befores if each], control, ids
     )
     header = _without_spaces(header, known.space_ids)
     all_ids = ids(chat)
@@ -126,7 +152,9 @@ def ask_template(known: Known, model: Model, source: str) -> Known:
     return _with(
         known,
         header=np.array(header, np.int64),
+        openings=_openings(befores, known.bos_id),
         bos_opens=once,
+        eos_ends_prompts=model.eos_id in ids(_behind(prompt, _QUESTION)),
         writes_bos=all_ids[:1] == [known.bos_id],
         no_header="" if header else "no control token tells the header of an answer from that of a question",
     )
@@ -153,6 +181,15 @@ def _system_prefix(template: ChatTemplate) -> str | None:
 
 def _before(text: str, content: str) -> str:
     return text[: max(text.find(content), 0)]
+
+
+def _openings(befores: Sequence[Sequence[int]], bos_id: int | None) -> Int64:
+    """The first ids of conversations, sorted, of what stands before the first question and before a system message."""
+    first, _, system = befores
+    words = [[token for token in before if token != bos_id][:1] for before in (first, system)]
+    if not words[0]:
+        return _NONE
+    return np.unique(np.array([*words[0], *words[1], *first[:1], *system[:1]], np.int64))
 
 
 def _behind(text: str, content: str) -> str:

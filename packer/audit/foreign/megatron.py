@@ -21,6 +21,8 @@ _MASKS = ("_text_document", "_loss_mask_document")
 
 def megatron_prefix(path: Path) -> Path | None:
     """The path without its ending, where it names a pair of files."""
+    if path.name in {"", ".."}:
+        return None  # a folder, whatever it is called
     prefix = path.with_suffix("") if path.suffix in {".bin", ".idx"} else path
     return prefix if prefix.with_name(f"{prefix.name}.idx").is_file() else None
 
@@ -35,14 +37,14 @@ def megatron_pairs(folder: Path) -> list[Path]:
 class MegatronPart:
     """The sequences of a pair, with the mask that `packer export` wrote beside it where there is one."""
 
-    def __init__(self, prefix: Path) -> None:
+    def __init__(self, prefix: Path, name: str) -> None:
         """Read the index.
 
         Raises:
             InputError: a file cannot be read, or is not what it says.
 
         """
-        self.name = ""
+        self.name = name
         self._pair = _Pair(prefix)
         self._mask: _Pair | None = None
         mask = prefix.with_name(prefix.name.replace(*_MASKS))

@@ -1,7 +1,9 @@
-"""Bare arrays of OLMo-core: ``token_ids*.npy``, a bool for each token in ``labels_mask*.npy``, borders in ``.csv.gz``.
+"""Arrays of tokens: OLMo-core's and nanoGPT's, which are bare values, and others with numpy's header.
 
-The type of the ids stands nowhere: it follows from the size of the mask, which has one byte a token, or from the
-vocabulary.
+OLMo-core: ``token_ids*.npy`` or, by dolma, ``part-*.npy``; a bool for each token in ``labels_mask*.npy``; borders of
+documents in ``.csv.gz``. The type of the ids stands nowhere: it follows from the size of the mask, which has one byte a
+token, or from the vocabulary. How long the rows are that a trainer cuts stands nowhere either, but in the record of an
+export by packer. An array of two axes has its rows as they are.
 """
 
 import gzip
@@ -10,26 +12,35 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from packer.audit.foreign.dataset import ForeignRows, flat_rows
 from packer.batches import Int64
 from packer.errors import InputError
 from packer.layout import concatenated_ranges, offsets_of
+from packer.model import Model
+from packer.store.exported import read_record
 
 _DTYPES: dict[int, type[np.unsignedinteger[Any]]] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+_NUMPY = b"\x93NUMPY"
+_TOKENS, _MASK = "token_ids", "labels_mask"
 
 
 def olmo_files(path: Path) -> list[Path]:
-    """The token arrays at a path: itself, or those of a folder."""
-    if path.suffix == ".npy" and path.is_file():
+    """The token arrays at a path: itself, or those of a folder, or of the folders right in it."""
+    if path.suffix in {".npy", ".bin"} and path.is_file():
         return [path]
-    return sorted(path.glob("token_ids*.npy")) if path.is_dir() else []
+    for pattern in (f"{_TOKENS}*.npy", f"*/{_TOKENS}*.npy", "*.npy"):
+        found = sorted(file for file in path.glob(pattern) if not file.name.startswith(_MASK)) if path.is_dir() else []
+        if found:
+            return found
+    return []
 
 
 class OlmoPart:
-    """The documents of one token array."""
+    """The rows of one token array."""
 
-    def __init__(self, path: Path, name: str, *, vocab_size: int | None, eos_id: int | None) -> None:
+    def __init__(self, path: Path, name: str, model: Model | None) -> None:
         """Find type and borders.
 
         Raises:
@@ -37,14 +48,18 @@ class OlmoPart:
 
         """
         self.name = name
-        mask = path.with_name(path.name.replace("token_ids", "labels_mask"))
-        self._mask = np.memmap(mask, np.uint8, "r") if mask != path and mask.is_file() else None
-        size = path.stat().st_size
-        width = self._width(path, size, vocab_size)
-        if not size or size % width:
-            raise InputError(f"{path} has {size} bytes: expected a multiple of {width}")
-        self._ids = np.memmap(path, _DTYPES[width], "r")
-        self._starts, self._lengths = self._borders(path, eos_id)
+        told = _recorded(path)
+        mask = path.with_name(path.name.replace(_TOKENS, _MASK))
+        self._mask = _array(mask, 1).reshape(-1) if mask != path and mask.is_file() else None
+        ids = _array(path, None if _has_header(path) else self._width(path, model))
+        self._ids = ids.reshape(-1)
+        if self._mask is not None and len(self._mask) != len(self._ids):
+            raise InputError(f"{path} has {len(self._ids):,} ids, its mask {len(self._mask):,} values")
+        self._eos_id = told.get("eos_id") if model is None else model.eos_id
+        row_length = ids.shape[1] if ids.ndim > 1 else told.get("sequence_length")
+        self._eos_begins_sequences = ids.ndim == 1 and row_length is not None and self._eos_id is not None
+        self.rows_end_at_eos = not row_length and not path.with_suffix(".csv.gz").is_file()
+        self._starts, self._lengths = self._rows(row_length) if row_length else self._documents(path)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -60,19 +75,29 @@ class OlmoPart:
         lengths = self._lengths[numbers]
         places, offsets = concatenated_ranges(self._starts[numbers], lengths), offsets_of(lengths)
         columns = {} if self._mask is None else {"loss_mask": (self._mask[places], offsets)}
-        return flat_rows(numbers, (self._ids[places], offsets), columns)
+        ids = self._ids[places]
+        sequences = _runs(ids == self._eos_id, offsets) if self._eos_begins_sequences else None
+        return flat_rows(numbers, (ids, offsets), columns, sequences)
 
-    def _width(self, path: Path, size: int, vocab_size: int | None) -> int:
+    def _width(self, path: Path, model: Model | None) -> int:
+        """Bytes of an id."""
+        size = path.stat().st_size
         if self._mask is not None and len(self._mask):
             width, rest = divmod(size, len(self._mask))
             if rest or width not in _DTYPES:
                 raise InputError(f"{path} has {size} bytes, its mask {len(self._mask)}: expected 1, 2, 4 or 8 a token")
             return width
-        if vocab_size is None:
+        if model is None:
             raise InputError(f"{path} has no mask beside it, so the type of its ids is not known", hint="--tokenizer")
-        return next(width for width in _DTYPES if vocab_size - 1 <= np.iinfo(_DTYPES[width]).max)
+        return next(width for width in _DTYPES if model.vocab_size - 1 <= np.iinfo(_DTYPES[width]).max)
 
-    def _borders(self, path: Path, eos_id: int | None) -> tuple[Int64, Int64]:
+    def _rows(self, length: int) -> tuple[Int64, Int64]:
+        """Rows of one length, one behind the other; what is left at the end is in none."""
+        starts = np.arange(0, len(self._ids) - length + 1, length, dtype=np.int64)
+        return starts, np.full(len(starts), length, np.int64)
+
+    def _documents(self, path: Path) -> tuple[Int64, Int64]:
+        """By the file of borders, else behind each EOS."""
         borders = path.with_suffix(".csv.gz")
         if borders.is_file():
             try:
@@ -83,10 +108,55 @@ class OlmoPart:
             if len(bounds) and (bounds.min() < 0 or bounds.max() > len(self._ids) or (np.diff(bounds) < 0).any()):
                 raise InputError(f"{borders} names places outside {path.name}")
             return bounds[:, 0], bounds[:, 1] - bounds[:, 0]
-        if eos_id is None:
+        if self._eos_id is None:
             raise InputError(
                 f"{path} has no .csv.gz beside it: documents end at EOS, which is not known", hint="--tokenizer"
             )
-        ends = np.flatnonzero(self._ids == eos_id).astype(np.int64) + 1
+        ends = np.flatnonzero(self._ids == self._eos_id).astype(np.int64) + 1
         bounds = np.unique(np.concatenate([np.zeros(1, np.int64), ends, [len(self._ids)]]))
         return bounds[:-1], np.diff(bounds)
+
+
+def _recorded(path: Path) -> dict[str, Any]:
+    """What the record of an export by packer says of the rows of its blocks; nothing where there is none."""
+    record = read_record(path.parent.parent) or {}
+    try:
+        told = record["splits"][path.parent.name]
+        return {"sequence_length": told.get("sequence_length"), "eos_id": record["model"]["eos_id"]}
+    except (KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _has_header(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_NUMPY)) == _NUMPY
+
+
+def _array(path: Path, width: int | None) -> npt.NDArray[Any]:
+    """An array of one axis or two, mapped; bare values of `width` bytes, or with numpy's header where none is said.
+
+    Raises:
+        InputError: it is none.
+
+    """
+    try:
+        if width is None or _has_header(path):
+            found: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        else:
+            size = path.stat().st_size
+            if not size or size % width:
+                raise InputError(f"{path} has {size} bytes: expected a multiple of {width}")
+            found = np.memmap(path, _DTYPES[width], "r")
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    if found.ndim not in (1, 2) or found.dtype.kind not in "iub":
+        raise InputError(f"{path}: expected whole numbers in one axis or two, found {found.dtype} of {found.shape}")
+    return found
+
+
+def _runs(is_end: npt.NDArray[np.bool_], offsets: Int64) -> tuple[Int64, Int64]:
+    """Lengths of the runs that end where it is said, or with their row; offsets of rows into them."""
+    ends = is_end.copy()
+    ends[offsets[1:][np.diff(offsets) > 0] - 1] = True
+    places = np.flatnonzero(ends)
+    return np.diff(places, prepend=-1), np.searchsorted(places, offsets).astype(np.int64)

@@ -1,15 +1,19 @@
 """Which form lies at a path, by its files."""
 
-import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
-from packer.audit.foreign.arrow import datasets_parts, is_datasets_folder
+from packer.audit.foreign.arrow import datasets_parts, table_files, table_part
 from packer.audit.foreign.dataset import ForeignPart
+from packer.audit.foreign.mds import MdsPart, mds_folders
 from packer.audit.foreign.megatron import MegatronPart, megatron_pairs, megatron_prefix
 from packer.audit.foreign.olmo import OlmoPart, olmo_files
 from packer.errors import InputError
 from packer.model import Model
+from packer.source import is_data_set
 from packer.store.manifest import MANIFEST_NAME
+
+_MOST_NAMED = 4
 
 
 def open_foreign(path: Path, model: Model | None) -> tuple[str, tuple[ForeignPart, ...]]:
@@ -19,33 +23,36 @@ def open_foreign(path: Path, model: Model | None) -> tuple[str, tuple[ForeignPar
         InputError: nothing that is understood lies there, or it cannot be read.
 
     """
-    if is_datasets_folder(path):
+    if is_data_set(path):
         return "datasets", datasets_parts(path)
-    pairs = megatron_pairs(path)
-    prefix = pairs[0] if len(pairs) == 1 else megatron_prefix(path)
-    if prefix is not None:
-        return "megatron", (MegatronPart(prefix),)
-    files = olmo_files(path)
-    if files:
-        vocab_size, eos_id = (None, None) if model is None else (model.vocab_size, model.eos_id)
-        alone = len(files) == 1
-        parts = [OlmoPart(file, "" if alone else file.name, vocab_size=vocab_size, eos_id=eos_id) for file in files]
-        return "olmo", tuple(parts)
-    if not path.exists():
-        raise InputError(f"{path}: no such file or folder")
     if (path / MANIFEST_NAME).is_file():
         raise InputError(f"{path} is a cache, and not what another tool prepared", hint=f"packer verify {path}")
-    if any(next(path.glob(pattern), None) is not None for pattern in ("*.mds", "*/*.mds")):
-        raise InputError(
-            f"{path} holds .mds files, which an audit does not read",
-            hint="packer verify CACHE checks the cache they were exported from",
-        )
-    if pairs:
-        raise InputError(
-            f"{path} holds {len(pairs)} pairs of .bin and .idx; an audit reads one at a time",
-            hint=f"packer verify --foreign {shlex.quote(str(pairs[0]))}",
-        )
+    prefix = megatron_prefix(path)
+    prefixes = [prefix] if prefix is not None else megatron_pairs(path)
+    if prefixes:
+        return "megatron", tuple(map(MegatronPart, prefixes, _names(path, prefixes)))
+    folders = mds_folders(path)
+    if folders:
+        return "mds", tuple(map(MdsPart, folders, _names(path, folders)))
+    files = olmo_files(path)
+    if files:
+        names = _names(path, files)
+        return "olmo", tuple(OlmoPart(file, name, model) for file, name in zip(files, names, strict=True))
+    tables = table_files(path)
+    if tables:
+        return tables[0].suffix[1:], tuple(map(table_part, tables, _names(path, tables)))
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder")
+    inside = sorted(folder for folder in path.glob("*") if is_data_set(folder))
     raise InputError(
         f"{path} is nothing an audit reads",
-        hint="a folder of save_to_disk, the prefix of a .bin and .idx, a .npy or a folder of token_ids*.npy",
+        hint=f"it holds data sets; name one of them: {', '.join(map(str, inside[:_MOST_NAMED]))}"
+        if inside
+        else "it reads what save_to_disk writes, Parquet and Arrow with input_ids, MDS shards, .bin and .idx, .npy; "
+        "datasets.load_dataset('json', data_files=…)['train'].save_to_disk(DIR) makes a folder of JSON lines",
     )
+
+
+def _names(path: Path, places: Sequence[Path]) -> list[str]:
+    """What each part is called: its place below the path; nothing where it is the only one."""
+    return [""] if len(places) == 1 else [place.relative_to(path).as_posix() for place in places]

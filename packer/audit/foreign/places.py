@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from packer.audit.foreign.dataset import ForeignRows
+from packer.audit.foreign.dataset import LABELLING, ForeignRows
 from packer.audit.foreign.known import Known
 from packer.batches import Bool, Int64
 
-PROMPT, HEADER, ANSWER, BEHIND = 0, 1, 2, 3
-"""What a token is: of the prompt; of an answer's header; of the answer, its stop token included; white space behind."""
+PROMPT, HEADER, ANSWER, BEHIND, LEFT = 0, 1, 2, 3, 4
+"""What a token is: of the prompt; of an answer's header; of the answer, its stop token included; white space behind;
+or left of a message that began in another row, which nobody can know to be prompt or answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +19,8 @@ class Places:
 
     row_of: Int64  # [K]
     row_end: Int64  # [K] where the token's row ends
-    kinds: Int64  # [K] PROMPT, HEADER, ANSWER or BEHIND; all PROMPT where headers are not known
+    kinds: Int64  # [K] as above; all PROMPT where headers are not known
+    left: Int64  # [R, 2] of each row what is left of a message that began in another: empty where it begins with one
     answers: Int64  # [A, 2] of each header that was found: where its answer begins and ends
     headers: Int64  # [A, 2] where each header begins, and where its control tokens end
     padding: Bool  # [K]
@@ -35,14 +37,17 @@ def find_places(rows: ForeignRows, known: Known) -> Places:
     row_end = np.repeat(rows.offsets[1:], lengths)
     padding = _padding(rows, known)
     content = _first_content(rows, padding)
-    starts, disagree = _starts(rows, row_of)
+    starts, disagree = _starts(rows, row_of, padding, known)
     is_space = np.isin(ids, known.space_ids)
     headers = _matches(ids, known.header, row_of)
     answers, kinds = _answers(rows, headers, is_space, known, row_end)
+    left = _left(rows, headers, is_space, known, content)
+    kinds[_between(left, len(ids))] = LEFT
     return Places(
         row_of=row_of,
         row_end=row_end,
         kinds=kinds,
+        left=left,
         answers=answers,
         headers=np.stack([headers, headers + len(known.header)], axis=1),
         padding=padding,
@@ -93,11 +98,34 @@ def _answers(rows: ForeignRows, headers: Int64, is_space: Bool, known: Known, ro
     closed = stops[begins] < limits
     after = np.where(closed, np.minimum(np.append(solid, total)[np.minimum(ends, total)], row_end[headers]), ends)
     for first, last, kind in ((headers, begins, HEADER), (begins, ends, ANSWER), (ends, after, BEHIND)):
-        steps = np.zeros(total + 1, np.int64)
-        np.add.at(steps, first, 1)
-        np.add.at(steps, last, -1)
-        kinds[np.cumsum(steps[:-1]) > 0] = kind
+        kinds[_between(np.stack([first, last], axis=1), total)] = kind
     return np.stack([begins, ends], axis=1), kinds
+
+
+def _between(ranges: Int64, total: int) -> Bool:
+    """Tokens within some ranges.  # bool[total]"""
+    steps = np.zeros(total + 1, np.int64)
+    np.add.at(steps, ranges[:, 0], 1)
+    np.add.at(steps, ranges[:, 1], -1)
+    found: Bool = np.cumsum(steps[:-1]) > 0
+    return found
+
+
+def _left(rows: ForeignRows, headers: Int64, is_space: Bool, known: Known, content: Int64) -> Int64:
+    """What rows begin with that do not begin as conversations do.
+
+    It goes on to the first stop token and the white space behind it, or to where a message begins: with a token that
+    opens conversations, or with a header.
+    """
+    ids, ends = rows.input_ids, rows.offsets[1:]
+    begins = np.append(np.isin(ids, known.openings), True)
+    whole = begins[content] | (content >= ends) | (not len(known.openings))
+    begins[headers] = True
+    solid = np.append(next_true(~is_space), len(ids))
+    stops = np.append(next_true(np.isin(ids, known.stop_ids)), len(ids))
+    closed = solid[np.minimum(stops[content] + 1, len(ids))]
+    until = np.minimum(np.minimum(closed, next_true(begins)[content]), ends)
+    return np.stack([content, np.where(whole, content, until)], axis=1)
 
 
 def _padding(rows: ForeignRows, known: Known) -> Bool:
@@ -123,12 +151,8 @@ def _padding(rows: ForeignRows, known: Known) -> Bool:
     lead = np.where(first[starts] < ends, first[starts], starts)
     if is_stop:
         lead = np.where(lead - starts >= 2, lead, starts)
-    steps = np.zeros(len(padding) + 1, np.int64)
-    for begin, end in ((tail, ends), (starts, lead)):
-        np.add.at(steps, begin, 1)
-        np.add.at(steps, end, -1)
-    found: Bool = np.cumsum(steps[:-1]) > 0
-    return found
+    ranges = np.concatenate([np.stack([tail, ends], axis=1), np.stack([starts, lead], axis=1)])
+    return _between(ranges, len(padding))
 
 
 def _first_content(rows: ForeignRows, padding: Bool) -> Int64:
@@ -137,7 +161,7 @@ def _first_content(rows: ForeignRows, padding: Bool) -> Int64:
     return content
 
 
-def _starts(rows: ForeignRows, row_of: Int64) -> tuple[Bool, Bool]:
+def _starts(rows: ForeignRows, row_of: Int64, padding: Bool, known: Known) -> tuple[Bool, Bool]:
     """Where sequences begin by seq_lengths, else by position_ids, else by numbers in attention_mask."""
     total, num_rows = len(rows.input_ids), len(rows.numbers)
     of_row = np.zeros(total, np.bool_)
@@ -147,9 +171,10 @@ def _starts(rows: ForeignRows, row_of: Int64) -> tuple[Bool, Bool]:
     mask = rows.columns.get("attention_mask")
     seen = np.ones(total, np.bool_) if mask is None else mask != 0  # positions of padding say nothing
     if rows.seq_lengths is not None:
-        found, wrong = _of_lengths(rows, of_row)
+        found, wrong, left_out = _of_lengths(rows, of_row, padding, known)
         told.append(found)
         disagree |= wrong
+        seen &= ~left_out
     positions = rows.columns.get("position_ids")
     if positions is not None:
         found = of_row | ((positions == 0) & seen)
@@ -163,21 +188,49 @@ def _starts(rows: ForeignRows, row_of: Int64) -> tuple[Bool, Bool]:
     return (told[0] if told else of_row), disagree
 
 
-def _of_lengths(rows: ForeignRows, of_row: Bool) -> tuple[Bool, Bool]:
+def _of_lengths(rows: ForeignRows, of_row: Bool, padding: Bool, known: Known) -> tuple[Bool, Bool, Bool]:
+    """Where sequences begin, which rows the lengths do not fit, and the padding at their ends that no length is of."""
     assert rows.seq_lengths is not None
     values, offsets = rows.seq_lengths
     counts, lengths = np.diff(offsets), np.diff(rows.offsets)
     of_run = np.repeat(np.arange(len(counts)), counts)
     sums = np.zeros(len(counts), np.int64)
     np.add.at(sums, of_run, values)
-    wrong = sums != lengths
+    short = (sums >= 0) & (sums < lengths)
+    tails = np.stack([rows.offsets[:-1] + np.where(short, sums, lengths), rows.offsets[1:]], axis=1)
+    is_padding = _are_padding(rows, tails, padding, known)
+    wrong = (sums != lengths) & ~(short & is_padding)
     wrong[of_run[values <= 0]] = True
     ends = np.cumsum(np.where(wrong[of_run], 0, values))
     before = np.repeat(np.concatenate([np.zeros(1, np.int64), ends])[offsets[:-1]], counts)
     places = rows.offsets[:-1][of_run] + ends - values - before
     starts = of_row.copy()
     starts[places[~wrong[of_run]]] = True
-    return starts, wrong
+    return starts, wrong, _between(tails[short & is_padding], len(of_row))
+
+
+def _are_padding(rows: ForeignRows, tails: Int64, padding: Bool, known: Known) -> Bool:
+    """Whether each end of a row is padding.  # bool[R]
+
+    It is where all of it is known to be; or where it is not trained, repeats one id, and that is the pad id, a stop id,
+    or of a tokenizer that nobody named.
+    """
+    starts, ends = tails[:, 0], tails[:, 1]
+    ids = np.append(rows.input_ids, 0)
+    pads = ids[starts]
+    other = np.append(rows.input_ids != np.repeat(pads, np.diff(rows.offsets)), True)
+    of_one = np.append(next_true(other), len(other))[starts] >= ends
+    if known.model is not None:
+        of_one &= np.isin(pads, [known.model.pad_id, *known.model.stop_ids])
+    masked = ~rows.trained if {*rows.columns}.intersection(LABELLING) else np.ones(len(padding), np.bool_)
+    return ~any_in(~padding, tails) | (of_one & ~any_in(~masked, tails))
+
+
+def any_in(mask: Bool, ranges: Int64) -> Bool:
+    """Ranges with a True in them.  # bool[H]"""
+    sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(mask)])
+    found: Bool = sums[ranges[:, 1]] > sums[ranges[:, 0]]
+    return found
 
 
 def _openings(ids: Int64, known: Known, content: Int64) -> Bool:

@@ -8,9 +8,10 @@ import numpy as np
 
 from packer.audit.foreign.checks import SHOWN, Hits, check
 from packer.audit.foreign.codes import CODES, LEVELS, OF_NO_TOKENIZER, ORDER, Level
-from packer.audit.foreign.dataset import ForeignPart, ForeignRows
+from packer.audit.foreign.dataset import MASKS, ForeignPart, ForeignRows
 from packer.audit.foreign.excerpts import excerpt
 from packer.audit.foreign.known import Known, find_known
+from packer.audit.foreign.olmo import OlmoPart
 from packer.audit.foreign.opened import open_foreign
 from packer.audit.foreign.places import find_places
 from packer.audit.lint.findings import Example
@@ -26,6 +27,11 @@ SAMPLE = 1000
 _WINDOW_TOKENS = 2**19
 """Tokens checked in one go, about: a hundred megabytes of arrays."""
 
+_OF_TRAINED = frozenset({"prompt_trained", "padding_trained", "after_terminator"})
+
+_WINDOW_ROWS = 64
+"""Rows checked in one go where nobody knows how many tokens they have."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignFinding:
@@ -37,6 +43,9 @@ class ForeignFinding:
     count: int
     unit: str
     num_rows: int
+    detail: str | None
+    """What the figures show beside, where they show anything."""
+
     examples: tuple[Example, ...]
     hint: str
 
@@ -65,7 +74,9 @@ class ForeignReport:
     num_rows: int
     """Of all parts."""
 
-    num_tokens: int
+    num_tokens: int | None
+    """Of all parts; None where only reading all rows would tell, and not all were looked at."""
+
     rows_looked_at: int
     tokens_looked_at: int
     trained: int
@@ -102,24 +113,30 @@ def look_at(
 
     Args:
         path: a folder of save_to_disk, a prefix of .bin and .idx, or an array of OLMo-core.
-        tokenizer: folder of the model's tokenizer, or its tokenizer.json; without it only shapes are looked at.
+        tokenizer: folder of the model's tokenizer, its tokenizer.json, or its name on the Hub; without it only shapes
+            are looked at.
         template: chat template the rows were made with, in place of the tokenizer's own.
         sample: rows looked at, spread evenly over each part, the same ones every time; None looks at all.
         progress: listens; counts rows.
 
     Raises:
+        UsageError: a template without a tokenizer.
         InputError: there is nothing an audit reads, or it cannot be read.
         TemplateError: the template is not valid Jinja.
 
     """
     path, progress = Path(path), progress or Silent()
-    known = find_known(*(None if each is None else Path(each) for each in (tokenizer, template)))
+    known = find_known(tokenizer, None if template is None else Path(template), progress.note)
     form, parts = open_foreign(path, known.model)
+    if known.eos_ends_prompts and any(isinstance(part, OlmoPart) and part.rows_end_at_eos for part in parts):
+        why = "rows are known by EOS alone, which this template writes behind questions too; a .csv.gz tells borders"
+        known = known.without_header(why)
     chosen = [_chosen(len(part), sample, sum(map(len, parts))) for part in parts]
     progress.stage("looking", sum(map(len, chosen)), "rows")
     gathered = _Gathered(known)
     for part, numbers in zip(parts, chosen, strict=True):
-        size = max(1, _WINDOW_TOKENS * len(part) // max(part.tokens(), 1))
+        tokens = part.tokens()
+        size = _WINDOW_ROWS if tokens is None else max(1, _WINDOW_TOKENS * len(part) // max(tokens, 1))
         for first in range(0, len(numbers), size):
             window = numbers[first : first + size]
             gathered.add(part.read(window), part.name)
@@ -150,6 +167,7 @@ class _Gathered:
     sequences: int = 0
     answers: int = 0
     lengths: list[Int64] = field(default_factory=list)
+    open_lengths: list[Int64] = field(default_factory=list)
     found: dict[str, list[tuple[int, int, list[Example]]]] = field(default_factory=dict)
 
     def add(self, rows: ForeignRows, part: str) -> None:
@@ -164,6 +182,8 @@ class _Gathered:
         for hits in check(rows, places, self.known):
             entry = (hits.count, len(hits.rows), self._examples(hits, rows, part))
             self.found.setdefault(hits.code, []).append(entry)
+            if hits.open_lengths is not None:
+                self.open_lengths.append(hits.open_lengths)
             if hits.code == "ids_outside" and self.known.model is not None:
                 self.num_rows_outside += len(hits.rows)
 
@@ -194,7 +214,7 @@ def _report(path: Path, form: str, parts: tuple[ForeignPart, ...], known: Known,
         labels_from=_labels_from(columns, form),
         header=header,
         num_rows=sum(map(len, parts)),
-        num_tokens=sum(part.tokens() for part in parts),
+        num_tokens=_num_tokens(parts, gathered),
         rows_looked_at=gathered.rows,
         tokens_looked_at=gathered.tokens,
         trained=gathered.trained,
@@ -204,6 +224,14 @@ def _report(path: Path, form: str, parts: tuple[ForeignPart, ...], known: Known,
         findings=tuple(_findings(gathered)),
         not_looked_at=tuple(_another_tokenizer() if gathered.is_anothers else _not_looked_at(columns, known)),
     )
+
+
+def _num_tokens(parts: tuple[ForeignPart, ...], gathered: _Gathered) -> int | None:
+    counts = [part.tokens() for part in parts]
+    known = [count for count in counts if count is not None]
+    if len(known) == len(counts):
+        return sum(known)
+    return gathered.tokens if gathered.rows == sum(map(len, parts)) else None
 
 
 def _findings(gathered: _Gathered) -> Iterator[ForeignFinding]:
@@ -217,15 +245,33 @@ def _findings(gathered: _Gathered) -> Iterator[ForeignFinding]:
             count=sum(count for count, _, _ in entries),
             unit=kind.unit,
             num_rows=sum(num_rows for _, num_rows, _ in entries),
+            detail=_detail(code, gathered),
             examples=tuple([example for _, _, examples in entries for example in examples][:SHOWN]),
             hint=kind.hint,
         )
 
 
+def _detail(code: str, gathered: _Gathered) -> str | None:
+    """Of trained tokens that should not be their share; of open ends how many rows were cut at one length."""
+    if code in _OF_TRAINED and gathered.trained:
+        count = sum(count for count, _, _ in gathered.found[code])
+        every = " (every token is)" if code == "prompt_trained" and gathered.trained == gathered.tokens else ""
+        return f"{100 * count / gathered.trained:.1f} % of what is trained{every}"
+    if code in {"terminator_masked", "answers_masked"} and gathered.answers:
+        return f"{gathered.answers:,} answers were found"
+    if code != "no_terminator":
+        return None
+    longest = max(int(lengths.max(initial=0)) for lengths in gathered.lengths)
+    cut = sum(int((lengths == longest).sum()) for lengths in gathered.open_lengths)
+    return f"{cut:,} of them at the end of rows of {longest:,} tokens, the most that any has" if cut > 1 else None
+
+
 def _labels_from(columns: tuple[str, ...], form: str) -> str:
     if "labels" in columns:
         return "the column labels"
-    masks = [name for name in ("completion_mask", "assistant_masks", "loss_mask") if name in columns]
+    if "turns" in columns:
+        return "the turns: contexts are masked, targets trained (target_responses: all)"
+    masks = [name for name in MASKS if name in columns]
     if masks:
         return f"{' and '.join(masks)}; there are no labels"
     trainer = "GPTDataset trains every token" if form == "megatron" else "trainers then train every token"
@@ -246,8 +292,6 @@ def _not_looked_at(columns: tuple[str, ...], known: Known) -> Iterator[NotLooked
         yield NotLookedAt(what="stop tokens, padding and BOS, ids of the vocabulary", why="no tokenizer was named")
     elif not len(known.stop_ids):
         yield NotLookedAt(what="whether stop tokens are learned", why="the tokenizer names no stop token")
-    if known.model is not None and known.bos_id is None:
-        yield NotLookedAt(what="whether BOS is doubled", why="the tokenizer names no BOS")
     if not known.bos_opens and not {"seq_lengths", "position_ids"}.intersection(columns):
         why = "no column says where sequences begin"
         if known.model is not None and known.model.template is not None:

@@ -30,16 +30,30 @@ class ForeignRow:
 
 
 def view_foreign_row(
-    path: Path | str, number: int, *, part: str | None = None, tokenizer: Path | None = None, with_ids: bool = False
+    path: Path | str,
+    number: int,
+    *,
+    part: str | None = None,
+    tokenizer: Path | str | None = None,
+    template: Path | None = None,
+    with_ids: bool = False,
 ) -> ForeignRow:
     """Read a row for people; a run ends where training begins or ends, and where a sequence begins.
 
+    Args:
+        path: as :func:`look_at` takes it.
+        number: of the row in its part, from 0.
+        part: the first where none is named.
+        tokenizer: spells the ids, as :func:`look_at` takes it.
+        template: chat template the rows were made with; where it begins conversations with a BOS, runs begin there.
+        with_ids: keep the ids of every run.
+
     Raises:
-        UsageError: no such part or row.
+        UsageError: no such part or row, or a template without a tokenizer.
         InputError: it cannot be read.
 
     """
-    known = find_known(tokenizer, None)
+    known = find_known(tokenizer, template)
     _, parts = open_foreign(Path(path), known.model)
     found = _part(Path(path), parts, part)
     if not 0 <= number < len(found):
@@ -52,7 +66,7 @@ def view_foreign_row(
     backend = None if known.model is None else load_backend(known.model.files[TOKENIZER_FILE])
     places, trained = find_places(rows, known), rows.trained
     kinds = np.where(places.padding & ~trained, 2, trained)
-    changes = np.flatnonzero((np.diff(kinds) != 0) | places.starts[1:]) + 1
+    changes = np.flatnonzero((np.diff(kinds) != 0) | places.starts[1:] | places.openings[1:]) + 1
     borders = [0, *changes.tolist(), len(kinds)] if len(kinds) else [0]
     runs = tuple(
         Run(

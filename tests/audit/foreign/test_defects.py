@@ -156,6 +156,16 @@ def cut(data, rows, words):
     return {"no_terminator": (1, 1)}
 
 
+def cut_on_the_left(data, rows, words):
+    row = one_of(data, rows)
+    first, stop = row.answers()[0]
+    begin = data.draw(st.integers(first, stop - 1))
+    for column in (row.ids, row.labels, row.kinds):
+        del column[:begin]
+    rows.append(Row(words.conversation([("a", "b")])))
+    return {"beginning_cut": (1, 1), "bos_missing": (1, 1)}
+
+
 def behind_trained(data, rows, words):
     row = one_of(data, rows)
     _, stop = one_of(data, row.answers())
@@ -197,7 +207,7 @@ DEFECTS = [
 
 
 def test_there_is_a_defect_for_every_check_of_rows():
-    assert len(DEFECTS) == 17
+    assert len(DEFECTS) == 18
 
 
 @percent_of_examples(50)
@@ -260,6 +270,33 @@ def test_borders_that_contradict_each_other_or_are_trained_are_found(scratch, wo
         counts.setdefault("no_terminator", (1, 1))
         expected["no_terminator"] = (1, 1)
     assert counts == expected
+
+
+MISFIT = ("borders_disagree", "borders_missing")
+"""What is told of a row of two conversations whose lengths do not fit it."""
+
+
+@pytest.mark.parametrize("pads", [1, 5])
+@pytest.mark.parametrize("how", ["pad", "stop", "mask", "no tokenizer", "trained", "not one id"])
+def test_lengths_that_leave_out_the_padding_fit_their_rows(scratch, words, pads, how):
+    rows = [Row(*[words.conversation([(question, "yes")]) for question in ("why?", "how?")]) for _ in range(2)]
+    for row in rows:
+        row.ids += [words.stop if how == "stop" else words.pad] * pads
+        row.labels += [-100] * pads
+    if how == "trained":
+        rows[0].labels[-1] = words.pad
+    if how == "not one id":
+        rows[0].ids[-1] = words.ids("other")[0]
+    columns = {"seq_lengths": [row.seq_lengths for row in rows], "position_ids": [row.positions() for row in rows]}
+    if how == "mask":
+        columns["attention_mask"] = [row.mask + [0] * pads for row in rows]
+    counts, report = found(
+        write(new(scratch), rows, **columns), words, **{"tokenizer": None} if how == "no tokenizer" else {}
+    )
+    counts.pop("much_padding", None)
+    expected = {"trained": {"padding_trained": (1, 1)}, "not one id": dict.fromkeys(MISFIT, (1, 1))}.get(how, {})
+    assert counts == expected
+    assert report.num_sequences == (3 if how == "not one id" else 4)
 
 
 def test_numbers_in_the_attention_mask_are_borders(scratch, words):
@@ -375,8 +412,25 @@ def test_an_example_shows_the_tokens_that_are_meant(scratch, words):
     assert (example.label, example.note) == ("row 0", f"token {stop}")
 
 
+def test_rows_that_break_off_at_one_length_are_told_with_the_length(scratch, words):
+    rows = [Row(words.conversation([("a", ANSWERS[-1] * 9)])) for _ in range(5)]
+    for row, length in zip(rows, [20, 20, 18, 20, None], strict=True):
+        row.ids, row.labels = row.ids[:length], row.labels[:length]
+    rows[4] = Row(words.conversation([("a", "b")]))
+    assert len(rows[4].ids) < 20
+    counts, report = found(write(new(scratch), rows), words)
+    assert counts == {"no_terminator": (4, 4)}
+    assert report.findings[0].detail == "3 of them at the end of rows of 20 tokens, the most that any has"
+
+
+def test_rows_of_another_template_are_not_said_to_begin_within_a_message(scratch, words):
+    rows = [Row([(ANSWER, i) for i in words.ids(f"### Q\nquestion {number}\n### A\nyes")]) for number in range(3)]
+    counts, _ = found(write(new(scratch), rows), words)
+    assert counts == {"no_header": (3, 3), "bos_missing": (3, 3), "no_terminator": (3, 3)}
+
+
 def test_codes_have_a_meaning_and_a_hint():
-    assert len(CODES) == 19
+    assert len(CODES) == 20
     for code, kind in CODES.items():
         assert kind.meaning and kind.hint and code == code.lower()
 

@@ -35,7 +35,7 @@ def prepared(starter, tmp_path_factory):
 
     datasets.disable_progress_bars()
 
-    def prepare(rows, *, template=None, assistant_only=False, packing=False, max_length=None):
+    def prepare(rows, *, template=None, assistant_only=False, packing=False, max_length=None, strategy="bfd"):
         tokenizer = AutoTokenizer.from_pretrained(starter / "tokenizer")
         trainer = sft.SFTTrainer.__new__(sft.SFTTrainer)
         trainer._tokenizer, trainer.chat_template, trainer.completion_only_loss = (
@@ -45,7 +45,7 @@ def prepared(starter, tmp_path_factory):
         )
         args = types.SimpleNamespace(
             dataset_num_proc=None, dataset_text_field="text", assistant_only_loss=assistant_only, max_length=max_length,
-            truncation_mode="keep_start", shuffle_dataset=False, packing_strategy="bfd", seed=0,
+            truncation_mode="keep_start", shuffle_dataset=False, packing_strategy=strategy, seed=0,
         )  # fmt: skip
         rows = rows if isinstance(rows, datasets.Dataset) else datasets.Dataset.from_list(rows)
         dataset = trainer._prepare_dataset(rows, tokenizer, args, packing, None, "train")
@@ -98,17 +98,13 @@ def test_truncation_leaves_answers_without_an_end(prepared, looked):
     assert counts["no_terminator"] >= 1 and report.ok
 
 
-@pytest.mark.parametrize(("to", "unit", "path"), [
-    ("datasets", "documents", ""), ("datasets", "blocks", ""), ("olmo", "documents", "train"),
-    ("megatron", "documents", "train_text_document"),
-])  # fmt: skip
-def test_an_export_of_a_cache_has_no_finding(starter_cache, looked, tmp_path, to, unit, path):
-    export(starter_cache, tmp_path / "out", to=to, unit=unit, separate_mask=to == "megatron")
-    counts, report = looked(tmp_path / "out" / path, sample=None)
-    assert counts == {}
-    splits = ("train", "eval") if to == "datasets" else ("train",)
-    expected = [labels for split in splits for _, labels in readers.cache_documents(starter_cache, split)]
-    assert report.trained == sum(label != -100 for labels in expected for label in labels) > 0
+@pytest.mark.parametrize("strategy", ["wrapped", "bfd_split"])
+def test_rows_that_are_packed_by_length_alone_begin_and_end_within_messages(prepared, looked, strategy):
+    rows = [{"prompt": messages[:-1], "completion": messages[-1:]} for messages in MESSAGES]
+    counts, report = looked(prepared(rows, packing=True, max_length=64, strategy=strategy))
+    # One of the three conversations is longer than a row: its beginning ends one, and its end begins another.
+    assert counts == {"no_terminator": 1, "beginning_cut": 1, "after_terminator": 1, "answers_masked": 1}
+    assert report.ok and report.num_rows == 3
 
 
 def test_trl_collates_exported_blocks_with_the_borders_of_the_cache(starter_cache, tmp_path):

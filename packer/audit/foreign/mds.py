@@ -1,0 +1,183 @@
+"""Folders of MosaicML streaming (MDS): ``index.json`` and shards, as they are or compressed.
+
+The layout of a shard stands in :mod:`packer.export.mds`. A sample is the uint32 size of each column that has no fixed
+one, then the columns. Which tokens a sample has is for :mod:`packer.audit.foreign.mds_values` to say.
+"""
+
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+
+from packer.audit.foreign.dataset import ForeignRows, flat_rows
+from packer.audit.foreign.mds_values import SampleReader
+from packer.batches import Int64
+from packer.errors import InputError
+from packer.layout import offsets_of
+from packer.source.chunks import read_chunks
+from packer.source.compression import codec_of, decompressed
+
+_INDEX = "index.json"
+
+Bytes: TypeAlias = memoryview
+
+
+class _File(msgspec.Struct, frozen=True):
+    basename: str
+    bytes: int
+
+
+class _Shard(msgspec.Struct, frozen=True):
+    format: str
+    column_names: list[str]
+    column_encodings: list[str]
+    column_sizes: list[int | None]
+    samples: int
+    raw_data: _File
+    zip_data: _File | None = None
+    compression: str | None = None
+
+
+class _Index(msgspec.Struct, frozen=True):
+    shards: list[_Shard]
+
+
+def mds_folders(path: Path) -> list[Path]:
+    """The folder itself, or those right in it that have an index of shards; sorted."""
+    if not path.is_dir():
+        return []
+    there = [path] if (path / _INDEX).is_file() else sorted(index.parent for index in path.glob(f"*/{_INDEX}"))
+    return [folder for folder in there if b'"shards"' in (folder / _INDEX).read_bytes()]
+
+
+class MdsPart:
+    """The samples of one folder."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        """Read the index, and of the first samples what their tokens are.
+
+        Raises:
+            InputError: a file of it is missing or not what it should be, or there are no token ids.
+
+        """
+        self.name = name
+        self._folder = folder
+        self._shards = _shards(folder / _INDEX)
+        self._firsts = offsets_of([shard.samples for shard in self._shards])
+        self._opened = lru_cache(1)(self._open)
+        first = self._shards[0] if self._shards else None
+        self._reader = SampleReader(
+            folder, dict(zip(first.column_names, first.column_encodings, strict=True) if first else ())
+        )
+        self._reader.look([self._sample(number) for number in range(min(len(self), 16))])
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self._reader.columns
+
+    def __len__(self) -> int:
+        return int(self._firsts[-1])
+
+    def tokens(self) -> None:
+        """Only reading all samples would tell."""
+
+    def read(self, numbers: Int64) -> ForeignRows:
+        rows = [self._reader.row(self._sample(number), number) for number in numbers.tolist()]
+        flat = {
+            name: (np.concatenate([np.zeros(0, np.int64), *(row[name] for row in rows)]),
+                   offsets_of([len(row[name]) for row in rows]))
+            for name in (rows[0] if rows else {"input_ids": None})
+        }  # fmt: skip
+        return flat_rows(numbers, flat.pop("input_ids"), flat)
+
+    def _sample(self, number: int) -> dict[str, Bytes]:
+        """Column → bytes."""
+        place = int(np.searchsorted(self._firsts, number, side="right")) - 1
+        shard = self._shards[place]
+        content, offsets = self._opened(place)
+        at, end = (int(value) for value in offsets[number - self._firsts[place] :][:2])
+        sizes = list(shard.column_sizes)
+        for column, size in enumerate(sizes):
+            if not size:
+                sizes[column] = int.from_bytes(content[at : at + 4], "little")
+                at += 4
+        found = {}
+        for name, size in zip(shard.column_names, sizes, strict=True):
+            assert size is not None
+            found[name] = content[at : at + size]
+            at += size
+        if at != end:
+            raise InputError(
+                f"{self._folder / shard.raw_data.basename}: sample {number:,} does not end with its columns"
+            )
+        return found
+
+    def _open(self, place: int) -> tuple[Bytes, Int64]:
+        """The bytes of a shard, and where each of its samples begins, and the last one ends."""
+        shard = self._shards[place]
+        path, content = _content(self._folder, shard)
+        count = int.from_bytes(content[:4], "little")
+        if count != shard.samples or len(content) < 8 + 4 * count:
+            raise InputError(f"{path}: expected {shard.samples:,} samples, found a shard of {len(content):,} bytes")
+        offsets = np.frombuffer(content, "<u4", count + 1, 4).astype(np.int64)
+        if (np.diff(offsets, prepend=8 + 4 * count) < 0).any() or offsets[-1] > len(content):
+            raise InputError(f"{path}: its samples lie outside of it, it has {len(content):,} bytes")
+        return content, offsets
+
+
+def _shards(path: Path) -> list[_Shard]:
+    try:
+        shards = msgspec.json.decode(path.read_bytes(), type=_Index).shards
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read as an index of MDS shards: {error}") from error
+    for shard in shards:
+        if shard.format != "mds":
+            raise InputError(f"{path}: expected shards of format mds, found {shard.format}")
+        if not len(shard.column_names) == len(shard.column_encodings) == len(shard.column_sizes):
+            raise InputError(f"{path}: columns of {shard.raw_data.basename} lack an encoding or a size")
+        if shard.samples < 0 or (shard.column_names, shard.column_encodings) != (
+            shards[0].column_names,
+            shards[0].column_encodings,
+        ):
+            raise InputError(f"{path}: {shard.raw_data.basename} has other columns than the shards before it")
+    return shards
+
+
+def _content(folder: Path, shard: _Shard) -> tuple[Path, Bytes]:
+    """A shard's file and its bytes, unpacked."""
+    for file in (shard.raw_data, shard.zip_data):
+        if file is None:
+            continue
+        parts = PurePosixPath(file.basename)
+        if parts.is_absolute() or ".." in parts.parts:
+            raise InputError(f"{folder / _INDEX} names a file outside of its folder: {file.basename}")
+        path = folder / parts
+        if path.is_file():
+            return path, _read(path) if file is shard.raw_data else _unpacked(path, shard)
+    raise InputError(
+        f"{folder / shard.raw_data.basename}: no such file, and {_INDEX} names it", hint="is the folder whole?"
+    )
+
+
+def _read(path: Path) -> Bytes:
+    try:
+        return np.memmap(path, np.uint8, "r").data if path.stat().st_size else memoryview(b"")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _unpacked(path: Path, shard: _Shard) -> Bytes:
+    codec = codec_of(path)
+    if codec is None:
+        raise InputError(
+            f"{path}: is compressed as {shard.compression}, which an audit does not unpack",
+            hint="it reads zstd, gz and bz2, and shards that are not compressed",
+        )
+    content = bytearray()
+    for chunk in decompressed(path, read_chunks(path), codec):
+        content += chunk
+        if len(content) > shard.raw_data.bytes:
+            raise InputError(f"{path}: holds more than the {shard.raw_data.bytes:,} bytes that {_INDEX} says")
+    return memoryview(content)
