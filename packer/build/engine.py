@@ -15,9 +15,11 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from packer.backend import load_backend
 from packer.errors import RecipeError, StorageError
+from packer.model import TOKENIZER_FILE, read_model_files
 from packer.store.folder import write_atomically
-from packer.tokenize import Encoder, FastEncoder, ReferenceEncoder, differences, fast_version
+from packer.tokenize import Encoder, FastEncoder, ReferenceEncoder, differences, fast_version, load_fast
 
 EngineName: TypeAlias = Literal["reference", "fast"]
 
@@ -76,6 +78,21 @@ def resolve_engine(asked: str, tokenizer_json: bytes, *, before: str | None = No
 def encoder_of(engine: str, tokenizer_json: bytes) -> Encoder:
     """The encoder of a recipe's engine; that of ``auto`` before it is resolved is the reference."""
     return FastEncoder(tokenizer_json) if engine == "fast" else ReferenceEncoder(tokenizer_json)
+
+
+def warm_up(asked: str, tokenizer: Path) -> None:
+    """Load what will encode, as far as can be told before a build is planned; nothing is tried or refused.
+
+    Args:
+        asked: `engine` of the recipe.
+        tokenizer: `tokenizer.json`, or the folder it lies in.
+
+    """
+    content = read_model_files(tokenizer)[TOKENIZER_FILE]
+    fast = asked != "reference" and fast_version() is not None
+    if fast and msgspec.json.decode(_place(content).read_bytes(), type=_Outcome).difference is None:
+        load_fast(content)
+    load_backend(content)
 
 
 def remember(tokenizer_json: bytes, difference: str | None) -> None:

@@ -70,19 +70,27 @@ class Pool(Generic[Task, Result]):
         self._where = where
 
     def run(
-        self, tasks: Sequence[Task], *, meanwhile: Callable[[], None] | None = None
+        self,
+        tasks: Sequence[Task],
+        *,
+        meanwhile: Callable[[], None] | None = None,
+        workers: "Workers | None" = None,
     ) -> Iterator[tuple[int, Result]]:
         """Yield (number of the task, result) as they come.
 
         Args:
             tasks: what to do.
             meanwhile: done here before the first task, or while processes start; an error ends the run.
+            workers: processes that are there already; they are stopped at the end, used or not.
 
         Raises:
             PackerError: what a task raised, or a worker that died.
 
         """
         jobs = min(self._jobs, len(tasks))
+        if workers is not None and workers.jobs != jobs:
+            workers.stop()
+            workers = None
         if jobs <= 1:
             if meanwhile is not None:
                 meanwhile()
@@ -93,22 +101,14 @@ class Pool(Generic[Task, Result]):
                         result = function(task)
                     yield number, result
             return
-        yield from self._run_spawned(tasks, jobs, meanwhile)
+        yield from self._run_spawned(tasks, workers or Workers(jobs), meanwhile)
 
     def _run_spawned(
-        self, tasks: Sequence[Task], jobs: int, meanwhile: Callable[[], None] | None
+        self, tasks: Sequence[Task], workers: "Workers", meanwhile: Callable[[], None] | None
     ) -> Iterator[tuple[int, Result]]:
-        context = multiprocessing.get_context("spawn")
-        # Not among initargs: what is larger than a pipe would block the parent of a worker that died before reading it.
-        arguments = context.SimpleQueue()
-        supervision = Supervision(context, jobs)
-        executor = concurrent.futures.ProcessPoolExecutor(
-            jobs, mp_context=context, initializer=_start, initargs=(self._make, arguments, supervision.places)
-        )
-        threading.Thread(target=_hand_out, args=(arguments, self._arguments, jobs), daemon=True).start()
+        supervision = workers.supervision
         try:
-            with _signals_held():
-                futures = {executor.submit(_work, number, task): number for number, task in enumerate(tasks)}
+            futures = workers.begin(self._make, self._arguments, tasks)
             with supervision:
                 if meanwhile is not None:
                     meanwhile()
@@ -116,7 +116,7 @@ class Pool(Generic[Task, Result]):
                     with self._placing(tasks[futures[future]]):
                         result = future.result()
                     yield futures[future], result
-            executor.shutdown()
+            workers.executor.shutdown()
         except BrokenProcessPool as error:
             if supervision.found is not None:
                 number, overrun = supervision.found
@@ -128,11 +128,50 @@ class Pool(Generic[Task, Result]):
                 "your own builds below `if __name__ == '__main__':`, since every worker imports it",
             ) from error
         finally:
-            _stop(executor)
-            arguments.close()
+            workers.stop()
 
     def _placing(self, task: Task) -> AbstractContextManager[None]:
         return nullcontext() if self._where is None else overruns_at(functools.partial(self._where, task))
+
+
+class Workers:
+    """Worker processes of one run.
+
+    Args:
+        jobs: how many.
+        warm: called in each of them before anything else; whatever fails there is left to the tasks.
+
+    """
+
+    def __init__(self, jobs: int, warm: Callable[[], object] | None = None) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.jobs = jobs
+        self.supervision = Supervision(context, jobs)
+        # Not among initargs: what is larger than a pipe would block the parent of a worker that died before reading it.
+        self._arguments = context.SimpleQueue()
+        self.executor = concurrent.futures.ProcessPoolExecutor(
+            jobs, mp_context=context, initializer=_start, initargs=(warm, self._arguments, self.supervision.places)
+        )
+
+    def start(self) -> None:
+        """Start them now: they import and warm themselves, and wait for :meth:`begin`."""
+        with _signals_held():
+            for _ in range(self.jobs):
+                self.executor.submit(_nothing)
+
+    def begin(
+        self, make: Callable[..., Callable[[Task], Any]], arguments: Sequence[Any], tasks: Sequence[Task]
+    ) -> "dict[concurrent.futures.Future[Any], int]":
+        """Hand out tasks; the number of each by its future."""
+        given = make, tuple(arguments)
+        threading.Thread(target=_hand_out, args=(self._arguments, given, self.jobs), daemon=True).start()
+        with _signals_held():
+            return {self.executor.submit(_work, number, task): number for number, task in enumerate(tasks)}
+
+    def stop(self) -> None:
+        """End them, whatever they do."""
+        _stop(self.executor)
+        self._arguments.close()
 
 
 _FUNCTION: list[Callable[[Any], Any]] = []
@@ -155,24 +194,25 @@ def _signals_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _hand_out(queue: "multiprocessing.queues.SimpleQueue[Any]", arguments: tuple[Any, ...], jobs: int) -> None:
+def _hand_out(queue: "multiprocessing.queues.SimpleQueue[Any]", given: tuple[Any, ...], jobs: int) -> None:
     """Arguments for every worker that may be started; those that never are leave theirs in the pipe."""
     # The pipe was closed: the run is over. A connection that is closed between two writes has no handle for the second.
     with suppress(OSError, TypeError):
         for worker in range(jobs):
-            queue.put((worker, arguments))
+            queue.put((worker, given))
 
 
-def _start(
-    make: Callable[..., Callable[[Any], Any]], queue: "multiprocessing.queues.SimpleQueue[Any]", places: Any
-) -> None:
+def _start(warm: Callable[[], object] | None, queue: "multiprocessing.queues.SimpleQueue[Any]", places: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     # One process a core: threads inside the encoder would only be in each other's way.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    if warm is not None:
+        with suppress(BaseException):  # a panic of Rust is no Exception
+            warm()
     try:
-        worker, arguments = queue.get()
+        worker, (make, arguments) = queue.get()
         share(worker_place(places, worker))
         _FUNCTION.append(make(*arguments))
     except Exception as error:  # noqa: BLE001 - raised again by the first task, where the parent can see it
@@ -191,6 +231,10 @@ def _raiser(error: Exception) -> Callable[[Any], Any]:
         raise error
 
     return fail
+
+
+def _nothing() -> None:
+    """A task that starts a process."""
 
 
 def _work(number: int, task: Any) -> Any:

@@ -8,6 +8,7 @@ Until the commit the cache that was there stays as it was, and finished partitio
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,7 +23,7 @@ from packer.build.packing import commit, finish, finish_if_free, jobs_for_packin
 from packer.build.partition import PartitionResult, PartitionTask, run_partition, write_journal
 from packer.build.places import pin_recipe
 from packer.build.plan import BuildPlan, plan_build
-from packer.build.pool import Pool, jobs_for
+from packer.build.pool import Pool, Workers, jobs_for
 from packer.build.price import check_price, check_sampled_price
 from packer.build.profile import NO_TIME, Clock, Profile
 from packer.build.progress import Progress, Silent
@@ -37,6 +38,7 @@ from packer.build.reuse import (
     up_to_date,
 )
 from packer.build.stages import Stages
+from packer.build.standby import standby
 from packer.build.unchanged import is_unchanged
 from packer.build.watch import refuse_changed
 from packer.errors import InputError, NothingKeptError
@@ -110,9 +112,12 @@ def build(
                 if not dry_run:
                     finish_if_free(folder, found)
                 return _nothing_to_do(folder, found)
-            plan = plan_build(recipe, progress, before=None if found is None else found.engine)
+        is_new = found is None and not dry_run
         try:
-            return _build(plan, folder, options, progress, clock)
+            with standby(recipe, jobs) if is_new else nullcontext() as workers:
+                with clock.of("plan"):
+                    plan = plan_build(recipe, progress, before=None if found is None else found.engine)
+                return _build(plan, folder, options, progress, clock, workers=workers)
         except EngineDiffersError as error:
             progress.note(f"{error.message}; building with the reference engine")
             engine.remember(plan.model.files[TOKENIZER_FILE], error.message)
@@ -131,7 +136,15 @@ class _Options:
     dry_run: bool
 
 
-def _build(plan: BuildPlan, folder: Path, options: _Options, progress: Progress, clock: Clock) -> BuildResult:
+def _build(
+    plan: BuildPlan,
+    folder: Path,
+    options: _Options,
+    progress: Progress,
+    clock: Clock,
+    *,
+    workers: Workers | None = None,
+) -> BuildResult:
     """Do what a plan says, as far as it is not done."""
     force, repair = options.force, options.repair
     found = existing(folder, progress)
@@ -152,7 +165,7 @@ def _build(plan: BuildPlan, folder: Path, options: _Options, progress: Progress,
             return _nothing_to_do(folder, found)
         if found is not None and not force:
             refuse_other_recipe(folder, found, plan.provenance)
-        return _Build(plan, folder, options, progress, clock).run(found)
+        return _Build(plan, folder, options, progress, clock, workers=workers).run(found)
 
 
 def _nothing_to_do(folder: Path, found: Manifest) -> BuildResult:
@@ -190,7 +203,16 @@ _Made: TypeAlias = tuple[PartitionResult, dict[str, float]]
 class _Build:
     """One build that has the lock."""
 
-    def __init__(self, plan: BuildPlan, folder: Path, options: _Options, progress: Progress, clock: Clock) -> None:
+    def __init__(
+        self,
+        plan: BuildPlan,
+        folder: Path,
+        options: _Options,
+        progress: Progress,
+        clock: Clock,
+        *,
+        workers: Workers | None,
+    ) -> None:
         self._plan = plan
         self._folder = folder
         self._jobs = options.jobs
@@ -198,6 +220,7 @@ class _Build:
         self._repair = options.repair
         self._progress = progress
         self._clock = clock
+        self._workers = workers
         self._stages = Clock()
         self._processes = 0
 
@@ -267,7 +290,9 @@ class _Build:
             inline=_partition_function(self._folder, plan.recipe, plan.model, own()) if jobs == 1 else None,
             where=lambda task, row: named_row(task.partition, row, plan.recipe),
         )
-        for i, (result, seconds) in pool.run(tasks, meanwhile=lambda: check_sampled_price(plan, own())):
+        for i, (result, seconds) in pool.run(
+            tasks, meanwhile=lambda: check_sampled_price(plan, own()), workers=self._workers
+        ):
             yield missing[i], result, seconds
 
     def _check_rejected(self, result: PartitionResult) -> None:

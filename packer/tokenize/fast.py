@@ -8,6 +8,7 @@ differ, :class:`EngineDiffersError` ends the work, and a build begins again with
 A text the fast encoder fails on is the reference's to encode, or to fail on.
 """
 
+import functools
 import json
 import random
 from collections.abc import Iterator, Sequence
@@ -63,8 +64,8 @@ class FastEncoder:
 
     def __init__(self, tokenizer_json: bytes, reference: ReferenceEncoder | None = None) -> None:
         self.version = fast_version() or "not installed"
+        self._backend = load_fast(tokenizer_json)  # first: it lets other threads run, and the reference does not
         self._reference = reference or ReferenceEncoder(tokenizer_json)
-        self._backend = _load(tokenizer_json)
         self._num_encoded = 0
 
     def encode(self, texts: Sequence[str]) -> tuple[Int32, Int64]:
@@ -108,7 +109,7 @@ def differences(tokenizer_json: bytes) -> str | None:
     """
     reference = ReferenceEncoder(tokenizer_json)
     try:
-        backend = _load(tokenizer_json)
+        backend = load_fast(tokenizer_json)
     except EngineDiffersError as error:
         return error.message
     texts = _trials(tokenizer_json)
@@ -131,7 +132,14 @@ def differences(tokenizer_json: bytes) -> str | None:
     return None
 
 
-def _load(tokenizer_json: bytes) -> "fastokens.Tokenizer":
+@functools.lru_cache(maxsize=2)
+def load_fast(tokenizer_json: bytes) -> "fastokens.Tokenizer":
+    """The `fastokens` object of a tokenizer, shared: loading a large one takes a second.
+
+    Raises:
+        EngineDiffersError: `fastokens` does not take this tokenizer.
+
+    """
     try:
         import fastokens  # noqa: PLC0415 - an extra
 
