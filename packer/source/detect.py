@@ -50,8 +50,11 @@ _WIDE = re.compile(
 
 _EXPECTED = "JSON lines, a JSON array, CSV, Parquet or Arrow"
 
+_SAY_CSV = "say format: csv in the recipe's source, or --set sources.format=csv"
+
 _WAY_OUT = {
-    "CSV": "its header names no field of a schema; if it is CSV, say format: csv, and give `columns`",
+    "CSV": f"its header names no field of a schema; if it is CSV, {_SAY_CSV}, and give `columns`",
+    "what may be CSV of one column": f"if it is, {_SAY_CSV}; or end its name in .csv",
     "xz": "unpack it first: xz -dk {path}; or pipe it in: xz -dc {path} | packer build - …",
     "a zip archive": "unpack it first: unzip {path}",
     "UTF-16 text": "rewrite it as UTF-8: iconv -f UTF-16 -t UTF-8 {path}",
@@ -137,9 +140,15 @@ def _neither(path: Path, head: bytes) -> InputError:
         found = "binary data"
     if found is None and _looks_like_csv(head):
         found = "CSV"
+    if found is None and _first_line(head) in _KNOWN_FIELDS:
+        found = "what may be CSV of one column"
     hint = _WAY_OUT.get(found or "", "convert it to JSON lines first: one object a line, UTF-8")
     message = f"{path}: expected {_EXPECTED}, found " + (found or "text that is not JSON")
     return InputError(message, hint=hint.format(path=path))
+
+
+def _first_line(head: bytes) -> str:
+    return next(iter(fields_of(head.decode("utf-8-sig", "replace").lstrip().split("\n", 1)[0].strip(), ",")))
 
 
 def _looks_like_csv(head: bytes) -> bool:

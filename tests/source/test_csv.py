@@ -23,6 +23,25 @@ def pieces(content, step):
     return (content[i : i + step] for i in range(0, len(content), step))
 
 
+def begins(text):
+    """Line and text of every record, character by character, as far as all quotes close."""
+    records, line, start, record, state = [], 1, 1, "", "start"
+    for character in text:
+        if character == "\n" and state != "quoted":
+            records.append((start, record))
+            record, state, start = "", "start", line + 1
+        else:
+            record += character
+            if state == "quoted":
+                state = "closing" if character == '"' else "quoted"
+            elif character == '"' and state in {"start", "closing"}:
+                state = "quoted"
+            else:
+                state = "start" if character == "," else "plain"
+        line += character == "\n"
+    return [*records, (start, record)], state != "quoted"
+
+
 def values(content, *, kind="csv", columns=None, max_row_bytes=1000, step=2**20):
     rows = csv_rows("rows.csv", pieces(content, step), kind, columns=columns or {}, max_row_bytes=max_row_bytes)
     return [
@@ -58,28 +77,9 @@ def test_records_and_cells_are_those_of_pythons_reader_however_the_quotes_stand(
             record.decode() for _, record in split_csv("x", pieces(content, step), "csv", max_row_bytes=99).records
         ]
     except InputError:
-        assert text.count('"') % 2 == 1
+        assert not begins(text)[1]
         return
     assert [row for record in records if "".join(row := fields_of(record, ",")).strip()] == expected
-
-
-def begins(text):
-    """Line and text of every record, character by character, as far as all quotes close."""
-    records, line, start, record, state = [], 1, 1, "", "start"
-    for character in text:
-        if character == "\n" and state != "quoted":
-            records.append((start, record))
-            record, state, start = "", "start", line + 1
-        else:
-            record += character
-            if state == "quoted":
-                state = "closing" if character == '"' else "quoted"
-            elif character == '"' and state in {"start", "closing"}:
-                state = "quoted"
-            else:
-                state = "start" if character == "," else "plain"
-        line += character == "\n"
-    return [*records, (start, record)], state != "quoted"
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def folder(tmp_path_factory):
 
 @given(
     header=st.sampled_from(["text", "text,n", '"te\nxt",n']),
-    before=st.text(alphabet=" \t\n", max_size=12),
+    before=st.text(alphabet=" \t\n", max_size=12).map("{}\n".format),
     text=st.text(alphabet='a", \n', max_size=40),
     end=st.sampled_from(["\n", "\r\n"]),
     packed=st.booleans(),
