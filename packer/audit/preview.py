@@ -26,7 +26,7 @@ from packer.layout import document_labels, document_weights
 from packer.model import TOKENIZER_FILE, Model, load_backend
 from packer.pack import REASONS, cut, trained_counter
 from packer.recipe import Recipe
-from packer.source import InputFile, RawRow
+from packer.source import InputFile, RawRow, naming_standard_input
 from packer.store.digest import document_ids
 from packer.store.rejected import Rejected
 
@@ -83,6 +83,7 @@ class Preview:
     totals: PreviewTotals
 
 
+@naming_standard_input()
 def preview(
     recipe: Recipe,
     *,

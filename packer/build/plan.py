@@ -26,7 +26,6 @@ from packer.source import (
     Schema,
     detect_format,
     detect_schema,
-    naming_standard_input,
     partition_file,
     refuse_missing_columns,
 )
@@ -141,7 +140,6 @@ def resolve_sources(recipe: Recipe) -> list[SourceFile]:
     return files
 
 
-@naming_standard_input()
 def open_input(file: SourceFile, recipe: Recipe) -> InputFile:
     """Find out how a file of a source is read.
 
@@ -234,7 +232,6 @@ def _refuse_unnameable(path: Path) -> None:
         raise InputError(f"{path!r}: the file's name is not UTF-8", hint="rename the file") from None
 
 
-@naming_standard_input()
 def _read_input(file: InputFile, partition_bytes: int) -> tuple[Input, tuple[Partition, ...]]:
     cut = partition_file(file.path, format=file.format, partition_bytes=partition_bytes, limit=file.limit)
     entry = Input(

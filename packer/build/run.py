@@ -40,7 +40,7 @@ from packer.build.watch import refuse_changed
 from packer.errors import InputError, NothingKeptError
 from packer.model import TOKENIZER_FILE, Model
 from packer.recipe import Recipe
-from packer.source import hint_of_schema
+from packer.source import hint_of_schema, naming_standard_input
 from packer.store.failures import path_errors
 from packer.store.folder import lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, manifest_fingerprint
@@ -65,6 +65,7 @@ class BuildResult:
     """Where the time of a build went."""
 
 
+@naming_standard_input()
 def build(
     recipe: Recipe,
     folder: Path | str,

@@ -175,6 +175,7 @@ def test_a_build_from_a_pipe_ends_and_leaves_no_file_behind(tmp_path, starter, e
     ("rows", "said"),
     [
         (b"", "standard input: holds no rows hint: nothing was piped in"),
+        (b"\n  \r\n", "standard input: holds no rows hint: what was piped in holds no rows: look at"),
         (b'{"q": 1}\n', "standard input: its rows fit no schema"),
         (FORMATS["rows.jsonl.gz"](CHATS)[:-9], "standard input: gzip data is damaged or cut off"),
     ],
@@ -185,6 +186,33 @@ def test_what_is_wrong_with_standard_input_is_said_of_it_and_not_of_the_file_it_
     output = " ".join(build("-", tmp_path / "cache", starter, exit_code=3, stdin=rows).output.split())
     assert said in output
     assert "packer-stdin-" not in output
+
+
+def test_what_happens_to_standard_input_on_the_way_is_said_of_it(tmp_path, starter, monkeypatch):
+    """A row on which a template goes on for too long; bytes that are others when they are read again."""
+    from packer.build import run as run_module
+    from packer.render.watchdog import TemplateOverrunError
+
+    def ends(*_, **__):
+        raise TemplateOverrunError.of("takes too much", 2)
+
+    def build_(code):
+        output = build("-", tmp_path / "cache", starter, exit_code=code, stdin=as_jsonl(CHATS)).output
+        assert "packer-stdin-" not in output
+        return output
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module, "run_partition", ends)
+        assert "error: standard input:3 (row 2), template of" in build_(2)
+    plan = run_module.plan_build
+
+    def planned(*arguments, **options):
+        made = plan(*arguments, **options)
+        made.looks[0].path.write_bytes(as_jsonl(CHATS[:5]))
+        return made
+
+    monkeypatch.setattr(run_module, "plan_build", planned)
+    assert "error: standard input: changed while being read: " in build_(3)
 
 
 def test_a_terminal_is_no_standard_input(tmp_path, starter):
