@@ -140,15 +140,17 @@ def _neither(path: Path, head: bytes) -> InputError:
         found = "binary data"
     if found is None and _looks_like_csv(head):
         found = "CSV"
-    if found is None and _first_line(head) in _KNOWN_FIELDS:
+    if found is None and _has_header_of_one(head):
         found = "what may be CSV of one column"
     hint = _WAY_OUT.get(found or "", "convert it to JSON lines first: one object a line, UTF-8")
     message = f"{path}: expected {_EXPECTED}, found " + (found or "text that is not JSON")
     return InputError(message, hint=hint.format(path=path))
 
 
-def _first_line(head: bytes) -> str:
-    return next(iter(fields_of(head.decode("utf-8-sig", "replace").lstrip().split("\n", 1)[0].strip(), ",")))
+def _has_header_of_one(head: bytes) -> bool:
+    """Whether the first of several lines is the name of a field of a schema, as the header of one column would be."""
+    first, *rows = [line for line in head.decode("utf-8-sig", "replace").splitlines() if line.strip()]
+    return bool(rows) and _KNOWN_FIELDS.issuperset(fields_of(first, ","))
 
 
 def _looks_like_csv(head: bytes) -> bool:
