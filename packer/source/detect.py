@@ -149,8 +149,8 @@ def _neither(path: Path, head: bytes) -> InputError:
 
 def _has_header_of_one(head: bytes) -> bool:
     """Whether the first of several lines is the name of a field of a schema, as the header of one column would be."""
-    first, *rows = [line for line in head.decode("utf-8-sig", "replace").splitlines() if line.strip()]
-    return bool(rows) and _KNOWN_FIELDS.issuperset(fields_of(first, ","))
+    lines = [line for line in head.decode("utf-8-sig", "replace").splitlines() if line.strip()]
+    return len(lines) > 1 and _KNOWN_FIELDS.issuperset(fields_of(lines[0], ","))
 
 
 def _looks_like_csv(head: bytes) -> bool:
