@@ -15,9 +15,10 @@ from packer.audit.runs import Spans, make_runs
 from packer.audit.view import DocumentView, RowView, find_inputs
 from packer.audit.way_out import WaysOut
 from packer.batches import DocumentBatch, Int64
+from packer.build.inputs import open_inputs
 from packer.build.overruns import named_template, overruns_at
 from packer.build.places import pin_recipe
-from packer.build.plan import load_recipe_model, open_input, refuse_untemplated, resolve_sources
+from packer.build.plan import load_recipe_model, refuse_untemplated, resolve_sources
 from packer.build.progress import Silent
 from packer.build.record import reason_of_part
 from packer.build.stages import Stages
@@ -121,8 +122,7 @@ def preview(
     tally = _Tally()
     inputs: list[InputFile] = []
     shown: list[PreviewedRow] = []
-    for file in files:
-        entry = open_input(file, recipe)
+    for _, entry in open_inputs(files, recipe, Silent().note):
         refuse_untemplated(entry, model)
         inputs.append(entry)
         made = (tally.add(maker.row(entry, raw)) for raw in _chosen(entry, rows, row, rejected_only=rejected_only))
