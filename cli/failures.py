@@ -6,11 +6,13 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from typing import Any
 
 import click
 
 from packer.errors import PackerError
+from packer_cli.text import wrap_words
 
 REPORT = "this is a bug in packer; please report it with the command and what it printed"
 
@@ -60,13 +62,38 @@ def print_json(**fields: Any) -> None:
 
 
 def print_error(message: str, hint: str | None) -> None:
-    """`error: …`, and after a blank line `hint: …`, on stderr."""
-    click.secho("error: ", fg="red", bold=True, nl=False, err=True, color=_colour())
-    click.echo(_visible(message), err=True)
+    """`error: …`, and after a blank line `hint: …`, on stderr: wrapped for a terminal, a line each for a pipe."""
+    _say("error: ", message, "red")
     if hint:
         click.echo(err=True)
-        click.secho("hint: ", fg="cyan", bold=True, nl=False, err=True, color=_colour())
-        click.echo(_visible(hint), err=True)
+        _say("hint: ", hint, "cyan")
+
+
+def _say(label: str, text: str, colour: str) -> None:
+    width = _terminal_width()
+    first, *more = _visible(text).split("\n")
+    lines = [*wrap_words(first, width, begun=len(label)), *(part for line in more for part in wrap_words(line, width))]
+    click.secho(label, fg=colour, bold=True, nl=False, err=True, color=_colour())
+    click.echo("\n".join(lines), err=True)
+
+
+def _terminal_width() -> int | None:
+    """Columns of the terminal that stderr is; None where it is none."""
+    if not sys.stderr.isatty():
+        return None
+    columns = 0
+    with suppress(ValueError):
+        columns = int(os.environ.get("COLUMNS", ""))
+    if columns <= 0:
+        with suppress(OSError, ValueError):
+            columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    return max(columns or _WIDTH, _NARROWEST)
+
+
+_WIDTH = 80
+"""Of a terminal that does not say."""
+
+_NARROWEST = 20
 
 
 def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tuple[str, str, str | None, int]:

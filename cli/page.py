@@ -19,6 +19,9 @@ _BAR, _PLAIN_BAR = "▌", "|"
 _LISTED = 12
 """Of more messages than these the numbers are not written out."""
 
+_EXCERPT = 1000
+"""Characters of a document where an excerpt of it is shown."""
+
 _REPEATED = 8
 """Lines that a row's document has in common with the one before it are left out where they are more than these."""
 
@@ -75,8 +78,10 @@ class ViewPage:
             else:
                 self._run(run, 2)
 
-    def row(self, view: "RowView", *, was: str = "was") -> None:
+    def row(self, view: "RowView", *, was: str = "was", excerpt: bool = False) -> None:
         """A row's reasons, then its documents; `was` is the verb of the reasons' headings.
+
+        Of a document nothing but the beginning is shown where an `excerpt` is wanted.
 
         Documents of one row begin alike: of what the one before began with too, only the last lines are shown again.
         """
@@ -86,7 +91,7 @@ class ViewPage:
             if place or view.rejected:
                 self.blank()
             prefix = f"{place + 1}/{len(view.documents)} " if len(view.documents) > 1 else ""
-            self._document(document, prefix, before)
+            self._document(document, prefix, before, limit=_EXCERPT if excerpt else None)
             before = "".join(run.text for run in document.runs)
 
     def reasons(self, view: "RowView", *, was: str) -> None:
@@ -119,7 +124,7 @@ class ViewPage:
     def blank(self) -> None:
         self._line("", "", "")
 
-    def _document(self, view: "DocumentView", prefix: str, before: str = "") -> None:
+    def _document(self, view: "DocumentView", prefix: str, before: str = "", *, limit: int | None = None) -> None:
         piece = (
             []
             if view.length == view.document_length
@@ -143,8 +148,15 @@ class ViewPage:
             facts.append(f"trains {trained_messages(trained)}")
         self.note(facts)
         width = max(2, *(len(str(run.message)) for run in trained)) if trained else 2
+        begun = 0
         for place, run in enumerate(view.runs):
+            if limit is not None and begun + len(run.text) > limit:
+                self._run_text(run, width, "" if place else before, limit - begun)
+                left = sum(len(each.text) for each in view.runs) - limit
+                self._line(" " * (width + 2), f"[... {plural(left, 'character')} more; --row shows all ...]", "dim")
+                return
             self._run(run, width, "" if place else before)
+            begun += len(run.text)
 
     def _behind(self, run: "Run") -> None:
         """What a block holds between two documents."""
@@ -157,16 +169,21 @@ class ViewPage:
             self._ids(run, 2)
 
     def _run(self, run: "Run", width: int, before: str = "") -> None:
-        if run.kind == "trained":
-            self.text(run.text, mark=self._bar, number=run.message, style="green", width=width)
-        else:
-            at = repeated(before, run.text)
-            if at:
-                lines = plural(run.text.count("\n", 0, at), "line")
-                self._line(" " * (width + 2), f"[... {lines} as in the document before ...]", "dim")
-            self.text(run.text[at:], width=width)
+        self._run_text(run, width, before, None)
         if self._with_ids:
             self._ids(run, width)
+
+    def _run_text(self, run: "Run", width: int, before: str, limit: int | None) -> None:
+        """The text of a run, as far as `limit`."""
+        text = run.text[:limit]
+        if run.kind == "trained":
+            self.text(text, mark=self._bar, number=run.message, style="green", width=width)
+        else:
+            at = repeated(before, text)
+            if at:
+                lines = plural(text.count("\n", 0, at), "line")
+                self._line(" " * (width + 2), f"[... {lines} as in the document before ...]", "dim")
+            self.text(text[at:], width=width)
 
     def _ids(self, run: "Run", width: int) -> None:
         words = f"{plural(run.num_tokens, 'token')}, {run.kind}: {' '.join(map(str, run.input_ids))}"

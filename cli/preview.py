@@ -61,21 +61,21 @@ def command(
     for count, shown in enumerate(found.rows):
         if count:
             page.blank()
-        _show(page, shown)
+        _show(page, shown, whole=not rejected)
     if not quiet:
         if found.rows:
             page.blank()
         _print_totals(found.totals, recipe)
 
 
-def _show(page: ViewPage, row: "PreviewedRow") -> None:
+def _show(page: ViewPage, row: "PreviewedRow", *, whole: bool) -> None:
     if row.excerpts:
         page.reasons(row.view, was="would be")
         for excerpt in row.excerpts:
             page.note([f"{excerpt.what}:"])
             page.text(excerpt.text, mark="!" if excerpt.blamed else "", style="red" if excerpt.blamed else "")
     else:
-        page.row(row.view, was="would be")
+        page.row(row.view, was="would be", excerpt=not whole)
     if row.hint is not None:
         page.note([f"hint: {row.hint}"])
 

@@ -1,10 +1,12 @@
 """What `packer build` and `packer pack` tell when they are done."""
 
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packer_cli.output import duration, number, percent, plural, print_table, rate, stdout
+from packer_cli.text import visible
 
 if TYPE_CHECKING:
     from packer.build import BuildResult, Profile
@@ -65,7 +67,8 @@ def _print_totals(manifest: "Manifest", folder: Path) -> None:
     if totals.rejected:
         console.print(f"\nrows rejected; listed in {listed}", soft_wrap=True)
         ordered = sorted(totals.rejected.items(), key=lambda entry: -entry[1])
-        print_table(console, columns, [(number(count), code, CODES.get(code, "")) for code, count in ordered])
+        meanings = CODES | {code: _with_example(code, manifest, folder) for code in _VAGUE & totals.rejected.keys()}
+        print_table(console, columns, [(number(count), code, meanings.get(code, "")) for code, count in ordered])
     if totals.cut:
         tokens = f"{number(totals.cut_tokens)} of {number(totals.tokens)} tokens"
         trained = number(sum(cut.trained for cut in totals.cut.values()))
@@ -74,6 +77,23 @@ def _print_totals(manifest: "Manifest", folder: Path) -> None:
         print_table(console, columns, [(plural(cut.tokens, "token"), code, CODES.get(code, "")) for code, cut in cuts])
     if "overlong" in totals.cut:
         console.print("--block-len N makes blocks longer, --set pack.overlong=split cuts documents")
+
+
+_VAGUE = frozenset({"wrong_type"})
+"""Codes that say little without the reason of a row."""
+
+
+def _with_example(code: str, manifest: "Manifest", folder: Path) -> str:
+    """What a code means, and the reason of the first row that has it; without one where rejected.jsonl is damaged."""
+    from packer.errors import PackerError  # noqa: PLC0415 - not for --help
+    from packer.rejections import CODES  # noqa: PLC0415 - as above
+    from packer.store.rejected import read_rejected  # noqa: PLC0415 - as above
+
+    with suppress(PackerError):
+        for line in read_rejected(folder, manifest):
+            if line.code == code:
+                return f"{CODES[code].partition(';')[0]}; the first: {visible(line.reason)}"
+    return CODES[code]
 
 
 def _trained(manifest: "Manifest") -> str:

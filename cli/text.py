@@ -53,11 +53,22 @@ def wrap(line: str, width: int | None) -> Iterator[str]:
         line = line[end:]
 
 
-def wrap_words(text: str, width: int | None) -> Iterator[str]:
-    """Cut a text of words into parts of at most `width` characters; None leaves it whole."""
+def wrap_words(text: str, width: int | None, *, begun: int = 0) -> Iterator[str]:
+    """Cut a text of words into parts of at most `width` characters, at spaces alone: a path stays a path.
+
+    Args:
+        text: a line.
+        width: None leaves it whole; so is a word that is longer.
+        begun: characters that stand before the first part.
+
+    """
     if width is None:
         yield text
         return
     import textwrap  # noqa: PLC0415 - beside its only use
 
-    yield from textwrap.wrap(text, width)
+    wrapper = textwrap.TextWrapper(
+        width, initial_indent=" " * begun, expand_tabs=False, break_long_words=False, break_on_hyphens=False
+    )
+    first, *more = wrapper.wrap(text) or [""]
+    yield from [first[begun:], *more]

@@ -16,9 +16,10 @@ from packer.audit.view import DocumentView, RowView, find_inputs
 from packer.audit.way_out import WaysOut
 from packer.backend import load_backend
 from packer.batches import DocumentBatch, Int64
+from packer.build.inputs import open_inputs
 from packer.build.overruns import named_template, overruns_at
 from packer.build.places import pin_recipe
-from packer.build.plan import load_recipe_model, open_input, refuse_untemplated, resolve_sources
+from packer.build.plan import load_recipe_model, refuse_untemplated, resolve_sources
 from packer.build.progress import Silent
 from packer.build.record import reason_of_part
 from packer.build.stages import Stages
@@ -27,7 +28,7 @@ from packer.layout import document_labels, document_weights
 from packer.model import TOKENIZER_FILE, Model
 from packer.pack import REASONS, cut, trained_counter
 from packer.recipe import Recipe
-from packer.source import InputFile, RawRow
+from packer.source import InputFile, RawRow, naming_standard_input
 from packer.store.digest import document_ids
 from packer.store.rejected import Rejected
 
@@ -84,6 +85,7 @@ class Preview:
     totals: PreviewTotals
 
 
+@naming_standard_input()
 def preview(
     recipe: Recipe,
     *,
@@ -121,8 +123,7 @@ def preview(
     tally = _Tally()
     inputs: list[InputFile] = []
     shown: list[PreviewedRow] = []
-    for file in files:
-        entry = open_input(file, recipe)
+    for _, entry in open_inputs(files, recipe, Silent().note):
         refuse_untemplated(entry, model)
         inputs.append(entry)
         made = (tally.add(maker.row(entry, raw)) for raw in _chosen(entry, rows, row, rejected_only=rejected_only))

@@ -28,7 +28,7 @@ from packer.build.pool import default_jobs
 from packer.build.progress import Progress, Silent
 from packer.errors import CheckError, RecipeError, UsageError
 from packer.recipe import make_recipe
-from packer.source import STANDARD_INPUT, place_of
+from packer.source import STANDARD_INPUT, naming_standard_input, place_of
 from packer.store.conservation import check_conservation
 from packer.store.content import content_fingerprint
 from packer.store.manifest import (
@@ -42,6 +42,7 @@ from packer.store.manifest import (
 from packer.store.rejected import rejected_path
 
 
+@naming_standard_input()
 def verify(
     folder: Path | str,
     *,

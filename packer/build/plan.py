@@ -9,6 +9,7 @@ import msgspec
 from packer.build.blocks import BlockForm
 from packer.build.engine import Engine, resolve_engine
 from packer.build.identity import RULES_VERSION, documents_identity, partition_key
+from packer.build.inputs import open_inputs
 from packer.build.partition import PartitionTask
 from packer.build.places import SourceFile, pin_recipe, source_files, tokenizer_place
 from packer.build.progress import Progress
@@ -24,11 +25,7 @@ from packer.source import (
     InputFile,
     Partition,
     Schema,
-    detect_format,
-    detect_schema,
-    naming_standard_input,
     partition_file,
-    refuse_missing_columns,
 )
 from packer.store.manifest import Input
 from packer.tokenize import refuse_runaway_patterns
@@ -75,13 +72,14 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
     _tell(engine, before, progress)
     recipe = msgspec.structs.replace(recipe, engine=engine.name)
     documents = documents_identity(recipe, model.digests, engine.version)
-    looks = [Look.at(file.path) for file in paths]
-    progress.stage("reading", sum(look.num_bytes for look in looks), "bytes")
+    looks = {file.path: Look.at(file.path) for file in paths}
+    progress.stage("reading", sum(look.num_bytes for look in looks.values()), "bytes")
     inputs: list[Input] = []
+    looked: list[Look] = []
     tasks: list[PartitionTask] = []
     num_shards: dict[str, int] = {}
-    for each in paths:
-        source, file = each.source, open_input(each, recipe)
+    for each, file in open_inputs(paths, recipe, progress.note):
+        source = each.source
         refuse_untemplated(file, model)
         entry, partitions = _read_input(file, recipe.partition_bytes)
         for partition in partitions:
@@ -100,6 +98,7 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
                 )
             )
         inputs.append(entry)
+        looked.append(looks[each.path])
         progress.advance(entry.num_bytes)
     record = model_record(model)
     BlockForm.of(recipe.pack, pad_id=record.pad_id, eos_id=record.eos_id, stop_ids=record.stop_ids)
@@ -114,7 +113,7 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
             model=record,
             inputs=tuple(inputs),
         ),
-        looks=tuple(looks),
+        looks=tuple(looked),
         tasks=tuple(tasks),
     )
 
@@ -139,32 +138,6 @@ def resolve_sources(recipe: Recipe) -> list[SourceFile]:
         _refuse_unnameable(file.path)
     _refuse_twice(files)
     return files
-
-
-@naming_standard_input()
-def open_input(file: SourceFile, recipe: Recipe) -> InputFile:
-    """Find out how a file of a source is read.
-
-    Raises:
-        InputError: it cannot be read, or is nothing packer knows.
-
-    """
-    source, path = file.source, file.path
-    file_format = detect_format(path) if source.format == "auto" else source.format
-    schema = (
-        detect_schema(path, format=file_format, columns=source.columns) if source.schema == "auto" else source.schema
-    )
-    refuse_missing_columns(path, format=file_format, schema=schema, columns=source.columns)
-    return InputFile(
-        name=file.name,
-        path=path,
-        split=file.split,
-        format=file_format,
-        schema=schema,
-        columns=source.columns,
-        limit=source.limit,
-        max_row_bytes=recipe.rows.max_bytes,
-    )
 
 
 def refuse_untemplated(file: InputFile, model: Model) -> None:
@@ -234,7 +207,6 @@ def _refuse_unnameable(path: Path) -> None:
         raise InputError(f"{path!r}: the file's name is not UTF-8", hint="rename the file") from None
 
 
-@naming_standard_input()
 def _read_input(file: InputFile, partition_bytes: int) -> tuple[Input, tuple[Partition, ...]]:
     cut = partition_file(file.path, format=file.format, partition_bytes=partition_bytes, limit=file.limit)
     entry = Input(

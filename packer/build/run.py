@@ -6,6 +6,7 @@ goes, and rejected.jsonl gets its name.
 Until the commit the cache that was there stays as it was, and finished partitions are found again whatever happens.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -44,9 +45,9 @@ from packer.build.watch import refuse_changed
 from packer.errors import InputError, NothingKeptError
 from packer.model import TOKENIZER_FILE, Model
 from packer.recipe import Recipe
-from packer.source import hint_of_schema
+from packer.source import hint_of_schema, naming_standard_input
 from packer.store.failures import path_errors
-from packer.store.folder import lock, refuse_busy, sweep_temporary
+from packer.store.folder import discard, lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, manifest_fingerprint
 from packer.tokenize import EngineDiffersError
 
@@ -69,6 +70,7 @@ class BuildResult:
     """Where the time of a build went."""
 
 
+@naming_standard_input()
 def build(
     recipe: Recipe,
     folder: Path | str,
@@ -82,6 +84,7 @@ def build(
 ) -> BuildResult:
     """Build a cache, or bring it up to date.
 
+    A folder that it made and in which no row is kept is removed again.
     The bytes do not depend on `jobs`, the folder, or on how often a build was interrupted.
 
     Args:
@@ -156,6 +159,7 @@ def _build(
         refuse_other_recipe(folder, found, plan.provenance)
     if options.dry_run:
         return _dry_run(folder, found, plan, repair=repair)
+    is_new = not os.path.lexists(folder)
     with lock(folder):
         # Another build may have finished between that look and the lock: look again.
         sweep_temporary(folder)
@@ -165,7 +169,12 @@ def _build(
             return _nothing_to_do(folder, found)
         if found is not None and not force:
             refuse_other_recipe(folder, found, plan.provenance)
-        return _Build(plan, folder, options, progress, clock, workers=workers).run(found)
+        try:
+            return _Build(plan, folder, options, progress, clock, workers=workers).run(found)
+        except NoRowKeptError:
+            if is_new:  # the same rows would be rejected by the same recipe: there is nothing to go on from
+                discard(folder)
+            raise
 
 
 def _nothing_to_do(folder: Path, found: Manifest) -> BuildResult:
@@ -198,6 +207,10 @@ def _by_reference(recipe: Recipe) -> Recipe:
 
 _Made: TypeAlias = tuple[PartitionResult, dict[str, float]]
 """What a partition came to, and the seconds of each stage."""
+
+
+class NoRowKeptError(NothingKeptError):
+    """All rows were rejected, or there are none; what is kept and fits in no block is no such case."""
 
 
 class _Build:
@@ -313,14 +326,14 @@ class _Build:
             return
         codes = Counter(row.code for result in results for row in result.rejected)
         if not codes:
-            raise NothingKeptError("nothing kept: the sources hold no rows", hint="name files that do")
+            raise NoRowKeptError("nothing kept: the sources hold no rows", hint="name files that do")
         examples = {row.code: row.reason for result in reversed(results) for row in reversed(result.rejected)}
         told = "; ".join(f"{count} × {code} ({examples[code]})" for code, count in codes.most_common(3))
         dropped = sorted(code.removeprefix("dropped_") for code in codes if code.startswith("dropped_"))
         allowed = (*self._plan.recipe.supervision.allow_dropped, *dropped)
         code = codes.most_common(1)[0][0]
         hint = self._schema_hint() if code == "unknown_schema" else rejection_hint(code, allowed=allowed)
-        raise NothingKeptError(f"nothing kept: all {sum(codes.values())} rows were rejected: {told}", hint=hint)
+        raise NoRowKeptError(f"nothing kept: all {sum(codes.values())} rows were rejected: {told}", hint=hint)
 
     def _schema_hint(self) -> str:
         """Which schema the rows of the first file would fit."""

@@ -8,10 +8,11 @@ Lines and elements of JSON are bytes until they are decoded; rows of CSV (`csv_r
 (`tables`) come as values. From `read_row` on nobody can tell them apart.
 """
 
-from packer.source.dataset_folder import data_set_files, is_data_set
+from packer.source.chunks import NoRowsError
+from packer.source.dataset_folder import data_set_files, is_data_set, splits_without_files
 from packer.source.detect import detect_format, detect_schema, hint_of_schema, refuse_missing_columns
 from packer.source.files import expand
-from packer.source.first_rows import InputFile, RawRow
+from packer.source.first_rows import InputFile, RawRow, refuse_empty
 from packer.source.partition import FilePartitions, Partition, partition_file
 from packer.source.read import lines_of_rows, read_rows
 from packer.source.schema import Schema
@@ -21,6 +22,7 @@ __all__ = [
     "STANDARD_INPUT",
     "FilePartitions",
     "InputFile",
+    "NoRowsError",
     "Partition",
     "RawRow",
     "Schema",
@@ -35,5 +37,7 @@ __all__ = [
     "partition_file",
     "place_of",
     "read_rows",
+    "refuse_empty",
     "refuse_missing_columns",
+    "splits_without_files",
 ]

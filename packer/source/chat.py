@@ -1,11 +1,12 @@
 """Messages of a chat, as every schema of chats hands them on.
 
 The fields of a message keep their names and values, with these exceptions: the role gets its OpenAI name; a content
-list becomes a string; calls are read; reasoning stands where templates look for it; what says how much a message
-counts is taken out; a null counts as absent, except in `content`.
+list becomes a string; a refusal is a content; calls are read; reasoning stands where templates look for it; what says
+how much a message counts is taken out; a null counts as absent, except in `content`.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
@@ -20,7 +21,9 @@ from packer.source.tool_calls import read_calls, read_tools
 
 Weight = Annotated[float, Meta(ge=0, le=1)]
 
-_READ_FIELDS = frozenset({"role", "content", "tool_calls", "function_call", "train", "weight", "loss_weight"})
+_READ_FIELDS = frozenset(
+    {"role", "content", "tool_calls", "function_call", "refusal", "train", "weight", "loss_weight"}
+)
 
 
 class MessageFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +36,9 @@ class MessageFields(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_content: str | None = None
     thinking: str | None = None
     reasoning: str | None = None
+    refusal: str | None = None
+    """What OpenAI's models say in place of a content."""
+
     train: bool | None = None
     weight: Weight | None = None
     loss_weight: Weight | None = None
@@ -62,6 +68,8 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     if shape.function_call:
         calls += read_calls([shape.function_call], where=f"{where}.function_call")
     role = "assistant" if shape.role in CALL_ROLES else role_of(shape.role, where=f"{where}.role")
+    if shape.refusal:
+        content = _refusal(content, shape.refusal, role, where=where)
     fields: dict[str, Any] = {"role": role, "content": content.text}
     fields |= {key: value for key, value in raw.items() if value is not None and key not in _READ_FIELDS}
     if calls:  # an empty list is no call, but a template that asks `is defined` takes it for one
@@ -76,6 +84,15 @@ def _content(shape: ChatMessage, *, where: str) -> Content:
     if not calls:
         raise Refused("bad_tools", f"no call at {where}")
     return Content(text=None, calls=tuple(calls))
+
+
+def _refusal(content: Content, refusal: str, role: str, *, where: str) -> Content:
+    """A refusal is the assistant's answer, and no template has another place for it."""
+    if role != "assistant":
+        raise Refused("wrong_type", f"`refusal` of a message that is not the assistant's at {where}")
+    if content.text:
+        raise Refused("wrong_type", f"both `content` and `refusal` at {where}")
+    return replace(content, text=read_content(refusal, where=f"{where}.refusal").text)
 
 
 def _with_reasoning(fields: dict[str, Any], reasoning: str | None, *, where: str) -> dict[str, Any]:

@@ -40,8 +40,12 @@ def without_mark(chunks: Iterator[bytes]) -> Iterator[bytes]:
     yield from chunks
 
 
-def no_rows(path: Path) -> InputError:
-    return InputError(f"{path}: holds no rows", hint="remove the file from the sources, or write rows to it")
+class NoRowsError(InputError):
+    """A file holds nothing, or nothing but blank lines."""
+
+
+def no_rows(path: Path) -> NoRowsError:
+    return NoRowsError(f"{path}: holds no rows", hint="remove the file from the sources, or write rows to it")
 
 
 def broken_array(path: Path, error: Exception) -> InputError:

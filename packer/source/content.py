@@ -15,12 +15,13 @@ from packer.source.unsuited import is_media_part, refuse_media_tags
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One part of a content list. OpenAI keeps its text under `text`, LLaMA-Factory under `value`."""
+    """One part of a content list. OpenAI keeps its text under `text` or `refusal`, LLaMA-Factory under `value`."""
 
     type: str
     text: str | None = None
     value: Any = None
     thinking: Any = None
+    refusal: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class Content:
     calls: tuple[dict[str, Any], ...] = ()
 
 
-_ORDER = {"thinking": 0, "reasoning": 0, "text": 1, "tool_call": 2}
+_ORDER = {"thinking": 0, "reasoning": 0, "text": 1, "refusal": 1, "tool_call": 2}
 """A message has its reasoning first, then its text, then its calls; no other order can be kept."""
 
 
@@ -71,7 +72,12 @@ def read_content(content: str | list[Part] | None, *, where: str) -> Content:
 
 
 def _part_text(part: Part, *, where: str) -> str:
-    for field, value in (("text", part.text), ("value", part.value), ("thinking", part.thinking)):
+    for field, value in (
+        ("text", part.text),
+        ("value", part.value),
+        ("thinking", part.thinking),
+        ("refusal", part.refusal),
+    ):
         if value is not None:
             if not isinstance(value, str):
                 raise Refused("wrong_type", f"expected `str` at {where}.{field}")

@@ -64,11 +64,12 @@ def split_csv(path: Path, chunks: Iterator[bytes], kind: CsvFormat, *, max_row_b
         InputError: there is no header, or a column stands in it twice; from `records`, a quote is never closed.
 
     """
-    head = next((chunk for chunk in chunks if chunk.strip(BLANK)), None)
-    if head is None:
+    line, head = _head(chunks)
+    if not head.strip(BLANK):
         raise no_rows(path)
     delimiter = b"\t" if kind == "tsv" else delimiter_of(head)
-    records = _records(path, chain([head], chunks), delimiter, max_row_bytes)
+    opened = _OpenRecord(delimiter=delimiter, max_row_bytes=max(max_row_bytes, READ_BYTES))  # for the header
+    records = _records(path, chain([head], chunks), opened, line)
     _, header = next(records)
     if header is None:
         raise InputError(f"{path}: its header is longer than {READ_BYTES:,} bytes", hint="is it CSV?")
@@ -81,7 +82,27 @@ def split_csv(path: Path, chunks: Iterator[bytes], kind: CsvFormat, *, max_row_b
     repeated = next((name for i, name in enumerate(names) if name and name in names[:i]), None)
     if repeated is not None:
         raise InputError(f"{path}: has more than one column {shown(repeated)}", hint="rename or drop one in its header")
+    opened.max_row_bytes = max_row_bytes
+    # Where there is but one column, spaces are what its cell holds.
+    opened.blank = b"\r" if len(names) == 1 else BLANK.replace(delimiter, b"")
     return CsvRecords(names=tuple(names), delimiter=delimiter.decode(), records=records)
+
+
+def _head(chunks: Iterator[bytes]) -> tuple[int, bytes]:
+    """The beginning of a text, with all of its first line that is not blank; and the line, from 1, it begins at.
+
+    Blank lines before it are left out, a megabyte of its own blanks at most is held.
+    """
+    head, line = b"", 1
+    for chunk in chunks:
+        head += chunk
+        solid = head.lstrip(BLANK)
+        if b"\n" in solid or len(solid) > READ_BYTES:
+            break
+        if not solid:
+            line += head.count(b"\n")
+            head = head[head.rfind(b"\n") + 1 :][: READ_BYTES + 1]
+    return line, head
 
 
 def delimiter_of(head: bytes) -> bytes:
@@ -186,12 +207,9 @@ class _Reader:
 
 
 def _records(
-    path: Path, chunks: Iterable[bytes], delimiter: bytes, max_row_bytes: int
+    path: Path, chunks: Iterable[bytes], opened: "_OpenRecord", line: int
 ) -> Iterator[tuple[int, bytes | None]]:
     """Line and bytes of every record, the header too; those that are blank are none."""
-    blank = BLANK.replace(delimiter, b"")
-    opened = _OpenRecord(delimiter=delimiter, max_row_bytes=max(max_row_bytes, READ_BYTES))  # for the header
-    line = 1
     for chunk in chunks:
         pieces = chunk.split(b"\n")
         for last, piece in enumerate(pieces, 1 - len(pieces)):
@@ -202,33 +220,37 @@ def _records(
             if opened.state == _QUOTED:
                 opened.add(b"\n", line)
                 continue
-            if not opened.is_blank(blank):
+            if not opened.is_blank:
                 yield opened.line, opened.take()
-                opened.max_row_bytes = max_row_bytes
             opened.clear()
     if opened.state == _QUOTED:
         raise InputError(
             f"{path}: a quote that opens in the record of line {opened.line} is never closed",
             hint="double the quotes inside of a quoted cell, and close it",
         )
-    if not opened.is_blank(blank):
+    if not opened.is_blank:
         yield opened.line, opened.take()
 
 
 @dataclass(slots=True)
 class _OpenRecord:
-    """A record whose end has not been seen yet."""
+    """A record whose end has not been seen yet. Whether it is blank does not depend on how much of it is held."""
 
     delimiter: bytes
     max_row_bytes: int
+    blank: bytes = BLANK
+    """What is nothing where a record has nothing else."""
+
     state: int = _START
     line: int = 0
     num_bytes: int = 0
+    is_blank: bool = True
     pieces: list[bytes] = field(default_factory=list)
 
     def add(self, piece: bytes, line: int) -> None:
         self.line = self.line or line
         self.num_bytes += len(piece)
+        self.is_blank = self.is_blank and not piece.strip(self.blank)
         if self.num_bytes <= self.max_row_bytes:
             self.pieces.append(piece)
         else:
@@ -238,14 +260,11 @@ class _OpenRecord:
         elif piece:
             self.state = _START if piece.endswith(self.delimiter) else _PLAIN
 
-    def is_blank(self, blank: bytes) -> bool:
-        return self.num_bytes <= self.max_row_bytes and not b"".join(self.pieces).strip(blank)
-
     def take(self) -> bytes | None:
         return b"".join(self.pieces).removesuffix(b"\r") if self.num_bytes <= self.max_row_bytes else None
 
     def clear(self) -> None:
-        self.state, self.line, self.num_bytes, self.pieces = _START, 0, 0, []
+        self.state, self.line, self.num_bytes, self.is_blank, self.pieces = _START, 0, 0, True, []
 
 
 def _walk(state: int, piece: bytes, delimiter: bytes) -> int:

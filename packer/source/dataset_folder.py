@@ -13,6 +13,7 @@ import msgspec
 
 from packer.errors import InputError
 from packer.recipe import SPLIT_NAME
+from packer.source.chunks import no_rows
 from packer.source.plain_folder import no_data_set
 
 T = TypeVar("T")
@@ -42,24 +43,47 @@ def is_data_set(folder: Path) -> bool:
     return (folder / _STATE).is_file() or (folder / _SPLITS).is_file()
 
 
-def data_set_files(folder: Path) -> Iterator[tuple[str | None, Path]]:
+def data_set_files(folder: Path) -> list[tuple[str | None, Path]]:
     """The Arrow files of a data set, in the order of its rows, each with its split; None where it is no DatasetDict.
+
+    A data set without rows has no files.
 
     Raises:
         InputError: the folder is no data set, is not whole, or its rows are not those of its files.
+        NoRowsError: there are no files.
 
     """
+    found: list[tuple[str | None, Path]]
     if (folder / _STATE).is_file():
-        yield from ((None, path) for path in _files(folder))
-        return
-    if not (folder / _SPLITS).is_file():
+        found = [(None, path) for path in _files(folder)]
+    elif (folder / _SPLITS).is_file():
+        found = [(split, path) for split in _splits(folder) for path in _files(folder / split)]
+    else:
         raise no_data_set(folder, DATA_SET_FILES)
+    if not found:
+        raise no_rows(folder)
+    return found
+
+
+def splits_without_files(folder: Path) -> list[str]:
+    """The splits of a DatasetDict that hold no rows, and so have no files.
+
+    Raises:
+        InputError: as :func:`data_set_files`.
+
+    """
+    if not (folder / _SPLITS).is_file() or (folder / _STATE).is_file():
+        return []
+    return [split for split in _splits(folder) if not _files(folder / split)]
+
+
+def _splits(folder: Path) -> Iterator[str]:
     for split in _read(folder / _SPLITS, _Splits).splits:
         if not re.fullmatch(SPLIT_NAME, split):
             raise InputError(f"{folder}: '{split}' cannot be a split's name", hint="name its folder, and give `split`")
         if not (folder / split / _STATE).is_file():
             raise InputError(f"{folder}: holds no data set '{split}', which {_SPLITS} names", hint=_AGAIN)
-        yield from ((split, path) for path in _files(folder / split))
+        yield split
 
 
 _AGAIN = "save it again with save_to_disk"

@@ -4,6 +4,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -29,6 +30,10 @@ _LONGEST_SAMPLED_BYTES = 16 * 2**20
 _LONGEST_SPREAD_BYTES = 2**20
 """Longer rows, among the first ones and elsewhere, do not vote, so that a look at a file stays a look."""
 
+_LONGEST_ALONE_BYTES = 64 * 2**20
+_LONG_ROWS = 10
+"""Where no row can vote, the first of so many that is no longer than this decides alone."""
+
 _KNOWN_FIELDS = {name for groups in FIELDS.values() for group in groups for name in group}
 
 _SIGNATURES: tuple[tuple[bytes, str], ...] = (
@@ -50,8 +55,11 @@ _WIDE = re.compile(
 
 _EXPECTED = "JSON lines, a JSON array, CSV, Parquet or Arrow"
 
+_SAY_CSV = "say format: csv in the recipe's source, or --set sources.format=csv"
+
 _WAY_OUT = {
-    "CSV": "its header names no field of a schema; if it is CSV, say format: csv, and give `columns`",
+    "CSV": f"its header names no field of a schema; if it is CSV, {_SAY_CSV}, and give `columns`",
+    "what may be CSV of one column": f"if it is, {_SAY_CSV}; or end its name in .csv",
     "xz": "unpack it first: xz -dk {path}; or pipe it in: xz -dc {path} | packer build - …",
     "a zip archive": "unpack it first: unzip {path}",
     "UTF-16 text": "rewrite it as UTF-8: iconv -f UTF-16 -t UTF-8 {path}",
@@ -137,9 +145,17 @@ def _neither(path: Path, head: bytes) -> InputError:
         found = "binary data"
     if found is None and _looks_like_csv(head):
         found = "CSV"
+    if found is None and _has_header_of_one(head):
+        found = "what may be CSV of one column"
     hint = _WAY_OUT.get(found or "", "convert it to JSON lines first: one object a line, UTF-8")
     message = f"{path}: expected {_EXPECTED}, found " + (found or "text that is not JSON")
     return InputError(message, hint=hint.format(path=path))
+
+
+def _has_header_of_one(head: bytes) -> bool:
+    """Whether the first of several lines is the name of a field of a schema, as the header of one column would be."""
+    lines = [line for line in head.decode("utf-8-sig", "replace").splitlines() if line.strip()]
+    return len(lines) > 1 and _KNOWN_FIELDS.issuperset(fields_of(lines[0], ","))
 
 
 def _looks_like_csv(head: bytes) -> bool:
@@ -170,6 +186,8 @@ def detect_schema(path: Path, *, format: Format, columns: Mapping[str, str | Non
 
     """
     rows = [value for value in _sampled_rows(path, format, columns) if isinstance(value, dict)]
+    if not rows and format not in CSV_FORMATS and format not in TABLE_FORMATS:
+        rows = _first_long_row(path, format)
     votes = Counter(schema for row in rows if (schema := schema_of(rename(row, columns))) is not None)
     if votes:
         return max(FIELDS, key=lambda schema: votes[schema])  # the first of those with most votes
@@ -248,6 +266,28 @@ def _sampled_rows(path: Path, format: Format, columns: Mapping[str, str | None])
                 yield decode_json(row)
             except Refused:
                 continue
+
+
+def _first_long_row(path: Path, format: Format) -> list[dict[str, Any]]:  # noqa: A002
+    """The first object among the first rows, of those that are too long to vote; none where there is none.
+
+    Raises:
+        InputError: all of them are longer still.
+
+    """
+    sizes = set()
+    for row in islice(raw_rows(path, format=format, max_row_bytes=_LONGEST_ALONE_BYTES), _LONG_ROWS):
+        sizes.add(row is None)
+        with suppress(Refused):
+            if row is not None and isinstance(value := decode_json(row), dict):
+                return [value]
+    if sizes == {True}:
+        raise InputError(
+            f"{path}: its first rows have more than {_LONGEST_ALONE_BYTES // 2**20} MiB each, and are not looked at",
+            hint="name their schema (--schema, or `schema` in the recipe's source); rows.max_bytes says which rows are "
+            "taken: --set rows.max_bytes=1GiB",
+        )
+    return []
 
 
 def _spread_lines(path: Path, rows: Iterator[bytes | None]) -> Iterator[bytes | None]:

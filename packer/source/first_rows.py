@@ -143,6 +143,23 @@ def raw_rows(path: Path, *, format: Format, max_row_bytes: int) -> Iterator[byte
         raise broken_array(path, error) from None
 
 
+def refuse_empty(path: Path, *, format: Format) -> None:  # noqa: A002 - the recipe's word
+    """Look for a first row, whatever it is.
+
+    Raises:
+        NoRowsError: there is none.
+        InputError: the file cannot be read, or is not the array its format says.
+
+    """
+    rows: Iterator[Any]
+    if format in CSV_FORMATS or format in TABLE_FORMATS:
+        rows = value_rows(path, format=format, schema=None, columns={}, max_row_bytes=1)
+    else:
+        rows = raw_rows(path, format=format, max_row_bytes=1)
+    if next(rows, rows) is rows:
+        raise no_rows(path)
+
+
 def value_rows(
     path: Path,
     *,

@@ -157,9 +157,13 @@ def _decoded(row: PendingRow, *, max_row_bytes: int) -> Any:
 
 
 def _hashed(chunks: Iterator[bytes], digest: xxhash.xxh3_128) -> Iterator[bytes]:
-    for chunk in chunks:
+    """The chunks, hashed as they are taken. No generator: whoever stops early must leave the rest to be read."""
+
+    def hashed(chunk: bytes) -> bytes:
         digest.update(chunk)
-        yield chunk
+        return chunk
+
+    return map(hashed, chunks)
 
 
 def _rows(

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from packer.errors import PackerError, StorageError, UsageError
+from packer.source.chunks import NoRowsError
 
 STANDARD_INPUT = "-"
 
@@ -53,8 +54,9 @@ def naming_standard_input() -> Iterator[None]:
         if place is None or place not in f"{error.message}{error.hint}":
             raise
         hint = error.hint and error.hint.replace(place, STANDARD_INPUT)
-        if not Path(place).stat().st_size:
-            hint = "nothing was piped in: look at what the command before the pipe writes"
+        if isinstance(error, NoRowsError):
+            piped = "what was piped in holds no rows" if Path(place).stat().st_size else "nothing was piped in"
+            hint = f"{piped}: look at what the command before the pipe writes"
         raise type(error)(error.message.replace(place, "standard input"), hint=hint) from error
 
 

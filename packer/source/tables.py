@@ -21,7 +21,8 @@ from packer.source.parquet_footer import row_groups
 from packer.source.projection import JSON_FIELDS, MESSAGES_FIELDS, columns_of
 from packer.source.row import ID_FIELDS, json_in_text, messages_in_text
 from packer.source.unsuited import MEDIA_FIELDS, PREFERENCE_FIELDS
-from packer.source.values import Convert, as_bytes, converter, is_foreign, is_text, shares_buffers
+from packer.source.validated import all_in_utf8
+from packer.source.values import Convert, converter, is_foreign, is_text, shares_buffers
 
 TableFormat = Literal["parquet", "arrow"]
 
@@ -158,7 +159,7 @@ def table_rows(
             skip -= passed
             if passed == batch.num_rows:
                 continue
-            in_utf8 = _validate(batch)
+            in_utf8 = all_in_utf8(batch)
             for start in range(passed, batch.num_rows, BATCH_ROWS):
                 yield from _rows(batch.slice(start, BATCH_ROWS), max_row_bytes, uses, in_utf8=in_utf8)
 
@@ -190,26 +191,6 @@ def _batches(path: Path, kind: TableFormat, names: Sequence[str], extent: Extent
             batch_rows = max(1, min(BATCH_ROWS, _BATCH_BYTES // row_bytes))
             for batch in parquet_batches(file, range(group, group + 1), names, batch_rows=batch_rows):
                 yield batch.select(list(names))  # a name with a dot in it brings others
-
-
-def _validate(batch: pa.RecordBatch) -> bool:
-    """Whether all texts are UTF-8; offsets and lengths are right for sure, or it raises.
-
-    Nothing in a file may be believed before that: a wrong offset reads what lies anywhere in memory.
-
-    Raises:
-        pyarrow.ArrowInvalid: something points outside of the batch.
-
-    """
-    try:
-        batch.validate(full=True)
-    except pa.ArrowInvalid as error:
-        if "UTF8" not in str(error):
-            raise
-        for column in batch.columns:
-            column.view(as_bytes(column.type)).validate(full=True)
-        return False
-    return True
 
 
 def _rows(batch: pa.RecordBatch, max_row_bytes: int, uses: _Uses, *, in_utf8: bool) -> Iterator[RowValue]:

@@ -40,25 +40,6 @@ def converter(kind: pa.DataType, name: str) -> Convert | None:
     return _convert(kind, f"$.{name}")
 
 
-def as_bytes(kind: pa.DataType) -> pa.DataType:
-    """The type with bytes in place of texts; the layout is the same."""
-    if _types.is_string(kind):
-        return pa.binary()
-    if _types.is_large_string(kind):
-        return pa.large_binary()
-    if _types.is_struct(kind):
-        return pa.struct([_field_as_bytes(kind.field(i)) for i in range(kind.num_fields)])
-    if _types.is_list(kind):
-        return pa.list_(_field_as_bytes(kind.value_field))
-    if _types.is_large_list(kind):
-        return pa.large_list(_field_as_bytes(kind.value_field))
-    return kind
-
-
-def _field_as_bytes(field: pa.Field) -> pa.Field:
-    return field.with_type(as_bytes(field.type))
-
-
 def _convert(kind: pa.DataType, where: str) -> Convert | None:
     if isinstance(kind, pa.BaseExtensionType):
         if kind.extension_name == "arrow.json":  # `datasets` keeps values of mixed types so

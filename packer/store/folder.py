@@ -45,18 +45,32 @@ def lock(folder: Path) -> Iterator[None]:
         StorageError: the folder cannot be written, or its file system has no locks.
 
     """
-    path = folder / PRIVATE / LOCK_NAME
-    with storage_errors("lock", folder):
-        make_folder(path.parent)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    descriptor = _locked(folder / PRIVATE / LOCK_NAME, folder)
     try:
         with storage_errors("lock", folder):
-            _take(descriptor, folder)
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)
+
+
+def _locked(path: Path, folder: Path) -> int:
+    """The descriptor of the lock, taken."""
+    while True:
+        with storage_errors("lock", folder):
+            make_folder(path.parent)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            with storage_errors("lock", folder):
+                _take(descriptor, folder)
+                with suppress(FileNotFoundError):
+                    if os.path.samestat(path.stat(), os.fstat(descriptor)):
+                        return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # whoever had it has removed the folder since it was opened here
 
 
 def refuse_busy(folder: Path) -> None:
@@ -261,6 +275,23 @@ def sweep_all(cache: Path) -> None:
         for folder in folders:
             with suppress(OSError):  # the lock is in it
                 folder.rmdir()
+
+
+def discard(cache: Path) -> None:
+    """Remove a folder that a writer has made and has nothing to keep in. Call it under the lock.
+
+    What others have put there meanwhile stays, and the folder with it.
+
+    Raises:
+        StorageError: a file cannot be removed.
+
+    """
+    sweep_all(cache)
+    with suppress(OSError):
+        if {path.name for path in cache.iterdir()} <= {PRIVATE}:
+            (cache / PRIVATE / LOCK_NAME).unlink()
+            (cache / PRIVATE).rmdir()
+            cache.rmdir()
 
 
 def sweep_temporary(cache: Path) -> tuple[str, ...]:

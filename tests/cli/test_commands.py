@@ -160,6 +160,15 @@ def test_a_rejected_row_says_why(tmp_path, starter, rows):
     assert found["rejected"][0]["code"] == "not_json"
 
 
+def test_a_wrong_type_is_told_with_the_path_of_the_first(tmp_path, starter, rows):
+    turns = [{"role": "user", "content": 7}, *ROW["messages"]]
+    rows.write_text("".join(json.dumps(row) + "\n" for row in (ROW, {"messages": turns}, {"messages": turns[:1]}, ROW)))
+    build = ("build", rows, "--tokenizer", starter / "tokenizer", "-o", tmp_path / "cache", "-j", "1")
+    told = " ".join(run(*build).stdout.split())
+    assert "2 wrong_type a value has the wrong type; the first: expected `str | array | null`, got `int`" in told
+    assert "at $.messages[0].content" in told
+
+
 def test_control_characters_of_texts_do_not_reach_the_terminal(tmp_path, starter):
     text = "red \x1b[31m bell \x07 back \x08 c1 \x9b31m right \u202e to left"
     row = {"messages": [{"role": "user", "content": text}, {"role": "assistant", "content": "ok"}]}

@@ -13,9 +13,10 @@ import tempfile
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from written import FORMATS, as_jsonl, as_parquet
+from written import FORMATS, as_jsonl, as_parquet, as_table
 
 from packer.source import standard_input
 from packer.store.manifest import read_manifest
@@ -112,6 +113,54 @@ def test_every_split_of_a_saved_dict_is_a_split_unless_one_is_named(tmp_path, st
     assert [(entry.split, entry.num_rows) for entry in read_manifest(tmp_path / "other").inputs] == [("eval", 2)]
 
 
+EMPTY_SHARDS = {
+    "b.parquet": as_table(CHATS).slice(0, 0),
+    "b.jsonl": b"",
+    "b.json": b"[]",
+    "b.csv": b"prompt,completion\n",
+    "b.jsonl.gz": gzip.compress(b"\n", mtime=0),
+    "without columns.parquet": pa.table({}),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY_SHARDS)
+def test_a_shard_without_rows_among_others_is_passed_over_and_told(tmp_path, starter, expected, name):
+    content = EMPTY_SHARDS[name]
+    if isinstance(content, bytes):
+        (tmp_path / name).write_bytes(content)
+    else:
+        pq.write_table(content, tmp_path / name)
+    (tmp_path / "a.jsonl").write_bytes(as_jsonl(CHATS))
+    made = build(tmp_path / "*.[jpc]*", tmp_path / "cache", starter)
+    assert f"no rows in {tmp_path}/{name}" in made.stderr
+    manifest = read_manifest(tmp_path / "cache")
+    assert (manifest.content_fingerprint, len(manifest.inputs)) == (expected, 1)
+    assert "up to date" in build(tmp_path / "*.[jpc]*", tmp_path / "cache", starter).stdout
+    (tmp_path / "a.jsonl").write_bytes(b"")
+    output = build(tmp_path / "*.[jpc]*", tmp_path / "other", starter, exit_code=3).output
+    assert "none of its 2 files holds a row" in output
+
+
+def test_a_table_of_no_bytes_is_no_shard_without_rows(tmp_path, starter):
+    for name, rows in (("a.parquet", as_parquet(CHATS)), ("b.parquet", b"")):
+        (tmp_path / name).write_bytes(rows)
+    output = build(tmp_path / "*.parquet", tmp_path / "cache", starter, exit_code=3).output
+    assert "b.parquet: is 0 bytes; a Parquet file without rows is not" in output
+
+
+def test_a_split_without_rows_is_told_and_not_built(tmp_path, starter, expected):
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_list(CHATS)
+    datasets.DatasetDict({"train": rows, "test": rows.select([])}).save_to_disk(tmp_path / "saved")
+    assert (
+        f"{tmp_path}/saved: split 'test' holds no rows" in build(tmp_path / "saved", tmp_path / "cache", starter).stderr
+    )
+    assert read_manifest(tmp_path / "cache").content_fingerprint == expected
+    run("preview", tmp_path / "saved", "--tokenizer", starter / "tokenizer")
+    output = build(tmp_path / "saved" / "test", tmp_path / "other", starter, exit_code=3).output
+    assert f"{tmp_path}/saved/test: holds no rows" in output
+
+
 def test_standard_input_is_an_input_like_others(tmp_path, starter, expected):
     rows, cache = as_parquet(CHATS), tmp_path / "cache"
     build("-", cache, starter, stdin=rows)
@@ -175,6 +224,7 @@ def test_a_build_from_a_pipe_ends_and_leaves_no_file_behind(tmp_path, starter, e
     ("rows", "said"),
     [
         (b"", "standard input: holds no rows hint: nothing was piped in"),
+        (b"\n  \r\n", "standard input: holds no rows hint: what was piped in holds no rows: look at"),
         (b'{"q": 1}\n', "standard input: its rows fit no schema"),
         (FORMATS["rows.jsonl.gz"](CHATS)[:-9], "standard input: gzip data is damaged or cut off"),
     ],
@@ -185,6 +235,33 @@ def test_what_is_wrong_with_standard_input_is_said_of_it_and_not_of_the_file_it_
     output = " ".join(build("-", tmp_path / "cache", starter, exit_code=3, stdin=rows).output.split())
     assert said in output
     assert "packer-stdin-" not in output
+
+
+def test_what_happens_to_standard_input_on_the_way_is_said_of_it(tmp_path, starter, monkeypatch):
+    """A row on which a template goes on for too long; bytes that are others when they are read again."""
+    from packer.build import run as run_module
+    from packer.render.watchdog import TemplateOverrunError
+
+    def ends(*_, **__):
+        raise TemplateOverrunError.of("takes too much", 2)
+
+    def build_(code):
+        output = build("-", tmp_path / "cache", starter, exit_code=code, stdin=as_jsonl(CHATS)).output
+        assert "packer-stdin-" not in output
+        return output
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module, "run_partition", ends)
+        assert "error: standard input:3 (row 2), template of" in build_(2)
+    plan = run_module.plan_build
+
+    def planned(*arguments, **options):
+        made = plan(*arguments, **options)
+        made.looks[0].path.write_bytes(as_jsonl(CHATS[:5]))
+        return made
+
+    monkeypatch.setattr(run_module, "plan_build", planned)
+    assert "error: standard input: changed while being read: " in build_(3)
 
 
 def test_a_terminal_is_no_standard_input(tmp_path, starter):

@@ -1,7 +1,12 @@
 """Numbers and lines for people."""
 
+import io
+import sys
+
+import click
 import pytest
 
+from packer_cli.failures import print_error
 from packer_cli.output import duration, percent, plural, rate, size
 from packer_cli.page import repeated
 from packer_cli.progress import Lines
@@ -54,6 +59,32 @@ def test_wrapping_loses_no_character_and_keeps_the_width(text, width):
     assert "".join(parts) == text.expandtabs(4)
     assert all(sum(map(cells, part)) <= width for part in parts)
     assert all(parts)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+MESSAGE = "/a/very/long/path/of-a-file/that-no-line/can-hold/as it is named/rows-00000-of-00001.jsonl: cannot be read"
+HINT = "for example: zcat rows.jsonl.gz | packer build - --tokenizer DIR --set sources.format=csv -o CACHE\n\nor so"
+
+
+@pytest.mark.parametrize("columns", ["80", "24", "no", ""])
+def test_errors_are_wrapped_at_spaces_for_a_terminal_and_are_a_line_in_a_pipe(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("NO_COLOR", "1")
+    piped, shown = io.StringIO(), Terminal()
+    for stream in (piped, shown):
+        monkeypatch.setattr(sys, "stderr", stream)
+        print_error(MESSAGE, HINT)
+    assert piped.getvalue() == f"error: {MESSAGE}\n\nhint: {HINT}\n"
+    told = click.unstyle(shown.getvalue())
+    assert told.split() == piped.getvalue().split()
+    width = int(columns) if columns.isdigit() else 80
+    assert max(map(len, told.splitlines())) > width / 2
+    assert all(len(line) <= width or " " not in line.removeprefix("error: ") for line in told.splitlines())
+    assert told.endswith("\n\nor so\n")
 
 
 def test_lines_show_every_newline():

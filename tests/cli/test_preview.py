@@ -123,6 +123,19 @@ def test_rejected_rows_alone(rows, tokenizer):
     assert "would be left out" not in run("preview", rows, "--tokenizer", tokenizer, "--row", f"{rows}:0").stdout
 
 
+def test_of_a_long_document_that_would_be_left_out_the_beginning_is_shown(tokenizer, tmp_path):
+    texts = ["first " * 100, "second " * 10000, "third " * 10000]
+    path = tmp_path / "long.jsonl"
+    turns = zip(("user", "assistant", "user"), texts, strict=True)
+    path.write_text(json.dumps({"messages": [{"role": role, "content": text} for role, text in turns]}))
+    arguments = ("preview", path, "--tokenizer", tokenizer)
+    shown = run(*arguments, "--rejected", "--ids").stdout
+    assert ": overlong" in shown and "first first" in shown and "second second" in shown and "third" not in shown
+    assert "characters more; --row shows all ...]" in shown
+    assert len(shown) < 10000
+    assert run(*arguments, "--row", f"{path}:0").stdout.count("second ") == 10000
+
+
 def test_repeated_history_is_shown_once(tokenizer, tmp_path):
     """A template that writes every answer but the last in capitals makes a document of every turn."""
     (tmp_path / "own.jinja").write_text(

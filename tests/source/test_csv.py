@@ -1,6 +1,7 @@
 """CSV and TSV: cells are what Python's own reader says, whatever stands in them."""
 
 import csv
+import gzip
 import io
 
 import pytest
@@ -8,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import InputError
-from packer.source import detect_format, detect_schema
+from packer.source import chunks as chunks_module
+from packer.source import csv_rows as csv_rows_module
+from packer.source import detect_format, detect_schema, lines_of_rows, partition_file, read_rows
 from packer.source.csv_rows import csv_rows, delimiter_of, fields_of, split_csv
 from packer.source.decode import Refused
 
@@ -18,6 +21,25 @@ tables = st.lists(st.lists(cells, min_size=2, max_size=3), max_size=6)
 
 def pieces(content, step):
     return (content[i : i + step] for i in range(0, len(content), step))
+
+
+def begins(text):
+    """Line and text of every record, character by character, as far as all quotes close."""
+    records, line, start, record, state = [], 1, 1, "", "start"
+    for character in text:
+        if character == "\n" and state != "quoted":
+            records.append((start, record))
+            record, state, start = "", "start", line + 1
+        else:
+            record += character
+            if state == "quoted":
+                state = "closing" if character == '"' else "quoted"
+            elif character == '"' and state in {"start", "closing"}:
+                state = "quoted"
+            else:
+                state = "start" if character == "," else "plain"
+        line += character == "\n"
+    return [*records, (start, record)], state != "quoted"
 
 
 def values(content, *, kind="csv", columns=None, max_row_bytes=1000, step=2**20):
@@ -55,9 +77,70 @@ def test_records_and_cells_are_those_of_pythons_reader_however_the_quotes_stand(
             record.decode() for _, record in split_csv("x", pieces(content, step), "csv", max_row_bytes=99).records
         ]
     except InputError:
-        assert text.count('"') % 2 == 1
+        assert not begins(text)[1]
         return
     assert [row for record in records if "".join(row := fields_of(record, ",")).strip()] == expected
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("records")
+
+
+@given(
+    header=st.sampled_from(["text", "text,n", '"te\nxt",n']),
+    before=st.text(alphabet=" \t\n", max_size=12).map("{}\n".format),
+    text=st.text(alphabet='a", \n', max_size=40),
+    end=st.sampled_from(["\n", "\r\n"]),
+    packed=st.booleans(),
+    mark=st.booleans(),
+    read_bytes=st.integers(8, 40),
+    max_row_bytes=st.integers(1, 30),
+    limit=st.none() | st.integers(1, 4),
+)
+def test_every_record_is_a_row_with_its_line_however_it_is_read(
+    folder, header, before, text, end, packed, mark, read_bytes, max_row_bytes, limit
+):
+    """Rows counted, rows read and their lines agree: blank lines, quoted ones, borders of reads, rows too large."""
+    records, closed = begins(before + header + "\n" + text)
+    if not closed:
+        return
+    blank = "" if header == "text" else " \t"
+    (named, *rest) = [(line, record) for line, record in records if record.strip(" \t")]
+    expected = [(line, record) for line, record in records if line > named[0] and record.strip(blank)][:limit]
+    content = ("\ufeff" * mark + before + header + "\n" + text).replace("\n", end).encode()
+    path = folder / "rows.csv"
+    path.write_bytes(gzip.compress(content, mtime=0) if packed else content)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks_module, "READ_BYTES", read_bytes)
+        if not expected:
+            assert not rest
+            with pytest.raises(InputError, match="holds no rows"):
+                partition_file(path, format="csv", partition_bytes=1000)
+            return
+        (piece,) = partition_file(path, format="csv", partition_bytes=1000, limit=limit).partitions
+        batches = list(read_rows(piece, schema="text", columns={}, max_row_bytes=max_row_bytes))
+        lines = lines_of_rows(piece, range(piece.num_rows))
+    assert lines == [line for line, _ in expected]
+    assert sum(batch.num_rows for batch in batches) == len(expected)
+    assert sum(len(batch.samples) + len(batch.rejections) for batch in batches) == len(expected)
+
+
+def test_blank_lines_of_more_than_a_read_are_no_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(chunks_module, "READ_BYTES", 64)
+    monkeypatch.setattr(csv_rows_module, "READ_BYTES", 64)
+    for blank in (b" " * 200 + b"\n", b"\r\n" * 100, b"\n" * 200):
+        path = tmp_path / "rows.csv"
+        path.write_bytes(blank + b"text,n\n" + blank + b"a,1\n" + blank)
+        (piece,) = partition_file(path, format="csv", partition_bytes=1000).partitions
+        (batch,) = read_rows(piece, schema="text", columns={}, max_row_bytes=100)
+        assert [sample.text for sample in batch.samples] == ["a"]
+        assert lines_of_rows(piece, [0]) == [2 * blank.count(b"\n") + 2]
+
+
+def test_spaces_are_a_cell_where_there_is_one_column_alone():
+    assert values(b"text\n  \n\n\r\n\t\r\na\n") == [(2, {"text": "  "}), (5, {"text": "\t"}), (6, {"text": "a"})]
+    assert values(b"text,n\n  \n\t\r\na,1\n") == [(4, {"text": "a", "n": "1"})]
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv"])

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from packer.errors import InputError
+from packer.source import detect as detect_module
 from packer.source import detect_format, detect_schema, hint_of_schema
 
 LINE = b'{"text": "a"}'
@@ -57,7 +58,8 @@ def test_the_bytes_decide_the_format_whatever_the_name(tmp_path, name, content, 
         (b"FEA1....", "Feather", "JSON lines"),
         ('{"text": "a"}'.encode("utf-16"), "UTF-16", "iconv"),
         (bytes(range(256)), "binary data", "JSON lines"),
-        (b"question,answer\na,b\n", "CSV", "format: csv"),
+        (b"question,answer\na,b\n", "CSV", "--set sources.format=csv"),
+        (b'\xef\xbb\xbf\n"text"\r\na\r\n', "what may be CSV of one column", "--set sources.format=csv"),
         (b"Once upon a time\nthere was a file.\n", "text that is not JSON", "JSON lines"),
     ],
 )
@@ -70,6 +72,21 @@ def test_a_file_that_is_neither_is_told_what_it_looks_like(tmp_path, content, fo
 def test_an_empty_file_has_no_format(tmp_path):
     with pytest.raises(InputError, match="holds no rows"):
         detect_format(write(tmp_path, b"\xef\xbb\xbf \n"))
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json"])
+def test_a_row_too_long_to_vote_decides_alone_where_no_other_can_and_a_longer_one_is_told(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(detect_module, "_LONGEST_SAMPLED_BYTES", 50)
+    monkeypatch.setattr(detect_module, "_LONGEST_ALONE_BYTES", 200)
+    monkeypatch.setattr(detect_module, "_LONGEST_SPREAD_BYTES", 50)
+    longer, long = {"prompt": "a" * 300, "completion": "b"}, {"text": "a" * 100}
+    for rows in ([long], [7, longer, long, longer]):
+        path = write(tmp_path, lines(*rows) if name == "rows.jsonl" else json.dumps(rows).encode(), name)
+        assert detect_schema(path, format=name[5:], columns={}) == "text"
+    path = write(tmp_path, json.dumps([longer, longer]).encode() if name == "rows.json" else lines(longer), name)
+    with pytest.raises(InputError, match="its first rows have more than") as caught:
+        detect_schema(path, format=name[5:], columns={})
+    assert "--schema" in caught.value.hint and "rows.max_bytes" in caught.value.hint
 
 
 TURNS = [{"role": "user", "content": "a"}]

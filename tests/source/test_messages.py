@@ -94,6 +94,36 @@ def test_a_part_that_cannot_be_kept_refuses_the_row(refusal, parts, reason):
     assert refusal(turn(content=parts)) == ("wrong_type", reason)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"content": None, "refusal": "no"},
+        {"content": "", "refusal": "no"},
+        {"content": "no", "refusal": None},
+        {"content": "no", "refusal": ""},
+        {"content": [{"type": "refusal", "refusal": "no"}]},
+        {"content": [{"type": "text", "text": "n"}, {"type": "refusal", "refusal": "o"}]},
+    ],
+)
+def test_a_refusal_is_what_the_assistant_says(sample, fields):
+    assert answer(sample, **fields).fields == {"role": "assistant", "content": "no"}
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ({"content": "yes", "refusal": "no"}, "both `content` and `refusal` at $.messages[1]"),
+        ({"content": None, "refusal": 7}, "expected `str | null`, got `int` at $.messages[1].refusal"),
+        (
+            {"role": "user", "content": "", "refusal": "no"},
+            "`refusal` of a message that is not the assistant's at $.messages[1]",
+        ),
+    ],
+)
+def test_a_refusal_that_says_not_what_the_assistant_says_refuses_the_row(refusal, message, reason):
+    assert refusal(turn(**message)) == ("wrong_type", reason)
+
+
 @pytest.mark.parametrize("field", ["reasoning_content", "thinking", "reasoning"])
 def test_reasoning_stands_where_templates_look_whatever_its_name(sample, field):
     fields = answer(sample, **{field: "hm"}).fields

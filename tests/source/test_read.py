@@ -1,3 +1,4 @@
+import gzip
 import json
 import random
 
@@ -156,6 +157,16 @@ def test_batches_of_large_rows_end_early(tmp_path, monkeypatch):
     monkeypatch.setattr(read_module, "BATCH_BYTES", 100)
     (partition,) = partitions(tmp_path, b'{"text": "%s"}\n' % (b"x" * 48) * 10)
     assert [batch.num_rows for batch in read_all(partition)] == [2] * 5
+
+
+@pytest.mark.parametrize("packed", [bytes, gzip.compress], ids=["plain", "gzip"])
+@pytest.mark.parametrize("kind", ["jsonl", "json", "csv"])
+def test_a_limit_far_from_the_end_of_a_file_is_no_change_of_the_file(tmp_path, monkeypatch, kind, packed):
+    monkeypatch.setattr(chunks_module, "READ_BYTES", 16)
+    row = '{"text": "a"}'
+    content = {"jsonl": f"{row}\n" * 50, "json": f"[{', '.join([row] * 50)}]", "csv": "text,n\n" + "a,1\n" * 50}[kind]
+    (partition,) = partitions(tmp_path, packed(content.encode()), format=kind, limit=3)
+    assert [batch.num_rows for batch in read_all(partition)] == [3]
 
 
 def test_a_limit_holds_for_arrays(tmp_path):

@@ -61,6 +61,22 @@ def test_a_lock_is_free_again_after_its_body_however_it_ends(tmp_path: Path) -> 
         pass
 
 
+def test_a_lock_in_a_folder_that_was_removed_while_it_was_waited_for_is_no_lock(tmp_path, monkeypatch):
+    take, cache = folder_module._take, tmp_path / "cache"
+
+    def taken(*arguments):
+        take(*arguments)
+        if not removed:
+            removed.append(True)
+            folder_module.discard(cache)
+            assert not cache.exists()
+
+    removed = []
+    monkeypatch.setattr(folder_module, "_take", taken)
+    with lock(cache), pytest.raises(BusyError), lock(cache):
+        pass
+
+
 def test_a_folder_that_cannot_be_made_is_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(StorageError, match="cannot lock"), lock(tmp_path / "file" / "cache"):

@@ -22,8 +22,10 @@ from packer.build.places import pin_recipe
 from packer.build.plan import TEMPLATED
 from packer.build.progress import Silent
 from packer.recipe import Recipe
+from packer.source import naming_standard_input
 
 
+@naming_standard_input()
 def lint(recipe: Recipe, *, num_rows: int = 200) -> LintReport:
     """Report what a recipe's template does under its tokenizer, and what becomes of the first rows of its sources.
 

@@ -13,9 +13,11 @@ from packer.audit.lint.findings import LookedAt
 from packer.audit.lint.probes import INLINE, PLAIN, REASONED
 from packer.audit.lint.subject import LearnedTurn, Subject, learned_turns, mode_name, mode_of
 from packer.batches import Rejection, RowBatch, Sample
+from packer.build.inputs import open_inputs
 from packer.build.overruns import overruns_at
-from packer.build.plan import load_recipe_model, open_input, resolve_sources
+from packer.build.plan import load_recipe_model, resolve_sources
 from packer.build.price import last_tokens
+from packer.build.progress import Silent
 from packer.build.stages import FollowedRows, Stages
 from packer.errors import TemplateError
 from packer.model import Model
@@ -154,7 +156,7 @@ def rejections_under(recipe: Recipe, model: Model, rows: Rows) -> Counter[str]:
 
 
 def _read(recipe: Recipe, num_rows: int) -> list[FileTally]:
-    inputs = [open_input(file, recipe) for file in resolve_sources(recipe)]
+    inputs = [entry for _, entry in open_inputs(resolve_sources(recipe), recipe, Silent().note)]
     names = Counter(PurePosixPath(entry.name).name for entry in inputs)
     files = []
     for entry in inputs:

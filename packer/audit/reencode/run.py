@@ -37,7 +37,7 @@ from packer.layout import offsets_of
 from packer.model import TOKENIZER_FILE, Model
 from packer.permute import permutation_key, permute
 from packer.recipe import Recipe, make_recipe
-from packer.source import Partition, Schema, partition_file
+from packer.source import Partition, Schema, naming_standard_input, partition_file
 from packer.source.partition import Format
 from packer.store.manifest import MANIFEST_NAME, Input, Manifest
 from packer.store.rejected import read_rejected
@@ -75,12 +75,13 @@ class Reencoding:
         if isinstance(self._recipe, RecipeError) or not _is_known(entry):
             return check_input(entry.path, sha256=entry.sha256)
         try:
-            cut = partition_file(
-                input_place(entry.path),
-                format=cast("Format", entry.format),
-                partition_bytes=self._recipe.partition_bytes,
-                limit=entry.num_rows,  # whatever left rows out, those that were taken are the first
-            )
+            with naming_standard_input():
+                cut = partition_file(
+                    input_place(entry.path),
+                    format=cast("Format", entry.format),
+                    partition_bytes=self._recipe.partition_bytes,
+                    limit=entry.num_rows,  # whatever left rows out, those that were taken are the first
+                )
         except (InputError, UsageError) as error:
             return check_input(entry.path, sha256=entry.sha256) or [_input_finding(entry, error.message)]
         if cut.sha256 != entry.sha256:
@@ -188,7 +189,8 @@ def _worker(folder: Path, recipe: Recipe, model: Model) -> Callable[[Task], Comp
             comparison = Comparison(task, folder, stages, special_ids)
             return comparison.run(recipe.rows.max_bytes)
         except InputError as error:
-            findings = (_input_finding(task.entry, error.message),)
+            # Another process does not know where this one keeps standard input.
+            findings = (_input_finding(task.entry, error.message.replace(str(task.partition.path), task.entry.path)),)
         except (CheckError, StorageError) as error:
             findings = (unreadable(task.shard.path, error),)
         return Compared(num_rows=0, num_tokens=0, findings=findings)
