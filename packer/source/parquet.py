@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 _BUFFER_BYTES = 2**20
 
 
 def open_parquet(path: Path) -> Any:
     """The file as pyarrow has it. Not mapped into memory: a file that shrinks meanwhile would kill the process."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - takes as long as a tenth of a small build
+
     return pq.ParquetFile(
         pa.OSFile(str(path)), buffer_size=_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
     )

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from packer.errors import InputError
 from packer.source.arrow_ipc import arrow_batches, arrow_schema, open_arrow
@@ -251,6 +250,8 @@ def _row(columns: Sequence[tuple[str, list[Any], Convert | None]], i: int) -> di
 
 def _is_there(column: pa.Array) -> pa.Array:
     """Which rows of a column of pictures have one: they are not null, no empty list and no empty text."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - a twentieth of a second that rows of JSON need not wait
+
     valid = column.is_valid()
     for measure in (pc.list_value_length, pc.binary_length):
         try:
