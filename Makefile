@@ -51,8 +51,9 @@ coverage: $(DEV) ## Branches of store, resume and verify that no test takes: non
 	@.venv/bin/python -m coverage combine -q
 	.venv/bin/python -m coverage report
 
-bench: $(DEV) ## Figures, as ratios within one run
-	.venv/bin/python tests/bench/run.py
+bench: $(DEV) ## Figures, as ratios within one run; PEERS=1 installs LLaMA-Factory and axolotl, and has them in it
+	$(if $(PEERS),.venv/bin/python tests/bench/preparing/install.py)
+	.venv/bin/python tests/bench/run.py $(if $(PEERS),--peers)
 
 docs: $(DEV) ## Generate the reference pages
 	.venv/bin/python -m packer_cli.reference
