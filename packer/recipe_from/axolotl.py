@@ -95,7 +95,7 @@ def read_axolotl(config: Mapping[str, Any], places: Places, ledger: Ledger, file
     recipe = {
         "sources": sources,
         "tokenizer": _tokenizer(keys, places),
-        "template": read_template(_wanted(keys), wanted, kwargs=keys.take("chat_template_kwargs"), files=files),
+        "template": read_template(_wanted(keys), wanted, kwargs=keys.mapping("chat_template_kwargs"), files=files),
         "supervision": _supervision(keys),
         "pack": _pack(keys, texts=bool(sources) and all(source["schema"] == "text" for source in sources)),
     }
@@ -108,7 +108,7 @@ def _sources(keys: Keys, places: Places, ledger: Ledger) -> tuple[list[dict[str,
     wanted: list[Wanted] = []
     for name, split in (("pretraining_dataset", None), ("datasets", None), ("test_datasets", "eval")):
         entries = keys.take(name)
-        if isinstance(entries, str):  # `pretraining_dataset` may be a path alone
+        if isinstance(entries, str) and name == "pretraining_dataset":  # it may be a path alone
             entries = [{"path": entries}]
         if not isinstance(entries or [], list) or not all(isinstance(entry, Mapping) for entry in entries or []):
             raise RecipeError(
@@ -129,23 +129,23 @@ def _sources(keys: Keys, places: Places, ledger: Ledger) -> tuple[list[dict[str,
 
 
 def _wanted(keys: Keys) -> Wanted:
-    return Wanted(keys=keys, name=keys.take("chat_template"), jinja=keys.take("chat_template_jinja"))
+    return Wanted(keys=keys, name=keys.text("chat_template"), jinja=keys.text("chat_template_jinja"))
 
 
 def _tokenizer(keys: Keys, places: Places) -> str | None:
-    model, own, older = keys.take("base_model"), keys.take("tokenizer_config"), keys.take("base_model_config")
-    revision = keys.take("revision_of_model")
+    model, own, older = keys.text("base_model"), keys.text("tokenizer_config"), keys.text("base_model_config")
+    revision = keys.text("revision_of_model")
     if own is not None:
         keys.tell("revision_of_model", "of the model; the tokenizer has a name of its own")
     elif older is not None:
         keys.tell("base_model_config", "the tokenizer is taken from base_model")
     named = own or model
-    return None if named is None else places.model(str(named), None if own else revision)
+    return None if named is None else places.model(named, None if own else revision)
 
 
 def _supervision(keys: Keys) -> dict[str, Any]:
-    stop = keys.take("eot_tokens")
-    return {"stop": [str(token) for token in stop]} if stop else {}
+    stop = keys.texts("eot_tokens")
+    return {"stop": stop} if stop else {}
 
 
 def _pack(keys: Keys, *, texts: bool) -> dict[str, Any]:

@@ -60,17 +60,17 @@ def read_dataset(keys: Keys, places: Places, *, split: str | None) -> list[dict[
 
 
 def _split(keys: Keys) -> dict[str, Any]:
-    split = keys.take("split")
-    rows = _FIRST_ROWS.fullmatch(str(split))
+    split = keys.text("split")
+    rows = _FIRST_ROWS.fullmatch(split or "")
     if rows is not None and rows["split"] == "train":
         return {"limit": int(rows["rows"])} if int(rows["rows"]) else {}
-    if split is not None and "[" in str(split):
+    if split is not None and "[" in split:
         keys.tell("split", "packer takes whole files, or with limit the first rows of each: all rows are taken")
     return {}
 
 
 def _format(keys: Keys) -> dict[str, Any]:
-    kind = keys.take("ds_type")
+    kind = keys.text("ds_type")
     if kind in ("csv", "parquet", "arrow"):
         return {"format": kind}
     if kind not in (None, "json"):
@@ -79,13 +79,12 @@ def _format(keys: Keys) -> dict[str, Any]:
 
 
 def _paths(keys: Keys, places: Places, *, split: str | None) -> list[str]:
-    path, files, revision = keys.take("path"), keys.take("data_files"), keys.take("revision")
-    if not isinstance(path, str):
-        keys.tell("path", "no path: the entry is left out")
+    path, named, revision = keys.text("path"), keys.texts("data_files") or [], keys.text("revision")
+    if path is None:
+        keys.tell("path", "no path; the entry is left out", default="")
         return []
-    named = [str(file) for file in (files if isinstance(files, list) else [files] if files else [])]
     found = places.find(path)
-    asked = str(keys.take("split") or ("test" if split else "train")).partition("[")[0]
+    asked = (keys.text("split") or ("test" if split else "train")).partition("[")[0]
     if found is None and is_on_hub(path):
         if not named:
             keys.tell(
@@ -119,11 +118,12 @@ def _paths(keys: Keys, places: Places, *, split: str | None) -> list[str]:
 
 
 def _form(keys: Keys) -> Form | None:
-    kind = keys.take("type")
-    _chat_keys_elsewhere(keys, kind)
-    if isinstance(kind, Mapping):
+    if isinstance(keys.take("type"), Mapping):
+        _chat_keys_elsewhere(keys, "")
         return _own_form(keys)
-    name, _, style = str(kind or "").partition(":")
+    kind = keys.text("type") or ""
+    _chat_keys_elsewhere(keys, kind)
+    name, _, style = kind.partition(":")
     if not name:
         return Form(schema="tokens")
     if name == "chat_template":
@@ -135,7 +135,7 @@ def _form(keys: Keys) -> Form | None:
         )
         return _chat(keys, messages="conversations", role="from", content="value")
     if name in ("completion", "pretrain"):
-        return Form(schema="text", columns={"text": keys.take("field") or keys.take("text_column") or "text"})
+        return Form(schema="text", columns={"text": keys.text("field") or keys.text("text_column") or "text"})
     base = name if name in _ALPACA else name.partition(".")[0]
     if base in _ALPACA:
         keys.tell("type", _OWN_PROMPT)
@@ -162,7 +162,7 @@ def _own_form(keys: Keys) -> Form:
         "output": "field_output",
         "system": "field_system",
     }
-    columns = {ours: named for ours, key in fields.items() if (named := kind.take(key))}
+    columns = {ours: named for ours, key in fields.items() if (named := kind.text(key))}
     kind.tell_rest()
     return alpaca_form(columns)
 
@@ -184,11 +184,11 @@ _OF_CHATS = (
 )
 
 
-def _chat_keys_elsewhere(keys: Keys, kind: Any) -> None:
+def _chat_keys_elsewhere(keys: Keys, kind: str) -> None:
     """Settings of chats have no effect on other types; no word about them is no loss, and still they are told."""
-    if not (isinstance(kind, str) and kind.startswith(("chat_template", "sharegpt"))):
+    if not kind.startswith(("chat_template", "sharegpt")):
         keys.tell_each(dict.fromkeys(_OF_CHATS, "of type chat_template; this entry is of another"))
-    if not (isinstance(kind, str) and kind.startswith(("completion", "pretrain"))):
+    if not kind.startswith(("completion", "pretrain")):
         keys.tell_each(dict.fromkeys(("field", "text_column"), "of type completion; this entry is of another"))
 
 
@@ -196,7 +196,7 @@ def _chat(keys: Keys, *, messages: str, role: str, content: str) -> Form | None:
     names = {"role": role, "content": content}
     mapped = keys.inner("message_property_mappings")
     for name in ("role", "content"):
-        names[name] = keys.take(f"message_field_{name}") or mapped.take(name) or names[name]
+        names[name] = keys.text(f"message_field_{name}") or mapped.text(name) or names[name]
     for name, known in MESSAGE_FIELDS.items():
         mapped.expect(name, known, _NOT_RENAMED)
     mapped.tell_rest()
@@ -208,8 +208,8 @@ def _chat(keys: Keys, *, messages: str, role: str, content: str) -> Form | None:
     )
     _trained(keys)
     _roles(keys.inner("roles"))
-    columns = {"tools": keys.take("field_tools") or "tools"}
-    form = chat_form(messages=keys.take("field_messages") or messages, columns=columns, **names)
+    columns = {"tools": keys.text("field_tools") or "tools"}
+    form = chat_form(messages=keys.text("field_messages") or messages, columns=columns, **names)
     if form is None:
         keys.tell(
             "type",
@@ -223,17 +223,16 @@ _NOT_RENAMED = "the fields of a message cannot be renamed in a recipe; rename th
 
 def _roles(keys: Keys) -> None:
     for role in ("system", "user", "assistant", "tool"):
-        named = keys.take(role)
-        others = [name for name in named or () if not is_read_as(str(name), role)]
+        others = [name for name in keys.texts(role) or () if not is_read_as(name, role)]
         if others:
-            keys.tell(role, f"packer does not read {', '.join(map(str, others))} as {role}: rename them in the rows")
+            keys.tell(role, f"packer does not read {', '.join(others)} as {role}: rename them in the rows")
     keys.tell_rest()
 
 
 def _trained(keys: Keys) -> None:
     """What of a conversation is learned: in packer answers, each with its stop token."""
-    trained = keys.take("roles_to_train")
-    if trained is not None and {str(role) for role in trained} - {"assistant", "gpt", "model"}:
+    trained = keys.texts("roles_to_train")
+    if set(trained or ()) - {"assistant", "gpt", "model"}:
         keys.tell(
             "roles_to_train", "packer trains answers alone: what the assistant says, with its calls and its stop token"
         )

@@ -69,8 +69,8 @@ def _source(keys: Keys, places: Places, *, texts: bool) -> dict[str, Any] | None
 
 
 def _path(keys: Keys, places: Places) -> str | None:
-    named = {key: value for key in PLACES if (value := keys.take(key)) is not None}
-    subset, folder = keys.take("subset"), keys.take("folder")
+    named = {key: value for key in PLACES if (value := keys.text(key)) is not None}
+    subset, folder = keys.text("subset"), keys.text("folder")
     keys.tell_each(
         {"ms_hub_url": "packer reads files of this machine and of the Hugging Face Hub", "om_hub_url": "as ms_hub_url"}
     )
@@ -83,14 +83,14 @@ def _path(keys: Keys, places: Places) -> str | None:
                 "hf_hub_url",
                 "of a data set of the Hub packer takes the files that are named, and guesses none: hf://datasets/…/FILE",
             )
-        return hub_path(str(repository), path=f"{folder}/*" if folder else "")
+        return hub_path(repository, path=f"{folder}/*" if folder else "")
     keys.tell_each(dict.fromkeys(("subset", "folder"), "of a data set of the Hub; this is none"))
     name = named.get("file_name")
     if name is None:
         for key in named:
             keys.tell(key, f"packer reads files of this machine and of the Hugging Face Hub{_LEFT_OUT}")
         return None
-    found = places.find(str(name))
+    found = places.find(name)
     if found is None:
         keys.tell("file_name", f"no such file in the folder of the data{_LEFT_OUT}")
         return None
@@ -98,14 +98,17 @@ def _path(keys: Keys, places: Places) -> str | None:
     if whole is None:
         keys.tell("file_name", f"a folder with no data files, or with files of several kinds{_LEFT_OUT}")
         return None
-    return places.written(whole, like=str(name))
+    return places.written(whole, like=name)
 
 
 def _form(keys: Keys, columns: Keys, *, texts: bool) -> Form | None:
     refused = _unfit(keys, columns)
-    kind = keys.take("formatting") or "alpaca"
+    kind = keys.text("formatting") or "alpaca"
+    if kind not in ("sharegpt", "openai"):
+        tags = keys.inner("tags")
+        tags.tell_each(dict.fromkeys((*_TAGS, "role_tag", "content_tag"), "of formatting sharegpt"))
+        tags.tell_rest()
     if kind == "alpaca":
-        keys.inner("tags").tell_rest()
         form: Form | None = _texts(columns) if texts else _alpaca(columns, keys)
     elif kind in ("sharegpt", "openai"):
         form = _chat(keys, columns, kind)
@@ -126,7 +129,7 @@ def _unfit(keys: Keys, columns: Keys) -> bool:
 def _texts(columns: Keys) -> Form:
     for key in ("query", "response", "history", "system", "tools"):
         columns.expect(key, (), "pre-training learns the column of the prompt alone")
-    return Form(schema="text", columns={"text": columns.take("prompt") or "instruction"})
+    return Form(schema="text", columns={"text": columns.text("prompt") or "instruction"})
 
 
 def _alpaca(columns: Keys, keys: Keys) -> Form:
@@ -139,7 +142,7 @@ def _alpaca(columns: Keys, keys: Keys) -> Form:
         "system": "system",
         "tools": "tools",
     }
-    named = {ours: columns.take(theirs) for ours, theirs in fields.items()}
+    named = {ours: columns.text(theirs) for ours, theirs in fields.items()}
     if "columns" not in keys:
         return alpaca_form({})
     return alpaca_form(named)
@@ -157,10 +160,10 @@ _TAGS = {
 def _chat(keys: Keys, columns: Keys, kind: str) -> Form | None:
     tags = keys.inner("tags")
     for tag, role in _TAGS.items():
-        sender = tags.take(tag)
-        if sender is not None and not is_read_as(str(sender), role):
+        sender = tags.text(tag)
+        if sender is not None and not is_read_as(sender, role):
             tags.tell(tag, f"packer does not read {sender} as {role}: rename it in the rows")
-    role, content = tags.take("role_tag") or "from", tags.take("content_tag") or "value"
+    role, content = tags.text("role_tag") or "from", tags.text("content_tag") or "value"
     tags.tell_rest()
     if kind == "openai":
         keys.tell(
@@ -169,15 +172,15 @@ def _chat(keys: Keys, columns: Keys, kind: str) -> Form | None:
         )
     for key in ("prompt", "query", "response", "history"):
         columns.expect(key, (), "of formatting alpaca")
-    read: dict[str, str | None] = {"system": columns.take("system"), "tools": columns.take("tools")}
-    form = chat_form(messages=columns.take("messages") or "conversations", role=role, content=content, columns=read)
+    read: dict[str, str | None] = {"system": columns.text("system"), "tools": columns.text("tools")}
+    form = chat_form(messages=columns.text("messages") or "conversations", role=role, content=content, columns=read)
     if form is None:
         keys.tell("tags", f"packer reads who speaks in role or from, and what is said in content or value{_LEFT_OUT}")
     return form
 
 
 def _limit(keys: Keys, shared: Mapping[str, Any]) -> dict[str, Any]:
-    drawn = keys.take("num_samples")
+    drawn = keys.number("num_samples")
     if drawn is None:
         return {}
     keys.tell(

@@ -82,7 +82,7 @@ def read_llamafactory(
 
     """
     keys = Keys(config, ledger)
-    stage = keys.take("stage") or "sft"
+    stage = keys.text("stage") or "sft"
     if stage not in ("sft", "pt"):
         raise RecipeError(
             f"stage: {stage}: packer prepares supervised training and pre-training, not preferences or rewards",
@@ -97,10 +97,10 @@ def read_llamafactory(
             "template",
             "LLaMA-Factory's own; packer takes the tokenizer's chat template, or template.file: see packer preview",
         )
-    model, revision = keys.take("model_name_or_path"), keys.take("model_revision")
+    model, revision = keys.text("model_name_or_path"), keys.text("model_revision")
     recipe = {
         "sources": sources,
-        "tokenizer": None if model is None else places.model(str(model), None if revision == "main" else revision),
+        "tokenizer": None if model is None else places.model(model, None if revision == "main" else revision),
         "supervision": {"turns": "last"} if keys.take("mask_history") else {},
         "pack": _pack(keys, texts=stage == "pt"),
     }
@@ -111,7 +111,7 @@ def read_llamafactory(
 def _sources(
     keys: Keys, places: Places, ledger: Ledger, *, load: Callable[[Path], Mapping[str, Any]], texts: bool
 ) -> list[dict[str, Any]]:
-    asked = str(keys.take("dataset_dir") or "data")
+    asked = keys.text("dataset_dir") or "data"
     folder = places.find(asked)
     if folder is None or not (folder / INFO_FILE).is_file():
         raise RecipeError(
@@ -120,19 +120,18 @@ def _sources(
         )
     info = load(folder / INFO_FILE)
     inner = replace(places, bases=(folder,), absolute=Path(asked).is_absolute())  # its files lie beside it
-    most = keys.take("max_samples")
+    most = keys.number("max_samples")
     limit = {} if most is None else {"limit": most}
-    sources = read_entries(info, names_of(keys.take("dataset")), inner, ledger, shared=limit, texts=texts)
+    sources = read_entries(info, _names_of(keys.texts("dataset")), inner, ledger, shared=limit, texts=texts)
     held_out = {"split": "validation", **limit}
     return sources + read_entries(
-        info, names_of(keys.take("eval_dataset")), inner, ledger, shared=held_out, texts=texts
+        info, _names_of(keys.texts("eval_dataset")), inner, ledger, shared=held_out, texts=texts
     )
 
 
-def names_of(value: Any) -> list[str]:
+def _names_of(texts: list[str] | None) -> list[str]:
     """Names that are written with commas between them, or as a list."""
-    parts = value.split(",") if isinstance(value, str) else value or []
-    return [str(part).strip() for part in parts if str(part).strip()]
+    return [name.strip() for text in texts or () for name in text.split(",") if name.strip()]
 
 
 def _pack(keys: Keys, *, texts: bool) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Which chat template a recipe names, where a configuration has words for several."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,9 @@ class TemplateFiles:
     text: str | None = field(default=None)
 
 
-def read_template(whole: Wanted, entries: Sequence[Wanted], *, kwargs: Any, files: TemplateFiles) -> dict[str, Any]:
+def read_template(
+    whole: Wanted, entries: Sequence[Wanted], *, kwargs: Mapping[str, Any], files: TemplateFiles
+) -> dict[str, Any]:
     """Keys of `template`. A recipe has one: the configuration's, or else that of the first entry with one.
 
     Args:
@@ -62,8 +64,8 @@ def read_template(whole: Wanted, entries: Sequence[Wanted], *, kwargs: Any, file
         own = "the tokenizer's own is taken, and there is no other to fall back on"
         named = "packer has none by name, and takes the tokenizer's own; or give the Jinja of this one as template.file"
         taken.keys.tell("chat_template", own if fallback != taken.name else named)
-    if isinstance(kwargs, dict) and kwargs:
-        template["kwargs"] = kwargs
+    if kwargs:
+        template["kwargs"] = dict(kwargs)
     return template
 
 

@@ -5,6 +5,8 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from packer.errors import RecipeError
+
 _MOST_SHOWN = 60
 
 Kind = Literal["differs", "training", "unknown"]
@@ -61,6 +63,48 @@ class Keys:
         value = self._values.get(key)
         return None if value == "" else value
 
+    def text(self, key: str) -> str | None:
+        """As :meth:`take`, of a key that holds a text.
+
+        Raises:
+            RecipeError: it holds something else.
+
+        """
+        value = self.take(key)
+        if value is not None and not isinstance(value, str):
+            raise self._unlike("a text", key)
+        return value
+
+    def texts(self, key: str) -> list[str] | None:
+        """As :meth:`take`, of a key that holds texts, or one alone.
+
+        Raises:
+            RecipeError: it holds something else.
+
+        """
+        value = self.take(key)
+        if isinstance(value, str):
+            return [value]
+        if value is not None and not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
+            raise self._unlike("a list of texts", key)
+        return value
+
+    def number(self, key: str) -> int | None:
+        """As :meth:`take`, of a key that holds a whole number.
+
+        Raises:
+            RecipeError: it holds something else.
+
+        """
+        value = self.take(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise self._unlike("a whole number", key)
+        return value
+
+    def _unlike(self, expected: str, key: str) -> RecipeError:
+        found = json.dumps(self._values[key], ensure_ascii=False, default=str)[:_MOST_SHOWN]
+        return RecipeError(f"{self._where}{key}: expected {expected}, found {found}")
+
     def tell(self, key: str, says: str, *, kind: Kind = "differs", default: Any = None) -> None:
         """Say that a key is not carried over as it is, and what that means.
 
@@ -85,9 +129,25 @@ class Keys:
                 self.tell(key, says)
 
     def inner(self, key: str) -> "Keys":
-        """The keys below a key, which is taken; none where it holds no mapping."""
-        below = self.take(key)
-        return Keys(below if isinstance(below, Mapping) else {}, self._ledger, where=f"{self._where}{key}.")
+        """The keys below a key, which is taken; none where it is not there.
+
+        Raises:
+            RecipeError: it holds no mapping.
+
+        """
+        return Keys(self.mapping(key), self._ledger, where=f"{self._where}{key}.")
+
+    def mapping(self, key: str) -> Mapping[str, Any]:
+        """As :meth:`take`, of a key that holds a mapping; an empty one where it is not there.
+
+        Raises:
+            RecipeError: it holds something else.
+
+        """
+        value = self.take(key)
+        if value is not None and not isinstance(value, Mapping):
+            raise self._unlike("a mapping", key)
+        return value or {}
 
     def tell_rest(self, *, training: Container[str] = (), prefixes: Iterable[str] = ()) -> None:
         """Tell what nobody took: the trainer's own keys, and those that nobody here knows."""
