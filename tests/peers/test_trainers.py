@@ -1,10 +1,12 @@
 """Trainers' own reading code over what packer gives them: axolotl, LLaMA-Factory, grain, torchtitan."""
 
 import importlib.machinery
+import json
 import os
 import re
 import sys
 import types
+from collections import Counter
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -110,6 +112,60 @@ def test_axolotl_takes_exported_documents_as_tokenized_and_packs_them_without_a_
     packed = float(summed_loss(model(batch["input_ids"], batch["position_ids"], mask), batch["labels"]))
     assert packed == pytest.approx(loss_of_documents(model, trained[:4])[0], rel=1e-12)
     assert poison_test(tiny_model(), as_axolotl_calls_a_model(batch), alone=True)
+
+
+def up_to_the_last_target(ids, labels):
+    """A document ends with what it trains; axolotl's goes on with what the template writes behind the stop token."""
+    end = max(place for place, label in enumerate(labels) if label != -100) + 1
+    return tuple(ids[:end]), tuple(labels[:end])
+
+
+def test_axolotl_prepares_the_documents_of_the_recipe_that_its_config_becomes(axolotl, starter, tmp_path, monkeypatch):
+    """`packer init --from`, then a build: every document of axolotl's own preparation, with its labels, and no other."""
+    from axolotl.utils.data.sft import _load_and_process_single_dataset
+    from transformers import PreTrainedTokenizerFast
+
+    from packer.build import build
+    from packer.recipe import load_recipe
+    from packer.recipe_from import read_config, write_recipe
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "datasets")
+    talks = [[(f"What is {n} and {k}?", f"It is {n + k}.\nNothing else.") for k in range(n % 3 + 1)] for n in range(40)]
+    for name, speaks, says, asked, answered in (
+        ("chats", "role", "content", "user", "assistant"),
+        ("shares", "from", "value", "human", "gpt"),
+    ):
+        with Path(f"{name}.jsonl").open("w") as file:
+            for talk in talks:
+                turns = [
+                    {speaks: who, says: text}
+                    for pair in talk
+                    for who, text in zip((asked, answered), pair, strict=True)
+                ]
+                file.write(json.dumps({"messages" if name == "chats" else "talk": turns}) + "\n")
+    chats = {"path": "chats.jsonl", "type": "chat_template"}
+    renamed = {"field_messages": "talk", "message_property_mappings": {"role": "from", "content": "value"}}
+    shares = {"path": "shares.jsonl", "type": "chat_template", **renamed}
+    config = {"base_model": str(starter / "tokenizer"), "datasets": [chats, shares], "sequence_len": 512}
+    Path("config.yaml").write_text(yaml.safe_dump({**config, "sample_packing": True}))
+    write_recipe(read_config(Path("config.yaml"), Path("out")), Path("out"))
+    build(load_recipe("out/recipe.yaml"), "cache", jobs=1)
+
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(starter / "tokenizer")
+    rows = []
+    for entry in (chats, shares):
+        dataset, _ = _load_and_process_single_dataset(
+            dataset_config=axolotl({"chat_template": "tokenizer_default", **entry}),
+            cfg=axolotl({**config, "sample_packing": True, "dataset_num_proc": 1}),
+            tokenizer=tokenizer,
+            split="train",
+            seed=0,
+        )
+        rows += list(dataset)
+    found = Counter(up_to_the_last_target(row["input_ids"], row["labels"]) for row in rows)
+    expected = Counter((tuple(ids), tuple(labels)) for ids, labels in readers.cache_documents(Path("cache"), "train"))
+    assert found == expected and expected.total() == 80
 
 
 def as_axolotl_calls_a_model(batch):
