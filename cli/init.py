@@ -71,7 +71,7 @@ def _from_config(
     files = write_recipe(converted, folder)
     if as_json:
         notes = [
-            {"key": note.key, "value": note.value, "kind": note.kind, "says": note.says} for note in converted.notes
+            {"key": note.key, "shown": note.shown, "kind": note.kind, "says": note.says} for note in converted.notes
         ]
         print_json(
             command="init",

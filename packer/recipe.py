@@ -295,6 +295,8 @@ class _StrictLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - yaml's signature
         seen = set()
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue  # `<<: *other` brings the keys of another mapping, which this one's own may cover
             key = self.construct_object(key_node, deep=True)
             if key in seen:
                 raise RecipeError(f"duplicate key '{key}' in line {key_node.start_mark.line + 1}")
@@ -314,7 +316,8 @@ def _parse_yaml(text: str, where: str) -> Any:
         return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, TypeError, RecursionError) as error:
         raise RecipeError(
-            f"{where}: not valid YAML: {error}", hint="quote what is text: --set 'a.b=\"text\"'"
+            f"{where}: not valid YAML: {error}",
+            hint="quote what is text" + (": --set 'a.b=\"text\"'" if where.startswith("--set") else ""),
         ) from None
     except RecipeError as error:
         raise RecipeError(f"{where}: {error.message}") from None

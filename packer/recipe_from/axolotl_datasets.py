@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from packer.recipe_from.forms import MESSAGE_FIELDS, Form, alpaca_form, chat_form, is_read_as
-from packer.recipe_from.places import Places, data_set_folder, files_pattern, hub_path, is_on_hub
+from packer.recipe_from.places import NAME_FILES, Places, data_set_folder, files_pattern, hub_path, is_on_hub
 from packer.recipe_from.told import Keys
 
 _FIRST_ROWS = re.compile(r"(?P<split>\w+)\[:(?P<rows>\d+)\]")
@@ -79,6 +80,7 @@ def _format(keys: Keys) -> dict[str, Any]:
 
 
 def _paths(keys: Keys, places: Places, *, split: str | None) -> list[str]:
+    """What the sources of an entry are called; none where there is nothing that packer reads, which is told."""
     path, named, revision = keys.text("path"), keys.texts("data_files") or [], keys.text("revision")
     if path is None:
         keys.tell("path", "no path; the entry is left out", default="")
@@ -87,34 +89,36 @@ def _paths(keys: Keys, places: Places, *, split: str | None) -> list[str]:
     asked = (keys.text("split") or ("test" if split else "train")).partition("[")[0]
     if found is None and is_on_hub(path):
         if not named:
-            keys.tell(
-                "path",
-                "of a data set of the Hub packer takes the files that are named, and guesses none: hf://datasets/…/FILE",
-            )
+            keys.tell("path", NAME_FILES)
         elif asked != "train":
             keys.tell("split", "packer takes the files that are named, not a split of them")
         return [hub_path(path, revision, file) for file in named or [""]]
     keys.expect("revision", (), "of a name on the Hub; this is none")
-    if found is None:
-        keys.tell("path", "not found from here; packer reads files of this machine and of the Hub")
-        return [] if "://" in path else [path]
-    if found.is_file():
-        return [places.written(found, like=path)]
-    if named:
+    if named and (found.is_dir() if found else path in _LOADERS):
         return [places.written(place, like=name) if (place := places.find(name)) else name for name in named]
-    whole = data_set_folder(found, asked)
+    if found is None:
+        left_out = "; the entry is left out" if "://" in path else ""
+        keys.tell("path", f"not found from here; packer reads files of this machine and of the Hub{left_out}")
+        return [] if left_out else [path]
+    whole = found if found.is_file() else _folder(keys, found, asked)
+    return [] if whole is None else [places.written(whole, like=path)]
+
+
+_LOADERS = ("json", "csv", "parquet", "arrow")
+"""Names that older configurations have for a path, beside `data_files`."""
+
+
+def _folder(keys: Keys, folder: Path, split: str) -> Path | None:
+    """The data set that a folder is, or a pattern for its files."""
+    whole = data_set_folder(folder, split)
     if whole is not None:
-        return [places.written(whole, like=path)]
-    pattern = files_pattern(found)
+        return whole
+    pattern = files_pattern(folder)
     if pattern is None:
-        keys.tell(
-            "path", "a folder with no data files, or with files of several kinds: name those that are meant; left out"
-        )
-        return []
-    keys.tell(
-        "path", "axolotl tells splits by the names of the files in a folder; packer takes all that fit the pattern"
-    )
-    return [places.written(pattern, like=path)]
+        keys.tell("path", "a folder with no data files, or with files of several kinds: name those meant; left out")
+    else:
+        keys.tell("path", "axolotl tells splits by the names of files; packer takes all that fit the pattern")
+    return pattern
 
 
 def _form(keys: Keys) -> Form | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from packer.errors import RecipeError
 from packer.recipe_from.forms import Form, alpaca_form, chat_form, is_read_as
-from packer.recipe_from.places import Places, files_pattern, hub_path
+from packer.recipe_from.places import NAME_FILES, Places, files_pattern, hub_path
 from packer.recipe_from.told import Keys, Ledger
 
 PLACES = ("file_name", "hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name")
@@ -79,10 +79,7 @@ def _path(keys: Keys, places: Places) -> str | None:
         if subset is not None:
             keys.tell("subset", "packer takes files, not configurations of a data set: name those of this one in path")
         if folder is None:
-            keys.tell(
-                "hf_hub_url",
-                "of a data set of the Hub packer takes the files that are named, and guesses none: hf://datasets/…/FILE",
-            )
+            keys.tell("hf_hub_url", NAME_FILES)
         return hub_path(repository, path=f"{folder}/*" if folder else "")
     keys.tell_each(dict.fromkeys(("subset", "folder"), "of a data set of the Hub; this is none"))
     name = named.get("file_name")

@@ -8,6 +8,8 @@ from pathlib import Path
 from packer.hub import SCHEME, may_be_repository
 from packer.source import is_data_set
 
+NAME_FILES = "of a data set of the Hub packer takes the files that are named, and guesses none: hf://datasets/…/FILE"
+
 _SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".arrow")
 
 
@@ -30,7 +32,8 @@ class Places:
         """A path as the recipe says it: absolute where `like` was, else relative to the recipe's folder."""
         if self.absolute or Path(like).is_absolute():
             return path.absolute().as_posix()
-        return Path(os.path.relpath(path.absolute(), self.target.absolute())).as_posix()
+        # Of a folder that is a link, `..` leads to where it really lies.
+        return Path(os.path.relpath(path.absolute(), self.target.resolve())).as_posix()
 
     def model(self, text: str, revision: str | None) -> str:
         """A tokenizer: a folder of this machine, or a name of the Hub with its revision."""

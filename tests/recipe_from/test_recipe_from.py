@@ -482,11 +482,12 @@ def test_folders_become_the_files_in_them_and_data_sets_the_split_that_is_asked_
     entries += [
         {"path": "org/name", "data_files": ["a.jsonl", "b/*.parquet"], "revision": "v1"},
         {"path": "s3://there/rows.jsonl"},
+        {"path": "json", "data_files": "data/chat.jsonl"},
     ]
     found = axolotl(*entries, **PACKED)
     assert [source["path"] for source in found.values["sources"]] == [
         "../parts/*.jsonl", "../saved/train", "../saved/test", str(place / "parts" / "a.jsonl"),
-        "hf://datasets/org/name@v1/a.jsonl", "hf://datasets/org/name@v1/b/*.parquet",
+        "hf://datasets/org/name@v1/a.jsonl", "hf://datasets/org/name@v1/b/*.parquet", "../data/chat.jsonl",
     ]  # fmt: skip
     assert {"datasets[0].path", "datasets[5].path"} == set(told(found))
 
@@ -569,3 +570,17 @@ def test_llamafactorys_own_demo_files_become_sources_but_for_preferences_and_pic
     write_recipe(converted, Path("out"))
     totals = build(load_recipe("out/recipe.yaml"), Path("cache"), jobs=1).manifest.totals
     assert (totals.rows, totals.kept) == (90, 90)
+
+
+def test_yaml_that_repeats_itself_by_anchors_and_values_json_has_no_word_for_are_read(place):
+    Path("c.yaml").write_text(
+        "chat: &chat {type: chat_template, shards: 2}\n"
+        "datasets:\n  - {<<: *chat, path: data/chat.jsonl}\n  - {<<: *chat, path: data/tools.jsonl, shards: 3}\n"
+        "sample_packing: true\nsequence_len: 256\nwhen: 2024-01-01\nsome: !!set {a, b}\nbytes: !!binary aGk=\nmuch: .inf\n"
+    )
+    result = CliRunner().invoke(cli, ["init", "out", "--from", "c.yaml", "--json"])
+    assert result.exit_code == 0, result.output
+    notes = {note["key"]: note["shown"] for note in json.loads(result.stdout)["notes"]}
+    assert notes["datasets[0].shards"].endswith(": 2") and notes["datasets[1].shards"].endswith(": 3")
+    assert {"chat", "when", "some", "bytes", "much"} < set(notes)
+    assert len(load_recipe("out/recipe.yaml").sources) == 2
