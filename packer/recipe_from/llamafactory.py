@@ -152,5 +152,5 @@ def _pack(keys: Keys, *, texts: bool) -> dict[str, Any]:
         "LLaMA-Factory cuts long prompts and answers, each by its share; packer cuts the document's end",
     )
     if not neat:
-        keys.tell("packing", "documents of a block see each other, as there; neat_packing is pack.mode: isolated")
+        keys.tell("packing", "documents of a block see each other, as there; positions run on; neat_packing: isolated")
     return {**pack, "mode": "isolated" if neat else "eos", "overlong": "truncate_right"}
