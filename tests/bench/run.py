@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--peers", action="store_true", help="LLaMA-Factory and axolotl beside builds, too")
     options = parser.parse_args()
     kinds: dict[str, Callable[[], Iterable[Table]]] = {
-        "building": lambda: list(building_tables(huge=options.huge, peers=options.peers)),
+        "building": lambda: building_tables(huge=options.huge, peers=options.peers),
         "packing": lambda: [packing_table(huge=options.huge), mixing_table()],
         "reading": lambda: reading_tables(huge=options.huge),
         "verifying": lambda: [verifying_table()],
@@ -112,7 +112,8 @@ def main() -> None:
     console = Console(width=120)
     for kind, tables in kinds.items():
         if options.only in (None, kind):
-            console.print(*tables(), sep="\n\n", end="\n\n")
+            for table in tables():  # printed as it is finished: some take minutes
+                console.print(table, end="\n\n")
 
 
 if __name__ == "__main__":
