@@ -100,7 +100,7 @@ def _add(table: Table, system: str, num_rows: int, did: dict[str, Any], trl_s: d
     if trl_s:
         nearest = max((rows for rows in trl_s if rows <= num_rows), default=min(trl_s))
         ratio = trl_s[nearest] * num_rows / nearest / did["seconds"]
-        told = "1" if ratio == 1 else f"1/{ratio:.1f}" if ratio > 1 else f"{1 / ratio:.1f}"
+        told = "1" if 0.95 < ratio < 1.05 else f"1/{ratio:.1f}" if ratio > 1 else f"{1 / ratio:.1f}"
     table.add_row(
         system,
         told,
