@@ -40,7 +40,7 @@ deep: $(DEV) ## The same properties, searched much longer, and the slow tests
 faults: $(DEV) ## Every fault of docs/explanation/guarantees.md as often as it says, with a table; about half an hour
 	PACKER_FAULTS=full .venv/bin/python -m pytest -q -n 2 tests/faults
 
-peers: $(DEV) ## Other trainers over what packer gives them: installs OLMo-core, megatron-core, axolotl, torchtitan, grain, …
+peers: $(DEV) ## Other trainers over what packer gives them: installs OLMo-core, megatron-core, axolotl, LLaMA-Factory, torchtitan, …
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement tests/requirements-peers.txt
 	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest -q -rs tests/peers
 
@@ -51,8 +51,9 @@ coverage: $(DEV) ## Branches of store, resume and verify that no test takes: non
 	@.venv/bin/python -m coverage combine -q
 	.venv/bin/python -m coverage report
 
-bench: $(DEV) ## Figures, as ratios within one run
-	.venv/bin/python tests/bench/run.py
+bench: $(DEV) ## Figures, as ratios within one run; PEERS=1 installs LLaMA-Factory and axolotl, and has them in it
+	$(if $(PEERS),.venv/bin/python tests/bench/preparing/install.py)
+	.venv/bin/python tests/bench/run.py $(if $(PEERS),--peers)
 
 docs: $(DEV) ## Generate the reference pages
 	.venv/bin/python -m packer_cli.reference

@@ -1,22 +1,47 @@
-"""`packer init`: a folder with everything to build a first cache."""
+"""`packer init`: a folder with everything to build a first cache, or the recipe of what another trainer is given."""
 
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from packer.errors import UsageError
 from packer_cli.failures import print_json
 from packer_cli.options import HELP_OPTIONS, output_options
+
+if TYPE_CHECKING:
+    from packer.recipe_from import Converted
+
+_TOLD = {"training": "the trainer's own, and not about rows", "unknown": "not known to packer"}
 
 
 @click.command("init", context_settings=HELP_OPTIONS)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--from",
+    "config",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write the recipe of a configuration of axolotl or LLaMA-Factory, or of a dataset_info.json.",
+)
+@click.option(
+    "--dataset", "datasets", metavar="NAME", multiple=True, help="Of a dataset_info.json, an entry to take [all]."
+)
 @output_options
-def command(*, folder: Path, verbose: bool, quiet: bool, as_json: bool) -> None:
+def command(
+    *, folder: Path, config: Path | None, datasets: tuple[str, ...], verbose: bool, quiet: bool, as_json: bool
+) -> None:
     """Write a starter recipe, samples and a small tokenizer.
 
-    DIR must be new or empty. Nothing is downloaded.
+    DIR must be new or empty. Nothing is downloaded. With --from, write only recipe.yaml, with the sources, columns,
+    tokenizer and lengths of FILE, and say of every other key of it what packer makes of it.
     """
+    if config is not None:
+        _from_config(config, folder, datasets, verbose=verbose, quiet=quiet, as_json=as_json)
+        return
+    if datasets:
+        raise UsageError("--dataset names an entry of a dataset_info.json", hint="packer init DIR --from FILE")
     from packer.starter import write_starter  # noqa: PLC0415 - not for --help
 
     files = write_starter(folder)
@@ -28,6 +53,51 @@ def command(*, folder: Path, verbose: bool, quiet: bool, as_json: bool) -> None:
     click.echo(f"wrote {len(files)} files to {folder}")
     for path in files if verbose else ():
         click.echo(f"  {path}")
+    _print_next(folder)
+
+
+def _print_next(folder: Path, tokenizer: str = "") -> None:
     click.echo()
     recipe, cache = (shlex.quote(str(folder / name)) for name in ("recipe.yaml", "cache"))
-    click.echo(f"next: packer build -c {recipe} -o {cache}")
+    click.echo(f"next: packer build -c {recipe}{tokenizer} -o {cache}")
+
+
+def _from_config(
+    config: Path, folder: Path, datasets: tuple[str, ...], *, verbose: bool, quiet: bool, as_json: bool
+) -> None:
+    from packer.recipe_from import read_config, write_recipe  # noqa: PLC0415 - not for --help
+
+    converted = read_config(config, folder, datasets=datasets)
+    files = write_recipe(converted, folder)
+    if as_json:
+        notes = [
+            {"key": note.key, "shown": note.shown, "kind": note.kind, "says": note.says} for note in converted.notes
+        ]
+        print_json(
+            command="init",
+            folder=str(folder),
+            files=[str(path) for path in files],
+            kind=converted.kind,
+            carried=list(converted.carried),
+            notes=notes,
+        )
+    elif not quiet:
+        sources = converted.values["sources"]
+        click.echo(f"wrote {files[-1]} from {config}: {len(sources)} source{'s'[: len(sources) > 1]}")
+        _print_keys(converted, verbose=verbose)
+        _print_next(folder, "" if "tokenizer" in converted.values else " --tokenizer FOLDER")
+
+
+def _print_keys(converted: "Converted", *, verbose: bool) -> None:
+    """What became of the keys: a line for each that is not carried over as it is."""
+    differs = [note for note in converted.notes if note.kind == "differs"]
+    if verbose and converted.carried:
+        click.echo(f"\ncarried over: {', '.join(converted.carried)}")
+    if differs:
+        click.echo("\nnot carried over as they are; these lines stand in the recipe, too")
+    for note in differs:
+        click.echo(f"  {note.shown}\n      {note.says}")
+    for kind, says in _TOLD.items():
+        keys = [note.key for note in converted.notes if note.kind == kind]
+        if keys:
+            click.echo(f"\n{says}: {', '.join(keys)}")

@@ -6,6 +6,7 @@ not part of a recipe's identity; see :mod:`packer.build.identity`.
 """
 
 import datetime as dt
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -166,19 +167,42 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
 
     """
     path = Path(path)
+    values = load_mapping(path, what="recipe ", hint="packer init DIR writes a starter recipe")
+    _relocate(values, path.parent)
+    return make_recipe(values, overrides, where=str(path))
+
+
+def load_mapping(path: Path, *, what: str = "", hint: str | None = None) -> dict[str, Any]:
+    """The keys of a YAML or JSON file, as plain values; none where the file is empty.
+
+    Args:
+        path: The file.
+        what: Stands before its name in errors.
+        hint: What to do where there is no such file.
+
+    Raises:
+        RecipeError: unreadable file, not YAML, a duplicate key, no mapping.
+
+    """
     try:
         text = path.read_text("utf-8")
     except FileNotFoundError:
-        raise RecipeError(f"recipe {path}: no such file", hint="packer init DIR writes a starter recipe") from None
+        raise RecipeError(f"{what}{path}: no such file", hint=hint) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f"recipe {path}: {error}") from error
-    values = _parse_yaml(text, str(path))
+        raise RecipeError(f"{what}{path}: {error}") from error
+    values = _parse_json(text) if path.suffix == ".json" else None
+    values = _parse_yaml(text, str(path)) if values is None else values
     if values is None:
         values = {}
     if not isinstance(values, dict):
-        raise RecipeError(f"recipe {path}: expected a mapping of keys, found {type(values).__name__}")
-    _relocate(values, path.parent)
-    return make_recipe(values, overrides, where=str(path))
+        raise RecipeError(f"{what}{path}: expected a mapping of keys, found {type(values).__name__}")
+    return values
+
+
+def as_yaml(values: Mapping[str, Any]) -> str:
+    """Plain values as a recipe's YAML, in their order; the innermost mappings and lists on one line each."""
+    text: str = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+    return text
 
 
 def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, where: str = "recipe") -> Recipe:
@@ -271,6 +295,8 @@ class _StrictLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - yaml's signature
         seen = set()
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue  # `<<: *other` brings the keys of another mapping, which this one's own may cover
             key = self.construct_object(key_node, deep=True)
             if key in seen:
                 raise RecipeError(f"duplicate key '{key}' in line {key_node.start_mark.line + 1}")
@@ -290,10 +316,26 @@ def _parse_yaml(text: str, where: str) -> Any:
         return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, TypeError, RecursionError) as error:
         raise RecipeError(
-            f"{where}: not valid YAML: {error}", hint="quote what is text: --set 'a.b=\"text\"'"
+            f"{where}: not valid YAML: {error}",
+            hint="quote what is text" + (": --set 'a.b=\"text\"'" if where.startswith("--set") else ""),
         ) from None
     except RecipeError as error:
         raise RecipeError(f"{where}: {error.message}") from None
+
+
+def _parse_json(text: str) -> Any:
+    """JSON, which YAML would refuse where it is indented by tabs; None for whatever is no JSON."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(pairs)
+        if len(values) < len(pairs):
+            raise ValueError("a key twice: YAML says which")
+        return values
+
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _relocate(values: dict[str, Any], folder: Path) -> None:

@@ -12,6 +12,7 @@ LAYERS = (
     "errors", "rejections", "literals", "batches", "recipe", "data_files", "hub", "tokenizer_folder", "backend", "model", "spelling",
     "layout", "permute",
     "source", "render", "tokenize", "supervise", "pack", "store", "build", "audit", "load", "export", "starter",
+    "recipe_from",
 )  # fmt: skip
 STAGES = {"source", "render", "tokenize", "supervise", "pack", "store", "starter"}
 COMPOSERS = {"build", "audit", "load", "export"}

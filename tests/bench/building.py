@@ -4,9 +4,10 @@ Every build has a process of its own, whose clock runs from the recipe to the co
 loaded, proof and digests included, imports not. The same rows are built once, four and sixteen times over, edited so that no
 two are alike, to tell what loading costs from what rows cost.
 
-The peer is the way of TRL's trainer for prompts and completions: `datasets.map` over rows, the chat template once with the
-prompt and once with the whole, the mask from their lengths, then `pack_dataset`, also without imports. It proves nothing,
-writes no digests, and of a dialogue learns the last turn alone, where packer learns every turn.
+TRL is the measure: `datasets.map` over rows, the chat template once with the prompt and once with the whole, the mask from
+their lengths, then `pack_dataset`. With ``--peers`` LLaMA-Factory and axolotl prepare the same rows too, see preparers.py and
+the scripts in preparing/. None of them proves anything or writes digests. TRL learns of a dialogue the last turn alone, where
+the others learn every turn; LLaMA-Factory has templates of its own, which write no date; axolotl packs while it trains.
 """
 
 import json
@@ -15,12 +16,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterable, Iterator
-from importlib.metadata import version
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from preparers import OTHERS, TRL, prepare
 from rich.table import Table
 
 from packer.build.pool import default_jobs
@@ -33,46 +33,83 @@ _CORPORA = {"short rows": ("alpaca_en_52k.jsonl", 1), "dialogues": ("sgd_train_c
 
 _BLOCK_LEN = 2048
 _TIMES = (1, 4, 16)
+_COLUMNS = ("of TRL's", "rows", "time", "tokens/s", "bytes/token", "peak of a process")
 
 
-def building_tables(*, huge: bool) -> Iterator[Table]:
-    """One table for each kind of rows. `huge`: 4 and 16 times the rows too, and those by the peer 4 times."""
+def building_tables(*, huge: bool, peers: bool) -> Iterator[Table]:
+    """One table for each kind of rows.
+
+    Args:
+        huge: 4 and 16 times the rows too; 4 times by TRL as well.
+        peers: LLaMA-Factory and axolotl too, where :mod:`preparing.install` has put them.
+
+    """
     for kind, (name, copies) in _CORPORA.items():
         corpus = _REAL / "corpora" / name
-        table = Table(kind, "rows", "time", "tokens/s", "of TRL's", "peak of a process", box=None, pad_edge=False)
+        table = Table(kind, *_COLUMNS, box=None, pad_edge=False)
         if corpus.exists() and _TOKENIZER.exists():
             with tempfile.TemporaryDirectory() as folder:
-                _add_systems(table, corpus, copies, Path(folder), times=_TIMES if huge else _TIMES[:1])
+                place = Path(folder)
+                peer_s_each = _add_peers(table, corpus, copies, place, peers=peers, huge=huge)
+                for factor in _TIMES if huge else _TIMES[:1]:
+                    _add_builds(table, corpus, copies * factor, place, peer_s_each=peer_s_each)
         else:
             table.add_row("SKIPPED: real rows and tokenizer not found")
         yield table
 
 
-def _add_systems(table: Table, corpus: Path, copies: int, folder: Path, *, times: Iterable[int]) -> None:
-    peer_s = None
-    for factor in times:
-        rows = folder / f"rows-{factor}.jsonl"
-        num_rows = write_rows(corpus, rows, copies * factor)
-        if factor < max(_TIMES):
-            peer_s = _peer_seconds(rows, folder)
-            peer_s_each = None if peer_s is None else peer_s / num_rows
-            told = f"{peer_s:.1f} s" if peer_s is not None else "not installed"
-            table.add_row(f"TRL {_version('trl')}, {default_jobs()} processes", f"{num_rows:,}", told, "", "1", "")
-        for engine, jobs in [(engine, jobs) for engine in ("reference", "fast") for jobs in {1, default_jobs()}]:
-            system = f"packer, {engine}, -j {jobs}"
-            if engine == "fast" and fast_version() is None:
-                table.add_row(system, f"{num_rows:,}", "not installed", "", "", "")
-                continue
-            did = _build(rows, folder / "cache", engine, jobs)
-            ratio = "" if peer_s_each is None else f"1/{peer_s_each * num_rows / did['seconds']:.1f}"
-            table.add_row(
-                system,
-                f"{num_rows:,}",
-                f"{did['seconds']:.1f} s",
-                f"{did['tokens'] / did['seconds']:,.0f}",
-                ratio,
-                f"{did['peak_bytes'] / 2**20:.0f} MiB",
+def _add_peers(table: Table, corpus: Path, copies: int, folder: Path, *, peers: bool, huge: bool) -> dict[int, float]:
+    """Adds what others make of the rows; returns TRL's seconds by the number of rows."""
+    trl_s: dict[int, float] = {}
+    for preparer in (TRL, *(OTHERS if peers else ())):
+        for factor in _TIMES[:2] if huge and preparer is TRL else _TIMES[:1]:
+            rows = folder / "rows.jsonl"
+            num_rows = write_rows(corpus, rows, copies * factor)
+            did = prepare(
+                preparer,
+                rows,
+                folder / preparer.module,
+                tokenizer=_TOKENIZER,
+                block_len=_BLOCK_LEN,
+                jobs=default_jobs(),
             )
+            if did is None:
+                table.add_row(preparer.name, "", f"{num_rows:,}", preparer.missing)
+                break
+            if preparer is TRL:
+                trl_s[num_rows] = did["seconds"]
+            versions = f"{preparer.name} {did['versions'][preparer.module]}, {default_jobs()} processes"
+            _add(table, versions, num_rows, did, trl_s)
+    return trl_s
+
+
+def _add_builds(table: Table, corpus: Path, copies: int, folder: Path, *, peer_s_each: dict[int, float]) -> None:
+    rows = folder / "rows.jsonl"
+    num_rows = write_rows(corpus, rows, copies)
+    for engine, jobs in [(engine, jobs) for engine in ("reference", "fast") for jobs in sorted({1, default_jobs()})]:
+        system = f"packer, {engine}, -j {jobs}"
+        if engine == "fast" and fast_version() is None:
+            table.add_row(system, "", f"{num_rows:,}", "MISSING: pip install fastokens")
+            continue
+        _add(table, system, num_rows, _build(rows, folder / "cache", engine, jobs), peer_s_each)
+
+
+def _add(table: Table, system: str, num_rows: int, did: dict[str, Any], trl_s: dict[int, float]) -> None:
+    """A line; the ratio is to TRL's time for as many rows, or where it had fewer, for those, times as many."""
+    told = ""
+    if trl_s:
+        nearest = max((rows for rows in trl_s if rows <= num_rows), default=min(trl_s))
+        ratio = trl_s[nearest] * num_rows / nearest / did["seconds"]
+        told = "1" if 0.95 < ratio < 1.05 else f"1/{ratio:.1f}" if ratio > 1 else f"{1 / ratio:.1f}"
+    table.add_row(
+        system,
+        told,
+        f"{num_rows:,}",
+        f"{did['seconds']:.1f} s",
+        f"{did['tokens'] / did['seconds']:,.0f}",
+        f"{did['bytes'] / did['tokens']:.1f}",
+        f"{did['peak_bytes'] / 2**20:.0f} MiB",
+    )
 
 
 def write_rows(corpus: Path, rows: Path, copies: int) -> int:
@@ -110,63 +147,3 @@ def _build(rows: Path, folder: Path, engine: str, jobs: int) -> dict[str, Any]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return told
-
-
-def _peer_seconds(rows: Path, folder: Path) -> float | None:
-    if _version("trl") is None:
-        return None
-    command = [sys.executable, __file__, str(rows), str(folder / "peer")]
-    try:
-        done = subprocess.run(
-            command, check=True, capture_output=True, env={**os.environ, "TOKENIZERS_PARALLELISM": "false"}
-        )
-    finally:
-        shutil.rmtree(folder / "peer", ignore_errors=True)
-    return float(done.stdout.split()[-1])
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except ModuleNotFoundError:
-        return None
-
-
-def _as_prompt(row: dict[str, Any]) -> dict[str, Any]:
-    if "messages" in row:
-        last = max(k for k, message in enumerate(row["messages"]) if message["role"] == "assistant")
-        return {"prompt": row["messages"][:last], "completion": [row["messages"][last]]}
-    question = "\n".join(filter(None, (row["instruction"], row["input"])))
-    return {
-        "prompt": [{"role": "user", "content": question}],
-        "completion": [{"role": "assistant", "content": row["output"]}],
-    }
-
-
-def _trl(rows: Path, folder: Path) -> float:
-    """Seconds of TRL's preparation of rows; the form it takes them in is made before the clock runs."""
-    import datasets
-    import trl
-    from transformers import AutoTokenizer
-
-    datasets.disable_progress_bars()
-    folder.mkdir()
-    with rows.open(encoding="utf-8") as file, (folder / "rows.jsonl").open("w", encoding="utf-8") as prompts:
-        prompts.writelines(json.dumps(_as_prompt(json.loads(line))) + "\n" for line in file)
-    start = time.perf_counter()
-    tokenizer = AutoTokenizer.from_pretrained(_TOKENIZER)
-    loaded = datasets.load_dataset("json", data_files=str(folder / "rows.jsonl"), cache_dir=str(folder / "hf"))["train"]
-
-    def tokenized(row: dict[str, Any]) -> dict[str, list[int]]:
-        prompt = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, return_dict=True)["input_ids"]
-        whole = tokenizer.apply_chat_template(row["prompt"] + row["completion"], return_dict=True)["input_ids"]
-        return {"input_ids": whole, "completion_mask": [0] * len(prompt) + [1] * (len(whole) - len(prompt))}
-
-    mapped = loaded.map(tokenized, remove_columns=["prompt", "completion"], num_proc=default_jobs())
-    packed = trl.pack_dataset(mapped, seq_length=_BLOCK_LEN, strategy="bfd")
-    assert len(packed)
-    return time.perf_counter() - start
-
-
-if __name__ == "__main__":
-    print(_trl(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -1,4 +1,4 @@
-"""One build, alone in its process: prints a line of JSON with seconds, tokens, peak of memory and where the time went.
+"""One build, alone in its process: prints a line of JSON with seconds, tokens, size, peak of memory and where the time went.
 
 The clock runs from the recipe to the commit; what is imported before it, as TRL is for the peer.
 """
@@ -55,6 +55,7 @@ def main() -> None:
     told = {
         "seconds": seconds,
         "tokens": result.manifest.totals.tokens,
+        "bytes": sum(path.stat().st_size for path in Path(sys.argv[2]).rglob("*") if path.is_file()),
         "peak_bytes": watch.peak_bytes,
         "parts": dict(result.profile.parts),
         "stages": dict(result.profile.stages),

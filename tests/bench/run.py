@@ -3,7 +3,8 @@
 Times on shared machines are noise; ratios within a run say more. Each line is the best of a few rounds. ``--huge`` packs a
 hundred million documents too, which takes about 4 GB of memory, opens ten million blocks, and builds 4 and 16 times the rows. TRL, numba and the loaders of
 requirements.txt beside this file are compared with where they are installed, and real documents are packed and read where
-``PACKER_REAL`` says they lie. ``--only reading`` prints the tables of one kind.
+``PACKER_REAL`` says they lie. ``--peers`` has LLaMA-Factory and axolotl prepare rows too, which preparing/install.py installs.
+``--only reading`` prints the tables of one kind.
 """
 
 import argparse
@@ -99,18 +100,20 @@ def main() -> None:
     parser.add_argument(
         "--only", choices=("building", "packing", "reading", "verifying", "plain"), help="the tables of one kind"
     )
+    parser.add_argument("--peers", action="store_true", help="LLaMA-Factory and axolotl beside builds, too")
     options = parser.parse_args()
     kinds: dict[str, Callable[[], Iterable[Table]]] = {
-        "building": lambda: list(building_tables(huge=options.huge)),
+        "building": lambda: building_tables(huge=options.huge, peers=options.peers),
         "packing": lambda: [packing_table(huge=options.huge), mixing_table()],
         "reading": lambda: reading_tables(huge=options.huge),
         "verifying": lambda: [verifying_table()],
         "plain": lambda: [_plain_table()],
     }
-    console = Console(width=100)
+    console = Console(width=120)
     for kind, tables in kinds.items():
         if options.only in (None, kind):
-            console.print(*tables(), sep="\n\n", end="\n\n")
+            for table in tables():  # printed as it is finished: some take minutes
+                console.print(table, end="\n\n")
 
 
 if __name__ == "__main__":

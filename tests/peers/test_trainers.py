@@ -1,20 +1,29 @@
-"""Trainers' own reading code over what packer gives them: axolotl, grain, torchtitan."""
+"""Trainers' own reading code over what packer gives them: axolotl, LLaMA-Factory, grain, torchtitan."""
 
+import importlib.machinery
+import json
 import os
 import re
+import sys
+import types
+from collections import Counter
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import yaml
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: trainers are not tested")
 
+from export import readers  # noqa: E402
 from small_blocks import small_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
 from tiny_decoder import TinyDecoder, causal, summed_loss  # noqa: E402
 from tiny_models import tiny_model  # noqa: E402
 
+from packer.export import export  # noqa: E402
 from packer.load import PackedLoader, poison_test  # noqa: E402
 from packer.load.attention import block_diagonal_mask  # noqa: E402
 from packer.load.trainers.grain import BlockSource  # noqa: E402
@@ -55,7 +64,7 @@ def axolotl():
     return DictDefault
 
 
-def save_documents(documents, folder):
+def save_documents(documents, folder, splits=("train",)):
     """What ``packer export --to datasets`` writes of a cache's documents."""
     import datasets
 
@@ -64,7 +73,7 @@ def save_documents(documents, folder):
         "attention_mask": [[1] * len(document.input_ids) for document in documents],
         "labels": [document.labels.tolist() for document in documents],
     }
-    datasets.DatasetDict({"train": datasets.Dataset.from_dict(columns)}).save_to_disk(str(folder))
+    datasets.DatasetDict({split: datasets.Dataset.from_dict(columns) for split in splits}).save_to_disk(str(folder))
 
 
 @pytest.mark.parametrize("dataset_type", [None, ""])
@@ -105,6 +114,60 @@ def test_axolotl_takes_exported_documents_as_tokenized_and_packs_them_without_a_
     assert poison_test(tiny_model(), as_axolotl_calls_a_model(batch), alone=True)
 
 
+def up_to_the_last_target(ids, labels):
+    """A document ends with what it trains; axolotl's goes on with what the template writes behind the stop token."""
+    end = max(place for place, label in enumerate(labels) if label != -100) + 1
+    return tuple(ids[:end]), tuple(labels[:end])
+
+
+def test_axolotl_prepares_the_documents_of_the_recipe_that_its_config_becomes(axolotl, starter, tmp_path, monkeypatch):
+    """`packer init --from`, then a build: every document of axolotl's own preparation, with its labels, and no other."""
+    from axolotl.utils.data.sft import _load_and_process_single_dataset
+    from transformers import PreTrainedTokenizerFast
+
+    from packer.build import build
+    from packer.recipe import load_recipe
+    from packer.recipe_from import read_config, write_recipe
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "datasets")
+    talks = [[(f"What is {n} and {k}?", f"It is {n + k}.\nNothing else.") for k in range(n % 3 + 1)] for n in range(40)]
+    for name, speaks, says, asked, answered in (
+        ("chats", "role", "content", "user", "assistant"),
+        ("shares", "from", "value", "human", "gpt"),
+    ):
+        with Path(f"{name}.jsonl").open("w") as file:
+            for talk in talks:
+                turns = [
+                    {speaks: who, says: text}
+                    for pair in talk
+                    for who, text in zip((asked, answered), pair, strict=True)
+                ]
+                file.write(json.dumps({"messages" if name == "chats" else "talk": turns}) + "\n")
+    chats = {"path": "chats.jsonl", "type": "chat_template"}
+    renamed = {"field_messages": "talk", "message_property_mappings": {"role": "from", "content": "value"}}
+    shares = {"path": "shares.jsonl", "type": "chat_template", **renamed}
+    config = {"base_model": str(starter / "tokenizer"), "datasets": [chats, shares], "sequence_len": 512}
+    Path("config.yaml").write_text(yaml.safe_dump({**config, "sample_packing": True}))
+    write_recipe(read_config(Path("config.yaml"), Path("out")), Path("out"))
+    build(load_recipe("out/recipe.yaml"), "cache", jobs=1)
+
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(starter / "tokenizer")
+    rows = []
+    for entry in (chats, shares):
+        dataset, _ = _load_and_process_single_dataset(
+            dataset_config=axolotl({"chat_template": "tokenizer_default", **entry}),
+            cfg=axolotl({**config, "sample_packing": True, "dataset_num_proc": 1}),
+            tokenizer=tokenizer,
+            split="train",
+            seed=0,
+        )
+        rows += list(dataset)
+    found = Counter(up_to_the_last_target(row["input_ids"], row["labels"]) for row in rows)
+    expected = Counter((tuple(ids), tuple(labels)) for ids, labels in readers.cache_documents(Path("cache"), "train"))
+    assert found == expected and expected.total() == 80
+
+
 def as_axolotl_calls_a_model(batch):
     """With sdpa and eager its packed rows go without the mask, and borders are where positions restart."""
     starts = torch.nonzero(batch["position_ids"][0] == 0).flatten().tolist()
@@ -119,6 +182,69 @@ def _empty_tokenizer():
     from tokenizers.models import WordLevel
 
     return Tokenizer(WordLevel({"<pad>": 0}, unk_token="<pad>"))
+
+
+# LLaMA-Factory
+
+
+@pytest.fixture
+def llamafactory(monkeypatch):
+    # Its data module imports torchaudio, to load sound, which is nothing to rows of ids; installed or not, it stays out.
+    torchaudio = types.ModuleType("torchaudio")
+    torchaudio.__spec__ = importlib.machinery.ModuleSpec("torchaudio", None)
+    monkeypatch.setitem(sys.modules, "torchaudio", torchaudio)
+    monkeypatch.setenv("DISABLE_VERSION_CHECK", "1")  # its own word for: newer libraries than it asks for
+    return pytest.importorskip(
+        "llamafactory.data",
+        reason="PEER MISSING: LLaMA-Factory's reading of tokenized documents is not tested; make peers",
+        exc_type=ImportError,
+    )
+
+
+def as_training_loads(llamafactory, folder, **settings):
+    """What LLaMA-Factory's training takes from a folder with the settings of its page."""
+    from llamafactory.hparams import get_train_args
+
+    (page,) = re.findall(r"```yaml\n(.*?)```", (PAGES / "llamafactory.md").read_text("utf-8"), re.DOTALL)
+    own = {"tokenized_path": str(folder), "model_name_or_path": "unread", "output_dir": str(folder / "out")}
+    cpu = {"use_cpu": True, "report_to": "none"}
+    model, data, training, _, _ = get_train_args({**yaml.safe_load(page), **own, **cpu, **settings})
+    return llamafactory.get_dataset(None, model, data, training, stage="sft", tokenizer=None)
+
+
+def test_llamafactory_loads_an_export_as_it_is_and_pads_its_documents(llamafactory, starter_cache, starter, tmp_path):
+    """From its loading to the batch of its own collator: the loss is that of the documents by themselves."""
+    from transformers import PreTrainedTokenizerFast
+
+    export(starter_cache, tmp_path / "exported", to="datasets")
+    found = as_training_loads(llamafactory, tmp_path / "exported", cutoff_len=16, max_samples=3, mask_history=True)
+    assert set(found) == {"train_dataset"}, "a split called eval is not read"
+    expected = readers.cache_documents(starter_cache, "train")
+    rows = list(found["train_dataset"])
+    assert [(row["input_ids"], row["labels"]) for row in rows] == expected and len(expected) > 100
+
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(starter / "tokenizer" / "tokenizer.json"))
+    tokenizer.pad_token = "<|endoftext|>"
+    collate = llamafactory.SFTDataCollatorWith4DAttentionMask(
+        template=llamafactory.TEMPLATES["qwen3"], tokenizer=tokenizer, pad_to_multiple_of=8
+    )
+    batch = collate([dict(row) for row in rows[:4]])
+    num_rows, length = batch["input_ids"].shape
+    assert length % 8 == 0 and batch["attention_mask"].sum(1).tolist() == [len(ids) for ids, _ in expected[:4]]
+    model = TinyDecoder(vocab_size=4096)
+    mask = causal(length) & batch["attention_mask"].bool()[:, None, None, :]
+    positions = torch.arange(length).expand(num_rows, length)
+    padded = float(summed_loss(model(batch["input_ids"], positions, mask), batch["labels"]))
+    documents = [SimpleNamespace(input_ids=np.array(ids), labels=np.array(labels)) for ids, labels in expected[:4]]
+    assert padded == pytest.approx(loss_of_documents(model, documents)[0], rel=1e-12)
+
+
+def test_llamafactory_evaluates_a_split_called_validation(llamafactory, tmp_path):
+    _, documents = small_document_cache(12)
+    save_documents(documents, tmp_path / "exported", splits=("train", "validation"))
+    found = as_training_loads(llamafactory, tmp_path / "exported")
+    assert found["train_dataset"]["labels"] == found["eval_dataset"]["labels"]
+    assert list(found["eval_dataset"]["labels"]) == [document.labels.tolist() for document in documents]
 
 
 # grain

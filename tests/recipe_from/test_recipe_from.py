@@ -1,0 +1,586 @@
+"""Configurations of axolotl and LLaMA-Factory as recipes: what is carried over builds, and the rest is told."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer.build import build
+from packer.errors import RecipeError, UsageError
+from packer.recipe import load_recipe, make_recipe
+from packer.recipe_from import read_config, write_recipe
+from packer_cli.main import cli
+
+CHAT = {"type": "chat_template"}
+PACKED = {"sample_packing": True, "sequence_len": 512}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, starter):
+    """The folder where a person stands, with the starter's files below `data` and its tokenizer."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").symlink_to(starter / "data")
+    (tmp_path / "tokenizer").symlink_to(starter / "tokenizer")
+    return tmp_path
+
+
+def convert(config, *, name="config.yaml", datasets=()):
+    Path(name).parent.mkdir(exist_ok=True)
+    Path(name).write_text(json.dumps(config) if name.endswith("json") else yaml.safe_dump(config), "utf-8")
+    return read_config(Path(name), Path("out"), datasets=datasets)
+
+
+def axolotl(*entries, **keys):
+    return convert(
+        {
+            "base_model": "tokenizer",
+            "datasets": [{"path": "data/chat.jsonl", **CHAT, **e} for e in entries or [{}]],
+            **keys,
+        }
+    )
+
+
+def llamafactory(entry=None, columns=None, **keys):
+    """A training over one data set, whose entry is Alpaca's unless it says otherwise."""
+    info = {
+        "rows": {"file_name": "alpaca.jsonl", **(entry or {}), **({"columns": columns} if columns is not None else {})}
+    }
+    Path("info").mkdir(exist_ok=True)
+    Path("info/dataset_info.json").write_text(json.dumps(info))
+    for file in Path("data").iterdir():
+        if not (Path("info") / file.name).exists():
+            (Path("info") / file.name).symlink_to(file.resolve())
+    return convert(
+        {"stage": "sft", "model_name_or_path": "tokenizer", "dataset": "rows", "dataset_dir": "info", **keys}
+    )
+
+
+def told(converted, kind=None):
+    return {note.key: note.says for note in converted.notes if kind in (None, note.kind)}
+
+
+def shown(converted):
+    return [note.shown for note in converted.notes]
+
+
+def documents_of(recipe, folder):
+    return build(recipe, folder, jobs=1).manifest.content_fingerprint
+
+
+def test_an_axolotl_config_builds_what_a_recipe_written_by_hand_builds(place):
+    config = {
+        "base_model": "tokenizer",
+        "datasets": [
+            {"path": "data/chat.jsonl", **CHAT, "message_property_mappings": {"role": "role", "content": "content"}},
+            {
+                "path": "data/sharegpt.jsonl",
+                **CHAT,
+                "field_messages": "conversations",
+                "message_property_mappings": {"role": "from", "content": "value"},
+                "roles_to_train": ["assistant"],
+                "train_on_eos": "turn",
+            },
+            {"path": "data/alpaca.jsonl", "type": "alpaca", "split": "train[:30]"},
+        ],
+        "test_datasets": [{"path": "data/tools.jsonl", **CHAT, "split": "test"}],
+        "sequence_len": 256,
+        "sample_packing": True,
+        "min_sample_len": 20,
+        "excess_length_strategy": "truncate",
+        "val_set_size": 0.05,
+    }
+    converted = convert(config)
+    assert set(told(converted)) == {"datasets[2].type", "val_set_size"}
+    write_recipe(converted, Path("out"))
+    by_hand = {
+        "sources": [
+            {"path": "data/chat.jsonl"},
+            {"path": "data/sharegpt.jsonl"},
+            {"path": "data/alpaca.jsonl", "limit": 30},
+            {"path": "data/tools.jsonl", "split": "eval"},
+        ],
+        "tokenizer": "tokenizer",
+        "pack": {"block_len": 256, "min_length": 20, "overlong": "truncate_right"},
+    }
+    found = documents_of(load_recipe("out/recipe.yaml"), Path("a"))
+    assert found == documents_of(make_recipe(by_hand), Path("b"))
+
+
+def test_a_llamafactory_config_builds_what_a_recipe_written_by_hand_builds(place):
+    rows = [{"q": f"What is {n} + {n}?", "more": "", "a": f"It is {2 * n}.", "system": "Unread."} for n in range(40)]
+    chats = [
+        {"talk": [{"role": "user", "content": row["q"]}, {"role": "assistant", "content": row["a"]}] * 2}
+        for row in rows
+    ]
+    (place / "lists").mkdir()
+    for name, values in (("questions.json", rows), ("chats.json", chats)):
+        (place / "lists" / name).write_text(json.dumps(values))
+    chat_tags = {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"}
+    info = {
+        "questions": {"file_name": "questions.json", "columns": {"prompt": "q", "query": "more", "response": "a"}},
+        "chats": {
+            "file_name": "chats.json",
+            "formatting": "sharegpt",
+            "columns": {"messages": "talk"},
+            "tags": chat_tags,
+        },
+        "unasked": {"file_name": "nowhere.json"},
+    }
+    (place / "lists" / "dataset_info.json").write_text(json.dumps(info, indent="\t"))
+    config = {
+        "model_name_or_path": "tokenizer",
+        "stage": "sft",
+        "dataset": "questions, chats",
+        "eval_dataset": "questions",
+        "dataset_dir": "lists",
+        "template": "qwen3",
+        "cutoff_len": 128,
+        "neat_packing": True,
+        "mask_history": True,
+        "max_samples": 25,
+        "learning_rate": 1.0e-4,
+    }
+    converted = convert(config)
+    assert set(told(converted)) == {"template", "cutoff_len", "learning_rate"}
+    write_recipe(converted, Path("out"))
+    columns = {"instruction": "q", "input": "more", "output": "a", "system": None}
+    questions = {"path": "lists/questions.json", "columns": columns, "limit": 25}
+    by_hand = {
+        "sources": [
+            questions,
+            {"path": "lists/chats.json", "columns": {"messages": "talk"}, "limit": 25},
+        ],
+        "tokenizer": "tokenizer",
+        "supervision": {"turns": "last"},
+        "pack": {"block_len": 128, "overlong": "truncate_right"},
+    }
+    recipe = load_recipe("out/recipe.yaml")
+    assert [(source.split, source.limit) for source in recipe.sources] == [(None, 25), (None, 25), ("validation", 25)]
+    without_held_out = {
+        **converted.values,
+        "sources": [{**s, "path": s["path"].removeprefix("../")} for s in converted.values["sources"][:2]],
+    }
+    without_held_out["tokenizer"] = "tokenizer"
+    assert documents_of(make_recipe(without_held_out), Path("a")) == documents_of(make_recipe(by_hand), Path("b"))
+
+
+def test_a_dataset_info_alone_gives_its_entries_or_those_that_are_named(place):
+    info = {
+        "one": {"file_name": "alpaca.jsonl"},
+        "pairs": {
+            "file_name": "alpaca.jsonl",
+            "ranking": True,
+            "columns": {"prompt": "p", "chosen": "c", "rejected": "r"},
+        },
+        "seen": {
+            "file_name": "chat.jsonl",
+            "formatting": "sharegpt",
+            "columns": {"messages": "messages", "images": "images"},
+        },
+        "two": {"file_name": "sharegpt.jsonl", "formatting": "sharegpt"},
+        "far": {"hf_hub_url": "org/name", "folder": "parts"},
+    }
+    Path("info").mkdir()
+    for name in ("alpaca", "chat", "sharegpt"):
+        (Path("info") / f"{name}.jsonl").symlink_to(Path(f"data/{name}.jsonl").resolve())
+    Path("info/dataset_info.json").write_text(json.dumps(info))
+    result = CliRunner().invoke(cli, ["init", "out", "--from", "info/dataset_info.json", "--json"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert {"pairs.ranking", "pairs.columns.chosen", "seen.columns.images"} <= {note["key"] for note in found["notes"]}
+    recipe = load_recipe("out/recipe.yaml")
+    assert [source.path for source in recipe.sources] == [
+        "out/../info/alpaca.jsonl",
+        "out/../info/sharegpt.jsonl",
+        "hf://datasets/org/name/parts/*",
+    ]
+    result = CliRunner().invoke(cli, ["init", "out2", "--from", "info/dataset_info.json", "--dataset", "two"])
+    assert "1 source" in result.stdout and "next: packer build -c out2/recipe.yaml --tokenizer FOLDER" in result.stdout
+    assert [source.schema for source in load_recipe("out2/recipe.yaml").sources] == ["sharegpt"]
+
+
+# Every key is answered for.
+
+TEXTS = st.none() | st.sampled_from(["", "train", "text", "turn", "all", "tokenizer_default", "data/chat.jsonl"])
+LISTS = st.none() | st.lists(st.sampled_from(["assistant", "user", "<|end|>"]), max_size=2)
+VALUES = st.one_of(TEXTS, LISTS, st.booleans(), st.integers(0, 4096))
+UNKNOWN = st.dictionaries(st.text("abcdefgh_", min_size=3, max_size=12), VALUES, max_size=3)
+
+
+def keys_of(**kinds):
+    """Some of these keys, with values of their kind."""
+    return st.fixed_dictionaries({}, optional={key: kind for names, kind in kinds.values() for key in names.split()})
+
+
+AXOLOTL = keys_of(
+    texts=("base_model base_model_config tokenizer_config revision_of_model chat_template chat_template_jinja", TEXTS),
+    lists=("eot_tokens", LISTS),
+    others=(
+        (
+            "tokenizer_type tokenizer_use_fast trust_remote_code val_set_size train_on_inputs shuffle_merged_datasets excess_length_strategy "
+            "dataset_prepared_path dataset_num_proc default_system_message tokens pad_to_sequence_len streaming seed lora_r learning_rate "
+            "sample_packing_bin_size sample_packing_sequentially"
+        ),
+        VALUES,
+    ),
+)
+ENTRY = keys_of(
+    texts=(
+        (
+            "split ds_type field text_column field_messages field_tools message_field_role message_field_content revision chat_template "
+            "chat_template_jinja"
+        ),
+        TEXTS,
+    ),
+    lists=("roles_to_train data_files", LISTS),
+    others=(
+        (
+            "shards shards_idx name field_thinking train_on_eos train_on_eot message_field_training drop_system_message split_thinking "
+            "conversation logprobs_field input_format trust_remote_code preprocess_shards template_thinking_key"
+        ),
+        VALUES,
+    ),
+)
+TYPES = st.sampled_from(
+    ["chat_template", "sharegpt.load_guanaco", "alpaca", "alpaca:chat", "completion", "input_output", "new", "", None]
+)
+OWN_TYPES = st.dictionaries(
+    st.sampled_from(["field_instruction", "field_output", "format", "else"]), st.just("x"), min_size=1
+)
+INNER = st.dictionaries(
+    st.sampled_from(["role", "content", "tool_calls", "else"]), st.sampled_from(["role", "from", "x"])
+)
+ROLES = st.dictionaries(st.sampled_from(["user", "system", "else"]), st.sampled_from([["human"], ["x"]]))
+LLAMAFACTORY = keys_of(
+    texts=("model_name_or_path model_revision", TEXTS),
+    others=(
+        (
+            "template packing neat_packing val_size tokenized_path mask_history train_on_prompt enable_thinking streaming mix_strategy "
+            "tool_format preprocessing_num_workers overwrite_cache lora_rank default_system"
+        ),
+        VALUES,
+    ),
+)
+
+
+def paths_of(values, where=""):
+    """Every key of a configuration, as a path; of mappings within, theirs too."""
+    for key, value in values.items():
+        yield f"{where}{key}"
+        if key in ("message_property_mappings", "roles", "columns", "tags") or (
+            key == "type" and isinstance(value, dict)
+        ):
+            yield from paths_of(value, f"{where}{key}.")
+        if isinstance(value, list) and key in ("datasets", "test_datasets"):
+            for i, entry in enumerate(value):
+                yield from paths_of(entry, f"{where}{key}[{i}].")
+
+
+@pytest.fixture(scope="module")
+def config_file(tmp_path_factory):
+    return tmp_path_factory.mktemp("keys") / "config.json"
+
+
+def unanswered(paths, converted):
+    """Those of the keys of which nothing is known; what is below a key that is told is told with it."""
+    notes = told(converted)
+    assert not {*converted.carried} & notes.keys()
+    return [
+        path
+        for path in paths
+        if path not in {*converted.carried, *notes} and not path.startswith(tuple(f"{key}." for key in notes))
+    ]
+
+
+@given(
+    top=AXOLOTL,
+    others=UNKNOWN,
+    entry=ENTRY,
+    more=UNKNOWN,
+    kind=TYPES | OWN_TYPES,
+    mapped=st.none() | INNER,
+    roles=st.none() | ROLES,
+)
+def test_every_key_of_an_axolotl_config_is_carried_over_or_told(
+    config_file, top, others, entry, more, kind, mapped, roles
+):
+    below = {name: values for name, values in (("message_property_mappings", mapped), ("roles", roles)) if values}
+    entry = {**more, **entry, **below, "path": "hf://datasets/org/name", "type": kind}
+    config = {**others, **top, **PACKED, "datasets": [entry, {"path": "org/name", "type": "completion"}]}
+    config_file.write_text(json.dumps(config))
+    assert unanswered(paths_of(config), read_config(config_file, config_file.parent)) == []
+
+
+@given(
+    top=LLAMAFACTORY,
+    others=UNKNOWN,
+    entry=keys_of(texts=("subset split folder script_url", TEXTS)),
+    more=UNKNOWN,
+    columns=st.none() | st.dictionaries(st.sampled_from(["prompt", "query", "messages", "tools", "images", "else"]), st.just("x")),
+    tags=st.none() | st.dictionaries(st.sampled_from(["role_tag", "content_tag", "user_tag", "else"]), st.sampled_from(["role", "from", "x"])),
+    formatting=st.sampled_from(["alpaca", "sharegpt", "openai", "new"]),
+)  # fmt: skip
+def test_every_key_of_a_llamafactory_config_is_carried_over_or_told(
+    config_file, top, others, entry, more, columns, tags, formatting
+):
+    folder = config_file.parent
+    (folder / "rows.json").write_text("[]")
+    below = {name: values for name, values in (("columns", columns), ("tags", tags)) if values}
+    info = {
+        "a": {**more, **entry, "file_name": "rows.json", "formatting": formatting, **below},
+        "b": {"file_name": "rows.json"},
+    }
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+    config = {**others, **top, "dataset": ["a", "b"], "dataset_dir": str(folder), "stage": "sft"}
+    config_file.write_text(json.dumps(config))
+    assert unanswered([*paths_of(config), *paths_of(info["a"], "a.")], read_config(config_file, folder)) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"base_model": 7}, "base_model: expected a text, found 7"),
+        ({"eot_tokens": False}, "eot_tokens: expected a list of texts, found false"),
+        (
+            {"datasets": [{"path": "data/chat.jsonl", **CHAT, "roles": ["user"]}]},
+            r"datasets\[0\].roles: expected a mapping",
+        ),
+        ({"datasets": [{"path": ["data/chat.jsonl"]}]}, r"datasets\[0\].path: expected a text"),
+        ({"datasets": ["data/chat.jsonl"]}, "datasets: expected a list of mappings"),
+        ({"chat_template_kwargs": ["enable_thinking"]}, "chat_template_kwargs: expected a mapping"),
+        ({"min_sample_len": "few"}, "as a recipe: pack.min_length"),
+    ],
+)
+def test_a_value_that_means_nothing_is_an_error_that_names_its_key(place, config, said):
+    with pytest.raises(RecipeError, match=said):
+        convert({"datasets": [{"path": "data/chat.jsonl", **CHAT}], **PACKED, **config})
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("base_model", ("tokenizer", "org/model")),
+        ("revision_of_model", ("a", "b")),
+        ("tokenizer_config", ("tokenizer", "org/other")),
+        ("sequence_len", (128, 256)),
+        ("sample_packing", (True, False)),
+        ("sample_packing_sequentially", (True, False)),
+        ("excess_length_strategy", ("drop", "truncate", "raise")),
+        ("min_sample_len", (2, 20)),
+        ("eot_tokens", (["<|end|>"], ["<|stop|>"])),
+        ("chat_template", ("tokenizer_default", "chatml")),
+        ("chat_template_jinja", ("{{ messages }}", "tokenizer/chat_template.jinja", "nowhere.jinja")),
+        ("chat_template_kwargs", ({"enable_thinking": True}, {"enable_thinking": False})),
+        ("train_on_inputs", (False, True)),
+        ("val_set_size", (0, 0.1)),
+        ("trust_remote_code", (False, True)),
+        ("shuffle_merged_datasets", (True, False)),
+    ],
+)
+def test_no_two_values_of_an_axolotl_key_come_to_the_same_recipe_without_a_word(place, key, values):
+    base = {} if key in PACKED else PACKED
+    base = {"base_model": "org/model", **base} if key == "revision_of_model" else base
+    outcomes = {
+        json.dumps([(found := axolotl(**{**base, key: value})).values, found.template, shown(found)])
+        for value in values
+    }
+    assert len(outcomes) == len(values)
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("path", ("data/chat.jsonl", "data/tools.jsonl", "org/name", "nowhere.jsonl")),
+        ("type", ("chat_template", "alpaca", "completion", "sharegpt", "", "new", {"field_output": "answer"})),
+        ("split", ("train", "train[:5]", "train[5:]")),
+        ("field_messages", ("messages", "conversations")),
+        ("field_tools", ("tools", "functions_of_row")),
+        (
+            "message_property_mappings",
+            ({"role": "role"}, {"role": "from"}, {"role": "who"}, {"reasoning_content": "why"}),
+        ),
+        ("roles", ({"user": ["human"]}, {"user": ["customer"]})),
+        ("roles_to_train", (["assistant"], ["user"], [])),
+        ("train_on_eos", ("turn", "all", "none")),
+        ("message_field_training", ("train", "learn")),
+        ("drop_system_message", (False, True)),
+        ("ds_type", ("json", "parquet", "text")),
+        ("chat_template", ("tokenizer_default", "chatml")),
+    ],
+)
+def test_no_two_values_of_an_entrys_key_come_to_the_same_recipe_without_a_word(place, key, values):
+    outcomes = {json.dumps([(found := axolotl({key: value}, {}, **PACKED)).values, shown(found)]) for value in values}
+    assert len(outcomes) == len(values)
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("cutoff_len", (128, 256)),
+        ("packing", (True, False)),
+        ("neat_packing", (True, False)),
+        ("mask_history", (True, False)),
+        ("max_samples", (5, 6)),
+        ("stage", ("sft", "pt")),
+        ("train_on_prompt", (False, True)),
+        ("val_size", (0, 0.1)),
+        ("mix_strategy", ("concat", "interleave_over")),
+        ("template", (None, "qwen3", "llama3")),
+        ("model_revision", ("main", "other")),
+    ],
+)
+def test_no_two_values_of_a_llamafactory_key_come_to_the_same_recipe_without_a_word(place, key, values):
+    keys = {"packing": True, "model_name_or_path": "org/model"}
+    outcomes = {json.dumps([(found := llamafactory(**{**keys, key: value})).values, shown(found)]) for value in values}
+    assert len(outcomes) == len(values)
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (None, {"history": None, "system": None, "tools": None}),
+        ({"prompt": "instruction", "response": "output"}, {"history": None, "system": None, "tools": None, "input": None}),
+        ({"prompt": "q", "query": "input", "response": "a", "history": "history"}, {"instruction": "q", "output": "a", "system": None, "tools": None}),
+    ],
+)  # fmt: skip
+def test_columns_that_llamafactory_would_not_read_are_hidden(place, columns, expected):
+    (source,) = llamafactory(columns=columns).values["sources"]
+    assert source["columns"] == expected
+
+
+def test_a_template_in_the_config_is_written_beside_the_recipe_and_one_in_a_file_is_named(place):
+    found = axolotl(chat_template="jinja", chat_template_jinja="{{ messages[0].content }}", **PACKED)
+    files = write_recipe(found, Path("out"))
+    assert [path.name for path in files] == ["chat_template.jinja", "recipe.yaml"]
+    assert Path(load_recipe("out/recipe.yaml").template.file).read_text() == "{{ messages[0].content }}"
+    found = axolotl(
+        {"chat_template_jinja": "tokenizer/chat_template.jinja"}, {"chat_template_jinja": "{{ 1 }}"}, **PACKED
+    )
+    assert found.values["template"] == {"file": "../tokenizer/chat_template.jinja"} and found.template is None
+    assert "one template" in told(found)["datasets[1].chat_template_jinja"]
+
+
+def test_folders_become_the_files_in_them_and_data_sets_the_split_that_is_asked_for(place):
+    Path("parts").mkdir()
+    for name in ("a.jsonl", "b.jsonl"):
+        Path("parts", name).write_text("{}\n")
+    saved = Path("saved")
+    for split in ("train", "test"):
+        (saved / split).mkdir(parents=True)
+        (saved / split / "state.json").write_text("{}")
+    (saved / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    entries = [
+        {"path": "parts"},
+        {"path": "saved"},
+        {"path": "saved", "split": "test"},
+        {"path": str(place / "parts" / "a.jsonl")},
+    ]
+    entries += [
+        {"path": "org/name", "data_files": ["a.jsonl", "b/*.parquet"], "revision": "v1"},
+        {"path": "s3://there/rows.jsonl"},
+        {"path": "json", "data_files": "data/chat.jsonl"},
+    ]
+    found = axolotl(*entries, **PACKED)
+    assert [source["path"] for source in found.values["sources"]] == [
+        "../parts/*.jsonl", "../saved/train", "../saved/test", str(place / "parts" / "a.jsonl"),
+        "hf://datasets/org/name@v1/a.jsonl", "hf://datasets/org/name@v1/b/*.parquet", "../data/chat.jsonl",
+    ]  # fmt: skip
+    assert {"datasets[0].path", "datasets[5].path"} == set(told(found))
+
+
+def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it_does(place):
+    found = axolotl(adapter="lora", val_set_size=0.5, colour="blue", **PACKED)
+    write_recipe(found, Path("out"))
+    text = Path("out/recipe.yaml").read_text()
+    assert "# val_set_size: 0.5\n#     packer draws no rows" in text
+    assert "not about rows: adapter\n" in text and "Not known to packer: colour\n" in text
+    assert yaml.safe_load(text) == {"version": 1, **found.values}
+    with pytest.raises(UsageError, match="is there already"):
+        write_recipe(found, Path("out"))
+    assert Path("out/recipe.yaml").read_text() == text and len(list(Path("out").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "said"),
+    [
+        (None, "c.yaml", "c.yaml: no such file"),
+        ("a: [1", "c.yaml", "not valid YAML"),
+        ('{"a": {"file_name": 1}, "a": {}}', "c.json", "duplicate key 'a'"),
+        ("- a\n", "c.yaml", "expected a mapping of keys, found list"),
+        ("model: x\n", "c.yaml", "expected a configuration of axolotl .* found model"),
+        ("", "c.yaml", "found no keys"),
+        ("sources: [{path: a.jsonl}]", "c.yaml", "is a recipe of packer already"),
+        ("datasets: rows", "c.yaml", "datasets: expected a list"),
+        ("datasets: []", "c.yaml", "nothing of it is rows"),
+        ("rl: dpo\ndatasets: []", "c.yaml", "rl: dpo: packer prepares data for supervised training"),
+        ("stage: dpo\ndataset: a", "c.yaml", "stage: dpo: packer prepares"),
+        ("dataset: a\ndataset_dir: nowhere", "c.yaml", "dataset_dir: nowhere: no dataset_info.json there"),
+        ("dataset: other\ndataset_dir: .", "c.yaml", "dataset 'other': not in dataset_info.json"),
+        ("datasets: [{path: data/chat.jsonl, type: chat_template}]\nsample_packing: true\nsequence_len: long", "c.yaml", "as a recipe: pack.block_len"),
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_a_recipe_is_an_error_that_says_why(place, text, name, said):
+    Path("dataset_info.json").write_text('{"rows": {"file_name": "data/alpaca.jsonl"}}')
+    if text is not None:
+        Path(name).write_text(text)
+    with pytest.raises(RecipeError, match=said):
+        read_config(Path(name), Path("out"))
+    result = CliRunner().invoke(cli, ["init", "out", "--from", name])
+    assert result.exit_code == 2 and not Path("out").exists()
+
+
+def test_names_of_entries_are_for_a_bare_dataset_info(place):
+    Path("c.yaml").write_text("datasets: [{path: data/chat.jsonl, type: chat_template}]")
+    for arguments in (["init", "out", "--dataset", "a"], ["init", "out", "--from", "c.yaml", "--dataset", "a"]):
+        result = CliRunner().invoke(cli, arguments)
+        assert result.exit_code == 2 and "--dataset" in str(result.output)
+
+
+@pytest.mark.real
+def test_llamafactorys_own_demo_files_become_sources_but_for_preferences_and_pictures(real, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    chat = {"formatting": "sharegpt"}
+    roles = {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"}
+    info = {
+        "identity": {"file_name": "identity.json"},
+        "alpaca_en_demo": {"file_name": "alpaca_en_demo.json"},
+        "glaive_toolcall_en_demo": {"file_name": "glaive_toolcall_en_demo.json", **chat, "columns": {"messages": "conversations", "tools": "tools"}},
+        "mllm_demo": {"file_name": "mllm_demo.json", **chat, "columns": {"messages": "messages", "images": "images"}, "tags": roles},
+        "dpo_en_demo": {"file_name": "dpo_en_demo.json", "ranking": True, **chat, "columns": {"messages": "conversations", "chosen": "chosen", "rejected": "rejected"}},
+        "kto_en_demo": {"file_name": "kto_en_demo.json", **chat, "columns": {"messages": "messages", "kto_tag": "label"}, "tags": roles},
+    }  # fmt: skip
+    (tmp_path / "info").mkdir()
+    for entry in info.values():
+        (tmp_path / "info" / entry["file_name"]).symlink_to(real / "corpora" / "llamafactory" / entry["file_name"])
+    (tmp_path / "info" / "dataset_info.json").write_text(json.dumps(info))
+    config = {
+        "dataset": ",".join(info),
+        "dataset_dir": "info",
+        "neat_packing": True,
+        "max_samples": 30,
+        "template": "qwen",
+    }
+    converted = convert({**config, "model_name_or_path": str(real / "tokenizers" / "minimind")})
+    left_out = {key.split(".")[0] for key, says in told(converted).items() if "left out" in says}
+    assert left_out == {"mllm_demo", "dpo_en_demo", "kto_en_demo"}
+    write_recipe(converted, Path("out"))
+    totals = build(load_recipe("out/recipe.yaml"), Path("cache"), jobs=1).manifest.totals
+    assert (totals.rows, totals.kept) == (90, 90)
+
+
+def test_yaml_that_repeats_itself_by_anchors_and_values_json_has_no_word_for_are_read(place):
+    Path("c.yaml").write_text(
+        "chat: &chat {type: chat_template, shards: 2}\n"
+        "datasets:\n  - {<<: *chat, path: data/chat.jsonl}\n  - {<<: *chat, path: data/tools.jsonl, shards: 3}\n"
+        "sample_packing: true\nsequence_len: 256\nwhen: 2024-01-01\nsome: !!set {a, b}\nbytes: !!binary aGk=\nmuch: .inf\n"
+    )
+    result = CliRunner().invoke(cli, ["init", "out", "--from", "c.yaml", "--json"])
+    assert result.exit_code == 0, result.output
+    notes = {note["key"]: note["shown"] for note in json.loads(result.stdout)["notes"]}
+    assert notes["datasets[0].shards"].endswith(": 2") and notes["datasets[1].shards"].endswith(": 3")
+    assert {"chat", "when", "some", "bytes", "much"} < set(notes)
+    assert len(load_recipe("out/recipe.yaml").sources) == 2
