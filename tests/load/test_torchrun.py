@@ -46,10 +46,13 @@ def torchrun(folder, name, num_processes, *, micro_batch_size, resume=None, save
     return torch.load(settings["report"], weights_only=True)
 
 
-def test_five_steps_on_two_processes_and_five_on_four_are_ten_steps_on_one(tmp_path):
-    """The checkpoint between is torch's distributed one, written by two ranks and read by four.
+@pytest.mark.parametrize(("num_processes", "micro_batch_size"), [(1, 4), pytest.param(4, 2, marks=pytest.mark.slow)])
+def test_five_steps_on_two_processes_and_five_on_fewer_or_more_are_ten_steps_on_one(
+    num_processes, micro_batch_size, tmp_path
+):
+    """The checkpoint between is torch's distributed one, written by two ranks and read by one or by four.
 
-    Micro-batches change from one block to two, accumulation from four micro-batches to one.
+    Micro-batches change from one block to four or two, accumulation from four micro-batches to two or one.
     """
     alone = script()
     loader = PackedLoader(CACHE, rank=0, world_size=1, micro_batch_size=4, **OPTIONS)
@@ -58,14 +61,16 @@ def test_five_steps_on_two_processes_and_five_on_four_are_ten_steps_on_one(tmp_p
     assert loader.epoch == 2
 
     first = torchrun(tmp_path, "first", 2, micro_batch_size=1, save=tmp_path / "checkpoint")
-    second = torchrun(tmp_path, "second", 4, micro_batch_size=2, resume=tmp_path / "checkpoint")
+    second = torchrun(
+        tmp_path, "second", num_processes, micro_batch_size=micro_batch_size, resume=tmp_path / "checkpoint"
+    )
 
-    assert (first["world_size"], second["world_size"]) == (2, 4)
+    assert (first["world_size"], second["world_size"]) == (2, num_processes)
     assert first["blocks"] + second["blocks"] == blocks
     assert len({*map(tuple, blocks)}) == 10
     assert first["losses"] + second["losses"] == pytest.approx(losses, rel=1e-11, abs=0)
     for name, weights in model.state_dict().items():
         torch.testing.assert_close(second["weights"][name], weights, rtol=1e-10, atol=1e-12)
         assert not torch.equal(first["weights"][name], weights)
-    for run in (first, second):
-        assert "torch.distributed is not initialised" in run["too_early"]
+    for run in (first, second):  # one process has nobody to wait for
+        assert "torch.distributed is not initialised" in (run["too_early"] or "") or run["world_size"] == 1
