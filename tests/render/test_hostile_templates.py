@@ -137,9 +137,14 @@ def test_what_only_goes_on_for_too_long_is_no_rejection(name: str) -> None:
     assert template("{{ messages[0].content }}").render(MESSAGES) == "hi", "the thread goes on as before"
 
 
-def test_a_thread_of_an_application_is_watched_too_and_its_signals_are_left_alone() -> None:
+def test_a_thread_of_an_application_is_watched_too_and_its_signals_are_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import signal
 
+    from packer.render import watchdog
+
+    monkeypatch.setattr(watchdog, "MAX_CPU_S", 0.3)
     handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
     ends: list[BaseException] = []
 
