@@ -72,8 +72,9 @@ $(CORE): .venv/bin/python pyproject.toml
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --editable .
 	@touch $@
 
-# torch first and pinned: a range would bring gigabytes of CUDA to a machine without a GPU.
+# torch first and pinned: a range would bring gigabytes of CUDA to a machine without a GPU. What is imported is compiled
+# then: pip would compile ten thousand files that no test imports, for longer than it installs.
 $(DEV): $(CORE) $(CONSTRAINTS) tests/requirements.txt
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) torch
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --requirement tests/requirements.txt
+	.venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint $(CONSTRAINTS) torch
+	.venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint $(CONSTRAINTS) --requirement tests/requirements.txt
 	@touch $@

@@ -17,8 +17,9 @@ if "XDG_CACHE_HOME" not in os.environ:
 # Workers and what they start share the cores; threads that wait for each other by spinning would only take them away.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-settings.register_profile("test", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("deep", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
+_SEARCHING = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("test", _SEARCHING, derandomize=True, max_examples=40)
+settings.register_profile("deep", _SEARCHING, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 
 REPOSITORY = Path(__file__).resolve().parent.parent

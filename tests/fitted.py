@@ -30,7 +30,7 @@ def compiled(real: Path) -> dict[str, ChatTemplate]:
     """Every real template, compiled once for all that only look at it."""
     named = {"bos_token": "<s>"}
     return {
-        name: ChatTemplate(source, date="2026-01-01", variables=named, max_bytes=2**20)
+        name: ChatTemplate(source, date="2026-01-01", variables=named, max_bytes=2**26)
         for name, source in templates(real).items()
     }
 

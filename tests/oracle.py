@@ -27,6 +27,18 @@ Document = tuple[list[int], list[int]]
 """input_ids and labels."""
 
 
+@functools.cache
+def compiled(template: str) -> jinja2.Template:
+    """As transformers compiles it, which itself keeps fewer than there are in a test."""
+    return _compile_jinja_template.__wrapped__(template)
+
+
+@functools.cache
+def undeclared(template: str) -> tuple[str, ...]:
+    """The variables that a template reads without having set them."""
+    return tuple(sorted(jinja2.meta.find_undeclared_variables(compiled("").environment.parse(template))))
+
+
 class Unmodelled(Exception):  # noqa: N818 - not an error
     """A case this oracle does not define: a border that merges in rewritten history taken as it is rendered."""
 
@@ -72,7 +84,7 @@ class Oracle:
         self.tokenizer = Tokenizer.from_str(files["tokenizer.json"].decode())
         self.definition = files["tokenizer.json"]
         self.template = template
-        self.compiled = _compile_jinja_template(template)
+        self.compiled = compiled(template)
         self.named = {name: content(config[name]) for name in NAMED if config.get(name) is not None}
         if "additional_special_tokens" in config:
             self.named["additional_special_tokens"] = [content(t) for t in config["additional_special_tokens"]]
@@ -86,11 +98,10 @@ class Oracle:
 
     def _find_modes(self) -> list[dict[str, bool]]:
         """Known switches a template reads without having set them; other values that change a prompt and no text."""
-        environment = _compile_jinja_template("").environment
         asked = [{"role": "user", "content": "x"}]
         answered = [*asked, {"role": "assistant", "content": "y"}]
         found = []
-        for name in sorted(jinja2.meta.find_undeclared_variables(environment.parse(self.template))):
+        for name in undeclared(self.template):
             for value in (True, False):
                 if "think" not in name and "reason" not in name:
                     continue
@@ -107,7 +118,7 @@ class Oracle:
         """The same tokenizer under another template and other rules, without loading it again."""
         other = copy.copy(self)
         other.rules = Rules(**rules)
-        other.template, other.compiled = template, _compile_jinja_template(template)
+        other.template, other.compiled = template, compiled(template)
         other.modes = other._find_modes()
         return other
 

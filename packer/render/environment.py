@@ -49,9 +49,12 @@ class ChatTemplate:
         self._max_bytes = max_bytes
         self._variables = dict(variables)
         environment = environment_of(date, max_bytes)
+        self.has_marks: bool
+        """Whether the template has `{% generation %}` blocks."""
+
         try:
-            parsed, self._template = watched(lambda: _compiled(environment, source))
-            read = jinja2.meta.find_undeclared_variables(parsed) - _GIVEN - set(variables)
+            self._template, undeclared, self.has_marks = watched(lambda: _compiled(environment, source))
+            read = undeclared - _GIVEN - set(variables)
             self._globals = dict(self._template.globals)  # looking through a chain of maps is slow
         except TemplateOverrunError:
             raise
@@ -62,10 +65,6 @@ class ChatTemplate:
         """Variables it reads that only `template.kwargs` or a row can give, and some that it may set itself."""
 
         self._switches = sorted(name for name in read if name in MODE_SWITCHES or _SWITCH_LIKE.search(name))
-        self.has_marks = any(
-            isinstance(call.node, jinja2.nodes.ExtensionAttribute) for call in parsed.find_all(jinja2.nodes.Call)
-        )
-        """Whether the template has `{% generation %}` blocks."""
 
     @functools.cached_property
     def modes(self) -> tuple[tuple[str, bool], ...]:
@@ -176,9 +175,18 @@ class ChatTemplate:
         return text, tuple(sorted(ranges))
 
 
-def _compiled(environment: Environment, source: str) -> tuple[jinja2.nodes.Template, jinja2.Template]:
+@functools.lru_cache(maxsize=256)
+def _compiled(environment: Environment, source: str) -> tuple[jinja2.Template, frozenset[str], bool]:
+    """A template, what it reads without having set it, and whether it has marks.
+
+    Kept, as a command asks for the same template again and again, and compiling takes much longer than rendering. What
+    is kept is about ten times as large as the source.
+    """
     parsed = environment.parse(source)
-    return parsed, environment.from_string(parsed)
+    calls = parsed.find_all(jinja2.nodes.Call)
+    has_marks = any(isinstance(call.node, jinja2.nodes.ExtensionAttribute) for call in calls)
+    undeclared = frozenset(jinja2.meta.find_undeclared_variables(parsed))
+    return environment.from_string(parsed), undeclared, has_marks
 
 
 _MAX_REASON = 2000

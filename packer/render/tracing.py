@@ -187,12 +187,11 @@ class Tracer:
     def __init__(self, source: str, *, date: str, variables: Mapping[str, Any], max_bytes: int) -> None:
         environment = _tracing_environment(date, max_bytes)
         try:
-            self._template = watched(lambda: environment.from_string(_Asking().visit(environment.parse(source))))
+            self._template = watched(lambda: _compiled(environment, source))
         except UntraceableError:
             raise
         except Exception as error:  # the sandbox compiles long sums and large constants in a form of its own
             raise UntraceableError("it does not compile") from error
-        self._template.root_render_func.__globals__.update(str_join=text_join, markup_join=text_join)
         self._variables = dict(variables)
 
     def render(self, variables: Mapping[str, Any]) -> tuple[Piece, ...]:
@@ -213,6 +212,14 @@ class Tracer:
         except Exception as error:
             raise RenderError(str(error)) from error
         return pieces_of(text)
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(environment: _TracingEnvironment, source: str) -> jinja2.Template:
+    """Kept for the reason the plain form is."""
+    template = environment.from_string(_Asking().visit(environment.parse(source)))
+    template.root_render_func.__globals__.update(str_join=text_join, markup_join=text_join)
+    return template
 
 
 @functools.cache

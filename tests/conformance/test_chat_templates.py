@@ -104,7 +104,7 @@ def test_every_real_template_renders_as_in_transformers(part: int, real: Path) -
     paths = sorted((real / "templates").glob("*.jinja"))[part::2]
     for path in paths:
         source = path.read_text("utf-8")
-        template = ChatTemplate(source, date=DAY, variables=NAMED, max_bytes=2**24)
+        template = ChatTemplate(source, date=DAY, variables=NAMED, max_bytes=2**26)
         for shape, arguments in SHAPES.items():
             for prompt in (False, True):
                 theirs = by_transformers(source, arguments, prompt=prompt)
@@ -121,7 +121,7 @@ def test_published_renderings_come_out_equal(real: Path) -> None:
         variables = dict(case["variables"])
         messages, tools = variables.pop("messages", []), variables.pop("tools", None)
         prompt = variables.pop("add_generation_prompt", False)
-        template = ChatTemplate(case["template"], date=DAY, variables={}, max_bytes=2**24)
+        template = ChatTemplate(case["template"], date=DAY, variables={}, max_bytes=2**26)
         text = template.render(messages, tools=tools, add_generation_prompt=prompt, kwargs=variables)
         assert text == case["expected"], case["name"]
     assert len(cases) == 32

@@ -166,7 +166,7 @@ class Fitted:
     def __init__(self, folder: Path, source: str, stops: Sequence[str], *overrides: str) -> None:
         twins.byte_level(folder, template=source)
         backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        written = written_markers(ChatTemplate(source, date="2026-01-01", variables=NAMED, max_bytes=2**20))
+        written = written_markers(ChatTemplate(source, date="2026-01-01", variables=NAMED, max_bytes=2**26))
         special = [
             AddedToken(text, normalized=False, special=True) for text in dict.fromkeys(["<s>", *stops, *written])
         ]
@@ -341,7 +341,7 @@ def test_the_small_templates_show_every_class() -> None:
 
 
 def by_packer(source: str, shape: Mapping[str, Any]) -> tuple[str, tuple[tuple[int, int], ...]] | None:
-    template = ChatTemplate(source, date="2026-01-01", variables=NAMED, max_bytes=2**20)
+    template = ChatTemplate(source, date="2026-01-01", variables=NAMED, max_bytes=2**26)
     assert template.has_marks
     try:
         return template.render_marked([aliased(m) for m in shape["messages"]], tools=shape.get("tools"))
@@ -393,7 +393,7 @@ def test_marks_within_captured_text_are_where_the_text_comes_to_lie(name: str) -
 def test_marks_that_cannot_be_told_from_the_text_are_refused() -> None:
     template = ChatTemplate(
         "{% set turn %}{% generation %}  {{ messages[0].content }}{% endgeneration %}{% endset %}{{ turn | trim }}",
-        date="2026-01-01", variables={}, max_bytes=2**20,
+        date="2026-01-01", variables={}, max_bytes=2**26,
     )  # fmt: skip
     assert template.render([user("hi")]) == "hi"
     with pytest.raises(RenderError, match="cannot be told"):
@@ -420,7 +420,7 @@ def with_marks(real: Path) -> dict[str, str]:
         name.removesuffix(".jinja"): source for name, source in templates(real).items() if "endgeneration" in source
     }
     for source in found.values():
-        assert ChatTemplate(source, date="2026-01-01", variables=NAMED, max_bytes=2**20).has_marks
+        assert ChatTemplate(source, date="2026-01-01", variables=NAMED, max_bytes=2**26).has_marks
     return found
 
 
@@ -451,7 +451,7 @@ def test_the_mask_of_real_tokenizers_covers_the_marks(
     fast = PreTrainedTokenizerFast(
         tokenizer_file=str(folder / "tokenizer.json"), chat_template=with_marks[template], **named
     )
-    compiled = ChatTemplate(with_marks[template], date="2026-01-01", variables=named, max_bytes=2**20)
+    compiled = ChatTemplate(with_marks[template], date="2026-01-01", variables=named, max_bytes=2**26)
     checked = 0
     for shape in SHAPES.values():
         text, ranges = compiled.render_marked([aliased(m) for m in shape["messages"]], tools=shape.get("tools"))

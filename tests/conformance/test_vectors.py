@@ -127,7 +127,7 @@ def test_rendered_and_encoded_chats_are_those_of_transformers(
     model = load_model(folder, template=without_own if name == "gpt-2" else None)
     assert model.template is not None
     theirs = TokenizersBackend.from_pretrained(str(folder)) if name in REBUILT else loaded.theirs
-    template = ChatTemplate(model.template, date=DAY, variables=model.named_tokens, max_bytes=2**20)
+    template = ChatTemplate(model.template, date=DAY, variables=model.named_tokens, max_bytes=2**26)
     compared = raised = 0
     for shape, arguments in SHAPES.items():
         tools = arguments.get("tools")

@@ -70,9 +70,20 @@ def refusal(settings):
     return None
 
 
-def main(settings):
+def resume(model, optimizer, loader, place):
+    """Go on from a distributed checkpoint."""
     from torch.distributed import checkpoint
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    saved = {"model": model_state, "optimizer": optimizer_state, "reader": loader}
+    checkpoint.load(saved, checkpoint_id=place)
+    set_state_dict(model, optimizer, model_state_dict=saved["model"], optim_state_dict=saved["optimizer"])
+
+
+def main(settings):
+    from torch.distributed import checkpoint
+    from torch.distributed.checkpoint.state_dict import get_state_dict
 
     too_early = refusal(settings)
     distributed.init_process_group("gloo")
@@ -81,10 +92,7 @@ def main(settings):
     model = DistributedDataParallel(plain)
     loader = PackedLoader(settings["cache"], **settings["loader"])
     if settings["resume"]:
-        model_state, optimizer_state = get_state_dict(plain, optimizer)
-        saved = {"model": model_state, "optimizer": optimizer_state, "reader": loader}
-        checkpoint.load(saved, checkpoint_id=settings["resume"])
-        set_state_dict(plain, optimizer, model_state_dict=saved["model"], optim_state_dict=saved["optimizer"])
+        resume(plain, optimizer, loader, settings["resume"])
     losses, blocks = train(loader, model, optimizer, settings["num_steps"], world_size=world_size)
     if settings["save"]:
         model_state, optimizer_state = get_state_dict(plain, optimizer)

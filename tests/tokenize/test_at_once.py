@@ -114,7 +114,7 @@ def test_a_text_placed_at_once_follows_the_rule_word_for_word(twin: Callable[...
     anchors = Anchors(model.added_tokens, model.vocab_size, normalizes=False)
     seen: Counter[str] = Counter()
 
-    @percent_of_examples(30)
+    @percent_of_examples(100)
     @given(batches())
     def follow(turns: TurnBatch) -> None:
         placed = AtOnce(encoder, Spelling(model), anchors.is_anchor).place(turns, np.arange(len(turns.raw)))
