@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,10 +158,28 @@ def experiment(request: dict[str, Any]) -> int:
     return code
 
 
+def compile_template() -> None:
+    """That of the jobs, once for all experiments: it takes longer than the rest of their builds; and starts no thread."""
+    from packer.model import load_model
+    from packer.recipe import make_recipe
+    from packer.render import environment, tracing
+    from packer.starter import write_starter
+
+    recipe = make_recipe({})
+    usual = recipe.template.date, recipe.rows.max_render_bytes
+    with tempfile.TemporaryDirectory() as place:
+        write_starter(Path(place, "starter"))
+        template = load_model(Path(place, "starter", "tokenizer")).template
+    environment._compiled(environment.environment_of(*usual), template)
+    tracing._compiled(tracing._tracing_environment(*usual), template)
+    assert threading.active_count() == 1
+
+
 def serve() -> None:
     """Answer requests, one a line, until there are no more."""
     for name in ("packer.audit", "packer.build", "packer_cli.build", "packer_cli.pack", "packer_cli.verify"):
         importlib.import_module(name)  # once, for all experiments
+    compile_template()
 
     for line in sys.stdin:
         request = json.loads(line)
