@@ -226,7 +226,11 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
         _parse_size(merged, keys)
     try:
         recipe = msgspec.convert(merged, Recipe)
-        to_json(recipe)  # template.kwargs may hold anything YAML can say; a recipe is JSON
+        # template.kwargs may hold anything YAML can say, and a recipe is JSON. A template that writes a mapping shows
+        # the order of its keys; a manifest does not keep it, so there is one order.
+        kwargs = msgspec.json.decode(msgspec.json.encode(recipe.template.kwargs, order="sorted"))
+        recipe = msgspec.structs.replace(recipe, template=msgspec.structs.replace(recipe.template, kwargs=kwargs))
+        to_json(recipe)
     except msgspec.ValidationError as error:
         raise RecipeError(f"{where}: {_explain(str(error))}", hint=_hint(str(error))) from None
     except UnicodeEncodeError as error:

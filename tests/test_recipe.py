@@ -48,3 +48,12 @@ def test_a_word_that_may_not_stand_there_is_told_with_those_that_may(key: str, w
 def test_another_version_of_recipes_is_told_with_the_one_there_is() -> None:
     with pytest.raises(RecipeError, match="version: expected 1, found 2"):
         make_recipe({"version": 2})
+
+
+def test_mappings_for_a_template_have_one_order():
+    """A manifest keeps none, and a template may write them."""
+    one, other = (
+        make_recipe({"template": {"kwargs": {"x": kwargs}}})
+        for kwargs in ({"b": [{"d": 1, "c": 2}], "a": 2}, {"a": 2, "b": [{"c": 2, "d": 1}]})
+    )
+    assert repr(one) == repr(other) and list(one.template.kwargs["x"]) == ["a", "b"]

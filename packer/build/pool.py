@@ -88,7 +88,7 @@ class Pool(Generic[Task, Result]):
 
         """
         jobs = min(self._jobs, len(tasks))
-        if workers is not None and workers.jobs != jobs:
+        if workers is not None and (jobs <= 1 or workers.jobs < jobs):
             workers.stop()
             workers = None
         if jobs <= 1:
@@ -146,6 +146,7 @@ class Workers:
     def __init__(self, jobs: int, warm: Callable[[], object] | None = None) -> None:
         context = multiprocessing.get_context("spawn")
         self.jobs = jobs
+        self._has_begun = False
         self.supervision = Supervision(context, jobs)
         # Not among initargs: what is larger than a pipe would block the parent of a worker that died before reading it.
         self._arguments = context.SimpleQueue()
@@ -163,6 +164,7 @@ class Workers:
         self, make: Callable[..., Callable[[Task], Any]], arguments: Sequence[Any], tasks: Sequence[Task]
     ) -> "dict[concurrent.futures.Future[Any], int]":
         """Hand out tasks; the number of each by its future."""
+        self._has_begun = True
         given = make, tuple(arguments)
         threading.Thread(target=_hand_out, args=(self._arguments, given, self.jobs), daemon=True).start()
         with _signals_held():
@@ -170,7 +172,7 @@ class Workers:
 
     def stop(self) -> None:
         """End them, whatever they do."""
-        _stop(self.executor)
+        _stop(self.executor, at_once=not self._has_begun)
         self._arguments.close()
 
 
@@ -242,13 +244,16 @@ def _work(number: int, task: Any) -> Any:
     return _FUNCTION[0](task)
 
 
-def _stop(executor: concurrent.futures.ProcessPoolExecutor) -> None:
-    """End the workers now: a task that is cut off leaves a temporary file, which the next build removes."""
+def _stop(executor: concurrent.futures.ProcessPoolExecutor, *, at_once: bool) -> None:
+    """End the workers now: a task that is cut off leaves a temporary file, which the next build removes.
+
+    `at_once`: they have no task, and may be importing, which a signal to end waits for.
+    """
     processes = list((executor._processes or {}).values())  # noqa: SLF001 - the only way to the worker processes
     manager: Any = executor._executor_manager_thread  # noqa: SLF001 - as above; a thread, whatever the stubs say
     executor.shutdown(wait=False, cancel_futures=True)
     for process in processes:
-        process.terminate()
+        (process.kill if at_once else process.terminate)()
     for process in processes:
         process.join(timeout=5)
     if manager is not None:

@@ -64,7 +64,8 @@ def refuse_other_recipe(folder: Path, manifest: Manifest, wanted: Provenance) ->
     changed = [
         f"{key} was {short_json(old.get(key))}, is {short_json(new.get(key))}"
         for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key) and key not in (*PLACES, "engine")  # every engine makes the same documents
+        if not _same(old.get(key), new.get(key))
+        and key not in (*PLACES, "engine")  # every engine makes the same documents
     ]
     old_files, digests = model_digests(manifest.model), wanted.model_digests
     changed += [
@@ -75,6 +76,11 @@ def refuse_other_recipe(folder: Path, manifest: Manifest, wanted: Provenance) ->
             f"{folder} was built by another recipe: {'; '.join(changed)}",
             hint="--force replaces it; -o another folder keeps both",
         )
+
+
+def _same(old: object, new: object) -> bool:
+    """As JSON: for Python, true and 1 and 1.0 are equal, and a template may write them."""
+    return msgspec.json.encode(old) == msgspec.json.encode(new)
 
 
 def reusable(folder: Path, manifest: Manifest | None, *, repair: bool) -> dict[str, PartitionResult]:

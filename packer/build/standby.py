@@ -11,8 +11,11 @@ from functools import partial
 from packer.build.engine import warm_up
 from packer.build.places import tokenizer_place
 from packer.build.plan import resolve_sources
-from packer.build.pool import Workers, jobs_for
+from packer.build.pool import Workers, default_jobs, jobs_for
 from packer.recipe import Recipe
+
+_LINES = {".jsonl", ".ndjson"}
+"""Endings of files whose size tells how many partitions they come to, as nearly as is asked here."""
 
 
 @contextmanager
@@ -39,10 +42,13 @@ def standby(recipe: Recipe, jobs: int | None) -> Iterator[Workers | None]:
 
 
 def _workers(recipe: Recipe, jobs: int | None) -> Workers | None:
-    sizes = [file.path.stat().st_size for file in resolve_sources(recipe) if file.path.is_file()]
+    if any(source.limit is not None for source in recipe.sources):
+        return None  # how much of a file its first rows are, only a plan knows
+    lines = [file.path for file in resolve_sources(recipe) if file.path.suffix.lower() in _LINES]
+    sizes = [path.stat().st_size for path in lines if path.is_file()]
     num_partitions = sum(-(-size // recipe.partition_bytes) for size in sizes)
     jobs = min(jobs or jobs_for(sum(sizes)), num_partitions)
-    if jobs <= 1:
+    if not 1 < jobs <= default_jobs():  # more than there are processors would keep the plan from its own
         return None
     assert recipe.tokenizer is not None  # resolve_sources asks for one
     return Workers(jobs, partial(warm_up, recipe.engine, tokenizer_place(recipe.tokenizer)))

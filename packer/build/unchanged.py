@@ -5,7 +5,10 @@ packer. Where all of them are as the manifest says, a plan would come to what it
 Where one differs, the plan says what that means.
 """
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -57,8 +60,13 @@ def _same_recipe(manifest: Manifest, recipe: Recipe) -> bool:
     if digests_of(files) != model_digests(manifest.model):
         return False
     engine = resolve_engine(recipe.engine, files[TOKENIZER_FILE], before=manifest.engine)
-    same = to_json(msgspec.structs.replace(recipe, engine=engine.name)) == manifest.recipe
-    return same and engine.version == manifest.engine_version
+    wanted = to_json(msgspec.structs.replace(recipe, engine=engine.name))
+    # As JSON: for Python, true and 1 and 1.0 are the same, and a template may write them.
+    return _written(wanted) == _written(manifest.recipe) and engine.version == manifest.engine_version
+
+
+def _written(recipe: Mapping[str, Any]) -> str:
+    return json.dumps(recipe, sort_keys=True)
 
 
 def _same_bytes(files: list[SourceFile], inputs: tuple[Input, ...], progress: Progress) -> bool:

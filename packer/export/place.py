@@ -9,7 +9,7 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -21,8 +21,12 @@ _OLD = "-old"
 
 
 @contextmanager
-def replacing(out: Path) -> Iterator[Path]:
+def replacing(out: Path, may_replace: Callable[[], object] = bool) -> Iterator[Path]:
     """A folder to write into that takes the place of `out` when the body is done, and else is gone.
+
+    Args:
+        out: the place.
+        may_replace: raises where what lies at the place by then is not to be lost.
 
     Raises:
         StorageError: the disk refuses; what was there is there still.
@@ -39,21 +43,34 @@ def replacing(out: Path) -> Iterator[Path]:
         with storage_errors("write", out):
             for below in [path for path in folder.rglob("*") if path.is_dir()] + [folder]:
                 sync_folder(below)
-            if os.path.lexists(out):
-                out.rename(old)
-            try:
-                folder.rename(out)
-            except OSError:
-                if os.path.lexists(old):
-                    old.rename(out)
-                raise
+            _take_place(folder, out, old, may_replace)
             sync_folder(out.parent)
         for left in left_old:  # not before: the place may be empty, and this all that is left of what lay there
             _remove(left)
     finally:
-        for left in (folder, old):
-            _remove(left)
+        _remove(folder)
+        if os.path.lexists(out):  # else it is all there is: the next export keeps it until it is done
+            _remove(old)
         os.close(lock)
+
+
+def _take_place(folder: Path, out: Path, old: Path, may_replace: Callable[[], object]) -> None:
+    """Give a finished folder its place; whatever ends this, what lay there lies there or at `old`."""
+    if not os.path.lexists(out):
+        try:
+            folder.rename(out)  # fails where somebody put something there meanwhile
+        except OSError:
+            may_replace()
+            raise
+        return
+    may_replace()
+    try:
+        out.rename(old)
+        folder.rename(out)
+    except BaseException:  # an interrupt, too
+        if os.path.lexists(old) and not os.path.lexists(out):
+            old.rename(out)
+        raise
 
 
 def _prefix(out: Path) -> str:

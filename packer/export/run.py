@@ -95,7 +95,7 @@ def export(
         refuse_place(opened, out, force=force)
         refuse_form(opened, splits, to=to, unit=unit, separate_mask=separate_mask)
         progress.stage("exporting", sum(shard.num_rows for shard in shards_of(opened, splits, unit)), unit)
-        with replacing(out) as folder:
+        with replacing(out, lambda: refuse_place(opened, out, force=force)) as folder:
             files = Files(folder)
             written = tuple(
                 _write_split(

@@ -277,7 +277,8 @@ def manifest_bytes(folder: Path) -> bytes:
     path = folder / MANIFEST_NAME
     try:
         with storage_errors("read", path), path.open("rb") as file:
-            content = file.read(MAX_MANIFEST_BYTES + 1)
+            # Not as many as it may have: Python takes the memory before it reads.
+            content = file.read(min(os.fstat(file.fileno()).st_size, MAX_MANIFEST_BYTES) + 1)
     except StorageError as error:
         if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
             raise not_a_cache(folder, MANIFEST_NAME) from None

@@ -11,7 +11,7 @@ from packer.build.plan import plan_build
 from packer.build.progress import Silent
 from packer.build.reuse import up_to_date
 from packer.build.unchanged import is_unchanged
-from packer.errors import InputError
+from packer.errors import InputError, UsageError
 from packer.recipe import load_recipe, make_recipe, to_json
 from packer.store.manifest import read_manifest
 
@@ -73,6 +73,30 @@ def test_digests_and_a_plan_agree_on_whether_there_is_something_to_do(built, cha
     planned = up_to_date(cache, manifest, plan.provenance)
     assert is_unchanged(cache, manifest, recipe, Silent()) is planned
     assert planned is (change in ("nothing", "a touched input"))
+
+
+SHOWS_X = "{{ x }}{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>' }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [({"x": True}, {"x": 1}), ({"x": 1}, {"x": 1.0})],
+)
+def test_values_that_python_takes_for_the_same_are_other_recipes(before, after, built, tmp_path):
+    """A template writes them, and each in its own way."""
+    folder, _, _ = built
+    (folder / "template.jinja").write_text(SHOWS_X)
+    given = {"file": str(folder / "template.jinja"), "kwargs": before}
+    values = {**to_json(load_recipe(folder / "recipe.yaml")), "template": given}
+    values["supervision"] = {**values.get("supervision", {}), "divergent": "common_prefix"}
+    first, second = (make_recipe({**values, "template": {**given, "kwargs": kwargs}}) for kwargs in (before, after))
+    one, other = build(first, tmp_path / "one", jobs=1), build(second, tmp_path / "other", jobs=1)
+    assert one.manifest.content_fingerprint != other.manifest.content_fingerprint
+    assert one.manifest.recipe_fingerprint != other.manifest.recipe_fingerprint
+    assert not is_unchanged(tmp_path / "one", one.manifest, second, Silent())
+    assert is_unchanged(tmp_path / "one", one.manifest, first, Silent())
+    with pytest.raises(UsageError, match="kwargs"):
+        build(second, tmp_path / "one", jobs=1)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from processes import start
 import packer.export.mds
 from packer.build.repacking import repack
 from packer.errors import CheckError, InputError, StorageError, UsageError
-from packer.export import FORMS, export
+from packer.export import FORMS, export, run
 from packer.export.mds import turns_of
 from packer.store.cache import Cache
 
@@ -331,6 +331,42 @@ def test_what_a_killed_export_left_is_swept_by_the_next_one_to_its_place_and_a_l
     assert lying() == [f"{live[0]}-old"]
     export(starter_cache, tmp_path / "out", to="olmo")
     assert lying() == [] and (tmp_path / "out/export.json").exists()
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, OSError])
+def test_an_export_that_ends_between_its_renames_leaves_what_was_there(interrupt, starter_cache, tmp_path, monkeypatch):
+    export(starter_cache, tmp_path / "out", to="olmo")
+    rename, asked = Path.rename, []
+
+    def interrupted(self, target):
+        asked.append(self.name)
+        if len(asked) == 2:
+            raise interrupt
+        return rename(self, target)
+
+    before = (tmp_path / "out" / "export.json").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", interrupted)
+        with pytest.raises((KeyboardInterrupt, StorageError)):
+            export(starter_cache, tmp_path / "out", to="mds", force=True)
+    assert asked[0] == "out" and len(asked) == 3
+    assert (tmp_path / "out" / "export.json").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_what_somebody_put_at_the_place_meanwhile_is_not_lost(force, starter_cache, tmp_path, monkeypatch):
+    def meanwhile(self, name, *rest):
+        (tmp_path / "out").mkdir(exist_ok=True)
+        (tmp_path / "out" / "own.txt").write_text("precious")
+        return write(self, name, *rest)
+
+    write = run.Files.write
+    monkeypatch.setattr(run.Files, "write", meanwhile)
+    with pytest.raises(UsageError, match="is no export"):
+        export(starter_cache, tmp_path / "out", to="olmo", force=force)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["own.txt"]
 
 
 def test_a_damaged_row_ends_the_export_and_leaves_nothing(starter_cache, tmp_path):

@@ -1,0 +1,71 @@
+"""Processes that wait for a plan are there where they are needed, and gone where they are not."""
+
+from pathlib import Path
+
+import pytest
+
+from packer.build import build, pool, standby
+from packer.errors import InputError
+from packer.recipe import load_recipe, make_recipe, to_json
+
+
+@pytest.fixture
+def large(starter, tmp_path, monkeypatch):
+    """A recipe whose input comes to several partitions, on a machine of two processors."""
+    monkeypatch.setattr(standby, "default_jobs", lambda: 2)
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes((starter / "data" / "chat.jsonl").read_bytes() * 2)
+    values = to_json(load_recipe(starter / "recipe.yaml"))
+    sources = [{"path": str(path), "schema": "messages"}]
+    return make_recipe({**values, "sources": sources, "partition_bytes": path.stat().st_size // 3})
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """What becomes of processes that wait."""
+    seen = []
+
+    def note(name, own):
+        monkeypatch.setattr(
+            pool.Workers, name, lambda self, *given: (seen.append((name, self.jobs)), own(self, *given))[1]
+        )
+
+    for name in ("start", "begin", "stop"):
+        note(name, getattr(pool.Workers, name))
+    return seen
+
+
+def test_processes_are_started_before_the_plan_and_take_its_tasks(large, told, tmp_path, starter):
+    result = build(large, tmp_path / "cache", jobs=2)
+    assert [name for name, _ in told] == ["start", "begin", "stop", "stop"]
+    assert build(large, tmp_path / "alone", jobs=1).fingerprint == result.fingerprint
+
+
+@pytest.mark.parametrize("change", [{"limit": 3}, {"path": "rows.json"}])
+def test_none_are_started_where_only_a_plan_knows_how_many(change, large, told, tmp_path):
+    source = to_json(large)["sources"][0]
+    (tmp_path / "rows.json").write_bytes(Path(source["path"]).read_bytes())
+    if "path" in change:
+        change = {"path": str(tmp_path / change["path"])}
+    build(make_recipe({**to_json(large), "sources": [{**source, **change}]}), tmp_path / "cache", jobs=2)
+    assert "start" not in [name for name, _ in told]
+
+
+def test_none_are_started_for_a_cache_that_is_there_or_beyond_the_processors(large, told, tmp_path):
+    build(large, tmp_path / "cache", jobs=3)
+    assert "start" not in [name for name, _ in told]
+    build(large, tmp_path / "cache", jobs=2)
+    build(large, tmp_path / "other", jobs=2, dry_run=True)
+    assert "start" not in [name for name, _ in told]
+
+
+def test_a_plan_that_fails_ends_them_before_they_are_ready(large, told, tmp_path, monkeypatch):
+    template = {**to_json(large)["template"], "file": str(tmp_path / "none.jinja")}
+    stopped = []
+    kill = pool._stop
+    monkeypatch.setattr(
+        pool, "_stop", lambda executor, *, at_once: stopped.append(at_once) or kill(executor, at_once=at_once)
+    )
+    with pytest.raises(InputError):
+        build(make_recipe({**to_json(large), "template": template}), tmp_path / "cache", jobs=2)
+    assert [name for name, _ in told] == ["start", "stop"] and stopped == [True]
