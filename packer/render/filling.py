@@ -12,13 +12,14 @@ grows with the words is met by shorter ones.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from operator import is_
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from operator import gt, is_
 from typing import Any, NamedTuple, TypeAlias
 
-from packer.render.chat import Template
+from packer.render.chat import JSONMessage, Template
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.traced import Condition, Piece, Slot, Traced, UntraceableError
+from packer.render.forms import Fields, Form, FormlessError, plain_wording, read_message, read_tools, traced_wording
+from packer.render.slots import Condition, Piece, UntraceableError, Words
 from packer.render.tracing import Tracer
 from packer.render.watchdog import TemplateOverrunError
 
@@ -32,8 +33,27 @@ _LONGEST_VARIABLES = 2**10
 _LONGEST = 2**18
 """Characters of all words that a traced rendering is tried with."""
 
-Kind: TypeAlias = tuple[tuple[str, ...], str]
-"""Roles; and variables, of which one says whether it is a prompt."""
+Kind: TypeAlias = tuple[tuple[int, ...], str]
+"""Numbers of the forms of tools and messages; and variables, of which one says whether it is a prompt."""
+
+Change: TypeAlias = Callable[[JSONMessage], JSONMessage]
+
+_MAX_READ = 3
+"""Conversations that are made of one: without nulls, with arguments as texts, with words that losses are found with."""
+
+Message: TypeAlias = Mapping[str, Any]
+
+UNWRITABLE = (ValueError, TypeError, RecursionError)
+"""What writing a value that is not JSON raises."""
+
+
+class RaisesError(UntraceableError):
+    """The template raises, whatever words there are that meet the conditions."""
+
+    def __init__(self, reason: str, conditions: Sequence[Condition], longest: int) -> None:
+        super().__init__(reason)
+        self.conditions = conditions
+        self.longest = longest
 
 
 class Rendering(NamedTuple):
@@ -42,50 +62,110 @@ class Rendering(NamedTuple):
     pieces: tuple[Piece, ...]
     conditions: tuple[Condition, ...]
     longest: int
-    """Characters a message's words may have."""
+    """Characters a text may have, or a JSON value that is not of others."""
 
-    def fill(self, words: Sequence[str]) -> str | None:
+    limits: tuple[int, ...]
+    """Characters each word may have."""
+
+    written: tuple[int, ...]
+    """Characters that what a condition is about may have."""
+
+    def fill(self, words: Words) -> str | None:
         """The rendering of a conversation; None where its words do not meet the conditions."""
-        if any(len(word) > self.longest for word in words):
+        try:
+            return None if any(map(gt, words.sizes, self.limits)) else self.write(words)
+        except UNWRITABLE:
             return None
-        for condition in self.conditions:
-            if not condition.met(condition.slot.value(words[condition.slot.number])):
+
+    def write(self, words: Words) -> str | None:
+        """The same for words of any length; raises as :meth:`packer.render.slots.Slot.value`."""
+        for condition, longest in zip(self.conditions, self.written, strict=True):
+            value = words.of(condition.slot)
+            if len(value) > longest or not condition.met(value):
                 return None
-        return "".join(piece if isinstance(piece, str) else piece.value(words[piece.number]) for piece in self.pieces)
+        return "".join(piece if isinstance(piece, str) else words.of(piece) for piece in self.pieces)
+
+
+class _Trial(NamedTuple):
+    """A conversation that is rendered by the template itself."""
+
+    template: ChatTemplate
+    form: Form
+    prompt: bool
+    variables: Mapping[str, Any]
+    change: Change | None
+
+    def render(self, text: Callable[[int], str]) -> tuple[Words, str | None, str]:
+        """Its words; what is rendered of them, or None and the reason why not."""
+        wording = plain_wording(text)
+        tools, messages = _changed(wording.conversation(self.form), self.change)
+        words = Words(wording.values)
+        try:
+            return (
+                words,
+                self.template.render(messages, tools=tools, add_generation_prompt=self.prompt, kwargs=self.variables),
+                "",
+            )
+        except RenderError as error:
+            return words, None, str(error)
+        except TemplateOverrunError as error:
+            raise UntraceableError("the template overruns") from error
+
+
+def _changed(
+    conversation: tuple[list[Any] | None, list[JSONMessage]], change: Change | None
+) -> tuple[list[Any] | None, list[JSONMessage]]:
+    tools, messages = conversation
+    return tools, messages if change is None else [change(message) for message in messages]
 
 
 def traced(
-    template: ChatTemplate, tracer: Tracer, roles: Sequence[str], variables: Mapping[str, Any], *, max_bytes: int
+    template: ChatTemplate,
+    tracer: Tracer,
+    form: Form,
+    variables: Mapping[str, Any],
+    *,
+    max_bytes: int,
+    change: Change | None = None,
 ) -> Rendering:
     """The rendering of a kind of conversation, traced and tried.
 
     Args:
         template: what is traced.
         tracer: the same template.
-        roles: of the messages.
+        form: of the conversation.
         variables: `add_generation_prompt` among them.
         max_bytes: what a rendering may come to.
+        change: what becomes of each message, of traced words and others, before it is rendered.
 
     Raises:
         UntraceableError: the template looks into words, or raises.
 
     """
     conditions: list[Condition] = []
-    messages = [{"role": role, "content": Traced([Slot(k)], conditions)} for k, role in enumerate(roles)]
-    length = min(_LONGEST, max_bytes // 32) // max(len(roles), 1)
-    words = [f"Word{k:06d}".ljust(length, "w")[:length] for k in range(len(roles))]
+    wording = traced_wording(conditions)
+    tools, messages = _changed(wording.conversation(form), change)
     own = {name: value for name, value in variables.items() if name != "add_generation_prompt"}
-    prompt = bool(variables.get("add_generation_prompt"))
+    trial = _Trial(template, form, bool(variables.get("add_generation_prompt")), own, change)
+    # What the sandbox refuses whatever the words are must not be traced: a trace has no limits of its own.
+    _, short, _ = trial.render(lambda _: "Word")
+    num_words = sum(not isinstance(word, dict | list) for word in wording.values)
+    length = min(_LONGEST, max_bytes // 32) // max(num_words, 1)
+    words, text, reason = trial.render(lambda number: f"Word{number:06d}".ljust(length, "w")[:length])
     try:
-        # What the sandbox refuses whatever the words are must not be traced: a trace has no limits of its own.
-        template.render([{"role": role, "content": "Word"} for role in roles], add_generation_prompt=prompt, kwargs=own)
-        pieces = tracer.render({"documents": None, **variables, "tools": None, "messages": messages})
-        rendering = Rendering(pieces, tuple(dict.fromkeys(conditions)), length)
-        tried = [{"role": role, "content": word} for role, word in zip(roles, words, strict=True)]
-        text = template.render(tried, add_generation_prompt=prompt, kwargs=own)
-    except (RenderError, TemplateOverrunError) as error:
+        pieces = tracer.render({"documents": None, **variables, "tools": tools, "messages": messages})
+    except RenderError as error:
+        if short is None and text is None and str(error) in reason:
+            raise RaisesError(reason, conditions, length) from error
         raise UntraceableError("the template raises") from error
-    if text != rendering.fill(words) or len(text) * 4 > max_bytes:
+    unique = tuple(dict.fromkeys(conditions))
+    written = tuple(len(words.of(condition.slot)) for condition in unique)
+    # Of what is in a tool nothing is longer than the tool.
+    limits = tuple(
+        len(words.json(number)) if type(word) is list else length for number, word in enumerate(words.values)
+    )
+    rendering = Rendering(pieces, unique, length, limits, written)
+    if short is None or text is None or text != rendering.write(words) or len(text) * 4 > max_bytes:
         raise UntraceableError("the sandbox renders something else")
     return rendering
 
@@ -105,48 +185,107 @@ class Renderings:
         self._tracer = tracer
         self._max_bytes = max_bytes
         self._traced: OrderedDict[Kind, Rendering | int | None] = OrderedDict()
+        self._numbers: dict[Hashable, int] = {}
 
-    def of(self, messages: Sequence[Mapping[str, Any]]) -> Template:
-        """The template for one conversation; to be filled in, messages have a role and words, and nothing else."""
-        words = [_words(message) for message in messages]
-        return FillingTemplate(self, messages, words) if all(words) else self.template
+    def of(self, otherwise: Template) -> Template:
+        """The template for one conversation; `otherwise` renders what is not filled in."""
+        return FillingTemplate(self, otherwise)
 
-    def text(self, roles: tuple[str, ...], words: Sequence[str], variables: Mapping[str, Any]) -> str | None:
+    def number_of(self, fields: Hashable) -> int:
+        """A number for the form of a message, or of tools.
+
+        Raises:
+            FormlessError: there are too many.
+
+        """
+        number = self._numbers.get(fields)
+        if number is None:
+            if len(self._numbers) >= _MAX_KINDS:
+                raise FormlessError
+            number = self._numbers[fields] = len(self._numbers)
+        return number
+
+    def text(self, read: "Read", number: int, variables: Mapping[str, Any]) -> str | None:
         """The rendering of the first messages of a conversation; None where it has to be rendered."""
-        kind = roles, repr(variables)
+        kind = tuple(read.numbers[: number + 1]), repr(variables)
         if len(kind[1]) > _LONGEST_VARIABLES:
             return None
         known = self._traced.get(kind, 0)
         if isinstance(known, int):
-            known = known + 1 if known < _FEW else self._trace(roles, variables)
+            known = known + 1 if known < _FEW else self._trace(read.form(number), variables)
             self._traced[kind] = known
             if len(self._traced) > _MAX_KINDS:
                 self._traced.popitem(last=False)
-        return known.fill(words[: len(roles)]) if isinstance(known, Rendering) else None
+        return known.fill(read.words) if isinstance(known, Rendering) else None
 
-    def _trace(self, roles: Sequence[str], variables: Mapping[str, Any]) -> Rendering | None:
+    def _trace(self, form: Form, variables: Mapping[str, Any]) -> Rendering | None:
         try:
-            return traced(self.template, self._tracer, roles, variables, max_bytes=self._max_bytes)
+            return traced(self.template, self._tracer, form, variables, max_bytes=self._max_bytes)
         except UntraceableError:
             return None
 
 
-def _words(message: Mapping[str, Any]) -> str:
-    """What a message says; nothing where it says that in another way, or is blank."""
-    text = message.get("content")
-    return text if list(message) == ["role", "content"] and type(text) is str and not text.isspace() else ""
+class Read:
+    """A conversation as far as it has a form.
+
+    Args:
+        tools: of the conversation.
+        number_of: a number for the form of a message, or of tools.
+
+    """
+
+    def __init__(self, tools: Sequence[Any] | None, number_of: Callable[[Hashable], int]) -> None:
+        self.tools = tools
+        self.messages: list[Message] = []
+        self.words = Words([])
+        self._number_of = number_of
+        self._fields: list[Fields] = []
+        self._tools: tuple[Fields, ...] = ()
+        self.numbers: list[int] = []
+        """Of the form of the tools, and of each message."""
+
+        try:
+            self._tools = read_tools(tools, self.words.values)
+            self.numbers.append(number_of(self._tools))
+        except FormlessError:
+            self.words = Words([])
+
+    def reads(self, tools: Sequence[Any] | None, messages: Sequence[Message]) -> bool:
+        """Whether it is this conversation, or the beginning of it, or the other way round."""
+        return tools is self.tools and all(map(is_, messages, self.messages))
+
+    def has_form(self, messages: Sequence[Message]) -> bool:
+        """Whether these messages have a form, of which those that were not read yet are read."""
+        for message in messages[len(self.messages) :]:
+            self.messages.append(message)
+            if len(self.numbers) == len(self.messages):  # those before it have one
+                self._read(message)
+        return len(self.numbers) > len(messages)
+
+    def form(self, number: int) -> Form:
+        """The form of so many messages."""
+        return Form(self._tools, tuple(self._fields[:number]))
+
+    def _read(self, message: Message) -> None:
+        words: list[Any] = []
+        try:
+            fields = read_message(message, words)
+            self.numbers.append(self._number_of(fields))
+        except FormlessError:
+            return
+        self._fields.append(fields)
+        self.words.values += words
 
 
 class FillingTemplate:
     """A chat template, as far as the definition asks for it, that fills in what it can of one conversation."""
 
-    def __init__(self, renderings: Renderings, messages: Sequence[Mapping[str, Any]], words: Sequence[str]) -> None:
+    def __init__(self, renderings: Renderings, otherwise: Template) -> None:
         self.modes = renderings.template.modes
         self.takes_only_parts = renderings.template.takes_only_parts
         self._renderings = renderings
-        self._messages = messages
-        self._words = words
-        self._roles = tuple(str(message["role"]) for message in messages)
+        self._otherwise = otherwise
+        self._read: list[Read] = []
 
     def render(
         self,
@@ -157,12 +296,19 @@ class FillingTemplate:
         kwargs: Mapping[str, Any] | None = None,
     ) -> str:
         """As :meth:`ChatTemplate.render`."""
-        number = len(messages)
-        if not tools and number <= len(self._messages) and all(map(is_, messages, self._messages)):
+        read = self._reading(tools, messages)
+        if read.has_form(messages):
             variables = {**(kwargs or {}), "add_generation_prompt": add_generation_prompt}
-            text = self._renderings.text(self._roles[:number], self._words, variables)
+            text = self._renderings.text(read, len(messages), variables)
             if text is not None:
                 return text
-        return self._renderings.template.render(
-            messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs
-        )
+        return self._otherwise.render(messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs)
+
+    def _reading(self, tools: Sequence[Any] | None, messages: Sequence[Message]) -> Read:
+        """The conversation these messages are part of: the row's own, one made of it, or one that asks for losses."""
+        for read in self._read:
+            if read.reads(tools, messages):
+                return read
+        del self._read[_MAX_READ:]
+        self._read.insert(0, Read(tools, self._renderings.number_of))
+        return self._read[0]

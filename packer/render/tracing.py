@@ -35,9 +35,11 @@ from jinja2.tests import TESTS
 
 from packer.render.environment import RenderError
 from packer.render.limits import Limits
+from packer.render.opaque import Opaque, traced_json
 from packer.render.operators import Operators
 from packer.render.sandbox import GenerationMarks, environment_of, hands_on
-from packer.render.traced import Piece, Traced, UntraceableError, joined, may_hold, pieces_of, refuse, text_join
+from packer.render.slots import Piece, UntraceableError, refuse, settings_of
+from packer.render.traced import Traced, joined, may_hold, pieces_of, text_join
 from packer.render.watchdog import TemplateOverrunError, watched
 
 _BLIND_FILTERS = {
@@ -64,12 +66,18 @@ _OF_TEXTS = {
 }
 """Tests whose answer is the same for every text."""
 
+_OF_OBJECTS = {**_OF_TEXTS, "string": False, "mapping": True}
+_OF_LISTS = {**_OF_TEXTS, "string": False}
+"""The same for objects and lists that are not empty."""
+
 
 def _filter(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
     if name in _BLIND_FILTERS:
         return own
     if name == "join":
         return _join
+    if name == "tojson":
+        return _tojson_of(own)
 
     @functools.wraps(own)  # with the mark of what Jinja passes first
     def checked(*args: Any, **kwargs: Any) -> Any:
@@ -80,6 +88,17 @@ def _filter(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
         return refuse("a text marked as safe") if isinstance(value, markupsafe.Markup) else value
 
     return checked
+
+
+def _tojson_of(own: Callable[..., str]) -> Callable[..., str]:
+    """The filter `tojson`."""
+
+    def tojson(value: Any, *args: Any, **kwargs: Any) -> str:
+        if not may_hold(value) and not any(map(may_hold, (*args, *kwargs.values()))):
+            return own(value, *args, **kwargs)
+        return traced_json(value, settings_of(*args, **kwargs))
+
+    return tojson
 
 
 def _join(values: Iterable[Any], between: str = "", attribute: Any = None) -> str:
@@ -105,12 +124,20 @@ def _test(name: str, own: Any) -> Callable[..., Any]:
     def checked(*args: Any, **kwargs: Any) -> Any:
         passed = args[1:] if hasattr(own, "jinja_pass_arg") else args
         if name in _OF_TEXTS:
-            return _OF_TEXTS[name] if isinstance(passed[0], Traced) else own(*args, **kwargs)
+            answers = _answers(passed[0])
+            return own(*args, **kwargs) if answers is None else answers[name]
         if any(map(may_hold, passed)) or any(map(may_hold, kwargs.values())):
             refuse(f"the test {name}")
         return own(*args, **kwargs)
 
     return checked
+
+
+def _answers(value: Any) -> Mapping[str, bool] | None:
+    """What tests say of a traced value."""
+    if isinstance(value, Opaque):
+        return _OF_LISTS if value.is_list else _OF_OBJECTS
+    return _OF_TEXTS if isinstance(value, Traced) else None
 
 
 class _TracingEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
@@ -136,7 +163,12 @@ class _TracingEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         return super().call(context, callee, *args, **kwargs)
 
     def getitem(self, value: Any, place: Any) -> Any:
-        return refuse("a subscript") if isinstance(place, Traced) else super().getitem(value, place)
+        if isinstance(place, Traced | Opaque) or isinstance(value, Opaque):
+            refuse("a subscript")
+        return super().getitem(value, place)
+
+    def getattr(self, value: Any, name: str) -> Any:
+        return refuse("an attribute") if isinstance(value, Opaque) else super().getattr(value, name)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if operator == "%" and (may_hold(left) or may_hold(right)):
