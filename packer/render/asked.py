@@ -13,7 +13,7 @@ from typing import Any
 
 from packer.render.chat import JSONMessage, string_arguments, without_null
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.filling import Change, RaisesError, Rendering, traced
+from packer.render.filling import Change, RaisesError, Rendering, Trial, traced
 from packer.render.forms import Form, plain_wording
 from packer.render.opaque import Opaque, traced_json
 from packer.render.slots import COMPACT, Condition, Piece, Slot, UntraceableError, json_of
@@ -74,21 +74,20 @@ class Asked:
     """
 
     def __init__(self, template: ChatTemplate, tracer: Tracer, form: Form, *, max_bytes: int) -> None:
+        self._template = template
+        self._tracer = tracer
+        self._trial = Trial(form, max_bytes)
         self.modes = template.modes
         self.takes_only_parts = template.takes_only_parts
         wording = plain_wording(_made_up)
         self.tools, self.messages = wording.conversation(form)
         self.arguments = _arguments(self.messages)
-        self.limits: list[int] = [max_bytes] * len(wording.values)
+        self.limits = self._trial.limits
         """Characters each word may have."""
 
         self.conditions: dict[Condition, int] = {}
         """With the characters that what each is about may have."""
 
-        self._max_bytes = max_bytes
-        self._template = template
-        self._tracer = tracer
-        self._form = form
         self._tries: list[tuple[Piece, ...]] = []
         self._prompts: dict[int, list[Counter[Slot]]] = {}
         self._turns: list[int] = []
@@ -117,15 +116,15 @@ class Asked:
                 messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs
             )
         variables = {**(kwargs or {}), "add_generation_prompt": add_generation_prompt}
-        form = self._form._replace(messages=self._form.messages[: len(messages)])
+        number = len(messages)
         try:
-            rendering = traced(self._template, self._tracer, form, variables, max_bytes=self._max_bytes, change=change)
+            rendering = traced(self._template, self._tracer, self._trial, variables, number=number, change=change)
         except RaisesError as error:
             if self._prompts or add_generation_prompt:
                 raise
             self._note((condition, error.longest) for condition in error.conditions)
             raise RenderError(str(error)) from error
-        self._keep(rendering, len(messages), prompt=add_generation_prompt)
+        self._keep(rendering, number, prompt=add_generation_prompt)
         return "".join(piece if isinstance(piece, str) else self._written(piece) for piece in rendering.pieces)
 
     @property
@@ -164,8 +163,6 @@ class Asked:
             raise UntraceableError("the template writes what stands for words")
         if any(condition.text and _PROBED.issuperset(condition.text) for condition in rendering.conditions):
             raise UntraceableError("the template may ask for the words that losses are looked for with")
-        for place, limit in enumerate(rendering.limits):
-            self.limits[place] = min(self.limits[place], limit)
         self._note(zip(rendering.conditions, rendering.written, strict=True))
         if prompt:
             slots = Counter(piece for piece in rendering.pieces if isinstance(piece, Slot))

@@ -26,6 +26,9 @@ from packer.render.watchdog import TemplateOverrunError
 _FEW = 3
 """Renderings of a kind before it is traced: that costs as much as some of them."""
 
+_DEARER = 8
+"""Times as many where there are tools or calls."""
+
 _MAX_KINDS = 8192
 _LONGEST_VARIABLES = 2**10
 """Characters of variables, written out, that renderings are kept under."""
@@ -86,46 +89,66 @@ class Rendering(NamedTuple):
         return "".join(piece if isinstance(piece, str) else words.of(piece) for piece in self.pieces)
 
 
-class _Trial(NamedTuple):
-    """A conversation that is rendered by the template itself."""
+class Trial:
+    """What a form is tried with: made-up words as short as they come, and longer than any that are filled in.
 
-    template: ChatTemplate
-    form: Form
-    prompt: bool
-    variables: Mapping[str, Any]
-    change: Change | None
+    Args:
+        form: of the conversation.
+        max_bytes: what a rendering may come to.
 
-    def render(self, text: Callable[[int], str]) -> tuple[Words, str | None, str]:
-        """Its words; what is rendered of them, or None and the reason why not."""
-        wording = plain_wording(text)
-        tools, messages = _changed(wording.conversation(self.form), self.change)
-        words = Words(wording.values)
+    """
+
+    def __init__(self, form: Form, max_bytes: int) -> None:
+        self.form = form
+        self.max_bytes = max_bytes
+        short, long = plain_wording(lambda _: "Word"), plain_wording(self._word)
+        num_words = sum(not isinstance(value, dict | list) for value in traced_wording([]).filled(form))
+        self.length = min(_LONGEST, max_bytes // 32) // max(num_words, 1)
+        self.words = Words(long.values)
+        self._short, self._long = short.conversation(form), long.conversation(form)
+        self._changed: dict[tuple[bool, Change | None], list[JSONMessage]] = {}
+
+    @property
+    def limits(self) -> tuple[int, ...]:
+        """Characters each word may have; of what is in a tool nothing is longer than the tool, nor than all are."""
+        return tuple(
+            self.length * 2 * len(value) if type(value) is list else self.length for value in self.words.values
+        )
+
+    def render(
+        self, template: ChatTemplate, number: int, variables: Mapping[str, Any], change: Change | None, *, long: bool
+    ) -> tuple[str | None, str]:
+        """What the template writes of so many messages; None where it raises, and why.
+
+        Raises:
+            UntraceableError: it takes too long.
+
+        """
+        tools, messages = self._long if long else self._short
+        key = long, change
+        if change is not None and key not in self._changed:
+            self._changed[key] = [change(message) for message in messages]
+        messages = self._changed.get(key, messages)[:number]
+        own = {name: value for name, value in variables.items() if name != "add_generation_prompt"}
+        prompt = bool(variables.get("add_generation_prompt"))
         try:
-            return (
-                words,
-                self.template.render(messages, tools=tools, add_generation_prompt=self.prompt, kwargs=self.variables),
-                "",
-            )
+            return template.render(messages, tools=tools, add_generation_prompt=prompt, kwargs=own), ""
         except RenderError as error:
-            return words, None, str(error)
+            return None, str(error)
         except TemplateOverrunError as error:
             raise UntraceableError("the template overruns") from error
 
-
-def _changed(
-    conversation: tuple[list[Any] | None, list[JSONMessage]], change: Change | None
-) -> tuple[list[Any] | None, list[JSONMessage]]:
-    tools, messages = conversation
-    return tools, messages if change is None else [change(message) for message in messages]
+    def _word(self, number: int) -> str:
+        return f"Word{number:06d}".ljust(self.length, "w")[: self.length]
 
 
 def traced(
     template: ChatTemplate,
     tracer: Tracer,
-    form: Form,
+    trial: Trial,
     variables: Mapping[str, Any],
     *,
-    max_bytes: int,
+    number: int | None = None,
     change: Change | None = None,
 ) -> Rendering:
     """The rendering of a kind of conversation, traced and tried.
@@ -133,39 +156,34 @@ def traced(
     Args:
         template: what is traced.
         tracer: the same template.
-        form: of the conversation.
+        trial: of the form of the conversation.
         variables: `add_generation_prompt` among them.
-        max_bytes: what a rendering may come to.
+        number: of the messages that are rendered, if they are not all.
         change: what becomes of each message, of traced words and others, before it is rendered.
 
     Raises:
         UntraceableError: the template looks into words, or raises.
 
     """
+    number = len(trial.form.messages) if number is None else number
     conditions: list[Condition] = []
-    wording = traced_wording(conditions)
-    tools, messages = _changed(wording.conversation(form), change)
-    own = {name: value for name, value in variables.items() if name != "add_generation_prompt"}
-    trial = _Trial(template, form, bool(variables.get("add_generation_prompt")), own, change)
+    tools, messages = traced_wording(conditions).conversation(
+        trial.form._replace(messages=trial.form.messages[:number])
+    )
+    given = messages if change is None else [change(message) for message in messages]
     # What the sandbox refuses whatever the words are must not be traced: a trace has no limits of its own.
-    _, short, _ = trial.render(lambda _: "Word")
-    num_words = sum(not isinstance(word, dict | list) for word in wording.values)
-    length = min(_LONGEST, max_bytes // 32) // max(num_words, 1)
-    words, text, reason = trial.render(lambda number: f"Word{number:06d}".ljust(length, "w")[:length])
+    short, _ = trial.render(template, number, variables, change, long=False)
+    text, reason = trial.render(template, number, variables, change, long=True)
     try:
-        pieces = tracer.render({"documents": None, **variables, "tools": tools, "messages": messages})
+        pieces = tracer.render({"documents": None, **variables, "tools": tools, "messages": given})
     except RenderError as error:
         if short is None and text is None and str(error) in reason:
-            raise RaisesError(reason, conditions, length) from error
+            raise RaisesError(reason, conditions, trial.length) from error
         raise UntraceableError("the template raises") from error
     unique = tuple(dict.fromkeys(conditions))
-    written = tuple(len(words.of(condition.slot)) for condition in unique)
-    # Of what is in a tool nothing is longer than the tool.
-    limits = tuple(
-        len(words.json(number)) if type(word) is list else length for number, word in enumerate(words.values)
-    )
-    rendering = Rendering(pieces, unique, length, limits, written)
-    if short is None or text is None or text != rendering.write(words) or len(text) * 4 > max_bytes:
+    written = tuple(len(trial.words.of(condition.slot)) for condition in unique)
+    rendering = Rendering(pieces, unique, trial.length, trial.limits, written)
+    if short is None or text is None or text != rendering.write(trial.words) or len(text) * 4 > trial.max_bytes:
         raise UntraceableError("the sandbox renders something else")
     return rendering
 
@@ -186,6 +204,7 @@ class Renderings:
         self._max_bytes = max_bytes
         self._traced: OrderedDict[Kind, Rendering | int | None] = OrderedDict()
         self._numbers: dict[Hashable, int] = {}
+        self._trial: Trial | None = None
 
     def of(self, otherwise: Template) -> Template:
         """The template for one conversation; `otherwise` renders what is not filled in."""
@@ -212,7 +231,8 @@ class Renderings:
             return None
         known = self._traced.get(kind, 0)
         if isinstance(known, int):
-            known = known + 1 if known < _FEW else self._trace(read.form(number), variables)
+            few = known < (_FEW * _DEARER if read.words.holds_json else _FEW)
+            known = known + 1 if few else self._trace(read.form(number), variables)
             self._traced[kind] = known
             if len(self._traced) > _MAX_KINDS:
                 self._traced.popitem(last=False)
@@ -220,7 +240,9 @@ class Renderings:
 
     def _trace(self, form: Form, variables: Mapping[str, Any]) -> Rendering | None:
         try:
-            return traced(self.template, self._tracer, form, variables, max_bytes=self._max_bytes)
+            if self._trial is None or self._trial.form != form:  # prompts in all modes come one after another
+                self._trial = Trial(form, self._max_bytes)
+            return traced(self.template, self._tracer, self._trial, variables)
         except UntraceableError:
             return None
 

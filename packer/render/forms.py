@@ -179,6 +179,11 @@ class Wording:
         """Tools and messages of a form."""
         return self._tools(form.tools) if form.tools else None, [self._message(fields) for fields in form.messages]
 
+    def filled(self, form: Form) -> list[Any]:
+        """The words of a conversation of a form."""
+        self.conversation(form)
+        return self.values
+
     def _tools(self, forms: Sequence[Fields]) -> list[Any]:
         number = self._next()
         tools = [self._tool(fields) for fields in forms]

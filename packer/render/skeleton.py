@@ -44,6 +44,9 @@ Weights: TypeAlias = tuple[float | None, ...]
 _FEW = 3
 """Conversations of a form that are rendered before a skeleton is made for it: it costs as much as some renderings."""
 
+_DEARER = 4
+"""Times as many where there are tools."""
+
 _MAX_FORMS = 4096
 
 _SHORTEST = 64
@@ -175,19 +178,17 @@ class Skeletons:
 
     def _holds_special(self, words: Words) -> bool:
         """Whether a control token or a tag of reasoning is in some words."""
-        search, search_json = self._special.search, self._special_json.search
-        for number, value in enumerate(words.values):
-            if type(value) is str:
-                if search(value):
-                    return True
-            elif type(value) is dict and search_json(words.json(number)):
-                return True
-        return False
+        texts = "\n".join([value for value in words.values if type(value) is str])
+        return self._special.search(texts) is not None or any(
+            type(value) is dict and self._special_json.search(words.json(number))
+            for number, value in enumerate(words.values)
+        )
 
     def _skeleton(self, form: Form, weights: Weights) -> Skeleton | None:
         known = self._made.get((form, weights), 0)
         if isinstance(known, int):
-            known = known + 1 if known < _FEW else self._make(form, weights)
+            few = known < (_FEW * _DEARER if form.tools else _FEW)
+            known = known + 1 if few else self._make(form, weights)
             self._made[form, weights] = known
             if len(self._made) > _MAX_FORMS:
                 self._made.popitem(last=False)
@@ -267,7 +268,7 @@ def _shows_calls(defined: Defined, spans: Mapping[int, tuple[int, Slot]], asked:
 def _limits(asked: Asked) -> tuple[int, ...] | None:
     """Characters each word may have, so that those which losses are looked for with may be as long as they are."""
     if not asked.tools and not asked.arguments:
-        return tuple(asked.limits)
+        return asked.limits
     if any(limit < _SHORTEST for limit in asked.limits):
         return None
     numbers = {number for each in asked.arguments.values() for number in each}

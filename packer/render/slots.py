@@ -86,6 +86,11 @@ class Words:
             self._written[slot] = known
         return known
 
+    @property
+    def holds_json(self) -> bool:
+        """Whether there are JSON values among them."""
+        return not all(type(value) is str for value in self.values)
+
     def json(self, number: int) -> str:
         """A word as JSON; raises as :meth:`Slot.value`."""
         return self.of(Slot(number, (AS_JSON,)))

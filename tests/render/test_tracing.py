@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.render import ChatTemplate, RenderError
-from packer.render.filling import Renderings, traced
+from packer.render.filling import Renderings, Trial, traced
 from packer.render.forms import Form, read_message
 from packer.render.sandbox import environment_of
 from packer.render.slots import Condition, Slot, UntraceableError, Words
@@ -128,7 +128,7 @@ def tracer_of(source):
 def rendering_of(source, number=1):
     """What is filled in of conversations of so many messages of users."""
     form = Form((), tuple(read_message({"role": "user", "content": "word"}, []) for _ in range(number)))
-    return traced(template_of(source), tracer_of(source), form, {}, max_bytes=2**20)
+    return traced(template_of(source), tracer_of(source), Trial(form, 2**20), {})
 
 
 def written(template, words):
@@ -244,7 +244,13 @@ def test_questions_are_noted_as_conditions_on_what_is_written():
         Condition(slot, "holds", "</think>"),
         Condition(slot, "equals", "x"),
     )
-    assert [rendering.fill(Words([word])) for word in ("b", " ab", "b</think>", " x ", "xx")] == ["b", None, None, None, "xx"]
+    assert [rendering.fill(Words([word])) for word in ("b", " ab", "b</think>", " x ", "xx")] == [
+        "b",
+        None,
+        None,
+        None,
+        "xx",
+    ]
 
 
 def test_words_longer_than_those_of_the_trial_are_rendered():
