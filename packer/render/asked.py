@@ -13,11 +13,11 @@ from typing import Any
 
 from packer.render.chat import JSONMessage, string_arguments, without_null
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.filling import Change, RaisesError, Rendering, Trial, traced
 from packer.render.forms import Form, plain_wording
 from packer.render.opaque import Opaque, traced_json
 from packer.render.slots import COMPACT, Condition, Piece, Slot, UntraceableError, json_of
 from packer.render.tracing import Tracer
+from packer.render.trial import Change, RaisesError, Rendering, Trial, traced
 
 _MARK = "zqslot"
 WRITTEN = re.compile(rf"{_MARK}(\d{{6,}})c(\d{{3,}})x")

@@ -32,11 +32,11 @@ from packer.batches import Message, Sample
 from packer.literals import longest_of
 from packer.render.asked import WRITTEN, Asked
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.filling import UNWRITABLE
 from packer.render.forms import Form, FormlessError, read_message, read_tools
 from packer.render.reasoning import ANY_TAG, may_make_tags
 from packer.render.slots import Condition, Slot, UntraceableError, Words
 from packer.render.tracing import Tracer
+from packer.render.trial import UNWRITABLE
 
 Weights: TypeAlias = tuple[float | None, ...]
 """Own weight of every message."""
@@ -44,8 +44,8 @@ Weights: TypeAlias = tuple[float | None, ...]
 _FEW = 3
 """Conversations of a form that are rendered before a skeleton is made for it: it costs as much as some renderings."""
 
-_DEARER = 4
-"""Times as many where there are tools."""
+_DEARER = 2
+"""Times as many for each message where there are tools: traces cost much more than renderings of one conversation."""
 
 _MAX_FORMS = 4096
 
@@ -187,7 +187,8 @@ class Skeletons:
     def _skeleton(self, form: Form, weights: Weights) -> Skeleton | None:
         known = self._made.get((form, weights), 0)
         if isinstance(known, int):
-            few = known < (_FEW * _DEARER if form.tools else _FEW)
+            dearer = _DEARER * len(weights) if form.tools else 1
+            few = known < _FEW * dearer
             known = known + 1 if few else self._make(form, weights)
             self._made[form, weights] = known
             if len(self._made) > _MAX_FORMS:

@@ -65,10 +65,12 @@ class Listed(NamedTuple):
 class Words:
     """The words of a conversation, and what was written of them: a JSON value is written once."""
 
-    def __init__(self, values: list[Any]) -> None:
-        """`values`: there may come more."""
+    def __init__(self, values: list[Any], begun: "Words | None" = None) -> None:
+        """`values`: there may come more; `begun`: those that they begin with."""
         self.values = values
         self._written: dict[Slot, str] = {}
+        self._begun = begun
+        self._num_begun = len(begun.values) if begun else 0
         self._sizes: list[int] = []
 
     def of(self, slot: Slot) -> str:
@@ -77,6 +79,9 @@ class Words:
         if not slot.cuts:
             assert isinstance(value, str)
             return value
+        if slot.number < self._num_begun:
+            assert self._begun is not None
+            return self._begun.of(slot)
         known = self._written.get(slot)
         if known is None:
             if slot.cuts == (AS_JSON,) and type(value) is Listed:
@@ -85,11 +90,6 @@ class Words:
                 known = slot.value(value.value if type(value) in (Nested, Listed) else value)
             self._written[slot] = known
         return known
-
-    @property
-    def holds_json(self) -> bool:
-        """Whether there are JSON values among them."""
-        return not all(type(value) is str for value in self.values)
 
     def json(self, number: int) -> str:
         """A word as JSON; raises as :meth:`Slot.value`."""

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.render import ChatTemplate, RenderError
-from packer.render.filling import Renderings, Trial, traced
+from packer.render.filling import Renderings
 from packer.render.forms import Form, read_message
 from packer.render.sandbox import environment_of
 from packer.render.slots import Condition, Slot, UntraceableError, Words
 from packer.render.traced import Traced
 from packer.render.tracing import Tracer
+from packer.render.trial import Trial, traced
 
 DATE = "2026-01-01"
 WORDS = (
