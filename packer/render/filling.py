@@ -22,7 +22,7 @@ _FEW = 3
 """Renderings of a kind before it is traced: that costs as much as some of them."""
 
 _DEARER = 16
-"""Times as many where there are tools or calls: a trace costs as much as fifty renderings that share what was written."""
+"""Times as many where there are tools or calls: a trace costs as much as fifty renderings that share their JSON."""
 
 _MOST_MESSAGES = 16
 """Of a conversation with tools or calls that is traced: longer ones seldom have the form of another."""

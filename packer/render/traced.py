@@ -32,6 +32,8 @@ class Traced(str):
         return True  # there is a slot in it, and its text is not blank
 
     def __add__(self, other: str) -> "Traced":
+        if not isinstance(other, str):
+            return NotImplemented  # which ends in an error, as for every text, or in what the other makes of it
         return Traced((*self._pieces, *pieces_of(other)), self._noted)
 
     def __radd__(self, other: str) -> "Traced":
