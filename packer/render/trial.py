@@ -149,16 +149,19 @@ def traced(
     given = messages if change is None else [change(message) for message in messages]
     # What the sandbox refuses whatever the words are must not be traced: a trace has no limits of its own.
     short, _ = trial.render(template, number, variables, change, long=False)
-    text, reason = trial.render(template, number, variables, change, long=True)
     try:
         pieces = tracer.render({"documents": None, **variables, "tools": tools, "messages": given})
     except RenderError as error:
+        text, reason = trial.render(template, number, variables, change, long=True)
         if short is None and text is None and str(error) in reason:
             raise RaisesError(reason, conditions, trial.length) from error
         raise UntraceableError("the template raises") from error
+    if short is None:
+        raise UntraceableError("the template raises")
+    text, _ = trial.render(template, number, variables, change, long=True)
     unique = tuple(dict.fromkeys(conditions))
     written = tuple(len(trial.words.of(condition.slot)) for condition in unique)
     rendering = Rendering(pieces, unique, trial.length, trial.limits, written)
-    if short is None or text is None or text != rendering.write(trial.words) or len(text) * 4 > trial.max_bytes:
+    if text is None or text != rendering.write(trial.words) or len(text) * 4 > trial.max_bytes:
         raise UntraceableError("the sandbox renders something else")
     return rendering

@@ -121,15 +121,15 @@ def test_every_real_template_writes_the_same_by_skeletons(number: int, real: Pat
     assert len(used) >= 70
 
 
-@pytest.mark.parametrize(("number", "every"), [(4, 8), pytest.param(40, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("number", "every"), [(4, 6), pytest.param(40, 1, marks=pytest.mark.slow)])
 def test_every_real_template_writes_the_same_of_rows_with_tools_by_skeletons(
     number: int, every: int, real: Path, fitted: Fitted
 ) -> None:
-    """In `make test` every eighth template."""
-    names = [*templates(real)][::every]
+    """Of the templates that know calls; in `make test` every sixth."""
+    names = [name for name, source in templates(real).items() if "tool_calls" in source][::every]
     rows = with_tools(real, number)
     assert len(rows) == number * len(TOOL_CORPORA)
     num_filled = hold(names, rows, fitted)
     used = [name for name, filled in num_filled.items() if filled > len(rows) // 8]
     print(f"\n{len(used)} of {len(names)} real templates are filled in; not: {sorted(set(names) - set(used))}")
-    assert len(used) >= len(names) // 4
+    assert len(used) >= len(names) // 5
