@@ -47,6 +47,9 @@ class Slot(NamedTuple):
 
 Piece: TypeAlias = str | Slot
 
+_DEEPEST = 64
+"""Objects and lists within one another."""
+
 
 class Nested(NamedTuple):
     """A JSON value within a tool, which is a word too."""
@@ -106,8 +109,30 @@ class Words:
             if type(value) is str:
                 self._sizes.append(len(value))
             else:
-                self._sizes.append(0 if type(value) is Nested else len(self.json(number)))
+                self._sizes.append(0 if type(value) is Nested else len(self._shallow(number)))
         return self._sizes
+
+    def _shallow(self, number: int) -> str:
+        """The JSON of a word that is not nested so deep that a template, with less of the stack, may fail on it."""
+        text = self.json(number)
+        value = self.values[number]
+        if type(value) is not Listed and text.count("{") + text.count("[") > _DEEPEST and _depth(value) > _DEEPEST:
+            raise RecursionError
+        return text
+
+
+def _depth(value: Any) -> int:
+    """How deep lists and objects stand within one another."""
+    depth, level = 0, [value]
+    while level:
+        depth += 1
+        level = [
+            part
+            for item in level
+            for part in (item.values() if isinstance(item, dict) else item)
+            if isinstance(part, dict | list)
+        ]
+    return depth
 
 
 class Condition(NamedTuple):
