@@ -2,7 +2,7 @@
 
 What a whole skeleton (:mod:`packer.render.skeleton`) does not cover, say history that the template rewrites, is left to
 the definition, which asks for many renderings of a conversation that differ in their words alone from those of others.
-Each is traced once for its roles and variables, and filled in from then on; everything that is then made of a rendering
+Each is traced once for its form and variables, and filled in from then on; everything that is then made of a rendering
 is made of the text itself.
 """
 
@@ -24,7 +24,7 @@ _FEW = 3
 _DEARER = 16
 """Times as many where there are tools or calls: a trace costs as much as fifty renderings that share their JSON."""
 
-_MOST_MESSAGES = 16
+_MOST_MESSAGES = 6
 """Of a conversation with tools or calls that is traced: longer ones seldom have the form of another."""
 
 _MAX_KINDS = 8192

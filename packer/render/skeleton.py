@@ -1,14 +1,14 @@
 """The texts of a conversation without rendering it: its skeleton, filled with its words.
 
-Conversations of one *form* (the same roles and weights, one text a message, no tools) are rendered alike by most
-templates: the same texts between the words. For a form that comes again, the whole definition of the renderer is run
-once on a conversation of made-up words, over a template that is traced (:mod:`packer.render.tracing`). What comes out
-is the skeleton: texts, slots, where turns begin and end. A conversation of that form is then filled in, if its words
-meet the conditions; else it is rendered as if there were no skeletons. The outcome is the same, byte for byte. Why:
+Conversations of one *form* (:mod:`packer.render.forms`) and of the same weights are rendered alike by most templates:
+the same texts between the words. For a form that comes again, the whole definition of the renderer is run once on a
+conversation of made-up words, over a template that is traced (:mod:`packer.render.tracing`). What comes out is the
+skeleton: texts, slots, where turns begin and end. A conversation of that form is then filled in, if its words meet the
+conditions; else it is rendered as if there were no skeletons. The outcome is the same, byte for byte. Why:
 
 1. Every rendering that the definition asks for is, for words that meet the conditions, the rendering of the made-up
    words with the real ones in the slots. That is what a trace proves, and a trial with long words holds it to the
-   limits of the sandbox (:mod:`packer.render.filling`).
+   limits of the sandbox (:mod:`packer.render.trial`).
 2. What the definition asks about renderings is then asked of texts with slots at the same places. A skeleton is only
    made where all it was told of the made-up ones holds for the real ones too: a text begins with another (it still does
    with words in the slots); a message's words stand in a text (their slot does); one prompt is longer than another
@@ -16,7 +16,15 @@ meet the conditions; else it is rendered as if there were no skeletons. The outc
    Two texts of one conversation, a prompt that is not continued, a second try, a header that is looked for, a loss: no
    skeleton.
 3. What the definition asks about words themselves it is told alike for all words that are not blank and hold neither a
-   control token nor a tag of reasoning.
+   control token nor a tag of reasoning. Both are looked for in the JSON of tools and arguments as they are written
+   there: letters of JSON are written one by one, so that what a text holds its JSON holds.
+4. Which form of nulls and arguments a template takes is tried before the first prompt. A try that raises does so
+   whatever the words are, which the trace proves and the trial sees. How often two tries say None is told apart by what
+   stands between words (:func:`packer.render.asked._tells_nulls`).
+5. Nothing of a call is lost where its arguments are written as JSON in the completion, or, of a call that is not
+   learned, before it: the JSON of every value stands in the JSON of all, whatever values there are. Where the template
+   takes texts, the text is the value. What losses are looked for with has the same form as the row, as arguments keep
+   their keys and are written as a whole; it meets the conditions, and is no longer than was tried.
 """
 
 import json

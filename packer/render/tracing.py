@@ -5,18 +5,21 @@ not blank, of which nothing else is known. The template may write it, strip it, 
 question it asks about the text is answered as for plain words ("is `</think>` in it?" no) and noted down as a
 condition. Whatever cannot be answered so ends the trace: its length, its letters, a filter that reads it.
 
-So a trace proves: for all texts that are not blank and meet its conditions, the template takes the same way through its
-source, and writes the same with the texts in the slots. That rests on traced texts being the only way by which words
-reach the template, and on this:
+Of a JSON value a template knows what it is, and of tools and calls their keys (:mod:`packer.render.opaque`); it may
+write it as JSON.
 
-- Operators and methods of a traced text are its own. Those that are not written here end the trace.
+So a trace proves: for all texts that are not blank and meet its conditions, the template takes the same way through its
+source, and writes the same with the texts in the slots. That rests on traced texts and opaque values being the only way
+by which words reach the template, and on this:
+
+- Operators and methods of a traced text, and of an opaque value, are its own. Those that are not written end the trace.
 - Jinja's code hands texts to the interpreter in more ways: filters, tests, calls, subscripts, joins (`~`, macros,
   captured blocks), and the operators `%` and `in`, which belong to what stands on the other side. All of them are the
   tracing environment's. It lets a traced text through where what is behind does not look into it, joins traced texts to
   traced texts, and ends the trace else.
 - Texts marked as safe compare and join before a traced one is asked. So there are none: what makes one ends the trace.
 
-What the sandbox refuses besides, and the limits it keeps, a trace does not know; see :mod:`packer.render.filling`.
+What the sandbox refuses besides, and the limits it keeps, a trace does not know; see :mod:`packer.render.trial`.
 """
 
 import functools
