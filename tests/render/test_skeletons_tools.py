@@ -4,8 +4,11 @@ import random
 
 import pytest
 import twins
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rendered_twice import assert_same, batch, count_filled, renderers
-from tool_rows import row
+from supervised import assistant, call, chat, result, user
+from tool_rows import ODD, TEXTS, row
 
 from packer.render import filling as filling_module
 from packer.render import skeleton
@@ -85,8 +88,8 @@ RULES = (
 )
 
 
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch):
+@pytest.fixture
+def _at_once(monkeypatch):
     for module in (skeleton, filling_module):
         monkeypatch.setattr(module, "_FEW", 0)
 
@@ -98,15 +101,58 @@ def at_once(monkeypatch):
         *(pytest.param(name, rule, marks=pytest.mark.slow) for name in TEMPLATES for rule in RULES),
     ],
 )
+@pytest.mark.usefixtures("_at_once")
 def test_what_is_filled_of_rows_with_tools_is_what_is_rendered(name, rule, tmp_path):
     source = TEMPLATES[name]
     overrides = [f"supervision.{rule}"] if rule else []
     filling, rendering = renderers(True, twins.byte_level(tmp_path, template=source), source, *overrides)
     rng = random.Random(f"{name} {rule}")
-    rows = [row(rng, number) for number in range(60)]
+    rows = [row(rng, number) for number in range(40)]
     rendered = rendering.render(batch(rows))
     assert_same(filling.render(batch(rows)), rendered)
     num_filled = count_filled(filling, rows)
     filling._skeletons = None
     assert_same(filling.render(batch(rows)), rendered)
-    assert num_filled > 8 if name in FILLED else num_filled < 40, num_filled
+    assert num_filled > 4 if name in FILLED else num_filled < 30, num_filled
+
+
+TEXT_OF_ANY = st.text(max_size=8) | st.sampled_from([*TEXTS, *ODD])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT_OF_ANY,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT_OF_ANY, inner, max_size=3),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(TEXT_OF_ANY, VALUES, max_size=4)
+TRIED = ("plain", "indents", "sorts", "made objects", "text arguments", "drops constants")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Renderers with and without skeletons."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (skeleton, filling_module):
+            patch.setattr(module, "_FEW", 0)
+        folders = {name: tmp_path_factory.mktemp("twin") for name in TRIED}
+        yield {
+            name: renderers(True, twins.byte_level(folder, template=TEMPLATES[name]), TEMPLATES[name])
+            for name, folder in folders.items()
+        }
+
+
+@settings(max_examples=settings.default.max_examples // 3)
+@given(
+    name=st.sampled_from(TRIED),
+    given_=OBJECTS,
+    parameters=OBJECTS,
+    called=TEXT_OF_ANY,
+    described=TEXT_OF_ANY,
+    said=TEXT_OF_ANY,
+)
+def test_any_values_are_filled_as_they_are_rendered(name, given_, parameters, called, described, said, made):
+    filling, rendering = made[name]
+    function = {"name": called, "description": described, "parameters": parameters}
+    messages = [user(said), assistant(None, tool_calls=[call(called, given_)]), result(said), assistant(said)]
+    rows = [
+        chat(*messages[:number], row=number, tools=[{"type": "function", "function": function}]) for number in (2, 2, 4)
+    ]
+    assert_same(filling.render(batch(rows)), rendering.render(batch(rows)))
