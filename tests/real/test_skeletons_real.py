@@ -64,7 +64,7 @@ def with_tools(real: Path, number: int) -> list[Sample]:
     for corpus in TOOL_CORPORA:
         with (real / "corpora" / f"{corpus}.jsonl").open(encoding="utf-8") as lines:
             samples = [messages_schema.read(json.loads(line), 0) for line in itertools.islice(lines, 4 * number)]
-        rows += [row for sample in samples for row in _cut(sample, len(rows))][:number]
+        rows += [row for place, sample in enumerate(samples) for row in _cut(sample, to_answer=place % 2 == 1)][:number]
     for row, word in zip(rows[::7], awkward, strict=False):
         last = row.messages[-1].fields
         if last.get("tool_calls"):
@@ -72,13 +72,13 @@ def with_tools(real: Path, number: int) -> list[Sample]:
     return [msgspec.structs.replace(row, row=k) for k, row in enumerate(rows)]
 
 
-def _cut(sample: Sample, number: int) -> list[Sample]:
+def _cut(sample: Sample, *, to_answer: bool) -> list[Sample]:
     calls = [k for k, message in enumerate(sample.messages) if message.fields.get("tool_calls")]
     if not calls:
         return []
     asked = max((k for k in range(calls[0]) if sample.messages[k].role == "user"), default=0)
     head = sample.messages[: sample.messages[0].role == "system"]
-    end = calls[0] + (1 if number % 2 else 3)
+    end = calls[0] + (3 if to_answer else 1)
     messages = tuple(
         msgspec.structs.replace(message, fields=_unreasoned(message.fields)) for message in sample.messages[asked:end]
     )
