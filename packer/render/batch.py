@@ -30,7 +30,7 @@ from packer.render.filling import Renderings
 from packer.render.marks import marked_turns
 from packer.render.reasoning import ANY_TAG, Reasoning, given_as
 from packer.render.skeleton import Defined, Skeletons
-from packer.render.traced import UntraceableError
+from packer.render.slots import UntraceableError
 from packer.render.tracing import Tracer
 from packer.render.watchdog import ROW, place
 
@@ -166,7 +166,7 @@ class Renderer:
         if not model.stops or any(stop in other for stop, other in permutations(model.stops, 2)):
             return None, renderings  # of a stop token within another, which one ends a turn is up to what follows
         skeletons = Skeletons(
-            self._template, tracer, self._define, stops=model.stops, control=self._control, max_bytes=max_bytes
+            self._template, tracer, self._define, stops=model.stops, control=tuple(model.control), max_bytes=max_bytes
         )
         return skeletons, renderings
 
@@ -200,7 +200,9 @@ class Renderer:
         return ChatTemplate(source, date=rules.date, variables=model.named_tokens, max_bytes=rules.max_render_bytes)
 
     def _encoded(self, sample: Sample, losses: LossCheck) -> list[_Encoded]:
-        filled = self._skeletons.fill(sample) if self._skeletons else None
+        filled = (
+            self._skeletons.fill(sample) if self._skeletons and not (sample.tools and self._tool_template) else None
+        )
         if filled is not None:
             return [_Encoded(filled.content, False, filled.turns)]
         return [text.encoded() for text in self._render_sample(sample, losses)]
@@ -244,8 +246,8 @@ class Renderer:
         if not weights:
             raise RenderError("no assistant turn to learn", code="nothing_trained")
         original = self.conversation(sample, template)
-        if template is None and self._renderings is not None and not sample.tools:
-            original.template = self._renderings.of(original.messages)
+        if template is None and self._renderings is not None and original.template is self._template:
+            original.template = self._renderings.of(self._template)
         stand_ins, conversation = self._hide_control(original, sample.template_kwargs)
         last = max(weights)
         conversation = renderable(conversation, last)

@@ -358,8 +358,8 @@ def renderable(conversation: Conversation, last: int) -> Conversation:
     if not nulls and not calls and not parts:
         return conversation
     changes: list[tuple[Callable[[JSONMessage], JSONMessage], ...]] = [()]
-    changes += [(_without_null,)] * nulls + [(_string_arguments,)] * calls
-    changes += [(_without_null, _string_arguments)] * (nulls and calls) + [(_text_parts,)] * parts
+    changes += [(without_null,)] * nulls + [(string_arguments,)] * calls
+    changes += [(without_null, string_arguments)] * (nulls and calls) + [(_text_parts,)] * parts
     for change in changes:
         tried = conversation
         if change:
@@ -369,7 +369,7 @@ def renderable(conversation: Conversation, last: int) -> Conversation:
             text = tried.render(tried.messages[: last + 1], {})
         except RenderError:
             continue
-        if nulls and _without_null not in change and _prints_none(tried, text, last):
+        if nulls and without_null not in change and _prints_none(tried, text, last):
             continue
         return tried
     return conversation
@@ -377,13 +377,14 @@ def renderable(conversation: Conversation, last: int) -> Conversation:
 
 def _prints_none(conversation: Conversation, text: str, last: int) -> bool:
     try:
-        empty = conversation.render([_without_null(message) for message in conversation.messages[: last + 1]], {})
+        empty = conversation.render([without_null(message) for message in conversation.messages[: last + 1]], {})
     except RenderError:
         return False
     return text.count("None") > empty.count("None")
 
 
-def _without_null(message: JSONMessage) -> JSONMessage:
+def without_null(message: JSONMessage) -> JSONMessage:
+    """A message whose content is no null."""
     return {**message, "content": ""} if message.get("content", "") is None else message
 
 
@@ -392,13 +393,18 @@ def _text_parts(message: JSONMessage) -> JSONMessage:
     return {**message, "content": [{"type": "text", "text": content}]} if isinstance(content, str) else message
 
 
-def _string_arguments(message: JSONMessage) -> JSONMessage:
+def _as_text(arguments: Any) -> str:
+    return json.dumps(arguments, ensure_ascii=False)
+
+
+def string_arguments(message: JSONMessage, as_text: Callable[[Any], str] = _as_text) -> JSONMessage:
+    """A message with the arguments of its calls as texts."""
     calls = message.get("tool_calls")
-    return {**message, "tool_calls": [_string_call(call) for call in calls]} if calls else message
+    return {**message, "tool_calls": [_string_call(call, as_text) for call in calls]} if calls else message
 
 
-def _string_call(call: Any) -> Any:
+def _string_call(call: Any, as_text: Callable[[Any], str]) -> Any:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or isinstance(function.get("arguments"), str | None):
         return call
-    return {**call, "function": {**function, "arguments": json.dumps(function["arguments"], ensure_ascii=False)}}
+    return {**call, "function": {**function, "arguments": as_text(function["arguments"])}}

@@ -1,14 +1,14 @@
 """The texts of a conversation without rendering it: its skeleton, filled with its words.
 
-Conversations of one *form* (the same roles and weights, one text a message, no tools) are rendered alike by most
-templates: the same texts between the words. For a form that comes again, the whole definition of the renderer is run
-once on a conversation of made-up words, over a template that is traced (:mod:`packer.render.tracing`). What comes out
-is the skeleton: texts, slots, where turns begin and end. A conversation of that form is then filled in, if its words
-meet the conditions; else it is rendered as if there were no skeletons. The outcome is the same, byte for byte. Why:
+Conversations of one *form* (:mod:`packer.render.forms`) and of the same weights are rendered alike by most templates:
+the same texts between the words. For a form that comes again, the whole definition of the renderer is run once on a
+conversation of made-up words, over a template that is traced (:mod:`packer.render.tracing`). What comes out is the
+skeleton: texts, slots, where turns begin and end. A conversation of that form is then filled in, if its words meet the
+conditions; else it is rendered as if there were no skeletons. The outcome is the same, byte for byte. Why:
 
 1. Every rendering that the definition asks for is, for words that meet the conditions, the rendering of the made-up
    words with the real ones in the slots. That is what a trace proves, and a trial with long words holds it to the
-   limits of the sandbox (:mod:`packer.render.filling`).
+   limits of the sandbox (:mod:`packer.render.trial`).
 2. What the definition asks about renderings is then asked of texts with slots at the same places. A skeleton is only
    made where all it was told of the made-up ones holds for the real ones too: a text begins with another (it still does
    with words in the slots); a message's words stand in a text (their slot does); one prompt is longer than another
@@ -16,40 +16,51 @@ meet the conditions; else it is rendered as if there were no skeletons. The outc
    Two texts of one conversation, a prompt that is not continued, a second try, a header that is looked for, a loss: no
    skeleton.
 3. What the definition asks about words themselves it is told alike for all words that are not blank and hold neither a
-   control token nor a tag of reasoning.
+   control token nor a tag of reasoning. Both are looked for in the JSON of tools and arguments as they are written
+   there: letters of JSON are written one by one, so that what a text holds its JSON holds.
+4. Which form of nulls and arguments a template takes is tried before the first prompt. A try that raises does so
+   whatever the words are, which the trace proves and the trial sees. How often two tries say None is told apart by what
+   stands between words (:func:`packer.render.asked._tells_nulls`).
+5. Nothing of a call is lost where its arguments are written as JSON in the completion, or, of a call that is not
+   learned, before it: the JSON of every value stands in the JSON of all, whatever values there are. Where the template
+   takes texts, the text is the value. What losses are looked for with has the same form as the row, as arguments keep
+   their keys and are written as a whole; it meets the conditions, and is no longer than was tried.
 """
 
+import json
 import re
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from operator import gt
 from typing import Any, NamedTuple, TypeAlias
 
 from packer.batches import Message, Sample
 from packer.literals import longest_of
-from packer.render.chat import JSONMessage
+from packer.render.asked import WRITTEN, Asked
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.filling import traced
+from packer.render.forms import Form, FormlessError, read_message, read_tools
 from packer.render.reasoning import ANY_TAG, may_make_tags
-from packer.render.traced import Condition, Slot, UntraceableError
+from packer.render.slots import Condition, Slot, UntraceableError, Words
 from packer.render.tracing import Tracer
+from packer.render.trial import UNWRITABLE
 
-Form: TypeAlias = tuple[tuple[str, float | None], ...]
-"""Role and own weight of every message."""
+Weights: TypeAlias = tuple[float | None, ...]
+"""Own weight of every message."""
 
 _FEW = 3
 """Conversations of a form that are rendered before a skeleton is made for it: it costs as much as some renderings."""
 
+_DEARER = 2
+"""Times as many for each message where there are tools: traces cost much more than renderings of one conversation."""
+
 _MAX_FORMS = 4096
 
-_FIELDS = ["role", "content"]
-
-_MARK = "zqslot"
-_WRITTEN = re.compile(rf"{_MARK}(\d{{6,}})c(\d{{3,}})x")
-
-_PROBED = frozenset("Zq0123456789xW")
-"""Letters of the words, of any length, that :mod:`packer.render.dropped` puts in place of others."""
+_SHORTEST = 64
+_GROWS = 8
+"""Words that losses are looked for with have fewer characters than the one, or than a text or a JSON value times the
+other."""
 
 Turn: TypeAlias = tuple[int, int, int, float]
 """Message, end of the prompt, end of the completion, weight."""
@@ -78,38 +89,38 @@ class Skeleton:
     parts: tuple[bytes, ...]
     """One after another; empty where a slot is."""
 
-    slots: tuple[tuple[int, int, Callable[[str], str] | None], ...]
-    """Number of the part, of the message whose words go there, and what cuts them."""
+    slots: tuple[tuple[int, Slot], ...]
+    """With the number of the part."""
 
     turns: tuple[Turn, ...]
     """Places count the parts before them."""
 
-    conditions: tuple[Condition, ...]
-    longest: int
-    """Characters a message's words may have."""
+    conditions: tuple[tuple[Condition, int], ...]
+    """With the characters that what it is about may have."""
 
-    def fill(self, words: Sequence[str], stops: re.Pattern[bytes]) -> Filled | None:
+    limits: tuple[int, ...]
+    """Characters each word may have."""
+
+    def fill(self, words: Words, stops: re.Pattern[bytes]) -> Filled | None:
         """The text of a conversation of this form; None where its words do not meet the conditions.
 
         Args:
-            words: the text of each message, not blank, without control tokens and tags of reasoning.
+            words: without control tokens and tags of reasoning.
             stops: matches any stop token.
 
         Raises:
             UnicodeEncodeError: half of a surrogate pair.
 
         """
-        longest = self.longest
-        for word in words:
-            if len(word) > longest:
-                return None
-        for condition in self.conditions:
-            if not condition.met(condition.slot.value(words[condition.slot.number])):
+        if any(map(gt, words.sizes, self.limits)):
+            return None
+        for condition, longest in self.conditions:
+            value = words.of(condition.slot)
+            if len(value) > longest or not condition.met(value):
                 return None
         parts = list(self.parts)
-        for place, number, cut in self.slots:
-            word = words[number]
-            parts[place] = (word if cut is None else cut(word)).encode()
+        for place, slot in self.slots:
+            parts[place] = words.of(slot).encode()
         ends = [0, *accumulate(map(len, parts))]
         content = b"".join(parts)
         turns = []
@@ -129,7 +140,7 @@ class Skeletons:
         tracer: the same template.
         define: the definition: what becomes of a sample under a template, one text or several.
         stops: texts of the stop tokens.
-        control: matches any control token.
+        control: texts of the control tokens.
         max_bytes: what a rendering may come to.
 
     """
@@ -141,54 +152,64 @@ class Skeletons:
         define: Callable[[Sample, Any], Sequence[Defined]],
         *,
         stops: Sequence[str],
-        control: re.Pattern[str] | None,
+        control: Sequence[str],
         max_bytes: int,
     ) -> None:
         self._template = template
         self._tracer = tracer
         self._define = define
         self._stops = re.compile(longest_of(stops).encode())
-        patterns = [ANY_TAG.pattern, *([control.pattern] if control else [])]
-        self._special = re.compile("|".join(patterns))
+        self._special = _special(control)
+        # What a text holds, its JSON holds as it is written there; letters are written one by one.
+        self._special_json = _special(json.dumps(token, ensure_ascii=False)[1:-1] for token in control)
         self._max_bytes = max_bytes
-        self._made: OrderedDict[Form, Skeleton | int | None] = OrderedDict()
+        self._made: OrderedDict[tuple[Form, Weights], Skeleton | int | None] = OrderedDict()
 
     def fill(self, sample: Sample) -> Filled | None:
         """The text of a sample; None where it has to be rendered."""
-        form, words = _form_of(sample)
-        if not form:
+        if sample.kind != "chat" or sample.template_kwargs:
             return None
-        skeleton = self._skeleton(form)
+        values: list[Any] = []
+        try:
+            tools = read_tools(sample.tools, values)
+            form = Form(tools, tuple([read_message(message.fields, values) for message in sample.messages]))
+        except FormlessError:
+            return None
+        skeleton = self._skeleton(form, tuple([message.weight for message in sample.messages]))
         if skeleton is None:
             return None
-        search = self._special.search
-        for word in words:
-            if not word or word.isspace() or search(word):
-                return None
+        words = Words(values)
         try:
-            return skeleton.fill(words, self._stops)
-        except UnicodeEncodeError:
+            return None if self._holds_special(words) else skeleton.fill(words, self._stops)
+        except UNWRITABLE:  # half of a surrogate pair, for one
             return None
 
-    def _skeleton(self, form: Form) -> Skeleton | None:
-        known = self._made.get(form, 0)
+    def _holds_special(self, words: Words) -> bool:
+        """Whether a control token or a tag of reasoning is in some words."""
+        texts = "\n".join([value for value in words.values if type(value) is str])
+        return self._special.search(texts) is not None or any(
+            type(value) is dict and self._special_json.search(words.json(number))
+            for number, value in enumerate(words.values)
+        )
+
+    def _skeleton(self, form: Form, weights: Weights) -> Skeleton | None:
+        known = self._made.get((form, weights), 0)
         if isinstance(known, int):
-            known = known + 1 if known < _FEW else self._make(form)
-            self._made[form] = known
+            dearer = _DEARER * len(weights) if form.tools else 1
+            few = known < _FEW * dearer
+            known = known + 1 if few else self._make(form, weights)
+            self._made[form, weights] = known
             if len(self._made) > _MAX_FORMS:
                 self._made.popitem(last=False)
         return known if isinstance(known, Skeleton) else None
 
-    def _make(self, form: Form) -> Skeleton | None:
-        messages = tuple(
-            Message(fields={"role": role, "content": _made_up(number)}, weight=weight)
-            for number, (role, weight) in enumerate(form)
-        )
-        asked = _Asked(
-            self._template, self._tracer, [message.fields for message in messages], max_bytes=self._max_bytes
-        )
+    def _make(self, form: Form, weights: Weights) -> Skeleton | None:
+        asked = Asked(self._template, self._tracer, form, max_bytes=self._max_bytes)
+        messages = [
+            Message(fields=fields, weight=weight) for fields, weight in zip(asked.messages, weights, strict=True)
+        ]
         try:
-            texts = self._define(Sample(kind="chat", row=0, messages=messages), asked)
+            texts = self._define(Sample(kind="chat", row=0, messages=tuple(messages), tools=asked.tools), asked)
         except (UntraceableError, RenderError):
             return None
         if len(texts) != 1 or not asked.plain:
@@ -196,114 +217,15 @@ class Skeletons:
         return _skeleton_of(texts[0], asked)
 
 
-def _form_of(sample: Sample) -> tuple[Form, list[str]]:
-    """The form of a sample and the words of its messages; no form where it is not so simple."""
-    if sample.kind != "chat" or sample.tools or sample.template_kwargs:
-        return (), []
-    form, words = [], []
-    for message in sample.messages:
-        fields = message.fields
-        if [*fields] != _FIELDS:
-            return (), []
-        role, text = fields.values()
-        if type(text) is not str:
-            return (), []
-        form.append((str(role), message.weight))
-        words.append(text)
-    return tuple(form), words
+def _special(control: Iterable[str]) -> re.Pattern[str]:
+    tokens = list(control)
+    return re.compile("|".join([ANY_TAG.pattern, *([longest_of(tokens)] if tokens else [])]))
 
 
-def _made_up(number: int) -> str:
-    """Words that are in no conversation but as a whole."""
-    return f"{_MARK}{number:06d}"
-
-
-class _Asked:
-    """The template as the definition sees it: made-up words are traced, and what is asked is kept.
-
-    Args:
-        template: renders everything else.
-        tracer: the same template.
-        messages: the conversation of made-up words.
-        max_bytes: what a rendering may come to.
-
-    """
-
-    def __init__(
-        self, template: ChatTemplate, tracer: Tracer, messages: Sequence[JSONMessage], *, max_bytes: int
-    ) -> None:
-        self.modes = template.modes
-        self.takes_only_parts = template.takes_only_parts
-        self.conditions: list[Condition] = []
-        self.longest = max_bytes
-        self._max_bytes = max_bytes
-        self._template = template
-        self._tracer = tracer
-        self._messages = list(messages)
-        self._prompts: dict[int, list[Counter[Slot]]] = {}
-        self._turns: list[int] = []
-        self._cuts: list[tuple[Any, ...]] = []
-
-    def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Any] | None = None,
-        add_generation_prompt: bool = False,
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> str:
-        """As :meth:`ChatTemplate.render`; made-up words come out with how they were stripped.
-
-        Raises:
-            UntraceableError: the template looks into words, raises, or is asked for something out of the ordinary.
-
-        """
-        if not any(_MARK in str(message.get("content")) for message in messages):
-            return self._template.render(
-                messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs
-            )
-        number = len(messages)
-        if list(messages) != self._messages[:number]:
-            raise UntraceableError("another conversation")
-        if tools:
-            raise UntraceableError("tools")
-        variables = {**(kwargs or {}), "add_generation_prompt": add_generation_prompt}
-        roles = [str(message["role"]) for message in messages]
-        rendering = traced(self._template, self._tracer, roles, variables, max_bytes=self._max_bytes)
-        if any(isinstance(piece, str) and _MARK in piece for piece in rendering.pieces):
-            raise UntraceableError("the template writes what stands for words")
-        if any(_PROBED.issuperset(condition.text) for condition in rendering.conditions):
-            raise UntraceableError("the template may ask for the words that losses are looked for with")
-        if add_generation_prompt:
-            slots = Counter(piece for piece in rendering.pieces if isinstance(piece, Slot))
-            self._prompts.setdefault(number, []).append(slots)
-        else:
-            self._turns.append(number)
-        self.conditions += rendering.conditions
-        self.longest = min(self.longest, rendering.longest)
-        return "".join(piece if isinstance(piece, str) else self._written(piece) for piece in rendering.pieces)
-
-    @property
-    def plain(self) -> bool:
-        """Whether one turn was tried for each message, after prompts that hold the same words."""
-        alike = all(prompt == prompts[0] for prompts in self._prompts.values() for prompt in prompts)
-        prompted = all(number - 1 in self._prompts for number in self._turns)  # else a header was looked for
-        return alike and prompted and len(set(self._turns)) == len(self._turns)
-
-    def slot(self, number: str, cuts: str) -> Slot:
-        """The slot that was written with these numbers."""
-        return Slot(int(number), self._cuts[int(cuts)])
-
-    def _written(self, slot: Slot) -> str:
-        if slot.cuts not in self._cuts:
-            self._cuts.append(slot.cuts)
-        return f"{_made_up(slot.number)}c{self._cuts.index(slot.cuts):03d}x"
-
-
-def _skeleton_of(defined: Defined, asked: _Asked) -> Skeleton | None:
+def _skeleton_of(defined: Defined, asked: Asked) -> Skeleton | None:
     """A text of made-up words, cut at its slots and where turns begin and end."""
-    spans = {match.start(): (match.end(), asked.slot(match[1], match[2])) for match in _WRITTEN.finditer(defined.text)}
-    if may_make_tags(_WRITTEN.split(defined.text)[::3]):
+    spans = {match.start(): (match.end(), asked.slot(match[1], match[2])) for match in WRITTEN.finditer(defined.text)}
+    if may_make_tags(_between(defined.text, spans)) or not _shows_calls(defined, spans, asked):
         return None
     cuts = {0, len(defined.text), *spans, *(end for end, _ in spans.values())}
     cuts |= {place for _, *places, _ in defined.turns for place in places}
@@ -311,13 +233,52 @@ def _skeleton_of(defined: Defined, asked: _Asked) -> Skeleton | None:
     if any(start < place < end for start, (end, _) in spans.items() for place in bounds):
         return None
     before = {place: number for number, place in enumerate(bounds)}
+    limits = _limits(asked)
+    if limits is None:
+        return None
     return Skeleton(
         parts=tuple(b"" if start in spans else defined.text[start:end].encode() for start, end in pairwise(bounds)),
-        slots=tuple(
-            (before[start], slot.number, slot.value if slot.cuts else None)
-            for start, (_, slot) in sorted(spans.items())
-        ),
+        slots=tuple((before[start], slot) for start, (_, slot) in sorted(spans.items())),
         turns=tuple((message, before[start], before[end], weight) for message, start, end, weight in defined.turns),
-        conditions=tuple(dict.fromkeys(asked.conditions)),
-        longest=asked.longest,
+        conditions=tuple(asked.conditions.items()),
+        limits=limits,
     )
+
+
+def _between(text: str, spans: Mapping[int, tuple[int, Slot]]) -> list[str]:
+    """The texts between slots. JSON begins and ends with a mark of its own, which no tag goes on behind."""
+    texts, begin, before = [], 0, ""
+    for start, (end, slot) in sorted(spans.items()):
+        mark = '"' if slot.is_json else ""
+        texts.append(before + text[begin:start] + mark)
+        begin, before = end, mark
+    return [*texts, before + text[begin:]]
+
+
+def _shows_calls(defined: Defined, spans: Mapping[int, tuple[int, Slot]], asked: Asked) -> bool:
+    """Whether the arguments of all calls are written where the definition looks for them.
+
+    There the JSON of all their values is, then. No word can stand in for true, false and null, so that it is not enough
+    that the template writes them somewhere.
+    """
+    for message, numbers in asked.arguments.items():
+        turn = next((turn for turn in defined.turns if turn[0] >= message), None)
+        if turn is None and message not in asked.learned:
+            continue
+        if turn is None or (message in asked.learned and turn[0] != message):
+            return False
+        first = turn[1] if turn[0] == message else 0
+        shown = {slot.number for start, (end, slot) in spans.items() if first <= start and end <= turn[2]}
+        if not shown.issuperset(numbers):
+            return False
+    return True
+
+
+def _limits(asked: Asked) -> tuple[int, ...] | None:
+    """Characters each word may have, so that those which losses are looked for with may be as long as they are."""
+    if not asked.tools and not asked.arguments:
+        return asked.limits
+    if any(limit < _SHORTEST for limit in asked.limits):
+        return None
+    numbers = {number for each in asked.arguments.values() for number in each}
+    return tuple(limit // _GROWS if number in numbers else limit for number, limit in enumerate(asked.limits))

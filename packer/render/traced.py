@@ -4,50 +4,12 @@ It may be written, stripped and joined; questions about it are answered as for p
 else ends the trace (:mod:`packer.render.tracing`).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Never, Self, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Never, Self
 
 import jinja2
 
-Cut: TypeAlias = tuple[Literal["strip", "lstrip", "rstrip"], str | None]
-Question: TypeAlias = Literal["holds", "starts", "ends", "equals"]
-
-
-class Slot(NamedTuple):
-    """Where a text goes, and how it is stripped."""
-
-    number: int
-    cuts: tuple[Cut, ...] = ()
-
-    def value(self, text: str) -> str:
-        """What of a text is written."""
-        for method, letters in self.cuts:
-            text = getattr(text, method)(letters)
-        return text
-
-
-Piece: TypeAlias = str | Slot
-
-
-class Condition(NamedTuple):
-    """What must not be so: what is written in a slot holds, starts with, ends with or equals a text."""
-
-    slot: Slot
-    question: Question
-    text: str
-
-    def met(self, value: str) -> bool:
-        if self.question == "holds":
-            return self.text not in value
-        if self.question == "starts":
-            return not value.startswith(self.text)
-        if self.question == "ends":
-            return not value.endswith(self.text)
-        return value != self.text
-
-
-class UntraceableError(Exception):
-    """The template looks into a text."""
+from packer.render.slots import Condition, Cut, Piece, Question, Settings, Slot, UntraceableError, refuse, refusing
 
 
 class Traced(str):
@@ -70,6 +32,8 @@ class Traced(str):
         return True  # there is a slot in it, and its text is not blank
 
     def __add__(self, other: str) -> "Traced":
+        if not isinstance(other, str):
+            return NotImplemented  # which ends in an error, as for every text, or in what the other makes of it
         return Traced((*self._pieces, *pieces_of(other)), self._noted)
 
     def __radd__(self, other: str) -> "Traced":
@@ -120,6 +84,21 @@ class Traced(str):
             raise TypeError("string indices must be integers")  # what Jinja takes for: there is no such attribute
         refuse("__getitem__")
 
+    def as_json(self, settings: Settings) -> "Traced":
+        """The text as JSON."""
+        if len(self._pieces) != 1:
+            refuse("tojson of joined texts")
+        (slot,) = self._pieces
+        assert isinstance(slot, Slot)
+        return Traced([slot._replace(cuts=(*slot.cuts, ("tojson", settings)))], self._noted).written()
+
+    def written(self) -> "Traced":
+        """With a note of how long it is, which is not known of JSON."""
+        (slot,) = self._pieces
+        assert isinstance(slot, Slot)
+        self._noted.append(Condition(slot, "written", ""))
+        return self
+
     def _any(self, question: Question, texts: Any, places: tuple[Any, ...]) -> bool:
         if places:
             refuse("startswith or endswith from a place on")
@@ -132,19 +111,10 @@ class Traced(str):
             refuse(question)
         (slot,) = self._pieces
         assert isinstance(slot, Slot)
+        if slot.is_json:
+            refuse(question)
         self._noted.append(Condition(slot, question, text))
         return False
-
-
-def refuse(what: str) -> Never:
-    raise UntraceableError(what)
-
-
-def _refusing(name: str) -> Callable[..., Never]:
-    def method(*_: Any, **__: Any) -> Never:
-        refuse(name)
-
-    return method
 
 
 _HARMLESS = {
@@ -153,7 +123,7 @@ _HARMLESS = {
 }
 for _name in dir(str):
     if _name not in Traced.__dict__ and _name not in _HARMLESS:
-        setattr(Traced, _name, _refusing(_name))
+        setattr(Traced, _name, refusing(_name))
 
 
 def _merged(pieces: Iterable[Piece]) -> tuple[Piece, ...]:

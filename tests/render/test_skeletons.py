@@ -1,20 +1,16 @@
 """Conversations filled into a skeleton are those that are rendered, byte for byte, and every number beside."""
 
-import copy
-import dataclasses
 import json
 import random
 
-import numpy as np
 import pytest
 import twins
 from hypothesis import given
 from hypothesis import strategies as st
-from supervised import Stages, assistant, chat, samples, system, user
+from rendered_twice import assert_same, batch, count_filled, renderers
+from supervised import assistant, chat, samples, system, user
 from tokenizers import Tokenizer
 
-from packer.batches import RowBatch
-from packer.recipe import make_recipe
 from packer.render import filling as filling_module
 from packer.render import skeleton
 
@@ -73,15 +69,6 @@ WORDS = (
 )
 
 
-def renderers(made, folder, template, *overrides):
-    """One that fills in, and one that renders."""
-    stages = Stages.load(folder).with_template(template, make_recipe({}, overrides))
-    rendering = copy.copy(stages.renderer)
-    rendering._skeletons = rendering._renderings = None
-    assert (stages.renderer._skeletons is not None) == made
-    return stages.renderer, rendering
-
-
 class Counting:
     """A function that counts how often it is called."""
 
@@ -91,22 +78,6 @@ class Counting:
     def __call__(self, *args, **kwargs):
         self.calls += 1
         return self.function(*args, **kwargs)
-
-
-def batch(rows):
-    return RowBatch(samples=tuple(rows), rejections=(), num_rows=len(rows))
-
-
-def assert_same(one, other):
-    for column in dataclasses.fields(one):
-        a, b = getattr(one, column.name), getattr(other, column.name)
-        assert np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b, column.name
-        if isinstance(a, np.ndarray):
-            assert a.dtype == b.dtype
-
-
-def count_filled(renderer, rows):
-    return sum(renderer._skeletons.fill(row) is not None for row in rows)
 
 
 def random_conversation(rng, row):

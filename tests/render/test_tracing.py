@@ -9,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.render import ChatTemplate, RenderError
-from packer.render.filling import Renderings, traced
+from packer.render.filling import Renderings
+from packer.render.forms import Form, read_message
 from packer.render.sandbox import environment_of
-from packer.render.traced import Condition, Slot, Traced, UntraceableError
+from packer.render.slots import Condition, Slot, UntraceableError, Words
+from packer.render.traced import Traced
 from packer.render.tracing import Tracer
+from packer.render.trial import Trial, traced
 
 DATE = "2026-01-01"
 WORDS = (
@@ -125,7 +128,8 @@ def tracer_of(source):
 
 def rendering_of(source, number=1):
     """What is filled in of conversations of so many messages of users."""
-    return traced(template_of(source), tracer_of(source), ["user"] * number, {}, max_bytes=2**20)
+    form = Form((), tuple(read_message({"role": "user", "content": "word"}, []) for _ in range(number)))
+    return traced(template_of(source), tracer_of(source), Trial(form, 2**20), {})
 
 
 def written(template, words):
@@ -143,7 +147,7 @@ def hold_to(source, all_words):
         return None
     template, spoken_for = template_of(source), 0
     for word in filter(str.strip, all_words):
-        text = rendering.fill([word])
+        text = rendering.fill(Words([word]))
         spoken_for += text is not None
         assert text is None or text == written(template, [word]), (source, word)
     return spoken_for
@@ -199,7 +203,7 @@ def test_several_texts_do_not_speak_for_each_other(sources, words):
         rendering = rendering_of(source, 2)
     except UntraceableError:
         return
-    text = rendering.fill(words) if all(word.strip() for word in words) else None
+    text = rendering.fill(Words([*words])) if all(word.strip() for word in words) else None
     assert text is None or text == written(template_of(source), words)
 
 
@@ -241,13 +245,19 @@ def test_questions_are_noted_as_conditions_on_what_is_written():
         Condition(slot, "holds", "</think>"),
         Condition(slot, "equals", "x"),
     )
-    assert [rendering.fill([word]) for word in ("b", " ab", "b</think>", " x ", "xx")] == ["b", None, None, None, "xx"]
+    assert [rendering.fill(Words([word])) for word in ("b", " ab", "b</think>", " x ", "xx")] == [
+        "b",
+        None,
+        None,
+        None,
+        "xx",
+    ]
 
 
 def test_words_longer_than_those_of_the_trial_are_rendered():
     rendering = rendering_of("{{ messages[0].content }}")
-    assert rendering.fill(["w" * rendering.longest]) == "w" * rendering.longest
-    assert rendering.fill(["w" * (rendering.longest + 1)]) is None
+    assert rendering.fill(Words(["w" * rendering.longest])) == "w" * rendering.longest
+    assert rendering.fill(Words(["w" * (rendering.longest + 1)])) is None
 
 
 @pytest.mark.parametrize(
@@ -290,6 +300,7 @@ def test_renderings_are_not_kept_under_variables_without_end():
     source = "{{ messages[0].content }}"
     renderings = Renderings(template_of(source), tracer_of(source), max_bytes=2**20)
     for row in range(9):
-        renderings.text(("user",), ["word"], {"documents": [f"{row} " * 2**16]})
-        renderings.text(("user",), ["word"], {"style": "plain"})
+        template = renderings.of(renderings.template)
+        template.render([{"role": "user", "content": "word"}], kwargs={"documents": [f"{row} " * 2**16]})
+        template.render([{"role": "user", "content": "word"}], kwargs={"style": "plain"})
     assert len(renderings._traced) == 1
