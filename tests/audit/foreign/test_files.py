@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import random
 import shutil
 
@@ -268,3 +269,37 @@ def test_a_row_is_shown_as_it_is_trained(exported, starter):
         view_foreign_row(folder / path, 10**6)
     with pytest.raises(UsageError, match="no part"):
         view_foreign_row(folder / path, 0, part="nowhere")
+
+
+def a_pair(folder, *, code=8, count=2, lengths=(3, 1), pointers=(0, 6), size=None):
+    """A pair of Megatron's files with 4 ids of two bytes each, by the values of its index."""
+    head = b"MMIDIDX\0\0" + (1).to_bytes(8, "little") + bytes([code]) + count.to_bytes(8, "little") + bytes(8)
+    index = folder / "rows.idx"
+    index.write_bytes(head + np.array(lengths, "<i4").tobytes() + np.array(pointers, "<i8").tobytes())
+    np.arange(4, dtype=np.uint16).tofile(folder / "rows.bin")
+    if size is not None:
+        os.truncate(index, size)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"pointers": (0, 2**63 - 1), "code": 1}, "its sequences lie outside the .bin file, which has 8 bytes"),
+        ({"pointers": (0, 2**63 - 2)}, "its sequences lie outside"),
+        ({"pointers": (0, -2)}, "its sequences lie outside"),
+        ({"pointers": (0, 8)}, "its sequences lie outside"),
+        ({"pointers": (0, 5)}, "its sequences lie outside"),
+        ({"lengths": (-1, 1)}, "its sequences lie outside"),
+        ({"count": 2**64 - 1}, "expected 18446744073709551615 sequences and 0 documents, found 58 bytes"),
+        ({"count": 3 * 10**9, "size": 40 * 2**30}, "found 3000000000 for a .bin file of 8 bytes"),
+    ],
+)
+def test_an_index_that_leads_out_of_its_file_is_refused(tmp_path, changes, words):
+    assert look_at(a_pair(tmp_path), sample=None).num_tokens == 4
+    with pytest.raises(InputError, match=f"rows.idx: .*{words}"):
+        look_at(a_pair(tmp_path, **changes), sample=None)
+
+
+def test_of_an_index_with_a_large_hole_behind_it_what_it_counts_is_read(tmp_path):
+    assert look_at(a_pair(tmp_path, size=40 * 2**30), sample=None).num_rows == 2
