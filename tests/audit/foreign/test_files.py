@@ -1,6 +1,7 @@
 """Other forms than save_to_disk, and files that are not what they say: an error with a name, never a traceback."""
 
 import functools
+import gzip
 import json
 import os
 import random
@@ -303,3 +304,49 @@ def test_an_index_that_leads_out_of_its_file_is_refused(tmp_path, changes, words
 
 def test_of_an_index_with_a_large_hole_behind_it_what_it_counts_is_read(tmp_path):
     assert look_at(a_pair(tmp_path, size=40 * 2**30), sample=None).num_rows == 2
+
+
+def a_record(**told):
+    values = {"sequence_length": 4, "eos_id": 2} | told
+    return {
+        "splits": {"rows": {"sequence_length": values["sequence_length"]}}, "model": {"eos_id": values["eos_id"]}
+    }  # fmt: skip
+
+
+def a_header(text):
+    return b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text.encode() + bytes(64)
+
+
+def a_shape(shape):
+    return a_header(f"{{'descr': '<i4', 'fortran_order': False, 'shape': {shape}}}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("rows/ids.csv.gz", gzip.compress(b"0,99999999999999999999,a\n"), r"ids\.csv\.gz cannot be read"),
+        ("rows/ids.csv.gz", gzip.compress(b"0,9,a\n"), r"ids\.csv\.gz names places outside"),
+        *(
+            ("export.json", json.dumps(a_record(**{name: value})).encode(), f"export.json: expected {name} to be a n")
+            for name, values in {"sequence_length": ("x", 2**70, -1, True, []), "eos_id": ([], -1, 2**70)}.items()
+            for value in values
+        ),
+        *(
+            ("rows/ids.npy", content, r"ids\.npy(:| cannot be read)")
+            for content in (
+                *map(a_shape, (f"({2**63},)", f"({2**62},)", "(True,)", "(-5,)", f"({2**62}, 0)")),
+                *map(a_header, ("(((", "{'descr': '<04'}", "-" * 9000 + "1", "1+" * 4000 + "1j", "")),
+            )
+        ),
+    ],
+)
+def test_arrays_with_a_file_beside_them_or_a_header_that_is_none_are_refused(tmp_path, name, content, words):
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "export.json").write_text(json.dumps(a_record()))
+    np.save(tmp_path / "rows/ids.npy", np.arange(8))
+    assert look_at(tmp_path / "rows", sample=None).num_rows == 2
+    (tmp_path / name).write_bytes(content)
+    if name.endswith(".csv.gz"):
+        (tmp_path / "export.json").unlink()
+    with pytest.raises(InputError, match=words):
+        look_at(tmp_path / "rows", sample=None)
