@@ -26,8 +26,9 @@ from packer.store.exported import RECORD, read_record
 _DTYPES: dict[int, type[np.unsignedinteger[Any]]] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _NUMPY = b"\x93NUMPY"
 _BAD_HEADER = (
-    ValueError, EOFError, TypeError, RuntimeWarning, OverflowError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError,
-)  # fmt: skip
+    *(ValueError, EOFError, TypeError, OverflowError, RuntimeWarning),
+    *(SyntaxError, RecursionError, MemoryError, tokenize.TokenError),
+)
 """What numpy raises where a header is not what it should be: it parses it as Python."""
 
 _MOST = 2**31
