@@ -350,3 +350,55 @@ def test_arrays_with_a_file_beside_them_or_a_header_that_is_none_are_refused(tmp
         (tmp_path / "export.json").unlink()
     with pytest.raises(InputError, match=words):
         look_at(tmp_path / "rows", sample=None)
+
+
+def write_table(table, place):
+    if place.suffix == ".parquet":
+        pq.write_table(table, place)
+    else:
+        with pa.ipc.new_stream(place, table.schema) as writer:
+            writer.write_table(table)
+    return place
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+@pytest.mark.parametrize("name", ["input_ids", "labels", "seq_lengths"])
+def test_of_two_columns_of_one_name_none_is_read(tmp_path, ending, name):
+    columns = [pa.array([[1, 2], [3]])] * 4
+    table = pa.Table.from_arrays(columns, names=["input_ids", "text", "text", name])
+    if name == "input_ids":
+        place = write_table(table.select([0, 1, 2]), tmp_path / f"fine.{ending}")
+        assert look_at(place, sample=None).columns == ("input_ids", "text")
+    else:
+        table = table.append_column(name, columns[0])
+    with pytest.raises(InputError, match=rf"rows\.{ending} has 2 columns named {name}"):
+        look_at(write_table(table, tmp_path / f"rows.{ending}"), sample=None)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_a_text_that_is_not_utf_8_in_a_column_that_is_not_read_is_no_matter(tmp_path, ending):
+    offsets, content = (pa.py_buffer(data) for data in (np.array([0, 2, 3], np.int32).tobytes(), b"\xff\xfea"))
+    text = pa.Array.from_buffers(pa.string(), 2, [None, offsets, content])
+    table = pa.table({"text": text, "input_ids": [[1, 2], [3]]})
+    report = look_at(write_table(table, tmp_path / f"rows.{ending}"), sample=None)
+    assert (report.num_tokens or report.tokens_looked_at, report.columns) == (3, ("text", "input_ids"))
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [[2**63 - 1, 2**63 - 1, 5], [-(2**63), -(2**63), 3], [4, -1], [-1, 4], [2**63 - 1], [3, 2**63 - 1], [0, 3], [4]],
+)
+def test_lengths_whose_sum_only_wraps_round_to_that_of_their_row_disagree_with_it(tmp_path, lengths):
+    rows = [[5, 6, 7], [8], [9, 9]]
+    table = pa.table({"input_ids": rows, "seq_lengths": pa.array([lengths, [1], [1, 1]], pa.list_(pa.int64()))})
+    report = look_at(write_table(table, tmp_path / "rows.arrow"), sample=None)
+    assert [f.num_rows for f in report.findings if f.code == "borders_disagree"] == [1]
+    assert report.num_sequences == 4
+
+
+def test_a_path_with_a_nul_in_it_is_an_input_error(tmp_path):
+    for path in (f"{tmp_path}/a\0b", "\0", f"{tmp_path}/\0.parquet"):
+        with pytest.raises(InputError, match=r"a path cannot hold a NUL character"):
+            look_at(path)
+        with pytest.raises(InputError, match=r"a path cannot hold a NUL character"):
+            view_foreign_row(path, 0)
