@@ -146,9 +146,9 @@ def test_an_index_that_is_not_true_is_an_input_error(tmp_path, change, words):
 @pytest.mark.parametrize("samples", [2**62, 2**31, 2**29, 60, 7, 2])
 @pytest.mark.parametrize("pack", [None, ("gz", gzip.compress)])
 def test_samples_that_no_shard_has_are_no_more_than_a_number(tmp_path, samples, pack):
-    rows = [{"tokens": np.arange(9).tobytes()}] * 7
-    folder = write_mds(tmp_path / "mds", rows, {"tokens": "bytes"}, pack=pack)
-    assert look_at(folder, sample=None).num_tokens == 63
+    rows = [{"tokens": np.arange(9).tobytes()}] * 19  # the first 16 are looked at as a folder is opened
+    folder = write_mds(tmp_path / "mds", rows, {"tokens": "bytes"}, pack=pack, per_shard=9)
+    assert look_at(folder, sample=None).num_tokens == 19 * 9
     index = json.loads((folder / "index.json").read_text())
     index["shards"][2]["samples"] = samples
     if pack is not None:
