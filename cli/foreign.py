@@ -236,9 +236,8 @@ class _Page:
             self._line(" " * (indent + 2 * (place > 0)) + part)
 
     def _parts(self, text: str, indent: int) -> Iterator[str]:
-        yield from textwrap.wrap(
-            visible(text), self._console.width - indent, break_long_words=False, break_on_hyphens=False
-        ) or [""]
+        width = max(20, self._console.width - indent)
+        yield from textwrap.wrap(visible(text), width, break_long_words=False, break_on_hyphens=False) or [""]
 
     def _line(self, line: Any) -> None:
         self._console.print(line, soft_wrap=True, no_wrap=True, overflow="ignore", crop=False)

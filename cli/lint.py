@@ -113,7 +113,7 @@ class _Page:
 
     def _wrap(self, text: str, indent: int = 2 * _INDENT) -> list[str]:
         """Lines of a text; what is to be copied, paths and `--set`, is cut nowhere but at spaces."""
-        width = self._console.width - indent
+        width = max(20, self._console.width - indent)
         joined = visible(text).replace("--set ", f"--set{_NO_BREAK}")
         lines = textwrap.wrap(joined, width, break_long_words=False, break_on_hyphens=False)
         return [line.replace(f"--set{_NO_BREAK}", "--set ") for line in lines]

@@ -42,7 +42,7 @@ class Marked:
         for example in examples:
             label = visible(example.label)
             if len(label) > column:
-                for part in textwrap.wrap(label, self._width - indent, break_long_words=False):
+                for part in textwrap.wrap(label, max(20, self._width - indent), break_long_words=False):
                     yield " " * indent + part, False
                 label = ""
             for number, (line, is_mark) in enumerate(self._example(example, self._width - indent - column - 2)):

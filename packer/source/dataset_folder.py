@@ -121,7 +121,7 @@ def files_of_splits(folder: Path) -> list[tuple[str | None, list[Path]]]:
     if (folder / _STATE).is_file():
         return [(None, _files(folder))]
     splits = _read(folder / _SPLITS, _Splits).splits
-    strange = next((split for split in splits if Path(split).name != split), None)
+    strange = next((split for split in splits if Path(split).name != split or "\0" in split), None)
     if strange is not None:
         raise InputError(f"{folder / _SPLITS}: '{strange}' is no name of a folder within it", hint=_AGAIN)
     return [(split, _files(folder / split)) for split in splits]

@@ -48,6 +48,17 @@ def test_verify_lists_findings_with_counts_an_excerpt_and_a_hint(broken, words):
     assert "\x1b" not in told.stdout
 
 
+@pytest.mark.parametrize("width", ["1", "4", "11"])
+def test_on_a_terminal_of_hardly_any_width_the_words_are_those_of_any_other(broken, words, width):
+    by_tokenizer = ("--foreign", broken, "--tokenizer", words.folder)
+    narrow, wide = (run("verify", *by_tokenizer, exit_code=1, width=each).stdout for each in (width, "2000"))
+    assert {"error[prompt_trained]:", "hint:", "rows"} <= {*narrow.split()}
+    told = [line for line in wide.splitlines() if line.lstrip().startswith(("error[", "hint:"))]
+    assert told and all(" ".join(line.split()) in " ".join(narrow.split()) for line in told)
+    for arguments in (("stats", "--foreign", broken), ("inspect", "--foreign", broken, "--row", "0")):
+        assert run(*arguments, width=width).stdout
+
+
 def test_verify_says_what_was_not_looked_at(broken):
     page = " ".join(run("verify", "--foreign", broken).stdout.split())
     assert "not looked at: whether prompts are trained (no tokenizer was named)" in page

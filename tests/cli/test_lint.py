@@ -9,7 +9,9 @@ import twins
 from click.testing import CliRunner
 
 from packer.audit.lint import CODES
+from packer.audit.lint.findings import Example
 from packer_cli.main import cli
+from packer_cli.marked import Marked
 
 CARETS = re.compile(r" *(\^+)( .*)?")
 
@@ -89,6 +91,15 @@ def test_json_of_an_error_has_the_report_too(refused):
     assert found["error"]["code"] == "check_failed"
     assert found["assumed"] == ["supervision.no_terminator=append"]
     assert found["findings"][0]["code"] == "no_terminator"
+
+
+@pytest.mark.parametrize("columns", [1, 4])
+def test_a_terminal_of_hardly_any_width_gets_every_word(columns, folder):
+    narrow, wide = (run("--tokenizer", folder, env={"COLUMNS": str(each)}).stdout for each in (columns, 2000))
+    told = [line for line in wide.splitlines() if line.lstrip().startswith(("tokenizer", "warning[", "note[", "hint:"))]
+    assert told and all(" ".join(line.split()) in " ".join(narrow.split()) for line in told)
+    (label, *_) = Marked(columns, whole=False).lines([Example(label="a/long/name/of/a/part row 1", text="x")], indent=4)
+    assert label == ("    a/long/name/of/a/part", False)
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])

@@ -27,7 +27,7 @@ def datasets_parts(path: Path) -> tuple["DatasetPart", ...]:
 
     """
     parts = [
-        DatasetPart(path / (split or ""), split or "", ArrowRows(path / (split or ""), files))
+        DatasetPart(path / (split or ""), split or "", ArrowRows(path / (split or ""), files, _READ))
         for split, files in files_of_splits(path)
         if files
     ]
@@ -45,7 +45,7 @@ def table_files(path: Path) -> list[Path]:
 
 def table_part(file: Path, name: str) -> "DatasetPart":
     """The rows of one file."""
-    rows: TableRows = ParquetRows(file) if file.suffix == ".parquet" else ArrowRows(file, [file])
+    rows: TableRows = ParquetRows(file, _READ) if file.suffix == ".parquet" else ArrowRows(file, [file], _READ)
     return DatasetPart(file, name, rows)
 
 
@@ -55,9 +55,9 @@ class DatasetPart:
     def __init__(self, place: Path, name: str, rows: TableRows) -> None:
         self.name = name
         self._place, self._rows = place, rows
-        if "input_ids" not in rows.schema.names:
+        if "input_ids" not in rows.names:
             raise InputError(
-                f"{place} has no column input_ids (found: {', '.join(rows.schema.names) or 'none'})",
+                f"{place} has no column input_ids (found: {', '.join(rows.names) or 'none'})",
                 hint="an audit looks at rows that are tokenized already",
             )
         kind = rows.schema.field("input_ids").type
@@ -68,7 +68,7 @@ class DatasetPart:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return tuple(self._rows.schema.names)
+        return tuple(self._rows.names)
 
     def __len__(self) -> int:
         return len(self._rows)

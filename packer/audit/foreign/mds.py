@@ -20,6 +20,8 @@ from packer.source.chunks import read_chunks
 from packer.source.compression import codec_of, decompressed
 
 _INDEX = "index.json"
+_MOST_BYTES = 2**32
+"""No shard is larger: its offsets are uint32."""
 
 Bytes: TypeAlias = memoryview
 
@@ -65,6 +67,8 @@ class MdsPart:
         self.name = name
         self._folder = folder
         self._shards = _shards(folder / _INDEX)
+        for shard in self._shards:
+            _check_count(folder, shard)
         self._firsts = offsets_of([shard.samples for shard in self._shards])
         self._opened = lru_cache(1)(self._open)
         first = self._shards[0] if self._shards else None
@@ -145,8 +149,27 @@ def _shards(path: Path) -> list[_Shard]:
     return shards
 
 
+def _check_count(folder: Path, shard: _Shard) -> None:
+    """Whether a shard has room for its samples: before it is opened, they are only a number in an index.
+
+    Raises:
+        InputError: it has not, or there is no such file.
+
+    """
+    path, is_packed = _file(folder, shard)
+    size = min(shard.raw_data.bytes, _MOST_BYTES) if is_packed else path.stat().st_size
+    if shard.samples and size < 8 + 4 * shard.samples:
+        raise InputError(f"{path}: expected {shard.samples:,} samples, found a shard of {size:,} bytes")
+
+
 def _content(folder: Path, shard: _Shard) -> tuple[Path, Bytes]:
     """A shard's file and its bytes, unpacked."""
+    path, is_packed = _file(folder, shard)
+    return path, _unpacked(path, shard) if is_packed else _read(path)
+
+
+def _file(folder: Path, shard: _Shard) -> tuple[Path, bool]:
+    """A shard's file, and whether it is compressed."""
     for file in (shard.raw_data, shard.zip_data):
         if file is None:
             continue
@@ -155,7 +178,7 @@ def _content(folder: Path, shard: _Shard) -> tuple[Path, Bytes]:
             raise InputError(f"{folder / _INDEX} names a file outside of its folder: {file.basename}")
         path = folder / parts
         if path.is_file():
-            return path, _read(path) if file is shard.raw_data else _unpacked(path, shard)
+            return path, file is not shard.raw_data
     raise InputError(
         f"{folder / shard.raw_data.basename}: no such file, and {_INDEX} names it", hint="is the folder whole?"
     )

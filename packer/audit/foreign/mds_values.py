@@ -82,7 +82,7 @@ class SampleReader:
             assert self._ids is not None
             row = {"input_ids": self._values(sample, self._ids)}
             row |= {name: self._values(sample, name) for name in self._others}
-        except (ValueError, KeyError, IndexError, TypeError, msgspec.MsgspecError) as error:
+        except (ValueError, OverflowError, KeyError, IndexError, TypeError, msgspec.MsgspecError) as error:
             raise InputError(f"{self._folder}: sample {number:,} cannot be read: {error}") from error
         if self._is_turn:
             return joined([_Turn(input_ids=row["input_ids"].tolist(), labels=row["labels"].tolist())])

@@ -18,6 +18,9 @@ _DTYPES: dict[int, type[np.generic]] = {1: np.uint8, 2: np.int8, 3: np.int16, 4:
 _MASKS = ("_text_document", "_loss_mask_document")
 """How `packer export --separate-mask` names tokens and their mask."""
 
+_MOST_EMPTY = 2**20
+"""Sequences without ids that are taken for true, where a .bin file has fewer bytes than its index has sequences."""
+
 
 def megatron_prefix(path: Path) -> Path | None:
     """The path without its ending, where it names a pair of files."""
@@ -72,8 +75,8 @@ class _Pair:
     def __init__(self, prefix: Path) -> None:
         index, values = (prefix.with_name(f"{prefix.name}{ending}") for ending in (".idx", ".bin"))
         try:
-            content, size = index.read_bytes(), values.stat().st_size
-            self.lengths, self._starts, dtype = _sequences(content, size)
+            size = values.stat().st_size
+            self.lengths, self._starts, dtype = _sequences(index, size)
             self._values = np.memmap(values, dtype, "r") if size >= dtype.itemsize else np.zeros(0, dtype)
         except (OSError, ValueError, struct.error) as error:
             raise InputError(f"{index}: {error}") from error
@@ -83,23 +86,30 @@ class _Pair:
         return self._values[concatenated_ranges(self._starts[numbers], lengths)].astype(np.int64), offsets_of(lengths)
 
 
-def _sequences(content: bytes, size: int) -> tuple[Int64, Int64, np.dtype[Any]]:
-    """Lengths and starts of the sequences, in ids, and the type of an id.
+def _sequences(index: Path, size: int) -> tuple[Int64, Int64, np.dtype[Any]]:
+    """Lengths and starts of the sequences, in ids, and the type of an id; of the file no more is read.
 
     Raises:
+        OSError, struct.error: it cannot be read, or is shorter than its header.
         ValueError: no index, or one that leads out of `size` bytes.
 
     """
-    magic, version, code, count, entries = _HEADER.unpack_from(content)
-    if magic != _MAGIC or version != 1 or code not in _DTYPES:
-        raise ValueError(f"expected an index of version 1 with ids of a known type, found {content[:18]!r}")
-    if len(content) < _HEADER.size + 12 * count + 8 * entries:
-        raise ValueError(f"expected {count} sequences and {entries} documents, found {len(content)} bytes")
-    lengths = np.frombuffer(content, "<i4", count, _HEADER.size).astype(np.int64)
-    pointers = np.frombuffer(content, "<i8", count, _HEADER.size + 4 * count).astype(np.int64)
+    with index.open("rb") as file:
+        head = file.read(_HEADER.size)
+        magic, version, code, count, entries = _HEADER.unpack(head)
+        if magic != _MAGIC or version != 1 or code not in _DTYPES:
+            raise ValueError(f"expected an index of version 1 with ids of a known type, found {head[:18]!r}")
+        found = index.stat().st_size
+        if found < _HEADER.size + 12 * count + 8 * entries:
+            raise ValueError(f"expected {count} sequences and {entries} documents, found {found} bytes")
+        # A file may have holes, and then be large without taking any room: its size alone bears out no count.
+        if count > max(size, _MOST_EMPTY):
+            raise ValueError(f"expected a sequence for some ids, found {count} for a .bin file of {size} bytes")
+        lengths = np.fromfile(file, "<i4", count).astype(np.int64)
+        pointers = np.fromfile(file, "<i8", count).astype(np.int64)
     dtype: np.dtype[Any] = np.dtype(_DTYPES[code])
     starts, rest = np.divmod(pointers, dtype.itemsize)
-    ends = starts + lengths
-    if rest.any() or (count and (lengths.min() < 0 or pointers.min() < 0 or ends.max() > size // dtype.itemsize)):
+    lie_outside = (lengths < 0) | (starts < 0) | (starts > size // dtype.itemsize - lengths)
+    if rest.any() or lie_outside.any():
         raise ValueError(f"its sequences lie outside the .bin file, which has {size} bytes")
     return lengths, starts, dtype

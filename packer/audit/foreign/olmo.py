@@ -7,6 +7,8 @@ export by packer. An array of two axes has its rows as they are.
 """
 
 import gzip
+import tokenize
+import warnings
 import zlib
 from pathlib import Path
 from typing import Any
@@ -19,10 +21,19 @@ from packer.batches import Int64
 from packer.errors import InputError
 from packer.layout import concatenated_ranges, offsets_of
 from packer.model import Model
-from packer.store.exported import read_record
+from packer.store.exported import RECORD, read_record
 
 _DTYPES: dict[int, type[np.unsignedinteger[Any]]] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _NUMPY = b"\x93NUMPY"
+_BAD_HEADER = (
+    *(ValueError, EOFError, TypeError, OverflowError, RuntimeWarning),
+    *(SyntaxError, RecursionError, MemoryError, tokenize.TokenError),
+)
+"""What numpy raises where a header is not what it should be: it parses it as Python."""
+
+_MOST = 2**31
+"""No row is as long, and no vocabulary as large."""
+
 _TOKENS, _MASK = "token_ids", "labels_mask"
 
 
@@ -103,7 +114,7 @@ class OlmoPart:
             try:
                 lines = gzip.decompress(borders.read_bytes()).decode().splitlines()
                 bounds = np.array([line.split(",")[:2] for line in lines], np.int64).reshape(-1, 2)
-            except (OSError, ValueError, EOFError, zlib.error) as error:
+            except (OSError, ValueError, OverflowError, EOFError, zlib.error) as error:
                 raise InputError(f"{borders} cannot be read: {error}") from error
             if len(bounds) and (bounds.min() < 0 or bounds.max() > len(self._ids) or (np.diff(bounds) < 0).any()):
                 raise InputError(f"{borders} names places outside {path.name}")
@@ -118,13 +129,24 @@ class OlmoPart:
 
 
 def _recorded(path: Path) -> dict[str, Any]:
-    """What the record of an export by packer says of the rows of its blocks; nothing where there is none."""
-    record = read_record(path.parent.parent) or {}
+    """What the record of an export by packer says of the rows of its blocks; nothing where there is none.
+
+    Raises:
+        InputError: it says so in values that are none.
+
+    """
+    folder = path.parent.parent
+    record = read_record(folder) or {}
     try:
         told = record["splits"][path.parent.name]
-        return {"sequence_length": told.get("sequence_length"), "eos_id": record["model"]["eos_id"]}
+        found = {"sequence_length": told.get("sequence_length"), "eos_id": record["model"]["eos_id"]}
     except (KeyError, TypeError, AttributeError):
         return {}
+    for (name, value), least in zip(found.items(), (1, 0), strict=True):
+        if value is not None and (type(value) is not int or not least <= value < _MOST):
+            shown = f"{value!r:.40}"
+            raise InputError(f"{folder / RECORD}: expected {name} to be a number from {least} on, found {shown}")
+    return found
 
 
 def _has_header(path: Path) -> bool:
@@ -141,13 +163,15 @@ def _array(path: Path, width: int | None) -> npt.NDArray[Any]:
     """
     try:
         if width is None or _has_header(path):
-            found: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", RuntimeWarning)  # of a shape that has more values than can be counted
+                found: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         else:
             size = path.stat().st_size
             if not size or size % width:
                 raise InputError(f"{path} has {size} bytes: expected a multiple of {width}")
             found = np.memmap(path, _DTYPES[width], "r")
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, *_BAD_HEADER) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
     if found.ndim not in (1, 2) or found.dtype.kind not in "iub":
         raise InputError(f"{path}: expected whole numbers in one axis or two, found {found.dtype} of {found.shape}")

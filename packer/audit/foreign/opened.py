@@ -23,6 +23,8 @@ def open_foreign(path: Path, model: Model | None) -> tuple[str, tuple[ForeignPar
         InputError: nothing that is understood lies there, or it cannot be read.
 
     """
+    if "\0" in str(path):
+        raise InputError(f"{str(path)!r}: a path cannot hold a NUL character")
     if is_data_set(path):
         return "datasets", datasets_parts(path)
     if (path / MANIFEST_NAME).is_file():

@@ -194,13 +194,15 @@ def _of_lengths(rows: ForeignRows, of_row: Bool, padding: Bool, known: Known) ->
     values, offsets = rows.seq_lengths
     counts, lengths = np.diff(offsets), np.diff(rows.offsets)
     of_run = np.repeat(np.arange(len(counts)), counts)
+    wrong = np.zeros(len(counts), np.bool_)
+    wrong[of_run[(values <= 0) | (values > lengths[of_run])]] = True
+    values = np.where(wrong[of_run], 0, values)  # a sum of any numbers might wrap round to one that fits
     sums = np.zeros(len(counts), np.int64)
     np.add.at(sums, of_run, values)
-    short = (sums >= 0) & (sums < lengths)
+    short = ~wrong & (sums < lengths)
     tails = np.stack([rows.offsets[:-1] + np.where(short, sums, lengths), rows.offsets[1:]], axis=1)
     is_padding = _are_padding(rows, tails, padding, known)
-    wrong = (sums != lengths) & ~(short & is_padding)
-    wrong[of_run[values <= 0]] = True
+    wrong |= (sums != lengths) & ~(short & is_padding)
     ends = np.cumsum(np.where(wrong[of_run], 0, values))
     before = np.repeat(np.concatenate([np.zeros(1, np.int64), ends])[offsets[:-1]], counts)
     places = rows.offsets[:-1][of_run] + ends - values - before

@@ -131,25 +131,34 @@ def look_at(
     if known.eos_ends_prompts and any(isinstance(part, OlmoPart) and part.rows_end_at_eos for part in parts):
         why = "rows are known by EOS alone, which this template writes behind questions too; a .csv.gz tells borders"
         known = known.without_header(why)
-    chosen = [_chosen(len(part), sample, sum(map(len, parts))) for part in parts]
-    progress.stage("looking", sum(map(len, chosen)), "rows")
+    wanted = [_num_wanted(len(part), sample, sum(map(len, parts))) for part in parts]
+    progress.stage("looking", sum(wanted), "rows")
     gathered = _Gathered(known)
-    for part, numbers in zip(parts, chosen, strict=True):
-        tokens = part.tokens()
-        size = _WINDOW_ROWS if tokens is None else max(1, _WINDOW_TOKENS * len(part) // max(tokens, 1))
-        for first in range(0, len(numbers), size):
-            window = numbers[first : first + size]
+    for part, count in zip(parts, wanted, strict=True):
+        for window in _windows(part, count):
             gathered.add(part.read(window), part.name)
             progress.advance(len(window))
     return _report(path, form, parts, known, gathered)
 
 
-def _chosen(num_rows: int, sample: int | None, total: int) -> Int64:
-    """Rows of a part, evenly spread: of 10 rows with a sample of 4, rows 0, 2, 5 and 7."""
+def _num_wanted(num_rows: int, sample: int | None, total: int) -> int:
+    """How many rows of a part are looked at."""
     if sample is None or total <= sample:
-        return np.arange(num_rows, dtype=np.int64)
-    wanted = min(num_rows, max(1, round(num_rows * sample / total)))
-    return np.arange(wanted, dtype=np.int64) * num_rows // max(wanted, 1)
+        return num_rows
+    return min(num_rows, max(1, round(num_rows * sample / total)))
+
+
+def _windows(part: ForeignPart, wanted: int) -> Iterator[Int64]:
+    """Rows of a part, evenly spread: of 10 rows with a sample of 4, rows 0, 2, 5 and 7.
+
+    They are numbered a window at a time: how many there are is what a file says, and reading them may refute it.
+    """
+    num_rows, tokens = len(part), part.tokens()
+    size = _WINDOW_ROWS if tokens is None else max(1, _WINDOW_TOKENS * num_rows // max(tokens, num_rows, 1))
+    for first in range(0, wanted, size):
+        places = range(first, min(first + size, wanted))
+        numbers = places if wanted == num_rows else [place * num_rows // wanted for place in places]
+        yield np.array(numbers, np.int64)
 
 
 @dataclass(slots=True)

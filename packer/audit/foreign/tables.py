@@ -1,6 +1,6 @@
 """Rows of Arrow and Parquet files: mapped, or read row group by row group, and of those only the columns asked for."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
@@ -20,8 +20,12 @@ class TableRows(Protocol):
     """Rows numbered from 0."""
 
     @property
-    def schema(self) -> pa.Schema:
+    def names(self) -> Sequence[str]:
         """Of all columns."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the columns that may be read, at least."""
 
     def __len__(self) -> int:
         """Rows."""
@@ -41,15 +45,17 @@ class TableRows(Protocol):
 class ArrowRows:
     """Rows of Arrow files, streams or not, one file behind the other."""
 
-    def __init__(self, place: Path, files: Sequence[Path]) -> None:
-        """Map the files.
+    def __init__(self, place: Path, files: Sequence[Path], columns: Collection[str]) -> None:
+        """Map the files; of other columns than those named nothing is read or checked.
 
         Raises:
             InputError: they cannot be read, or differ in their columns.
 
         """
+        found = [_mapped(file, columns) for file in files]
+        self.names = tuple(dict.fromkeys(name for names, _ in found for name in names))
         try:
-            self._table = pa.concat_tables([_mapped(file) for file in files], promote_options="permissive")
+            self._table = pa.concat_tables([table for _, table in found], promote_options="permissive")
         except pa.ArrowException as error:
             raise InputError(f"{place}: its files differ in their columns: {error}") from error
 
@@ -74,8 +80,8 @@ class ArrowRows:
 class ParquetRows:
     """Rows of one Parquet file."""
 
-    def __init__(self, path: Path) -> None:
-        """Read the footer.
+    def __init__(self, path: Path, columns: Collection[str]) -> None:
+        """Read the footer; it is looked at whether each of some columns is there but once.
 
         Raises:
             InputError: it cannot be read.
@@ -88,6 +94,8 @@ class ParquetRows:
             self.schema: pa.Schema = self._file.schema_arrow
         except (pa.ArrowException, OSError, ValueError) as error:
             raise InputError(f"{path} cannot be read: {error}") from error
+        self.names = tuple(dict.fromkeys(self.schema.names))
+        _check_once(path, self.schema, columns)
         self._read_group = lru_cache(1)(self._group)
 
     def __len__(self) -> int:
@@ -108,13 +116,24 @@ class ParquetRows:
         return self._file.read_row_group(group, columns=list(columns))
 
 
-def _mapped(path: Path) -> pa.Table:
+def _mapped(path: Path, columns: Collection[str]) -> tuple[list[str], pa.Table]:
+    """Names of all columns of a file, and those that are read."""
     try:
         with pa.memory_map(str(path)) as file:
             is_stream = file.read(len(MAGIC)) != MAGIC
             file.seek(0)
             table = (pa.ipc.open_stream if is_stream else pa.ipc.open_file)(file).read_all()
+            names = table.schema.names
+            table = table.select([place for place, name in enumerate(names) if name in columns])
             table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
-    return table
+    _check_once(path, table.schema, columns)
+    return names, table
+
+
+def _check_once(path: Path, schema: pa.Schema, columns: Collection[str]) -> None:
+    for name in columns:
+        count = schema.names.count(name)
+        if count > 1:
+            raise InputError(f"{path} has {count} columns named {name}, and nothing says which is meant")

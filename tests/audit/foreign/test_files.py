@@ -1,7 +1,9 @@
 """Other forms than save_to_disk, and files that are not what they say: an error with a name, never a traceback."""
 
 import functools
+import gzip
 import json
+import os
 import random
 import shutil
 
@@ -203,9 +205,10 @@ def test_a_mask_of_weights_trains_what_has_one(tmp_path):
 
 
 def test_a_split_outside_of_its_folder_and_a_parquet_file_that_is_none_are_refused(tmp_path):
-    (tmp_path / "dataset_dict.json").write_text('{"splits": ["../other"]}')
-    with pytest.raises(InputError, match="no name of a folder within it"):
-        look_at(tmp_path)
+    for split in ("../other", "a\0b"):
+        (tmp_path / "dataset_dict.json").write_text(json.dumps({"splits": [split]}))
+        with pytest.raises(InputError, match="no name of a folder within it"):
+            look_at(tmp_path)
     (tmp_path / "rows.parquet").write_bytes(b"PAR1")
     with pytest.raises(InputError, match=r"rows\.parquet cannot be read"):
         look_at(tmp_path / "rows.parquet")
@@ -268,3 +271,136 @@ def test_a_row_is_shown_as_it_is_trained(exported, starter):
         view_foreign_row(folder / path, 10**6)
     with pytest.raises(UsageError, match="no part"):
         view_foreign_row(folder / path, 0, part="nowhere")
+
+
+def a_pair(folder, *, code=8, count=2, lengths=(3, 1), pointers=(0, 6), size=None):
+    """A pair of Megatron's files with 4 ids of two bytes each, by the values of its index."""
+    head = b"MMIDIDX\0\0" + (1).to_bytes(8, "little") + bytes([code]) + count.to_bytes(8, "little") + bytes(8)
+    index = folder / "rows.idx"
+    index.write_bytes(head + np.array(lengths, "<i4").tobytes() + np.array(pointers, "<i8").tobytes())
+    np.arange(4, dtype=np.uint16).tofile(folder / "rows.bin")
+    if size is not None:
+        os.truncate(index, size)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"pointers": (0, 2**63 - 1), "code": 1}, "its sequences lie outside the .bin file, which has 8 bytes"),
+        ({"pointers": (0, 2**63 - 2)}, "its sequences lie outside"),
+        ({"pointers": (0, -2)}, "its sequences lie outside"),
+        ({"pointers": (0, 8)}, "its sequences lie outside"),
+        ({"pointers": (0, 5)}, "its sequences lie outside"),
+        ({"lengths": (-1, 1)}, "its sequences lie outside"),
+        ({"count": 2**64 - 1}, "expected 18446744073709551615 sequences and 0 documents, found 58 bytes"),
+        ({"count": 3 * 10**9, "size": 40 * 2**30}, "found 3000000000 for a .bin file of 8 bytes"),
+    ],
+)
+def test_an_index_that_leads_out_of_its_file_is_refused(tmp_path, changes, words):
+    assert look_at(a_pair(tmp_path), sample=None).num_tokens == 4
+    with pytest.raises(InputError, match=f"rows.idx: .*{words}"):
+        look_at(a_pair(tmp_path, **changes), sample=None)
+
+
+def test_of_an_index_with_a_large_hole_behind_it_what_it_counts_is_read(tmp_path):
+    assert look_at(a_pair(tmp_path, size=40 * 2**30), sample=None).num_rows == 2
+
+
+def a_record(**told):
+    values = {"sequence_length": 4, "eos_id": 2} | told
+    return {
+        "splits": {"rows": {"sequence_length": values["sequence_length"]}}, "model": {"eos_id": values["eos_id"]}
+    }  # fmt: skip
+
+
+def a_header(text):
+    return b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text.encode() + bytes(64)
+
+
+def a_shape(shape):
+    return a_header(f"{{'descr': '<i4', 'fortran_order': False, 'shape': {shape}}}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("rows/ids.csv.gz", gzip.compress(b"0,99999999999999999999,a\n", mtime=0), r"ids\.csv\.gz cannot be read"),
+        ("rows/ids.csv.gz", gzip.compress(b"0,9,a\n", mtime=0), r"ids\.csv\.gz names places outside"),
+        *(
+            ("export.json", json.dumps(a_record(**{name: value})).encode(), f"export.json: expected {name} to be a n")
+            for name, values in {"sequence_length": ("x", 2**70, -1, True, []), "eos_id": ([], -1, 2**70)}.items()
+            for value in values
+        ),
+        *(
+            ("rows/ids.npy", content, r"ids\.npy(:| cannot be read)")
+            for content in (
+                *map(a_shape, (f"({2**63},)", f"({2**62},)", "(True,)", "(-5,)", f"({2**62}, 0)")),
+                *map(a_header, ("(((", "{'descr': '<04'}", "-" * 9000 + "1", "1+" * 4000 + "1j", "")),
+            )
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "content",
+)
+def test_arrays_with_a_file_beside_them_or_a_header_that_is_none_are_refused(tmp_path, name, content, words):
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "export.json").write_text(json.dumps(a_record()))
+    np.save(tmp_path / "rows/ids.npy", np.arange(8))
+    assert look_at(tmp_path / "rows", sample=None).num_rows == 2
+    (tmp_path / name).write_bytes(content)
+    if name.endswith(".csv.gz"):
+        (tmp_path / "export.json").unlink()
+    with pytest.raises(InputError, match=words):
+        look_at(tmp_path / "rows", sample=None)
+
+
+def write_table(table, place):
+    if place.suffix == ".parquet":
+        pq.write_table(table, place)
+    else:
+        with pa.ipc.new_stream(place, table.schema) as writer:
+            writer.write_table(table)
+    return place
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+@pytest.mark.parametrize("name", ["input_ids", "labels", "seq_lengths"])
+def test_of_two_columns_of_one_name_none_is_read(tmp_path, ending, name):
+    columns = [pa.array([[1, 2], [3]])] * 4
+    table = pa.Table.from_arrays(columns, names=["input_ids", "text", "text", name])
+    if name == "input_ids":
+        place = write_table(table.select([0, 1, 2]), tmp_path / f"fine.{ending}")
+        assert look_at(place, sample=None).columns == ("input_ids", "text")
+    else:
+        table = table.append_column(name, columns[0])
+    with pytest.raises(InputError, match=rf"rows\.{ending} has 2 columns named {name}"):
+        look_at(write_table(table, tmp_path / f"rows.{ending}"), sample=None)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_a_text_that_is_not_utf_8_in_a_column_that_is_not_read_is_no_matter(tmp_path, ending):
+    offsets, content = (pa.py_buffer(data) for data in (np.array([0, 2, 3], np.int32).tobytes(), b"\xff\xfea"))
+    text = pa.Array.from_buffers(pa.string(), 2, [None, offsets, content])
+    table = pa.table({"text": text, "input_ids": [[1, 2], [3]]})
+    report = look_at(write_table(table, tmp_path / f"rows.{ending}"), sample=None)
+    assert (report.num_tokens or report.tokens_looked_at, report.columns) == (3, ("text", "input_ids"))
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [[2**63 - 1, 2**63 - 1, 5], [-(2**63), -(2**63), 3], [4, -1], [-1, 4], [2**63 - 1], [3, 2**63 - 1], [0, 3], [4]],
+)
+def test_lengths_whose_sum_only_wraps_round_to_that_of_their_row_disagree_with_it(tmp_path, lengths):
+    rows = [[5, 6, 7], [8], [9, 9]]
+    table = pa.table({"input_ids": rows, "seq_lengths": pa.array([lengths, [1], [1, 1]], pa.list_(pa.int64()))})
+    report = look_at(write_table(table, tmp_path / "rows.arrow"), sample=None)
+    assert [f.num_rows for f in report.findings if f.code == "borders_disagree"] == [1]
+    assert report.num_sequences == 4
+
+
+def test_a_path_with_a_nul_in_it_is_an_input_error(tmp_path):
+    for path in (f"{tmp_path}/a\0b", "\0", f"{tmp_path}/\0.parquet"):
+        with pytest.raises(InputError, match=r"a path cannot hold a NUL character"):
+            look_at(path)
+        with pytest.raises(InputError, match=r"a path cannot hold a NUL character"):
+            view_foreign_row(path, 0)

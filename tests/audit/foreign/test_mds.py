@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from packer.audit.foreign import look_at
 from packer.audit.foreign.mds import MdsPart, mds_folders
 from packer.errors import InputError
 
@@ -126,6 +127,8 @@ def test_columns_of_different_lengths_are_a_context_and_its_target(tmp_path):
         ({"column_sizes": []}, "lack an encoding or a size"),
         ({"column_sizes": [3]}, "does not end with its columns"),
         ({"samples": 2}, "expected 2 samples, found a shard"),
+        ({"samples": 2**62}, "expected 4,611,686,018,427,387,904 samples, found a shard"),
+        ({"samples": 2**63}, r"shard\.00000\.mds: expected 9,223,372,036,854,775,808 samples, found a shard"),
         ({"raw_data": {"basename": "../shard.00000.mds", "bytes": 1}}, "names a file outside of its folder"),
         ({"raw_data": {"basename": "none.mds", "bytes": 1}}, "no such file, and index.json names it"),
         ({"raw_data": 5}, "cannot be read as an index of MDS shards"),
@@ -138,6 +141,33 @@ def test_an_index_that_is_not_true_is_an_input_error(tmp_path, change, words):
     (folder / "index.json").write_text(json.dumps(index))
     with pytest.raises(InputError, match=words):
         MdsPart(folder, "").read(np.arange(1))
+
+
+@pytest.mark.parametrize("samples", [2**62, 2**31, 2**29, 60, 7, 2])
+@pytest.mark.parametrize("pack", [None, ("gz", gzip.compress)])
+def test_samples_that_no_shard_has_are_no_more_than_a_number(tmp_path, samples, pack):
+    rows = [{"tokens": np.arange(9).tobytes()}] * 19  # the first 16 are looked at as a folder is opened
+    folder = write_mds(tmp_path / "mds", rows, {"tokens": "bytes"}, pack=pack, per_shard=9)
+    assert look_at(folder, sample=None).num_tokens == 19 * 9
+    index = json.loads((folder / "index.json").read_text())
+    index["shards"][2]["samples"] = samples
+    if pack is not None:
+        index["shards"][2]["raw_data"]["bytes"] = 2**62
+    (folder / "index.json").write_text(json.dumps(index))
+    with pytest.raises(InputError, match=rf"shard\.00002\.mds.*: expected {samples:,} samples, found a shard of"):
+        look_at(folder, sample=None)
+
+
+@pytest.mark.parametrize("token", [2**63, -(2**63) - 1, 2**70])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("input_ids", "[1, {}]"), ("tokens", "[{}]"), ("turns", '[{{"input_ids": [{}], "labels": []}}]')],
+)
+def test_ids_that_are_beyond_any_number_of_64_bits_are_an_input_error(tmp_path, name, text, token):
+    rows = [{name: text.format(value).encode()} for value in (2**63 - 1, token)]
+    folder = write_mds(tmp_path / "mds", rows, {name: "json"})
+    with pytest.raises(InputError, match="mds: sample 1 cannot be read"):
+        look_at(folder, sample=None)
 
 
 def test_shards_packed_in_a_way_that_is_not_read_or_into_more_than_they_say_are_refused(tmp_path):
