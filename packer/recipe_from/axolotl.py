@@ -8,7 +8,7 @@ from packer.recipe_from.axolotl_datasets import read_dataset
 from packer.recipe_from.places import Places
 from packer.recipe_from.template import TemplateFiles, Wanted, read_template
 from packer.recipe_from.told import Keys, Ledger
-from packer.recipe_from.training_keys import NAMES, PREFIXES
+from packer.recipe_from.training_keys import is_training_key
 
 _SAVED = "packer takes the tokenizer as it is saved: save it with these tokens, and name that folder"
 
@@ -99,7 +99,7 @@ def read_axolotl(config: Mapping[str, Any], places: Places, ledger: Ledger, file
         "supervision": _supervision(keys),
         "pack": _pack(keys, texts=bool(sources) and all(source["schema"] == "text" for source in sources)),
     }
-    keys.tell_rest(training=NAMES, prefixes=PREFIXES)
+    keys.tell_rest(is_training=is_training_key)
     return recipe
 
 

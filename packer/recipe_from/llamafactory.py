@@ -12,7 +12,7 @@ from packer.errors import RecipeError
 from packer.recipe_from.dataset_info import read_entries
 from packer.recipe_from.places import Places
 from packer.recipe_from.told import Keys, Ledger
-from packer.recipe_from.training_keys import NAMES, PREFIXES
+from packer.recipe_from.training_keys import is_training_key
 
 INFO_FILE = "dataset_info.json"
 
@@ -104,7 +104,7 @@ def read_llamafactory(
         "supervision": {"turns": "last"} if keys.take("mask_history") else {},
         "pack": _pack(keys, texts=stage == "pt"),
     }
-    keys.tell_rest(training=NAMES, prefixes=PREFIXES)
+    keys.tell_rest(is_training=is_training_key)
     return recipe
 
 

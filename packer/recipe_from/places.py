@@ -5,12 +5,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from packer.data_files import data_ending
 from packer.hub import SCHEME, may_be_repository
 from packer.source import is_data_set
 
 NAME_FILES = "of a data set of the Hub packer takes the files that are named, and guesses none: hf://datasets/…/FILE"
-
-_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".arrow")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,5 +62,6 @@ def data_set_folder(folder: Path, split: str) -> Path | None:
 
 def files_pattern(folder: Path) -> Path | None:
     """A pattern for the data files of a plain folder; None where they are of several kinds, or there are none."""
-    kinds = {path.suffix for path in folder.iterdir() if path.suffix in _SUFFIXES}
+    named = (path.name for path in folder.iterdir() if not path.name.startswith("."))  # as a pattern passes them over
+    kinds = {kind for name in named if (kind := data_ending(name)) is not None}
     return Path(glob.escape(str(folder))) / f"*{kinds.pop()}" if len(kinds) == 1 else None

@@ -1,7 +1,7 @@
 """What becomes of the keys of a foreign configuration: each is carried over, or told."""
 
 import json
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -149,11 +149,10 @@ class Keys:
             raise self._unlike("a mapping", key)
         return value or {}
 
-    def tell_rest(self, *, training: Container[str] = (), prefixes: Iterable[str] = ()) -> None:
+    def tell_rest(self, *, is_training: Callable[[str], bool] = lambda _: False) -> None:
         """Tell what nobody took: the trainer's own keys, and those that nobody here knows."""
-        starts = tuple(prefixes)
         for key in list(self._left):
-            if key in training or key.startswith(starts):
+            if is_training(key):
                 self.tell(key, "the trainer's own", kind="training")
             else:
                 self.tell(key, "not known here", kind="unknown")

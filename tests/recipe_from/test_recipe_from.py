@@ -440,6 +440,19 @@ def test_no_two_values_of_a_llamafactory_key_come_to_the_same_recipe_without_a_w
 
 
 @pytest.mark.parametrize(
+    ("key", "kind"),
+    [
+        *((key, "training") for key in ("eval_steps", "loss_type", "save_steps", "dp_shard_size", "lora_r")),
+        *((key, "unknown") for key in ("eval_datasett", "loss_mask_file", "save_sample_len", "gpt_template")),
+        *((key, "unknown") for key in ("eval_prompts", "hub_token_ids", "per_device_pack", "optim_train_on_inputs")),
+    ],
+)
+def test_a_key_that_may_be_about_rows_is_not_taken_for_the_trainers_own_by_its_beginning(place, key, kind):
+    assert key in told(axolotl(**{key: 1}, **PACKED), kind)
+    assert key in told(llamafactory(**{key: 1}), kind)
+
+
+@pytest.mark.parametrize(
     ("columns", "expected"),
     [
         (None, {"history": None, "system": None, "tools": None}),
@@ -465,9 +478,9 @@ def test_a_template_in_the_config_is_written_beside_the_recipe_and_one_in_a_file
 
 
 def test_folders_become_the_files_in_them_and_data_sets_the_split_that_is_asked_for(place):
-    Path("parts").mkdir()
-    for name in ("a.jsonl", "b.jsonl"):
-        Path("parts", name).write_text("{}\n")
+    for name in ("parts/a.jsonl", "parts/b.jsonl", "packed/a.jsonl.gz", "packed/.hidden.json", "lines/a.ndjson"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text("{}\n")
     saved = Path("saved")
     for split in ("train", "test"):
         (saved / split).mkdir(parents=True)
@@ -483,13 +496,16 @@ def test_folders_become_the_files_in_them_and_data_sets_the_split_that_is_asked_
         {"path": "org/name", "data_files": ["a.jsonl", "b/*.parquet"], "revision": "v1"},
         {"path": "s3://there/rows.jsonl"},
         {"path": "json", "data_files": "data/chat.jsonl"},
+        {"path": "packed"},
+        {"path": "lines"},
     ]
     found = axolotl(*entries, **PACKED)
     assert [source["path"] for source in found.values["sources"]] == [
         "../parts/*.jsonl", "../saved/train", "../saved/test", str(place / "parts" / "a.jsonl"),
         "hf://datasets/org/name@v1/a.jsonl", "hf://datasets/org/name@v1/b/*.parquet", "../data/chat.jsonl",
+        "../packed/*.jsonl.gz", "../lines/*.ndjson",
     ]  # fmt: skip
-    assert {"datasets[0].path", "datasets[5].path"} == set(told(found))
+    assert {f"datasets[{i}].path" for i in (0, 5, 7, 8)} == set(told(found))
 
 
 def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it_does(place):
