@@ -6,6 +6,7 @@ from typing import Any
 from packer.errors import RecipeError
 from packer.recipe_from.axolotl_datasets import read_dataset
 from packer.recipe_from.places import Places
+from packer.recipe_from.source_files import SourceFiles
 from packer.recipe_from.template import TemplateFiles, Wanted, read_template
 from packer.recipe_from.told import Keys, Ledger
 from packer.recipe_from.training_keys import is_training_key
@@ -106,6 +107,7 @@ def read_axolotl(config: Mapping[str, Any], places: Places, ledger: Ledger, file
 def _sources(keys: Keys, places: Places, ledger: Ledger) -> tuple[list[dict[str, Any]], list[Wanted]]:
     sources: list[dict[str, Any]] = []
     wanted: list[Wanted] = []
+    files = SourceFiles(target=places.target)
     for name, split in (("pretraining_dataset", None), ("datasets", None), ("test_datasets", "eval")):
         entries = keys.take(name)
         if isinstance(entries, str) and name == "pretraining_dataset":  # it may be a path alone
@@ -117,7 +119,7 @@ def _sources(keys: Keys, places: Places, ledger: Ledger) -> tuple[list[dict[str,
         for i, entry in enumerate(entries or []):
             texts = {"type": "pretrain"} if name == "pretraining_dataset" else {}
             inner = Keys({**texts, **entry}, ledger, where=f"{name}[{i}].")
-            sources += read_dataset(inner, places, split=split)
+            sources += read_dataset(inner, places, files, split=split)
             wanted.append(_wanted(inner))
             if inner.take("split_thinking"):
                 inner.tell(

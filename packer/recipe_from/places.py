@@ -27,6 +27,11 @@ class Places:
         """The file or folder that a path names, None where there is none."""
         return next((base / text for base in self.bases if os.path.lexists(base / text)), None)
 
+    def find_files(self, text: str) -> Path | None:
+        """As :meth:`find`, of a path that may be a pattern for files."""
+        patterns = (base / text for base in self.bases)
+        return self.find(text) or next((pattern for pattern in patterns if glob.glob(str(pattern))), None)  # noqa: PTH207 - as sources are globbed
+
     def written(self, path: Path, *, like: str) -> str:
         """A path as the recipe says it: absolute where `like` was, else relative to the recipe's folder."""
         if self.absolute or Path(like).is_absolute():

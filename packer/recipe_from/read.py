@@ -9,8 +9,9 @@ from packer.errors import RecipeError
 from packer.recipe import load_mapping, make_recipe
 from packer.recipe_from.axolotl import read_axolotl
 from packer.recipe_from.dataset_info import is_dataset_info, read_entries
-from packer.recipe_from.llamafactory import read_llamafactory
+from packer.recipe_from.llamafactory import names_of, read_llamafactory
 from packer.recipe_from.places import Places
+from packer.recipe_from.source_files import SourceFiles
 from packer.recipe_from.template import TemplateFiles
 from packer.recipe_from.told import Ledger, Note
 
@@ -64,7 +65,9 @@ def read_config(path: Path, target: Path, *, datasets: Sequence[str] = ()) -> Co
         recipe = read_llamafactory(values, places, ledger, load=load_mapping)
     else:
         beside = Places(bases=(path.absolute().parent,), target=target, absolute=path.is_absolute())
-        recipe = {"sources": read_entries(values, list(datasets or values), beside, ledger, shared={})}
+        names = [part for name in datasets for part in ([name] if name in values else names_of([name]))]
+        files_taken = SourceFiles(target=target)
+        recipe = {"sources": read_entries(values, names or list(values), beside, ledger, files_taken, shared={})}
     recipe = {key: value for key, value in recipe.items() if value not in (None, {}, [])}
     if "sources" not in recipe:
         told = next((f"; {note.shown}: {note.says}" for note in ledger.notes if "left out" in note.says), "")

@@ -490,7 +490,7 @@ def test_folders_become_the_files_in_them_and_data_sets_the_split_that_is_asked_
         {"path": "parts"},
         {"path": "saved"},
         {"path": "saved", "split": "test"},
-        {"path": str(place / "parts" / "a.jsonl")},
+        {"path": str(place / "data" / "tools.jsonl")},
     ]
     entries += [
         {"path": "org/name", "data_files": ["a.jsonl", "b/*.parquet"], "revision": "v1"},
@@ -501,11 +501,65 @@ def test_folders_become_the_files_in_them_and_data_sets_the_split_that_is_asked_
     ]
     found = axolotl(*entries, **PACKED)
     assert [source["path"] for source in found.values["sources"]] == [
-        "../parts/*.jsonl", "../saved/train", "../saved/test", str(place / "parts" / "a.jsonl"),
+        "../parts/*.jsonl", "../saved/train", "../saved/test", str(place / "data" / "tools.jsonl"),
         "hf://datasets/org/name@v1/a.jsonl", "hf://datasets/org/name@v1/b/*.parquet", "../data/chat.jsonl",
         "../packed/*.jsonl.gz", "../lines/*.ndjson",
     ]  # fmt: skip
     assert {f"datasets[{i}].path" for i in (0, 5, 7, 8)} == set(told(found))
+
+
+@pytest.fixture
+def parts(place):
+    """Two files of the same kind in a folder."""
+    Path("parts").mkdir()
+    for name in ("a.jsonl", "b.jsonl"):
+        Path("parts", name).write_text(Path("data/chat.jsonl").read_text())
+
+
+@pytest.mark.parametrize(
+    ("entry", "several"),
+    [
+        ({}, False),
+        ({"path": "parts"}, True),
+        ({"path": "parts", "data_files": ["a.jsonl"]}, False),
+        ({"path": "parts", "data_files": ["a.jsonl", "b.jsonl"]}, True),
+        ({"path": "json", "data_files": "parts/*.jsonl"}, True),
+        ({"path": "json", "data_files": "parts/a*.jsonl"}, False),
+        ({"path": "org/name", "data_files": "a.jsonl"}, False),
+        ({"path": "org/name", "data_files": "*.jsonl"}, True),
+        ({"path": "org/name"}, True),
+    ],
+)
+def test_a_limit_of_an_entry_with_several_files_is_told_to_count_for_each(parts, entry, several):
+    found = axolotl({**entry, "split": "train[:2]"}, **PACKED)
+    assert {source["limit"] for source in found.values["sources"]} == {2}
+    assert ("counts for each file" in told(found).get("datasets[0].split", "")) is several
+    assert ("datasets[0].split" in found.carried) is not several
+
+
+@pytest.mark.parametrize(("name", "several"), [("../parts/a.jsonl", False), ("../parts", True)])
+def test_max_samples_of_an_entry_with_several_files_is_told_to_count_for_each(parts, name, several):
+    found = llamafactory({"file_name": name}, max_samples=2)
+    assert [source["limit"] for source in found.values["sources"]] == [2]
+    assert ("counts for each file of ../parts/*.jsonl" in told(found).get("max_samples", "")) is several
+    assert ("max_samples" in found.carried) is not several
+
+
+def test_no_rows_of_a_split_is_not_carried_over_as_all_of_them(place):
+    assert "all rows are taken" in told(axolotl({"split": "train[:0]"}, **PACKED))["datasets[0].split"]
+
+
+def test_a_file_that_two_entries_name_for_one_split_is_taken_once_and_told_and_the_recipe_builds(parts):
+    twice = axolotl({}, {"type": "alpaca"}, {"path": "parts/b.jsonl"}, {"path": "parts"}, test_datasets=[{"path": "data/chat.jsonl", **CHAT}], **PACKED)  # fmt: skip
+    assert [(source["path"], source.get("split")) for source in twice.values["sources"]] == [
+        ("../data/chat.jsonl", None), ("../parts/b.jsonl", None), ("../parts/a.jsonl", None), ("../data/chat.jsonl", "eval"),
+    ]  # fmt: skip
+    assert "left out" in told(twice)["datasets[1].path"] and "the others are taken" in told(twice)["datasets[3].path"]
+    write_recipe(twice, Path("out"))
+    assert build(load_recipe("out/recipe.yaml"), Path("cache"), jobs=1).manifest.totals.rows > 0
+    again = llamafactory(dataset="rows, rows", eval_dataset="rows")
+    assert [source.get("split") for source in again.values["sources"]] == [None, "validation"]
+    assert "left out" in told(again)["rows.file_name"]
 
 
 def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it_does(place):
@@ -536,17 +590,38 @@ def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it
         ("stage: dpo\ndataset: a", "c.yaml", "stage: dpo: packer prepares"),
         ("dataset: a\ndataset_dir: nowhere", "c.yaml", "dataset_dir: nowhere: no dataset_info.json there"),
         ("dataset: other\ndataset_dir: .", "c.yaml", "dataset 'other': not in dataset_info.json"),
+        *((f"dataset: a{i}\ndataset_dir: .", "c.yaml", f"dataset 'a{i}': expected a mapping .* found") for i in range(4)),
         ("datasets: [{path: data/chat.jsonl, type: chat_template}]\nsample_packing: true\nsequence_len: long", "c.yaml", "as a recipe: pack.block_len"),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_a_recipe_is_an_error_that_says_why(place, text, name, said):
-    Path("dataset_info.json").write_text('{"rows": {"file_name": "data/alpaca.jsonl"}}')
+    rows = {"file_name": "data/alpaca.jsonl"}
+    Path("dataset_info.json").write_text(json.dumps({"rows": rows, "a0": [1], "a1": "text", "a2": None, "a3": 7}))
     if text is not None:
         Path(name).write_text(text)
     with pytest.raises(RecipeError, match=said):
         read_config(Path(name), Path("out"))
     result = CliRunner().invoke(cli, ["init", "out", "--from", name])
     assert result.exit_code == 2 and not Path("out").exists()
+
+
+def test_several_names_of_entries_may_stand_with_commas_between_them_and_a_wrong_one_is_corrected(place):
+    entries = {f"entry_number_{i}": {"file_name": f"data/{i}.jsonl"} for i in range(40)}
+    Path("data").unlink()
+    Path("data").mkdir()
+    for entry in entries.values():
+        Path(entry["file_name"]).touch()
+    entries["with,comma"] = {"file_name": "data/3.jsonl"}
+    names = ["entry_number_7, entry_number_1", "with,comma"]
+    found = convert(entries, name="dataset_info.json", datasets=names)
+    assert [source["path"] for source in found.values["sources"]] == [f"../data/{i}.jsonl" for i in (7, 1, 3)]
+    with pytest.raises(RecipeError) as error:
+        convert(entries, name="dataset_info.json", datasets=["entry_nubmer_11"])
+    assert error.value.hint == "did you mean 'entry_number_11'?"
+    with pytest.raises(RecipeError) as error:
+        convert(entries, name="dataset_info.json", datasets=["something else"])
+    *listed, last = error.value.hint.removeprefix("it has ").split(", ")
+    assert listed and {*listed} <= {*entries} and last == "…"
 
 
 def test_names_of_entries_are_for_a_bare_dataset_info(place):
