@@ -1,6 +1,8 @@
 """Configurations of axolotl and LLaMA-Factory as recipes: what is carried over builds, and the rest is told."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.build import build
-from packer.errors import RecipeError, UsageError
+from packer.errors import RecipeError, StorageError, UsageError
 from packer.recipe import load_recipe, make_recipe
 from packer.recipe_from import read_config, write_recipe
 from packer_cli.main import cli
@@ -584,6 +586,17 @@ def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it
         ("model: x\n", "c.yaml", "expected a configuration of axolotl .* found model"),
         ("", "c.yaml", "found no keys"),
         ("sources: [{path: a.jsonl}]", "c.yaml", "is a recipe of packer already"),
+        ("rows\n", "c.yaml", "expected a mapping of keys, found str"),
+        ("a: 1\nb: [\n", "c.yaml", 'in "c.yaml", line 3'),
+        ("datasets: []\nseed: &a [*a]", "c.yaml", "holds itself"),
+        ("datasets: []\nseed: &a {b: *a}", "c.yaml", "holds itself"),
+        ("a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdef", "bcdefg")), "c.yaml", "too many"),
+        (f"datasets: []\nsequence_len: {'9' * 5000}", "c.yaml", "not valid YAML: .*5000 digits"),
+        (f'{{"datasets": [], "sequence_len": {"9" * 5000}}}', "c.json", "not valid YAML: .*5000 digits"),
+        (f"datasets: []\nsequence_len: 0x{'f' * 5000}", "c.yaml", "more than 1024 bits"),
+        (f"datasets: []\nsequence_len: {'9' * 300}", "c.yaml", "nothing of it is rows"),
+        ('datasets: []\nchat_template_jinja: "{{ x\\ud800 }}"', "c.yaml", r"x\\ud800 }}' is not UTF-8"),
+        ('{"datasets": [], "seed\\ud800": 1}', "c.json", r"seed\\ud800' is not UTF-8"),
         ("datasets: rows", "c.yaml", "datasets: expected a list"),
         ("datasets: []", "c.yaml", "nothing of it is rows"),
         ("rl: dpo\ndatasets: []", "c.yaml", "rl: dpo: packer prepares data for supervised training"),
@@ -603,6 +616,31 @@ def test_a_file_that_cannot_be_a_recipe_is_an_error_that_says_why(place, text, n
         read_config(Path(name), Path("out"))
     result = CliRunner().invoke(cli, ["init", "out", "--from", name])
     assert result.exit_code == 2 and not Path("out").exists()
+    assert not said.startswith("expected a mapping of keys") or "FILE is a configuration of axolotl" in result.stderr
+
+
+def test_a_file_that_is_no_regular_one_or_too_large_is_not_read(place):
+    os.mkfifo("pipe")
+    with Path("large.yaml").open("wb") as file:
+        file.truncate(2**40)
+    for name, said in (("/dev/zero", "not a regular"), ("pipe", "not a regular"), ("data", "Is a directory"), ("large.yaml", "takes up to 16777216")):  # fmt: skip
+        result = CliRunner().invoke(cli, ["init", "out", "--from", name])
+        assert result.exit_code == 2 and said in result.stderr and "FILE is" in result.stderr
+
+
+def test_a_recipe_is_written_where_files_have_one_name_alone_and_nothing_is_left_where_the_disk_refuses(
+    place, monkeypatch
+):
+    def refused(*_args, **_kwargs):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    write_recipe(axolotl(chat_template_jinja="{{ 1 }}", **PACKED), Path("out"))
+    assert {path.name for path in Path("out").iterdir()} == {"chat_template.jinja", "recipe.yaml"}
+    monkeypatch.setattr(os, "fsync", refused)
+    with pytest.raises(StorageError):
+        write_recipe(axolotl(**PACKED), Path("out2"))
+    assert list(Path("out2").iterdir()) == []
 
 
 def test_several_names_of_entries_may_stand_with_commas_between_them_and_a_wrong_one_is_corrected(place):
