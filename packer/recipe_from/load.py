@@ -50,7 +50,7 @@ def _refuse_unspeakable(values: dict[str, Any], path: Path) -> None:
     while left:
         value, depth = left.pop()
         num_values += 1
-        if num_values > _MOST_VALUES or depth > _DEEPEST:
+        if num_values + len(left) > _MOST_VALUES or depth > _DEEPEST:
             raise RecipeError(f"{path}: a value holds itself, or is nested too deeply, or there are too many")
         if isinstance(value, dict):
             left += [(part, depth + 1) for pair in value.items() for part in pair]

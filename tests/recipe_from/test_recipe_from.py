@@ -5,6 +5,7 @@ import json
 import os
 from pathlib import Path
 
+import click.testing
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -590,7 +591,7 @@ def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it
         ("a: 1\nb: [\n", "c.yaml", 'in "c.yaml", line 3'),
         ("datasets: []\nseed: &a [*a]", "c.yaml", "holds itself"),
         ("datasets: []\nseed: &a {b: *a}", "c.yaml", "holds itself"),
-        ("a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdef", "bcdefg")), "c.yaml", "too many"),
+        ("a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdef", "bcdefg", strict=True)), "c.yaml", "too many"),
         (f"datasets: []\nsequence_len: {'9' * 5000}", "c.yaml", "not valid YAML: .*5000 digits"),
         (f'{{"datasets": [], "sequence_len": {"9" * 5000}}}', "c.json", "not valid YAML: .*5000 digits"),
         (f"datasets: []\nsequence_len: 0x{'f' * 5000}", "c.yaml", "more than 1024 bits"),
@@ -641,6 +642,20 @@ def test_a_recipe_is_written_where_files_have_one_name_alone_and_nothing_is_left
     with pytest.raises(StorageError):
         write_recipe(axolotl(**PACKED), Path("out2"))
     assert list(Path("out2").iterdir()) == []
+
+
+def test_a_terminal_gets_what_is_told_in_lines_of_its_width_and_a_pipe_a_line_each(place, monkeypatch):
+    config = {"datasets": [{"path": "data/chat.jsonl", **CHAT, "shards": 4}], "val_set_size": 0.1, **PACKED}
+    keys = {f"key_number_{i}": 1 for i in range(30)}
+    Path("c.json").write_text(json.dumps({**config, **keys, "two\nlines\x1b": 1}))
+    piped = CliRunner().invoke(cli, ["init", "a", "--from", "c.json", "-v"], env={"COLUMNS": "60"}).stdout.splitlines()
+    assert sum("key_number" in line for line in piped) == 1 and any("two\\nlines\\x1b" in line for line in piped)
+    monkeypatch.setattr(click.testing._NamedTextIOWrapper, "isatty", lambda _: True)
+    drawn = CliRunner().invoke(cli, ["init", "b", "--from", "c.json", "-v"], env={"COLUMNS": "60"}).stdout.splitlines()
+    assert drawn[-1].startswith("next: packer build")  # a command is for copying, and stays whole
+    assert max(map(len, drawn[:-1])) <= 60 < max(map(len, piped))
+    assert " ".join(" ".join(drawn).split()) == " ".join(" ".join(piped).replace(" a/", " b/").split())
+    assert any(line.startswith("      packer has no part") for line in drawn)
 
 
 def test_several_names_of_entries_may_stand_with_commas_between_them_and_a_wrong_one_is_corrected(place):
