@@ -127,7 +127,7 @@ def _sources(
     sources = []
     for key, shared in (("dataset", limit), ("eval_dataset", {"split": "validation", **limit})):
         sources += read_entries(info, names_of(keys.texts(key)), inner, ledger, files, shared=shared, texts=texts)
-    several = [source["path"] for source in sources if files.are_several([source["path"]])]
+    several = [path for path in dict.fromkeys(source["path"] for source in sources) if files.are_several([path])]
     if several:
         keys.tell("max_samples", f"of each entry there; packer's limit counts for each file of {', '.join(several)}")
     return sources

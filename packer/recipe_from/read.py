@@ -64,7 +64,7 @@ def read_config(path: Path, target: Path, *, datasets: Sequence[str] = ()) -> Co
         recipe = read_llamafactory(values, places, ledger, load=load_config)
     else:
         beside = Places(bases=(path.absolute().parent,), target=target, absolute=path.is_absolute())
-        names = [part for name in datasets for part in ([name] if name in values else names_of([name]))]
+        names = [part for name in datasets for part in ([name] if name in values else names_of([name]) or [name])]
         files_taken = SourceFiles(target=target)
         recipe = {"sources": read_entries(values, names or list(values), beside, ledger, files_taken, shared={})}
     recipe = {key: value for key, value in recipe.items() if value not in (None, {}, [])}

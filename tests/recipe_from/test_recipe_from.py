@@ -675,6 +675,8 @@ def test_several_names_of_entries_may_stand_with_commas_between_them_and_a_wrong
         convert(entries, name="dataset_info.json", datasets=["something else"])
     *listed, last = error.value.hint.removeprefix("it has ").split(", ")
     assert listed and {*listed} <= {*entries} and last == "…"
+    with pytest.raises(RecipeError, match="dataset '': not in"):
+        convert(entries, name="dataset_info.json", datasets=[""])
 
 
 def test_names_of_entries_are_for_a_bare_dataset_info(place):
