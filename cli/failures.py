@@ -6,12 +6,12 @@ import os
 import signal
 import sys
 import traceback
-from contextlib import suppress
 from typing import Any
 
 import click
 
 from packer.errors import PackerError
+from packer_cli.output import terminal_width
 from packer_cli.text import wrap_words
 
 REPORT = "this is a bug in packer; please report it with the command and what it printed"
@@ -70,30 +70,11 @@ def print_error(message: str, hint: str | None) -> None:
 
 
 def _say(label: str, text: str, colour: str) -> None:
-    width = _terminal_width()
-    first, *more = _visible(text).split("\n")
+    width = terminal_width(sys.stderr)
+    first, *more = printable(text).split("\n")
     lines = [*wrap_words(first, width, begun=len(label)), *(part for line in more for part in wrap_words(line, width))]
     click.secho(label, fg=colour, bold=True, nl=False, err=True, color=_colour())
     click.echo("\n".join(lines), err=True)
-
-
-def _terminal_width() -> int | None:
-    """Columns of the terminal that stderr is; None where it is none."""
-    if not sys.stderr.isatty():
-        return None
-    columns = 0
-    with suppress(ValueError):
-        columns = int(os.environ.get("COLUMNS", ""))
-    if columns <= 0:
-        with suppress(OSError, ValueError):
-            columns = os.get_terminal_size(sys.stderr.fileno()).columns
-    return max(columns or _WIDTH, _NARROWEST)
-
-
-_WIDTH = 80
-"""Of a terminal that does not say."""
-
-_NARROWEST = 20
 
 
 def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tuple[str, str, str | None, int]:
@@ -126,7 +107,7 @@ def _colour() -> bool | None:
     return False if "NO_COLOR" in os.environ else None
 
 
-def _visible(text: str) -> str:
+def printable(text: str) -> str:
     """Control characters of file names and data must not reach the terminal."""
     return "".join(
         character if character.isprintable() or character == "\n" else ascii(character)[1:-1] for character in text

@@ -1,14 +1,17 @@
 """`packer init`: a folder with everything to build a first cache, or the recipe of what another trainer is given."""
 
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from packer.errors import UsageError
-from packer_cli.failures import print_json
+from packer_cli.failures import print_json, printable
 from packer_cli.options import HELP_OPTIONS, output_options
+from packer_cli.output import terminal_width
+from packer_cli.text import wrap_words
 
 if TYPE_CHECKING:
     from packer.recipe_from import Converted
@@ -26,7 +29,11 @@ _TOLD = {"training": "the trainer's own, and not about rows", "unknown": "not kn
     help="Write the recipe of a configuration of axolotl or LLaMA-Factory, or of a dataset_info.json.",
 )
 @click.option(
-    "--dataset", "datasets", metavar="NAME", multiple=True, help="Of a dataset_info.json, an entry to take [all]."
+    "--dataset",
+    "datasets",
+    metavar="NAME",
+    multiple=True,
+    help="Of a dataset_info.json, an entry to take, or A,B [all].",
 )
 @output_options
 def command(
@@ -83,7 +90,7 @@ def _from_config(
         )
     elif not quiet:
         sources = converted.values["sources"]
-        click.echo(f"wrote {files[-1]} from {config}: {len(sources)} source{'s'[: len(sources) > 1]}")
+        _say(f"wrote {files[-1]} from {config}: {len(sources)} source{'s'[: len(sources) > 1]}")
         _print_keys(converted, verbose=verbose)
         _print_next(folder, "" if "tokenizer" in converted.values else " --tokenizer FOLDER")
 
@@ -92,12 +99,21 @@ def _print_keys(converted: "Converted", *, verbose: bool) -> None:
     """What became of the keys: a line for each that is not carried over as it is."""
     differs = [note for note in converted.notes if note.kind == "differs"]
     if verbose and converted.carried:
-        click.echo(f"\ncarried over: {', '.join(converted.carried)}")
+        _say(f"carried over: {', '.join(converted.carried)}", above="\n")
     if differs:
-        click.echo("\nnot carried over as they are; these lines stand in the recipe, too")
+        _say("not carried over as they are; these lines stand in the recipe, too", above="\n")
     for note in differs:
-        click.echo(f"  {note.shown}\n      {note.says}")
+        _say(note.shown, indent=2)
+        _say(note.says, indent=6)
     for kind, says in _TOLD.items():
         keys = [note.key for note in converted.notes if note.kind == kind]
         if keys:
-            click.echo(f"\n{says}: {', '.join(keys)}")
+            _say(f"{says}: {', '.join(keys)}", above="\n")
+
+
+def _say(text: str, *, indent: int = 0, above: str = "") -> None:
+    """One line, which a terminal gets in lines of its width."""
+    width = terminal_width(sys.stdout)
+    line = printable(text).replace("\n", "\\n")
+    parts = wrap_words(line, None if width is None else width - indent)
+    click.echo(above + "\n".join(" " * indent + part for part in parts))

@@ -4,7 +4,8 @@ import os
 import sys
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,6 +26,25 @@ def stderr() -> "Console":
 def can_draw() -> bool:
     """Whether stdout can write more than ASCII."""
     return (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "") in {"utf8", "utf16", "utf32"}
+
+
+def terminal_width(stream: TextIO) -> int | None:
+    """Columns of the terminal that a stream is; None where it is none."""
+    if not stream.isatty():
+        return None
+    columns = 0
+    with suppress(ValueError):
+        columns = int(os.environ.get("COLUMNS", ""))
+    if columns <= 0:
+        with suppress(OSError, ValueError):
+            columns = os.get_terminal_size(stream.fileno()).columns
+    return max(columns or _WIDTH, _NARROWEST)
+
+
+_WIDTH = 80
+"""Of a terminal that does not say."""
+
+_NARROWEST = 20
 
 
 def number(value: float) -> str:

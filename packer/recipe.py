@@ -190,12 +190,28 @@ def load_mapping(path: Path, *, what: str = "", hint: str | None = None) -> dict
         raise RecipeError(f"{what}{path}: no such file", hint=hint) from None
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"{what}{path}: {error}") from error
+    return parse_mapping(text, path, what=what)
+
+
+def parse_mapping(text: str, path: Path, *, what: str = "", hint: str | None = None) -> dict[str, Any]:
+    """As :func:`load_mapping`, of a file that was read.
+
+    Args:
+        text: What it holds.
+        path: The file.
+        what: Stands before its name in errors.
+        hint: What to do where it is no mapping.
+
+    Raises:
+        RecipeError: not YAML, a duplicate key, no mapping.
+
+    """
     values = _parse_json(text) if path.suffix == ".json" else None
     values = _parse_yaml(text, str(path)) if values is None else values
     if values is None:
         values = {}
     if not isinstance(values, dict):
-        raise RecipeError(f"{what}{path}: expected a mapping of keys, found {type(values).__name__}")
+        raise RecipeError(f"{what}{path}: expected a mapping of keys, found {type(values).__name__}", hint=hint)
     return values
 
 
@@ -318,9 +334,11 @@ _StrictLoader.yaml_implicit_resolvers = {
 def _parse_yaml(text: str, where: str) -> Any:
     try:
         return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, TypeError, RecursionError) as error:
+    except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
+        # ValueError: a number of thousands of digits, a day that is in no calendar.
+        said = str(error).replace('"<unicode string>"', f'"{where}"')
         raise RecipeError(
-            f"{where}: not valid YAML: {error}",
+            f"{where}: not valid YAML: {said}",
             hint="quote what is text" + (": --set 'a.b=\"text\"'" if where.startswith("--set") else ""),
         ) from None
     except RecipeError as error:

@@ -6,9 +6,10 @@ from typing import Any
 from packer.errors import RecipeError
 from packer.recipe_from.axolotl_datasets import read_dataset
 from packer.recipe_from.places import Places
+from packer.recipe_from.source_files import SourceFiles
 from packer.recipe_from.template import TemplateFiles, Wanted, read_template
 from packer.recipe_from.told import Keys, Ledger
-from packer.recipe_from.training_keys import NAMES, PREFIXES
+from packer.recipe_from.training_keys import is_training_key
 
 _SAVED = "packer takes the tokenizer as it is saved: save it with these tokens, and name that folder"
 
@@ -99,13 +100,14 @@ def read_axolotl(config: Mapping[str, Any], places: Places, ledger: Ledger, file
         "supervision": _supervision(keys),
         "pack": _pack(keys, texts=bool(sources) and all(source["schema"] == "text" for source in sources)),
     }
-    keys.tell_rest(training=NAMES, prefixes=PREFIXES)
+    keys.tell_rest(is_training=is_training_key)
     return recipe
 
 
 def _sources(keys: Keys, places: Places, ledger: Ledger) -> tuple[list[dict[str, Any]], list[Wanted]]:
     sources: list[dict[str, Any]] = []
     wanted: list[Wanted] = []
+    files = SourceFiles(target=places.target)
     for name, split in (("pretraining_dataset", None), ("datasets", None), ("test_datasets", "eval")):
         entries = keys.take(name)
         if isinstance(entries, str) and name == "pretraining_dataset":  # it may be a path alone
@@ -117,7 +119,7 @@ def _sources(keys: Keys, places: Places, ledger: Ledger) -> tuple[list[dict[str,
         for i, entry in enumerate(entries or []):
             texts = {"type": "pretrain"} if name == "pretraining_dataset" else {}
             inner = Keys({**texts, **entry}, ledger, where=f"{name}[{i}].")
-            sources += read_dataset(inner, places, split=split)
+            sources += read_dataset(inner, places, files, split=split)
             wanted.append(_wanted(inner))
             if inner.take("split_thinking"):
                 inner.tell(

@@ -2,14 +2,16 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from packer.recipe_from.forms import MESSAGE_FIELDS, Form, alpaca_form, chat_form, is_read_as
 from packer.recipe_from.places import NAME_FILES, Places, data_set_folder, files_pattern, hub_path, is_on_hub
+from packer.recipe_from.source_files import SourceFiles
 from packer.recipe_from.told import Keys
 
-_FIRST_ROWS = re.compile(r"(?P<split>\w+)\[:(?P<rows>\d+)\]")
+_FIRST_ROWS = re.compile(r"(?P<split>\w+)\[:(?P<rows>[1-9]\d{0,17})\]")
 
 _OWN_PROMPT = "axolotl writes a prompt of its own around each row; packer gives the chat template a user message"
 _ALPACA: dict[str, dict[str, str | None]] = {
@@ -47,15 +49,18 @@ _NO_WORD = {
 }
 
 
-def read_dataset(keys: Keys, places: Places, *, split: str | None) -> list[dict[str, Any]]:
+def read_dataset(keys: Keys, places: Places, files: SourceFiles, *, split: str | None) -> list[dict[str, Any]]:
     """Sources of one entry; none where its rows cannot be had, which is told."""
     form = _form(keys)
     keys.tell_each(_NO_WORD)
     keys.expect("trust_remote_code", (False,), "packer runs no code of a data set")
     limit = _split(keys)
     paths = _paths(keys, places, split=split)
-    if form is None or not paths:
+    if form is None:
         return []
+    paths = files.take(paths, split, keys, "data_files" if keys.take("data_files") else "path", places)
+    if limit and files.are_several(paths):
+        keys.tell("split", "of all files together there; packer's limit counts for each file, and here are several")
     shared: dict[str, Any] = {**({"split": split} if split else {}), **_format(keys), **form.as_source(), **limit}
     return [{"path": path, **shared} for path in paths]
 
@@ -64,7 +69,7 @@ def _split(keys: Keys) -> dict[str, Any]:
     split = keys.text("split")
     rows = _FIRST_ROWS.fullmatch(split or "")
     if rows is not None and rows["split"] == "train":
-        return {"limit": int(rows["rows"])} if int(rows["rows"]) else {}
+        return {"limit": int(rows["rows"])}
     if split is not None and "[" in split:
         keys.tell("split", "packer takes whole files, or with limit the first rows of each: all rows are taken")
     return {}
@@ -95,7 +100,8 @@ def _paths(keys: Keys, places: Places, *, split: str | None) -> list[str]:
         return [hub_path(path, revision, file) for file in named or [""]]
     keys.expect("revision", (), "of a name on the Hub; this is none")
     if named and (found.is_dir() if found else path in _LOADERS):
-        return [places.written(place, like=name) if (place := places.find(name)) else name for name in named]
+        inside = places if found is None else replace(places, bases=(found, *places.bases))
+        return [places.written(place, like=name) if (place := inside.find_files(name)) else name for name in named]
     if found is None:
         left_out = "; the entry is left out" if "://" in path else ""
         keys.tell("path", f"not found from here; packer reads files of this machine and of the Hub{left_out}")

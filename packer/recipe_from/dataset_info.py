@@ -1,18 +1,21 @@
 """Entries of LLaMA-Factory's `dataset_info.json` as sources of a recipe. Read from LLaMA-Factory 0.9.5."""
 
+import difflib
 from collections.abc import Mapping
 from typing import Any
 
 from packer.errors import RecipeError
 from packer.recipe_from.forms import Form, alpaca_form, chat_form, is_read_as
 from packer.recipe_from.places import NAME_FILES, Places, files_pattern, hub_path
-from packer.recipe_from.told import Keys, Ledger
+from packer.recipe_from.source_files import SourceFiles
+from packer.recipe_from.told import Keys, Ledger, shown
 
 PLACES = ("file_name", "hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name")
 """Keys of which an entry has one."""
 
 _MEDIA = ("images", "videos", "audios")
 _PREFERENCES = ("chosen", "rejected", "kto_tag")
+_MOST_LISTED = 12
 _LEFT_OUT = "; the entry is left out"
 
 
@@ -27,6 +30,7 @@ def read_entries(
     names: list[str],
     places: Places,
     ledger: Ledger,
+    files: SourceFiles,
     *,
     shared: Mapping[str, Any],
     texts: bool = False,
@@ -38,6 +42,7 @@ def read_entries(
         names: Which of its entries, in the order of their sources.
         places: `bases` has the folder of the data.
         ledger: Told what is not carried over.
+        files: Those that other sources have.
         shared: Keys that each source gets.
         texts: Whether it is pre-training, which learns the whole of the prompt's column.
 
@@ -47,16 +52,34 @@ def read_entries(
     """
     sources = []
     for name in names:
-        if name not in info:
-            raise RecipeError(
-                f"dataset '{name}': not in dataset_info.json", hint=f"it has {', '.join(map(str, info))[:200]}"
-            )
-        keys = Keys(info[name], ledger, where=f"{name}.")
+        keys = Keys(_entry(info, name), ledger, where=f"{name}.")
         source = _source(keys, places, texts=texts)
+        own = {**shared, **_limit(keys, shared)}
         if source is not None:
-            sources.append({**source, **shared, **_limit(keys, shared)})
+            key = "hf_hub_url" if "hf_hub_url" in keys else "file_name"
+            paths = files.take([source["path"]], shared.get("split"), keys, key, places)
+            sources += [{**source, "path": path, **own} for path in paths]
         keys.tell_rest()
     return sources
+
+
+def _entry(info: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    if name not in info:
+        close = difflib.get_close_matches(name, [str(entry) for entry in info], 1)
+        hint = f"did you mean '{close[0]}'?" if close else f"it has {_listed([str(entry) for entry in info])}"
+        raise RecipeError(f"dataset '{name}': not in dataset_info.json", hint=hint)
+    entry = info[name]
+    if not isinstance(entry, Mapping):
+        raise RecipeError(
+            f"dataset '{name}': expected a mapping in dataset_info.json, found {shown(entry)}",
+            hint=f"an entry has one of {', '.join(PLACES)}",
+        )
+    return entry
+
+
+def _listed(names: list[str]) -> str:
+    more = ", …" if names[_MOST_LISTED:] else ""
+    return ", ".join(names[:_MOST_LISTED]) + more or "none"
 
 
 def _source(keys: Keys, places: Places, *, texts: bool) -> dict[str, Any] | None:

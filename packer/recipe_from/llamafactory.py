@@ -3,7 +3,7 @@
 Read from LLaMA-Factory 0.9.5.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,9 @@ from typing import Any
 from packer.errors import RecipeError
 from packer.recipe_from.dataset_info import read_entries
 from packer.recipe_from.places import Places
+from packer.recipe_from.source_files import SourceFiles
 from packer.recipe_from.told import Keys, Ledger
-from packer.recipe_from.training_keys import NAMES, PREFIXES
+from packer.recipe_from.training_keys import is_training_key
 
 INFO_FILE = "dataset_info.json"
 
@@ -104,7 +105,7 @@ def read_llamafactory(
         "supervision": {"turns": "last"} if keys.take("mask_history") else {},
         "pack": _pack(keys, texts=stage == "pt"),
     }
-    keys.tell_rest(training=NAMES, prefixes=PREFIXES)
+    keys.tell_rest(is_training=is_training_key)
     return recipe
 
 
@@ -122,14 +123,17 @@ def _sources(
     inner = replace(places, bases=(folder,), absolute=Path(asked).is_absolute())  # its files lie beside it
     most = keys.number("max_samples")
     limit = {} if most is None else {"limit": most}
-    sources = read_entries(info, _names_of(keys.texts("dataset")), inner, ledger, shared=limit, texts=texts)
-    held_out = {"split": "validation", **limit}
-    return sources + read_entries(
-        info, _names_of(keys.texts("eval_dataset")), inner, ledger, shared=held_out, texts=texts
-    )
+    files = SourceFiles(target=places.target)
+    sources = []
+    for key, shared in (("dataset", limit), ("eval_dataset", {"split": "validation", **limit})):
+        sources += read_entries(info, names_of(keys.texts(key)), inner, ledger, files, shared=shared, texts=texts)
+    several = [path for path in dict.fromkeys(source["path"] for source in sources) if files.are_several([path])]
+    if several:
+        keys.tell("max_samples", f"of each entry there; packer's limit counts for each file of {', '.join(several)}")
+    return sources
 
 
-def _names_of(texts: list[str] | None) -> list[str]:
+def names_of(texts: Iterable[str] | None) -> list[str]:
     """Names that are written with commas between them, or as a list."""
     return [name.strip() for text in texts or () for name in text.split(",") if name.strip()]
 

@@ -5,12 +5,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from packer.data_files import data_ending
 from packer.hub import SCHEME, may_be_repository
 from packer.source import is_data_set
 
 NAME_FILES = "of a data set of the Hub packer takes the files that are named, and guesses none: hf://datasets/…/FILE"
-
-_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".arrow")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +26,11 @@ class Places:
     def find(self, text: str) -> Path | None:
         """The file or folder that a path names, None where there is none."""
         return next((base / text for base in self.bases if os.path.lexists(base / text)), None)
+
+    def find_files(self, text: str) -> Path | None:
+        """As :meth:`find`, of a path that may be a pattern for files."""
+        patterns = (base / text for base in self.bases)
+        return self.find(text) or next((pattern for pattern in patterns if glob.glob(str(pattern))), None)  # noqa: PTH207 - as sources are globbed
 
     def written(self, path: Path, *, like: str) -> str:
         """A path as the recipe says it: absolute where `like` was, else relative to the recipe's folder."""
@@ -63,5 +67,6 @@ def data_set_folder(folder: Path, split: str) -> Path | None:
 
 def files_pattern(folder: Path) -> Path | None:
     """A pattern for the data files of a plain folder; None where they are of several kinds, or there are none."""
-    kinds = {path.suffix for path in folder.iterdir() if path.suffix in _SUFFIXES}
+    named = (path.name for path in folder.iterdir() if not path.name.startswith("."))  # as a pattern passes them over
+    kinds = {kind for name in named if (kind := data_ending(name)) is not None}
     return Path(glob.escape(str(folder))) / f"*{kinds.pop()}" if len(kinds) == 1 else None

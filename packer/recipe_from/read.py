@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from packer.errors import RecipeError
-from packer.recipe import load_mapping, make_recipe
+from packer.recipe import make_recipe
 from packer.recipe_from.axolotl import read_axolotl
 from packer.recipe_from.dataset_info import is_dataset_info, read_entries
-from packer.recipe_from.llamafactory import read_llamafactory
+from packer.recipe_from.llamafactory import names_of, read_llamafactory
+from packer.recipe_from.load import EXPECTED, load_config
 from packer.recipe_from.places import Places
+from packer.recipe_from.source_files import SourceFiles
 from packer.recipe_from.template import TemplateFiles
 from packer.recipe_from.told import Ledger, Note
-
-_EXPECTED = "a configuration of axolotl (datasets:), one of LLaMA-Factory (dataset:), or a dataset_info.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ def read_config(path: Path, target: Path, *, datasets: Sequence[str] = ()) -> Co
         RecipeError: no such file, not YAML or JSON, no configuration of these, or one that packer has no use for.
 
     """
-    values = load_mapping(path)
+    values = load_config(path)
     places = Places(bases=tuple(dict.fromkeys((Path.cwd(), path.absolute().parent))), target=target)
     ledger = Ledger()
     files = TemplateFiles(places=places)
@@ -61,14 +61,16 @@ def read_config(path: Path, target: Path, *, datasets: Sequence[str] = ()) -> Co
     if kind == "axolotl":
         recipe = read_axolotl(values, places, ledger, files)
     elif kind == "llamafactory":
-        recipe = read_llamafactory(values, places, ledger, load=load_mapping)
+        recipe = read_llamafactory(values, places, ledger, load=load_config)
     else:
         beside = Places(bases=(path.absolute().parent,), target=target, absolute=path.is_absolute())
-        recipe = {"sources": read_entries(values, list(datasets or values), beside, ledger, shared={})}
+        names = [part for name in datasets for part in ([name] if name in values else names_of([name]) or [name])]
+        files_taken = SourceFiles(target=target)
+        recipe = {"sources": read_entries(values, names or list(values), beside, ledger, files_taken, shared={})}
     recipe = {key: value for key, value in recipe.items() if value not in (None, {}, [])}
     if "sources" not in recipe:
         told = next((f"; {note.shown}: {note.says}" for note in ledger.notes if "left out" in note.says), "")
-        raise RecipeError(f"{path}: nothing of it is rows that packer reads{told}", hint=f"expected {_EXPECTED}")
+        raise RecipeError(f"{path}: nothing of it is rows that packer reads{told}", hint=f"expected {EXPECTED}")
     make_recipe(recipe, where=f"{path} as a recipe")
     return Converted(
         kind=kind,
@@ -91,5 +93,5 @@ def _kind(values: Mapping[str, Any], path: Path) -> Literal["axolotl", "llamafac
         return "dataset_info"
     found = ", ".join(map(str, list(values)[:8])) or "no keys"
     raise RecipeError(
-        f"{path}: expected {_EXPECTED}; found {found}", hint="packer init DIR without --from writes a starter recipe"
+        f"{path}: expected {EXPECTED}; found {found}", hint="packer init DIR without --from writes a starter recipe"
     )

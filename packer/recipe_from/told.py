@@ -1,7 +1,7 @@
 """What becomes of the keys of a foreign configuration: each is carried over, or told."""
 
 import json
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -25,8 +25,13 @@ class Note:
     @property
     def shown(self) -> str:
         """The key with its value, on one line and not too long."""
-        value = json.dumps(self.value, ensure_ascii=False, default=str)
-        return f"{self.key}: {value if len(value) <= _MOST_SHOWN else value[: _MOST_SHOWN - 1] + '…'}"
+        return f"{self.key}: {shown(self.value)}"
+
+
+def shown(value: Any) -> str:
+    """A value on one line and not too long."""
+    text = json.dumps(value, ensure_ascii=False, default=str, skipkeys=True)
+    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 1] + "…"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -102,8 +107,7 @@ class Keys:
         return value
 
     def _unlike(self, expected: str, key: str) -> RecipeError:
-        found = json.dumps(self._values[key], ensure_ascii=False, default=str)[:_MOST_SHOWN]
-        return RecipeError(f"{self._where}{key}: expected {expected}, found {found}")
+        return RecipeError(f"{self._where}{key}: expected {expected}, found {shown(self._values[key])}")
 
     def tell(self, key: str, says: str, *, kind: Kind = "differs", default: Any = None) -> None:
         """Say that a key is not carried over as it is, and what that means.
@@ -113,7 +117,9 @@ class Keys:
         if key in self._values or default is not None:
             self._left.pop(key, None)
             value = self._values.get(key, default)
-            self._ledger.notes.append(Note(key=self._where + key, value=value, kind=kind, says=says))
+            note = Note(key=self._where + key, value=value, kind=kind, says=says)
+            if note not in self._ledger.notes:  # an entry of two splits is read twice
+                self._ledger.notes.append(note)
 
     def expect(self, key: str, same: Container[Any], says: str) -> Any:
         """Take a key that packer has no word for: told, unless its value is what packer does anyway."""
@@ -149,11 +155,10 @@ class Keys:
             raise self._unlike("a mapping", key)
         return value or {}
 
-    def tell_rest(self, *, training: Container[str] = (), prefixes: Iterable[str] = ()) -> None:
+    def tell_rest(self, *, is_training: Callable[[str], bool] = lambda _: False) -> None:
         """Tell what nobody took: the trainer's own keys, and those that nobody here knows."""
-        starts = tuple(prefixes)
         for key in list(self._left):
-            if key in training or key.startswith(starts):
+            if is_training(key):
                 self.tell(key, "the trainer's own", kind="training")
             else:
                 self.tell(key, "not known here", kind="unknown")

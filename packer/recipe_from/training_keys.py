@@ -3,7 +3,7 @@
 Lists of names, by no means whole: what is in neither is told as unknown, which is no error.
 """
 
-PREFIXES = (
+_PREFIXES = (
     "adam_", "bnb_", "comet_", "ddp", "deepspeed", "dp_", "eval_", "evals_", "flash_", "flex_", "freeze_", "fsdp",
     "galore_", "generation_", "gpt", "gradient_", "hub_", "kto_", "learning_rate", "liger_", "load_in_", "logging_",
     "lora_", "loraplus_", "loss_", "lr_", "mlflow_", "neftune_", "optim", "orpo_", "peft", "per_device_", "pref_",
@@ -11,13 +11,14 @@ PREFIXES = (
     "warmup_", "xformers_",
 )  # fmt: skip
 
-NAMES = frozenset({
+_NAMES = frozenset({
     "activation_offloading", "adapter", "adapter_name_or_path", "additional_target", "attn_implementation",
     "auto_find_batch_size", "auto_resume_from_checkpoints", "batch_flattening", "batch_size", "bf16", "bfloat16",
     "cache_dir", "chunked_cross_entropy", "compute_accuracy", "context_parallel_size", "cosine_min_lr_ratio",
     "create_new_adapter", "dataloader_drop_last", "dataloader_num_workers", "dataloader_pin_memory",
     "dataloader_prefetch_factor", "debug", "device", "device_map", "disable_shuffling", "do_eval", "do_predict",
     "do_train", "eager_attention", "early_stopping_patience", "embeddings_skip_upcast", "enable_liger_kernel", "epochs",
+    "eval_max_new_tokens", "eval_table_max_new_tokens",
     "finetuning_type", "float16", "fp16", "gpu_memory_limit", "group_by_length", "hf_hub_token",
     "include_num_input_tokens_seen", "include_tokens_per_second", "is_falcon_derived_model", "is_llama_derived_model",
     "is_mistral_derived_model", "is_qwen_derived_model", "load_best_model_at_end", "local_rank", "low_cpu_mem_usage",
@@ -30,3 +31,11 @@ NAMES = frozenset({
     "use_badam", "use_dora", "use_galore", "use_rslora", "use_swanlab", "use_tensorboard", "use_unsloth",
     "use_unsloth_gc", "use_wandb", "weight_decay",
 })  # fmt: skip
+
+_OF_ROWS = ("data", "mask", "pack", "prompt", "sample", "template", "token", "train_on")
+"""What a key about rows has in it: no beginning makes `eval_datasett` the trainer's own; it may be a typing mistake."""
+
+
+def is_training_key(key: str) -> bool:
+    """Whether a key is known to be about training; of one that may be about rows only the whole name says so."""
+    return key in _NAMES or (key.startswith(_PREFIXES) and not any(word in key for word in _OF_ROWS))

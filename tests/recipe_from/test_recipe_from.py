@@ -1,8 +1,11 @@
 """Configurations of axolotl and LLaMA-Factory as recipes: what is carried over builds, and the rest is told."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
+import click.testing
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -10,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.build import build
-from packer.errors import RecipeError, UsageError
+from packer.errors import RecipeError, StorageError, UsageError
 from packer.recipe import load_recipe, make_recipe
 from packer.recipe_from import read_config, write_recipe
 from packer_cli.main import cli
@@ -440,6 +443,19 @@ def test_no_two_values_of_a_llamafactory_key_come_to_the_same_recipe_without_a_w
 
 
 @pytest.mark.parametrize(
+    ("key", "kind"),
+    [
+        *((key, "training") for key in ("eval_steps", "loss_type", "save_steps", "dp_shard_size", "lora_r")),
+        *((key, "unknown") for key in ("eval_datasett", "loss_mask_file", "save_sample_len", "gpt_template")),
+        *((key, "unknown") for key in ("eval_prompts", "hub_token_ids", "per_device_pack", "optim_train_on_inputs")),
+    ],
+)
+def test_a_key_that_may_be_about_rows_is_not_taken_for_the_trainers_own_by_its_beginning(place, key, kind):
+    assert key in told(axolotl(**{key: 1}, **PACKED), kind)
+    assert key in told(llamafactory(**{key: 1}), kind)
+
+
+@pytest.mark.parametrize(
     ("columns", "expected"),
     [
         (None, {"history": None, "system": None, "tools": None}),
@@ -465,9 +481,9 @@ def test_a_template_in_the_config_is_written_beside_the_recipe_and_one_in_a_file
 
 
 def test_folders_become_the_files_in_them_and_data_sets_the_split_that_is_asked_for(place):
-    Path("parts").mkdir()
-    for name in ("a.jsonl", "b.jsonl"):
-        Path("parts", name).write_text("{}\n")
+    for name in ("parts/a.jsonl", "parts/b.jsonl", "packed/a.jsonl.gz", "packed/.hidden.json", "lines/a.ndjson"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text("{}\n")
     saved = Path("saved")
     for split in ("train", "test"):
         (saved / split).mkdir(parents=True)
@@ -477,19 +493,76 @@ def test_folders_become_the_files_in_them_and_data_sets_the_split_that_is_asked_
         {"path": "parts"},
         {"path": "saved"},
         {"path": "saved", "split": "test"},
-        {"path": str(place / "parts" / "a.jsonl")},
+        {"path": str(place / "data" / "tools.jsonl")},
     ]
     entries += [
         {"path": "org/name", "data_files": ["a.jsonl", "b/*.parquet"], "revision": "v1"},
         {"path": "s3://there/rows.jsonl"},
         {"path": "json", "data_files": "data/chat.jsonl"},
+        {"path": "packed"},
+        {"path": "lines"},
     ]
     found = axolotl(*entries, **PACKED)
     assert [source["path"] for source in found.values["sources"]] == [
-        "../parts/*.jsonl", "../saved/train", "../saved/test", str(place / "parts" / "a.jsonl"),
+        "../parts/*.jsonl", "../saved/train", "../saved/test", str(place / "data" / "tools.jsonl"),
         "hf://datasets/org/name@v1/a.jsonl", "hf://datasets/org/name@v1/b/*.parquet", "../data/chat.jsonl",
+        "../packed/*.jsonl.gz", "../lines/*.ndjson",
     ]  # fmt: skip
-    assert {"datasets[0].path", "datasets[5].path"} == set(told(found))
+    assert {f"datasets[{i}].path" for i in (0, 5, 7, 8)} == set(told(found))
+
+
+@pytest.fixture
+def parts(place):
+    """Two files of the same kind in a folder."""
+    Path("parts").mkdir()
+    for name in ("a.jsonl", "b.jsonl"):
+        Path("parts", name).write_text(Path("data/chat.jsonl").read_text())
+
+
+@pytest.mark.parametrize(
+    ("entry", "several"),
+    [
+        ({}, False),
+        ({"path": "parts"}, True),
+        ({"path": "parts", "data_files": ["a.jsonl"]}, False),
+        ({"path": "parts", "data_files": ["a.jsonl", "b.jsonl"]}, True),
+        ({"path": "json", "data_files": "parts/*.jsonl"}, True),
+        ({"path": "json", "data_files": "parts/a*.jsonl"}, False),
+        ({"path": "org/name", "data_files": "a.jsonl"}, False),
+        ({"path": "org/name", "data_files": "*.jsonl"}, True),
+        ({"path": "org/name"}, True),
+    ],
+)
+def test_a_limit_of_an_entry_with_several_files_is_told_to_count_for_each(parts, entry, several):
+    found = axolotl({**entry, "split": "train[:2]"}, **PACKED)
+    assert {source["limit"] for source in found.values["sources"]} == {2}
+    assert ("counts for each file" in told(found).get("datasets[0].split", "")) is several
+    assert ("datasets[0].split" in found.carried) is not several
+
+
+@pytest.mark.parametrize(("name", "several"), [("../parts/a.jsonl", False), ("../parts", True)])
+def test_max_samples_of_an_entry_with_several_files_is_told_to_count_for_each(parts, name, several):
+    found = llamafactory({"file_name": name}, max_samples=2)
+    assert [source["limit"] for source in found.values["sources"]] == [2]
+    assert ("counts for each file of ../parts/*.jsonl" in told(found).get("max_samples", "")) is several
+    assert ("max_samples" in found.carried) is not several
+
+
+def test_no_rows_of_a_split_is_not_carried_over_as_all_of_them(place):
+    assert "all rows are taken" in told(axolotl({"split": "train[:0]"}, **PACKED))["datasets[0].split"]
+
+
+def test_a_file_that_two_entries_name_for_one_split_is_taken_once_and_told_and_the_recipe_builds(parts):
+    twice = axolotl({}, {"type": "alpaca"}, {"path": "parts/b.jsonl"}, {"path": "parts"}, test_datasets=[{"path": "data/chat.jsonl", **CHAT}], **PACKED)  # fmt: skip
+    assert [(source["path"], source.get("split")) for source in twice.values["sources"]] == [
+        ("../data/chat.jsonl", None), ("../parts/b.jsonl", None), ("../parts/a.jsonl", None), ("../data/chat.jsonl", "eval"),
+    ]  # fmt: skip
+    assert "left out" in told(twice)["datasets[1].path"] and "the others are taken" in told(twice)["datasets[3].path"]
+    write_recipe(twice, Path("out"))
+    assert build(load_recipe("out/recipe.yaml"), Path("cache"), jobs=1).manifest.totals.rows > 0
+    again = llamafactory(dataset="rows, rows", eval_dataset="rows")
+    assert [source.get("split") for source in again.values["sources"]] == [None, "validation"]
+    assert "left out" in told(again)["rows.file_name"]
 
 
 def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it_does(place):
@@ -514,23 +587,96 @@ def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it
         ("model: x\n", "c.yaml", "expected a configuration of axolotl .* found model"),
         ("", "c.yaml", "found no keys"),
         ("sources: [{path: a.jsonl}]", "c.yaml", "is a recipe of packer already"),
+        ("rows\n", "c.yaml", "expected a mapping of keys, found str"),
+        ("a: 1\nb: [\n", "c.yaml", 'in "c.yaml", line 3'),
+        ("datasets: []\nseed: &a [*a]", "c.yaml", "holds itself"),
+        ("datasets: []\nseed: &a {b: *a}", "c.yaml", "holds itself"),
+        ("a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdef", "bcdefg", strict=True)), "c.yaml", "too many"),
+        (f"datasets: []\nsequence_len: {'9' * 5000}", "c.yaml", "not valid YAML: .*5000 digits"),
+        (f'{{"datasets": [], "sequence_len": {"9" * 5000}}}', "c.json", "not valid YAML: .*5000 digits"),
+        (f"datasets: []\nsequence_len: 0x{'f' * 5000}", "c.yaml", "more than 1024 bits"),
+        (f"datasets: []\nsequence_len: {'9' * 300}", "c.yaml", "nothing of it is rows"),
+        ('datasets: []\nchat_template_jinja: "{{ x\\ud800 }}"', "c.yaml", r"x\\ud800 }}' is not UTF-8"),
+        ('{"datasets": [], "seed\\ud800": 1}', "c.json", r"seed\\ud800' is not UTF-8"),
         ("datasets: rows", "c.yaml", "datasets: expected a list"),
         ("datasets: []", "c.yaml", "nothing of it is rows"),
         ("rl: dpo\ndatasets: []", "c.yaml", "rl: dpo: packer prepares data for supervised training"),
         ("stage: dpo\ndataset: a", "c.yaml", "stage: dpo: packer prepares"),
         ("dataset: a\ndataset_dir: nowhere", "c.yaml", "dataset_dir: nowhere: no dataset_info.json there"),
         ("dataset: other\ndataset_dir: .", "c.yaml", "dataset 'other': not in dataset_info.json"),
+        *((f"dataset: a{i}\ndataset_dir: .", "c.yaml", f"dataset 'a{i}': expected a mapping .* found") for i in range(4)),
         ("datasets: [{path: data/chat.jsonl, type: chat_template}]\nsample_packing: true\nsequence_len: long", "c.yaml", "as a recipe: pack.block_len"),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_a_recipe_is_an_error_that_says_why(place, text, name, said):
-    Path("dataset_info.json").write_text('{"rows": {"file_name": "data/alpaca.jsonl"}}')
+    rows = {"file_name": "data/alpaca.jsonl"}
+    Path("dataset_info.json").write_text(json.dumps({"rows": rows, "a0": [1], "a1": "text", "a2": None, "a3": 7}))
     if text is not None:
         Path(name).write_text(text)
     with pytest.raises(RecipeError, match=said):
         read_config(Path(name), Path("out"))
     result = CliRunner().invoke(cli, ["init", "out", "--from", name])
     assert result.exit_code == 2 and not Path("out").exists()
+    assert not said.startswith("expected a mapping of keys") or "FILE is a configuration of axolotl" in result.stderr
+
+
+def test_a_file_that_is_no_regular_one_or_too_large_is_not_read(place):
+    os.mkfifo("pipe")
+    with Path("large.yaml").open("wb") as file:
+        file.truncate(2**40)
+    for name, said in (("/dev/zero", "not a regular"), ("pipe", "not a regular"), ("data", "Is a directory"), ("large.yaml", "takes up to 16777216")):  # fmt: skip
+        result = CliRunner().invoke(cli, ["init", "out", "--from", name])
+        assert result.exit_code == 2 and said in result.stderr and "FILE is" in result.stderr
+
+
+def test_a_recipe_is_written_where_files_have_one_name_alone_and_nothing_is_left_where_the_disk_refuses(
+    place, monkeypatch
+):
+    def refused(*_args, **_kwargs):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    write_recipe(axolotl(chat_template_jinja="{{ 1 }}", **PACKED), Path("out"))
+    assert {path.name for path in Path("out").iterdir()} == {"chat_template.jinja", "recipe.yaml"}
+    monkeypatch.setattr(os, "fsync", refused)
+    with pytest.raises(StorageError):
+        write_recipe(axolotl(**PACKED), Path("out2"))
+    assert list(Path("out2").iterdir()) == []
+
+
+def test_a_terminal_gets_what_is_told_in_lines_of_its_width_and_a_pipe_a_line_each(place, monkeypatch):
+    config = {"datasets": [{"path": "data/chat.jsonl", **CHAT, "shards": 4}], "val_set_size": 0.1, **PACKED}
+    keys = {f"key_number_{i}": 1 for i in range(30)}
+    Path("c.json").write_text(json.dumps({**config, **keys, "two\nlines\x1b": 1}))
+    piped = CliRunner().invoke(cli, ["init", "a", "--from", "c.json", "-v"], env={"COLUMNS": "60"}).stdout.splitlines()
+    assert sum("key_number" in line for line in piped) == 1 and any("two\\nlines\\x1b" in line for line in piped)
+    monkeypatch.setattr(click.testing._NamedTextIOWrapper, "isatty", lambda _: True)
+    drawn = CliRunner().invoke(cli, ["init", "b", "--from", "c.json", "-v"], env={"COLUMNS": "60"}).stdout.splitlines()
+    assert drawn[-1].startswith("next: packer build")  # a command is for copying, and stays whole
+    assert max(map(len, drawn[:-1])) <= 60 < max(map(len, piped))
+    assert " ".join(" ".join(drawn).split()) == " ".join(" ".join(piped).replace(" a/", " b/").split())
+    assert any(line.startswith("      packer has no part") for line in drawn)
+
+
+def test_several_names_of_entries_may_stand_with_commas_between_them_and_a_wrong_one_is_corrected(place):
+    entries = {f"entry_number_{i}": {"file_name": f"data/{i}.jsonl"} for i in range(40)}
+    Path("data").unlink()
+    Path("data").mkdir()
+    for entry in entries.values():
+        Path(entry["file_name"]).touch()
+    entries["with,comma"] = {"file_name": "data/3.jsonl"}
+    names = ["entry_number_7, entry_number_1", "with,comma"]
+    found = convert(entries, name="dataset_info.json", datasets=names)
+    assert [source["path"] for source in found.values["sources"]] == [f"../data/{i}.jsonl" for i in (7, 1, 3)]
+    with pytest.raises(RecipeError) as error:
+        convert(entries, name="dataset_info.json", datasets=["entry_nubmer_11"])
+    assert error.value.hint == "did you mean 'entry_number_11'?"
+    with pytest.raises(RecipeError) as error:
+        convert(entries, name="dataset_info.json", datasets=["something else"])
+    *listed, last = error.value.hint.removeprefix("it has ").split(", ")
+    assert listed and {*listed} <= {*entries} and last == "…"
+    with pytest.raises(RecipeError, match="dataset '': not in"):
+        convert(entries, name="dataset_info.json", datasets=[""])
 
 
 def test_names_of_entries_are_for_a_bare_dataset_info(place):
