@@ -17,6 +17,8 @@ import pytest
 from click.testing import CliRunner
 from written import FORMATS, as_jsonl, as_parquet
 
+from packer.audit import verify
+from packer.errors import UsageError
 from packer.source import standard_input
 from packer.store.manifest import read_manifest
 from packer_cli.main import cli
@@ -112,7 +114,15 @@ def test_every_split_of_a_saved_dict_is_a_split_unless_one_is_named(tmp_path, st
     assert [(entry.split, entry.num_rows) for entry in read_manifest(tmp_path / "other").inputs] == [("eval", 2)]
 
 
-def test_standard_input_is_an_input_like_others(tmp_path, starter, expected):
+def test_saved_rows_that_are_none_are_told(tmp_path, starter):
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_list(CHATS).select(range(0)).flatten_indices().save_to_disk(tmp_path / "saved")
+    words = ("build", tmp_path / "saved", "-o", tmp_path / "cache", "--tokenizer", starter / "tokenizer")
+    assert "nothing kept: the sources hold no rows" in run(*words, exit_code=3).stderr
+    assert not (tmp_path / "cache" / "manifest.json").exists()
+
+
+def test_standard_input_is_an_input_like_others(tmp_path, starter, expected, monkeypatch):
     rows, cache = as_parquet(CHATS), tmp_path / "cache"
     build("-", cache, starter, stdin=rows)
     manifest = read_manifest(cache)
@@ -125,6 +135,11 @@ def test_standard_input_is_an_input_like_others(tmp_path, starter, expected):
         missing = run("verify", cache, asked, exit_code=2, stdin=b"")
         assert "nothing is piped in: its inputs were not compared" in missing.stderr
         assert f"| packer verify {cache} --sources" in missing.stderr and "damaged" not in missing.output
+    with monkeypatch.context() as without:  # as where a program has closed it
+        without.setattr("sys.stdin", None)
+        standard_input._spooled.cache_clear()
+        with pytest.raises(UsageError, match="nothing is piped in: its inputs were not compared"):
+            verify(cache, sources=True, threads=1)
     assert "sha256" in run("verify", cache, "--sources", exit_code=1, stdin=rows[:-1]).stdout
     assert "unknown_role" in run("preview", "-", "--rejected", "--tokenizer", starter / "tokenizer", stdin=rows).stdout
     assert "row 2" in run("preview", "-", "--row", "-:2", "--tokenizer", starter / "tokenizer", stdin=rows).stdout
