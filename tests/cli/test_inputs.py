@@ -18,6 +18,8 @@ import pytest
 from click.testing import CliRunner
 from written import FORMATS, as_jsonl, as_parquet, as_table
 
+from packer.audit import verify
+from packer.errors import UsageError
 from packer.source import standard_input
 from packer.store.manifest import read_manifest
 from packer_cli.main import cli
@@ -161,7 +163,7 @@ def test_a_split_without_rows_is_told_and_not_built(tmp_path, starter, expected)
     assert f"{tmp_path}/saved/test: holds no rows" in output
 
 
-def test_standard_input_is_an_input_like_others(tmp_path, starter, expected):
+def test_standard_input_is_an_input_like_others(tmp_path, starter, expected, monkeypatch):
     rows, cache = as_parquet(CHATS), tmp_path / "cache"
     build("-", cache, starter, stdin=rows)
     manifest = read_manifest(cache)
@@ -174,6 +176,11 @@ def test_standard_input_is_an_input_like_others(tmp_path, starter, expected):
         missing = run("verify", cache, asked, exit_code=2, stdin=b"")
         assert "nothing is piped in: its inputs were not compared" in missing.stderr
         assert f"| packer verify {cache} --sources" in missing.stderr and "damaged" not in missing.output
+    with monkeypatch.context() as without:  # as where a program has closed it
+        without.setattr("sys.stdin", None)
+        standard_input._spooled.cache_clear()
+        with pytest.raises(UsageError, match="nothing is piped in: its inputs were not compared"):
+            verify(cache, sources=True, threads=1)
     assert "sha256" in run("verify", cache, "--sources", exit_code=1, stdin=rows[:-1]).stdout
     assert "unknown_role" in run("preview", "-", "--rejected", "--tokenizer", starter / "tokenizer", stdin=rows).stdout
     assert "row 2" in run("preview", "-", "--row", "-:2", "--tokenizer", starter / "tokenizer", stdin=rows).stdout
