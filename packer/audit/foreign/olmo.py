@@ -165,7 +165,7 @@ def _array(path: Path, width: int | None) -> npt.NDArray[Any]:
         if width is None or _has_header(path):
             with warnings.catch_warnings():
                 warnings.simplefilter("error", RuntimeWarning)  # of a shape that has more values than can be counted
-                found: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+                found: npt.NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
         else:
             size = path.stat().st_size
             if not size or size % width:
