@@ -325,8 +325,6 @@ class _Build:
         if any(result.shard.num_rows for result in results):
             return
         codes = Counter(row.code for result in results for row in result.rejected)
-        if not codes:
-            raise NoRowKeptError("nothing kept: the sources hold no rows", hint="name files that do")
         examples = {row.code: row.reason for result in reversed(results) for row in reversed(result.rejected)}
         told = "; ".join(f"{count} × {code} ({examples[code]})" for code, count in codes.most_common(3))
         dropped = sorted(code.removeprefix("dropped_") for code in codes if code.startswith("dropped_"))

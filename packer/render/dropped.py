@@ -322,7 +322,7 @@ class _Words:
         return self.number(loss) if isinstance(value, int) else self.number(loss) + 0.5
 
     @property
-    def number_given(self) -> int:
+    def num_given(self) -> int:
         return len(self._given)
 
     def lost(self, text: str, number: int | None = None) -> frozenset[Loss]:
@@ -350,7 +350,7 @@ class _Replaced:
         """
         for number in range(len(self._messages), turn.num_messages):
             self._messages.append(_replace(conversation.messages[number], number, self._words))
-            self._ends.append(self._words.number_given)
+            self._ends.append(self._words.num_given)
         try:
             whole = conversation.render(self._messages[: turn.num_messages], turn.mode)
         except RenderError:
