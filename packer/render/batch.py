@@ -29,6 +29,7 @@ from packer.render.environment import ChatTemplate, RenderError
 from packer.render.filling import Renderings
 from packer.render.marks import marked_turns
 from packer.render.reasoning import ANY_TAG, Reasoning, given_as
+from packer.render.remembering import RememberingTemplate
 from packer.render.skeleton import Defined, Skeletons
 from packer.render.slots import UntraceableError
 from packer.render.tracing import Tracer
@@ -246,8 +247,11 @@ class Renderer:
         if not weights:
             raise RenderError("no assistant turn to learn", code="nothing_trained")
         original = self.conversation(sample, template)
-        if template is None and self._renderings is not None and original.template is self._template:
-            original.template = self._renderings.of(self._template)
+        if template is None and isinstance(original.template, ChatTemplate) and not self._rules.marked:
+            own = original.template
+            original.template = RememberingTemplate(own)
+            if self._renderings is not None and own is self._template:
+                original.template = self._renderings.of(original.template)
         stand_ins, conversation = self._hide_control(original, sample.template_kwargs)
         last = max(weights)
         conversation = renderable(conversation, last)

@@ -117,7 +117,7 @@ class ConversationLosses:
         opening, first, self._first = self._first == 0, self._first, turn.message + 1
         items = [item for k in range(first, turn.message) for item in _items(messages[k], k, own=None)]
         items += _items(messages[turn.message], turn.message, own=turn)
-        lost = self._messages(turn, [item for item in items if item.loss.kind not in allowed])
+        lost = self._messages(turn, [item for item in items if item.loss.kind not in allowed], first)
         if lost is None:
             lost = next(
                 (part for part in _inline_losses(messages[turn.message], turn) if part.kind not in allowed), None
@@ -126,9 +126,9 @@ class ConversationLosses:
             lost = self._tools(turn)
         return lost
 
-    def _messages(self, turn: RenderedTurn, items: Sequence[_Item]) -> Loss | None:
+    def _messages(self, turn: RenderedTurn, items: Sequence[_Item], first: int) -> Loss | None:
         # What stands behind the terminator is not learned: some templates write a call after the stop token of a text.
-        probed = functools.cache(lambda: self._replaced.probe(self.conversation, turn, self.check.stops))
+        probed = functools.cache(lambda: self._replaced.probe(self.conversation, turn, self.check.stops, first=first))
         completion = turn.text[turn.prompt_end :]
         missing = [item for item in items if not item.shows(completion if item.own else turn.text)]
         if missing:
@@ -139,7 +139,7 @@ class ConversationLosses:
         items = [item for item in items if item.rescued]
         if not items:
             return None
-        key = ("messages", self._shape(turn.num_messages - 1), turn.message, *sorted(turn.mode.items()))
+        key = ("messages", self._shape(turn.num_messages - 1), first, turn.message, *sorted(turn.mode.items()))
         answer = self.check.answer(key, probed)
         if not any(item.loss in answer for item in items):
             return None
@@ -289,6 +289,7 @@ def _shape(message: Message) -> tuple[Any, ...]:
     )
 
 
+_MANY_WORDS = 64
 _STAND_IN = re.compile(r"Zq\d+x+W|\d{6,}")
 
 
@@ -325,10 +326,11 @@ class _Words:
     def num_given(self) -> int:
         return len(self._given)
 
-    def lost(self, text: str, number: int | None = None) -> frozenset[Loss]:
-        """What of the first `number` words, or of all, is not in a text."""
-        shown = set(_STAND_IN.findall(text))  # one look at a long text tells of nearly all
-        given = self._given[:number]
+    def lost(self, text: str, first: int = 0, end: int | None = None) -> frozenset[Loss]:
+        """What of some words, or of all, is not in a text."""
+        given = self._given[first:end]
+        # Of many words one look at a text tells of nearly all.
+        shown = set(_STAND_IN.findall(text)) if len(given) > _MANY_WORDS else ()
         return frozenset(loss for loss, stand_in in given if stand_in not in shown and stand_in not in text)
 
 
@@ -342,9 +344,9 @@ class _Replaced:
         """Words given up to each message."""
 
     def probe(
-        self, conversation: Conversation, turn: RenderedTurn, stops: re.Pattern[str] | None
+        self, conversation: Conversation, turn: RenderedTurn, stops: re.Pattern[str] | None, *, first: int
     ) -> frozenset[Loss] | None:
-        """Which items of a turn's messages do not come out so; None where the template raises.
+        """Which items of the messages from `first` to a turn do not come out so; None where the template raises.
 
         Only what comes out before the terminator counts: as many stop tokens stand before it as before the turn's own.
         """
@@ -355,12 +357,12 @@ class _Replaced:
             whole = conversation.render(self._messages[: turn.num_messages], turn.mode)
         except RenderError:
             return None
-        number = self._ends[turn.num_messages - 1]
+        words = self._ends[first - 1] if first else 0, self._ends[turn.num_messages - 1]
         if stops is None:
-            return self._words.lost(whole, number)
+            return self._words.lost(whole, *words)
         num_before = sum(1 for _ in stops.finditer(turn.text, 0, turn.prompt_end))
         terminator = next(itertools.islice(stops.finditer(whole), num_before, None), None)
-        return self._words.lost(whole[: terminator.end()] if terminator else whole, number)
+        return self._words.lost(whole[: terminator.end()] if terminator else whole, *words)
 
 
 def _replace(message: Message, number: int, words: _Words) -> dict[str, Any]:

@@ -15,7 +15,10 @@ import jinja2.meta
 import jinja2.nodes
 
 from packer.render.limits import OverLimitError
+from packer.render.resumable import MEMORY, Site, made_resumable
+from packer.render.resuming import Memory, UnresumableError
 from packer.render.sandbox import CLOSE, OPEN, Context, Environment, environment_of, marking
+from packer.render.settings import is_default
 from packer.render.watchdog import TemplateOverrunError, watched
 
 MODE_SWITCHES = ("enable_thinking", "thinking")
@@ -46,6 +49,7 @@ class ChatTemplate:
             RenderError: the template is not valid Jinja.
 
         """
+        self._source = source
         self._max_bytes = max_bytes
         self._variables = dict(variables)
         environment = environment_of(date, max_bytes)
@@ -53,7 +57,7 @@ class ChatTemplate:
         """Whether the template has `{% generation %}` blocks."""
 
         try:
-            self._template, undeclared, self.has_marks = watched(lambda: _compiled(environment, source))
+            self._template, undeclared, self._defaults, self.has_marks = watched(lambda: _compiled(environment, source))
             read = undeclared - _GIVEN - set(variables)
             self._globals = dict(self._template.globals)  # looking through a chain of maps is slow
         except TemplateOverrunError:
@@ -64,22 +68,26 @@ class ChatTemplate:
         self.undeclared = tuple(sorted(read))
         """Variables it reads that only `template.kwargs` or a row can give, and some that it may set itself."""
 
-        self._switches = sorted(name for name in read if name in MODE_SWITCHES or _SWITCH_LIKE.search(name))
+        self._switches = sorted(filter(_is_switch, read))
 
     @functools.cached_property
     def modes(self) -> tuple[tuple[str, bool], ...]:
-        """Settings of one variable each that choose the prompt.
+        """Settings of one variable each that choose the prompt, but for those that the template takes anyway.
 
         Known switches it reads, on and off; and what is found by trying variables of like names: a value that changes
         the prompt for an answer, and neither the chat before it nor an answer to it.
         """
+        return tuple(pair for pair in self._settings if pair not in self._defaults)
+
+    @functools.cached_property
+    def _settings(self) -> tuple[tuple[str, bool], ...]:
         tried = ((name, value) for name in self._switches for value in (True, False))
         return tuple(pair for pair in tried if pair[0] in MODE_SWITCHES or self._changes_prompt_alone(*pair))
 
     @property
     def switches(self) -> tuple[str, ...]:
-        """The variables of :attr:`modes`."""
-        return tuple(dict.fromkeys(name for name, _ in self.modes))
+        """The variables that choose the prompt."""
+        return tuple(dict.fromkeys(name for name, _ in self._settings))
 
     def _changes_prompt_alone(self, name: str, value: bool) -> bool:  # noqa: FBT001 - a variable's value
         asked = [{"role": "user", "content": "x"}]
@@ -110,27 +118,36 @@ class ChatTemplate:
         tools: Sequence[Any] | None = None,
         add_generation_prompt: bool = False,
         kwargs: Mapping[str, Any] | None = None,
+        memory: Memory | None = None,
     ) -> str:
         """Render messages to text.
+
+        Args:
+            messages: the conversation, or its beginning.
+            tools: definitions of tools.
+            add_generation_prompt: end with what the model goes on from.
+            kwargs: further variables.
+            memory: of :meth:`memory`, for renderings of one conversation; what is given must stay as it is.
 
         Raises:
             RenderError: whatever the template raised, in its own words.
             TemplateOverrunError: it takes too long, or too much memory.
+            UnresumableError: it cannot go on from what is remembered.
 
         """
         variables = {"documents": None, **self._variables, **(kwargs or {})}
         variables |= {"messages": messages, "tools": tools, "add_generation_prompt": add_generation_prompt}
+        template, joined = self._template, "".join
+        if memory is not None:
+            template, joined = self._resumable[0], memory.joined
+            variables[MEMORY] = memory
         # What `Template.render` does, without gathering the globals every time.
         context = Context(
-            self._template.environment,
-            {**self._globals, **variables},
-            self._template.name,
-            self._template.blocks,
-            self._globals,
+            template.environment, {**self._globals, **variables}, template.name, template.blocks, self._globals
         )
         try:
-            text = watched(lambda: "".join(self._template.root_render_func(context)))
-        except TemplateOverrunError:
+            text = watched(lambda: joined(template.root_render_func(context)))
+        except (TemplateOverrunError, UnresumableError):
             raise
         except OverLimitError as error:
             raise RenderError(str(error), code="render_too_large") from error
@@ -139,6 +156,17 @@ class ChatTemplate:
         if len(text) * 4 > self._max_bytes and len(text.encode("utf-8", "surrogatepass")) > self._max_bytes:
             raise RenderError(f"rendered to more than {self._max_bytes} bytes", code="render_too_large")
         return text
+
+    def memory(self) -> Memory | None:
+        """What lets renderings of one conversation share what they have in common; None where none of its loops can."""
+        sites = self._resumable[1]
+        return Memory(sites) if sites else None
+
+    @functools.cached_property
+    def _resumable(self) -> tuple[jinja2.Template, tuple[Site, ...]]:
+        environment = self._template.environment
+        assert isinstance(environment, Environment)
+        return _compiled_resumable(environment, self._source)
 
     def render_marked(
         self,
@@ -176,8 +204,10 @@ class ChatTemplate:
 
 
 @functools.lru_cache(maxsize=256)
-def _compiled(environment: Environment, source: str) -> tuple[jinja2.Template, frozenset[str], bool]:
-    """A template, what it reads without having set it, and whether it has marks.
+def _compiled(
+    environment: Environment, source: str
+) -> tuple[jinja2.Template, frozenset[str], frozenset[tuple[str, bool]], bool]:
+    """A template, what it reads without having set it, settings of switches it takes anyway, and whether it has marks.
 
     Kept, as a command asks for the same template again and again, and compiling takes much longer than rendering. What
     is kept is about ten times as large as the source.
@@ -186,7 +216,21 @@ def _compiled(environment: Environment, source: str) -> tuple[jinja2.Template, f
     calls = parsed.find_all(jinja2.nodes.Call)
     has_marks = any(isinstance(call.node, jinja2.nodes.ExtensionAttribute) for call in calls)
     undeclared = frozenset(jinja2.meta.find_undeclared_variables(parsed))
-    return environment.from_string(parsed), undeclared, has_marks
+    settings = ((name, value) for name in filter(_is_switch, undeclared) for value in (True, False))
+    defaults = frozenset(pair for pair in settings if is_default(parsed, *pair))
+    return environment.from_string(parsed), undeclared, defaults, has_marks
+
+
+def _is_switch(name: str) -> bool:
+    return name in MODE_SWITCHES or _SWITCH_LIKE.search(name) is not None
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled_resumable(environment: Environment, source: str) -> tuple[jinja2.Template, tuple[Site, ...]]:
+    """The same template with loops that can go on from where they were, and those loops."""
+    parsed = environment.parse(source)
+    sites = made_resumable(parsed)
+    return environment.from_string(parsed), sites
 
 
 _MAX_REASON = 2000

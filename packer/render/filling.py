@@ -3,7 +3,8 @@
 What a whole skeleton (:mod:`packer.render.skeleton`) does not cover, say history that the template rewrites, is left to
 the definition, which asks for many renderings of a conversation that differ in their words alone from those of others.
 Each is traced once for its form and variables, and filled in from then on; everything that is then made of a rendering
-is made of the text itself.
+is made of the text itself. With tools or calls, filling in takes longer than rendering what is new in a conversation
+(:mod:`packer.render.remembering`).
 """
 
 from collections import OrderedDict
@@ -21,18 +22,15 @@ from packer.render.trial import Rendering, Trial, traced
 _FEW = 3
 """Renderings of a kind before it is traced: that costs as much as some of them."""
 
-_DEARER = 16
-"""Times as many where there are tools or calls: a trace costs as much as fifty renderings that share their JSON."""
-
-_MOST_MESSAGES = 6
-"""Of a conversation with tools or calls that is traced: longer ones seldom have the form of another."""
+_MOST_MESSAGES = 64
+"""Of a conversation that is filled in: of a longer one, what is new is rendered sooner than the whole is filled in."""
 
 _MAX_KINDS = 8192
 _LONGEST_VARIABLES = 2**10
 """Characters of variables, written out, that renderings are kept under."""
 
 Kind: TypeAlias = tuple[tuple[int, ...], str]
-"""Numbers of the forms of tools and messages; and variables, of which one says whether it is a prompt."""
+"""Numbers of the forms of messages; and variables, of which one says whether it is a prompt."""
 
 _MAX_READ = 4
 """Conversations that are read of a row: as it is, without nulls, with arguments as texts, with others for its words."""
@@ -61,7 +59,7 @@ class Renderings:
         return FillingTemplate(self, otherwise)
 
     def number_of(self, fields: Hashable) -> int:
-        """A number for the form of a message, or of tools.
+        """A number for the form of a message.
 
         Raises:
             FormlessError: there are too many.
@@ -76,13 +74,12 @@ class Renderings:
 
     def text(self, read: Read, number: int, variables: Mapping[str, Any]) -> str | None:
         """The rendering of the first messages of a conversation; None where it has to be rendered."""
-        kind = tuple(read.numbers[: number + 1]), repr(variables)
+        kind = tuple(read.numbers[:number]), repr(variables)
         if len(kind[1]) > _LONGEST_VARIABLES:
             return None
         known = self._traced.get(kind, 0)
         if isinstance(known, int):
-            few = known < (_FEW * _DEARER if read.holds_json else _FEW)
-            known = known + 1 if few else self._trace(read.form(number), variables)
+            known = known + 1 if known < _FEW else self._trace(read.form(number), variables)
             self._traced[kind] = known
             if len(self._traced) > _MAX_KINDS:
                 self._traced.popitem(last=False)
@@ -118,20 +115,20 @@ class FillingTemplate:
     ) -> str:
         """As :meth:`ChatTemplate.render`."""
         number = len(messages)
-        read = self._reading(tools, messages) if number <= _MOST_MESSAGES or not tools else None
-        if read is not None and read.has_form(messages) and (number <= _MOST_MESSAGES or not read.holds_json):
+        read = None if tools or number > _MOST_MESSAGES else self._reading(messages)
+        if read is not None and read.has_form(messages):
             variables = {**(kwargs or {}), "add_generation_prompt": add_generation_prompt}
             text = self._renderings.text(read, number, variables)
             if text is not None:
                 return text
         return self._otherwise.render(messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs)
 
-    def _reading(self, tools: Sequence[Any] | None, messages: Sequence[Message]) -> Read | None:
+    def _reading(self, messages: Sequence[Message]) -> Read | None:
         """The conversation these messages are part of; none where many were made of it."""
         for read in self._read:
-            if read.is_of(tools, messages):
+            if read.is_of(messages):
                 return read
         if len(self._read) >= _MAX_READ:
             return None
-        self._read.append(Read(self._reader, tools))
+        self._read.append(Read(self._reader))
         return self._read[-1]

@@ -5,7 +5,7 @@ import inspect
 import json
 import pprint  # noqa: F401 - Jinja's filters would look for it, and for the next, while a template runs
 import textwrap  # noqa: F401
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import jinja2.filters
@@ -58,6 +58,7 @@ class Filters:
         self._operators = operators
         self._lazy = lazy
         self._written = _Written()
+        self._indented_before = _Written()
 
     def table(self) -> dict[str, _Filter]:
         """All filters by name."""
@@ -180,11 +181,25 @@ class Filters:
                 value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
             )
         settings = (bool(ensure_ascii), indent, bool(sort_keys))
-        text = self._written.find(value, settings)
+        text = self._written.find((id(value), settings))
         if text is None:
             self._limits.weigh(value)
+            text = json.dumps(value, ensure_ascii=ensure_ascii, sort_keys=sort_keys)
+            if indent is not None:
+                text = self._indented(text, value, settings)
+            self._written.keep((id(value), settings), value, text)
+        return text
+
+    def _indented(self, compact: str, value: Any, settings: tuple[bool, int | str | None, bool]) -> str:
+        """JSON on lines of its own, which Python writes twenty times as slowly as on one; rows bring the same tools.
+
+        What is written on one line tells how it is written on many: the same keys, numbers and texts in the same order.
+        """
+        text = self._indented_before.find((compact, settings))
+        if text is None:
+            ensure_ascii, indent, sort_keys = settings
             text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, sort_keys=sort_keys)
-            self._written.keep(value, settings, text)
+            self._indented_before.keep((compact, settings), None, text)
         return text
 
     def _trim(self, value: Any, chars: str | None = None) -> Any:
@@ -210,18 +225,18 @@ class _Written:
     """
 
     def __init__(self) -> None:
-        self._texts: dict[tuple[int, tuple[Any, ...]], tuple[Any, str]] = {}
+        self._texts: dict[Hashable, tuple[Any, str]] = {}
         self._num_characters = 0
 
-    def find(self, value: Any, settings: tuple[Any, ...]) -> str | None:
-        known = self._texts.get((id(value), settings))
+    def find(self, key: Hashable) -> str | None:
+        known = self._texts.get(key)
         return None if known is None else known[1]
 
-    def keep(self, value: Any, settings: tuple[Any, ...], text: str) -> None:
+    def keep(self, key: Hashable, value: Any, text: str) -> None:
         self._num_characters += len(text) + 100
         if self._num_characters > _KEPT_CHARACTERS:
             self._texts, self._num_characters = {}, len(text) + 100
-        self._texts[id(value), settings] = value, text
+        self._texts[key] = value, text
 
 
 def _random(*_: Any, **__: Any) -> NoReturn:

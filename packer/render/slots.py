@@ -68,12 +68,10 @@ class Listed(NamedTuple):
 class Words:
     """The words of a conversation, and what was written of them: a JSON value is written once."""
 
-    def __init__(self, values: list[Any], begun: "Words | None" = None) -> None:
-        """`values`: there may come more; `begun`: those that they begin with."""
+    def __init__(self, values: list[Any]) -> None:
+        """`values`: there may come more."""
         self.values = values
         self._written: dict[Slot, str] = {}
-        self._begun = begun
-        self._num_begun = len(begun.values) if begun else 0
         self._sizes: list[int] = []
 
     def of(self, slot: Slot) -> str:
@@ -82,9 +80,6 @@ class Words:
         if not slot.cuts:
             assert isinstance(value, str)
             return value
-        if slot.number < self._num_begun:
-            assert self._begun is not None
-            return self._begun.of(slot)
         known = self._written.get(slot)
         if known is None:
             if slot.cuts == (AS_JSON,) and type(value) is Listed:

@@ -1,0 +1,395 @@
+"""Which loops of a template can go on from where an earlier rendering was, as its syntax tree tells.
+
+The definition renders a conversation again and again, each time with a message more. A loop over its messages goes on
+where an earlier rendering was (:mod:`packer.render.resuming`) if what an iteration writes, and leaves in namespaces,
+depends on nothing but these, all of which are known when the loop begins, or are watched while it runs:
+
+1. its item, the items before it, and its number: what `loop.index`, `loop.first` and `loop.previtem` say;
+2. the next item, or that there is none: `loop.last`, `loop.nextitem`;
+3. single messages, `messages[…]`, by a subscript that is watched;
+4. what the namespaces named in it hold, by attributes that are named in it;
+5. the values of all other names in it, or in a macro that it may call. An iteration cannot set a name for the next one:
+   that is Jinja's rule.
+
+A loop that asks for anything else (the number of its items, the list of messages or a namespace as a whole) stays as it
+is. A number from outside with which an iteration compares its own is a *bound*: where it changes, the iterations on the
+same side of both keep their outcome.
+
+Nothing else reaches an iteration. The sandbox is immutable and has no chance in it; what counts by itself (`cycler`,
+`joiner`) leaves the template as it is.
+"""
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from jinja2 import nodes
+from jinja2.visitor import NodeTransformer
+
+AT = " at "
+RESUMED = " resumed "
+"""Filters by names that no template can write: a message by its number, and what is left of the items of a loop."""
+
+MEMORY = "packer_memory"
+_LOOP = "packer_loop"
+_MESSAGES = "messages"
+
+_BEHIND = {"index", "index0", "first", "previtem", "depth", "depth0"}
+_AHEAD = {"last", "nextitem"}
+_SHIFTS = {"index0": 0, "index": 1}
+_MIRRORED = {"gt": "lt", "gteq": "lteq", "lt": "gt", "lteq": "gteq", "eq": "eq", "ne": "ne"}
+
+_NEVER = {MEMORY, _LOOP, "self", "cycler", "joiner"}
+"""Names that leave a template as it is."""
+
+_NEVER_NODES: Any = (
+    *(nodes.Block, nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport),
+    *(nodes.ScopedEvalContextModifier, nodes.EvalContextModifier),
+)
+
+
+class Held(NamedTuple):
+    """An attribute of a namespace."""
+
+    space: str
+    attribute: str
+
+
+class Bound(NamedTuple):
+    """A number that iterations compare with their own, as `loop.index0 > bound`."""
+
+    source: str | Held
+    operator: str
+    shift: int
+    """What an iteration takes for its number, less its place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A loop that can go on.
+
+    Attributes:
+        number: its own among those of the template.
+        looks_ahead: an iteration may depend on the next item.
+        watches: it may look at single items, or messages, by a subscript.
+        values: names from outside that iterations read.
+        spaces: namespaces that they read or write.
+        held: what they read or write of them.
+        written: what they write of them.
+        bounds: numbers from outside that they compare with their own.
+
+    """
+
+    number: int
+    looks_ahead: bool
+    watches: bool
+    values: tuple[str, ...]
+    spaces: tuple[str, ...]
+    held: tuple[Held, ...]
+    written: tuple[Held, ...]
+    bounds: tuple[Bound, ...]
+
+
+def made_resumable(template: nodes.Template) -> tuple[Site, ...]:
+    """Change a parsed template so that its loops can go on, and tell them; where there are none it stays as it was."""
+    macros = {node.name: node for node in template.body if isinstance(node, nodes.Macro)}
+    hidden = len(list(template.find_all(nodes.Macro))) > len(macros)
+    if hidden or template.find(_NEVER_NODES) or _names(template) & _NEVER or _names(template, "store") & set(macros):
+        return ()
+    changing = _Changing(macros, _namespaces(template.body), _names(template, "store"))
+    changing.statements(template.body)
+    if changing.sites and template.environment is not None:
+        template.set_environment(template.environment)
+    return tuple(changing.sites)
+
+
+class _UnfitError(Exception):
+    """A loop asks for what is not known when it begins."""
+
+
+class _Changing:
+    """Goes through the statements whose text is written at once, in branches too."""
+
+    def __init__(self, macros: Mapping[str, nodes.Macro], spaces: AbstractSet[str], stored: AbstractSet[str]) -> None:
+        self._macros = macros
+        self._spaces = spaces
+        self._stored = stored
+        self.sites: list[Site] = []
+
+    def statements(self, body: list[nodes.Node]) -> None:
+        for place, node in enumerate(body):
+            if isinstance(node, nodes.If):
+                for branch in (node.body, node.else_, *(other.body for other in node.elif_)):
+                    self.statements(branch)
+            elif isinstance(node, nodes.For):
+                try:
+                    body[place] = self._loop(node)
+                except _UnfitError:
+                    self._stop_idle(node)
+
+    def _stop_idle(self, node: nodes.For) -> None:
+        """End a loop before an iteration in which it, and each that follows, does nothing.
+
+        That is one whose statements all wait for the same attribute of a namespace, `if ns.searching and …`, or only
+        count; many templates look so for the last question, from the end of a conversation.
+        """
+        waiting = [each for each in node.body if not _counts(each)]
+        flags = {_flag(each) for each in waiting}
+        if node.else_ or node.test is not None or node.recursive or len(flags) != 1:
+            return
+        (flag,) = flags
+        if flag is not None and flag.space in self._spaces and _MESSAGES not in self._stored:
+            idle = nodes.Not(nodes.Getattr(nodes.Name(flag.space, "load"), flag.attribute, "load"))
+            node.body.insert(0, nodes.If(idle, [nodes.Break()], [], []))
+
+    def _loop(self, node: nodes.For) -> nodes.For:
+        target = node.target
+        if not isinstance(target, nodes.Name) or node.else_ or node.test is not None or node.recursive:
+            raise _UnfitError
+        watched = {_MESSAGES: 1}
+        if isinstance(node.iter, nodes.Name):
+            watched[node.iter.name] = 0
+        facts = _Facts(self._macros, self._spaces, watched)
+        facts.look_into(node.body)
+        if target.name in facts.of_macros | self._spaces | set(self._macros) | set(watched):
+            raise _UnfitError
+        site = facts.site(len(self.sites), target.name)
+        self.sites.append(site)
+        outside = nodes.List(
+            [
+                nodes.Name(_MESSAGES, "load"),
+                _loads(site.values),
+                _loads(site.spaces),
+                _loads(bound.source for bound in site.bounds if isinstance(bound.source, str)),
+            ]
+        )
+        given = [nodes.Name(MEMORY, "load"), nodes.Const(site.number), outside]
+        left = nodes.Filter(node.iter, RESUMED, given, [], None, None)
+        pair = nodes.Tuple([nodes.Name(target.name, "store"), nodes.Name(_LOOP, "store")], "store")
+        body = [_Renaming(watched).visit(each) for each in node.body]
+        changed = nodes.For(pair, left, body, [], None, False)
+        changed.set_lineno(node.lineno)
+        return changed
+
+
+def _loads(names: Iterable[str]) -> nodes.List:
+    return nodes.List([nodes.Name(name, "load") for name in names])
+
+
+class _Facts:
+    """What iterations of a loop depend on.
+
+    Args:
+        macros: all of the template.
+        spaces: names of namespaces.
+        watched: names of lists whose subscripts are watched.
+
+    """
+
+    def __init__(self, macros: Mapping[str, nodes.Macro], spaces: AbstractSet[str], watched: Mapping[str, int]) -> None:
+        self._macros = macros
+        self._spaces = spaces
+        self._watched = watched
+        self._ahead = False
+        self._watches = False
+        self._in_macro = False
+        self._names: set[str] = set()
+        self._called: set[str] = set()
+        self._read: set[Held] = set()
+        self._written: set[Held] = set()
+        self._bounds: set[Bound] = set()
+
+    @property
+    def of_macros(self) -> set[str]:
+        """Names that stand in macros which iterations may call."""
+        return {name for macro in self._called for name in _names(self._macros[macro])}
+
+    def site(self, number: int, target: str) -> Site:
+        """The loop, its target being a name of its own."""
+        read = self._read | self._written
+        bounds = {bound for bound in self._bounds if bound.source not in self._names | read}
+        held = read | {bound.source for bound in bounds if isinstance(bound.source, Held)}
+        return Site(
+            number=number,
+            looks_ahead=self._ahead,
+            watches=self._watches,
+            values=tuple(sorted(self._names - {target})),
+            spaces=tuple(sorted({each.space for each in held})),
+            held=tuple(sorted(read)),
+            written=tuple(sorted(self._written)),
+            bounds=tuple(sorted(bounds, key=repr)),
+        )
+
+    def look_into(self, body: Iterable[nodes.Node], *, own: bool = True) -> None:
+        """Gather what statements ask for.
+
+        Args:
+            body: the statements.
+            own: `loop` is the loop they are looked at for, and not one within it.
+
+        Raises:
+            _UnfitError: they ask for what is not known when the loop begins.
+
+        """
+        for node in body:
+            self._look(node, own=own)
+
+    def _look(self, node: nodes.Node, *, own: bool) -> None:
+        if isinstance(node, nodes.Compare) and own and (bound := self._bound(node)):
+            self._bounds.add(bound)
+        elif isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name):
+            self._attribute(node.node, node.attr, own=own)
+        elif isinstance(node, nodes.Getitem) and _is_watched(node, self._watched) and not self._in_macro:
+            self._watches = True
+            self._look(node.arg, own=own)
+        elif isinstance(node, nodes.NSRef):
+            self._write(node)
+        elif isinstance(node, nodes.Name):
+            self._name(node.name, own=own)
+        elif isinstance(node, nodes.For):
+            if "loop" in {name for each in node.else_ for name in _names(each)}:
+                raise _UnfitError
+            self.look_into([node.target, node.iter, *node.else_], own=own)
+            self.look_into([*node.body, *([node.test] if node.test else [])], own=False)
+        else:
+            self.look_into(node.iter_child_nodes(), own=own)
+
+    def _name(self, name: str, *, own: bool) -> None:
+        if name == "loop":
+            if own:
+                raise _UnfitError
+        elif name in self._watched or name in self._spaces:
+            raise _UnfitError
+        elif name in self._macros:
+            if name not in self._called:
+                self._called.add(name)
+                before, self._in_macro = self._in_macro, True
+                self.look_into(self._macros[name].iter_child_nodes(), own=False)
+                self._in_macro = before
+        else:
+            self._names.add(name)
+
+    def _attribute(self, name: nodes.Name, attribute: str, *, own: bool) -> None:
+        if name.name == "loop" and own:
+            if attribute not in _BEHIND | _AHEAD:
+                raise _UnfitError
+            self._ahead |= attribute in _AHEAD
+        elif name.name in self._spaces:
+            self._read.add(Held(name.name, attribute))
+        else:
+            self._look(name, own=own)
+
+    def _write(self, node: nodes.NSRef) -> None:
+        if node.name in self._spaces:
+            self._written.add(Held(node.name, node.attr))
+        else:
+            self._names.add(node.name)  # one of the iteration's own, or what has to be found when the loop begins
+
+    def _bound(self, node: nodes.Compare) -> Bound | None:
+        """The bound of a comparison, if it is one of a number of the loop and something from outside."""
+        if len(node.ops) != 1 or node.ops[0].op not in _MIRRORED:
+            return None
+        for sides, operator in (
+            ((node.expr, node.ops[0].expr), node.ops[0].op),
+            ((node.ops[0].expr, node.expr), _MIRRORED[node.ops[0].op]),
+        ):
+            source, number = self._source(sides[1]), _own_number(sides[0])
+            if source is not None and number is not None:
+                return Bound(source, operator, _SHIFTS[number])
+        return None
+
+    def _source(self, node: nodes.Node) -> str | Held | None:
+        if isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name) and node.node.name in self._spaces:
+            return Held(node.node.name, node.attr)
+        others = {"loop", *self._watched, *self._spaces, *self._macros}
+        return node.name if isinstance(node, nodes.Name) and node.name not in others else None
+
+
+class _Renaming(NodeTransformer):
+    """Gives `loop` of a body its own name, and has its subscripts watched; loops within have a `loop` of theirs."""
+
+    def __init__(self, watched: Mapping[str, int], *, own: bool = True) -> None:
+        self._watched = watched
+        self._own = own
+
+    def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802 - the name Jinja calls, as below
+        within = _Renaming(self._watched, own=False)
+        node.iter = self.visit(node.iter)
+        node.test = within.visit(node.test) if node.test else None
+        node.body = [within.visit(each) for each in node.body]
+        node.else_ = [self.visit(each) for each in node.else_]
+        return node
+
+    def visit_Name(self, node: nodes.Name) -> nodes.Name:  # noqa: N802
+        return nodes.Name(_LOOP, node.ctx, lineno=node.lineno) if self._own and node.name == "loop" else node
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Expr:  # noqa: N802
+        self.generic_visit(node)
+        if not _is_watched(node, self._watched):
+            return node
+        assert isinstance(node.node, nodes.Name)
+        given = [node.arg, nodes.Name(_LOOP, "load"), nodes.Const(self._watched[node.node.name])]
+        return nodes.Filter(node.node, AT, given, [], None, None, lineno=node.lineno)
+
+
+def _is_watched(node: nodes.Getitem, watched: Mapping[str, int]) -> bool:
+    return isinstance(node.node, nodes.Name) and node.node.name in watched and not isinstance(node.arg, nodes.Slice)
+
+
+def _own_number(node: nodes.Node) -> str | None:
+    """By which name an expression asks for the number of an iteration, if it does."""
+    if isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name) and node.node.name == "loop":
+        return node.attr if node.attr in _SHIFTS else None
+    return None
+
+
+def _flag(node: nodes.Node) -> Held | None:
+    """The attribute of a namespace that a statement waits for."""
+    if not isinstance(node, nodes.If) or node.elif_ or node.else_:
+        return None
+    test = node.test
+    while isinstance(test, nodes.And):
+        test = test.left
+    if isinstance(test, nodes.Getattr) and isinstance(test.node, nodes.Name):
+        return Held(test.node.name, test.attr)
+    return None
+
+
+def _counts(node: nodes.Node) -> bool:
+    """Whether a statement sets a name to a number made of those of the loop and of the messages, which never fails."""
+    if isinstance(node, nodes.Output):
+        return all(isinstance(each, nodes.TemplateData) and not each.data for each in node.nodes)
+    return isinstance(node, nodes.Assign) and isinstance(node.target, nodes.Name) and _is_count(node.node)
+
+
+def _is_count(node: nodes.Node | None) -> bool:
+    if isinstance(node, nodes.Const):
+        return type(node.value) is int
+    if isinstance(node, nodes.Filter) and not node.kwargs:
+        if node.name == "length":
+            return isinstance(node.node, nodes.Name) and node.node.name == _MESSAGES and not node.args
+        return node.name in {" - ", " + "} and all(map(_is_count, [node.node, *node.args]))
+    if isinstance(node, nodes.Sub | nodes.Add):
+        return _is_count(node.left) and _is_count(node.right)
+    return node is not None and _own_number(node) is not None
+
+
+def _names(node: nodes.Node, *contexts: str) -> set[str]:
+    """Names in a node: all, or those in some contexts."""
+    found: list[Any] = [node] if isinstance(node, nodes.Name) else []
+    found += node.find_all((nodes.Name, nodes.NSRef))
+    return {each.name for each in found if not contexts or getattr(each, "ctx", "store") in contexts}
+
+
+def _namespaces(body: Iterable[nodes.Node]) -> set[str]:
+    """Names that are given namespaces outside loops."""
+    found = set()
+    for node in body:
+        if isinstance(node, nodes.If):
+            branches = [*node.body, *node.else_, *(each for other in node.elif_ for each in other.body)]
+            found |= _namespaces(branches)
+        elif isinstance(node, nodes.Assign) and isinstance(node.target, nodes.Name):
+            made = node.node.node if isinstance(node.node, nodes.Call) else None
+            found |= {node.target.name} if isinstance(made, nodes.Name) and made.name == "namespace" else set()
+    return found

@@ -1,0 +1,312 @@
+"""Loops that go on from where an earlier rendering of the same conversation was.
+
+A *run* is how a loop went: its items, what it found outside when it began, and of each iteration the text, what it left
+in namespaces, and its *reach*: the last item, and the last message, that it looked at. Iterations are taken from a run,
+from the first on, where a later rendering begins with the same items, finds the same outside, and each of them looked
+at nothing that is another now. So what is written is the same, byte for byte; why nothing else can make a difference
+stands in :mod:`packer.render.resumable`.
+
+Items are the same by identity: a run keeps them, and a template cannot change them. What is found outside is the same
+by identity too, or as a text, a number or a list of such.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from operator import is_
+from typing import Any
+
+import jinja2
+import jinja2.utils
+from jinja2 import pass_environment
+
+from packer.render.resumable import Bound, Held, Site
+
+_MAX_RUNS = 4
+"""Of one loop that are kept: of messages as they are and with made-up words, each for prompts and for turns."""
+
+_MAX_ITEMS = 64
+"""Of a list or an object that is compared item by item."""
+
+_SCALARS = frozenset({str, int, bool, type(None)})
+_FINITE = (list, tuple, dict, str, range, jinja2.Undefined)
+_MISSING = object()
+_EVERYTHING = 2**62
+
+
+class UnresumableError(Exception):
+    """A loop found something that it cannot go on with."""
+
+
+class _Loop:
+    """What `loop` says in an iteration; `reaches` is written by those who look."""
+
+    __slots__ = ("_items", "_undefined", "first", "index", "index0", "last", "reaches")
+    first: bool
+    index: int
+    index0: int
+    last: bool
+    depth, depth0 = 1, 0
+
+    def __init__(self, items: Sequence[Any], undefined: Any) -> None:
+        self._items = items
+        self._undefined = undefined
+        self.reaches = [-1, -1]
+
+    @property
+    def previtem(self) -> Any:
+        if self.first:
+            return self._undefined("there is no previous item")
+        return self._items[self.index0 - 1]
+
+    @property
+    def nextitem(self) -> Any:
+        if self.last:
+            return self._undefined("there is no next item")
+        return self._items[self.index]
+
+
+class _Run:
+    """How a loop went, as far as it went."""
+
+    __slots__ = ("bounds", "held", "items", "messages", "outside", "reaches", "texts")
+
+    def __init__(self, items: list[Any], messages: list[Any], outside: Sequence[Any], bounds: Sequence[Any]) -> None:
+        self.items = items
+        self.messages = messages
+        self.outside = outside
+        """Values, and what namespaces held, before the first iteration."""
+
+        self.bounds = bounds
+        self.texts: list[str] = []
+        self.held: list[tuple[Any, ...]] = []
+        self.reaches: tuple[list[int], list[int]] = ([], [])
+        """The farthest item, and message, that an iteration or one before it looked at, where it is watched."""
+
+    def take(self, earlier: "_Run", number: int) -> None:
+        """Begin as an earlier run did, which is of no further use."""
+        self.texts, self.held, self.reaches = earlier.texts, earlier.held, earlier.reaches
+        for each in (self.texts, self.held, *self.reaches):
+            del each[number:]
+
+    def copy(self, earlier: "_Run", number: int) -> None:
+        """Begin as an earlier run did."""
+        self.texts, self.held = earlier.texts[:number], earlier.held[:number]
+        self.reaches = earlier.reaches[0][:number], earlier.reaches[1][:number]
+
+
+class Memory:
+    """What is remembered of the renderings of one conversation under one template.
+
+    Args:
+        sites: the loops that can go on.
+
+    """
+
+    def __init__(self, sites: Sequence[Site]) -> None:
+        self._sites = sites
+        self._runs: list[list[_Run]] = [[] for _ in sites]
+        self._written: list[str] = []
+
+    def joined(self, pieces: Iterable[str]) -> str:
+        """The text of a rendering, whose pieces come while its loops run."""
+        self._written = written = []
+        for piece in pieces:
+            written.append(piece)  # noqa: PERF402 - loops look at it while it grows
+        return "".join(written)
+
+    def items(
+        self, environment: jinja2.Environment, number: int, items: Any, outside: Sequence[Any]
+    ) -> Iterator[tuple[Any, _Loop]]:
+        """The items of a loop that an earlier run does not tell, after the text of those it does.
+
+        Args:
+            environment: whose loop it is.
+            number: of the loop.
+            items: all of them.
+            outside: the list of messages; the values of the names in :attr:`Site.values`; the namespaces in
+                :attr:`Site.spaces`; and the values of those of :attr:`Site.bounds` that are names.
+
+        Raises:
+            UnresumableError: there is something that it cannot go on with.
+
+        """
+        messages, values, spaces, bounds = outside
+        if type(messages) is not list or not isinstance(items, _FINITE):
+            raise UnresumableError
+        if type(items) is not list:
+            items = list(items)
+        site = self._sites[number]
+        attributes = {}
+        if spaces:
+            attributes = dict(zip(site.spaces, map(_attributes, spaces), strict=True))
+            values += [attributes[held.space].get(held.attribute, _MISSING) for held in site.held]
+            bounds = list(_bounds(site, attributes, bounds))
+        if any(map(_is_space, values)):
+            raise UnresumableError
+        run = _Run(items, messages, values, bounds)
+        self._begin(site, run)
+        if run.texts:
+            self._written += run.texts
+            if site.written:
+                for held, value in zip(site.written, run.held[-1], strict=True):
+                    _put(attributes[held.space], held.attribute, value)
+        return self._left(site, run, attributes, environment)
+
+    def _left(
+        self, site: Site, run: _Run, attributes: dict[str, dict[str, Any]], environment: jinja2.Environment
+    ) -> Iterator[tuple[Any, _Loop]]:
+        """Iterations that have to run; each is remembered when it is done."""
+        written, items, texts, (by_item, by_message) = self._written, run.items, run.texts, run.reaches
+        loop = _Loop(items, environment.undefined)
+        begin, number, reaches = len(written), len(items), loop.reaches
+        if by_item:
+            reaches[:] = by_item[-1], by_message[-1]
+        for i in range(len(texts), number):
+            loop.index0, loop.index, loop.first, loop.last = i, i + 1, i == 0, i + 1 == number
+            yield items[i], loop
+            text = "".join(written[begin:])
+            written[begin:] = (text,)
+            begin += 1
+            texts.append(text)
+            if site.written:
+                run.held.append(tuple(attributes[held.space].get(held.attribute, _MISSING) for held in site.written))
+            if site.watches:
+                by_item.append(reaches[0])
+                by_message.append(reaches[1])
+
+    def _begin(self, site: Site, run: _Run) -> None:
+        """Take from the runs there are what holds for this one, and keep it beside them, or in place of one."""
+        runs = self._runs[site.number]
+        best, number = None, 0
+        for earlier in reversed(runs):
+            reusable = _reusable(site, earlier, run)
+            if reusable > number:
+                best, number = earlier, reusable
+                if number == len(run.items):
+                    break
+        if best is not None:
+            if number == len(run.items) < len(best.texts):
+                run.copy(best, number)
+                runs.remove(best)
+                runs.append(best)  # it tells all that this one does
+                return
+            if number + 1 >= len(best.texts):
+                run.take(best, number)
+                runs.remove(best)
+            else:
+                run.copy(best, number)
+        runs.append(run)
+        if len(runs) > _MAX_RUNS:
+            del runs[0]
+
+
+def _reusable(site: Site, earlier: _Run, run: _Run) -> int:
+    """How many iterations of an earlier run, from the first on, hold for another."""
+    if not earlier.texts or not run.items or earlier.items[0] is not run.items[0]:
+        return 0
+    for before, now in zip(earlier.outside, run.outside, strict=True):
+        if before is not now and not same(before, now):
+            return 0
+    number = len(earlier.texts)
+    for bound, before, now in zip(site.bounds, earlier.bounds, run.bounds, strict=True):
+        number = min(number, _unmoved(bound, before, now))
+    common = _common(earlier.items, run.items)
+    is_whole = common == len(earlier.items) == len(run.items)
+    number = min(number, common if is_whole else common - site.looks_ahead)
+    if site.watches and number > 0:
+        if not is_whole:
+            number = min(number, bisect_left(earlier.reaches[0], common))
+        common = _common(earlier.messages, run.messages)
+        if not common == len(earlier.messages) == len(run.messages):
+            number = min(number, bisect_left(earlier.reaches[1], common))
+    return number
+
+
+def _common(first: Sequence[Any], second: Sequence[Any]) -> int:
+    """How many items, from the first on, are the same."""
+    if all(map(is_, first, second)):
+        return min(len(first), len(second))
+    return next(i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a is not b)
+
+
+def _unmoved(bound: Bound, before: Any, now: Any) -> int:
+    """The place of the first iteration that a bound tells something else now."""
+    if type(before) is not int or type(now) is not int:
+        return _EVERYTHING if same(before, now) else 0
+    if before == now:
+        return _EVERYTHING
+    # Between the two the answers differ; at the lower one itself only if that is where they begin to.
+    first = min(before, now) + (bound.operator in {"gt", "lteq"}) - bound.shift
+    return max(first, 0)
+
+
+def same(first: Any, second: Any, depth: int = 2) -> bool:
+    """Whether two values are told apart by nothing that a template can do."""
+    if first is second:
+        return True
+    kind = type(first)
+    if kind is not type(second):
+        return False
+    if kind in _SCALARS:
+        return bool(first == second)
+    if kind is jinja2.Undefined:
+        return bool(
+            first._undefined_obj is second._undefined_obj  # noqa: SLF001 - nothing else tells what is undefined
+            and first._undefined_name == second._undefined_name  # noqa: SLF001
+            and first._undefined_hint == second._undefined_hint  # noqa: SLF001
+        )
+    if kind is float:
+        return repr(first) == repr(second)  # of 0.0 there are two
+    if kind is list and depth and len(first) == len(second) <= _MAX_ITEMS:
+        return all(same(a, b, depth - 1) for a, b in zip(first, second, strict=True))
+    return False
+
+
+def _is_space(value: Any) -> bool:
+    return isinstance(value, jinja2.utils.Namespace)
+
+
+def _attributes(space: Any) -> dict[str, Any]:
+    """What a namespace holds.
+
+    Raises:
+        UnresumableError: it is none.
+
+    """
+    if not isinstance(space, jinja2.utils.Namespace):
+        raise UnresumableError
+    attributes: dict[str, Any] = object.__getattribute__(space, "_Namespace__attrs")
+    return attributes
+
+
+def _bounds(site: Site, attributes: dict[str, dict[str, Any]], given: Sequence[Any]) -> Iterator[Any]:
+    of_names = iter(given)
+    for bound in site.bounds:
+        source = bound.source
+        yield attributes[source.space].get(source.attribute, _MISSING) if isinstance(source, Held) else next(of_names)
+
+
+def _put(attributes: dict[str, Any], name: str, value: Any) -> None:
+    if value is _MISSING:
+        attributes.pop(name, None)
+    else:
+        attributes[name] = value
+
+
+@pass_environment
+def resumed(
+    environment: jinja2.Environment, items: Any, memory: Memory, number: int, outside: Sequence[Any]
+) -> Iterator[tuple[Any, _Loop]]:
+    """The filter that stands in place of the items of a loop: see :meth:`Memory.items`."""
+    return memory.items(environment, number, items, outside)
+
+
+@pass_environment
+def at(environment: jinja2.Environment, items: Any, place: Any, loop: _Loop, which: int) -> Any:
+    """`items[place]` in an iteration, which notes how far it looked."""
+    reaches = loop.reaches
+    if type(place) is not int or place < 0 or type(items) is not list:
+        reaches[which] = _EVERYTHING
+    elif place > reaches[which]:
+        reaches[which] = place
+    return environment.getitem(items, place)

@@ -1,0 +1,67 @@
+"""Whether setting a variable of a template makes a difference, as its syntax tree tells.
+
+Of templates that know a switch nearly all ask for one value of it, `enable_thinking is defined and enable_thinking is
+false`. The other value is then what they do anyway, and its prompts need not be rendered.
+"""
+
+from typing import Any
+
+import jinja2
+from jinja2 import nodes
+
+_MISSING = object()
+_SCALARS = (str, int, bool, type(None))
+
+_PURE = (
+    *(nodes.Name, nodes.Const, nodes.And, nodes.Or, nodes.Not, nodes.Compare, nodes.Operand, nodes.Test, nodes.Filter),
+    *(nodes.CondExpr, nodes.List, nodes.Tuple),
+)
+
+
+def is_default(parsed: nodes.Template, name: str, value: Any) -> bool:
+    """Whether a variable that has this value is to a template as one that is not there.
+
+    It is where every expression of the variable and constants alone, the largest there are, comes to the same.
+    """
+    return not _is_stored(parsed, name) and _makes_none(parsed, name, value)
+
+
+def _is_stored(parsed: nodes.Template, name: str) -> bool:
+    return any(each.ctx != "load" for each in parsed.find_all(nodes.Name) if each.name == name)
+
+
+def _makes_none(node: nodes.Node, name: str, value: Any) -> bool:
+    """Whether the value makes no difference to a node."""
+    if isinstance(node, nodes.Expr) and _names(node) == {name} and _is_pure(node):
+        without, given = _value(node, {}), _value(node, {name: value})
+        if type(without) is type(given) and isinstance(given, _SCALARS) and without == given:
+            return True
+    if isinstance(node, nodes.Name):
+        return node.name != name
+    return all(_makes_none(child, name, value) for child in node.iter_child_nodes())
+
+
+def _names(node: nodes.Node) -> set[str]:
+    found: list[Any] = [node] if isinstance(node, nodes.Name) else []
+    return {each.name for each in [*found, *node.find_all(nodes.Name)]}
+
+
+def _is_pure(node: nodes.Node) -> bool:
+    return isinstance(node, _PURE) and all(map(_is_pure, node.iter_child_nodes()))
+
+
+def _value(expression: nodes.Expr, variables: dict[str, Any]) -> Any:
+    """What an expression comes to; an object of no other kind where it raises."""
+    environment = expression.environment
+    assert environment is not None
+    assignment = nodes.Assign(nodes.Name("value", "store"), expression).set_lineno(1)
+    program = nodes.Template([assignment], lineno=1)
+    program.set_environment(environment)
+    try:
+        template = environment.from_string(program)
+        context = template.new_context(variables)
+        for _ in template.root_render_func(context):
+            pass
+    except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError):
+        return _MISSING
+    return context.vars["value"]
