@@ -1,4 +1,4 @@
-"""Rows rendered with skeletons and without, to be held to each other."""
+"""Rows rendered from what is known of others and by the letter, to be held to each other."""
 
 import copy
 import dataclasses
@@ -13,10 +13,27 @@ from packer.recipe import make_recipe
 def renderers(made, folder, template, *overrides):
     """One that fills in, and one that renders."""
     stages = Stages.load(folder).with_template(template, make_recipe({}, overrides))
-    rendering = copy.copy(stages.renderer)
-    rendering._skeletons = rendering._renderings = None
     assert (stages.renderer._skeletons is not None) == made
-    return stages.renderer, rendering
+    return stages.renderer, literal(stages.renderer)
+
+
+class Literal:
+    """A template that renders whatever it is asked for from its beginning."""
+
+    def __init__(self, template):
+        self.modes = template.modes
+        self.takes_only_parts = template.takes_only_parts
+        self.render = template.render
+        self.render_marked = template.render_marked
+
+
+def literal(renderer):
+    """The same renderer, by the letter of the definition."""
+    rendering = copy.copy(renderer)
+    rendering._skeletons = rendering._renderings = None
+    rendering._template = rendering._template and Literal(rendering._template)
+    rendering._tool_template = rendering._tool_template and Literal(rendering._tool_template)
+    return rendering
 
 
 def batch(rows):

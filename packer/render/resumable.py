@@ -193,7 +193,7 @@ class _Facts:
         self._watched = watched
         self._ahead = False
         self._watches = False
-        self._in_macro = False
+        self._within: nodes.Macro | None = None
         self._names: set[str] = set()
         self._called: set[str] = set()
         self._read: set[Held] = set()
@@ -203,7 +203,7 @@ class _Facts:
     @property
     def of_macros(self) -> set[str]:
         """Names that stand in macros which iterations may call."""
-        return {name for macro in self._called for name in _names(self._macros[macro])}
+        return {name for macro in self._called for name in _names(self._macros[macro]) - _given(self._macros[macro])}
 
     def site(self, number: int, target: str) -> Site:
         """The loop, its target being a name of its own."""
@@ -240,7 +240,7 @@ class _Facts:
             self._bounds.add(bound)
         elif isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name):
             self._attribute(node.node, node.attr, own=own)
-        elif isinstance(node, nodes.Getitem) and _is_watched(node, self._watched) and not self._in_macro:
+        elif isinstance(node, nodes.Getitem) and _is_watched(node, self._watched) and not self._within:
             self._watches = True
             self._look(node.arg, own=own)
         elif isinstance(node, nodes.NSRef):
@@ -256,6 +256,8 @@ class _Facts:
             self.look_into(node.iter_child_nodes(), own=own)
 
     def _name(self, name: str, *, own: bool) -> None:
+        if self._within and name in _given(self._within):
+            return
         if name == "loop":
             if own:
                 raise _UnfitError
@@ -264,9 +266,9 @@ class _Facts:
         elif name in self._macros:
             if name not in self._called:
                 self._called.add(name)
-                before, self._in_macro = self._in_macro, True
+                before, self._within = self._within, self._macros[name]
                 self.look_into(self._macros[name].iter_child_nodes(), own=False)
-                self._in_macro = before
+                self._within = before
         else:
             self._names.add(name)
 
@@ -275,7 +277,7 @@ class _Facts:
             if attribute not in _BEHIND | _AHEAD:
                 raise _UnfitError
             self._ahead |= attribute in _AHEAD
-        elif name.name in self._spaces:
+        elif name.name in self._spaces and not (self._within and name.name in _given(self._within)):
             self._read.add(Held(name.name, attribute))
         else:
             self._look(name, own=own)
@@ -380,6 +382,11 @@ def _names(node: nodes.Node, *contexts: str) -> set[str]:
     found: list[Any] = [node] if isinstance(node, nodes.Name) else []
     found += node.find_all((nodes.Name, nodes.NSRef))
     return {each.name for each in found if not contexts or getattr(each, "ctx", "store") in contexts}
+
+
+def _given(macro: nodes.Macro) -> set[str]:
+    """Names of what a macro is called with; not those that stand in what it takes by default."""
+    return {name.name for name in macro.args} - {name for default in macro.defaults for name in _names(default)}
 
 
 def _namespaces(body: Iterable[nodes.Node]) -> set[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from fitted import ALLOW_ALL, Fitted, templates
+from rendered_twice import literal
 from supervised import chat
 
 from packer.batches import REASONING_FIELDS, RowBatch, Sample
@@ -95,9 +96,7 @@ def hold(names: Sequence[str], rows: Sequence[Sample], fitted: Fitted) -> dict[s
     num_filled = dict.fromkeys(names, 0)
     for name in names:
         filling = copy.copy(fitted.stages(name, ALLOW_ALL).renderer)
-        rendering = copy.copy(filling)
-        rendering._skeletons = rendering._renderings = None
-        rendered = rendering.render(batch)
+        rendered = literal(filling).render(batch)
         by_renderings = copy.copy(filling)
         by_renderings._skeletons = None
         assert by_renderings.render(batch).text == rendered.text, name

@@ -1,0 +1,65 @@
+"""Real conversations under every real template: renderings that go on, held to the template by itself."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fitted import compiled
+
+from packer.render import ChatTemplate, RenderError
+from packer.render.resuming import Memory, UnresumableError
+
+pytestmark = pytest.mark.real
+
+CORPORA = ("sgd_train_tools_600", "taubench_airline_gpt4o", "reason_tool_use_openai_50", "sgd_train_chat_1800")
+MOST_MESSAGES = 24
+
+
+def conversations(real: Path, number: int) -> list[tuple[list[dict[str, Any]], Any]]:
+    """Messages and tools, with arguments as objects, and without nulls, which few templates take."""
+    found = []
+    for name in CORPORA:
+        with (real / "corpora" / f"{name}.jsonl").open(encoding="utf-8") as lines:
+            for row in map(json.loads, itertools.islice(lines, number)):
+                messages = [{**message, "content": message.get("content") or ""} for message in row["messages"]]
+                for call in (call for message in messages for call in message.get("tool_calls") or ()):
+                    if isinstance(call["function"]["arguments"], str):
+                        call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+                found.append((messages[:MOST_MESSAGES], row.get("tools")))
+    return found
+
+
+def told(template: ChatTemplate, memory: Memory | None, **rendering: Any) -> str | None:
+    try:
+        return template.render(**rendering, memory=memory)
+    except RenderError:
+        return None
+
+
+@pytest.mark.parametrize("number", [1, pytest.param(20, marks=pytest.mark.slow)])
+def test_every_real_template_goes_on_as_it_renders(number: int, real: Path) -> None:
+    """As for a build: prompts in every mode, turns, and the same with other words."""
+    num_gone_on = num_equal = 0
+    for name, template in compiled(real).items():
+        if template.memory() is None:
+            continue
+        num_gone_on += 1
+        for messages, tools in conversations(real, number):
+            memory = template.memory()
+            worded = [{**message, "content": f"Zq{k}xW"} for k, message in enumerate(messages)]
+            modes = [{}, *({switch: value} for switch, value in template.modes)]
+            for k in range(1, len(messages) + 1):
+                renderings: list[dict[str, Any]] = [{"messages": worded[:k]}, {"messages": messages[:k]}]
+                renderings += [{"messages": messages[:k], "add_generation_prompt": True, "kwargs": m} for m in modes]
+                for rendering in renderings:
+                    try:
+                        text = told(template, memory, tools=tools, **rendering)
+                    except UnresumableError:
+                        continue
+                    assert text == told(template, None, tools=tools, **rendering), (name, k)
+                    num_equal += text is not None
+    print(f"\n{num_gone_on} of {len(compiled(real))} real templates go on; {num_equal:,} renderings are the same")
+    assert num_gone_on > 130
+    assert num_equal > 20_000 * number

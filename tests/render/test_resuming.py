@@ -1,0 +1,218 @@
+"""Renderings of one conversation that go on where earlier ones were: each is what the template writes by itself."""
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+import twins
+from conversations import conversations
+from hypothesis import given
+from hypothesis import strategies as st
+from rendered_twice import Literal, batch, literal
+from shapes import OTHER_TOOL, TOOL
+from supervised import Stages, assistant, chat, result, system, user
+
+from packer.render import ChatTemplate, RenderError
+from packer.render.remembering import RememberingTemplate
+from packer.render.resuming import Memory, UnresumableError
+
+TOOLS = [TOOL, OTHER_TOOL]
+QWEN3_IDLE = """{% set ns = namespace(searching=true, last=messages|length - 1) %}{% for m in messages[::-1] %}
+{% set index = (messages|length - 1) - loop.index0 %}
+{% if ns.searching and m.role == 'user' %}{% set ns.searching = false %}{% set ns.last = index %}{% endif %}{% endfor %}
+{{ ns.last }}{% for m in messages %}{{ m.content }}{{ loop.index0 > ns.last }}{% endfor %}"""
+
+GO_ON = {
+    "its item": "{{ m.role }}: {{ m.content }}\n",
+    "its number": "{{ loop.index }}{{ loop.index0 }}{{ loop.first }}{{ loop.depth }}{{ m.content }}",
+    "the item before": "{{ loop.previtem.role if not loop.first }}|{{ m.content }}",
+    "the next item": "{{ loop.nextitem.role if not loop.last }}|{{ m.content }}{{ ' last' if loop.last }}",
+    "the next item, if any": "{{ loop.nextitem is defined }}",
+    "messages by number": "{{ messages[0].role }}{{ messages[loop.index0 - 1].role if not loop.first }}{{ messages[loop.index0 + 1] is defined }}",
+    "the last message": "{{ messages[loop.index0 - 1].content }}",
+    "no message": "{{ messages['x'] }}{{ messages[1.0] }}{{ messages[99] is defined }}",
+    "a text from outside": "{{ opening }}{{ m.content }}",
+    "a number from outside": "{{ number }}{{ m.content }}",
+    "a bound": "{{ loop.index0 > number }}{{ number >= loop.index }}{{ loop.index == number }}{{ m.content }}",
+    "a bound of a namespace": "{{ loop.index0 <= ns.number }}{{ ns.number != loop.index0 }}{{ m.content }}",
+    "a bound that is read too": "{{ loop.index0 < ns.number }}{{ ns.number }}",
+    "a namespace": "{{ ns.said }}{% if m.role == 'user' %}{% set ns.said = m.content %}{% endif %}",
+    "a namespace that grows": "{% set ns.seen = ns.seen + [m.role] %}{{ ns.seen | join(',') }};",
+    "a macro": "{{ shown(m) }}{{ ns.said }}",
+    "the generation prompt": "{{ m.content if add_generation_prompt }}{{ loop.index }}",
+    "tools": "{{ (tools or []) | length }}{% for t in tools or [] %}{{ loop.last }}{{ t | tojson }}{% endfor %}",
+    "a loop within": "{% for c in m.content %}{{ loop.index0 }}{{ loop.last }}{{ c }}{% endfor %}{{ loop.index0 }}",
+    "a block": "{% set text %}{{ m.content }}{{ loop.index }}{% endset %}{{ text | upper }}",
+    "an early end": "{% if m.content == 'a' %}{% break %}{% endif %}{{ m.content }}",
+    "a step over": "{% if m.role == 'user' %}{% continue %}{% endif %}{{ m.content }}{{ loop.last }}",
+    "marks": "{% generation %}{{ m.content }}{{ loop.last }}{% endgeneration %}",
+    "what is not there": "{{ nothing }}{{ nothing is defined }}{{ ns.nothing }}",
+    "a mistake": "{% if m.content == ' a' %}{{ raise_exception('no') }}{% endif %}{{ m.content }}",
+    "its number of items": "{{ loop.length }}{{ loop.revindex }}{{ m.content }}",
+    "all messages": "{{ messages | length }}{{ m.content }}",
+    "a namespace as a whole": "{{ shown(ns) }}{{ m.content }}",
+}
+"""Bodies of a loop, by what they ask for."""
+
+AROUND = (
+    "{%% macro shown(m) %%}{%% set ns.said = opening %%}<{{ m.role }} {{ number }}>{%% endmacro %%}"
+    "{%% set ns = namespace(said='', seen=[], number=0) %%}{%% set opening = messages[0].content %%}{%% set number = 1 %%}"
+    "{%% for m in messages %%}{%% if m.role == 'user' %%}{%% set ns.number = loop.index0 %%}{%% endif %%}{%% endfor %%}"
+    "{%% if enable_thinking is defined %%}{%% set number = 2 %%}{%% endif %%}"
+    "{%% for m in messages %%}%s{%% endfor %%}{{ ns.said }}{{ 'A:' if add_generation_prompt }}"
+)
+TWINS = (twins.CHATML, twins.LLAMA2_LIKE, twins.PHI_LIKE, twins.QWEN3_LIKE, twins.GLM_LIKE, QWEN3_IDLE)
+ALL = {**{name: AROUND % body for name, body in GO_ON.items()}, **{f"twin {i}": each for i, each in enumerate(TWINS)}}
+STAYS = {"its number of items", "all messages", "a namespace as a whole"}
+"""What leaves a loop as it is."""
+
+
+def template(source: str) -> ChatTemplate:
+    return ChatTemplate(source, date="2026-01-01", variables={"bos_token": "<s>", "eos_token": "</s>"}, max_bytes=2**20)
+
+
+def asked(messages: list[dict[str, Any]], chance: random.Random) -> list[dict[str, Any]]:
+    """Renderings of a conversation: it grows and shrinks, its words change and change back, and so does all else."""
+    others = [{**message, "content": f"{message['content']}!"} for message in messages]
+    ends = [*range(1, len(messages) + 1), *chance.choices(range(len(messages) + 1), k=6)]
+    return [
+        {
+            "messages": (others if chance.random() < 0.25 else messages)[:end],
+            "tools": TOOLS if chance.random() < 0.9 else None,
+            "add_generation_prompt": chance.random() < 0.5,
+            "kwargs": {"enable_thinking": False} if chance.random() < 0.2 else {},
+        }
+        for end in ends
+        for _ in range(chance.randint(1, 3))
+    ]
+
+
+def told(chat_template: ChatTemplate, rendering: dict[str, Any], memory: Memory | None = None) -> str | None:
+    try:
+        return chat_template.render(**rendering, memory=memory)
+    except RenderError:
+        return None
+
+
+@pytest.mark.parametrize("name", ALL)
+@given(messages=conversations(), seed=st.integers(0, 2**32))
+def test_a_rendering_that_goes_on_is_the_rendering(name: str, messages: list[dict[str, Any]], seed: int) -> None:
+    chat_template = template(ALL[name])
+    memory = chat_template.memory()
+    assert memory is not None  # the first loop of all goes on in each
+    for rendering in asked(messages, random.Random(seed)):
+        try:
+            assert told(chat_template, rendering, memory) == told(chat_template, rendering), rendering
+        except UnresumableError:
+            assert False, "nothing here is beyond what a loop can go on with"  # noqa: B011, PT015
+
+
+def counted(source: str, conversation: list[dict[str, Any]]) -> list[int]:
+    """How many iterations each rendering of a conversation that grows by a message runs."""
+    seen: list[object] = []
+
+    class Counting(dict[str, Any]):
+        def __getitem__(self, key: str) -> Any:
+            seen.append(key)
+            return super().__getitem__(key)
+
+    chat_template = template(source)
+    memory = chat_template.memory()
+    items, numbers = [Counting(message) for message in conversation], []
+    for end in range(1, len(items) + 1):
+        seen.clear()
+        chat_template.render(items[:end], memory=memory)
+        numbers.append(len(seen))
+    return numbers
+
+
+@pytest.mark.parametrize("name", [name for name in GO_ON if name not in STAYS])
+def test_loops_do_go_on(name: str) -> None:
+    """What of a conversation was rendered is not rendered again, but for its last message where one looks ahead."""
+    conversation = [user(f"{i}") if i % 2 == 0 else assistant(f"{i}") for i in range(64)]
+    by_itself = AROUND.replace("%%", "%").partition("{% for m in messages %}{% if")[0]
+    source = f"{by_itself}{{% for m in messages %}}{{{{ m['role'] }}}}{GO_ON[name]}{{% endfor %}}"
+    numbers = counted(source.replace("m.content", "m['content']").replace("m.role", "m['role']"), conversation)
+    looks_at_all = name in {"the last message", "no message"}
+    assert (max(numbers[8:]) <= 2 * max(numbers[:4]) + 8) != looks_at_all, numbers
+
+
+def test_a_loop_that_only_looks_for_the_last_question_ends_there() -> None:
+    conversation = [user(f"{i}") if i % 2 == 0 else assistant(f"{i}") for i in range(64)]
+    numbers = counted(QWEN3_IDLE.replace("m.role", "m['role']").replace("m.content", "m['content']"), conversation)
+    assert max(numbers) <= 8
+
+
+def test_what_cannot_go_on_is_told_and_rendered_as_it_is() -> None:
+    """A namespace under another name, a list of messages that is none: nothing is guessed."""
+    hidden = template(
+        "{% set ns = namespace(x=1) %}{% set other = ns %}{% for m in messages %}{{ other.x }}{% endfor %}"
+    )
+    no_list = template("{% for m in messages | map(attribute='content') %}{{ m }}{% endfor %}")
+    conversation = [user("a"), assistant("b"), user("c"), assistant("d")]
+    for chat_template, text in ((hidden, "1111"), (no_list, "abcd")):
+        memory = chat_template.memory()
+        with pytest.raises(UnresumableError):
+            chat_template.render(conversation, memory=memory)
+        remembering = RememberingTemplate(chat_template)
+        assert [remembering.render(conversation) for _ in range(4)] == [text] * 4
+
+
+def test_an_error_is_the_templates_own() -> None:
+    source = "{% for m in messages %}{{ m.content }}{{ raise_exception('at ' ~ loop.index) if m.role == 'tool' }}{% endfor %}"
+    remembering = RememberingTemplate(template(source))
+    conversation = [user("a"), assistant("b"), user("c"), assistant("d"), result("e")]
+    assert remembering.render(conversation[:4]) == "abcd"
+    for _ in range(4):
+        with pytest.raises(RenderError, match=r"^at 5$"):
+            remembering.render(conversation)
+    assert remembering.render(conversation[:4]) == "abcd"
+
+
+LONG = [system("Be brief."), *itertools.chain(*((user(f"Ask {i}?"), assistant(f"Say {i}.")) for i in range(40)))]
+
+
+@pytest.mark.parametrize("source", [twins.CHATML, twins.QWEN3_LIKE])
+def test_a_long_conversation_is_learned_as_by_the_letter(source: str, tmp_path: Any) -> None:
+    folder = twins.byte_level(tmp_path / "twin", template=source)
+    renderer = Stages.load(folder, "supervision.rewritten=as_rendered").renderer
+    by_the_letter = literal(renderer)
+    assert isinstance(by_the_letter._template, Literal)
+    rows = batch([chat(*LONG, row=0), chat(*LONG[:-1], row=1), chat(*LONG[1:], result("x"), assistant("y"), row=2)])
+    one, other = renderer.render(rows), by_the_letter.render(rows)
+    assert one.text == other.text
+    assert len(one.turn_text) > 100
+    assert one.prompt_end.tolist() == other.prompt_end.tolist()
+    assert one.completion_end.tolist() == other.completion_end.tolist()
+
+
+SETTINGS = {
+    "{{ 'no' if x is defined and x is false }}": {False: False, True: True},
+    "{% if x is not defined or x %}a{% else %}b{% endif %}": {False: False, True: True},
+    "{{ x | default(true) }}{{ messages[0].content if not (x | default(true)) }}": {False: False, True: True},
+    "{% if x | default(false) and messages %}a{% endif %}": {False: True, True: False},
+    "{{ x }}": {False: False, True: False},
+    "{% set x = x | default(false) %}{{ x }}": {False: False, True: False},
+    "{% if not x is defined %}{% set x = true %}{% endif %}{{ 'a' if x }}": {False: False, True: False},
+    "{{ 'a' if x is defined }}{{ 'b' if x is true }}": {False: False, True: False},
+    "{% macro m(x) %}{{ x is true }}{% endmacro %}{{ m(1) }}{{ x is false }}": {False: False, True: False},
+    "{{ [x is true] | first }}{{ x is true and y }}": {False: True, True: False},
+}
+
+
+@pytest.mark.parametrize("source", SETTINGS)
+def test_a_setting_that_the_template_takes_anyway_is_no_mode(source: str) -> None:
+    chat_template = template(source.replace("x", "enable_thinking"))
+    kept = {value for name, value in chat_template.modes if name == "enable_thinking"}
+    assert {value: value not in kept for value in (False, True)} == SETTINGS[source]
+    assert chat_template.switches == ("enable_thinking",) or "set enable_thinking" in source.replace(
+        "x", "enable_thinking"
+    )
+    for value, dropped in SETTINGS[source].items():
+        same = [
+            told(chat_template, {"messages": messages}) == told(chat_template, {"messages": messages, "kwargs": given})
+            for messages in ([user("a")], [user("a"), assistant("b")], [])
+            for given in ({"enable_thinking": value}, {"enable_thinking": value, "y": 1})
+        ]
+        assert not dropped or all(same[::2])
