@@ -17,6 +17,7 @@ from building import building_tables
 from gathering import gathering
 from packing import mixing_table, packing_table
 from reading import reading_tables
+from rendering import rendering_table
 from rich.console import Console
 from rich.table import Table
 from timing import best
@@ -98,12 +99,15 @@ def main() -> None:
         "--huge", action="store_true", help="a hundred million documents, ten million blocks, 16 times the rows"
     )
     parser.add_argument(
-        "--only", choices=("building", "packing", "reading", "verifying", "plain"), help="the tables of one kind"
+        "--only",
+        choices=("building", "rendering", "packing", "reading", "verifying", "plain"),
+        help="the tables of one kind",
     )
     parser.add_argument("--peers", action="store_true", help="LLaMA-Factory and axolotl beside builds, too")
     options = parser.parse_args()
     kinds: dict[str, Callable[[], Iterable[Table]]] = {
         "building": lambda: building_tables(huge=options.huge, peers=options.peers),
+        "rendering": lambda: [rendering_table()],
         "packing": lambda: [packing_table(huge=options.huge), mixing_table()],
         "reading": lambda: reading_tables(huge=options.huge),
         "verifying": lambda: [verifying_table()],

@@ -1,0 +1,79 @@
+"""What rendering the prompts and turns of a conversation costs, beside doing it by the letter of the definition.
+
+By the letter each of them is rendered from the first message. The conversations have no calls of one form, so that nothing is
+filled in: a tool is called in every fourth turn, with arguments of other keys each time.
+"""
+
+import copy
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from timing import best
+
+from packer.batches import Message, RowBatch, Sample
+from packer.build.plan import load_recipe_model
+from packer.build.stages import Stages
+from packer.recipe import make_recipe
+from packer.render import ChatTemplate
+
+_REAL = Path(os.environ.get("PACKER_REAL", Path(__file__).parents[3] / "shared" / "real"))
+_TOKENIZERS = ("llama-3", "qwen3")
+_LENGTHS = (8, 24, 100, 400)
+_TOOL = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}}
+
+
+class _Letter:
+    """A template that remembers nothing."""
+
+    def __init__(self, template: ChatTemplate) -> None:
+        self.modes = template.modes
+        self.takes_only_parts = template.takes_only_parts
+        self.render = template.render
+
+
+def rendering_table() -> Table:
+    """Seconds of one row, by messages and template; ratios are to those by the letter."""
+    table = Table("messages", "template", "by the letter", "going on", "ratio", box=None, pad_edge=False)
+    for tokenizer in _TOKENIZERS:
+        if not (_REAL / "tokenizers" / tokenizer).exists():
+            table.add_row("", tokenizer, "no PACKER_REAL: skipped", "", "")
+            continue
+        recipe = make_recipe(
+            {
+                "sources": [{"path": "none.jsonl"}],
+                "tokenizer": str(_REAL / "tokenizers" / tokenizer),
+                "supervision": {"rewritten": "as_rendered"},
+            }
+        )
+        going_on = Stages(recipe, load_recipe_model(recipe)).renderer
+        going_on._skeletons = None
+        letter = copy.copy(going_on)
+        letter._renderings, letter._template = None, _Letter(going_on._template)
+        for length in _LENGTHS:
+            row = RowBatch(samples=(_conversation(length),), rejections=(), num_rows=1)
+            assert going_on.render(row).text == letter.render(row).text
+            assert going_on.render(row).text
+            slow, fast = best(partial(letter.render, row)), best(partial(going_on.render, row))
+            table.add_row(
+                f"{length}", tokenizer, f"{slow * 1e3:.1f} ms", f"{fast * 1e3:.1f} ms", f"1/{slow / fast:.1f}"
+            )
+    return table
+
+
+def _conversation(length: int) -> Sample:
+    messages: list[dict[str, Any]] = []
+    while len(messages) < length:
+        number = len(messages)
+        messages.append({"role": "user", "content": f"What of number {number}, and of the one after it?"})
+        if number % 8 == 0:
+            called = {"type": "function", "function": {"name": "look", "arguments": {f"at_{number}": "the number"}}}
+            messages.append({"role": "assistant", "content": "", "tool_calls": [called]})
+            messages.append({"role": "tool", "name": "look", "content": f"It was found to be {number * number}."})
+        messages.append(
+            {"role": "assistant", "content": f"Number {number} has a square of {number * number}, I looked."}
+        )
+    said = tuple(Message(fields=each) for each in messages)
+    return Sample(kind="chat", messages=said, tools=[_TOOL], row=0)
