@@ -173,7 +173,7 @@ class Renderer:
 
     def _define(self, sample: Sample, template: Template) -> list[Defined]:
         """The definition, for made-up words; no texts where something is lost."""
-        losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops)
+        losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops, thorough=True)
         texts = self._render_chat(sample, losses, template)
         return [] if losses.found_any else [Defined(text.text, text.turns) for text in texts]
 

@@ -68,9 +68,12 @@ class _Item:
 class LossCheck:
     """Finds what templates drop; remembers what they answered for each shape of conversation."""
 
-    def __init__(self, allowed: frozenset[str], stops: re.Pattern[str] | None = None) -> None:
-        """`allowed`: kinds that may be lost; `stops`: matches any stop token."""
+    def __init__(
+        self, allowed: frozenset[str], stops: re.Pattern[str] | None = None, *, thorough: bool = False
+    ) -> None:
+        """`allowed`: kinds that may be lost; `stops`: matches any stop token; `thorough`: ask about every item."""
         self.allowed = allowed
+        self.thorough = thorough
         self.stops = stops
         self._answers: OrderedDict[tuple[Any, ...], frozenset[Loss]] = OrderedDict()
 
@@ -106,6 +109,7 @@ class ConversationLosses:
     conversation: Conversation
     _first: int = 0
     _shapes: list[bytes] = field(default_factory=list)
+    _joined: str = ""
     _replaced: "_Replaced" = field(default_factory=lambda: _Replaced())  # noqa: PLW0108 - defined below
 
     def find(self, turn: RenderedTurn) -> Loss | None:
@@ -136,7 +140,8 @@ class ConversationLosses:
             really = [item for item in missing if not item.rescued or asked is None or item.loss in asked]
             if really:
                 return really[0].loss
-        items = [item for item in items if item.rescued]
+        # Nearly always what stands there is what the message says, and the template need not be asked.
+        items = [item for item in items if item.rescued and (self.check.thorough or item.doubtful(self._said))]
         if not items:
             return None
         key = ("messages", self._shape(turn.num_messages - 1), first, turn.message, *sorted(turn.mode.items()))
@@ -149,12 +154,24 @@ class ConversationLosses:
         return lost[0].loss if lost else None
 
     def _said(self, text: str) -> int:
-        """How many values of the messages and the tools hold a text; reasoning under two names is one."""
+        """How many values of the messages and the tools hold a text; not less than one."""
+        if "\0" not in text and self._everything().count(text) <= 1:
+            return 1
+        return sum(text in value for value in self._values())
+
+    def _everything(self) -> str:
+        """All values, one after another."""
+        if not self._joined:
+            self._joined = "\0".join(self._values())
+        return self._joined
+
+    def _values(self) -> Iterator[str]:
+        """What the messages and the tools say; reasoning under two names is said once."""
         own = [
             {name: value for name, value in message.items() if name != "thinking" or "reasoning_content" not in message}
             for message in self.conversation.messages
         ]
-        return sum(text in value for value in _strings([*own, self.conversation.tools]))
+        return _strings([*own, self.conversation.tools])
 
     def _tools(self, turn: RenderedTurn) -> Loss | None:
         """Names alone prove little: the calls of a conversation hold them too. So the template is always asked."""
