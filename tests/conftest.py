@@ -26,9 +26,10 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(autouse=True)
-def _few_rows_are_encoded_as_many_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small builds are left to the reference, and then would not test the fast encoder."""
+def _few_rows_are_made_as_many_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small builds are left to what is there at once, and then would not test what large ones wait for."""
     monkeypatch.setattr("packer.build.engine.WORTH_LOADING_BYTES", 0)
+    monkeypatch.setattr("packer.render.environment.WORTH_COMPILING", 0)
 
 
 @pytest.fixture(scope="session")

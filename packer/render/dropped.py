@@ -101,7 +101,7 @@ class LossCheck:
         return lost
 
 
-@dataclass(slots=True)
+@dataclass
 class ConversationLosses:
     """Takes the learned turns of one conversation, in the order of their messages."""
 
@@ -109,7 +109,6 @@ class ConversationLosses:
     conversation: Conversation
     _first: int = 0
     _shapes: list[bytes] = field(default_factory=list)
-    _joined: str = ""
     _replaced: "_Replaced" = field(default_factory=lambda: _Replaced())  # noqa: PLW0108 - defined below
 
     def find(self, turn: RenderedTurn) -> Loss | None:
@@ -155,23 +154,20 @@ class ConversationLosses:
 
     def _said(self, text: str) -> int:
         """How many values of the messages and the tools hold a text; not less than one."""
-        if "\0" not in text and self._everything().count(text) <= 1:
+        values, together = self._values
+        if "\0" not in text and together.count(text) <= 1:
             return 1
-        return sum(text in value for value in self._values())
+        return sum(text in value for value in values)
 
-    def _everything(self) -> str:
-        """All values, one after another."""
-        if not self._joined:
-            self._joined = "\0".join(self._values())
-        return self._joined
-
-    def _values(self) -> Iterator[str]:
-        """What the messages and the tools say; reasoning under two names is said once."""
+    @functools.cached_property
+    def _values(self) -> tuple[list[str], str]:
+        """What the messages and the tools say, and all of it together; reasoning under two names is said once."""
         own = [
             {name: value for name, value in message.items() if name != "thinking" or "reasoning_content" not in message}
             for message in self.conversation.messages
         ]
-        return _strings([*own, self.conversation.tools])
+        values = list(_strings([*own, self.conversation.tools]))
+        return values, "\0".join(values)
 
     def _tools(self, turn: RenderedTurn) -> Loss | None:
         """Names alone prove little: the calls of a conversation hold them too. So the template is always asked."""

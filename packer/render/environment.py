@@ -24,6 +24,9 @@ from packer.render.watchdog import TemplateOverrunError, watched
 MODE_SWITCHES = ("enable_thinking", "thinking")
 """Template variables known to choose between a thinking and a plain prompt."""
 
+WORTH_COMPILING = 8192
+"""Messages that are rendered in about the time in which a template is compiled."""
+
 _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
 
 _SWITCH_LIKE = re.compile("think|reason")
@@ -51,6 +54,7 @@ class ChatTemplate:
         """
         self._source = source
         self._max_bytes = max_bytes
+        self._num_asked = 0
         self._variables = dict(variables)
         environment = environment_of(date, max_bytes)
         self.has_marks: bool
@@ -161,6 +165,11 @@ class ChatTemplate:
         """What lets renderings of one conversation share what they have in common; None where none of its loops can."""
         sites = self._resumable[1]
         return Memory(sites) if sites else None
+
+    def memory_for(self, num_messages: int) -> Memory | None:
+        """The same, and None for as long as the template was asked for too few messages to be compiled once more."""
+        self._num_asked += num_messages
+        return self.memory() if self._num_asked >= WORTH_COMPILING else None
 
     @functools.cached_property
     def _resumable(self) -> tuple[jinja2.Template, tuple[Site, ...]]:

@@ -38,7 +38,7 @@ class RememberingTemplate:
     ) -> str:
         """As :meth:`ChatTemplate.render`."""
         if len(messages) >= _FEW and self._num_failed < _MAX_FAILED:
-            self._memory = self._memory or self._template.memory()
+            self._memory = self._memory or self._template.memory_for(len(messages))
             try:
                 return self._template.render(
                     messages,

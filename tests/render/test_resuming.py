@@ -170,6 +170,12 @@ def test_an_error_is_the_templates_own() -> None:
     assert remembering.render(conversation[:4]) == "abcd"
 
 
+def test_few_messages_are_rendered_before_a_template_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("packer.render.environment.WORTH_COMPILING", 10)
+    chat_template = template(twins.CHATML)
+    assert [chat_template.memory_for(4) is not None for _ in range(4)] == [False, False, True, True]
+
+
 LONG = [system("Be brief."), *itertools.chain(*((user(f"Ask {i}?"), assistant(f"Say {i}.")) for i in range(40)))]
 
 
