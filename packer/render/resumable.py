@@ -139,7 +139,8 @@ class _Changing:
         if node.else_ or node.test is not None or node.recursive or len(flags) != 1:
             return
         (flag,) = flags
-        if flag is not None and flag.space in self._spaces and _MESSAGES not in self._stored:
+        own = {name for each in [node.target, *node.body] for name in _names(each, "store")}
+        if flag is not None and flag.space in self._spaces - own and not {_MESSAGES, "loop"} & self._stored:
             idle = nodes.Not(nodes.Getattr(nodes.Name(flag.space, "load"), flag.attribute, "load"))
             node.body.insert(0, nodes.If(idle, [nodes.Break()], [], []))
 

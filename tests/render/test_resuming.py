@@ -23,6 +23,24 @@ QWEN3_IDLE = """{% set ns = namespace(searching=true, last=messages|length - 1) 
 {% if ns.searching and m.role == 'user' %}{% set ns.searching = false %}{% set ns.last = index %}{% endif %}{% endfor %}
 {{ ns.last }}{% for m in messages %}{{ m.content }}{{ loop.index0 > ns.last }}{% endfor %}"""
 
+_BEFORE = "{% set ns = namespace(on=true, at=9) %}"
+IDLE = {
+    "a flag": "{% for m in messages %}{% if ns.on and m.role == 'tool' %}{% set ns.on = false %}{% set ns.at = loop.index0 %}"
+    "{% endif %}{% endfor %}",
+    "an item of its name": "{% for ns in messages %}{% if ns.content and ns.role %}{{ ns.role }}{% endif %}{% endfor %}",
+    "a name set within": "{% for m in messages %}{% set ns = loop.index0 %}{% if ns.real and m %}{{ m.role }}{% endif %}{% endfor %}",
+    "two flags": "{% for m in messages %}{% if ns.on and m.role == 'tool' %}{% set ns.on = false %}{% endif %}"
+    "{% if ns.off and m %}{% endif %}{% if ns.at and loop.last %}{{ loop.index }}{% set ns.off = 1 %}{% endif %}{% endfor %}",
+    "a flag set again": "{% for m in messages %}{% set ns.on = loop.last %}{% if ns.on and m %}{{ m.role }}{% endif %}{% endfor %}",
+    "what is written anyway": "{% for m in messages %}.{% if ns.on and m.role == 'user' %}{% set ns.on = false %}{% endif %}{% endfor %}",
+    "another branch": "{% for m in messages %}{% if ns.on and m.role == 'user' %}{% set ns.on = false %}{% else %}{{ m.role }}"
+    "{% endif %}{% endfor %}",
+    "an end of its own": "{% for m in messages %}{% if ns.on and m.role == 'user' %}{% set ns.on = false %}{% endif %}"
+    "{% else %}none{% endfor %}",
+    "either": "{% for m in messages %}{% if ns.on or m.role == 'user' %}{% set ns.on = false %}{{ m.role }}{% endif %}{% endfor %}",
+}
+"""First loops that stop when they have found what they look for, and such as only look like it."""
+
 GO_ON = {
     "its item": "{{ m.role }}: {{ m.content }}\n",
     "its number": "{{ loop.index }}{{ loop.index0 }}{{ loop.first }}{{ loop.depth }}{{ m.content }}",
@@ -63,7 +81,14 @@ AROUND = (
     "{%% for m in messages %%}%s{%% endfor %%}{{ ns.said }}{{ 'A:' if add_generation_prompt }}"
 )
 TWINS = (twins.CHATML, twins.LLAMA2_LIKE, twins.PHI_LIKE, twins.QWEN3_LIKE, twins.GLM_LIKE, QWEN3_IDLE)
-ALL = {**{name: AROUND % body for name, body in GO_ON.items()}, **{f"twin {i}": each for i, each in enumerate(TWINS)}}
+ALL = {
+    **{name: AROUND % body for name, body in GO_ON.items()},
+    **{
+        f"idle: {name}": f"{_BEFORE}{body}{{{{ ns.at }}}}{{% for m in messages %}}{{{{ m.content }}}}{{% endfor %}}"
+        for name, body in IDLE.items()
+    },
+    **{f"twin {i}": each for i, each in enumerate(TWINS)},
+}
 STAYS = {"its number of items", "all messages", "a namespace as a whole"}
 """What leaves a loop as it is."""
 
@@ -102,10 +127,7 @@ def test_a_rendering_that_goes_on_is_the_rendering(name: str, messages: list[dic
     memory = chat_template.memory()
     assert memory is not None  # the first loop of all goes on in each
     for rendering in asked(messages, random.Random(seed)):
-        try:
-            assert told(chat_template, rendering, memory) == told(chat_template, rendering), rendering
-        except UnresumableError:
-            assert False, "nothing here is beyond what a loop can go on with"  # noqa: B011, PT015
+        assert told(chat_template, rendering, memory) == told(chat_template, rendering), rendering
 
 
 def counted(source: str, conversation: list[dict[str, Any]]) -> list[int]:
