@@ -175,7 +175,10 @@ class ChatTemplate:
     def _resumable(self) -> tuple[jinja2.Template, tuple[Site, ...]]:
         environment = self._template.environment
         assert isinstance(environment, Environment)
-        return _compiled_resumable(environment, self._source)
+        try:
+            return watched(lambda: _compiled_resumable(environment, self._source))
+        except Exception:  # noqa: BLE001 - as it is, it was compiled; deeper in the stack, or changed, it need not be
+            return self._template, ()
 
     def render_marked(
         self,

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from jinja2 import nodes
+from jinja2.idtracking import symbols_for_node
 from jinja2.visitor import NodeTransformer
 
 AT = " at "
@@ -42,6 +43,9 @@ _MIRRORED = {"gt": "lt", "gteq": "lteq", "lt": "gt", "lteq": "gteq", "eq": "eq",
 
 _NEVER = {MEMORY, _LOOP, "self", "cycler", "joiner"}
 """Names that leave a template as it is."""
+
+_IDENTITY = "sameas"
+"""The test that tells equal values apart; so does a filter that is given its name."""
 
 _NEVER_NODES: Any = (
     *(nodes.Block, nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport),
@@ -73,7 +77,8 @@ class Site:
         number: its own among those of the template.
         looks_ahead: an iteration may depend on the next item.
         watches: it may look at single items, or messages, by a subscript.
-        values: names from outside that iterations read.
+        values: names from outside that iterations read, and that the statements around the loop know.
+        resolved: others, which can be nothing but variables of the rendering.
         spaces: namespaces that they read or write.
         held: what they read or write of them.
         written: what they write of them.
@@ -85,6 +90,7 @@ class Site:
     looks_ahead: bool
     watches: bool
     values: tuple[str, ...]
+    resolved: tuple[str, ...]
     spaces: tuple[str, ...]
     held: tuple[Held, ...]
     written: tuple[Held, ...]
@@ -97,7 +103,9 @@ def made_resumable(template: nodes.Template) -> tuple[Site, ...]:
     hidden = len(list(template.find_all(nodes.Macro))) > len(macros)
     if hidden or template.find(_NEVER_NODES) or _names(template) & _NEVER or _names(template, "store") & set(macros):
         return ()
-    changing = _Changing(macros, _namespaces(template.body), _names(template, "store"))
+    if any(_IDENTITY in {getattr(node, "name", None), getattr(node, "value", None)} for node in _tests(template)):
+        return ()
+    changing = _Changing(template, macros)
     changing.statements(template.body)
     if changing.sites and template.environment is not None:
         template.set_environment(template.environment)
@@ -109,12 +117,20 @@ class _UnfitError(Exception):
 
 
 class _Changing:
-    """Goes through the statements whose text is written at once, in branches too."""
+    """Goes through the statements whose text is written at once, in branches too.
 
-    def __init__(self, macros: Mapping[str, nodes.Macro], spaces: AbstractSet[str], stored: AbstractSet[str]) -> None:
+    Args:
+        template: whose statements they are.
+        macros: all of it.
+
+    """
+
+    def __init__(self, template: nodes.Template, macros: Mapping[str, nodes.Macro]) -> None:
+        self._template = template
         self._macros = macros
-        self._spaces = spaces
-        self._stored = stored
+        self._spaces = _namespaces(template.body)
+        self._stored = _names(template, "store")
+        self._loaded = _loaded(template)
         self.sites: list[Site] = []
 
     def statements(self, body: list[nodes.Node]) -> None:
@@ -124,7 +140,7 @@ class _Changing:
                     self.statements(branch)
             elif isinstance(node, nodes.For):
                 try:
-                    body[place] = self._loop(node)
+                    body[place] = self._loop(node, body, place)
                 except _UnfitError:
                     self._stop_idle(node)
 
@@ -134,19 +150,31 @@ class _Changing:
         That is one whose statements all wait for the same attribute of a namespace, `if ns.searching and …`, or only
         count; many templates look so for the last question, from the end of a conversation.
         """
-        waiting = [each for each in node.body if not _counts(each)]
-        flags = {_flag(each) for each in waiting}
-        if node.else_ or node.test is not None or node.recursive or len(flags) != 1:
+        flags = {_flag(each) for each in node.body if not _counts(each)}
+        if not _is_plain(node) or not _is_of_messages(node.iter) or len(flags) != 1:
             return
         (flag,) = flags
-        own = {name for each in [node.target, *node.body] for name in _names(each, "store")}
+        own = {
+            name.name for each in [node.target, *node.body] for name in _all(each, nodes.Name) if name.ctx == "store"
+        }
         if flag is not None and flag.space in self._spaces - own and not {_MESSAGES, "loop"} & self._stored:
             idle = nodes.Not(nodes.Getattr(nodes.Name(flag.space, "load"), flag.attribute, "load"))
-            node.body.insert(0, nodes.If(idle, [nodes.Break()], [], []))
+            node.body.insert(0, nodes.If(idle, [nodes.Break()], [], [], lineno=node.lineno))
 
-    def _loop(self, node: nodes.For) -> nodes.For:
+    def _loop(self, node: nodes.For, body: list[nodes.Node], place: int) -> nodes.For:
+        """The loop in a form that can go on.
+
+        Args:
+            node: the loop.
+            body: the statements it is one of.
+            place: which of them.
+
+        Raises:
+            _UnfitError: it cannot.
+
+        """
         target = node.target
-        if not isinstance(target, nodes.Name) or node.else_ or node.test is not None or node.recursive:
+        if not _is_plain(node) or not isinstance(target, nodes.Name):
             raise _UnfitError
         watched = {_MESSAGES: 1}
         if isinstance(node.iter, nodes.Name):
@@ -155,23 +183,36 @@ class _Changing:
         facts.look_into(node.body)
         if target.name in facts.of_macros | self._spaces | set(self._macros) | set(watched):
             raise _UnfitError
-        site = facts.site(len(self.sites), target.name)
-        self.sites.append(site)
+        site = facts.site(len(self.sites), target.name, set(self._loaded))
         outside = nodes.List(
             [
-                nodes.Name(_MESSAGES, "load"),
+                _loads(name for name in (_MESSAGES,) if name in self._loaded),
                 _loads(site.values),
                 _loads(site.spaces),
                 _loads(bound.source for bound in site.bounds if isinstance(bound.source, str)),
             ]
         )
+        self._refuse_other_scope(outside, body, place)
+        self.sites.append(site)
         given = [nodes.Name(MEMORY, "load"), nodes.Const(site.number), outside]
         left = nodes.Filter(node.iter, RESUMED, given, [], None, None)
         pair = nodes.Tuple([nodes.Name(target.name, "store"), nodes.Name(_LOOP, "store")], "store")
-        body = [_Renaming(watched).visit(each) for each in node.body]
-        changed = nodes.For(pair, left, body, [], None, False)
+        changed = nodes.For(pair, left, [_Renaming(watched).visit(each) for each in node.body], [], None, False)
         changed.set_lineno(node.lineno)
         return changed
+
+    def _refuse_other_scope(self, loads: nodes.Expr, body: list[nodes.Node], place: int) -> None:
+        """Refuse to load names where that changes what they are: one that is only set later is not there before.
+
+        Raises:
+            _UnfitError: it does.
+
+        """
+        body.insert(place, nodes.Output([loads]))
+        loaded = _loaded(self._template)
+        del body[place]
+        if any(loaded[name] != kind for name, kind in self._loaded.items()):
+            raise _UnfitError
 
 
 def _loads(names: Iterable[str]) -> nodes.List:
@@ -206,16 +247,25 @@ class _Facts:
         """Names that stand in macros which iterations may call."""
         return {name for macro in self._called for name in _names(self._macros[macro]) - _given(self._macros[macro])}
 
-    def site(self, number: int, target: str) -> Site:
-        """The loop, its target being a name of its own."""
+    def site(self, number: int, target: str, loaded: AbstractSet[str]) -> Site:
+        """The loop.
+
+        Args:
+            number: its own among those of the template.
+            target: the name of its item.
+            loaded: names that are there where the loop begins; others are the context's, or the iteration's own.
+
+        """
         read = self._read | self._written
-        bounds = {bound for bound in self._bounds if bound.source not in self._names | read}
+        names = self._names | {b.source for b in self._bounds if isinstance(b.source, str) and b.source not in loaded}
+        bounds = {bound for bound in self._bounds if bound.source not in names | read}
         held = read | {bound.source for bound in bounds if isinstance(bound.source, Held)}
         return Site(
             number=number,
             looks_ahead=self._ahead,
             watches=self._watches,
-            values=tuple(sorted(self._names - {target})),
+            values=tuple(sorted(names & loaded - {target})),
+            resolved=tuple(sorted(names - loaded - {target})),
             spaces=tuple(sorted({each.space for each in held})),
             held=tuple(sorted(read)),
             written=tuple(sorted(self._written)),
@@ -237,7 +287,7 @@ class _Facts:
             self._look(node, own=own)
 
     def _look(self, node: nodes.Node, *, own: bool) -> None:
-        if isinstance(node, nodes.Compare) and own and (bound := self._bound(node)):
+        if isinstance(node, nodes.Compare) and own and not self._within and (bound := self._bound(node)):
             self._bounds.add(bound)
         elif isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name):
             self._attribute(node.node, node.attr, own=own)
@@ -251,8 +301,8 @@ class _Facts:
         elif isinstance(node, nodes.For):
             if "loop" in {name for each in node.else_ for name in _names(each)}:
                 raise _UnfitError
-            self.look_into([node.target, node.iter, *node.else_], own=own)
-            self.look_into([*node.body, *([node.test] if node.test else [])], own=False)
+            self.look_into([node.target, node.iter, *([node.test] if node.test else []), *node.else_], own=own)
+            self.look_into(node.body, own=False)
         else:
             self.look_into(node.iter_child_nodes(), own=own)
 
@@ -268,13 +318,13 @@ class _Facts:
             if name not in self._called:
                 self._called.add(name)
                 before, self._within = self._within, self._macros[name]
-                self.look_into(self._macros[name].iter_child_nodes(), own=False)
+                self.look_into(self._macros[name].iter_child_nodes())
                 self._within = before
         else:
             self._names.add(name)
 
     def _attribute(self, name: nodes.Name, attribute: str, *, own: bool) -> None:
-        if name.name == "loop" and own:
+        if name.name == "loop" and own and not self._within:
             if attribute not in _BEHIND | _AHEAD:
                 raise _UnfitError
             self._ahead |= attribute in _AHEAD
@@ -319,7 +369,7 @@ class _Renaming(NodeTransformer):
     def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802 - the name Jinja calls, as below
         within = _Renaming(self._watched, own=False)
         node.iter = self.visit(node.iter)
-        node.test = within.visit(node.test) if node.test else None
+        node.test = self.visit(node.test) if node.test else None
         node.body = [within.visit(each) for each in node.body]
         node.else_ = [self.visit(each) for each in node.else_]
         return node
@@ -376,6 +426,40 @@ def _is_count(node: nodes.Node | None) -> bool:
     if isinstance(node, nodes.Sub | nodes.Add):
         return _is_count(node.left) and _is_count(node.right)
     return node is not None and _own_number(node) is not None
+
+
+def _is_plain(node: nodes.For) -> bool:
+    """Whether a loop does nothing but to go through its items, by one name."""
+    return isinstance(node.target, nodes.Name) and not node.else_ and node.test is None and not node.recursive
+
+
+def _is_of_messages(node: nodes.Node) -> bool:
+    """Whether an expression is the list of messages, or a stretch of it, which never fails."""
+    if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice):
+        steps = (node.arg.start, node.arg.stop, node.arg.step)
+        return _is_of_messages(node.node) and all(step is None or _is_number(step) for step in steps)
+    return isinstance(node, nodes.Name) and node.name == _MESSAGES
+
+
+def _is_number(node: nodes.Expr) -> bool:
+    if isinstance(node, nodes.Neg):
+        return _is_number(node.node)
+    return isinstance(node, nodes.Const) and type(node.value) is int and node.value != 0
+
+
+def _loaded(template: nodes.Template) -> dict[str, str]:
+    """Names that the statements of a template know, outside its loops and macros, and how they come to them."""
+    symbols = symbols_for_node(template)
+    return {name: symbols.loads[target][0] for name, target in symbols.refs.items() if target in symbols.loads}
+
+
+def _tests(node: nodes.Node) -> list[nodes.Node]:
+    return _all(node, nodes.Test) + _all(node, nodes.Const)
+
+
+def _all(node: nodes.Node, kind: type[nodes.Node]) -> list[Any]:
+    """Nodes of a kind, this one too."""
+    return [*([node] if isinstance(node, kind) else []), *node.find_all(kind)]
 
 
 def _names(node: nodes.Node, *contexts: str) -> set[str]:

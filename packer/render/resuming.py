@@ -16,8 +16,9 @@ from operator import is_
 from typing import Any
 
 import jinja2
+import jinja2.runtime
 import jinja2.utils
-from jinja2 import pass_environment
+from jinja2 import pass_context, pass_environment
 
 from packer.render.resumable import Bound, Held, Site
 
@@ -28,8 +29,11 @@ _MAX_ITEMS = 64
 """Of a list or an object that is compared item by item."""
 
 _SCALARS = frozenset({str, int, bool, type(None)})
+_DATA = frozenset({float, range, jinja2.Undefined})
+_NESTED = frozenset({list, tuple, dict})
 _FINITE = (list, tuple, dict, str, range, jinja2.Undefined)
 _MISSING = object()
+_MESSAGES = "messages"
 _EVERYTHING = 2**62
 
 
@@ -106,6 +110,8 @@ class Memory:
         self._sites = sites
         self._runs: list[list[_Run]] = [[] for _ in sites]
         self._written: list[str] = []
+        self._data: dict[int, Any] = {}
+        """Lists and objects that are known to be nothing else; kept, so that no other has their identity."""
 
     def joined(self, pieces: Iterable[str]) -> str:
         """The text of a rendering, whose pieces come while its loops run."""
@@ -115,33 +121,37 @@ class Memory:
         return "".join(written)
 
     def items(
-        self, environment: jinja2.Environment, number: int, items: Any, outside: Sequence[Any]
+        self, context: jinja2.runtime.Context, number: int, items: Any, outside: Sequence[Any]
     ) -> Iterator[tuple[Any, _Loop]]:
         """The items of a loop that an earlier run does not tell, after the text of those it does.
 
         Args:
-            environment: whose loop it is.
+            context: of the rendering.
             number: of the loop.
             items: all of them.
-            outside: the list of messages; the values of the names in :attr:`Site.values`; the namespaces in
-                :attr:`Site.spaces`; and the values of those of :attr:`Site.bounds` that are names.
+            outside: the list of messages, in a list that is empty where it is the context's; the values of the names in
+                :attr:`Site.values`; the namespaces in :attr:`Site.spaces`; and the values of those of
+                :attr:`Site.bounds` that are names.
 
         Raises:
             UnresumableError: there is something that it cannot go on with.
 
         """
-        messages, values, spaces, bounds = outside
+        (messages, *_), values, spaces, bounds = outside[0] or [context.resolve(_MESSAGES)], *outside[1:]
         if type(messages) is not list or not isinstance(items, _FINITE):
             raise UnresumableError
         if type(items) is not list:
             items = list(items)
         site = self._sites[number]
+        values += map(context.resolve_or_missing, site.resolved)
         attributes = {}
         if spaces:
+            if len(set(map(id, spaces))) < len(spaces):
+                raise UnresumableError  # one namespace by two names
             attributes = dict(zip(site.spaces, map(_attributes, spaces), strict=True))
             values += [attributes[held.space].get(held.attribute, _MISSING) for held in site.held]
             bounds = list(_bounds(site, attributes, bounds))
-        if any(map(_is_space, values)):
+        if any(isinstance(value, jinja2.utils.Namespace) for value in values):
             raise UnresumableError
         run = _Run(items, messages, values, bounds)
         self._begin(site, run)
@@ -150,7 +160,7 @@ class Memory:
             if site.written:
                 for held, value in zip(site.written, run.held[-1], strict=True):
                     _put(attributes[held.space], held.attribute, value)
-        return self._left(site, run, attributes, environment)
+        return self._left(site, run, attributes, context.environment)
 
     def _left(
         self, site: Site, run: _Run, attributes: dict[str, dict[str, Any]], environment: jinja2.Environment
@@ -164,15 +174,28 @@ class Memory:
         for i in range(len(texts), number):
             loop.index0, loop.index, loop.first, loop.last = i, i + 1, i == 0, i + 1 == number
             yield items[i], loop
+            if site.written:
+                left = tuple(attributes[held.space].get(held.attribute, _MISSING) for held in site.written)
+                if not all(map(self._is_data, left)):
+                    raise UnresumableError  # what has a state of its own may be in another when it is looked at again
+                run.held.append(left)
             text = "".join(written[begin:])
             written[begin:] = (text,)
             begin += 1
             texts.append(text)
-            if site.written:
-                run.held.append(tuple(attributes[held.space].get(held.attribute, _MISSING) for held in site.written))
             if site.watches:
                 by_item.append(reaches[0])
                 by_message.append(reaches[1])
+
+    def _is_data(self, value: Any) -> bool:
+        """Whether a value is a text, a number, or lists and objects of such, which a template cannot change."""
+        kind = type(value)
+        if kind in _SCALARS or kind in _DATA or value is _MISSING or id(value) in self._data:
+            return True
+        if kind not in _NESTED or not all(map(self._is_data, value.values() if kind is dict else value)):
+            return False
+        self._data[id(value)] = value
+        return True
 
     def _begin(self, site: Site, run: _Run) -> None:
         """Take from the runs there are what holds for this one, and keep it beside them, or in place of one."""
@@ -262,10 +285,6 @@ def same(first: Any, second: Any, depth: int = 2) -> bool:
     return False
 
 
-def _is_space(value: Any) -> bool:
-    return isinstance(value, jinja2.utils.Namespace)
-
-
 def _attributes(space: Any) -> dict[str, Any]:
     """What a namespace holds.
 
@@ -293,12 +312,12 @@ def _put(attributes: dict[str, Any], name: str, value: Any) -> None:
         attributes[name] = value
 
 
-@pass_environment
+@pass_context
 def resumed(
-    environment: jinja2.Environment, items: Any, memory: Memory, number: int, outside: Sequence[Any]
+    context: jinja2.runtime.Context, items: Any, memory: Memory, number: int, outside: Sequence[Any]
 ) -> Iterator[tuple[Any, _Loop]]:
     """The filter that stands in place of the items of a loop: see :meth:`Memory.items`."""
-    return memory.items(environment, number, items, outside)
+    return memory.items(context, number, items, outside)
 
 
 @pass_environment

@@ -6,8 +6,9 @@ false`. The other value is then what they do anyway, and its prompts need not be
 
 from typing import Any
 
-import jinja2
 from jinja2 import nodes
+
+from packer.render.watchdog import TemplateOverrunError
 
 _MISSING = object()
 _SCALARS = (str, int, bool, type(None))
@@ -62,6 +63,8 @@ def _value(expression: nodes.Expr, variables: dict[str, Any]) -> Any:
         context = template.new_context(variables)
         for _ in template.root_render_func(context):
             pass
-    except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError):
+    except TemplateOverrunError:
+        raise
+    except Exception:  # noqa: BLE001 - filters raise what they like; here for values they are never asked about
         return _MISSING
     return context.vars["value"]
