@@ -74,6 +74,8 @@ class LossCheck:
         """`allowed`: kinds that may be lost; `stops`: matches any stop token; `thorough`: ask about every item."""
         self.allowed = allowed
         self.thorough = thorough
+        """For :attr:`found_any` to be complete; made-up words are long and stand alone, and none would be doubtful."""
+
         self.stops = stops
         self._answers: OrderedDict[tuple[Any, ...], frozenset[Loss]] = OrderedDict()
 
@@ -139,7 +141,7 @@ class ConversationLosses:
             really = [item for item in missing if not item.rescued or asked is None or item.loss in asked]
             if really:
                 return really[0].loss
-        # Nearly always what stands there is what the message says, and the template need not be asked.
+        # Only what is doubtful was ever refused for what the template answers, so of the rest it need not be asked.
         items = [item for item in items if item.rescued and (self.check.thorough or item.doubtful(self._said))]
         if not items:
             return None

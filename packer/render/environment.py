@@ -27,6 +27,9 @@ MODE_SWITCHES = ("enable_thinking", "thinking")
 WORTH_COMPILING = 8192
 """Messages that are rendered in about the time in which a template is compiled."""
 
+_MAX_USELESS = 16
+"""Conversations that could not go on before no more are tried."""
+
 _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
 
 _SWITCH_LIKE = re.compile("think|reason")
@@ -55,6 +58,7 @@ class ChatTemplate:
         self._source = source
         self._max_bytes = max_bytes
         self._num_asked = 0
+        self._num_useless = 0
         self._variables = dict(variables)
         environment = environment_of(date, max_bytes)
         self.has_marks: bool
@@ -167,9 +171,17 @@ class ChatTemplate:
         return Memory(sites) if sites else None
 
     def memory_for(self, num_messages: int) -> Memory | None:
-        """The same, and None for as long as the template was asked for too few messages to be compiled once more."""
+        """The same; None until the template has rendered so many messages that compiling it again is worth it.
+
+        Nor is there one where too many were of no use: see :meth:`forget_memories`.
+        """
         self._num_asked += num_messages
-        return self.memory() if self._num_asked >= WORTH_COMPILING else None
+        is_worth_it = self._num_asked >= WORTH_COMPILING and self._num_useless < _MAX_USELESS
+        return self.memory() if is_worth_it else None
+
+    def forget_memories(self) -> None:
+        """Count a conversation that could not go on, whatever its memory: so it is with some templates."""
+        self._num_useless += 1
 
     @functools.cached_property
     def _resumable(self) -> tuple[jinja2.Template, tuple[Site, ...]]:
@@ -177,7 +189,7 @@ class ChatTemplate:
         assert isinstance(environment, Environment)
         try:
             return watched(lambda: _compiled_resumable(environment, self._source))
-        except Exception:  # noqa: BLE001 - as it is, it was compiled; deeper in the stack, or changed, it need not be
+        except (RecursionError, SyntaxError, jinja2.TemplateError):  # less of the stack is left than the first time
             return self._template, ()
 
     def render_marked(
@@ -242,7 +254,7 @@ def _compiled_resumable(environment: Environment, source: str) -> tuple[jinja2.T
     """The same template with loops that can go on from where they were, and those loops."""
     parsed = environment.parse(source)
     sites = made_resumable(parsed)
-    return environment.from_string(parsed), sites
+    return environment.from_string(parsed if sites else ""), sites
 
 
 _MAX_REASON = 2000

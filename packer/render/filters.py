@@ -199,7 +199,7 @@ class Filters:
         if text is None:
             ensure_ascii, indent, sort_keys = settings
             text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, sort_keys=sort_keys)
-            self._indented_before.keep((compact, settings), None, text)
+            self._indented_before.keep((compact, settings), None, text, len(compact))
         return text
 
     def _trim(self, value: Any, chars: str | None = None) -> Any:
@@ -219,9 +219,9 @@ class Filters:
 
 
 class _Written:
-    """JSON that was written of lists and objects: every rendering of a conversation writes its tools and calls again.
+    """JSON that was written: every rendering of a conversation writes its tools and calls again, and so do other rows.
 
-    A value is known by its identity: it is kept, so that no other has it, and a template cannot change it.
+    Where the key is the identity of a value, the value is kept, so that no other has it; a template cannot change it.
     """
 
     def __init__(self) -> None:
@@ -232,10 +232,11 @@ class _Written:
         known = self._texts.get(key)
         return None if known is None else known[1]
 
-    def keep(self, key: Hashable, value: Any, text: str) -> None:
-        self._num_characters += len(text) + 100
+    def keep(self, key: Hashable, value: Any, text: str, key_length: int = 0) -> None:
+        length = len(text) + key_length + 100
+        self._num_characters += length
         if self._num_characters > _KEPT_CHARACTERS:
-            self._texts, self._num_characters = {}, len(text) + 100
+            self._texts, self._num_characters = {}, length
         self._texts[key] = value, text
 
 

@@ -7,10 +7,10 @@ from packer.render.environment import ChatTemplate, RenderError
 from packer.render.resuming import Memory, UnresumableError
 
 _FEW = 4
-"""Messages that are rendered as soon as what is remembered of them is looked up."""
+"""A conversation shorter than this is rendered in the time that looking up what is remembered of it takes."""
 
 _MAX_FAILED = 2
-"""Renderings that cannot go on before a conversation is rendered as it is."""
+"""Renderings that could not go on, and were done twice, before a conversation is rendered as it is."""
 
 
 class RememberingTemplate:
@@ -37,8 +37,9 @@ class RememberingTemplate:
         kwargs: Mapping[str, Any] | None = None,
     ) -> str:
         """As :meth:`ChatTemplate.render`."""
-        if len(messages) >= _FEW and self._num_failed < _MAX_FAILED:
-            self._memory = self._memory or self._template.memory_for(len(messages))
+        if len(messages) >= _FEW and self._memory is None:
+            self._memory = self._template.memory_for(len(messages))
+        if len(messages) >= _FEW and self._memory is not None and self._num_failed < _MAX_FAILED:
             try:
                 return self._template.render(
                     messages,
@@ -47,6 +48,9 @@ class RememberingTemplate:
                     kwargs=kwargs,
                     memory=self._memory,
                 )
-            except (RenderError, UnresumableError):
-                self._num_failed += 1  # an error is told as the template as it is puts it
+            except UnresumableError:
+                self._num_failed = _MAX_FAILED
+                self._template.forget_memories()
+            except RenderError:
+                self._num_failed += 1  # it is told as the template by itself puts it
         return self._template.render(messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs)

@@ -9,14 +9,16 @@ depends on nothing but these, all of which are known when the loop begins, or ar
 3. single messages, `messages[…]`, by a subscript that is watched;
 4. what the namespaces named in it hold, by attributes that are named in it;
 5. the values of all other names in it, or in a macro that it may call. An iteration cannot set a name for the next one:
-   that is Jinja's rule.
+   that is Jinja's rule. To know a value, the loop has to name it; where that would change what the name means, as it is
+   only set later, the loop stays as it is.
 
 A loop that asks for anything else (the number of its items, the list of messages or a namespace as a whole) stays as it
 is. A number from outside with which an iteration compares its own is a *bound*: where it changes, the iterations on the
 same side of both keep their outcome.
 
-Nothing else reaches an iteration. The sandbox is immutable and has no chance in it; what counts by itself (`cycler`,
-`joiner`) leaves the template as it is.
+Nothing else reaches an iteration. The sandbox is immutable and has no chance in it. What counts by itself (`cycler`,
+`joiner`), and what tells equal values apart (`sameas`), leaves the template as it is. That a namespace has one name,
+and is left nothing that has a state of its own, is seen while the loop runs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,17 +30,18 @@ from jinja2 import nodes
 from jinja2.idtracking import symbols_for_node
 from jinja2.visitor import NodeTransformer
 
+from packer.render.idle import stop_when_idle
+from packer.render.syntax import MESSAGES, SHIFTS, all_of, is_plain, names, own_number
+
 AT = " at "
 RESUMED = " resumed "
 """Filters by names that no template can write: a message by its number, and what is left of the items of a loop."""
 
 MEMORY = "packer_memory"
 _LOOP = "packer_loop"
-_MESSAGES = "messages"
 
 _BEHIND = {"index", "index0", "first", "previtem", "depth", "depth0"}
 _AHEAD = {"last", "nextitem"}
-_SHIFTS = {"index0": 0, "index": 1}
 _MIRRORED = {"gt": "lt", "gteq": "lteq", "lt": "gt", "lteq": "gteq", "eq": "eq", "ne": "ne"}
 
 _NEVER = {MEMORY, _LOOP, "self", "cycler", "joiner"}
@@ -98,12 +101,15 @@ class Site:
 
 
 def made_resumable(template: nodes.Template) -> tuple[Site, ...]:
-    """Change a parsed template so that its loops can go on, and tell them; where there are none it stays as it was."""
+    """Change a parsed template so that its loops can go on, and do not run idle; those that can go on are told."""
     macros = {node.name: node for node in template.body if isinstance(node, nodes.Macro)}
     hidden = len(list(template.find_all(nodes.Macro))) > len(macros)
-    if hidden or template.find(_NEVER_NODES) or _names(template) & _NEVER or _names(template, "store") & set(macros):
+    if hidden or template.find(_NEVER_NODES) or names(template) & _NEVER or names(template, "store") & set(macros):
         return ()
-    if any(_IDENTITY in {getattr(node, "name", None), getattr(node, "value", None)} for node in _tests(template)):
+    if any(
+        _IDENTITY in {getattr(node, "name", None), getattr(node, "value", None)}
+        for node in all_of(template, nodes.Test, nodes.Const)
+    ):
         return ()
     changing = _Changing(template, macros)
     changing.statements(template.body)
@@ -129,7 +135,7 @@ class _Changing:
         self._template = template
         self._macros = macros
         self._spaces = _namespaces(template.body)
-        self._stored = _names(template, "store")
+        self._stored = names(template, "store")
         self._loaded = _loaded(template)
         self.sites: list[Site] = []
 
@@ -142,24 +148,7 @@ class _Changing:
                 try:
                     body[place] = self._loop(node, body, place)
                 except _UnfitError:
-                    self._stop_idle(node)
-
-    def _stop_idle(self, node: nodes.For) -> None:
-        """End a loop before an iteration in which it, and each that follows, does nothing.
-
-        That is one whose statements all wait for the same attribute of a namespace, `if ns.searching and …`, or only
-        count; many templates look so for the last question, from the end of a conversation.
-        """
-        flags = {_flag(each) for each in node.body if not _counts(each)}
-        if not _is_plain(node) or not _is_of_messages(node.iter) or len(flags) != 1:
-            return
-        (flag,) = flags
-        own = {
-            name.name for each in [node.target, *node.body] for name in _all(each, nodes.Name) if name.ctx == "store"
-        }
-        if flag is not None and flag.space in self._spaces - own and not {_MESSAGES, "loop"} & self._stored:
-            idle = nodes.Not(nodes.Getattr(nodes.Name(flag.space, "load"), flag.attribute, "load"))
-            node.body.insert(0, nodes.If(idle, [nodes.Break()], [], [], lineno=node.lineno))
+                    stop_when_idle(node, self._spaces, self._stored)
 
     def _loop(self, node: nodes.For, body: list[nodes.Node], place: int) -> nodes.For:
         """The loop in a form that can go on.
@@ -174,9 +163,9 @@ class _Changing:
 
         """
         target = node.target
-        if not _is_plain(node) or not isinstance(target, nodes.Name):
+        if not is_plain(node) or not isinstance(target, nodes.Name):
             raise _UnfitError
-        watched = {_MESSAGES: 1}
+        watched = {MESSAGES: 1}
         if isinstance(node.iter, nodes.Name):
             watched[node.iter.name] = 0
         facts = _Facts(self._macros, self._spaces, watched)
@@ -186,7 +175,7 @@ class _Changing:
         site = facts.site(len(self.sites), target.name, set(self._loaded))
         outside = nodes.List(
             [
-                _loads(name for name in (_MESSAGES,) if name in self._loaded),
+                _loads(name for name in (MESSAGES,) if name in self._loaded),
                 _loads(site.values),
                 _loads(site.spaces),
                 _loads(bound.source for bound in site.bounds if isinstance(bound.source, str)),
@@ -245,7 +234,7 @@ class _Facts:
     @property
     def of_macros(self) -> set[str]:
         """Names that stand in macros which iterations may call."""
-        return {name for macro in self._called for name in _names(self._macros[macro]) - _given(self._macros[macro])}
+        return {name for macro in self._called for name in names(self._macros[macro]) - _given(self._macros[macro])}
 
     def site(self, number: int, target: str, loaded: AbstractSet[str]) -> Site:
         """The loop.
@@ -299,7 +288,7 @@ class _Facts:
         elif isinstance(node, nodes.Name):
             self._name(node.name, own=own)
         elif isinstance(node, nodes.For):
-            if "loop" in {name for each in node.else_ for name in _names(each)}:
+            if "loop" in {name for each in node.else_ for name in names(each)}:
                 raise _UnfitError
             self.look_into([node.target, node.iter, *([node.test] if node.test else []), *node.else_], own=own)
             self.look_into(node.body, own=False)
@@ -347,9 +336,9 @@ class _Facts:
             ((node.expr, node.ops[0].expr), node.ops[0].op),
             ((node.ops[0].expr, node.expr), _MIRRORED[node.ops[0].op]),
         ):
-            source, number = self._source(sides[1]), _own_number(sides[0])
+            source, number = self._source(sides[1]), own_number(sides[0])
             if source is not None and number is not None:
-                return Bound(source, operator, _SHIFTS[number])
+                return Bound(source, operator, SHIFTS[number])
         return None
 
     def _source(self, node: nodes.Node) -> str | Held | None:
@@ -390,88 +379,15 @@ def _is_watched(node: nodes.Getitem, watched: Mapping[str, int]) -> bool:
     return isinstance(node.node, nodes.Name) and node.node.name in watched and not isinstance(node.arg, nodes.Slice)
 
 
-def _own_number(node: nodes.Node) -> str | None:
-    """By which name an expression asks for the number of an iteration, if it does."""
-    if isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name) and node.node.name == "loop":
-        return node.attr if node.attr in _SHIFTS else None
-    return None
-
-
-def _flag(node: nodes.Node) -> Held | None:
-    """The attribute of a namespace that a statement waits for."""
-    if not isinstance(node, nodes.If) or node.elif_ or node.else_:
-        return None
-    test = node.test
-    while isinstance(test, nodes.And):
-        test = test.left
-    if isinstance(test, nodes.Getattr) and isinstance(test.node, nodes.Name):
-        return Held(test.node.name, test.attr)
-    return None
-
-
-def _counts(node: nodes.Node) -> bool:
-    """Whether a statement sets a name to a number made of those of the loop and of the messages, which never fails."""
-    if isinstance(node, nodes.Output):
-        return all(isinstance(each, nodes.TemplateData) and not each.data for each in node.nodes)
-    return isinstance(node, nodes.Assign) and isinstance(node.target, nodes.Name) and _is_count(node.node)
-
-
-def _is_count(node: nodes.Node | None) -> bool:
-    if isinstance(node, nodes.Const):
-        return type(node.value) is int
-    if isinstance(node, nodes.Filter) and not node.kwargs:
-        if node.name == "length":
-            return isinstance(node.node, nodes.Name) and node.node.name == _MESSAGES and not node.args
-        return node.name in {" - ", " + "} and all(map(_is_count, [node.node, *node.args]))
-    if isinstance(node, nodes.Sub | nodes.Add):
-        return _is_count(node.left) and _is_count(node.right)
-    return node is not None and _own_number(node) is not None
-
-
-def _is_plain(node: nodes.For) -> bool:
-    """Whether a loop does nothing but to go through its items, by one name."""
-    return isinstance(node.target, nodes.Name) and not node.else_ and node.test is None and not node.recursive
-
-
-def _is_of_messages(node: nodes.Node) -> bool:
-    """Whether an expression is the list of messages, or a stretch of it, which never fails."""
-    if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice):
-        steps = (node.arg.start, node.arg.stop, node.arg.step)
-        return _is_of_messages(node.node) and all(step is None or _is_number(step) for step in steps)
-    return isinstance(node, nodes.Name) and node.name == _MESSAGES
-
-
-def _is_number(node: nodes.Expr) -> bool:
-    if isinstance(node, nodes.Neg):
-        return _is_number(node.node)
-    return isinstance(node, nodes.Const) and type(node.value) is int and node.value != 0
-
-
 def _loaded(template: nodes.Template) -> dict[str, str]:
     """Names that the statements of a template know, outside its loops and macros, and how they come to them."""
     symbols = symbols_for_node(template)
     return {name: symbols.loads[target][0] for name, target in symbols.refs.items() if target in symbols.loads}
 
 
-def _tests(node: nodes.Node) -> list[nodes.Node]:
-    return _all(node, nodes.Test) + _all(node, nodes.Const)
-
-
-def _all(node: nodes.Node, kind: type[nodes.Node]) -> list[Any]:
-    """Nodes of a kind, this one too."""
-    return [*([node] if isinstance(node, kind) else []), *node.find_all(kind)]
-
-
-def _names(node: nodes.Node, *contexts: str) -> set[str]:
-    """Names in a node: all, or those in some contexts."""
-    found: list[Any] = [node] if isinstance(node, nodes.Name) else []
-    found += node.find_all((nodes.Name, nodes.NSRef))
-    return {each.name for each in found if not contexts or getattr(each, "ctx", "store") in contexts}
-
-
 def _given(macro: nodes.Macro) -> set[str]:
     """Names of what a macro is called with; not those that stand in what it takes by default."""
-    return {name.name for name in macro.args} - {name for default in macro.defaults for name in _names(default)}
+    return {name.name for name in macro.args} - {name for default in macro.defaults for name in names(default)}
 
 
 def _namespaces(body: Iterable[nodes.Node]) -> set[str]:

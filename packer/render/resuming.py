@@ -21,19 +21,23 @@ import jinja2.utils
 from jinja2 import pass_context, pass_environment
 
 from packer.render.resumable import Bound, Held, Site
+from packer.render.syntax import MESSAGES
 
 _MAX_RUNS = 4
 """Of one loop that are kept: of messages as they are and with made-up words, each for prompts and for turns."""
 
 _MAX_ITEMS = 64
-"""Of a list or an object that is compared item by item."""
+"""Of a list that is compared item by item."""
 
 _SCALARS = frozenset({str, int, bool, type(None)})
 _DATA = frozenset({float, range, jinja2.Undefined})
+"""What a loop may go through without an end to fear; Undefined is empty."""
+
 _NESTED = frozenset({list, tuple, dict})
+"""Beside the scalars, what has no state and holds nothing."""
+
 _FINITE = (list, tuple, dict, str, range, jinja2.Undefined)
 _MISSING = object()
-_MESSAGES = "messages"
 _EVERYTHING = 2**62
 
 
@@ -111,7 +115,7 @@ class Memory:
         self._runs: list[list[_Run]] = [[] for _ in sites]
         self._written: list[str] = []
         self._data: dict[int, Any] = {}
-        """Lists and objects that are known to be nothing else; kept, so that no other has their identity."""
+        """Lists and objects that hold nothing but data; kept, so that no other has their identity."""
 
     def joined(self, pieces: Iterable[str]) -> str:
         """The text of a rendering, whose pieces come while its loops run."""
@@ -137,7 +141,8 @@ class Memory:
             UnresumableError: there is something that it cannot go on with.
 
         """
-        (messages, *_), values, spaces, bounds = outside[0] or [context.resolve(_MESSAGES)], *outside[1:]
+        known, values, spaces, bounds = outside
+        messages = known[0] if known else context.resolve(MESSAGES)
         if type(messages) is not list or not isinstance(items, _FINITE):
             raise UnresumableError
         if type(items) is not list:
@@ -159,7 +164,8 @@ class Memory:
             self._written += run.texts
             if site.written:
                 for held, value in zip(site.written, run.held[-1], strict=True):
-                    _put(attributes[held.space], held.attribute, value)
+                    if value is not _MISSING:
+                        attributes[held.space][held.attribute] = value
         return self._left(site, run, attributes, context.environment)
 
     def _left(
@@ -264,7 +270,7 @@ def _unmoved(bound: Bound, before: Any, now: Any) -> int:
 
 
 def same(first: Any, second: Any, depth: int = 2) -> bool:
-    """Whether two values are told apart by nothing that a template can do."""
+    """Whether two values are told apart by nothing that a template can do, but for `sameas`, which none here has."""
     if first is second:
         return True
     kind = type(first)
@@ -303,13 +309,6 @@ def _bounds(site: Site, attributes: dict[str, dict[str, Any]], given: Sequence[A
     for bound in site.bounds:
         source = bound.source
         yield attributes[source.space].get(source.attribute, _MISSING) if isinstance(source, Held) else next(of_names)
-
-
-def _put(attributes: dict[str, Any], name: str, value: Any) -> None:
-    if value is _MISSING:
-        attributes.pop(name, None)
-    else:
-        attributes[name] = value
 
 
 @pass_context
