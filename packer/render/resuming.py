@@ -166,14 +166,13 @@ class Memory:
                 for held, value in zip(site.written, run.held[-1], strict=True):
                     if value is not _MISSING:
                         attributes[held.space][held.attribute] = value
-        return self._left(site, run, attributes, context.environment)
+        return self._left(site, run, attributes, _Loop(items, context.environment.undefined))
 
     def _left(
-        self, site: Site, run: _Run, attributes: dict[str, dict[str, Any]], environment: jinja2.Environment
+        self, site: Site, run: _Run, attributes: dict[str, dict[str, Any]], loop: _Loop
     ) -> Iterator[tuple[Any, _Loop]]:
         """Iterations that have to run; each is remembered when it is done."""
         written, items, texts, (by_item, by_message) = self._written, run.items, run.texts, run.reaches
-        loop = _Loop(items, environment.undefined)
         begin, number, reaches = len(written), len(items), loop.reaches
         if by_item:
             reaches[:] = by_item[-1], by_message[-1]
@@ -320,7 +319,7 @@ def resumed(
 
 
 @pass_environment
-def at(environment: jinja2.Environment, items: Any, place: Any, loop: _Loop, which: int) -> Any:
+def at(environment: Any, items: Any, place: Any, loop: _Loop, which: int) -> Any:
     """`items[place]` in an iteration, which notes how far it looked."""
     reaches = loop.reaches
     if type(place) is not int or place < 0 or type(items) is not list:
