@@ -8,6 +8,7 @@ from typing import Any
 
 from jinja2 import nodes
 
+from packer.render.syntax import names
 from packer.render.watchdog import TemplateOverrunError
 
 _MISSING = object()
@@ -33,18 +34,13 @@ def _is_stored(parsed: nodes.Template, name: str) -> bool:
 
 def _makes_none(node: nodes.Node, name: str, value: Any) -> bool:
     """Whether the value makes no difference to a node."""
-    if isinstance(node, nodes.Expr) and _names(node) == {name} and _is_pure(node):
+    if isinstance(node, nodes.Expr) and names(node) == {name} and _is_pure(node):
         without, given = _value(node, {}), _value(node, {name: value})
         if type(without) is type(given) and isinstance(given, _SCALARS) and without == given:
             return True
     if isinstance(node, nodes.Name):
         return node.name != name
     return all(_makes_none(child, name, value) for child in node.iter_child_nodes())
-
-
-def _names(node: nodes.Node) -> set[str]:
-    found: list[Any] = [node] if isinstance(node, nodes.Name) else []
-    return {each.name for each in [*found, *node.find_all(nodes.Name)]}
 
 
 def _is_pure(node: nodes.Node) -> bool:

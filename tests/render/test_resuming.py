@@ -334,12 +334,6 @@ def test_what_a_loop_cannot_know_beforehand_is_not_taken_for_known(name: str) ->
             continue
 
 
-def test_a_template_is_taken_whatever_its_switches_are_filtered_by() -> None:
-    """A filter that fails on a truth value, in a branch that no truth value comes to."""
-    source = "{% if thinking is mapping %}{% for k, v in thinking | dictsort %}{{ k }}{% endfor %}{% endif %}{{ messages[0].content }}"
-    assert template(source).render([user("a")], kwargs={"thinking": {"b": 1}}) == "ba"
-
-
 def counted(source: str, conversation: list[dict[str, Any]]) -> list[int]:
     """How many iterations each rendering of a conversation that grows by a message runs."""
     seen: list[object] = []
@@ -428,6 +422,15 @@ def test_few_messages_are_rendered_before_a_template_is_compiled_again(monkeypat
     assert [chat_template.memory_for(4) is not None for _ in range(4)] == [False, False, True, True]
 
 
+def test_a_conversation_may_get_its_memory_midway(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("packer.render.environment.WORTH_COMPILING", 60)
+    chat_template = template(twins.QWEN3_LIKE)
+    remembering = RememberingTemplate(chat_template)
+    for end in range(1, len(LONG) + 1):
+        assert (remembering._memory is not None) == (sum(range(4, end)) >= 60)
+        assert remembering.render(LONG[:end]) == chat_template.render(LONG[:end])
+
+
 LONG = [system("Be brief."), *itertools.chain(*((user(f"Ask {i}?"), assistant(f"Say {i}.")) for i in range(40)))]
 
 
@@ -443,32 +446,3 @@ def test_a_long_conversation_is_learned_as_by_the_letter(source: str, tmp_path: 
     assert len(one.turn_text) > 100
     assert one.prompt_end.tolist() == other.prompt_end.tolist()
     assert one.completion_end.tolist() == other.completion_end.tolist()
-
-
-SETTINGS = {
-    "{{ 'no' if x is defined and x is false }}": {False: False, True: True},
-    "{% if x is not defined or x %}a{% else %}b{% endif %}": {False: False, True: True},
-    "{{ x | default(true) }}{{ messages[0].content if not (x | default(true)) }}": {False: False, True: True},
-    "{% if x | default(false) and messages %}a{% endif %}": {False: True, True: False},
-    "{{ x }}": {False: False, True: False},
-    "{% set x = x | default(false) %}{{ x }}": {False: False, True: False},
-    "{% if not x is defined %}{% set x = true %}{% endif %}{{ 'a' if x }}": {False: False, True: False},
-    "{{ 'a' if x is defined }}{{ 'b' if x is true }}": {False: False, True: False},
-    "{% macro m(x) %}{{ x is true }}{% endmacro %}{{ m(1) }}{{ x is false }}": {False: False, True: False},
-    "{{ x | default(0) }}{{ messages[0].content if (x | default(0)) is false }}": {False: False, True: False},
-    "{{ [x is true] | first }}{{ x is true and y }}": {False: True, True: False},
-}
-
-
-@pytest.mark.parametrize("source", SETTINGS)
-def test_a_setting_that_the_template_takes_anyway_is_no_mode(source: str) -> None:
-    chat_template = template(source.replace("x", "enable_thinking"))
-    kept = {value for name, value in chat_template.modes if name == "enable_thinking"}
-    assert {value: value not in kept for value in (False, True)} == SETTINGS[source]
-    assert chat_template.switches == ("enable_thinking",) or "set enable_thinking" in source.replace(
-        "x", "enable_thinking"
-    )
-    for value in (value for value, is_dropped in SETTINGS[source].items() if is_dropped):
-        for rest in ({}, {"y": 1}):
-            by_itself = chat_template.render([user("a")], kwargs=rest)
-            assert chat_template.render([user("a")], kwargs={"enable_thinking": value, **rest}) == by_itself
