@@ -24,7 +24,7 @@ from packer.build.packing import commit, finish, finish_if_free, jobs_for_packin
 from packer.build.partition import PartitionResult, PartitionTask, run_partition, write_journal
 from packer.build.places import pin_recipe
 from packer.build.plan import BuildPlan, plan_build
-from packer.build.pool import Pool, Workers, jobs_for
+from packer.build.pool import Pool, jobs_for
 from packer.build.price import check_price, check_sampled_price
 from packer.build.profile import NO_TIME, Clock, Profile
 from packer.build.progress import Progress, Silent
@@ -42,6 +42,7 @@ from packer.build.stages import Stages
 from packer.build.standby import standby
 from packer.build.unchanged import is_unchanged
 from packer.build.watch import refuse_changed
+from packer.build.workers import Workers
 from packer.errors import InputError, NothingKeptError
 from packer.model import TOKENIZER_FILE, Model
 from packer.recipe import Recipe

@@ -1,17 +1,18 @@
-"""Worker processes that are started while a build is planned.
+"""Loading that begins while a build is planned: in worker processes, or in a thread of this one.
 
-A process imports and loads for two seconds before it can do anything, and a plan reads the inputs for as long. Where a
-cache is new and its inputs are large there is no doubt that both are needed.
+Importing and loading take a second or two, and a plan reads the inputs for as long. Where a cache is new and its inputs
+are large there is no doubt that both are needed.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from packer.build.engine import warm_up
+from packer.build.engine import WORTH_LOADING_BYTES, load_meanwhile, warm_up
 from packer.build.places import tokenizer_place
 from packer.build.plan import resolve_sources
-from packer.build.pool import Workers, default_jobs, jobs_for
+from packer.build.pool import default_jobs, jobs_for
+from packer.build.workers import Workers
 from packer.recipe import Recipe
 
 _LINES = {".jsonl", ".ndjson"}
@@ -22,6 +23,8 @@ _LINES = {".jsonl", ".ndjson"}
 def standby(recipe: Recipe, jobs: int | None) -> Iterator[Workers | None]:
     """Processes that wait for the tasks of a new cache, as far as can be told how many; they end with the block.
 
+    Where this process will do, it begins to load what a plan does not, and None is given.
+
     Args:
         recipe: pinned; what is to be built.
         jobs: how many were asked for.
@@ -30,10 +33,16 @@ def standby(recipe: Recipe, jobs: int | None) -> Iterator[Workers | None]:
         RecipeError, InputError: as for a plan.
 
     """
-    workers = _workers(recipe, jobs)
-    if workers is None:
+    sizes = _sizes(recipe)
+    jobs = min(jobs or jobs_for(sum(sizes)), sum(-(-size // recipe.partition_bytes) for size in sizes))
+    assert recipe.tokenizer is not None  # the sizes are those of sources, which are refused without one
+    tokenizer = tokenizer_place(recipe.tokenizer)
+    if not 1 < jobs <= default_jobs():  # more than there are processors would keep the plan from its own
+        if jobs == 1 and sum(sizes) >= WORTH_LOADING_BYTES:
+            load_meanwhile(recipe.engine, tokenizer)
         yield None
         return
+    workers = Workers(jobs, partial(warm_up, recipe.engine, tokenizer))
     try:
         workers.start()
         yield workers
@@ -41,14 +50,9 @@ def standby(recipe: Recipe, jobs: int | None) -> Iterator[Workers | None]:
         workers.stop()
 
 
-def _workers(recipe: Recipe, jobs: int | None) -> Workers | None:
+def _sizes(recipe: Recipe) -> list[int]:
+    """Bytes of the files whose rows are lines; none where only a plan knows how much of them counts."""
+    paths = [file.path for file in resolve_sources(recipe) if file.path.suffix.lower() in _LINES]
     if any(source.limit is not None for source in recipe.sources):
-        return None  # how much of a file its first rows are, only a plan knows
-    lines = [file.path for file in resolve_sources(recipe) if file.path.suffix.lower() in _LINES]
-    sizes = [path.stat().st_size for path in lines if path.is_file()]
-    num_partitions = sum(-(-size // recipe.partition_bytes) for size in sizes)
-    jobs = min(jobs or jobs_for(sum(sizes)), num_partitions)
-    if not 1 < jobs <= default_jobs():  # more than there are processors would keep the plan from its own
-        return None
-    assert recipe.tokenizer is not None  # resolve_sources asks for one
-    return Workers(jobs, partial(warm_up, recipe.engine, tokenizer_place(recipe.tokenizer)))
+        return []
+    return [path.stat().st_size for path in paths if path.is_file()]

@@ -8,9 +8,10 @@ Only time decides, so nothing but an error may come of it: a row must not be kep
 another.
 """
 
+import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, TypeVar
 
 from packer.errors import InputError
 
@@ -36,52 +37,93 @@ def encode_in_time(work: Callable[[], T], texts: Sequence[str], *, grace_s: floa
     """
     num_characters = sum(map(len, texts))
     seconds = (GRACE_S if grace_s is None else grace_s) + num_characters / MIN_CHARACTERS_PER_S
-    running = _Running(work)
-    if not running.ended(seconds):
+    helper = _helper()
+    if helper is None:  # what becomes of a text may not depend on how many threads there are
+        return work()
+    try:
+        result, error = helper.run(work, seconds)
+    except BaseException as ended:
+        del _OF_THREAD.helper  # it may go on for hours
+        if not isinstance(ended, queue.Empty):
+            raise
         raise InputError(
             f"the tokenizer came to no end within {seconds:.0f} s with {len(texts)} texts of {num_characters} "
             f"characters, the longest of {max(map(len, texts))}",
             hint="a regular expression in the pre_tokenizer or the normalizer of tokenizer.json is the likely reason; "
             "a lower rows.max_bytes leaves out the longest rows",
-        )
-    return running.outcome()
+        ) from None
+    if error is not None:
+        raise error
+    return result
 
 
-class _Running(Generic[T]):
-    """Work in a thread that nobody has to wait for."""
+class _Helper:
+    """A thread that works for another one, which need not wait for it.
 
-    def __init__(self, work: Callable[[], T]) -> None:
-        self._work = work
-        self._results: list[T] = []
-        self._error: BaseException | None = None
-        self._thread: threading.Thread | None = threading.Thread(target=self._run, daemon=True)
-        try:
-            self._thread.start()
-        except RuntimeError:  # no more threads: what becomes of a text may not depend on that
-            self._thread = None
-            self._run()
+    One is kept for each thread that encodes: the libraries remember in the thread what they came to, and a new one
+    would begin with nothing each time, at a third of the speed.
+    """
 
-    def _run(self) -> None:
-        try:
-            self._results.append(self._work())
-        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
-            self._error = error
+    def __init__(self) -> None:
+        self._asked: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
+        self._answered: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+        self._is_done = threading.Event()
+        arguments = self._asked, self._answered, self._is_done
+        self._thread = threading.Thread(target=_work, args=arguments, name="packer-encoding", daemon=True)
+        self._thread.start()
 
-    def ended(self, seconds: float) -> bool:
-        """Wait for the end, so many seconds at most.
+    def __del__(self) -> None:
+        self._asked.put(None)
+
+    def is_there(self) -> bool:
+        """False in a process that was forked, which has none of the threads."""
+        return self._thread.is_alive()
+
+    def run(self, work: Callable[[], T], seconds: float) -> tuple[T, BaseException | None]:
+        """What comes of it.
 
         An interrupt waits too: the interpreter must not end under a library that will ask it for something.
-        """
-        if self._thread is None:
-            return True
-        try:
-            self._thread.join(seconds)
-        except BaseException:
-            self._thread.join(seconds)
-            raise
-        return not self._thread.is_alive()
 
-    def outcome(self) -> T:
-        if self._error is not None:
-            raise self._error
-        return self._results[0]
+        Raises:
+            queue.Empty: nothing, after so many seconds.
+
+        """
+        self._is_done.clear()
+        self._asked.put(work)
+        try:
+            return self._answered.get(timeout=seconds)
+        except queue.Empty:
+            raise
+        except BaseException:
+            self._is_done.wait(seconds)
+            raise
+
+
+def _work(
+    asked: "queue.SimpleQueue[Callable[[], Any] | None]",
+    answered: "queue.SimpleQueue[tuple[Any, BaseException | None]]",
+    is_done: threading.Event,
+) -> None:
+    while (work := asked.get()) is not None:
+        answer: tuple[Any, BaseException | None]
+        try:
+            answer = work(), None
+        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+            answer = None, error
+        is_done.set()
+        answered.put(answer)
+        del work, answer  # they hold texts, and this may be the last for long
+
+
+_OF_THREAD = threading.local()
+
+
+def _helper() -> _Helper | None:
+    """That of this thread; None where there can be no more threads."""
+    helper: _Helper | None = getattr(_OF_THREAD, "helper", None)
+    if helper is None or not helper.is_there():
+        try:
+            helper = _OF_THREAD.helper = _Helper()
+        except RuntimeError:
+            return None
+    return helper

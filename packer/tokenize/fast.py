@@ -11,6 +11,7 @@ A text the fast encoder fails on is the reference's to encode, or to fail on.
 import functools
 import json
 import random
+import threading
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
@@ -70,6 +71,8 @@ class FastEncoder:
 
     def encode(self, texts: Sequence[str]) -> tuple[Int32, Int64]:
         """Ids of all texts one after another, and their offsets.  # int32[K], int64[N + 1]"""
+        if not texts:
+            return np.zeros(0, np.int32), np.zeros(1, np.int64)
         try:
             ids, offsets = _encode(self._backend, texts)
         except BaseException as error:
@@ -79,7 +82,7 @@ class FastEncoder:
         # The first text of every call, and every CHECKED-th of all.
         chosen = range(-self._num_encoded % CHECKED, len(texts), CHECKED)
         self._num_encoded += len(texts)
-        self._compare(texts, ids, offsets, sorted({0, *chosen}) if texts else [])
+        self._compare(texts, ids, offsets, sorted({0, *chosen}))
         return ids, offsets
 
     def confirm(self, texts: Sequence[str]) -> None:
@@ -89,8 +92,9 @@ class FastEncoder:
             EngineDiffersError: the ids differ.
 
         """
-        ids, offsets = self.encode(texts)
-        self._compare(texts, ids, offsets, range(len(texts)))
+        if texts:
+            ids, offsets = self.encode(texts)
+            self._compare(texts, ids, offsets, range(len(texts)))
 
     def _compare(self, texts: Sequence[str], ids: Int32, offsets: Int64, chosen: Sequence[int]) -> None:
         expected, bounds = self._reference.encode([texts[i] for i in chosen])
@@ -132,14 +136,24 @@ def differences(tokenizer_json: bytes) -> str | None:
     return None
 
 
-@functools.lru_cache(maxsize=2)
 def load_fast(tokenizer_json: bytes) -> "fastokens.Tokenizer":
     """The `fastokens` object of a tokenizer, shared: loading a large one takes a second.
+
+    Who asks for one that is being loaded waits for it.
 
     Raises:
         EngineDiffersError: `fastokens` does not take this tokenizer.
 
     """
+    with _LOADING:
+        return _load(tokenizer_json)
+
+
+_LOADING = threading.Lock()
+
+
+@functools.lru_cache(maxsize=2)
+def _load(tokenizer_json: bytes) -> "fastokens.Tokenizer":
     try:
         import fastokens  # noqa: PLC0415 - an extra
 

@@ -1,10 +1,15 @@
 """Processes that wait for a plan are there where they are needed, and gone where they are not."""
 
+import gc
+import signal
+import threading
 from pathlib import Path
 
 import pytest
 
-from packer.build import build, pool, standby
+from packer.build import build, engine, standby
+from packer.build.engine import resolve_engine
+from packer.build.places import tokenizer_place
 from packer.errors import InputError
 from packer.recipe import load_recipe, make_recipe, to_json
 
@@ -27,11 +32,11 @@ def told(monkeypatch):
 
     def note(name, own):
         monkeypatch.setattr(
-            pool.Workers, name, lambda self, *given: (seen.append((name, self.jobs)), own(self, *given))[1]
+            standby.Workers, name, lambda self, *given: (seen.append((name, self.jobs)), own(self, *given))[1]
         )
 
     for name in ("start", "begin", "stop"):
-        note(name, getattr(pool.Workers, name))
+        note(name, getattr(standby.Workers, name))
     return seen
 
 
@@ -48,24 +53,40 @@ def test_none_are_started_where_only_a_plan_knows_how_many(change, large, told, 
     if "path" in change:
         change = {"path": str(tmp_path / change["path"])}
     build(make_recipe({**to_json(large), "sources": [{**source, **change}]}), tmp_path / "cache", jobs=2)
-    assert "start" not in [name for name, _ in told]
+    assert told[:1] != [("start", 2)]  # before there are tasks
 
 
 def test_none_are_started_for_a_cache_that_is_there_or_beyond_the_processors(large, told, tmp_path):
     build(large, tmp_path / "cache", jobs=3)
-    assert "start" not in [name for name, _ in told]
+    assert [name for name, _ in told] == ["begin", "start", "stop"]
     build(large, tmp_path / "cache", jobs=2)
     build(large, tmp_path / "other", jobs=2, dry_run=True)
-    assert "start" not in [name for name, _ in told]
+    assert len(told) == 3
 
 
 def test_a_plan_that_fails_ends_them_before_they_are_ready(large, told, tmp_path, monkeypatch):
     template = {**to_json(large)["template"], "file": str(tmp_path / "none.jinja")}
-    stopped = []
-    kill = pool._stop
-    monkeypatch.setattr(
-        pool, "_stop", lambda executor, *, at_once: stopped.append(at_once) or kill(executor, at_once=at_once)
-    )
+    ended = []
+    monkeypatch.setattr(standby.Workers, "__del__", lambda self: ended.extend(self._processes), raising=False)
     with pytest.raises(InputError):
         build(make_recipe({**to_json(large), "template": template}), tmp_path / "cache", jobs=2)
-    assert [name for name, _ in told] == ["start", "stop"] and stopped == [True]
+    assert [name for name, _ in told] == ["start", "stop"]
+    gc.collect()
+    assert ended and [process.exitcode for process in ended] == [-signal.SIGKILL] * len(ended)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_one_process_loads_the_fast_encoder_while_it_plans(jobs, large, told, tmp_path, monkeypatch):
+    pytest.importorskip("fastokens")
+    content = (tokenizer_place(large.tokenizer) / "tokenizer.json").read_bytes()
+    assert resolve_engine("fast", content).name == "fast"  # known from here on
+    loading = []
+    monkeypatch.setattr(
+        standby, "load_meanwhile", lambda asked, place: loading.append(engine.load_meanwhile(asked, place))
+    )
+    monkeypatch.setattr(standby, "WORTH_LOADING_BYTES", 2 * Path(large.sources[0].path).stat().st_size)
+    build(large, tmp_path / "small", jobs=jobs)
+    assert not loading
+    monkeypatch.setattr(standby, "WORTH_LOADING_BYTES", 0)
+    build(large, tmp_path / "cache", jobs=jobs)
+    assert [type(each) for each in loading] == [threading.Thread] * (jobs == 1)

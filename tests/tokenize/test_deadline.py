@@ -1,5 +1,7 @@
 """Encoding ends, whatever the tokenizer; and nothing but an error comes of how long it took."""
 
+import os
+import signal
 import threading
 import time
 
@@ -34,24 +36,54 @@ def test_where_no_thread_can_be_started_work_is_done_all_the_same(monkeypatch: p
     def refused(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
+    monkeypatch.setattr(deadline, "_OF_THREAD", threading.local())
     monkeypatch.setattr(threading.Thread, "start", refused)
     assert encode_in_time(lambda: 7, ["a"]) == 7
 
 
-def test_an_interrupt_waits_for_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_waits_for_the_work() -> None:
     """The interpreter must not end under a library that is still at work."""
     done: list[int] = []
-    join = threading.Thread.join
-
-    def interrupted(self: threading.Thread, timeout: float | None = None) -> None:
-        monkeypatch.setattr(threading.Thread, "join", join)
-        raise KeyboardInterrupt
 
     def work() -> None:
+        signal.raise_signal(signal.SIGINT)
         time.sleep(0.2)
         done.append(1)
 
-    monkeypatch.setattr(threading.Thread, "join", interrupted)
     with pytest.raises(KeyboardInterrupt):
         encode_in_time(work, ["a"])
     assert done == [1]
+    assert encode_in_time(lambda: 7, ["a"]) == 7
+
+
+def test_a_thread_is_kept_for_each_that_encodes_and_goes_with_it() -> None:
+    def here() -> threading.Thread:
+        return encode_in_time(threading.current_thread, ["a"])
+
+    kept: list[threading.Thread] = []
+    other = threading.Thread(target=lambda: kept.extend([here(), here()]))
+    other.start()
+    other.join()
+    assert kept[0] is kept[1] is not here() is here()
+    kept[0].join(10)
+    assert not kept[0].is_alive()
+
+
+def test_a_thread_that_was_left_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(deadline, "GRACE_S", 0.05)
+        with pytest.raises(InputError):
+            encode_in_time(lambda: release.wait(60) and "late", ["a"])
+    assert encode_in_time(lambda: "own", ["a"]) == "own"
+    release.set()
+    assert encode_in_time(lambda: "own", ["a"]) == "own"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_process_that_was_forked_has_threads_of_its_own() -> None:
+    encode_in_time(lambda: None, ["a"])
+    child = os.fork()
+    if child == 0:
+        os._exit(encode_in_time(lambda: 7, ["a"], grace_s=20))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

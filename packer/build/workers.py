@@ -1,0 +1,292 @@
+"""Worker processes of one run: they load once, take tasks from one queue and answer each by a pipe of their own.
+
+On Linux one process is spawned, imports and loads, and then forks the others, which have what it loaded: a tokenizer
+takes a second to load, and hundreds of MiB. To fork an application would not be safe: its other threads may hold locks
+that nobody opens in the copy. This process was made by an exec and has done nothing but import and load. Elsewhere
+every worker is spawned and loads by itself.
+
+Workers hand back paths and counts, never data. They ignore Ctrl-C (the parent stops them) and end when the process they
+came from is gone, however it went.
+"""
+
+import gc
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from multiprocessing.reduction import ForkingPickler
+from multiprocessing.synchronize import Lock
+from typing import Any, TypeAlias
+
+from packer.build.supervise import Supervision, worker_place
+from packer.render.watchdog import PROCESS, TASK, place, share
+
+FORKS = sys.platform == "linux"
+"""Whether one process is spawned and forks the others."""
+
+_END_S = 5.0
+"""How long workers may take to end that were killed, or have nothing left to do."""
+
+Work: TypeAlias = Callable[[Any], Any]
+
+
+class DiedError(Exception):
+    """A worker ended before it was told to."""
+
+
+class Workers:
+    """Worker processes of one run.
+
+    Args:
+        jobs: how many.
+        warm: called before anything else in every process that is spawned; what it gives may go on meanwhile, and is
+            waited for. Whatever fails there is left to the tasks.
+
+    """
+
+    def __init__(self, jobs: int, warm: Callable[[], threading.Thread | None] | None = None) -> None:
+        self.jobs = jobs
+        self._context = multiprocessing.get_context("spawn")
+        self._lock = self._context.Lock()  # kept: the system forgets it with its last owner, and workers may be slow
+        self.supervision = Supervision(self._context, jobs)
+        self._warm = warm
+        self._processes: list[SpawnProcess] = []
+        self._givers: list[Connection] = []
+        self._ends: list[Connection] = []
+        self._queue: Connection | None = None
+        self._handing: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start them now: they import and warm themselves, and wait for :meth:`begin`."""
+        taken, self._queue = self._context.Pipe(duplex=False)
+        pipes = [self._context.Pipe(duplex=False) for _ in range(self.jobs)]
+        self._ends = [here for here, _ in pipes]
+        posts = [
+            _Post(number=number, answers=there, tasks=taken, lock=self._lock, places=self.supervision.places)
+            for number, (_, there) in enumerate(pipes)
+        ]
+        with _signals_held():
+            for group in [posts] if FORKS else [[post] for post in posts]:
+                given, giver = self._context.Pipe(duplex=False)
+                self._givers.append(giver)
+                process = self._context.Process(target=_first, args=(self._warm, given, group))
+                process.start()
+                self._processes.append(process)
+                given.close()
+        # Nobody but the workers has their ends, so that each side sees when the other is gone.
+        for post in posts:
+            post.answers.close()
+        taken.close()
+
+    def begin(self, make: Callable[..., Work], arguments: Sequence[Any], tasks: Sequence[Any]) -> None:
+        """Hand out tasks; `make(*arguments)` gives the function of every worker. No more work than tasks.
+
+        Raises:
+            Exception: some of it does not pickle.
+
+        """
+        needed = min(self.jobs, len(tasks))
+        # What is larger than a pipe would block whoever writes it until a worker is there to read it, or gone.
+        given = ForkingPickler.dumps((make, tuple(arguments)))
+        queue = [ForkingPickler.dumps(each) for each in enumerate(tasks)] + [ForkingPickler.dumps(None)] * needed
+        if not self._processes:
+            self.start()
+        self._handing = threading.Thread(target=self._hand_out, args=(needed, given, queue), daemon=True)
+        self._ends, unneeded = self._ends[:needed], self._ends[needed:]
+        for end in unneeded:
+            end.close()
+        self._handing.start()
+
+    def _hand_out(self, needed: int, given: bytes, queue: Sequence[bytes]) -> None:
+        assert self._queue is not None
+        with suppress(OSError):  # they are gone
+            for giver in self._givers:
+                giver.send(needed)
+                giver.send_bytes(given)
+            for each in queue:
+                self._queue.send_bytes(each)
+
+    def answers(self) -> Iterator[tuple[int, Any, BaseException | None]]:
+        """Number of each task, and its result or the error it raised, as they come.
+
+        Raises:
+            DiedError: a worker ended before it was told to.
+
+        """
+        working = set(self._ends)
+        while working:
+            for end in multiprocessing.connection.wait(list(working)):
+                assert isinstance(end, Connection)
+                try:
+                    answer = end.recv()
+                except (EOFError, OSError):
+                    raise DiedError from None
+                if answer is None:  # told to end
+                    working.discard(end)
+                else:
+                    yield answer
+        self._join()
+
+    def stop(self) -> None:
+        """End them, whatever they do: a task that is cut off leaves a temporary file, which the next build removes."""
+        if FORKS and any(process.is_alive() for process in self._processes):
+            # Before the first, which they came from: until it has gone, their numbers are given to nobody else.
+            for number in range(1, self.jobs):
+                process = worker_place(self.supervision.places, number)[PROCESS]
+                if process:
+                    with suppress(ProcessLookupError):
+                        os.kill(process, signal.SIGKILL)
+        for first in self._processes:
+            first.kill()
+        self._join()
+        until = time.monotonic() + _END_S
+        for end in self._ends:
+            _drain(end, until)
+            end.close()
+        if self._handing is not None:
+            self._handing.join(_END_S)
+        for way in (*self._givers, self._queue):
+            if way is not None:
+                way.close()
+
+    def _join(self) -> None:
+        until = time.monotonic() + _END_S
+        for first in self._processes:
+            first.join(max(until - time.monotonic(), 0))
+
+
+class _Post:
+    """What one worker has of its own, and shares with others: where tasks come from, and where answers go."""
+
+    def __init__(self, *, number: int, answers: Connection, tasks: Connection, lock: Lock, places: Any) -> None:
+        self.number = number
+        self.answers = answers
+        self.tasks = tasks
+        self.lock = lock
+        self.places = places
+
+    def take(self) -> tuple[int, Any] | None:
+        """The next task and its number; None where nothing is left to do.
+
+        Raises:
+            EOFError: the parent is gone.
+
+        """
+        with self.lock:
+            pickled = self.tasks.recv_bytes()
+        taken: tuple[int, Any] | None = ForkingPickler.loads(pickled)
+        return taken
+
+    def answer(self, number: int, result: Any, error: BaseException | None) -> None:
+        try:
+            pickled = ForkingPickler.dumps((number, result, error))
+        except Exception as unpicklable:  # noqa: BLE001 - whatever an object raises that is asked to pickle
+            pickled = ForkingPickler.dumps((number, None, RuntimeError(f"{error or result!r}: {unpicklable}")))
+        self.answers.send_bytes(pickled)
+
+
+def _drain(end: Connection, until: float) -> None:
+    """Read until there is nobody to write: a worker that was killed has gone then, with every file it had open."""
+    with suppress(EOFError, OSError):
+        while end.poll(max(until - time.monotonic(), 0)):
+            end.recv_bytes()
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Ctrl-C and termination wait while workers are started: one that is cut off half-started prints a traceback.
+
+    Workers inherit the mask and keep it for Ctrl-C, which is the parent's to answer.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _first(warm: Callable[[], threading.Thread | None] | None, given: Connection, posts: Sequence[_Post]) -> None:
+    """A process that was spawned: it loads, forks as many others as are needed, and is a worker like them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+    # One process a core: threads inside the encoder would only be in each other's way.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    loading: threading.Thread | None = None
+    if warm is not None:
+        with suppress(Exception):
+            loading = warm()
+    try:
+        needed = given.recv()
+        pickled = given.recv_bytes()
+    except EOFError:  # the parent is gone
+        return
+    given.close()
+    try:
+        make, arguments = ForkingPickler.loads(pickled)
+        work = make(*arguments)
+    except Exception as error:  # noqa: BLE001 - raised again by every task, where the parent can see it
+        work = _raiser(error)
+    if loading is not None:
+        loading.join()  # whoever is copied holds no locks
+    chosen = [post for post in posts if post.number < needed]
+    if chosen:
+        _fork(work, chosen[1:], posts)
+        _serve(work, chosen[0], posts)
+
+
+def _fork(work: Work, others: Sequence[_Post], posts: Sequence[_Post]) -> None:
+    gc.freeze()  # a collection would write to every page that is shared
+    context = multiprocessing.get_context("fork")
+    for post in others:
+        with warnings.catch_warnings():
+            # That there are other threads: those of libraries that were imported, which wait for work.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            context.Process(target=_serve, args=(work, post, posts)).start()
+        post.answers.close()
+
+
+def _serve(work: Work, post: _Post, posts: Sequence[_Post]) -> None:
+    """Take tasks and answer them, until there are no more."""
+    for other in posts:
+        if other is not post:
+            other.answers.close()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    share(worker_place(post.places, post.number))
+    with suppress(EOFError, BrokenPipeError):  # the parent is gone
+        while (taken := post.take()) is not None:
+            number, task = taken
+            place()[TASK] = number
+            try:
+                result = work(task)
+            except BaseException as error:  # noqa: BLE001 - the parent raises it again
+                error.add_note("".join(traceback.format_exception(error)))
+                post.answer(number, None, error)
+            else:
+                post.answer(number, result, None)
+        post.answers.send(None)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+def _raiser(error: Exception) -> Work:
+    def fail(_: Any) -> Any:
+        raise error
+
+    return fail
