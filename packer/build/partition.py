@@ -4,14 +4,16 @@ A pure function of the partition's bytes, how its rows are read, and the documen
 (`.packer/partitions/<key>.json`) is written after the shard, so a build that is killed finds what it finished.
 """
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
 
-from packer.batches import RowBatch
+from packer.batches import RowBatch, TurnBatch
 from packer.build.stages import Stages
 from packer.model import Model
 from packer.recipe import Recipe
@@ -55,22 +57,86 @@ class PartitionResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     rejected: tuple[RejectedRow, ...]
 
 
+Made: TypeAlias = tuple[PartitionResult, dict[str, float]]
+"""What a partition came to, and the seconds of each stage."""
+
+
+class PartitionWork:
+    """Partitions become shards, in one process."""
+
+    def __init__(self, folder: Path, recipe: Recipe, model: Model, stages: Stages | None = None) -> None:
+        """`stages`: those of the recipe and the model; by default they are made."""
+        self._folder = folder
+        self._recipe = recipe
+        self._model = model
+        self._stages = stages or Stages(recipe, model)
+        self._rendered: dict[str, list[tuple[RowBatch, TurnBatch]]] = {}
+        self._num_bytes = 0
+        self._process = os.getpid()
+
+    def ahead(self, task: PartitionTask) -> bool:
+        """Read and render a partition before its turn, which takes no encoder; False where there is one by now.
+
+        Raises:
+            PackerError: as for the task itself.
+
+        """
+        if self._stages.is_loaded or self._num_bytes + task.partition.num_bytes > _AHEAD_BYTES:
+            return False
+        self._rendered[task.key] = list(_rendered(task, self._recipe, self._stages))
+        self._num_bytes += task.partition.num_bytes
+        return True
+
+    def settle(self) -> None:
+        """Wait for what is being loaded.
+
+        Raises:
+            EngineDiffersError: the fast encoder does not take this tokenizer.
+
+        """
+        self._stages.tokenizing  # noqa: B018 - made where it is asked for
+
+    def __call__(self, task: PartitionTask) -> Made:
+        """Make the shard of one partition.
+
+        Raises:
+            InputError: the file changed since it was planned.
+            StorageError: the disk refuses.
+            TemplateOverrunError: the template goes on for too long with a row.
+
+        """
+        if self._process != os.getpid():  # a copy: what was spent until then is the other's to tell
+            self._process = os.getpid()
+            self._stages.clock.take()
+        batches = self._rendered.pop(task.key, None)
+        result = run_partition(
+            task,
+            _rendered(task, self._recipe, self._stages) if batches is None else batches,
+            folder=self._folder,
+            model=self._model,
+            stages=self._stages,
+        )
+        return result, self._stages.clock.take()
+
+
+_AHEAD_BYTES = 16 * 2**20
+"""Of rows that are rendered before there is an encoder; they take ten times as much memory."""
+
+
 def run_partition(
-    task: PartitionTask, *, folder: Path, recipe: Recipe, model: Model, stages: Stages
+    task: PartitionTask,
+    batches: Iterable[tuple[RowBatch, TurnBatch]],
+    *,
+    folder: Path,
+    model: Model,
+    stages: Stages,
 ) -> PartitionResult:
-    """Make the shard of one partition.
-
-    Raises:
-        InputError: the file changed since it was planned.
-        StorageError: the disk refuses.
-        TemplateOverrunError: the template goes on for too long with a row.
-
-    """
+    """Make the shard of one partition from its rows and what they were rendered to."""
     rejected: list[RejectedRow] = []
     num_rows = num_kept = num_merged = 0
     with DocumentShardWriter(folder, special_ids=np.array(model.special_ids, np.int32)) as writer:
-        for rows in stages.clock.each("read", _batches(task, recipe)):
-            done = stages.run(rows)
+        for rows, turns in batches:
+            done = stages.run(rows, turns)
             with stages.clock.of("write"):
                 writer.append(done.documents)
             rejected += (RejectedRow(r.row, r.code, r.reason) for r in done.rejections)
@@ -122,10 +188,12 @@ def read_journal(folder: Path) -> dict[str, PartitionResult]:
     return entries
 
 
-def _batches(task: PartitionTask, recipe: Recipe) -> Iterator[RowBatch]:
-    return read_rows(
+def _rendered(task: PartitionTask, recipe: Recipe, stages: Stages) -> Iterator[tuple[RowBatch, TurnBatch]]:
+    batches = read_rows(
         task.partition,
         schema=task.schema,
         columns=task.columns,
         max_row_bytes=recipe.rows.max_bytes,
     )
+    for rows in stages.clock.each("read", batches):
+        yield rows, stages.render(rows)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, TypeVar
 
 from packer.build.overruns import overruns_at
-from packer.build.workers import DiedError, Workers
+from packer.build.workers import DiedError, Workers, look_ahead
 from packer.errors import PackerError
 
 Task = TypeVar("Task")
@@ -84,6 +84,7 @@ class Pool(Generic[Task, Result]):
                 meanwhile()
             if tasks:
                 function = self._inline or self._make(*self._arguments)
+                look_ahead(function, enumerate(tasks))
                 for number, task in enumerate(tasks):
                     with self._placing(task):
                         result = function(task)

@@ -8,12 +8,12 @@ Until the commit the cache that was there stays as it was, and finished partitio
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import msgspec
 
@@ -21,7 +21,7 @@ from packer.build import engine
 from packer.build.hints import rejection_hint
 from packer.build.overruns import named_row
 from packer.build.packing import commit, finish, finish_if_free, jobs_for_packing, pack_documents
-from packer.build.partition import PartitionResult, PartitionTask, run_partition, write_journal
+from packer.build.partition import Made, PartitionResult, PartitionTask, PartitionWork, write_journal
 from packer.build.places import pin_recipe
 from packer.build.plan import BuildPlan, plan_build
 from packer.build.pool import Pool, jobs_for
@@ -44,7 +44,7 @@ from packer.build.unchanged import is_unchanged
 from packer.build.watch import refuse_changed
 from packer.build.workers import Workers
 from packer.errors import InputError, NothingKeptError
-from packer.model import TOKENIZER_FILE, Model
+from packer.model import TOKENIZER_FILE
 from packer.recipe import Recipe
 from packer.source import hint_of_schema, naming_standard_input
 from packer.store.failures import path_errors
@@ -206,10 +206,6 @@ def _by_reference(recipe: Recipe) -> Recipe:
     return msgspec.structs.replace(recipe, engine="reference")
 
 
-_Made: TypeAlias = tuple[PartitionResult, dict[str, float]]
-"""What a partition came to, and the seconds of each stage."""
-
-
 class NoRowKeptError(NothingKeptError):
     """All rows were rejected, or there are none; what is kept and fits in no block is no such case."""
 
@@ -297,11 +293,11 @@ class _Build:
         # reference is done before the fast encoder is there.
         few = jobs > 1 or sum(sizes.values()) < engine.WORTH_LOADING_BYTES
         own = cache(lambda: Stages(_by_reference(plan.recipe) if few else plan.recipe, plan.model))
-        pool: Pool[PartitionTask, _Made] = Pool(
-            _partition_worker,
+        pool: Pool[PartitionTask, Made] = Pool(
+            PartitionWork,
             (self._folder, plan.recipe, plan.model),
             jobs,
-            inline=_partition_function(self._folder, plan.recipe, plan.model, own()) if jobs == 1 else None,
+            inline=PartitionWork(self._folder, plan.recipe, plan.model, own()) if jobs == 1 else None,
             where=lambda task, row: named_row(task.partition, row, plan.recipe),
         )
         for i, (result, seconds) in pool.run(
@@ -339,15 +335,3 @@ class _Build:
         task = self._plan.tasks[0]
         path, file_format = task.partition.path, task.partition.format
         return hint_of_schema(path, format=file_format, schema=task.schema, columns=task.columns)
-
-
-def _partition_worker(folder: Path, recipe: Recipe, model: Model) -> Callable[[PartitionTask], _Made]:
-    """The function that makes partitions in another process."""
-    return _partition_function(folder, recipe, model, Stages(recipe, model))
-
-
-def _partition_function(folder: Path, recipe: Recipe, model: Model, stages: Stages) -> Callable[[PartitionTask], _Made]:
-    def make(task: PartitionTask) -> _Made:
-        return run_partition(task, folder=folder, recipe=recipe, model=model, stages=stages), stages.clock.take()
-
-    return make

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from packer.recipe import Recipe
 from packer.render import ChatTemplate, Renderer, RenderError, RenderRules, role_markers, written_markers
 from packer.spelling import Spelling
 from packer.supervise import GivenTokensSupervisor, Supervisor, Surface
-from packer.tokenize import ReferenceEncoder, Tokenizing
+from packer.tokenize import Encoder, ReferenceEncoder, Tokenizing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,34 +44,62 @@ class Stages:
     """Render, tokenize and supervise for one model and recipe; make one per process and use it for every batch."""
 
     def __init__(self, recipe: Recipe, model: Model) -> None:
+        """Rows can be rendered at once; what encodes is loaded meanwhile, and waited for where it is needed."""
         self.clock = Clock()
         self.by_marks = recipe.supervision.source == "generation_tags"
         """Whether prompts end where the template's marks say, and not where one of its prompts does."""
-        with (
-            self.clock.of("load"),
-            ThreadPoolExecutor(1) as loading,
-        ):  # the fast encoder takes a second, and lets other threads run
-            encoder = loading.submit(encoder_of, recipe.engine, model.files[TOKENIZER_FILE])
+        self._model = model
+        # A thread: the fast encoder takes a second, and lets others run.
+        self._loader = ThreadPoolExecutor(1, thread_name_prefix="packer-loading")
+        self._loading = self._loader.submit(encoder_of, recipe.engine, model.files[TOKENIZER_FILE])
+        with self.clock.of("load"):
             self.renderer = Renderer(model, RenderRules.of(recipe))
-            spelling = Spelling(model)
-            self._encoder = encoder.result()
-            self._tokenizing = Tokenizing(model, self._encoder, spelling)
+            spelling = self._spelling = Spelling(model)
             self._supervisor = Supervisor(Surface(model, spelling), model.stop_ids)
             self._given = GivenTokensSupervisor(model)
 
-    def run(self, rows: RowBatch) -> SupervisedRows:
-        """Take rows to documents."""
-        return self.follow(rows).supervised
+    @property
+    def is_loaded(self) -> bool:
+        """Whether nothing more is waited for."""
+        return self._loading.done()
 
-    def follow(self, rows: RowBatch) -> FollowedRows:
+    @cached_property
+    def tokenizing(self) -> Tokenizing:
+        """What encodes.
+
+        Raises:
+            EngineDiffersError: the fast encoder does not take this tokenizer.
+
+        """
+        with self.clock.of("load"):
+            return Tokenizing(self._model, self._encoder, self._spelling)
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        encoder = self._loading.result()
+        self._loader.shutdown()
+        return encoder
+
+    def run(self, rows: RowBatch, turns: TurnBatch | None = None) -> SupervisedRows:
+        """Take rows to documents; `turns`: what :meth:`render` made of them, where it was asked before."""
+        return self.follow(rows, turns).supervised
+
+    def render(self, rows: RowBatch) -> TurnBatch:
+        """The first stage alone; rows that bring their tokens have no texts."""
+        if any(sample.kind == "tokens" for sample in rows.samples):
+            return self.renderer.render(RowBatch(samples=(), rejections=(), num_rows=0))
+        with self.clock.of("render"):
+            return self.renderer.render(rows)
+
+    def follow(self, rows: RowBatch, turns: TurnBatch | None = None) -> FollowedRows:
         """As :meth:`run`, with what the stages before made of the rows."""
+        turns = turns or self.render(rows)
+        tokenizing = self.tokenizing
         given = tuple(sample for sample in rows.samples if sample.kind == "tokens")
         if given:
-            return self._follow_given(given, rows)
-        with self.clock.of("render"):
-            turns = self.renderer.render(rows)
+            return self._follow_given(given, rows, turns)
         with self.clock.of("tokenize"):
-            tokens = self._tokenizing.tokenize(turns)
+            tokens = tokenizing.tokenize(turns)
         with self.clock.of("supervise"):
             sample_ids = {sample.row: sample.sample_id for sample in rows.samples}
             supervised = self._supervisor.supervise(turns, tokens, sample_ids)
@@ -83,17 +112,16 @@ class Stages:
         )
         return FollowedRows(turns=turns, tokens=tokens, supervised=outcome)
 
-    def _follow_given(self, given: Sequence[Sample], rows: RowBatch) -> FollowedRows:
-        """Rows that bring their tokens: they have no texts. A partition has one schema, so there are no others."""
+    def _follow_given(self, given: Sequence[Sample], rows: RowBatch, turns: TurnBatch) -> FollowedRows:
+        """Rows that bring their tokens. A partition has one schema, so there are no others."""
         with self.clock.of("supervise"):
             documents, rejections = self._given.supervise(given)
-        turns = self.renderer.render(RowBatch(samples=(), rejections=(), num_rows=0))
         outcome = SupervisedRows(
             documents=documents,
             rejections=tuple(sorted((*rows.rejections, *rejections), key=lambda rejection: rejection.row)),
             num_merged=0,
         )
-        return FollowedRows(turns=turns, tokens=self._tokenizing.tokenize(turns), supervised=outcome)
+        return FollowedRows(turns=turns, tokens=self.tokenizing.tokenize(turns), supervised=outcome)
 
     def _confirm(self, turns: TurnBatch, rejections: Sequence[Rejection]) -> None:
         """Before a row is rejected for its ids, they are made sure of.

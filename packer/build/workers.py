@@ -10,6 +10,7 @@ came from is gone, however it went.
 """
 
 import gc
+import itertools
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -19,13 +20,13 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from multiprocessing.reduction import ForkingPickler
 from multiprocessing.synchronize import Lock
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from packer.build.supervise import Supervision, worker_place
 from packer.render.watchdog import PROCESS, TASK, place, share
@@ -37,6 +38,37 @@ _END_S = 5.0
 """How long workers may take to end that were killed, or have nothing left to do."""
 
 Work: TypeAlias = Callable[[Any], Any]
+
+
+@runtime_checkable
+class Loading(Protocol):
+    """Work that can begin with tasks while something it needs is being loaded."""
+
+    def __call__(self, task: Any) -> Any:
+        """Do a task."""
+
+    def ahead(self, task: Any) -> bool:
+        """Do what can be done of a task before its turn; False where it was left, and there is nothing to wait for."""
+
+    def settle(self) -> None:
+        """Wait until everything is loaded."""
+
+
+def look_ahead(work: Work, tasks: Iterable[tuple[int, Any]]) -> list[tuple[int, Any]]:
+    """Do ahead of time what can be done of tasks, where the work is such; those that were taken to be looked at.
+
+    What fails here fails again when it is its turn.
+    """
+    taken: list[tuple[int, Any]] = []
+    if isinstance(work, Loading):
+        for number, task in tasks:
+            taken.append((number, task))
+            goes_on = True
+            with suppress(Exception):
+                goes_on = work.ahead(task)
+            if not goes_on:
+                break
+    return taken
 
 
 class DiedError(Exception):
@@ -173,18 +205,23 @@ class _Post:
         self.tasks = tasks
         self.lock = lock
         self.places = places
+        self._is_done = False
 
-    def take(self) -> tuple[int, Any] | None:
-        """The next task and its number; None where nothing is left to do.
+    def taken(self) -> Iterator[tuple[int, Any]]:
+        """Tasks and their numbers, until nothing is left to do.
 
         Raises:
             EOFError: the parent is gone.
 
         """
-        with self.lock:
-            pickled = self.tasks.recv_bytes()
-        taken: tuple[int, Any] | None = ForkingPickler.loads(pickled)
-        return taken
+        while not self._is_done:
+            with self.lock:
+                pickled = self.tasks.recv_bytes()
+            taken: tuple[int, Any] | None = ForkingPickler.loads(pickled)
+            if taken is None:
+                self._is_done = True
+            else:
+                yield taken
 
     def answer(self, number: int, result: Any, error: BaseException | None) -> None:
         try:
@@ -233,41 +270,42 @@ def _first(warm: Callable[[], threading.Thread | None] | None, given: Connection
     except EOFError:  # the parent is gone
         return
     given.close()
+    chosen = [post for post in posts if post.number < needed]
+    if not chosen:
+        return
+    share(worker_place(chosen[0].places, chosen[0].number))
+    ahead: list[tuple[int, Any]] = []
     try:
         make, arguments = ForkingPickler.loads(pickled)
         work = make(*arguments)
+        ahead = look_ahead(work, map(_placed, chosen[0].taken()))
+        if isinstance(work, Loading):
+            work.settle()
     except Exception as error:  # noqa: BLE001 - raised again by every task, where the parent can see it
         work = _raiser(error)
     if loading is not None:
-        loading.join()  # whoever is copied holds no locks
-    chosen = [post for post in posts if post.number < needed]
-    if chosen:
-        _fork(work, chosen[1:], posts)
-        _serve(work, chosen[0], posts)
-
-
-def _fork(work: Work, others: Sequence[_Post], posts: Sequence[_Post]) -> None:
+        loading.join()  # nothing holds a lock while it is copied
     gc.freeze()  # a collection would write to every page that is shared
     context = multiprocessing.get_context("fork")
-    for post in others:
+    shares = [ahead[number :: len(chosen)] for number in range(len(chosen))]
+    for post, own in zip(chosen[1:], shares[1:], strict=True):
         with warnings.catch_warnings():
             # That there are other threads: those of libraries that were imported, which wait for work.
             warnings.simplefilter("ignore", DeprecationWarning)
-            context.Process(target=_serve, args=(work, post, posts)).start()
+            context.Process(target=_serve, args=(work, post, posts, own)).start()
         post.answers.close()
+    _serve(work, chosen[0], posts, shares[0])
 
 
-def _serve(work: Work, post: _Post, posts: Sequence[_Post]) -> None:
-    """Take tasks and answer them, until there are no more."""
+def _serve(work: Work, post: _Post, posts: Sequence[_Post], ahead: Sequence[tuple[int, Any]]) -> None:
+    """Answer tasks: some that were looked at already, then others until there are no more."""
     for other in posts:
         if other is not post:
             other.answers.close()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     share(worker_place(post.places, post.number))
     with suppress(EOFError, BrokenPipeError):  # the parent is gone
-        while (taken := post.take()) is not None:
-            number, task = taken
-            place()[TASK] = number
+        for number, task in map(_placed, itertools.chain(ahead, post.taken())):
             try:
                 result = work(task)
             except BaseException as error:  # noqa: BLE001 - the parent raises it again
@@ -276,6 +314,12 @@ def _serve(work: Work, post: _Post, posts: Sequence[_Post]) -> None:
             else:
                 post.answer(number, result, None)
         post.answers.send(None)
+
+
+def _placed(taken: tuple[int, Any]) -> tuple[int, Any]:
+    """A task that is about to be done, where the parent sees which it is."""
+    place()[TASK] = taken[0]
+    return taken
 
 
 def _end_with_parent() -> None:

@@ -213,7 +213,7 @@ while len(os.listdir("/proc/self/task")) > before + python and time.monotonic() 
 assert len(os.listdir("/proc/self/task")) <= before + python, threading.enumerate()
 child = os.fork()
 if child == 0:
-    os._exit(len(stages._encoder.encode(["some text"])[0]))
+    os._exit(len(stages.tokenizing._encoder.encode(["some text"])[0]))
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) > 0
 """
 
