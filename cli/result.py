@@ -108,7 +108,7 @@ _PARTS = {
     "commit": "inputs looked at again, manifest written",
 }
 _STAGES = {
-    "load": "tokenizer and template, in each process",
+    "load": "tokenizer and template waited for",
     "read": "JSON to rows",
     "render": "rows to texts",
     "tokenize": "texts to ids, borders found",

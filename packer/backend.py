@@ -1,10 +1,19 @@
-"""The `tokenizers` object of a `tokenizer.json`, and the file as JSON: loaded once in a process, whoever asks."""
+"""What encodes by a `tokenizer.json`, and the file as JSON: loaded once in a process, whoever asks.
+
+It imports next to nothing, so that a process can begin to load before it has imported the rest.
+"""
 
 import functools
 import json
-from typing import Any
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    import fastokens
 
 
 @functools.lru_cache(maxsize=4)
@@ -18,6 +27,67 @@ def load_backend(model_json: bytes) -> Tokenizer:
     backend.no_truncation()
     backend.no_padding()
     return backend
+
+
+def load_fast_backend(model_json: bytes) -> "fastokens.Tokenizer":
+    """The `fastokens` object of a `tokenizer.json`, shared: loading a large one takes a second.
+
+    Others run meanwhile; who asks for one that is being loaded waits for it.
+
+    Raises:
+        ImportError: it is not installed.
+        BaseException: what it raises that does not take this tokenizer.
+
+    """
+    with _LOADING:
+        return _load_fast(model_json)
+
+
+_LOADING = threading.Lock()
+
+
+@functools.lru_cache(maxsize=2)
+def _load_fast(model_json: bytes) -> "fastokens.Tokenizer":
+    import fastokens  # noqa: PLC0415 - an extra
+
+    backend = fastokens.Tokenizer.from_json_str(model_json.decode())
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
+
+
+def load_fast_meanwhile(model_json: bytes) -> threading.Thread:
+    """Begin to load the `fastokens` object in a thread; what it raises is raised again to whoever asks for it."""
+
+    def load() -> None:
+        with suppress(BaseException):
+            load_fast_backend(model_json)
+
+    # No daemon: the interpreter must not end under it.
+    loading = threading.Thread(target=load, name="packer-loading")
+    loading.start()
+    return loading
+
+
+def warm_up(tokenizer: Path, *, fast: bool) -> threading.Thread | None:
+    """Load what a new process will encode with.
+
+    Args:
+        tokenizer: `tokenizer.json`, or the folder it lies in.
+        fast: whether `fastokens` is needed.
+
+    Returns:
+        What goes on loading it.
+
+    Raises:
+        OSError: the file cannot be read.
+
+    """
+    path = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
+    content = path.read_bytes()
+    loading = load_fast_meanwhile(content) if fast else None
+    load_backend(content)
+    return loading
 
 
 @functools.lru_cache(maxsize=2)

@@ -7,7 +7,6 @@ tokenizer and the versions of both encoders. A tokenizer that was found to diffe
 
 import hashlib
 import os
-import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -16,18 +15,14 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from packer.backend import load_backend
 from packer.errors import RecipeError, StorageError
-from packer.model import TOKENIZER_FILE, read_model_files
 from packer.store.folder import write_atomically
 from packer.tokenize import (
     Encoder,
-    EngineDiffersError,
     FastEncoder,
     ReferenceEncoder,
     differences,
     fast_version,
-    load_fast,
 )
 
 EngineName: TypeAlias = Literal["reference", "fast"]
@@ -42,7 +37,7 @@ _TRIALS_VERSION = 1
 class _Outcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is remembered of a trial."""
 
-    difference: str | None
+    difference: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,53 +84,9 @@ def encoder_of(engine: str, tokenizer_json: bytes) -> Encoder:
     return FastEncoder(tokenizer_json) if engine == "fast" else ReferenceEncoder(tokenizer_json)
 
 
-def warm_up(asked: str, tokenizer: Path) -> threading.Thread | None:
-    """Load what will encode, as far as can be told before a build is planned; nothing is tried or refused.
-
-    Args:
-        asked: `engine` of the recipe.
-        tokenizer: `tokenizer.json`, or the folder it lies in.
-
-    Returns:
-        As :func:`load_meanwhile`.
-
-    Raises:
-        InputError: the tokenizer cannot be read.
-
-    """
-    loading = load_meanwhile(asked, tokenizer)
-    load_backend(read_model_files(tokenizer)[TOKENIZER_FILE])
-    return loading
-
-
-def load_meanwhile(asked: str, tokenizer: Path) -> threading.Thread | None:
-    """Begin to load the fast encoder in a thread, which lets others run.
-
-    Args:
-        asked: `engine` of the recipe.
-        tokenizer: `tokenizer.json`, or the folder it lies in.
-
-    Returns:
-        The thread; None where that encoder is not asked for, not installed, or not known to agree.
-
-    Raises:
-        InputError: the tokenizer cannot be read.
-
-    """
-    if asked == "reference" or fast_version() is None:
-        return None
-    content = read_model_files(tokenizer)[TOKENIZER_FILE]
-    if _remembered(content) != _Outcome(difference=None):
-        return None
-    # No daemon: the interpreter must not end under it.
-    loading = threading.Thread(target=_load_quietly, args=(content,), name="packer-loading")
-    loading.start()
-    return loading
-
-
-def _load_quietly(tokenizer_json: bytes) -> None:
-    with suppress(EngineDiffersError):  # raised again by whoever needs it
-        load_fast(tokenizer_json)
+def is_known_fast(asked: str, tokenizer_json: bytes) -> bool:
+    """Whether the fast engine will be taken, as far as can be told before a build is planned; nothing is tried."""
+    return asked != "reference" and fast_version() is not None and _remembered(tokenizer_json) == _Outcome()
 
 
 def remember(tokenizer_json: bytes, difference: str | None) -> None:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, TypeVar
 
 from packer.build.overruns import overruns_at
-from packer.build.workers import DiedError, Workers, look_ahead
+from packer.build.workers import FORKS, DiedError, Workers, look_ahead
 from packer.errors import PackerError
 
 Task = TypeVar("Task")
@@ -27,12 +27,21 @@ def default_jobs() -> int:
 
 
 def jobs_for(num_bytes: int) -> int:
-    """Processes worth starting for so much input: one of them loads for as long as it would take to do its share."""
-    return max(min(default_jobs(), num_bytes // _WORTH_A_PROCESS), 1)
+    """Processes worth starting for so much input.
+
+    The first of them loads for as long as it would take this process to do its share; where it forks the others, they
+    load nothing.
+    """
+    if num_bytes < _WORTH_A_PROCESS:
+        return 1
+    return min(default_jobs(), num_bytes // (_WORTH_A_COPY if FORKS else _WORTH_A_PROCESS))
 
 
 _WORTH_A_PROCESS = 16 * 2**20
 """Bytes of rows that take a process a few seconds, which is what it takes to import packer and load a tokenizer."""
+
+_WORTH_A_COPY = 4 * 2**20
+"""Bytes of rows that take longer than to fork."""
 
 
 class Pool(Generic[Task, Result]):

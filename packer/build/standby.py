@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from packer.build.engine import WORTH_LOADING_BYTES, load_meanwhile, warm_up
+from packer.backend import load_fast_meanwhile, warm_up
+from packer.build.engine import WORTH_LOADING_BYTES, is_known_fast
 from packer.build.places import tokenizer_place
 from packer.build.plan import resolve_sources
 from packer.build.pool import default_jobs, jobs_for
 from packer.build.workers import Workers
+from packer.model import TOKENIZER_FILE, read_model_files
 from packer.recipe import Recipe
 
 _LINES = {".jsonl", ".ndjson"}
@@ -37,12 +39,14 @@ def standby(recipe: Recipe, jobs: int | None) -> Iterator[Workers | None]:
     jobs = min(jobs or jobs_for(sum(sizes)), sum(-(-size // recipe.partition_bytes) for size in sizes))
     assert recipe.tokenizer is not None  # the sizes are those of sources, which are refused without one
     tokenizer = tokenizer_place(recipe.tokenizer)
+    content = read_model_files(tokenizer)[TOKENIZER_FILE]
+    fast = is_known_fast(recipe.engine, content)
     if not 1 < jobs <= default_jobs():  # more than there are processors would keep the plan from its own
-        if jobs == 1 and sum(sizes) >= WORTH_LOADING_BYTES:
-            load_meanwhile(recipe.engine, tokenizer)
+        if jobs == 1 and fast and sum(sizes) >= WORTH_LOADING_BYTES:
+            load_fast_meanwhile(content)
         yield None
         return
-    workers = Workers(jobs, partial(warm_up, recipe.engine, tokenizer))
+    workers = Workers(jobs, partial(warm_up, tokenizer, fast=fast))
     try:
         workers.start()
         yield workers

@@ -28,6 +28,7 @@ from multiprocessing.reduction import ForkingPickler
 from multiprocessing.synchronize import Lock
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from packer import spawned
 from packer.build.supervise import Supervision, worker_place
 from packer.render.watchdog import PROCESS, TASK, place, share
 
@@ -81,7 +82,7 @@ class Workers:
     Args:
         jobs: how many.
         warm: called before anything else in every process that is spawned; what it gives may go on meanwhile, and is
-            waited for. Whatever fails there is left to the tasks.
+            waited for. It should be of a module that imports little.
 
     """
 
@@ -102,21 +103,28 @@ class Workers:
         taken, self._queue = self._context.Pipe(duplex=False)
         pipes = [self._context.Pipe(duplex=False) for _ in range(self.jobs)]
         self._ends = [here for here, _ in pipes]
-        posts = [
-            _Post(number=number, answers=there, tasks=taken, lock=self._lock, places=self.supervision.places)
-            for number, (_, there) in enumerate(pipes)
-        ]
+        answers = [(number, there) for number, (_, there) in enumerate(pipes)]
         with _signals_held():
-            for group in [posts] if FORKS else [[post] for post in posts]:
+            for group in [answers] if FORKS else [[each] for each in answers]:
                 given, giver = self._context.Pipe(duplex=False)
                 self._givers.append(giver)
-                process = self._context.Process(target=_first, args=(self._warm, given, group))
+                # Nothing of packer's own: unpickling it would import packer before anything is loaded.
+                arguments = {
+                    "given": given,
+                    "tasks": taken,
+                    "lock": self._lock,
+                    "places": self.supervision.places,
+                    "answers": group,
+                }
+                process = self._context.Process(
+                    target=spawned.begin, args=(self._warm, __name__, "first"), kwargs=arguments
+                )
                 process.start()
                 self._processes.append(process)
                 given.close()
         # Nobody but the workers has their ends, so that each side sees when the other is gone.
-        for post in posts:
-            post.answers.close()
+        for _, there in answers:
+            there.close()
         taken.close()
 
     def begin(self, make: Callable[..., Work], arguments: Sequence[Any], tasks: Sequence[Any]) -> None:
@@ -254,16 +262,21 @@ def _signals_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _first(warm: Callable[[], threading.Thread | None] | None, given: Connection, posts: Sequence[_Post]) -> None:
+def first(
+    loading: threading.Thread | None,
+    *,
+    given: Connection,
+    tasks: Connection,
+    lock: Lock,
+    places: Any,
+    answers: Sequence[tuple[int, Connection]],
+) -> None:
     """A process that was spawned: it loads, forks as many others as are needed, and is a worker like them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     # One process a core: threads inside the encoder would only be in each other's way.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    loading: threading.Thread | None = None
-    if warm is not None:
-        with suppress(Exception):
-            loading = warm()
+    posts = [_Post(number=number, answers=end, tasks=tasks, lock=lock, places=places) for number, end in answers]
     try:
         needed = given.recv()
         pickled = given.recv_bytes()

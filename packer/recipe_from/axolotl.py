@@ -37,7 +37,7 @@ _NO_WORD = {
     "push_dataset_to_hub": "packer writes folders; hf upload sends them",
     "sample_packing_bin_size": "pack.max_documents bounds the documents of a block; packer needs no bound to be fast",
     "sample_packing_group_size": "pack.group_documents; packer packs ten million together",
-    "sample_packing_mp_start_method": "workers of packer are always spawned",
+    "sample_packing_mp_start_method": "how packer starts its workers is no matter of the recipe",
     "seed": "the order of reading has its own: seed= of PackedLoader; pack.seed deals documents to blocks",
     "shuffle_before_merging_datasets": "documents are dealt to blocks in a keyed order, whatever the order of sources",
     "special_tokens": _SAVED,

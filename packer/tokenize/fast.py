@@ -8,10 +8,8 @@ differ, :class:`EngineDiffersError` ends the work, and a build begins again with
 A text the fast encoder fails on is the reference's to encode, or to fail on.
 """
 
-import functools
 import json
 import random
-import threading
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
@@ -19,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from packer.backend import load_backend
+from packer.backend import load_backend, load_fast_backend
 from packer.batches import Int32, Int64
 from packer.errors import PackerError
 from packer.tokenize.deadline import encode_in_time
@@ -137,36 +135,20 @@ def differences(tokenizer_json: bytes) -> str | None:
 
 
 def load_fast(tokenizer_json: bytes) -> "fastokens.Tokenizer":
-    """The `fastokens` object of a tokenizer, shared: loading a large one takes a second.
-
-    Who asks for one that is being loaded waits for it.
+    """The `fastokens` object of a tokenizer, shared.
 
     Raises:
         EngineDiffersError: `fastokens` does not take this tokenizer.
 
     """
-    with _LOADING:
-        return _load(tokenizer_json)
-
-
-_LOADING = threading.Lock()
-
-
-@functools.lru_cache(maxsize=2)
-def _load(tokenizer_json: bytes) -> "fastokens.Tokenizer":
     try:
-        import fastokens  # noqa: PLC0415 - an extra
-
-        backend = fastokens.Tokenizer.from_json_str(tokenizer_json.decode())
-        backend.no_truncation()
-        backend.no_padding()
+        return load_fast_backend(tokenizer_json)
     except ImportError:
         raise EngineDiffersError("fastokens is not installed") from None
     except BaseException as error:
         if not is_about_a_text(error):
             raise
         raise EngineDiffersError(f"fastokens does not load this tokenizer: {str(error)[:200]}") from None
-    return backend
 
 
 def _encode(backend: "fastokens.Tokenizer", texts: Sequence[str]) -> tuple[Int32, Int64]:

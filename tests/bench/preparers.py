@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from one_build import own_bytes
+from one_build import family, own_bytes
 from preparing.install import environment, is_installed
 
 _SCRIPTS = Path(__file__).parent / "preparing"
@@ -92,20 +92,8 @@ class _Watch(threading.Thread):
 
     def run(self) -> None:
         while not self.done.wait(_LOOK_S):
-            for process in _family(self._process):
+            for process in family(self._process):
                 self.peak_bytes = max(self.peak_bytes, own_bytes(process))
-
-
-def _family(process: int) -> list[str]:
-    """Numbers of a process and of all that it started, and so on; the process alone where the system does not say."""
-    found = [str(process)]
-    for parent in found:
-        for children in Path(f"/proc/{parent}/task").glob("*/children"):
-            try:
-                found += children.read_text("ascii").split()
-            except OSError:
-                continue
-    return found
 
 
 def _version(name: str) -> str | None:

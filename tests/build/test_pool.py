@@ -41,7 +41,13 @@ def test_a_script_with_a_main_guard_builds(starter: Path, tmp_path: Path) -> Non
     assert (tmp_path / "cache" / "manifest.json").exists()
 
 
-def test_processes_are_started_where_there_is_work_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("forks", "jobs"), [(True, [1, 1, 4, 7, 8, 8]), (False, [1, 1, 1, 1, 2, 8])])
+def test_processes_are_started_where_there_is_work_for_them(
+    forks: bool, jobs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A process loads for seconds; a small build is done by then. The bytes do not depend on it."""
     monkeypatch.setattr(pool, "default_jobs", lambda: 8)
-    assert [pool.jobs_for(mebibytes * 2**20) for mebibytes in (0, 15, 31, 32, 100, 10_000)] == [1, 1, 1, 2, 6, 8]
+    monkeypatch.setattr(pool, "FORKS", forks)
+    assert [pool.jobs_for(mebibytes * 2**20) for mebibytes in (0, 15, 16, 31, 32, 10_000)] == jobs
+    monkeypatch.setattr(pool, "default_jobs", lambda: 1)
+    assert pool.jobs_for(2**40) == 1

@@ -5,9 +5,11 @@ import signal
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from packer.build import build, engine, standby
+from packer.backend import load_fast_meanwhile
+from packer.build import build, standby
 from packer.build.engine import resolve_engine
 from packer.build.places import tokenizer_place
 from packer.errors import InputError
@@ -81,12 +83,12 @@ def test_one_process_loads_the_fast_encoder_while_it_plans(jobs, large, told, tm
     content = (tokenizer_place(large.tokenizer) / "tokenizer.json").read_bytes()
     assert resolve_engine("fast", content).name == "fast"  # known from here on
     loading = []
-    monkeypatch.setattr(
-        standby, "load_meanwhile", lambda asked, place: loading.append(engine.load_meanwhile(asked, place))
-    )
+    monkeypatch.setattr(standby, "load_fast_meanwhile", lambda given: loading.append(load_fast_meanwhile(given)))
     monkeypatch.setattr(standby, "WORTH_LOADING_BYTES", 2 * Path(large.sources[0].path).stat().st_size)
     build(large, tmp_path / "small", jobs=jobs)
     assert not loading
     monkeypatch.setattr(standby, "WORTH_LOADING_BYTES", 0)
     build(large, tmp_path / "cache", jobs=jobs)
     assert [type(each) for each in loading] == [threading.Thread] * (jobs == 1)
+    build(msgspec.structs.replace(large, engine="reference"), tmp_path / "reference", jobs=jobs)
+    assert len(loading) == (jobs == 1)
