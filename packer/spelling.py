@@ -51,14 +51,17 @@ class Spelling:
             place[unknown] = -1
         added = _binary([token.content.encode() for token in model.added_tokens])
         self._entries = pa.concat_arrays([spelled, added]).take(_integers(place, valid=place >= 0))
-        self.table: list[bytes | None] = self._entries.to_pylist()
-        """By id; None for the unknown token and for ids without an entry."""
-
-        self.num_bytes: Int64 = np.array([-1 if entry is None else len(entry) for entry in self.table], np.int64)
+        self.num_bytes: Int64 = _lengths(self._entries)
         """Bytes each id spells; -1 where `table` has None."""
 
         self.is_whole = _never_merged(model.added_tokens, definition["model"], vocabulary, model.vocab_size)
         """Of each id, whether it is an added token's that comes of no merge: it stands where its text was cut out."""
+
+    @functools.cached_property
+    def table(self) -> list[bytes | None]:
+        """By id; None for the unknown token and for ids without an entry."""
+        entries: list[bytes | None] = self._entries.to_pylist()
+        return entries
 
     def spell(self, ids: Sequence[int]) -> bytes:
         """The bytes of the ids, each as it is; unknown ids spell nothing."""
@@ -106,14 +109,17 @@ def _never_merged(
 
 
 @functools.cache
-def _byte_characters() -> dict[int, str]:
-    """The characters byte-level BPE writes bytes with, and the bytes, as characters of the same number.
+def _bytes_of_characters() -> npt.NDArray[np.int16]:
+    """The byte that byte-level BPE writes as a character, by the character's number; -1 for other characters.
 
     Printable ones stand for themselves, the rest from U+0100 up.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
-    return {byte: chr(byte) for byte in printable} | {0x100 + i: chr(byte) for i, byte in enumerate(others)}
+    found = np.full(0x100 + len(others) + 1, -1, np.int16)
+    found[printable] = printable
+    found[0x100 : 0x100 + len(others)] = others
+    return found
 
 
 def _integers(values: npt.NDArray[np.integer], *, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
@@ -132,16 +138,29 @@ def _binary(entries: Sequence[bytes]) -> pa.Array:
 
 def _byte_level(pieces: Sequence[str]) -> pa.Array:
     """Every character of a piece is a byte; a piece with other characters spells nothing."""
-    characters = _byte_characters()
-    foreign = {c for c in set("".join(pieces)) if ord(c) not in characters}
-    is_foreign = np.array([not foreign.isdisjoint(piece) for piece in pieces] if foreign else [False] * len(pieces))
-    if foreign:
-        pieces = ["" if foreign.intersection(piece) else piece for piece in pieces]
-    offsets = np.zeros(len(pieces) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, pieces), np.int64, len(pieces)), out=offsets[1:])
-    data = "".join(pieces).translate(characters).encode("latin-1")
-    valid = None if not foreign else pa.py_buffer(np.packbits(~is_foreign, bitorder="little"))
-    return pa.Array.from_buffers(pa.large_binary(), len(pieces), [valid, pa.py_buffer(offsets), pa.py_buffer(data)])
+    table = _bytes_of_characters()
+    lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
+    characters = np.frombuffer("".join(pieces).encode("utf-32-le", "surrogatepass"), np.uint32)
+    spelled = table[np.minimum(characters, len(table) - 1)]
+    valid = None
+    if (spelled < 0).any():
+        piece = np.repeat(np.arange(len(pieces)), lengths)
+        is_foreign = np.bincount(piece[spelled < 0], minlength=len(pieces)) > 0
+        spelled, lengths = spelled[~is_foreign[piece]], np.where(is_foreign, 0, lengths)
+        valid = pa.py_buffer(np.packbits(~is_foreign, bitorder="little"))
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    data = pa.py_buffer(spelled.astype(np.uint8))
+    return pa.Array.from_buffers(pa.large_binary(), len(pieces), [valid, pa.py_buffer(offsets), data])
+
+
+def _lengths(entries: pa.Array) -> Int64:
+    """Bytes of each entry; -1 for those that are none.  # int64[N]"""
+    bits, offsets, _ = entries.buffers()
+    bounds = np.frombuffer(offsets, np.int64, len(entries) + 1)
+    lengths: Int64 = bounds[1:] - bounds[:-1]
+    if bits is not None:
+        lengths[np.unpackbits(np.frombuffer(bits, np.uint8), count=len(entries), bitorder="little") == 0] = -1
+    return lengths
 
 
 def _spelled(piece: str) -> bytes:

@@ -6,7 +6,7 @@ A pure function of the partition's bytes, how its rows are read, and the documen
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -61,30 +61,50 @@ Made: TypeAlias = tuple[PartitionResult, dict[str, float]]
 """What a partition came to, and the seconds of each stage."""
 
 
+_Rendered: TypeAlias = tuple[RowBatch, TurnBatch]
+
+
+@dataclass(slots=True)
+class _Ahead:
+    """What was rendered of a partition before its turn."""
+
+    batches: list[_Rendered] = field(default_factory=list)
+    is_whole: bool = False
+
+
+_AHEAD_BYTES = 64 * 2**20
+"""Of texts that are rendered before there is an encoder; with their rows they take a few times as much memory."""
+
+_ROW_BYTES = 1024
+"""What a row counts beside its text."""
+
+
 class PartitionWork:
     """Partitions become shards, in one process."""
 
-    def __init__(self, folder: Path, recipe: Recipe, model: Model, stages: Stages | None = None) -> None:
-        """`stages`: those of the recipe and the model; by default they are made."""
+    def __init__(self, folder: Path, recipe: Recipe, model: Model) -> None:
         self._folder = folder
         self._recipe = recipe
         self._model = model
-        self._stages = stages or Stages(recipe, model)
-        self._rendered: dict[str, list[tuple[RowBatch, TurnBatch]]] = {}
-        self._num_bytes = 0
+        self._stages = Stages(recipe, model)
+        self._ahead: dict[str, _Ahead] = {}
+        self._ahead_bytes = 0
         self._process = os.getpid()
 
     def ahead(self, task: PartitionTask) -> bool:
-        """Read and render a partition before its turn, which takes no encoder; False where there is one by now.
+        """Read and render of a partition what can be before there is an encoder; False where that has ended.
 
         Raises:
             PackerError: as for the task itself.
 
         """
-        if self._stages.is_loaded or self._num_bytes + task.partition.num_bytes > _AHEAD_BYTES:
-            return False
-        self._rendered[task.key] = list(_rendered(task, self._recipe, self._stages))
-        self._num_bytes += task.partition.num_bytes
+        done = self._ahead[task.key] = _Ahead()
+        for rows, turns in self._rendered(task):
+            done.batches.append((rows, turns))
+            self._ahead_bytes += len(turns.text) + _ROW_BYTES * rows.num_rows
+            if self._stages.is_loaded or self._ahead_bytes > _AHEAD_BYTES:
+                return False
+        done.is_whole = True
         return True
 
     def settle(self) -> None:
@@ -108,24 +128,31 @@ class PartitionWork:
         if self._process != os.getpid():  # a copy: what was spent until then is the other's to tell
             self._process = os.getpid()
             self._stages.clock.take()
-        batches = self._rendered.pop(task.key, None)
+        ahead = self._ahead.pop(task.key, _Ahead())
         result = run_partition(
             task,
-            _rendered(task, self._recipe, self._stages) if batches is None else batches,
+            ahead.batches if ahead.is_whole else self._rendered(task, ahead.batches),
             folder=self._folder,
             model=self._model,
             stages=self._stages,
         )
         return result, self._stages.clock.take()
 
-
-_AHEAD_BYTES = 16 * 2**20
-"""Of rows that are rendered before there is an encoder; they take ten times as much memory."""
+    def _rendered(self, task: PartitionTask, ahead: Sequence[_Rendered] = ()) -> Iterator[_Rendered]:
+        """Batches of a partition, and their texts; the first of them may be there."""
+        batches = read_rows(
+            task.partition,
+            schema=task.schema,
+            columns=task.columns,
+            max_row_bytes=self._recipe.rows.max_bytes,
+        )
+        for number, rows in enumerate(self._stages.clock.each("read", batches)):
+            yield ahead[number] if number < len(ahead) else (rows, self._stages.render(rows))
 
 
 def run_partition(
     task: PartitionTask,
-    batches: Iterable[tuple[RowBatch, TurnBatch]],
+    batches: Iterable[_Rendered],
     *,
     folder: Path,
     model: Model,
@@ -186,14 +213,3 @@ def read_journal(folder: Path) -> dict[str, PartitionResult]:
         except (OSError, msgspec.MsgspecError):
             continue
     return entries
-
-
-def _rendered(task: PartitionTask, recipe: Recipe, stages: Stages) -> Iterator[tuple[RowBatch, TurnBatch]]:
-    batches = read_rows(
-        task.partition,
-        schema=task.schema,
-        columns=task.columns,
-        max_row_bytes=recipe.rows.max_bytes,
-    )
-    for rows in stages.clock.each("read", batches):
-        yield rows, stages.render(rows)

@@ -1,6 +1,6 @@
 """What there is to do: inputs read once for their digests and partitions, the model, the keys of every partition."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -184,15 +184,6 @@ def _tell(engine: Engine, before: str | None, progress: Progress) -> None:
         progress.note(f"engine reference: {engine.refused}")
     if before is not None and before != engine.name:
         progress.note(f"the engine was {before} and is {engine.name}: everything is tokenized again")
-
-
-def tasks_by_input(plan: BuildPlan) -> Iterator[tuple[Input, tuple[PartitionTask, ...]]]:
-    """Each input with its partitions, in order."""
-    tasks: dict[int, list[PartitionTask]] = {}
-    for task in plan.tasks:
-        tasks.setdefault(task.source, []).append(task)
-    for number, entry in enumerate(plan.inputs):
-        yield entry, tuple(tasks.get(number, ()))
 
 
 def _no_tokenizer() -> RecipeError:

@@ -70,14 +70,12 @@ class Pool(Generic[Task, Result]):
         self,
         tasks: Sequence[Task],
         *,
-        meanwhile: Callable[[], None] | None = None,
         workers: Workers | None = None,
     ) -> Iterator[tuple[int, Result]]:
         """Yield (number of the task, result) as they come.
 
         Args:
             tasks: what to do.
-            meanwhile: done here before the first task, or while processes start; an error ends the run.
             workers: processes that are there already; they are stopped at the end, used or not.
 
         Raises:
@@ -89,8 +87,6 @@ class Pool(Generic[Task, Result]):
             workers.stop()
             workers = None
         if jobs <= 1:
-            if meanwhile is not None:
-                meanwhile()
             if tasks:
                 function = self._inline or self._make(*self._arguments)
                 look_ahead(function, enumerate(tasks))
@@ -99,17 +95,13 @@ class Pool(Generic[Task, Result]):
                         result = function(task)
                     yield number, result
             return
-        yield from self._run_spawned(tasks, workers or Workers(jobs), meanwhile)
+        yield from self._run_spawned(tasks, workers or Workers(jobs))
 
-    def _run_spawned(
-        self, tasks: Sequence[Task], workers: Workers, meanwhile: Callable[[], None] | None
-    ) -> Iterator[tuple[int, Result]]:
+    def _run_spawned(self, tasks: Sequence[Task], workers: Workers) -> Iterator[tuple[int, Result]]:
         supervision = workers.supervision
         try:
             workers.begin(self._make, self._arguments, tasks)
             with supervision:
-                if meanwhile is not None:
-                    meanwhile()
                 yield from self._answers(tasks, workers)
         except DiedError as error:
             if supervision.found is not None:

@@ -5,23 +5,19 @@ each conversation's last document, are the price of learning every turn in its t
 choice is the user's.
 """
 
-import functools
-import itertools
+from collections.abc import Sequence
 
-from packer.batches import DocumentBatch, RowBatch
-from packer.build.overruns import named_row, overruns_at
-from packer.build.partition import PartitionTask
-from packer.build.plan import BuildPlan, tasks_by_input
-from packer.build.stages import Stages, turn_end_marker
+from packer.batches import DocumentBatch
+from packer.build.plan import BuildPlan
+from packer.build.stages import turn_end_marker
 from packer.errors import UsageError
 from packer.model import Model
 from packer.recipe import Recipe
-from packer.source import read_rows
+from packer.store.manifest import Shard
 
 LIMIT = 2.0
 CLEARLY = 2.5
 
-_SAMPLE_ROWS = 100
 _SAMPLE_INPUTS = 16
 
 
@@ -31,28 +27,51 @@ class RewrittenError(UsageError):
     code = "rewritten"
 
 
-def check_sampled_price(plan: BuildPlan, stages: Stages) -> None:
-    """Look at the first rows of the first inputs, so that a long build does not end in a question.
+class Estimate:
+    """What rewritten history will cost, by the partitions that are made: a long build should not end in a question.
 
-    Each input counts by its rows. This is an estimate: it stops the build only where it is well above the limit, and
-    what it lets pass is measured when the documents are there.
-
-    Raises:
-        RewrittenError: the estimate is above `CLEARLY` and the recipe does not say what to do.
-
+    Of each input the partitions that are there count for all of its rows; inputs of which there is none yet count as
+    if nothing in them were rewritten. It stops a build only well above the limit; what it lets pass is measured when
+    all documents are there.
     """
+
+    def __init__(self, plan: BuildPlan) -> None:
+        self._plan = plan
+        self._total_rows = sum(entry.num_rows for entry in plan.inputs)
+        self._parts: dict[int, tuple[int, int, int]] = {}
+        self._seen_rows = 0
+        self._paid = self._last = 0.0
+
+    def add(self, shard: Shard) -> None:
+        """Count a shard of documents.
+
+        Raises:
+            RewrittenError: the estimate is above `CLEARLY` and the recipe does not say what to do.
+
+        """
+        if self._plan.recipe.supervision.rewritten is not None or not shard.num_input_rows:
+            return
+        assert shard.source is not None
+        num_rows = self._plan.inputs[shard.source].num_rows
+        before = self._parts.get(shard.source, (0, 0, 0))
+        now = before[0] + shard.num_input_rows, before[1] + shard.num_tokens, before[2] + shard.num_last_tokens
+        self._parts[shard.source] = now
+        self._seen_rows += 0 if before[0] else num_rows
+        for part, sign in ((before, -1), (now, 1)):
+            times = sign * num_rows / max(part[0], 1)
+            self._paid += times * part[1]
+            self._last += times * part[2]
+        unseen = (self._total_rows / self._seen_rows - 1) * self._last
+        paid, last = self._paid + unseen, self._last + unseen
+        if paid > CLEARLY * last:
+            raise _error(self._plan, f"about {paid / last:.1f}")
+
+
+def telling_first(plan: BuildPlan, numbers: Sequence[int]) -> list[int]:
+    """Tasks of a plan by which its price is best estimated: the first of the first inputs, which are small."""
     if plan.recipe.supervision.rewritten is not None:
-        return
-    paid = last = 0.0
-    for entry, tasks in itertools.islice(tasks_by_input(plan), _SAMPLE_INPUTS):
-        rows = _first_rows(plan, tasks[0])
-        with overruns_at(functools.partial(named_row, tasks[0].partition, recipe=plan.recipe)):
-            documents = stages.run(rows).documents
-        weight = entry.num_rows / max(rows.num_rows, 1)
-        paid += weight * len(documents.input_ids)
-        last += weight * last_tokens(documents)
-    if paid > CLEARLY * last:
-        raise _error(plan, f"about {paid / last:.1f}")
+        return []
+    return [number for number in numbers if plan.tasks[number].partition.first_row == 0][:_SAMPLE_INPUTS]
 
 
 def check_price(plan: BuildPlan, num_tokens: int, num_last_tokens: int) -> None:
@@ -88,20 +107,6 @@ def _error(plan: BuildPlan, times: str) -> RewrittenError:
         f"takes {times} times the tokens",
         hint=way_out(plan.model, plan.recipe),
     )
-
-
-def _first_rows(plan: BuildPlan, task: PartitionTask) -> RowBatch:
-    batches = read_rows(
-        task.partition,
-        schema=task.schema,
-        columns=task.columns,
-        max_row_bytes=plan.recipe.rows.max_bytes,
-        batch_rows=_SAMPLE_ROWS,
-    )
-    return next(iter(batches), _NO_ROWS)
-
-
-_NO_ROWS = RowBatch(samples=(), rejections=(), num_rows=0)
 
 
 def last_tokens(documents: DocumentBatch) -> int:

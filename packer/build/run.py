@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -25,7 +24,7 @@ from packer.build.partition import Made, PartitionResult, PartitionTask, Partiti
 from packer.build.places import pin_recipe
 from packer.build.plan import BuildPlan, plan_build
 from packer.build.pool import Pool, jobs_for
-from packer.build.price import check_price, check_sampled_price
+from packer.build.price import Estimate, check_price, telling_first
 from packer.build.profile import NO_TIME, Clock, Profile
 from packer.build.progress import Progress, Silent
 from packer.build.record import write_model
@@ -38,7 +37,6 @@ from packer.build.reuse import (
     reuse,
     up_to_date,
 )
-from packer.build.stages import Stages
 from packer.build.standby import standby
 from packer.build.unchanged import is_unchanged
 from packer.build.watch import refuse_changed
@@ -263,17 +261,20 @@ class _Build:
         """The result of every partition, in order: reused where it is there, made where it is not."""
         plan = self._plan
         results: dict[int, PartitionResult] = {}
+        price = Estimate(plan)
         for number, task in enumerate(plan.tasks):
             if task.key in there:
                 results[number] = reuse(self._folder, there[task.key], task)
                 write_journal(self._folder, task.key, results[number])
                 self._check_rejected(results[number])
+                price.add(results[number].shard)
         missing = [number for number in range(len(plan.tasks)) if number not in results]
         for number, result, seconds in self._make(missing):
             results[number] = result
             self._stages.add(seconds)
             self._progress.advance(result.shard.num_input_rows, result.shard.num_tokens)
             self._check_rejected(result)
+            price.add(result.shard)
         return [results[number] for number in range(len(plan.tasks))], len(missing)
 
     def _make(self, missing: list[int]) -> Iterator[tuple[int, PartitionResult, dict[str, float]]]:
@@ -282,27 +283,25 @@ class _Build:
         sizes = {number: plan.tasks[number].partition.num_bytes for number in missing}
         jobs = min(self._jobs or jobs_for(sum(sizes.values())), len(missing))
         if jobs > 1 and self._on_error != "fail":
-            # The largest first, so that no process is left alone with one at the end.
-            missing = sorted(missing, key=lambda number: -sizes[number])
+            # The largest first but for those, so that no process is left alone with one at the end.
+            telling = telling_first(plan, missing)
+            missing = telling + sorted({*missing} - {*telling}, key=lambda number: (-sizes[number], number))
         tasks = [plan.tasks[number] for number in missing]
         self._progress.stage("documents", sum(task.partition.num_rows for task in tasks), "rows")
         if not tasks:
             return
         self._processes = jobs
-        # Both engines give the same ids. For few rows, and for those looked at here while others are being loaded, the
-        # reference is done before the fast encoder is there.
-        few = jobs > 1 or sum(sizes.values()) < engine.WORTH_LOADING_BYTES
-        own = cache(lambda: Stages(_by_reference(plan.recipe) if few else plan.recipe, plan.model))
+        # Both engines give the same ids. For few rows, the reference is done before the fast encoder is there.
+        few = sum(sizes.values()) < engine.WORTH_LOADING_BYTES
+        inline = _by_reference(plan.recipe) if few else plan.recipe
         pool: Pool[PartitionTask, Made] = Pool(
             PartitionWork,
             (self._folder, plan.recipe, plan.model),
             jobs,
-            inline=PartitionWork(self._folder, plan.recipe, plan.model, own()) if jobs == 1 else None,
+            inline=PartitionWork(self._folder, inline, plan.model) if jobs == 1 else None,
             where=lambda task, row: named_row(task.partition, row, plan.recipe),
         )
-        for i, (result, seconds) in pool.run(
-            tasks, meanwhile=lambda: check_sampled_price(plan, own()), workers=self._workers
-        ):
+        for i, (result, seconds) in pool.run(tasks, workers=self._workers):
             yield missing[i], result, seconds
 
     def _check_rejected(self, result: PartitionResult) -> None:

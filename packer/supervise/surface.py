@@ -28,7 +28,6 @@ class Surface:
         self._normalizer = load_backend(model.files[TOKENIZER_FILE]).normalizer
         self._prepends = "Prepend" in component_types(definition.get("normalizer"))
         self._has_dummy_space = self._prepends or _prefixes_space(definition.get("pre_tokenizer"))
-        self._table = self.spelling.table
         self._added: dict[int, AddedToken] = {token.id: token for token in model.added_tokens}
 
     def spell(self, ids: Sequence[int]) -> bytes:
@@ -43,7 +42,7 @@ class Surface:
         for the white space beside them; the text may be what the normalizer makes of it. `after` is the id before
         them, None at the start of a text.
         """
-        if any(self._table[i] is None for i in ids):
+        if any(self.spelling.table[i] is None for i in ids):
             return False
         before = None if after is None else self._added.get(after)
         if before is not None and before.rstrip:

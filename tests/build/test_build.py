@@ -428,19 +428,17 @@ def test_fractional_weights_become_loss_weights(starter: Path, tmp_path: Path) -
 
 
 def test_an_input_that_changes_under_the_build_is_noticed(starter: Path, tmp_path: Path) -> None:
-    from packer.build.partition import run_partition
+    from packer.build.partition import PartitionWork
     from packer.build.plan import plan_build
     from packer.build.progress import Silent
-    from packer.build.stages import Stages
 
     plan = plan_build(recipe_of(starter), Silent())
     path = starter / "data" / "chat.jsonl"
     before = path.read_bytes()
     path.write_bytes(before.replace(b"Practice", b"Patience"))  # as many bytes, as many rows
-    stages = Stages(plan.recipe, plan.model)
     (tmp_path / "cache" / ".packer").mkdir(parents=True)
     with pytest.raises(InputError, match="changed while being read"):
-        run_partition(plan.tasks[0], folder=tmp_path / "cache", recipe=plan.recipe, model=plan.model, stages=stages)
+        PartitionWork(tmp_path / "cache", plan.recipe, plan.model)(plan.tasks[0])
     assert list((tmp_path / "cache" / "documents").glob("*")) == []
     path.write_bytes(before)
     build_one(starter, tmp_path / "cache")

@@ -246,6 +246,7 @@ def test_what_is_wrong_with_standard_input_is_said_of_it_and_not_of_the_file_it_
 
 def test_what_happens_to_standard_input_on_the_way_is_said_of_it(tmp_path, starter, monkeypatch):
     """A row on which a template goes on for too long; bytes that are others when they are read again."""
+    from packer.build import partition
     from packer.build import run as run_module
     from packer.render.watchdog import TemplateOverrunError
 
@@ -258,7 +259,7 @@ def test_what_happens_to_standard_input_on_the_way_is_said_of_it(tmp_path, start
         return output
 
     with monkeypatch.context() as patch:
-        patch.setattr(run_module, "run_partition", ends)
+        patch.setattr(partition, "run_partition", ends)
         assert "error: standard input:3 (row 2), template of" in build_(2)
     plan = run_module.plan_build
 

@@ -52,7 +52,7 @@ class Moment:
         self._path = path
         self._at = at
         run, pack = Stages.run, building.pack_documents
-        monkeypatch.setattr(Stages, "run", lambda stages, rows: (self._batch(), run(stages, rows))[1])
+        monkeypatch.setattr(Stages, "run", lambda stages, *batch: (self._batch(), run(stages, *batch))[1])
         monkeypatch.setattr(building, "pack_documents", lambda *a, **k: (self._packing(), pack(*a, **k))[1])
 
     @property

@@ -213,9 +213,9 @@ def test_one_and_two_processes_give_the_same_bytes_and_building_again_does_nothi
 
 KILLED = """
 import json, os, signal, sys, threading
-from packer.build import run
+from packer.build import partition, run
 from packer.recipe import make_recipe
-made, original = [], run.run_partition
+made, original = [], partition.run_partition
 
 def counted(*arguments, **options):
     made.append(1)
@@ -223,7 +223,7 @@ def counted(*arguments, **options):
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGKILL)).start()
     return original(*arguments, **options)
 
-run.run_partition = counted
+partition.run_partition = counted
 run.build(make_recipe(json.loads(sys.argv[1])), sys.argv[2], jobs=1)
 """
 
