@@ -37,7 +37,7 @@ _TRIALS_VERSION = 1
 class _Outcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is remembered of a trial."""
 
-    difference: str | None = None
+    difference: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,9 @@ def encoder_of(engine: str, tokenizer_json: bytes) -> Encoder:
 
 def is_known_fast(asked: str, tokenizer_json: bytes) -> bool:
     """Whether the fast engine will be taken, as far as can be told before a build is planned; nothing is tried."""
-    return asked != "reference" and fast_version() is not None and _remembered(tokenizer_json) == _Outcome()
+    return (
+        asked != "reference" and fast_version() is not None and _remembered(tokenizer_json) == _Outcome(difference=None)
+    )
 
 
 def remember(tokenizer_json: bytes, difference: str | None) -> None:

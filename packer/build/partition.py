@@ -65,7 +65,7 @@ _Rendered: TypeAlias = tuple[RowBatch, TurnBatch]
 
 
 @dataclass(slots=True)
-class _Ahead:
+class Ahead:
     """What was rendered of a partition before its turn."""
 
     batches: list[_Rendered] = field(default_factory=list)
@@ -73,10 +73,10 @@ class _Ahead:
 
 
 _AHEAD_BYTES = 64 * 2**20
-"""Of texts that are rendered before there is an encoder; with their rows they take a few times as much memory."""
+"""Of texts, or of rows, that are there before an encoder is; in memory they take a few times as much."""
 
 _ROW_BYTES = 1024
-"""What a row counts beside its text."""
+"""What a row counts beside that."""
 
 
 class PartitionWork:
@@ -86,26 +86,30 @@ class PartitionWork:
         self._folder = folder
         self._recipe = recipe
         self._model = model
-        self._stages = Stages(recipe, model)
-        self._ahead: dict[str, _Ahead] = {}
+        self._stages = Stages(recipe, model, meanwhile=True)
         self._ahead_bytes = 0
         self._process = os.getpid()
 
-    def ahead(self, task: PartitionTask) -> bool:
-        """Read and render of a partition what can be before there is an encoder; False where that has ended.
+    def is_waiting(self) -> bool:
+        """Whether there is no encoder yet, and room for what is rendered meanwhile."""
+        return not self._stages.is_loaded and self._ahead_bytes <= _AHEAD_BYTES
+
+    def ahead(self, task: PartitionTask) -> Ahead:
+        """Read and render of a partition what can be while it is waited.
 
         Raises:
             PackerError: as for the task itself.
 
         """
-        done = self._ahead[task.key] = _Ahead()
+        done = Ahead()
+        row_bytes = _ROW_BYTES + task.partition.num_bytes // max(task.partition.num_rows, 1)
         for rows, turns in self._rendered(task):
             done.batches.append((rows, turns))
-            self._ahead_bytes += len(turns.text) + _ROW_BYTES * rows.num_rows
-            if self._stages.is_loaded or self._ahead_bytes > _AHEAD_BYTES:
-                return False
+            self._ahead_bytes += max(len(turns.text), row_bytes * rows.num_rows)
+            if not self.is_waiting():
+                return done
         done.is_whole = True
-        return True
+        return done
 
     def settle(self) -> None:
         """Wait for what is being loaded.
@@ -116,8 +120,8 @@ class PartitionWork:
         """
         self._stages.tokenizing  # noqa: B018 - made where it is asked for
 
-    def __call__(self, task: PartitionTask) -> Made:
-        """Make the shard of one partition.
+    def __call__(self, task: PartitionTask, ahead: Ahead | None = None) -> Made:
+        """Make the shard of one partition; `ahead`: what was done of it.
 
         Raises:
             InputError: the file changed since it was planned.
@@ -128,7 +132,7 @@ class PartitionWork:
         if self._process != os.getpid():  # a copy: what was spent until then is the other's to tell
             self._process = os.getpid()
             self._stages.clock.take()
-        ahead = self._ahead.pop(task.key, _Ahead())
+        ahead = ahead or Ahead()
         result = run_partition(
             task,
             ahead.batches if ahead.is_whole else self._rendered(task, ahead.batches),

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, TypeVar
 
 from packer.build.overruns import overruns_at
-from packer.build.workers import FORKS, DiedError, Workers, look_ahead
+from packer.build.workers import FORKS, DiedError, Taken, Workers, look_ahead
 from packer.errors import PackerError
 
 Task = TypeVar("Task")
@@ -89,13 +89,19 @@ class Pool(Generic[Task, Result]):
         if jobs <= 1:
             if tasks:
                 function = self._inline or self._make(*self._arguments)
-                look_ahead(function, enumerate(tasks))
-                for number, task in enumerate(tasks):
-                    with self._placing(task):
-                        result = function(task)
-                    yield number, result
+                waiting = enumerate(tasks)
+                taken: list[Taken] = []
+                look_ahead(function, waiting, taken)
+                while taken:
+                    yield self._done(function, taken.pop(0))
+                for number, task in waiting:
+                    yield self._done(function, Taken(number, task))
             return
         yield from self._run_spawned(tasks, workers or Workers(jobs))
+
+    def _done(self, function: Callable[[Task], Result], taken: Taken) -> tuple[int, Result]:
+        with self._placing(taken.task):
+            return taken.number, taken.do(function)
 
     def _run_spawned(self, tasks: Sequence[Task], workers: Workers) -> Iterator[tuple[int, Result]]:
         supervision = workers.supervision

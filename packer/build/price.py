@@ -5,8 +5,6 @@ each conversation's last document, are the price of learning every turn in its t
 choice is the user's.
 """
 
-from collections.abc import Sequence
-
 from packer.batches import DocumentBatch
 from packer.build.plan import BuildPlan
 from packer.build.stages import turn_end_marker
@@ -18,7 +16,7 @@ from packer.store.manifest import Shard
 LIMIT = 2.0
 CLEARLY = 2.5
 
-_SAMPLE_INPUTS = 16
+_INPUTS = 16
 
 
 class RewrittenError(UsageError):
@@ -28,50 +26,39 @@ class RewrittenError(UsageError):
 
 
 class Estimate:
-    """What rewritten history will cost, by the partitions that are made: a long build should not end in a question.
+    """What rewritten history will cost, by the first partition of the first inputs.
 
-    Of each input the partitions that are there count for all of its rows; inputs of which there is none yet count as
-    if nothing in them were rewritten. It stops a build only well above the limit; what it lets pass is measured when
-    all documents are there.
+    A long build should not end in a question. Of each of these inputs the partition counts for all of its rows. It
+    stops a build only where that is well above the limit; what it lets pass is measured when all documents are there.
+    Always the same partitions tell, so the answer depends on nothing but the plan.
     """
 
     def __init__(self, plan: BuildPlan) -> None:
         self._plan = plan
-        self._total_rows = sum(entry.num_rows for entry in plan.inputs)
-        self._parts: dict[int, tuple[int, int, int]] = {}
-        self._seen_rows = 0
+        self.numbers: tuple[int, ...] = ()
+        """Tasks of the plan by which it is told; they are small."""
+
+        if plan.recipe.supervision.rewritten is None:
+            first = {task.source: number for number, task in reversed(list(enumerate(plan.tasks)))}
+            self.numbers = tuple(sorted(first.values())[:_INPUTS])
+        self._missing = set(self.numbers)
         self._paid = self._last = 0.0
 
-    def add(self, shard: Shard) -> None:
-        """Count a shard of documents.
+    def add(self, number: int, shard: Shard) -> None:
+        """Count the shard of a task.
 
         Raises:
-            RewrittenError: the estimate is above `CLEARLY` and the recipe does not say what to do.
+            RewrittenError: the estimate is above `CLEARLY`.
 
         """
-        if self._plan.recipe.supervision.rewritten is not None or not shard.num_input_rows:
+        if number not in self._missing:
             return
-        assert shard.source is not None
-        num_rows = self._plan.inputs[shard.source].num_rows
-        before = self._parts.get(shard.source, (0, 0, 0))
-        now = before[0] + shard.num_input_rows, before[1] + shard.num_tokens, before[2] + shard.num_last_tokens
-        self._parts[shard.source] = now
-        self._seen_rows += 0 if before[0] else num_rows
-        for part, sign in ((before, -1), (now, 1)):
-            times = sign * num_rows / max(part[0], 1)
-            self._paid += times * part[1]
-            self._last += times * part[2]
-        unseen = (self._total_rows / self._seen_rows - 1) * self._last
-        paid, last = self._paid + unseen, self._last + unseen
-        if paid > CLEARLY * last:
-            raise _error(self._plan, f"about {paid / last:.1f}")
-
-
-def telling_first(plan: BuildPlan, numbers: Sequence[int]) -> list[int]:
-    """Tasks of a plan by which its price is best estimated: the first of the first inputs, which are small."""
-    if plan.recipe.supervision.rewritten is not None:
-        return []
-    return [number for number in numbers if plan.tasks[number].partition.first_row == 0][:_SAMPLE_INPUTS]
+        self._missing.remove(number)
+        times = self._plan.inputs[self._plan.tasks[number].source].num_rows / max(shard.num_input_rows, 1)
+        self._paid += times * shard.num_tokens
+        self._last += times * shard.num_last_tokens
+        if not self._missing and self._paid > CLEARLY * self._last:
+            raise _error(self._plan, f"about {self._paid / self._last:.1f}")
 
 
 def check_price(plan: BuildPlan, num_tokens: int, num_last_tokens: int) -> None:

@@ -24,7 +24,7 @@ from packer.build.partition import Made, PartitionResult, PartitionTask, Partiti
 from packer.build.places import pin_recipe
 from packer.build.plan import BuildPlan, plan_build
 from packer.build.pool import Pool, jobs_for
-from packer.build.price import Estimate, check_price, telling_first
+from packer.build.price import Estimate, check_price
 from packer.build.profile import NO_TIME, Clock, Profile
 from packer.build.progress import Progress, Silent
 from packer.build.record import write_model
@@ -267,25 +267,24 @@ class _Build:
                 results[number] = reuse(self._folder, there[task.key], task)
                 write_journal(self._folder, task.key, results[number])
                 self._check_rejected(results[number])
-                price.add(results[number].shard)
+                price.add(number, results[number].shard)
         missing = [number for number in range(len(plan.tasks)) if number not in results]
-        for number, result, seconds in self._make(missing):
+        for number, result, seconds in self._make(missing, price.numbers):
             results[number] = result
             self._stages.add(seconds)
             self._progress.advance(result.shard.num_input_rows, result.shard.num_tokens)
             self._check_rejected(result)
-            price.add(result.shard)
+            price.add(number, result.shard)
         return [results[number] for number in range(len(plan.tasks))], len(missing)
 
-    def _make(self, missing: list[int]) -> Iterator[tuple[int, PartitionResult, dict[str, float]]]:
-        """Number, result and seconds of partitions as they come."""
+    def _make(self, missing: list[int], soon: Sequence[int]) -> Iterator[tuple[int, PartitionResult, dict[str, float]]]:
+        """Number, result and seconds of partitions as they come; those of `soon` are begun first."""
         plan = self._plan
         sizes = {number: plan.tasks[number].partition.num_bytes for number in missing}
         jobs = min(self._jobs or jobs_for(sum(sizes.values())), len(missing))
-        if jobs > 1 and self._on_error != "fail":
-            # The largest first but for those, so that no process is left alone with one at the end.
-            telling = telling_first(plan, missing)
-            missing = telling + sorted({*missing} - {*telling}, key=lambda number: (-sizes[number], number))
+        if self._on_error != "fail":
+            # Then the largest, so that no process is left alone with one at the end.
+            missing = sorted(missing, key=lambda number: (number not in soon, -sizes[number] if jobs > 1 else number))
         tasks = [plan.tasks[number] for number in missing]
         self._progress.stage("documents", sum(task.partition.num_rows for task in tasks), "rows")
         if not tasks:

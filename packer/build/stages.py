@@ -43,8 +43,13 @@ class FollowedRows:
 class Stages:
     """Render, tokenize and supervise for one model and recipe; make one per process and use it for every batch."""
 
-    def __init__(self, recipe: Recipe, model: Model) -> None:
-        """Rows can be rendered at once; what encodes is loaded meanwhile, and waited for where it is needed."""
+    def __init__(self, recipe: Recipe, model: Model, *, meanwhile: bool = False) -> None:
+        """`meanwhile`: what encodes may still be loading, so that rows can be rendered; it is waited for when needed.
+
+        Raises:
+            EngineDiffersError: the fast encoder does not take this tokenizer; with `meanwhile`, raised later.
+
+        """
         self.clock = Clock()
         self.by_marks = recipe.supervision.source == "generation_tags"
         """Whether prompts end where the template's marks say, and not where one of its prompts does."""
@@ -57,6 +62,8 @@ class Stages:
             spelling = self._spelling = Spelling(model)
             self._supervisor = Supervisor(Surface(model, spelling), model.stop_ids)
             self._given = GivenTokensSupervisor(model)
+        if not meanwhile:
+            self.tokenizing  # noqa: B018 - made where it is asked for
 
     @property
     def is_loaded(self) -> bool:
@@ -93,7 +100,7 @@ class Stages:
 
     def follow(self, rows: RowBatch, turns: TurnBatch | None = None) -> FollowedRows:
         """As :meth:`run`, with what the stages before made of the rows."""
-        turns = turns or self.render(rows)
+        turns = self.render(rows) if turns is None else turns
         tokenizing = self.tokenizing
         given = tuple(sample for sample in rows.samples if sample.kind == "tokens")
         if given:

@@ -37,12 +37,15 @@ def standby(recipe: Recipe, jobs: int | None) -> Iterator[Workers | None]:
     """
     sizes = _sizes(recipe)
     jobs = min(jobs or jobs_for(sum(sizes)), sum(-(-size // recipe.partition_bytes) for size in sizes))
-    assert recipe.tokenizer is not None  # the sizes are those of sources, which are refused without one
+    if not 1 <= jobs <= default_jobs() or (jobs == 1 and sum(sizes) < WORTH_LOADING_BYTES):
+        yield None  # more than there are processors would keep the plan from its own
+        return
+    assert recipe.tokenizer is not None  # there are no sizes without
     tokenizer = tokenizer_place(recipe.tokenizer)
     content = read_model_files(tokenizer)[TOKENIZER_FILE]
     fast = is_known_fast(recipe.engine, content)
-    if not 1 < jobs <= default_jobs():  # more than there are processors would keep the plan from its own
-        if jobs == 1 and fast and sum(sizes) >= WORTH_LOADING_BYTES:
+    if jobs == 1:
+        if fast:
             load_fast_meanwhile(content)
         yield None
         return

@@ -2,8 +2,9 @@
 
 On Linux one process is spawned, imports and loads, and then forks the others, which have what it loaded: a tokenizer
 takes a second to load, and hundreds of MiB. To fork an application would not be safe: its other threads may hold locks
-that nobody opens in the copy. This process was made by an exec and has done nothing but import and load. Elsewhere
-every worker is spawned and loads by itself.
+that nobody opens in the copy. This process was made by an exec, and what it did is known: it imported, loaded, and read
+and rendered rows. Its threads are over by then, but for those of libraries, which wait for work, and the one that
+watches templates, which a copy makes anew. Elsewhere every worker is spawned and loads by itself.
 
 Workers hand back paths and counts, never data. They ignore Ctrl-C (the parent stops them) and end when the process they
 came from is gone, however it went.
@@ -22,6 +23,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from multiprocessing.reduction import ForkingPickler
@@ -30,7 +32,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from packer import spawned
 from packer.build.supervise import Supervision, worker_place
-from packer.render.watchdog import PROCESS, TASK, place, share
+from packer.render.watchdog import TASK, place, share
 
 FORKS = sys.platform == "linux"
 """Whether one process is spawned and forks the others."""
@@ -38,38 +40,51 @@ FORKS = sys.platform == "linux"
 _END_S = 5.0
 """How long workers may take to end that were killed, or have nothing left to do."""
 
-Work: TypeAlias = Callable[[Any], Any]
+Work: TypeAlias = Callable[..., Any]
 
 
 @runtime_checkable
 class Loading(Protocol):
     """Work that can begin with tasks while something it needs is being loaded."""
 
-    def __call__(self, task: Any) -> Any:
-        """Do a task."""
+    def __call__(self, task: Any, ahead: Any = None) -> Any:
+        """Do a task; `ahead`: what was done of it before."""
 
-    def ahead(self, task: Any) -> bool:
-        """Do what can be done of a task before its turn; False where it was left, and there is nothing to wait for."""
+    def is_waiting(self) -> bool:
+        """Whether another task should be looked at."""
+
+    def ahead(self, task: Any) -> Any:
+        """Do what can be done of a task before its turn."""
 
     def settle(self) -> None:
         """Wait until everything is loaded."""
 
 
-def look_ahead(work: Work, tasks: Iterable[tuple[int, Any]]) -> list[tuple[int, Any]]:
-    """Do ahead of time what can be done of tasks, where the work is such; those that were taken to be looked at.
+@dataclass(slots=True)
+class Taken:
+    """A task that was taken from the queue, and what was done of it."""
+
+    number: int
+    task: Any
+    ahead: Any = None
+
+    def do(self, work: Work) -> Any:
+        return work(self.task) if self.ahead is None else work(self.task, self.ahead)
+
+
+def look_ahead(work: Work, tasks: Iterable[tuple[int, Any]], taken: list[Taken]) -> None:
+    """Do ahead of time what can be done of tasks, where the work is such, and keep in `taken` what was looked at.
 
     What fails here fails again when it is its turn.
     """
-    taken: list[tuple[int, Any]] = []
-    if isinstance(work, Loading):
-        for number, task in tasks:
-            taken.append((number, task))
-            goes_on = True
-            with suppress(Exception):
-                goes_on = work.ahead(task)
-            if not goes_on:
-                break
-    return taken
+    if not isinstance(work, Loading) or not work.is_waiting():
+        return
+    for number, task in tasks:
+        taken.append(Taken(number, task))
+        with suppress(Exception):
+            taken[-1].ahead = work.ahead(task)
+        if not work.is_waiting():
+            return
 
 
 class DiedError(Exception):
@@ -97,6 +112,7 @@ class Workers:
         self._ends: list[Connection] = []
         self._queue: Connection | None = None
         self._handing: threading.Thread | None = None
+        self._num_tasks = 0
 
     def start(self) -> None:
         """Start them now: they import and warm themselves, and wait for :meth:`begin`."""
@@ -104,6 +120,15 @@ class Workers:
         pipes = [self._context.Pipe(duplex=False) for _ in range(self.jobs)]
         self._ends = [here for here, _ in pipes]
         answers = [(number, there) for number, (_, there) in enumerate(pipes)]
+        try:
+            self._spawn(taken, answers)
+        finally:
+            # Nobody but the workers has their ends, so that each side sees when the other is gone.
+            for _, there in answers:
+                there.close()
+            taken.close()
+
+    def _spawn(self, taken: Connection, answers: Sequence[tuple[int, Connection]]) -> None:
         with _signals_held():
             for group in [answers] if FORKS else [[each] for each in answers]:
                 given, giver = self._context.Pipe(duplex=False)
@@ -122,10 +147,6 @@ class Workers:
                 process.start()
                 self._processes.append(process)
                 given.close()
-        # Nobody but the workers has their ends, so that each side sees when the other is gone.
-        for _, there in answers:
-            there.close()
-        taken.close()
 
     def begin(self, make: Callable[..., Work], arguments: Sequence[Any], tasks: Sequence[Any]) -> None:
         """Hand out tasks; `make(*arguments)` gives the function of every worker. No more work than tasks.
@@ -140,11 +161,13 @@ class Workers:
         queue = [ForkingPickler.dumps(each) for each in enumerate(tasks)] + [ForkingPickler.dumps(None)] * needed
         if not self._processes:
             self.start()
-        self._handing = threading.Thread(target=self._hand_out, args=(needed, given, queue), daemon=True)
-        self._ends, unneeded = self._ends[:needed], self._ends[needed:]
-        for end in unneeded:
-            end.close()
-        self._handing.start()
+        self._num_tasks = len(tasks)
+        for unneeded in (*self._ends[needed:], *self._givers[needed:]):
+            unneeded.close()
+        self._ends, self._givers = self._ends[:needed], self._givers[:needed]
+        handing = threading.Thread(target=self._hand_out, args=(needed, given, queue), daemon=True)
+        handing.start()
+        self._handing = handing
 
     def _hand_out(self, needed: int, given: bytes, queue: Sequence[bytes]) -> None:
         assert self._queue is not None
@@ -163,6 +186,7 @@ class Workers:
 
         """
         working = set(self._ends)
+        num_answers = 0
         while working:
             for end in multiprocessing.connection.wait(list(working)):
                 assert isinstance(end, Connection)
@@ -173,19 +197,19 @@ class Workers:
                 if answer is None:  # told to end
                     working.discard(end)
                 else:
+                    num_answers += 1
                     yield answer
+        if num_answers < self._num_tasks:
+            raise DiedError
         self._join()
 
     def stop(self) -> None:
         """End them, whatever they do: a task that is cut off leaves a temporary file, which the next build removes."""
-        if FORKS and any(process.is_alive() for process in self._processes):
-            # Before the first, which they came from: until it has gone, their numbers are given to nobody else.
-            for number in range(1, self.jobs):
-                process = worker_place(self.supervision.places, number)[PROCESS]
-                if process:
-                    with suppress(ProcessLookupError):
-                        os.kill(process, signal.SIGKILL)
         for first in self._processes:
+            assert first.pid is not None
+            if FORKS and first.is_alive():  # so nobody else has its number
+                with suppress(OSError):  # it has not begun, and has forked nobody
+                    os.killpg(first.pid, signal.SIGKILL)
             first.kill()
         self._join()
         until = time.monotonic() + _END_S
@@ -250,7 +274,7 @@ def _drain(end: Connection, until: float) -> None:
 def _signals_held() -> Iterator[None]:
     """Ctrl-C and termination wait while workers are started: one that is cut off half-started prints a traceback.
 
-    Workers inherit the mask and keep it for Ctrl-C, which is the parent's to answer.
+    Workers inherit the mask until they have said that Ctrl-C, which is the parent's to answer, is nothing to them.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -286,31 +310,54 @@ def first(
     chosen = [post for post in posts if post.number < needed]
     if not chosen:
         return
+    try:
+        _load_and_serve(pickled, loading, chosen, posts, alone=len(chosen) < needed)
+    finally:
+        for post in posts:  # the parent sees that nobody answers, whatever those that were forked still do
+            post.answers.close()
+
+
+def _load_and_serve(
+    pickled: bytes, loading: threading.Thread | None, chosen: Sequence[_Post], posts: Sequence[_Post], *, alone: bool
+) -> None:
+    """`alone`: other workers take from the same queue meanwhile, so that one task ahead is enough."""
     share(worker_place(chosen[0].places, chosen[0].number))
-    ahead: list[tuple[int, Any]] = []
+    taken: list[Taken] = []
     try:
         make, arguments = ForkingPickler.loads(pickled)
         work = make(*arguments)
-        ahead = look_ahead(work, map(_placed, chosen[0].taken()))
+        look_ahead(work, itertools.islice(map(_placed, chosen[0].taken()), 1 if alone else None), taken)
         if isinstance(work, Loading):
             work.settle()
     except Exception as error:  # noqa: BLE001 - raised again by every task, where the parent can see it
         work = _raiser(error)
     if loading is not None:
-        loading.join()  # nothing holds a lock while it is copied
+        loading.join()
     gc.freeze()  # a collection would write to every page that is shared
-    context = multiprocessing.get_context("fork")
-    shares = [ahead[number :: len(chosen)] for number in range(len(chosen))]
-    for post, own in zip(chosen[1:], shares[1:], strict=True):
+    left = taken[:: len(chosen)]
+    for number, post in enumerate(chosen[1:], 1):
+        if not _fork(work, post, posts, taken[number :: len(chosen)]):
+            left += taken[number :: len(chosen)]
+    taken.clear()
+    _serve(work, chosen[0], posts, left)
+
+
+def _fork(work: Work, post: _Post, posts: Sequence[_Post], own: list[Taken]) -> bool:
+    """Whether another worker could be started; where not, the others do without."""
+    process = multiprocessing.get_context("fork").Process(target=_serve, args=(work, post, posts, own))
+    try:
         with warnings.catch_warnings():
-            # That there are other threads: those of libraries that were imported, which wait for work.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            context.Process(target=_serve, args=(work, post, posts, own)).start()
+            warnings.simplefilter("ignore", DeprecationWarning)  # that there are other threads
+            process.start()
+    except OSError:  # no more processes, or no memory for one
+        post.answers.send(None)
+        return False
+    finally:
         post.answers.close()
-    _serve(work, chosen[0], posts, shares[0])
+    return True
 
 
-def _serve(work: Work, post: _Post, posts: Sequence[_Post], ahead: Sequence[tuple[int, Any]]) -> None:
+def _serve(work: Work, post: _Post, posts: Sequence[_Post], own: list[Taken]) -> None:
     """Answer tasks: some that were looked at already, then others until there are no more."""
     for other in posts:
         if other is not post:
@@ -318,15 +365,22 @@ def _serve(work: Work, post: _Post, posts: Sequence[_Post], ahead: Sequence[tupl
     threading.Thread(target=_end_with_parent, daemon=True).start()
     share(worker_place(post.places, post.number))
     with suppress(EOFError, BrokenPipeError):  # the parent is gone
-        for number, task in map(_placed, itertools.chain(ahead, post.taken())):
-            try:
-                result = work(task)
-            except BaseException as error:  # noqa: BLE001 - the parent raises it again
-                error.add_note("".join(traceback.format_exception(error)))
-                post.answer(number, None, error)
-            else:
-                post.answer(number, result, None)
+        while own:
+            _answer(work, post, own.pop(0))
+        for number, task in post.taken():
+            _answer(work, post, Taken(number, task))
         post.answers.send(None)
+
+
+def _answer(work: Work, post: _Post, taken: Taken) -> None:
+    _placed((taken.number, taken.task))
+    try:
+        result = taken.do(work)
+    except BaseException as error:  # noqa: BLE001 - the parent raises it again
+        error.add_note("".join(traceback.format_exception(error)))
+        post.answer(taken.number, None, error)
+    else:
+        post.answer(taken.number, result, None)
 
 
 def _placed(taken: tuple[int, Any]) -> tuple[int, Any]:
@@ -343,7 +397,7 @@ def _end_with_parent() -> None:
 
 
 def _raiser(error: Exception) -> Work:
-    def fail(_: Any) -> Any:
+    def fail(*_: Any) -> Any:
         raise error
 
     return fail

@@ -5,7 +5,7 @@ completions end in them; `guard` encodes control tokens typed by people as ordin
 """
 
 from packer.tokenize.batch import Tokenizing
-from packer.tokenize.fast import EngineDiffersError, FastEncoder, differences, fast_version, load_fast
+from packer.tokenize.fast import EngineDiffersError, FastEncoder, differences, fast_version
 from packer.tokenize.patterns import refuse_runaway_patterns
 from packer.tokenize.reference import Encoder, ReferenceEncoder
 
@@ -17,6 +17,5 @@ __all__ = [
     "Tokenizing",
     "differences",
     "fast_version",
-    "load_fast",
     "refuse_runaway_patterns",
 ]

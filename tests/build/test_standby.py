@@ -1,6 +1,5 @@
 """Processes that wait for a plan are there where they are needed, and gone where they are not."""
 
-import gc
 import signal
 import threading
 from pathlib import Path
@@ -69,11 +68,11 @@ def test_none_are_started_for_a_cache_that_is_there_or_beyond_the_processors(lar
 def test_a_plan_that_fails_ends_them_before_they_are_ready(large, told, tmp_path, monkeypatch):
     template = {**to_json(large)["template"], "file": str(tmp_path / "none.jinja")}
     ended = []
-    monkeypatch.setattr(standby.Workers, "__del__", lambda self: ended.extend(self._processes), raising=False)
+    stop = standby.Workers.stop
+    monkeypatch.setattr(standby.Workers, "stop", lambda self: (stop(self), ended.extend(self._processes))[0])
     with pytest.raises(InputError):
         build(make_recipe({**to_json(large), "template": template}), tmp_path / "cache", jobs=2)
     assert [name for name, _ in told] == ["start", "stop"]
-    gc.collect()
     assert ended and [process.exitcode for process in ended] == [-signal.SIGKILL] * len(ended)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from packer.build import workers
 from packer.build.pool import Pool, WorkerDiedError
+from packer.build.workers import Workers
 
 
 @pytest.fixture(params=[True, False], ids=["forked", "spawned"])
@@ -30,13 +31,99 @@ def remembering(given: bytes) -> Callable[[int], tuple[int, int, int, int]]:
     return lambda task: (task * len(given), made, os.getpid(), time.sleep(0.05) or os.getppid())
 
 
-@pytest.mark.parametrize("jobs", [2, 3, 7])
+class Slow:
+    """Work that loads for a while, or fails in the end; it tells which process looked at a task, and which did it."""
+
+    def __init__(self, fails: bool) -> None:
+        self.until = time.monotonic() + 0.5
+        self.fails = fails
+
+    def is_waiting(self) -> bool:
+        return time.monotonic() < self.until
+
+    def ahead(self, task: int) -> int:
+        time.sleep(0.01)
+        if task % 5 == 0:
+            raise ValueError("left for later")
+        return os.getpid()
+
+    def settle(self) -> None:
+        time.sleep(max(self.until - time.monotonic(), 0))
+        if self.fails:
+            raise ValueError("not to be loaded")
+
+    def __call__(self, task: int, ahead: int | None = None) -> tuple[int | None, int]:
+        time.sleep(0.01)
+        return ahead, os.getpid()
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+@pytest.mark.parametrize("num_tasks", [2, 100])
+def test_tasks_that_were_looked_at_are_dealt_out_and_answered_once(jobs, num_tasks, forks):
+    answers = list(Pool(Slow, (False,), jobs).run(list(range(num_tasks))))
+    assert sorted(number for number, _ in answers) == list(range(num_tasks))
+    looked = {number: ahead for number, (ahead, _) in answers if ahead is not None}
+    assert looked and not any(number % 5 == 0 for number in looked)
+    if jobs > 1 and forks:  # by one, and done by all
+        assert len({*looked.values()}) == 1
+        assert len({process for number, (_, process) in answers if number in looked}) == min(jobs, len(looked))
+    elif jobs > 1:  # each takes no more than one from the others
+        assert all(process == looked.get(number, process) for number, (_, process) in answers)
+        assert len(looked) <= jobs
+
+
+def test_what_fails_to_load_fails_every_task(forks):
+    with pytest.raises(ValueError, match="not to be loaded"):
+        list(Pool(Slow, (True,), 2).run(list(range(9))))
+
+
+def lonely(given: bytes) -> Callable[[int], tuple[int, int]]:
+    """As `remembering`, in a process that may not fork."""
+
+    def refused() -> int:
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    os.fork = refused
+    return lambda task: (task, os.getpid())
+
+
+def test_where_no_process_can_be_forked_one_does_it_all():
+    answers = dict(Pool(lonely, (b"",), 3).run(list(range(7))))
+    assert {number: task for number, (task, _) in answers.items()} == {n: n for n in range(7)}
+    assert len({process for _, process in answers.values()}) == (1 if workers.FORKS else 3)
+
+
+def panic() -> None:
+    raise Panic("as a library of Rust does")
+
+
+class Panic(BaseException):
+    """No Exception."""
+
+
+def test_whatever_warming_raises_is_left_to_the_tasks(forks):
+    waiting_workers = Workers(2, panic)
+    waiting_workers.start()
+    assert len(dict(Pool(remembering, (b"a",), 2).run([0, 1, 2], workers=waiting_workers))) == 3
+
+
+def test_one_that_is_not_needed_may_have_gone(monkeypatch):
+    monkeypatch.setattr(workers, "FORKS", False)
+    waiting_workers = Workers(3)
+    waiting_workers.start()
+    waiting_workers._processes[2].kill()
+    waiting_workers._processes[2].join()
+    assert len(dict(Pool(remembering, (b"a",), 2).run([0, 1], workers=waiting_workers))) == 2
+
+
+@pytest.mark.parametrize("jobs", [2, 7])
 def test_every_task_is_answered_once(forks, jobs):
     """Arguments and tasks are larger than a pipe; there may be more workers than tasks."""
     given = bytes(2**18)
     answers = dict(Pool(remembering, (given,), jobs).run(list(range(5))))
     assert {number: result for number, (result, *_) in answers.items()} == {n: n * 2**18 for n in range(5)}
     made = {maker for _, maker, _, _ in answers.values()}
+    assert len({process for _, _, process, _ in answers.values()}) > 1
     parents = {process: parent for _, _, process, parent in answers.values()}
     if forks:
         (first,) = made

@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from processes import FORKED, in_a_process
 
 from packer.errors import InputError
 from packer.tokenize import deadline
@@ -80,10 +81,14 @@ def test_a_thread_that_was_left_is_not_used_again(monkeypatch: pytest.MonkeyPatc
     assert encode_in_time(lambda: "own", ["a"]) == "own"
 
 
+IN_A_COPY = """
+from packer.tokenize.deadline import encode_in_time
+
+encode_in_time(lambda: None, ["a"])
+print(json.dumps(forked(lambda: encode_in_time(lambda: 7, ["a"], grace_s=20))))
+"""
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_process_that_was_forked_has_threads_of_its_own() -> None:
-    encode_in_time(lambda: None, ["a"])
-    child = os.fork()
-    if child == 0:
-        os._exit(encode_in_time(lambda: 7, ["a"], grace_s=20))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert in_a_process(FORKED + IN_A_COPY) == [7]
