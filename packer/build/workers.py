@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from multiprocessing.reduction import ForkingPickler
-from multiprocessing.synchronize import Lock
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from packer import spawned
@@ -36,6 +35,9 @@ from packer.render.watchdog import TASK, place, share
 
 FORKS = sys.platform == "linux"
 """Whether one process is spawned and forks the others."""
+
+_TOKEN = b"x"
+"""What a worker holds whose turn it is to take a task."""
 
 _END_S = 5.0
 """How long workers may take to end that were killed, or have nothing left to do."""
@@ -104,12 +106,12 @@ class Workers:
     def __init__(self, jobs: int, warm: Callable[[], threading.Thread | None] | None = None) -> None:
         self.jobs = jobs
         self._context = multiprocessing.get_context("spawn")
-        self._lock = self._context.Lock()  # kept: the system forgets it with its last owner, and workers may be slow
         self.supervision = Supervision(self._context, jobs)
         self._warm = warm
         self._processes: list[SpawnProcess] = []
         self._givers: list[Connection] = []
         self._ends: list[Connection] = []
+        self._turn: tuple[Connection, ...] = ()
         self._queue: Connection | None = None
         self._handing: threading.Thread | None = None
         self._num_tasks = 0
@@ -117,6 +119,8 @@ class Workers:
     def start(self) -> None:
         """Start them now: they import and warm themselves, and wait for :meth:`begin`."""
         taken, self._queue = self._context.Pipe(duplex=False)
+        self._turn = self._context.Pipe(duplex=False)
+        os.write(self._turn[1].fileno(), _TOKEN)
         pipes = [self._context.Pipe(duplex=False) for _ in range(self.jobs)]
         self._ends = [here for here, _ in pipes]
         answers = [(number, there) for number, (_, there) in enumerate(pipes)]
@@ -137,7 +141,7 @@ class Workers:
                 arguments = {
                     "given": given,
                     "tasks": taken,
-                    "lock": self._lock,
+                    "turn": self._turn,
                     "places": self.supervision.places,
                     "answers": group,
                 }
@@ -218,7 +222,7 @@ class Workers:
             end.close()
         if self._handing is not None:
             self._handing.join(_END_S)
-        for way in (*self._givers, self._queue):
+        for way in (*self._givers, *self._turn, self._queue):
             if way is not None:
                 way.close()
 
@@ -231,11 +235,13 @@ class Workers:
 class _Post:
     """What one worker has of its own, and shares with others: where tasks come from, and where answers go."""
 
-    def __init__(self, *, number: int, answers: Connection, tasks: Connection, lock: Lock, places: Any) -> None:
+    def __init__(
+        self, *, number: int, answers: Connection, tasks: Connection, turn: tuple[Connection, Connection], places: Any
+    ) -> None:
         self.number = number
         self.answers = answers
         self.tasks = tasks
-        self.lock = lock
+        self.turn = turn
         self.places = places
         self._is_done = False
 
@@ -247,8 +253,11 @@ class _Post:
 
         """
         while not self._is_done:
-            with self.lock:
-                pickled = self.tasks.recv_bytes()
+            # Whoever has the one byte of this pipe may read. A lock of multiprocessing's has a name in the system that
+            # outlives processes which are killed.
+            token = os.read(self.turn[0].fileno(), 1)
+            pickled = self.tasks.recv_bytes()
+            os.write(self.turn[1].fileno(), token)
             taken: tuple[int, Any] | None = ForkingPickler.loads(pickled)
             if taken is None:
                 self._is_done = True
@@ -291,7 +300,7 @@ def first(
     *,
     given: Connection,
     tasks: Connection,
-    lock: Lock,
+    turn: tuple[Connection, Connection],
     places: Any,
     answers: Sequence[tuple[int, Connection]],
 ) -> None:
@@ -300,7 +309,7 @@ def first(
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     # One process a core: threads inside the encoder would only be in each other's way.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    posts = [_Post(number=number, answers=end, tasks=tasks, lock=lock, places=places) for number, end in answers]
+    posts = [_Post(number=number, answers=end, tasks=tasks, turn=turn, places=places) for number, end in answers]
     try:
         needed = given.recv()
         pickled = given.recv_bytes()
