@@ -17,13 +17,7 @@ import msgspec
 
 from packer.errors import RecipeError, StorageError
 from packer.store.folder import write_atomically
-from packer.tokenize import (
-    Encoder,
-    FastEncoder,
-    ReferenceEncoder,
-    differences,
-    fast_version,
-)
+from packer.tokenize import Encoder, FastEncoder, ReferenceEncoder, differences, fast_version
 
 EngineName: TypeAlias = Literal["reference", "fast"]
 
