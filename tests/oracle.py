@@ -4,9 +4,11 @@ Rendering is transformers' own, encoding is `tokenizers`' own, and every prompt 
 whole. What comes out is what packer's stages must give, id for id and label for label.
 """
 
+import contextlib
 import copy
 import datetime as dt
 import functools
+import html
 import itertools
 import json
 import re
@@ -317,8 +319,18 @@ class Oracle:
         closed = self._closed(messages, k, prompt, turn, tools=tools, kwargs={**kwargs, **mode})
         if self._is_blank(closed[len(prompt) :]):
             return None
+        self._refuse_garbled(messages, k, prompt, closed[len(prompt) :], tools)
         known = dict.fromkeys(p for p in prompts if p is not None and closed.startswith(p))
         return self._border(k, prompt, closed, tuple(sorted(known, key=len, reverse=True)) or (prompt,))
+
+    def _refuse_garbled(self, messages: list, k: int, prompt: str, completion: str, tools: Any) -> None:
+        """No escapes that the row does not have, and no arguments that are a string within JSON."""
+        own = json.dumps(messages[k], ensure_ascii=False)
+        calls = messages[k].get("tool_calls") or ()
+        if num_escapes(completion) > num_escapes(own) or any(quotes_arguments(call, completion) for call in calls):
+            raise Refused("mangled_call" if calls else "mangled_text")
+        if num_escapes(prompt) > num_escapes(json.dumps([messages[:k], tools], ensure_ascii=False)):
+            raise Refused("mangled_text")
 
     def _common_prompt(self, prompt: str, turn: str, messages: list, tools: Any, kwargs: dict) -> str:
         """What prompt and turn have in common, and would have if the turn began with another letter."""
@@ -366,15 +378,20 @@ class Oracle:
     def _form(self, messages: list, last: int, tools: Any, kwargs: dict) -> list:
         """The row as it is; only if the template raises (or prints a null as None), nulls and objects as strings.
 
-        Last, texts as lists of parts, for templates that take no text at all.
+        Last, texts as lists of parts, for templates that take no text at all. Of the forms that render, the first of
+        which a reader of the text finds the most calls, and no escapes that the row does not have.
         """
+        found = []
         for change in FORMS:
             changed = [change(message) for message in messages]
             text = self._try(changed[: last + 1], tools, kwargs)
             empty = self._try([without_null(message) for message in changed[: last + 1]], tools, kwargs)
             if text is not None and text.count("None") <= (text if empty is None else empty).count("None"):
-                return changed
-        return messages
+                calls = [call for message in messages[: last + 1] for call in message.get("tool_calls") or ()]
+                unread = sum(not reads_as_call(call, text) for call in calls)
+                row = json.dumps([messages[: last + 1], tools], ensure_ascii=False)
+                found.append((unread + bool(calls and num_escapes(text) > num_escapes(row)), changed))
+        return min(found, key=lambda each: each[0], default=(0, messages))[1]
 
     def _modes(self, kwargs: Mapping[str, Any]) -> list[dict[str, bool]]:
         return [{}, *(mode for mode in self.modes if not set(mode) & set(kwargs))]
@@ -409,6 +426,62 @@ class Oracle:
     def _stop_texts(self) -> Iterator[str]:
         added = self.tokenizer.get_added_tokens_decoder()
         yield from (added[i].content if i in added else self.tokenizer.id_to_token(i) for i in sorted(self.stops))
+
+
+def num_escapes(text: str) -> int:
+    """Letters written as HTML writes them, and letters that were lost."""
+    return sum(html.unescape(each) in set("<>&\"'") for each in re.findall("&#?[a-zA-Z0-9]+;", text)) + text.count(
+        "\ufffd"
+    )
+
+
+def reads_as_call(call: Mapping[str, Any], text: str) -> bool:
+    """Whether the arguments of a call are a JSON value in a text, or stand in it one by one, not quoted as a whole."""
+    arguments = call["function"].get("arguments") or {}
+    arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+    for brace in re.finditer("{", text):
+        with contextlib.suppress(ValueError):
+            if same_json(json.JSONDecoder().raw_decode(text, brace.start())[0], arguments):
+                return True
+    parts = list(parts_of(arguments))
+    quoted = any(f'\\"{key}\\"' in text for key, is_key in parts if is_key)
+    return str(arguments) not in text and not quoted and all(is_written(part, text) for part, _ in parts)
+
+
+def quotes_arguments(call: Mapping[str, Any], text: str) -> bool:
+    """Whether the arguments stand in a text only within a JSON string."""
+    arguments = call["function"].get("arguments") or {}
+    arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+    keys = [part for part, is_key in parts_of(arguments) if is_key]
+    return any(f'\\"{key}\\"' in text and f'"{key}"' not in text.replace('\\"', "") for key in keys)
+
+
+def same_json(one: Any, other: Any) -> bool:
+    """Equal, and of the same kinds: 1 is neither 1.0 nor true, and keys stand in one order."""
+    return json.dumps(one) == json.dumps(other)
+
+
+def parts_of(value: Any) -> Iterator[tuple[Any, bool]]:
+    """Keys and values of a JSON value, with whether it is a key."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield key, True
+            yield from parts_of(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from parts_of(item)
+    else:
+        yield value, False
+
+
+def is_written(part: Any, text: str) -> bool:
+    """Whether a value stands in a text as it is, as JSON, or as Python writes it."""
+    if not isinstance(part, str):
+        whole = str(int(part)) if isinstance(part, float) and part.is_integer() else str(part)
+        return json.dumps(part) in text or whole in text
+    part = part.strip()
+    spellings = (part, json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1], repr(part)[1:-1])
+    return any(spelling in text for spelling in spellings)
 
 
 def common_prefix(texts: Sequence[str]) -> str:

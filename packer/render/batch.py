@@ -24,10 +24,11 @@ from packer.render.chat import (
 )
 from packer.render.control import StandIns, control_pattern, find_control, holds_stand_in, typed_fields
 from packer.render.documents import Dealer, Document, Rewritten
-from packer.render.dropped import ConversationLosses, Loss, LossCheck
+from packer.render.dropped import ConversationLosses, LossCheck
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.filling import Renderings
 from packer.render.marks import marked_turns
+from packer.render.placeholders import Loss
 from packer.render.reasoning import ANY_TAG, Reasoning, given_as
 from packer.render.remembering import RememberingTemplate
 from packer.render.skeleton import Defined, Skeletons
@@ -326,6 +327,10 @@ class Renderer:
 def _dropped(loss: Loss) -> RenderError:
     if loss.kind == "tools":
         return RenderError("the template does not render the tool definitions", code="dropped_tools")
+    if loss.kind.startswith("mangled_"):
+        what = "this call" if loss.kind == "mangled_call" else "this text, or one before it,"
+        reason = f"messages[{loss.message}]: the template writes {what} with escapes that the row does not have"
+        return RenderError(reason, code=loss.kind, message=loss.message)
     what = loss.kind.replace("_", " ")
     return RenderError(
         f"messages[{loss.message}]: the template does not render its {what}",

@@ -10,6 +10,7 @@ on borders.
 
 import functools
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ import numpy as np
 from packer.batches import REASONING_FIELDS, Sample
 from packer.render.environment import RenderError
 from packer.render.parting import common_length
+from packer.render.readback import num_garbled
 from packer.render.reasoning import ANY_TAG, continuation, opened_by, reasoning_of, split_inline
 
 _NO_LETTER = "\ue0f4"
@@ -349,7 +351,8 @@ def renderable(conversation: Conversation, last: int) -> Conversation:
     As the row has it, if the template accepts that. Else null contents as empty strings, else tool-call arguments as
     JSON strings, else both; else texts as lists of one part, as some templates of vision models want them; as the row
     has it where the template takes none of them. Null contents that a template would print as the word None are empty
-    strings too.
+    strings too. Of the forms it accepts, the first whose calls can be read back from the rendering; where none can,
+    the first that garbles the fewest.
     """
     messages = conversation.messages
     nulls = any(message.get("content", "") is None for message in messages)
@@ -360,6 +363,7 @@ def renderable(conversation: Conversation, last: int) -> Conversation:
     changes: list[tuple[Callable[[JSONMessage], JSONMessage], ...]] = [()]
     changes += [(without_null,)] * nulls + [(string_arguments,)] * calls
     changes += [(without_null, string_arguments)] * (nulls and calls) + [(_text_parts,)] * parts
+    best, fewest = conversation, math.inf
     for change in changes:
         tried = conversation
         if change:
@@ -371,8 +375,12 @@ def renderable(conversation: Conversation, last: int) -> Conversation:
             continue
         if nulls and without_null not in change and _prints_none(tried, text, last):
             continue
-        return tried
-    return conversation
+        garbled = num_garbled(messages[: last + 1], text, tools=conversation.tools) if calls else 0
+        if garbled < fewest:
+            best, fewest = tried, garbled
+        if not garbled:
+            break
+    return best
 
 
 def _prints_none(conversation: Conversation, text: str, last: int) -> bool:

@@ -167,7 +167,9 @@ class Skeletons:
 
     def fill(self, sample: Sample) -> Filled | None:
         """The text of a sample; None where it has to be rendered."""
-        if sample.kind != "chat" or sample.template_kwargs:
+        if sample.kind != "chat" or sample.template_kwargs or sample.tools:
+            return None
+        if any("tool_calls" in message.fields for message in sample.messages):
             return None
         values: list[Any] = []
         try:

@@ -285,17 +285,90 @@ def test_the_word_none_in_a_text_does_not_empty_a_null(make: Make) -> None:
 
 
 def test_arguments_reach_the_template_as_objects(make: Make) -> None:
-    stages = make(CALLS.replace("ARGUMENTS", "{{ call.function.arguments.city }}"))
+    stages = make(CALLS.replace("ARGUMENTS", "{{ ' city=' ~ call.function.arguments.city }}"))
     turn = assistant("", tool_calls=[call("look", {"city": "Köln"})])
-    assert completions(stages, user("hi"), turn) == ["<call>lookKöln</call><|im_end|>"]
+    assert completions(stages, user("hi"), turn) == ["<call>look city=Köln</call><|im_end|>"]
 
 
-def test_arguments_become_text_only_where_objects_make_the_template_raise(make: Make) -> None:
+@pytest.mark.parametrize(
+    "raises_prints_or_escapes",
+    [
+        "' with ' + call.function.arguments",
+        "' with ' ~ call.function.arguments",
+        "(' with '|safe) + (call.function.arguments | tojson) if call.function.arguments is mapping "
+        "else ' with ' + call.function.arguments",
+    ],
+)
+def test_arguments_become_text_where_objects_raise_or_cannot_be_read_back(
+    make: Make, raises_prints_or_escapes: str
+) -> None:
     turn = assistant("", tool_calls=[call("look", {"city": "Köln"})])
-    stages = make(CALLS.replace("ARGUMENTS", "{{ ' with ' + call.function.arguments }}"))
+    stages = make(CALLS.replace("ARGUMENTS", f"{{{{ {raises_prints_or_escapes} }}}}"))
     assert completions(stages, user("hi"), turn) == ['<call>look with {"city": "Köln"}</call><|im_end|>']
-    stages = make(CALLS.replace("ARGUMENTS", "{{ call.function.arguments }}"))
-    assert completions(stages, user("hi"), turn) == ["<call>look{'city': 'Köln'}</call><|im_end|>"]
+
+
+def test_objects_are_given_where_both_forms_can_be_read_back(make: Make) -> None:
+    turn = assistant("", tool_calls=[call("look", {"city": "Köln"})])
+    either = (
+        "{{ call.function.arguments if call.function.arguments is string else call.function.arguments.items() | list }}"
+    )
+    assert completions(make(CALLS.replace("ARGUMENTS", either)), user("hi"), turn) == [
+        "<call>look[('city', 'Köln')]</call><|im_end|>"
+    ]
+
+
+ESCAPES = "{{ ('<'|safe) + (call.function.arguments | tojson) }}"
+QUOTES = "{{ call.function.arguments | tojson | tojson }}"
+
+
+@pytest.mark.parametrize("arguments", [ESCAPES, QUOTES])
+def test_a_call_that_no_form_makes_readable_rejects_the_row(make: Make, arguments: str) -> None:
+    turn = assistant("", tool_calls=[call("look", {"city": "Köln"})])
+    (rejection,) = make(CALLS.replace("ARGUMENTS", arguments)).render([chat(user("hi"), turn)]).rejections
+    assert (rejection.code, rejection.message) == ("mangled_call", 1)
+
+
+def test_escapes_that_the_row_has_itself_are_its_own(make: Make) -> None:
+    words = 'use &lt;b&gt;, &#34; and \\" for \ufffd'
+    turn = assistant(words, tool_calls=[call("look", {"city": words, words: [words]})])
+    stages = make(CALLS.replace("ARGUMENTS", "{{ call.function.arguments | tojson }}"))
+    (completion,) = completions(stages, user(words), turn)
+    assert completion.count("&lt;") == 4
+
+
+@pytest.mark.parametrize("role", ["system", "user", "assistant"])
+@pytest.mark.parametrize(
+    "escape", ["('<b>'|safe) + message.content", "message.content | e", "message.content | tojson"]
+)
+def test_a_text_that_the_template_escapes_rejects_the_row(make: Make, role: str, escape: str) -> None:
+    escaped = f"(({escape}) if message.role == '{role}' else message.content)"
+    stages = make(CALLS.replace("message.content", escaped).replace("ARGUMENTS", ""))
+    talk = {"system": "be brief", "user": "hi", "assistant": "hello"}
+    talk[role] = 'is "a" < b & c?'
+    (rejection,) = stages.render([chat(*({"role": name, "content": text} for name, text in talk.items()))]).rejections
+    assert rejection.code == "mangled_text"
+
+
+def test_escaped_tool_definitions_reject_the_row(make: Make) -> None:
+    stages = make("{{ ('Tools: '|safe) + (tools | tojson) }}" + twins.CHATML)
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
+    (rejection,) = stages.render([chat(user("hi"), assistant("hello"), tools=tools)]).rejections
+    assert rejection.code == "mangled_text"
+
+
+def test_a_tool_result_may_be_json_but_not_json_within_json(make: Make) -> None:
+    once = "(message.content | tojson if message.role == 'tool' else message.content)"
+    talk = (
+        user("hi"),
+        assistant("", tool_calls=[call("look", {})]),
+        {"role": "tool", "content": 'it is "sunny"\n'},
+        assistant("Sunny."),
+    )
+    calls = CALLS.replace("ARGUMENTS", "{}")
+    assert len(completions(make(calls.replace("message.content", once)), *talk)) == 2
+    twice = once.replace("| tojson", "| tojson | tojson")
+    (rejection,) = make(calls.replace("message.content", twice)).render([chat(*talk)]).rejections
+    assert rejection.code == "mangled_text"
 
 
 def test_null_content_and_text_arguments_go_together(make: Make) -> None:
