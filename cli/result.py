@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from packer.build import BuildResult, Profile
     from packer.store.manifest import Manifest
 
+SKIPPED = "answers not learned: they are empty, or the template has no prompt for them"
+
 _WORTH_TELLING = 1.01
 """What rewritten history must cost for a line of its own; below, it would read 1.00 times."""
 
@@ -49,6 +51,8 @@ def _print_totals(manifest: "Manifest", folder: Path) -> None:
         ("rows", number(totals.rows), f"{number(totals.kept)} kept, {number(rejected)} rejected"),
         ("documents", number(totals.documents), f"{number(totals.tokens)} tokens, {_trained(manifest)} trained"),
     ]
+    if totals.skipped:
+        facts.append(("skipped", number(totals.skipped), SKIPPED))
     if manifest.recipe["pack"]["mode"] != "none":
         full = percent((totals.slots - totals.separators - totals.padding) / totals.slots)
         facts.append(

@@ -9,6 +9,7 @@ from packer_cli.failures import print_json
 from packer_cli.foreign import cache_alone, foreign_options, stats_foreign
 from packer_cli.options import HELP_OPTIONS, output_options
 from packer_cli.output import can_draw, number, percent, plural, print_table, size, stdout
+from packer_cli.result import SKIPPED
 
 if TYPE_CHECKING:
     from packer.audit import SplitStats, Stats
@@ -62,6 +63,8 @@ def _print(found: "Stats") -> None:
         facts.append(
             ("piece starts", number(found.piece_starts), "trained tokens that begin a piece, and so are masked")
         )
+    if found.skipped:
+        facts.append(("skipped", number(found.skipped), SKIPPED))
     if found.merged:
         facts.append(("merged", number(found.merged), "turns encoded apart, as their text merges with the prompt's"))
     facts += [

@@ -121,6 +121,7 @@ class TurnBatch:
     completion_end: Int64  # [T] bytes
     weight: Float32  # [T]
     guarded: Int64  # [G, 2] byte ranges of `text`: control tokens typed by a person, to be encoded as ordinary text
+    skipped: Int32  # [B] row of each answer that was to be learned and is not: see `totals.skipped` of the manifest
     rejections: tuple[Rejection, ...]
 
 

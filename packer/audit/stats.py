@@ -71,6 +71,9 @@ class SplitStats:
     merged: int
     """Turns whose text merges with their prompt's; they are encoded apart from it."""
 
+    skipped: int
+    """Answers that say nothing and are not learned."""
+
     lengths: Lengths | None
     """None where there are no documents."""
 
@@ -126,6 +129,7 @@ class Stats:
     tokens: int
     trained: int
     merged: int
+    skipped: int
     blocks: int
     slots: int
     separators: int
@@ -188,6 +192,7 @@ def stats(folder: Path | str) -> Stats:
             tokens=totals.tokens,
             trained=totals.trained,
             merged=totals.merged,
+            skipped=totals.skipped,
             blocks=totals.blocks,
             slots=totals.slots,
             separators=totals.separators,
@@ -236,6 +241,7 @@ def _split_stats(cache: Cache, split: str) -> SplitStats:
         tokens=sum(shard.num_tokens for shard in shards),
         trained=sum(shard.num_trained for shard in shards),
         merged=sum(shard.num_merged for shard in shards),
+        skipped=sum(shard.num_skipped for shard in shards),
         lengths=count_lengths(lengths),
         blocks=num_blocks,
         slots=slots,

@@ -164,7 +164,7 @@ def run_partition(
 ) -> PartitionResult:
     """Make the shard of one partition from its rows and what they were rendered to."""
     rejected: list[RejectedRow] = []
-    num_rows = num_kept = num_merged = 0
+    num_rows = num_kept = num_merged = num_skipped = 0
     with DocumentShardWriter(folder, special_ids=np.array(model.special_ids, np.int32)) as writer:
         for rows, turns in batches:
             done = stages.run(rows, turns)
@@ -174,6 +174,7 @@ def run_partition(
             num_rows += rows.num_rows
             num_kept += len(np.unique(done.documents.sample))
             num_merged += done.num_merged
+            num_skipped += done.num_skipped
         with stages.clock.of("write"):
             written = writer.finish(split=task.split, index=task.index)
     shard = written.as_shard(
@@ -184,6 +185,7 @@ def run_partition(
         num_input_rows=num_rows,
         num_rejected=len(rejected),
         num_merged=num_merged,
+        num_skipped=num_skipped,
     )
     result = PartitionResult(shard=shard, rejected=with_lines(rejected, task.partition))
     write_journal(folder, task.key, result)

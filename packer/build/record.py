@@ -163,6 +163,7 @@ def _totals(
         trained=trained,
         masked=tokens - trained,
         merged=sum(shard.num_merged for shard in shards),
+        skipped=sum(shard.num_skipped for shard in shards),
         packed=sum(split.num_packed for split in packed.values()),
         cut=_cut(packed),
         piece_starts=sum(split.left_out.num_piece_start for split in packed.values()),

@@ -29,6 +29,7 @@ class SupervisedRows:
     """In the order of rows."""
 
     num_merged: int
+    num_skipped: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +117,7 @@ class Stages:
             documents=supervised.documents,
             rejections=tuple(sorted(rejections, key=lambda rejection: rejection.row)),
             num_merged=supervised.num_merged,
+            num_skipped=supervised.num_skipped,
         )
         return FollowedRows(turns=turns, tokens=tokens, supervised=outcome)
 
@@ -127,6 +129,7 @@ class Stages:
             documents=documents,
             rejections=tuple(sorted((*rows.rejections, *rejections), key=lambda rejection: rejection.row)),
             num_merged=0,
+            num_skipped=0,
         )
         return FollowedRows(turns=turns, tokens=self.tokenizing.tokenize(turns), supervised=outcome)
 

@@ -1,21 +1,20 @@
 """The template as the definition sees it while a skeleton is made: made-up words are traced, what is asked is kept.
 
 The definition may ask for renderings of the made-up conversation, or of its beginnings: as the row has it, with empty
-texts for nulls, with the arguments of calls as texts. These are traced. It may ask for conversations that hold no
-made-up words where losses are looked for: they are rendered. Anything else is out of the ordinary and ends it.
+texts for nulls. These are traced. It may ask for conversations that hold no made-up words where losses are looked for:
+they are rendered. Anything else is out of the ordinary and ends it.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from packer.render.chat import JSONMessage, string_arguments, without_null
+from packer.render.chat import without_null
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.forms import Form, plain_wording
-from packer.render.opaque import Opaque, traced_json
-from packer.render.slots import COMPACT, Condition, Piece, Slot, UntraceableError, json_of
+from packer.render.forms import Form, worded
+from packer.render.slots import Condition, Piece, Slot, UntraceableError
 from packer.render.tracing import Tracer
 from packer.render.trial import Change, RaisesError, Rendering, Trial, traced
 
@@ -32,33 +31,7 @@ def _made_up(number: int) -> str:
     return f"{_MARK}{number:06d}"
 
 
-def _arguments(messages: Sequence[JSONMessage]) -> dict[int, frozenset[int]]:
-    """Messages with calls, and the numbers of the arguments of these."""
-    calls = {k: message["tool_calls"] for k, message in enumerate(messages) if message.get("tool_calls")}
-    return {
-        k: frozenset(
-            int(value.removeprefix(_MARK))
-            for call in each
-            if isinstance(arguments := call["function"].get("arguments"), dict)
-            for value in arguments.values()
-        )
-        for k, each in calls.items()
-    }
-
-
-def _texts(message: JSONMessage) -> JSONMessage:
-    def as_text(arguments: Any) -> str:
-        return traced_json(arguments, COMPACT) if isinstance(arguments, Opaque) else json_of(arguments, COMPACT)
-
-    return string_arguments(message, as_text)
-
-
-_CHANGES: tuple[Change, ...] = (
-    lambda message: message,
-    without_null,
-    _texts,
-    lambda message: _texts(without_null(message)),
-)
+_CHANGES: tuple[Change, ...] = (lambda message: message, without_null)
 """What the definition may make of the messages of a row."""
 
 
@@ -79,15 +52,11 @@ class Asked:
         self._trial = Trial(form, max_bytes)
         self.modes = template.modes
         self.takes_only_parts = template.takes_only_parts
-        wording = plain_wording(_made_up)
-        self.tools, self.messages = wording.conversation(form)
-        self.arguments = _arguments(self.messages)
-        self.limits = self._trial.limits
+        self.messages = worded(form, _made_up)
+        self.longest = self._trial.length
         """Characters each word may have."""
 
-        self.conditions: dict[Condition, int] = {}
-        """With the characters that what each is about may have."""
-
+        self.conditions: dict[Condition, None] = {}
         self._tries: list[tuple[Piece, ...]] = []
         self._prompts: dict[int, list[Counter[Slot]]] = {}
         self._turns: list[int] = []
@@ -109,12 +78,10 @@ class Asked:
 
         """
         change = self._change_of(messages)
-        if change is None or tools != self.tools:
-            if not self._looks_for_losses(messages, tools):
+        if change is None or tools:
+            if tools or any(_MARK in str(message.get("content")) for message in messages):
                 raise UntraceableError("another conversation")
-            return self._template.render(
-                messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs
-            )
+            return self._template.render(messages, add_generation_prompt=add_generation_prompt, kwargs=kwargs)
         variables = {**(kwargs or {}), "add_generation_prompt": add_generation_prompt}
         number = len(messages)
         try:
@@ -122,7 +89,7 @@ class Asked:
         except RaisesError as error:
             if self._prompts or add_generation_prompt:
                 raise
-            self._note((condition, error.longest) for condition in error.conditions)
+            self.conditions |= dict.fromkeys(error.conditions)
             raise RenderError(str(error)) from error
         self._keep(rendering, number, prompt=add_generation_prompt)
         return "".join(piece if isinstance(piece, str) else self._written(piece) for piece in rendering.pieces)
@@ -135,11 +102,6 @@ class Asked:
         settled = all(one == other or _tells_nulls(one, other) for one, other in pairwise(self._tries))
         return alike and prompted and settled and len(set(self._turns)) == len(self._turns)
 
-    @property
-    def learned(self) -> frozenset[int]:
-        """Messages whose turns were rendered."""
-        return frozenset(number - 1 for number in self._turns)
-
     def slot(self, number: str, cuts: str) -> Slot:
         """The slot that was written with these numbers."""
         return Slot(int(number), self._cuts[int(cuts)])
@@ -148,22 +110,12 @@ class Asked:
         given = self.messages[: len(messages)]
         return next((change for change in _CHANGES if [*map(change, given)] == list(messages)), None)
 
-    def _looks_for_losses(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None) -> bool:
-        """Whether the words of all messages, or the names of all tools, were replaced by others."""
-        if tools != self.tools:
-            return not any(_MARK in tool["function"]["name"] for tool in tools or ())
-        calls = [call["function"] for message in messages for call in message.get("tool_calls") or ()]
-        texts = [message.get("content") for message in messages]
-        return not any(_MARK in str(text) for text in (*texts, *(call.get("arguments") for call in calls))) and not any(
-            _MARK in call["name"] for call in calls
-        )
-
     def _keep(self, rendering: Rendering, number: int, *, prompt: bool) -> None:
         if any(isinstance(piece, str) and _MARK in piece for piece in rendering.pieces):
             raise UntraceableError("the template writes what stands for words")
-        if any(condition.text and _PROBED.issuperset(condition.text) for condition in rendering.conditions):
+        if any(_PROBED.issuperset(condition.text) for condition in rendering.conditions):
             raise UntraceableError("the template may ask for the words that losses are looked for with")
-        self._note(zip(rendering.conditions, rendering.written, strict=True))
+        self.conditions |= dict.fromkeys(rendering.conditions)
         if prompt:
             slots = Counter(piece for piece in rendering.pieces if isinstance(piece, Slot))
             self._prompts.setdefault(number, []).append(slots)
@@ -171,10 +123,6 @@ class Asked:
             self._turns.append(number)
         else:
             self._tries.append(rendering.pieces)
-
-    def _note(self, conditions: Iterable[tuple[Condition, int]]) -> None:
-        for condition, longest in conditions:
-            self.conditions[condition] = min(longest, self.conditions.get(condition, longest))
 
     def _written(self, slot: Slot) -> str:
         if slot.cuts not in self._cuts:

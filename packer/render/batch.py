@@ -20,6 +20,7 @@ from packer.render.chat import (
     TurnRules,
     Turns,
     renderable,
+    says_something,
     turn_weights,
 )
 from packer.render.control import StandIns, control_pattern, find_control, holds_stand_in, typed_fields
@@ -73,6 +74,15 @@ class RenderRules:
             append_eos=recipe.text.append_eos,
             max_render_bytes=recipe.rows.max_render_bytes,
         )
+
+
+class _Rendered(NamedTuple):
+    """What became of a sample."""
+
+    texts: "list[_Encoded]"
+    num_skipped: int
+    """Answers that were to be learned and are not: they say nothing, the template writes nothing of them, or it has no
+    prompt, or no mark, for them."""
 
 
 class _Encoded(NamedTuple):
@@ -139,6 +149,7 @@ class Renderer:
         """
         texts: list[_Encoded] = []
         owners: list[int] = []
+        skipped: list[int] = []
         rejections: list[Rejection] = []
         # What the template answered is forgotten between batches: no row depends on which others a process has seen.
         losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops)
@@ -150,10 +161,11 @@ class Renderer:
             except RenderError as error:
                 rejections.append(Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message))
                 continue
-            texts += rendered
-            owners += [sample.row] * len(rendered)
+            texts += rendered.texts
+            owners += [sample.row] * len(rendered.texts)
+            skipped += [sample.row] * rendered.num_skipped
         here[ROW] = -1
-        return _turn_batch(texts, owners, rejections)
+        return _turn_batch(texts, owners, skipped, rejections)
 
     def _traced(self, model: Model) -> tuple[Skeletons | None, Renderings | None]:
         """What spares renderings, where the template can be traced."""
@@ -175,8 +187,8 @@ class Renderer:
     def _define(self, sample: Sample, template: Template) -> list[Defined]:
         """The definition, for made-up words; no texts where something is lost."""
         losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops, thorough=True)
-        texts = self._render_chat(sample, losses, template)
-        return [] if losses.found_any else [Defined(text.text, text.turns) for text in texts]
+        texts, num_skipped = self._render_chat(sample, losses, template)
+        return [] if losses.found_any else [Defined(text.text, text.turns, num_skipped) for text in texts]
 
     def conversation(self, sample: Sample, template: Template | None = None) -> Conversation:
         """The sample's messages under the template that fits it, or another.
@@ -201,16 +213,14 @@ class Renderer:
         rules = self._rules
         return ChatTemplate(source, date=rules.date, variables=model.named_tokens, max_bytes=rules.max_render_bytes)
 
-    def _encoded(self, sample: Sample, losses: LossCheck) -> list[_Encoded]:
+    def _encoded(self, sample: Sample, losses: LossCheck) -> _Rendered:
         filled = (
             self._skeletons.fill(sample) if self._skeletons and not (sample.tools and self._tool_template) else None
         )
         if filled is not None:
-            return [_Encoded(filled.content, False, filled.turns)]
-        return [text.encoded() for text in self._render_sample(sample, losses)]
-
-    def _render_sample(self, sample: Sample, losses: LossCheck) -> list[_Text]:
-        return self._render_chat(sample, losses) if sample.kind == "chat" else [self._plain(sample)]
+            return _Rendered([_Encoded(filled.content, False, filled.turns)], filled.num_skipped)
+        texts, num_skipped = self._render_chat(sample, losses) if sample.kind == "chat" else ([self._plain(sample)], 0)
+        return _Rendered([text.encoded() for text in texts], num_skipped)
 
     def _plain(self, sample: Sample) -> _Text:
         """A completion (trained after its prompt) or a text (trained throughout), closed by EOS."""
@@ -243,8 +253,12 @@ class Renderer:
                 message=message,
             )
 
-    def _render_chat(self, sample: Sample, losses: LossCheck, template: Template | None = None) -> list[_Text]:
-        weights = turn_weights(sample, self._rules.turns)
+    def _render_chat(
+        self, sample: Sample, losses: LossCheck, template: Template | None = None
+    ) -> tuple[list[_Text], int]:
+        """The texts of a sample, and how many answers are skipped."""
+        wanted = turn_weights(sample, self._rules.turns)
+        weights = {k: weight for k, weight in wanted.items() if says_something(sample.messages[k].fields)}
         if not weights:
             raise RenderError("no assistant turn to learn", code="nothing_trained")
         original = self.conversation(sample, template)
@@ -256,19 +270,23 @@ class Renderer:
         stand_ins, conversation = self._hide_control(original, sample.template_kwargs)
         last = max(weights)
         conversation = renderable(conversation, last)
-        documents = self._deal(conversation, weights, losses.of(conversation))
+        documents, num_learned = self._deal(conversation, weights, losses.of(conversation))
         if not documents:
             raise RenderError("no assistant turn that the template can prompt for", code="nothing_trained")
+        num_skipped = len(wanted) - num_learned
         if stand_ins is None:
-            return [_plain_text(document) for document in documents]
+            return [_plain_text(document) for document in documents], num_skipped
         same_form = renderable(original, last)
-        return [_revealed(document, stand_ins, conversation, same_form) for document in documents]
+        return [_revealed(document, stand_ins, conversation, same_form) for document in documents], num_skipped
 
     def _deal(
         self, conversation: Conversation, weights: Mapping[int, float], losses: ConversationLosses
-    ) -> tuple[Document, ...]:
-        """Render turn after turn; every message must show in the rendering of the first learned turn after it."""
-        rules = self._rules
+    ) -> tuple[tuple[Document, ...], int]:
+        """Render turn after turn; every message must show in the rendering of the first learned turn after it.
+
+        With the documents comes how many turns were learned.
+        """
+        rules, num_learned = self._rules, 0
         dealer = Dealer(rewritten=rules.rewritten, stops=self._turn_rules.stops, max_bytes=rules.max_render_bytes)
         for turn in self._turns(conversation, weights):
             lost = losses.find(turn)
@@ -276,7 +294,8 @@ class Renderer:
                 raise _dropped(lost)
             if not self._is_blank(turn):
                 dealer.add(turn)
-        return dealer.documents()
+                num_learned += 1
+        return dealer.documents(), num_learned
 
     def _turns(self, conversation: Conversation, weights: Mapping[int, float]) -> Iterator[RenderedTurn]:
         if self._rules.marked:
@@ -356,7 +375,9 @@ def _revealed(document: Document, stand_ins: StandIns, hidden: Conversation, ori
     return _Text(text, False, turns, tuple(guarded))
 
 
-def _turn_batch(texts: Sequence[_Encoded], owners: Sequence[int], rejections: Sequence[Rejection]) -> TurnBatch:
+def _turn_batch(
+    texts: Sequence[_Encoded], owners: Sequence[int], skipped: Sequence[int], rejections: Sequence[Rejection]
+) -> TurnBatch:
     """Lay the texts end to end."""
     offsets = np.zeros(len(texts) + 1, np.int64)
     turns: list[tuple[int, int, int, int, float]] = []
@@ -377,6 +398,7 @@ def _turn_batch(texts: Sequence[_Encoded], owners: Sequence[int], rejections: Se
         prompt_end=np.array(columns[2], np.int64),
         completion_end=np.array(columns[3], np.int64),
         weight=np.array(columns[4], np.float32),
+        skipped=np.array(skipped, np.int32),
         guarded=np.array(guarded, np.int64).reshape(-1, 2),
         rejections=tuple(rejections),
     )

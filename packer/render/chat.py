@@ -326,7 +326,7 @@ class Conversation:
 def turn_weights(sample: Sample, turns: Turns) -> dict[int, float]:
     """Message number → loss weight of every assistant message that is to be trained.
 
-    A message's own weight wins over the rule; a message with nothing in it is never trained.
+    A message's own weight wins over the rule.
     """
     assistants = [k for k, message in enumerate(sample.messages) if message.role == "assistant"]
     by_rule = {"all": assistants, "last": assistants[-1:], "marked": []}[turns]
@@ -334,7 +334,7 @@ def turn_weights(sample: Sample, turns: Turns) -> dict[int, float]:
     for k in assistants:
         message = sample.messages[k]
         weight = message.weight if message.weight is not None else float(k in by_rule)
-        if np.float32(weight) > 0 and says_something(message.fields):
+        if np.float32(weight) > 0:
             weights[k] = weight
     return weights
 

@@ -33,7 +33,7 @@ Kind: TypeAlias = tuple[tuple[int, ...], str]
 """Numbers of the forms of messages; and variables, of which one says whether it is a prompt."""
 
 _MAX_READ = 4
-"""Conversations that are read of a row: as it is, without nulls, with arguments as texts, with others for its words."""
+"""Conversations that are read of a row: as it is, without nulls, as lists of parts, with others for its words."""
 
 
 class Renderings:

@@ -33,8 +33,6 @@ class Reader:
         return known[1]
 
     def _read(self, message: Message) -> tuple[Fields, int, list[Any]] | None:
-        if "tool_calls" in message:
-            return None
         words: list[Any] = []
         try:
             fields = read_message(message, words)
@@ -71,4 +69,4 @@ class Read:
 
     def form(self, number: int) -> Form:
         """The form of so many messages."""
-        return Form((), tuple(self._fields[:number]))
+        return tuple(self._fields[:number])

@@ -16,35 +16,27 @@ conditions; else it is rendered as if there were no skeletons. The outcome is th
    Two texts of one conversation, a prompt that is not continued, a second try, a header that is looked for, a loss: no
    skeleton.
 3. What the definition asks about words themselves it is told alike for all words that are not blank and hold neither a
-   control token nor a tag of reasoning. Both are looked for in the JSON of tools and arguments as they are written
-   there: letters of JSON are written one by one, so that what a text holds its JSON holds.
-4. Which form of nulls and arguments a template takes is tried before the first prompt. A try that raises does so
-   whatever the words are, which the trace proves and the trial sees. How often two tries say None is told apart by what
-   stands between words (:func:`packer.render.asked._tells_nulls`).
-5. Nothing of a call is lost where its arguments are written as JSON in the completion, or, of a call that is not
-   learned, before it: the JSON of every value stands in the JSON of all, whatever values there are. Where the template
-   takes texts, the text is the value. What losses are looked for with has the same form as the row, as arguments keep
-   their keys and are written as a whole; it meets the conditions, and is no longer than was tried.
+   control token nor a tag of reasoning.
+4. Which form of nulls a template takes is tried before the first prompt. A try that raises does so whatever the words
+   are, which the trace proves and the trial sees. How often two tries say None is told apart by what stands between
+   words (:func:`packer.render.asked._tells_nulls`).
 """
 
-import json
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from operator import gt
 from typing import Any, NamedTuple, TypeAlias
 
 from packer.batches import Message, Sample
 from packer.literals import longest_of
 from packer.render.asked import WRITTEN, Asked
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.forms import Form, FormlessError, read_message, read_tools
+from packer.render.forms import Form, FormlessError, read_message
 from packer.render.reasoning import ANY_TAG, may_make_tags
 from packer.render.slots import Condition, Slot, UntraceableError, Words
 from packer.render.tracing import Tracer
-from packer.render.trial import UNWRITABLE
 
 Weights: TypeAlias = tuple[float | None, ...]
 """Own weight of every message."""
@@ -52,15 +44,7 @@ Weights: TypeAlias = tuple[float | None, ...]
 _FEW = 3
 """Conversations of a form that are rendered before a skeleton is made for it: it costs as much as some renderings."""
 
-_DEARER = 2
-"""Times as many for each message where there are tools: traces cost much more than renderings of one conversation."""
-
 _MAX_FORMS = 4096
-
-_SHORTEST = 64
-_GROWS = 8
-"""Words that losses are looked for with have fewer characters than the one, or than a text or a JSON value times the
-other."""
 
 Turn: TypeAlias = tuple[int, int, int, float]
 """Message, end of the prompt, end of the completion, weight."""
@@ -73,6 +57,9 @@ class Filled(NamedTuple):
     turns: tuple[Turn, ...]
     """Places count bytes."""
 
+    num_skipped: int
+    """As :attr:`Defined.num_skipped`."""
+
 
 class Defined(NamedTuple):
     """What the definition makes of made-up words."""
@@ -80,6 +67,9 @@ class Defined(NamedTuple):
     text: str
     turns: tuple[Turn, ...]
     """Places count characters."""
+
+    num_skipped: int
+    """Answers that say nothing and are not learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +85,10 @@ class Skeleton:
     turns: tuple[Turn, ...]
     """Places count the parts before them."""
 
-    conditions: tuple[tuple[Condition, int], ...]
-    """With the characters that what it is about may have."""
+    num_skipped: int
 
-    limits: tuple[int, ...]
+    conditions: tuple[Condition, ...]
+    longest: int
     """Characters each word may have."""
 
     def fill(self, words: Words, stops: re.Pattern[bytes]) -> Filled | None:
@@ -112,12 +102,10 @@ class Skeleton:
             UnicodeEncodeError: half of a surrogate pair.
 
         """
-        if any(map(gt, words.sizes, self.limits)):
+        if any(size > self.longest for size in words.sizes):
             return None
-        for condition, longest in self.conditions:
-            value = words.of(condition.slot)
-            if len(value) > longest or not condition.met(value):
-                return None
+        if not all(condition.met(words.of(condition.slot)) for condition in self.conditions):
+            return None
         parts = list(self.parts)
         for place, slot in self.slots:
             parts[place] = words.of(slot).encode()
@@ -129,7 +117,7 @@ class Skeleton:
             if stop is None or stop.end() != ends[completion]:
                 return None
             turns.append((message, ends[prompt], ends[completion], weight))
-        return Filled(content, tuple(turns))
+        return Filled(content, tuple(turns), self.num_skipped)
 
 
 class Skeletons:
@@ -160,8 +148,6 @@ class Skeletons:
         self._define = define
         self._stops = re.compile(longest_of(stops).encode())
         self._special = _special(control)
-        # What a text holds, its JSON holds as it is written there; letters are written one by one.
-        self._special_json = _special(json.dumps(token, ensure_ascii=False)[1:-1] for token in control)
         self._max_bytes = max_bytes
         self._made: OrderedDict[tuple[Form, Weights], Skeleton | int | None] = OrderedDict()
 
@@ -169,12 +155,9 @@ class Skeletons:
         """The text of a sample; None where it has to be rendered."""
         if sample.kind != "chat" or sample.template_kwargs or sample.tools:
             return None
-        if any("tool_calls" in message.fields for message in sample.messages):
-            return None
-        values: list[Any] = []
+        values: list[str] = []
         try:
-            tools = read_tools(sample.tools, values)
-            form = Form(tools, tuple([read_message(message.fields, values) for message in sample.messages]))
+            form = tuple([read_message(message.fields, values) for message in sample.messages])
         except FormlessError:
             return None
         skeleton = self._skeleton(form, tuple([message.weight for message in sample.messages]))
@@ -182,24 +165,14 @@ class Skeletons:
             return None
         words = Words(values)
         try:
-            return None if self._holds_special(words) else skeleton.fill(words, self._stops)
-        except UNWRITABLE:  # half of a surrogate pair, for one
+            return None if self._special.search("\n".join(values)) else skeleton.fill(words, self._stops)
+        except UnicodeEncodeError:  # half of a surrogate pair
             return None
-
-    def _holds_special(self, words: Words) -> bool:
-        """Whether a control token or a tag of reasoning is in some words."""
-        texts = "\n".join([value for value in words.values if type(value) is str])
-        return self._special.search(texts) is not None or any(
-            type(value) is dict and self._special_json.search(words.json(number))
-            for number, value in enumerate(words.values)
-        )
 
     def _skeleton(self, form: Form, weights: Weights) -> Skeleton | None:
         known = self._made.get((form, weights), 0)
         if isinstance(known, int):
-            dearer = _DEARER * len(weights) if form.tools else 1
-            few = known < _FEW * dearer
-            known = known + 1 if few else self._make(form, weights)
+            known = known + 1 if known < _FEW else self._make(form, weights)
             self._made[form, weights] = known
             if len(self._made) > _MAX_FORMS:
                 self._made.popitem(last=False)
@@ -211,7 +184,7 @@ class Skeletons:
             Message(fields=fields, weight=weight) for fields, weight in zip(asked.messages, weights, strict=True)
         ]
         try:
-            texts = self._define(Sample(kind="chat", row=0, messages=tuple(messages), tools=asked.tools), asked)
+            texts = self._define(Sample(kind="chat", row=0, messages=tuple(messages)), asked)
         except (UntraceableError, RenderError):
             return None
         if len(texts) != 1 or not asked.plain:
@@ -227,7 +200,7 @@ def _special(control: Iterable[str]) -> re.Pattern[str]:
 def _skeleton_of(defined: Defined, asked: Asked) -> Skeleton | None:
     """A text of made-up words, cut at its slots and where turns begin and end."""
     spans = {match.start(): (match.end(), asked.slot(match[1], match[2])) for match in WRITTEN.finditer(defined.text)}
-    if may_make_tags(_between(defined.text, spans)) or not _shows_calls(defined, spans, asked):
+    if may_make_tags(_between(defined.text, spans)):
         return None
     cuts = {0, len(defined.text), *spans, *(end for end, _ in spans.values())}
     cuts |= {place for _, *places, _ in defined.turns for place in places}
@@ -235,52 +208,17 @@ def _skeleton_of(defined: Defined, asked: Asked) -> Skeleton | None:
     if any(start < place < end for start, (end, _) in spans.items() for place in bounds):
         return None
     before = {place: number for number, place in enumerate(bounds)}
-    limits = _limits(asked)
-    if limits is None:
-        return None
     return Skeleton(
         parts=tuple(b"" if start in spans else defined.text[start:end].encode() for start, end in pairwise(bounds)),
         slots=tuple((before[start], slot) for start, (_, slot) in sorted(spans.items())),
         turns=tuple((message, before[start], before[end], weight) for message, start, end, weight in defined.turns),
-        conditions=tuple(asked.conditions.items()),
-        limits=limits,
+        num_skipped=defined.num_skipped,
+        conditions=tuple(asked.conditions),
+        longest=asked.longest,
     )
 
 
 def _between(text: str, spans: Mapping[int, tuple[int, Slot]]) -> list[str]:
-    """The texts between slots. JSON begins and ends with a mark of its own, which no tag goes on behind."""
-    texts, begin, before = [], 0, ""
-    for start, (end, slot) in sorted(spans.items()):
-        mark = '"' if slot.is_json else ""
-        texts.append(before + text[begin:start] + mark)
-        begin, before = end, mark
-    return [*texts, before + text[begin:]]
-
-
-def _shows_calls(defined: Defined, spans: Mapping[int, tuple[int, Slot]], asked: Asked) -> bool:
-    """Whether the arguments of all calls are written where the definition looks for them.
-
-    There the JSON of all their values is, then. No word can stand in for true, false and null, so that it is not enough
-    that the template writes them somewhere.
-    """
-    for message, numbers in asked.arguments.items():
-        turn = next((turn for turn in defined.turns if turn[0] >= message), None)
-        if turn is None and message not in asked.learned:
-            continue
-        if turn is None or (message in asked.learned and turn[0] != message):
-            return False
-        first = turn[1] if turn[0] == message else 0
-        shown = {slot.number for start, (end, slot) in spans.items() if first <= start and end <= turn[2]}
-        if not shown.issuperset(numbers):
-            return False
-    return True
-
-
-def _limits(asked: Asked) -> tuple[int, ...] | None:
-    """Characters each word may have, so that those which losses are looked for with may be as long as they are."""
-    if not asked.tools and not asked.arguments:
-        return asked.limits
-    if any(limit < _SHORTEST for limit in asked.limits):
-        return None
-    numbers = {number for each in asked.arguments.values() for number in each}
-    return tuple(limit // _GROWS if number in numbers else limit for number, limit in enumerate(asked.limits))
+    """The texts between slots."""
+    bounds = [0, *(place for start, (end, _) in sorted(spans.items()) for place in (start, end)), len(text)]
+    return [text[start:end] for start, end in zip(bounds[::2], bounds[1::2], strict=True)]

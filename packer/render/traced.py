@@ -9,7 +9,7 @@ from typing import Any, Never, Self
 
 import jinja2
 
-from packer.render.slots import Condition, Cut, Piece, Question, Settings, Slot, UntraceableError, refuse, refusing
+from packer.render.slots import Condition, Cut, Piece, Question, Slot, UntraceableError, refuse, refusing
 
 
 class Traced(str):
@@ -84,21 +84,6 @@ class Traced(str):
             raise TypeError("string indices must be integers")  # what Jinja takes for: there is no such attribute
         refuse("__getitem__")
 
-    def as_json(self, settings: Settings) -> "Traced":
-        """The text as JSON."""
-        if len(self._pieces) != 1:
-            refuse("tojson of joined texts")
-        (slot,) = self._pieces
-        assert isinstance(slot, Slot)
-        return Traced([slot._replace(cuts=(*slot.cuts, ("tojson", settings)))], self._noted).written()
-
-    def written(self) -> "Traced":
-        """With a note of how long it is, which is not known of JSON."""
-        (slot,) = self._pieces
-        assert isinstance(slot, Slot)
-        self._noted.append(Condition(slot, "written", ""))
-        return self
-
     def _any(self, question: Question, texts: Any, places: tuple[Any, ...]) -> bool:
         if places:
             refuse("startswith or endswith from a place on")
@@ -111,8 +96,6 @@ class Traced(str):
             refuse(question)
         (slot,) = self._pieces
         assert isinstance(slot, Slot)
-        if slot.is_json:
-            refuse(question)
         self._noted.append(Condition(slot, question, text))
         return False
 

@@ -5,14 +5,11 @@ not blank, of which nothing else is known. The template may write it, strip it, 
 question it asks about the text is answered as for plain words ("is `</think>` in it?" no) and noted down as a
 condition. Whatever cannot be answered so ends the trace: its length, its letters, a filter that reads it.
 
-Of a JSON value a template knows what it is, and of tools and calls their keys (:mod:`packer.render.opaque`); it may
-write it as JSON.
-
 So a trace proves: for all texts that are not blank and meet its conditions, the template takes the same way through its
-source, and writes the same with the texts in the slots. That rests on traced texts and opaque values being the only way
-by which words reach the template, and on this:
+source, and writes the same with the texts in the slots. That rests on traced texts being the only way by which words
+reach the template, and on this:
 
-- Operators and methods of a traced text, and of an opaque value, are its own. Those that are not written end the trace.
+- Operators and methods of a traced text are its own. Those that are not written end the trace.
 - Jinja's code hands texts to the interpreter in more ways: filters, tests, calls, subscripts, joins (`~`, macros,
   captured blocks), and the operators `%` and `in`, which belong to what stands on the other side. All of them are the
   tracing environment's. It lets a traced text through where what is behind does not look into it, joins traced texts to
@@ -38,10 +35,9 @@ from jinja2.tests import TESTS
 
 from packer.render.environment import RenderError
 from packer.render.limits import Limits
-from packer.render.opaque import Opaque, traced_json
 from packer.render.operators import Operators
 from packer.render.sandbox import GenerationMarks, environment_of, hands_on
-from packer.render.slots import Piece, UntraceableError, refuse, settings_of
+from packer.render.slots import Piece, UntraceableError, refuse
 from packer.render.traced import Traced, joined, may_hold, pieces_of, text_join
 from packer.render.watchdog import TemplateOverrunError, watched
 
@@ -69,18 +65,12 @@ _OF_TEXTS = {
 }
 """Tests whose answer is the same for every text."""
 
-_OF_OBJECTS = {**_OF_TEXTS, "string": False, "mapping": True}
-_OF_LISTS = {**_OF_TEXTS, "string": False}
-"""The same for objects and lists that are not empty."""
-
 
 def _filter(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
     if name in _BLIND_FILTERS:
         return own
     if name == "join":
         return _join
-    if name == "tojson":
-        return _tojson_of(own)
 
     @functools.wraps(own)  # with the mark of what Jinja passes first
     def checked(*args: Any, **kwargs: Any) -> Any:
@@ -91,17 +81,6 @@ def _filter(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
         return refuse("a text marked as safe") if isinstance(value, markupsafe.Markup) else value
 
     return checked
-
-
-def _tojson_of(own: Callable[..., str]) -> Callable[..., str]:
-    """The filter `tojson`."""
-
-    def tojson(value: Any, *args: Any, **kwargs: Any) -> str:
-        if not may_hold(value) and not any(map(may_hold, (*args, *kwargs.values()))):
-            return own(value, *args, **kwargs)
-        return traced_json(value, settings_of(*args, **kwargs))
-
-    return tojson
 
 
 def _join(values: Iterable[Any], between: str = "", attribute: Any = None) -> str:
@@ -127,20 +106,12 @@ def _test(name: str, own: Any) -> Callable[..., Any]:
     def checked(*args: Any, **kwargs: Any) -> Any:
         passed = args[1:] if hasattr(own, "jinja_pass_arg") else args
         if name in _OF_TEXTS:
-            answers = _answers(passed[0])
-            return own(*args, **kwargs) if answers is None else answers[name]
+            return _OF_TEXTS[name] if isinstance(passed[0], Traced) else own(*args, **kwargs)
         if any(map(may_hold, passed)) or any(map(may_hold, kwargs.values())):
             refuse(f"the test {name}")
         return own(*args, **kwargs)
 
     return checked
-
-
-def _answers(value: Any) -> Mapping[str, bool] | None:
-    """What tests say of a traced value."""
-    if isinstance(value, Opaque):
-        return _OF_LISTS if value.is_list else _OF_OBJECTS
-    return _OF_TEXTS if isinstance(value, Traced) else None
 
 
 class _TracingEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
@@ -166,12 +137,9 @@ class _TracingEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         return super().call(context, callee, *args, **kwargs)
 
     def getitem(self, value: Any, place: Any) -> Any:
-        if isinstance(place, Traced | Opaque) or isinstance(value, Opaque):
+        if isinstance(place, Traced):
             refuse("a subscript")
         return super().getitem(value, place)
-
-    def getattr(self, value: Any, name: str) -> Any:
-        return refuse("an attribute") if isinstance(value, Opaque) else super().getattr(value, name)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if operator == "%" and (may_hold(left) or may_hold(right)):

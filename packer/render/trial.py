@@ -3,16 +3,15 @@
 A trace (:mod:`packer.render.tracing`) knows nothing of the sandbox's refusals and limits. So the same conversation is
 rendered once by the template itself, with words of a length that none of a filled conversation passes. It must give
 what the trace says. What the sandbox refuses by the way a template takes, it then refused there; and no limit that
-grows with the words is met by shorter ones: a JSON value weighs no more than twice its JSON.
+grows with the words is met by shorter ones.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import gt
 from typing import Any, NamedTuple, TypeAlias
 
 from packer.render.chat import JSONMessage
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.forms import Form, plain_wording, traced_wording
+from packer.render.forms import Form, traced_words, worded
 from packer.render.slots import Condition, Piece, UntraceableError, Words
 from packer.render.tracing import Tracer
 from packer.render.watchdog import TemplateOverrunError
@@ -22,17 +21,13 @@ _LONGEST = 2**18
 
 Change: TypeAlias = Callable[[JSONMessage], JSONMessage]
 
-UNWRITABLE = (ValueError, TypeError, RecursionError)
-"""What writing a value that is not JSON raises."""
-
 
 class RaisesError(UntraceableError):
     """The template raises, whatever words there are that meet the conditions."""
 
-    def __init__(self, reason: str, conditions: Sequence[Condition], longest: int) -> None:
+    def __init__(self, reason: str, conditions: Sequence[Condition]) -> None:
         super().__init__(reason)
         self.conditions = conditions
-        self.longest = longest
 
 
 class Rendering(NamedTuple):
@@ -41,27 +36,16 @@ class Rendering(NamedTuple):
     pieces: tuple[Piece, ...]
     conditions: tuple[Condition, ...]
     longest: int
-    """Characters a text may have, or a JSON value that is not of others."""
-
-    limits: tuple[int, ...]
-    """Characters each word may have."""
-
-    written: tuple[int, ...]
-    """Characters that what a condition is about may have."""
+    """Characters a word may have."""
 
     def fill(self, words: Words) -> str | None:
         """The rendering of a conversation; None where its words do not meet the conditions."""
-        try:
-            return None if any(map(gt, words.sizes, self.limits)) else self.write(words)
-        except UNWRITABLE:
-            return None
+        return None if any(size > self.longest for size in words.sizes) else self.write(words)
 
     def write(self, words: Words) -> str | None:
-        """The same for words of any length; raises as :meth:`packer.render.slots.Slot.value`."""
-        for condition, longest in zip(self.conditions, self.written, strict=True):
-            value = words.of(condition.slot)
-            if len(value) > longest or not condition.met(value):
-                return None
+        """The same for words of any length."""
+        if not all(condition.met(words.of(condition.slot)) for condition in self.conditions):
+            return None
         return "".join(piece if isinstance(piece, str) else words.of(piece) for piece in self.pieces)
 
 
@@ -77,19 +61,13 @@ class Trial:
     def __init__(self, form: Form, max_bytes: int) -> None:
         self.form = form
         self.max_bytes = max_bytes
-        short, long = plain_wording(lambda _: "Word"), plain_wording(self._word)
-        num_words = sum(not isinstance(value, dict | list) for value in traced_wording([]).filled(form))
+        num_words = sum(shape == "text" for fields in form for _, shape in fields)
         self.length = min(_LONGEST, max_bytes // 32) // max(num_words, 1)
-        self.words = Words(long.values)
-        self._short, self._long = short.conversation(form), long.conversation(form)
-        self._changed: dict[tuple[bool, Change | None], list[JSONMessage]] = {}
+        """Characters a word may have."""
 
-    @property
-    def limits(self) -> tuple[int, ...]:
-        """Characters each word may have; of what is in a tool nothing is longer than the tool, nor than all are."""
-        return tuple(
-            self.length * 2 * len(value) if type(value) is list else self.length for value in self.words.values
-        )
+        self.words = Words([self._word(number) for number in range(num_words)])
+        self._short, self._long = worded(form, lambda _: "Word"), worded(form, self._word)
+        self._changed: dict[tuple[bool, Change | None], list[JSONMessage]] = {}
 
     def render(
         self, template: ChatTemplate, number: int, variables: Mapping[str, Any], change: Change | None, *, long: bool
@@ -100,7 +78,7 @@ class Trial:
             UntraceableError: it takes too long.
 
         """
-        tools, messages = self._long if long else self._short
+        messages = self._long if long else self._short
         key = long, change
         if change is not None and key not in self._changed:
             self._changed[key] = [change(message) for message in messages]
@@ -108,7 +86,7 @@ class Trial:
         own = {name: value for name, value in variables.items() if name != "add_generation_prompt"}
         prompt = bool(variables.get("add_generation_prompt"))
         try:
-            return template.render(messages, tools=tools, add_generation_prompt=prompt, kwargs=own), ""
+            return template.render(messages, add_generation_prompt=prompt, kwargs=own), ""
         except RenderError as error:
             return None, str(error)
         except TemplateOverrunError as error:
@@ -141,27 +119,24 @@ def traced(
         UntraceableError: the template looks into words, or raises.
 
     """
-    number = len(trial.form.messages) if number is None else number
+    number = len(trial.form) if number is None else number
     conditions: list[Condition] = []
-    tools, messages = traced_wording(conditions).conversation(
-        trial.form._replace(messages=trial.form.messages[:number])
-    )
+    messages = worded(trial.form[:number], traced_words(conditions))
     given = messages if change is None else [change(message) for message in messages]
     # What the sandbox refuses whatever the words are must not be traced: a trace has no limits of its own.
     short, _ = trial.render(template, number, variables, change, long=False)
     try:
-        pieces = tracer.render({"documents": None, **variables, "tools": tools, "messages": given})
+        pieces = tracer.render({"documents": None, **variables, "tools": None, "messages": given})
     except RenderError as error:
         text, reason = trial.render(template, number, variables, change, long=True)
         if short is None and text is None and str(error) in reason:
-            raise RaisesError(reason, conditions, trial.length) from error
+            raise RaisesError(reason, conditions) from error
         raise UntraceableError("the template raises") from error
     if short is None:
         raise UntraceableError("the template raises")
     text, _ = trial.render(template, number, variables, change, long=True)
     unique = tuple(dict.fromkeys(conditions))
-    written = tuple(len(trial.words.of(condition.slot)) for condition in unique)
-    rendering = Rendering(pieces, unique, trial.length, trial.limits, written)
+    rendering = Rendering(pieces, unique, trial.length)
     if text is None or text != rendering.write(trial.words) or len(text) * 4 > trial.max_bytes:
         raise UntraceableError("the sandbox renders something else")
     return rendering

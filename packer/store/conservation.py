@@ -31,6 +31,7 @@ def check_conservation(manifest: Manifest) -> None:
         ("documents = documents of the shards", totals.documents, sum(shard.num_rows for shard in documents)),
         ("tokens = trained + masked", totals.tokens, totals.trained + totals.masked),
         ("merged = merged of the document shards", totals.merged, sum(shard.num_merged for shard in documents)),
+        ("skipped = skipped of the document shards", totals.skipped, sum(shard.num_skipped for shard in documents)),
         ("tokens = tokens of the document shards", totals.tokens, sum(shard.num_tokens for shard in documents)),
         ("trained = trained of the document shards", totals.trained, sum(shard.num_trained for shard in documents)),
         ("blocks = blocks of the shards", totals.blocks, sum(shard.num_rows for shard in blocks)),

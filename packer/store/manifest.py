@@ -71,6 +71,9 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     num_merged: Count
     """Documents: turns whose border merges. Blocks: 0."""
 
+    num_skipped: Count = 0
+    """Documents: answers that were to be learned and are not, as they say nothing or have no prompt. Blocks: 0."""
+
     num_last_tokens: Count
     """Documents: tokens of each kept row's last document; num_tokens over this is the price of rewriting. Blocks: 0."""
 
@@ -149,6 +152,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     trained: Count
     masked: Count
     merged: Count
+    skipped: Count = 0
     packed: Count
     """Documents of which something is in a block."""
 

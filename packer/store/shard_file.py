@@ -56,6 +56,7 @@ class WrittenShard:
         num_input_rows: int = 0,
         num_rejected: int = 0,
         num_merged: int = 0,
+        num_skipped: int = 0,
     ) -> Shard:
         """The manifest's entry: this and what only the build knows."""
         return Shard(
@@ -72,6 +73,7 @@ class WrittenShard:
             num_tokens=self.num_tokens,
             num_trained=self.num_trained,
             num_merged=num_merged,
+            num_skipped=num_skipped,
             num_last_tokens=self.num_last_tokens,
             num_bytes=self.num_bytes,
             xxh3=self.xxh3,

@@ -25,6 +25,9 @@ class Supervised:
     num_merged: int
     """Turns whose border merged."""
 
+    num_skipped: int
+    """Answers of the rows with documents that say nothing, and so are not learned."""
+
 
 class Supervisor:
     """The supervise stage for one model."""
@@ -54,10 +57,12 @@ class Supervisor:
             Rejection(row=int(row), code="nothing_trained", reason="all there is to learn opens its document")
             for row in empty
         ]
+        documents = _documents(turns, tokens, np.flatnonzero(learned), sample_ids)
         return Supervised(
-            documents=_documents(turns, tokens, np.flatnonzero(learned), sample_ids),
+            documents=documents,
             rejections=tuple(rejections),
             num_merged=int(np.count_nonzero(tokens.merged & learned)),
+            num_skipped=int(np.count_nonzero(np.isin(turns.skipped, documents.sample))),
         )
 
     def _prove(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:

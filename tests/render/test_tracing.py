@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from packer.render import ChatTemplate, RenderError
 from packer.render.filling import Renderings
-from packer.render.forms import Form, read_message
+from packer.render.forms import read_message
 from packer.render.sandbox import environment_of
 from packer.render.slots import Condition, Slot, UntraceableError, Words
 from packer.render.traced import Traced
@@ -128,7 +128,7 @@ def tracer_of(source):
 
 def rendering_of(source, number=1):
     """What is filled in of conversations of so many messages of users."""
-    form = Form((), tuple(read_message({"role": "user", "content": "word"}, []) for _ in range(number)))
+    form = tuple(read_message({"role": "user", "content": "word"}, []) for _ in range(number))
     return traced(template_of(source), tracer_of(source), Trial(form, 2**20), {})
 
 

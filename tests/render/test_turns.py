@@ -295,8 +295,10 @@ def test_arguments_reach_the_template_as_objects(make: Make) -> None:
     [
         "' with ' + call.function.arguments",
         "' with ' ~ call.function.arguments",
-        "(' with '|safe) + (call.function.arguments | tojson) if call.function.arguments is mapping "
-        "else ' with ' + call.function.arguments",
+        (
+            "(' with '|safe) + (call.function.arguments | tojson) if call.function.arguments is mapping "
+            "else ' with ' + call.function.arguments"
+        ),
     ],
 )
 def test_arguments_become_text_where_objects_raise_or_cannot_be_read_back(

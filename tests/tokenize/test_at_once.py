@@ -63,6 +63,7 @@ def batches(draw: st.DrawFn) -> TurnBatch:
 def batch_of(texts: list[bytes], turns: list[tuple[int, int, int]]) -> TurnBatch:
     text, prompt, completion = (np.array(column, np.int64) for column in zip(*turns, strict=True))
     return TurnBatch(
+        skipped=np.zeros(0, np.int32),
         text=b"".join(texts),
         text_offsets=np.cumsum([0, *map(len, texts)], dtype=np.int64),
         raw=np.zeros(len(texts), np.bool_),

@@ -9,7 +9,7 @@ from packer.recipe import to_json
 from packer.store.cache import Cache
 from packer.store.manifest import Totals
 
-_COUNTS = ("rows", "kept", "documents", "tokens", "trained", "masked", "merged", "trained_share", "packed",
+_COUNTS = ("rows", "kept", "documents", "tokens", "trained", "masked", "merged", "skipped", "trained_share", "packed",
            "piece_starts", "blocks", "slots", "separators", "padding", "fill")  # fmt: skip
 
 

@@ -1,0 +1,63 @@
+"""Every real template on rows with calls, read back by a reader that knows no template."""
+
+import itertools
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+import tool_rows
+from fitted import Fitted, templates
+from readers import Twin, misread
+
+from packer.batches import Sample
+from packer.source.schema import read_row
+
+pytestmark = pytest.mark.real
+
+CORPORA = (
+    ("sgd_train_tools_600.jsonl", "messages"),
+    ("reason_tool_use_openai_50.jsonl", "messages"),
+    ("taubench_airline_gpt4o.jsonl", "messages"),
+    ("llamafactory/glaive_toolcall_en_demo.json", "sharegpt"),
+    ("llamafactory/glaive_toolcall_zh_demo.json", "sharegpt"),
+)
+
+
+def rows(real: Path, number: int) -> list[Sample]:
+    """Rows of each corpus, and made-up ones of odd values."""
+    found: list[Sample] = []
+    for name, schema in CORPORA:
+        text = (real / "corpora" / name).read_text("utf-8")
+        values = json.loads(text) if name.endswith(".json") else map(json.loads, text.splitlines())
+        samples = (read_row(value, number=0, schema=schema, columns={}) for value in values)
+        calling = (s for s in samples if isinstance(s, Sample) and any(m.fields.get("tool_calls") for m in s.messages))
+        found += itertools.islice(calling, number)
+    chance = random.Random(7)
+    found += [tool_rows.row(chance) for _ in range(4 * number)]
+    return [msgspec.structs.replace(sample, row=0) for sample in found]
+
+
+@pytest.mark.parametrize(("number", "every"), [(1, 3), pytest.param(8, 1, marks=pytest.mark.slow)])
+def test_every_kept_call_reads_back(number: int, every: int, real: Path, fitted: Fitted) -> None:
+    """In `make test` of every third template that knows calls."""
+    names = [name for name, source in templates(real).items() if "tool_calls" in source][::every]
+    seen: Counter[str] = Counter()
+    kept: Counter[str] = Counter()
+    for name in names:
+        stages = fitted.stages(name)
+        for sample in rows(real, number):
+            batch = stages.render([sample])
+            if batch.rejections:
+                seen[batch.rejections[0].code] += 1
+                continue
+            twin = Twin(sample)
+            twin_batch = stages.render([twin.sample])
+            assert not twin_batch.rejections, (name, sample, twin_batch.rejections)
+            assert misread(sample, batch, twin, twin_batch) == [], name
+            seen["kept"] += 1
+            kept[name] += 1
+    print(dict(seen.most_common()), len(kept), "of", len(names), "templates keep rows with calls")
+    assert len(kept) > len(names) // 2
