@@ -112,3 +112,15 @@ def test_patterns_hold_the_whole_value() -> None:
                 assert re.fullmatch(r"\\A.*\\Z", found) and "$" not in found, f"{path}: {found}"
                 checked += 1
     assert checked > 40
+
+
+def test_commands_print_by_the_output_layer_alone() -> None:
+    """It shows what would steer a terminal; whoever printed past it would have to think of that himself."""
+    writing = {"echo", "secho", "style", "print", "write", "writelines", "print_exception", "print_exc", "Console"}
+    checked = 0
+    for path in sorted(set((REPOSITORY / "cli").glob("*.py")) - {REPOSITORY / "cli" / "output.py"}):
+        for call in (node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)):
+            name = ast.unparse(call.func).rpartition(".")[2]
+            assert name not in writing, f"{path}:{call.lineno} prints by {name}"
+            checked += name == "line"
+    assert checked > 50
