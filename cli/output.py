@@ -207,7 +207,7 @@ def print_table(out: Output, columns: Sequence[tuple[str, str]], rows: Sequence[
 
     """
     headings = [name for name, _ in columns]
-    lines = [[visible(cell) for cell in line] for line in ([headings, *rows] if any(headings) else rows)]
+    lines = [[one_line(cell) for cell in line] for line in ([headings, *rows] if any(headings) else rows)]
     widths = [max(len(line[place]) for line in lines) for place in range(len(columns) - 1)]
     indent = sum(widths) + 2 * len(columns)
     for number, line in enumerate(lines):

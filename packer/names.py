@@ -24,7 +24,7 @@ FilePath = Annotated[str, Meta(pattern=_FILE_PATH)]
 """Of a file somewhere below a folder, POSIX: each part is a :data:`FileName`."""
 
 _WORDS = {
-    SPLIT_NAME: "the name of a split, up to 100 letters of ASCII, digits, '_' and '.'",
+    SPLIT_NAME: "the name of a split: a letter of ASCII or a digit, then up to 99 of them, '_' and '.'",
     _FILE_NAME: "the name of a file: up to 200 letters, digits, blanks, '_', '.' and '-', no dot or dash in front",
     _FILE_PATH: "a relative path of such names as 'a/b-0.arrow', with no dot or dash in front of a name",
 }

@@ -335,7 +335,7 @@ def _parse_yaml(text: str, where: str) -> Any:
         return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
         # ValueError: a number of thousands of digits, a day that is in no calendar.
-        said = str(error).replace('"<unicode string>"', f'"{where}"')
+        said = " ".join(str(error).split()).replace('"<unicode string>"', f'"{where}"')
         raise RecipeError(
             f"{where}: not valid YAML: {said}",
             hint="quote what is text" + (": --set 'a.b=\"text\"'" if where.startswith("--set") else ""),

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from packer.recipe import load_recipe
 from packer.store.manifest import sealed
 from packer_cli.main import cli
 from packer_cli.output import Output, guarded
@@ -147,9 +148,12 @@ def test_no_argument_configuration_or_message_steers_a_terminal(
 ) -> None:
     config = tmp_path / "c.json"
     entry = {"path": "data.jsonl", "type": EVIL, EVIL: EVIL}
-    for values in ({"datasets": [entry], "base_model": EVIL, EVIL: EVIL}, {EVIL: {"file_name": EVIL, EVIL: 1}}):
+    for number, values in enumerate(
+        ({"datasets": [entry], "base_model": EVIL, EVIL: EVIL}, {EVIL: {"file_name": EVIL, EVIL: 1}})
+    ):
         config.write_text(json.dumps(values))
-        run("init", tmp_path / "new", "--from", config, "-v")
+        run("init", tmp_path / f"new{number}", "--from", config, "-v")
+    assert load_recipe(tmp_path / "new0" / "recipe.yaml"), "YAML has no room for control characters, in comments either"
     recipe = tmp_path / "recipe.yaml"
     for text in (
         f"{json.dumps(EVIL)}: 1",
