@@ -37,7 +37,7 @@ class DiffPage:
     """Writes what differs to stdout, section by section."""
 
     def __init__(self, *, whole: bool) -> None:
-        self._console = stdout()
+        self._out = stdout()
         self._whole = whole
         self._drawn = can_draw()
         self._arrow = "→" if self._drawn else "->"
@@ -47,7 +47,6 @@ class DiffPage:
     def show(self, found: "CacheDiff") -> None:
         if found.same and (found.same_bytes or not self._whole):
             self._line(found.identity.meaning)
-            self._console.file.flush()
             return
         self._identity(found)
         if found.recipe is not None:
@@ -65,7 +64,6 @@ class DiffPage:
             self._changes("engine, which is part of the recipe's identity", found.software.engine)
             self._changes("software, which may not change the data", found.software.versions)
         self._line("")
-        self._console.file.flush()
 
     def _identity(self, found: "CacheDiff") -> None:
         identity = found.identity
@@ -80,7 +78,7 @@ class DiffPage:
             )
         ]
         columns = [("", "<"), ("old", "<"), ("new", "<"), ("", "<"), ("", "<")]
-        print_table(self._console, columns, rows)
+        print_table(self._out, columns, rows)
         if self._whole and identity.manifest:
             self._words(f"in the manifest: {', '.join(identity.manifest)}")
 
@@ -99,11 +97,11 @@ class DiffPage:
         old, new = _value(change.old), _value(change.new)
         key = self._shown(change.key)
         line = self._shown(f"  {key:<{width}}  {old} {self._arrow} {new}")
-        if sum(map(cells, line)) <= self._console.width:
+        if sum(map(cells, line)) <= self._out.width:
             self._line(line)
             return
         self._words(key)
-        room = self._console.width - 6
+        room = self._out.width - 6
         start = 0 if self._whole else _start(old, new, room)
         for sign, text in (("-", old), ("+", new)):
             self._text(f"    {sign} ", self._excerpt(text, start, room))
@@ -179,7 +177,7 @@ class DiffPage:
             )
             for entry in found.documents
         ]
-        print_table(self._console, [("", "<"), *((name, ">") for name in names), ("", "<")], rows)
+        print_table(self._out, [("", "<"), *((name, ">") for name in names), ("", "<")], rows)
         moved = [entry.split for entry in found.documents if not entry.only_old and not entry.only_new]
         if moved:
             self._words(f"in {', '.join(moved)} the same ones in another order, or of other rows")
@@ -242,15 +240,15 @@ class DiffPage:
         columns = [("", "<"), ("old", ">"), ("new", ">"), ("", ">")]
         if found.totals:
             self._heading("totals")
-            print_table(self._console, columns, [_total(change) for change in found.totals])
+            print_table(self._out, columns, [_total(change) for change in found.totals])
         if found.rejected:
             self._heading("rejected rows")
-            print_table(self._console, columns, [_total(change) for change in found.rejected])
+            print_table(self._out, columns, [_total(change) for change in found.rejected])
         if found.cut:
             self._heading("tokens in no block")
             tokens = [[(side or {}).get("tokens", 0) for side in (entry.old, entry.new)] for entry in found.cut]
             rows = [_counted(entry.key, *counts) for entry, counts in zip(found.cut, tokens, strict=True)]
-            print_table(self._console, columns, rows)
+            print_table(self._out, columns, rows)
         if found.lengths:
             self._heading("lengths of documents")
             names = ("min", "p10", "p50", "p90", "p99", "max")
@@ -264,7 +262,7 @@ class DiffPage:
                 for change in found.lengths
                 for side, lengths in (("old", change.old), ("new", change.new))
             ]
-            print_table(self._console, [("", "<"), ("", "<"), *((name, ">") for name in names), ("", "<")], lines)
+            print_table(self._out, [("", "<"), ("", "<"), *((name, ">") for name in names), ("", "<")], lines)
 
     def _blocks(self, found: "CacheDiff") -> None:
         if not found.blocks:
@@ -278,7 +276,7 @@ class DiffPage:
                 pieces = "the same blocks in another order" if entry.same_blocks else "the same, laid out otherwise"
             counts = number(entry.old_blocks), number(entry.new_blocks)
             rows.append((entry.split, *counts, percent(entry.old_fill), percent(entry.new_fill), pieces))
-        print_table(self._console, columns, rows)
+        print_table(self._out, columns, rows)
 
     def _heading(self, text: str) -> None:
         self._line("")
@@ -291,7 +289,7 @@ class DiffPage:
             )
 
     def _words(self, text: str, *, indent: int = 2, style: str = "") -> None:
-        lines = textwrap.wrap(self._shown(text), self._console.width - indent, subsequent_indent="  ")
+        lines = textwrap.wrap(self._shown(text), self._out.width - indent, subsequent_indent="  ")
         for line in lines:
             self._line(" " * indent + line, style)
 
@@ -299,7 +297,7 @@ class DiffPage:
         """Text of any kind behind a prefix, newlines shown as signs, cut where the line ends."""
         shown = self._shown(text.replace("\n", self._newline).replace("\t", "\\t"))
         first = prefix
-        for part in wrap(shown or " ", max(20, self._console.width - len(prefix))):
+        for part in wrap(shown or " ", max(20, self._out.width - len(prefix))):
             self._line(f"{first}{part}".rstrip(), style)
             first = " " * len(prefix)
 
@@ -316,7 +314,7 @@ class DiffPage:
         return shown if self._drawn else shown.encode("ascii", "backslashreplace").decode()
 
     def _line(self, text: str, style: str = "") -> None:
-        self._console.print(text, style=style or None, soft_wrap=True, no_wrap=True, overflow="ignore", crop=False)
+        self._out.line((text, style))
 
 
 def _value(value: object) -> str:

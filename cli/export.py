@@ -49,22 +49,25 @@ def command(*, cache: Path, output: Path, verbose: bool, quiet: bool, as_json: b
 
 
 def _print(found: "Exported", seconds: float, *, every: bool) -> None:
-    console = stdout()
-    console.print(f"exported {found.unit} to {found.folder} in {duration(seconds)}\n", soft_wrap=True)
+    out = stdout()
+    out.line(f"exported {found.unit} to {found.folder} in {duration(seconds)}")
+    out.line()
     columns = [("", "<"), (found.unit, ">"), ("tokens", ">"), ("trained", ">")]
     rows = [
         (entry.split, number(entry.num_rows), number(entry.num_tokens), number(entry.num_trained))
         for entry in found.splits
     ]
-    print_table(console, columns, rows)
+    print_table(out, columns, rows)
     total = size(sum(file.num_bytes for file in found.files))
-    console.print(f"\n{plural(len(found.files), 'file')}, {total}; export.json has their digests", soft_wrap=True)
+    out.line()
+    out.line(f"{plural(len(found.files), 'file')}, {total}; export.json has their digests")
     for file in found.files if every else ():
-        console.print(f"  {file.path}", soft_wrap=True)
+        out.line(f"  {file.path}")
     for note in found.notes:
-        for place, part in enumerate(wrap_words(f"note: {note}", console.width - 2)):
-            console.print("  " * (place > 0) + part, soft_wrap=True)
-    console.print(f"\nmade from    {found.fingerprint}", soft_wrap=True)
+        for place, part in enumerate(wrap_words(f"note: {note}", out.width - 2)):
+            out.line("  " * (place > 0) + part)
+    out.line()
+    out.line(f"made from    {found.fingerprint}")
 
 
 def _fields(found: "Exported") -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """What a person, or a program that asked for JSON, is told when something goes wrong."""
 
 import errno
-import json
 import os
 import signal
 import sys
@@ -11,7 +10,7 @@ from typing import Any
 import click
 
 from packer.errors import PackerError
-from packer_cli.output import terminal_width
+from packer_cli.output import stderr, stdout, terminal_width
 from packer_cli.text import wrap_words
 
 REPORT = "this is a bug in packer; please report it with the command and what it printed"
@@ -43,7 +42,7 @@ def answer(error: BaseException, *, command: str | None, as_json: bool, verbose:
         return error.exit_code
     code, message, hint, exit_code = _describe(error, command=command, verbose=verbose)
     if verbose and not isinstance(error, click.ClickException | Signalled):
-        traceback.print_exception(error, file=sys.stderr)
+        _print_traceback(error)
     if as_json:
         print_json(error=error_object(code, message, hint))
     else:
@@ -58,23 +57,36 @@ def error_object(code: str, message: str, hint: str | None) -> dict[str, Any]:
 
 def print_json(**fields: Any) -> None:
     """The one JSON object of a command, on stdout."""
-    click.echo(json.dumps({"schema": 1, **fields}, ensure_ascii=False, indent=2))
+    stdout().json({"schema": 1, **fields})
 
 
 def print_error(message: str, hint: str | None) -> None:
     """`error: …`, and after a blank line `hint: …`, on stderr: wrapped for a terminal, a line each for a pipe."""
     _say("error: ", message, "red")
     if hint:
-        click.echo(err=True)
+        stderr().line()
         _say("hint: ", hint, "cyan")
 
 
 def _say(label: str, text: str, colour: str) -> None:
     width = terminal_width(sys.stderr)
-    first, *more = printable(text).split("\n")
-    lines = [*wrap_words(first, width, begun=len(label)), *(part for line in more for part in wrap_words(line, width))]
-    click.secho(label, fg=colour, bold=True, nl=False, err=True, color=_colour())
-    click.echo("\n".join(lines), err=True)
+    first, *more = wrap_words(text, width, begun=len(label))
+    out = stderr()
+    out.line((label, f"{colour} bold"), first)
+    for part in more:
+        out.line(part)
+
+
+def _print_traceback(error: BaseException) -> None:
+    """Where it happened, causes first; of their messages, which anybody may have written, a line each."""
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if before is not None:
+        _print_traceback(before)
+    out = stderr()
+    out.line("Traceback (most recent call last):")
+    for line in "".join(traceback.format_tb(error.__traceback__)).splitlines():
+        out.line(line)
+    out.line(f"{type(error).__name__}: {error}")
 
 
 def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tuple[str, str, str | None, int]:
@@ -101,14 +113,3 @@ def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tu
 def _lower(message: str) -> str:
     """Click begins with a capital and ends with a full stop; messages here do neither."""
     return message[:1].lower() + message[1:].removesuffix(".")
-
-
-def _colour() -> bool | None:
-    return False if "NO_COLOR" in os.environ else None
-
-
-def printable(text: str) -> str:
-    """Control characters of file names and data must not reach the terminal."""
-    return "".join(
-        character if character.isprintable() or character == "\n" else ascii(character)[1:-1] for character in text
-    )

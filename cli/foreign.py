@@ -110,7 +110,7 @@ def stats_foreign(path: Path, tokenizer: str | None, template: Path | None, *, q
     if as_json:
         print_json(command="stats", **{name: value for name, value in _fields(report).items() if name in _NUMBERS})
         return
-    console = stdout()
+    out = stdout()
     share = percent(report.trained / report.tokens_looked_at if report.tokens_looked_at else 0.0)
     padding = percent(report.padding / report.tokens_looked_at if report.tokens_looked_at else 0.0)
     table = [
@@ -119,11 +119,13 @@ def stats_foreign(path: Path, tokenizer: str | None, template: Path | None, *, q
         ("tokens", number(report.num_tokens or 0), f"{number(report.trained)} trained ({share})"),
         ("padding", number(report.padding), padding),
     ]
-    print_table(console, [("", "<"), ("", ">"), ("", "<")], table)
+    print_table(out, [("", "<"), ("", ">"), ("", "<")], table)
     if report.lengths is not None:
         quantiles = ("min", "p10", "p50", "p90", "p99", "max")
         found = "   ".join(f"{name} {number(getattr(report.lengths, name))}" for name in quantiles)
-        console.print(f"\nlengths of rows\n  {found}", soft_wrap=True)
+        out.line()
+        out.line("lengths of rows")
+        out.line(f"  {found}")
 
 
 def inspect_foreign(
@@ -172,7 +174,7 @@ class _Page:
     """Writes a report to stdout."""
 
     def __init__(self, *, verbose: bool) -> None:
-        self._console = stdout()
+        self._out = stdout()
         self._verbose = verbose
 
     def report(self, report: "ForeignReport", *, quiet: bool, has_tokenizer: bool) -> None:
@@ -180,10 +182,10 @@ class _Page:
             self._facts(report)
         for place, finding in enumerate(report.findings):
             if place or not quiet:
-                self._line("")
+                self._out.line()
             self._finding(finding, report.rows_looked_at)
         if not quiet:
-            self._line("")
+            self._out.line()
             for entry in report.not_looked_at:
                 self._wrapped(f"not looked at: {entry.what} ({entry.why})", 0)
             if report.ok:
@@ -192,7 +194,6 @@ class _Page:
                 named = shlex.quote(str(report.path))
                 self._wrapped(f"hint: packer verify --foreign {named} --tokenizer DIR looks at the rest", 2)
                 self._wrapped("--template FILE too, where the tokenizer has no chat template", 8)
-        self._console.file.flush()
 
     def _facts(self, report: "ForeignReport") -> None:
         which = "all" if report.rows_looked_at == report.num_rows else number(report.rows_looked_at)
@@ -204,16 +205,14 @@ class _Page:
             ("trained", f"by {report.labels_from}"),
             ("answers", "not known" if report.header is None else f"behind {report.header!r}"),
         ]
-        self._line(visible(str(report.path)))
+        self._out.line(str(report.path))
         for name, fact in facts:
             first, *more = self._parts(fact, 11)
-            self._line(f"  {name:7}  {first}")
+            self._out.line(f"  {name:7}  {first}")
             for part in more:
-                self._line(" " * 11 + part)
+                self._out.line(" " * 11 + part)
 
     def _finding(self, finding: "ForeignFinding", looked_at: int) -> None:
-        from rich.text import Text  # noqa: PLC0415 - not for --help
-
         head = f"{finding.level}[{finding.code}]:"
         counted = f"{number(finding.num_rows)} of {plural(looked_at, 'row')}"
         if finding.unit != "row":
@@ -221,26 +220,21 @@ class _Page:
         if finding.detail is not None:
             counted += f"; {finding.detail}"
         first, *more = self._parts(f"{head} {finding.message}: {counted}", 2)
-        line = Text(first)
-        line.stylize(_STYLES[finding.level], 0, len(head))
-        self._line(line)
+        self._out.line((first[: len(head)], _STYLES[finding.level]), first[len(head) :])
         for part in more:
-            self._line(f"  {part}")
+            self._out.line(f"  {part}")
         shown = finding.examples if self._verbose else finding.examples[:1]
-        for text, is_mark in Marked(self._console.width, whole=self._verbose).lines(shown, indent=4):
-            self._line(Text(text, style="green" if is_mark else ""))
+        for text, is_mark in Marked(self._out.width, whole=self._verbose).lines(shown, indent=4):
+            self._out.line((text, "green" if is_mark else ""))
         self._wrapped(f"hint: {finding.hint}", 2)
 
     def _wrapped(self, text: str, indent: int) -> None:
         for place, part in enumerate(self._parts(text, indent + 2)):
-            self._line(" " * (indent + 2 * (place > 0)) + part)
+            self._out.line(" " * (indent + 2 * (place > 0)) + part)
 
     def _parts(self, text: str, indent: int) -> Iterator[str]:
-        width = max(20, self._console.width - indent)
+        width = max(20, self._out.width - indent)
         yield from textwrap.wrap(visible(text), width, break_long_words=False, break_on_hyphens=False) or [""]
-
-    def _line(self, line: Any) -> None:
-        self._console.print(line, soft_wrap=True, no_wrap=True, overflow="ignore", crop=False)
 
 
 def _fine(report: "ForeignReport", *, has_tokenizer: bool) -> str:

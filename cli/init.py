@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from packer.errors import UsageError
-from packer_cli.failures import print_json, printable
+from packer_cli.failures import print_json
 from packer_cli.options import HELP_OPTIONS, output_options
-from packer_cli.output import terminal_width
+from packer_cli.output import stdout, terminal_width
 from packer_cli.text import wrap_words
 
 if TYPE_CHECKING:
@@ -57,16 +57,18 @@ def command(
         return
     if quiet:
         return
-    click.echo(f"wrote {len(files)} files to {folder}")
+    out = stdout()
+    out.line(f"wrote {len(files)} files to {folder}")
     for path in files if verbose else ():
-        click.echo(f"  {path}")
+        out.line(f"  {path}")
     _print_next(folder)
 
 
 def _print_next(folder: Path, tokenizer: str = "") -> None:
-    click.echo()
     recipe, cache = (shlex.quote(str(folder / name)) for name in ("recipe.yaml", "cache"))
-    click.echo(f"next: packer build -c {recipe}{tokenizer} -o {cache}")
+    out = stdout()
+    out.line()
+    out.line(f"next: packer build -c {recipe}{tokenizer} -o {cache}")
 
 
 def _from_config(
@@ -99,21 +101,23 @@ def _print_keys(converted: "Converted", *, verbose: bool) -> None:
     """What became of the keys: a line for each that is not carried over as it is."""
     differs = [note for note in converted.notes if note.kind == "differs"]
     if verbose and converted.carried:
-        _say(f"carried over: {', '.join(converted.carried)}", above="\n")
+        stdout().line()
+        _say(f"carried over: {', '.join(converted.carried)}")
     if differs:
-        _say("not carried over as they are; these lines stand in the recipe, too", above="\n")
+        stdout().line()
+        _say("not carried over as they are; these lines stand in the recipe, too")
     for note in differs:
         _say(note.shown, indent=2)
         _say(note.says, indent=6)
     for kind, says in _TOLD.items():
         keys = [note.key for note in converted.notes if note.kind == kind]
         if keys:
-            _say(f"{says}: {', '.join(keys)}", above="\n")
+            stdout().line()
+            _say(f"{says}: {', '.join(keys)}")
 
 
-def _say(text: str, *, indent: int = 0, above: str = "") -> None:
+def _say(text: str, *, indent: int = 0) -> None:
     """One line, which a terminal gets in lines of its width."""
     width = terminal_width(sys.stdout)
-    line = printable(text).replace("\n", "\\n")
-    parts = wrap_words(line, None if width is None else width - indent)
-    click.echo(above + "\n".join(" " * indent + part for part in parts))
+    for part in wrap_words(text, None if width is None else width - indent):
+        stdout().line(" " * indent + part)

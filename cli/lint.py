@@ -61,7 +61,7 @@ class _Page:
     """Writes a report to stdout."""
 
     def __init__(self, *, whole: bool) -> None:
-        self._console = stdout()
+        self._out = stdout()
         self._whole = whole
 
     def report(self, report: "LintReport", *, summary: bool) -> None:
@@ -69,63 +69,55 @@ class _Page:
         if summary:
             for name, fact in _facts(report):
                 first, *more = self._wrap(fact, 13)
-                self._line(f"  {name:9}  {first}")
+                self._out.line(f"  {name:9}  {first}")
                 for part in more:
-                    self._line(" " * 13 + part)
+                    self._out.line(" " * 13 + part)
         shown = [finding for finding in report.findings if self._whole or finding.because is None]
         for place, finding in enumerate(shown):
             if place or summary:
-                self._line("")
+                self._out.line()
             self._finding(finding)
         self._consequences([finding for finding in report.findings if finding not in shown])
         if summary and report.ok:
-            self._line("")
-            self._line(_counts(report, named=False))
+            self._out.line()
+            self._out.line(_counts(report, named=False))
         elif summary:
-            self._line("")
-        self._console.file.flush()
+            self._out.line()
 
     def _consequences(self, findings: "Sequence[LintFinding]") -> None:
         """Findings that may be gone with their causes: their names."""
         for cause in dict.fromkeys(finding.because for finding in findings):
             named = [f"{finding.level}[{finding.code}]" for finding in findings if finding.because == cause]
-            self._line("")
+            self._out.line()
             for place, part in enumerate(self._wrap(f"may follow from {cause} (-v shows them): {', '.join(named)}")):
-                self._line(" " * (_INDENT if place else 0) + part)
+                self._out.line(" " * (_INDENT if place else 0) + part)
 
     def _finding(self, finding: "LintFinding") -> None:
-        from rich.text import Text  # noqa: PLC0415 - not for --help
-
         head = f"{finding.level}[{finding.code}]:"
         cause = f" (may follow from {finding.because})" if finding.because else ""
         first, *more = self._wrap(f"{head} {finding.message}{cause}")
-        line = Text(first)
-        line.stylize(_STYLES[finding.level], 0, len(head))
-        self._line(line)
+        self._out.line((first[: len(head)], _STYLES[finding.level]), first[len(head) :])
         for part in more:
-            self._line(" " * _INDENT + part)
-        marked = Marked(self._console.width, whole=self._whole)
+            self._out.line(" " * _INDENT + part)
+        marked = Marked(self._out.width, whole=self._whole)
         for shown, is_mark in marked.lines(finding.examples, indent=2 * _INDENT):
-            self._line(Text(shown, style="green" if is_mark else ""))
+            self._out.line((shown, "green" if is_mark else ""))
         if finding.hint is not None:
             for place, part in enumerate(self._wrap(f"hint: {finding.hint}")):
-                self._line(" " * (_INDENT if not place else 2 * _INDENT) + part)
+                self._out.line(" " * (_INDENT if not place else 2 * _INDENT) + part)
 
     def _wrap(self, text: str, indent: int = 2 * _INDENT) -> list[str]:
         """Lines of a text; what is to be copied, paths and `--set`, is cut nowhere but at spaces."""
-        width = max(20, self._console.width - indent)
+        width = max(20, self._out.width - indent)
         joined = visible(text).replace("--set ", f"--set{_NO_BREAK}")
         lines = textwrap.wrap(joined, width, break_long_words=False, break_on_hyphens=False)
         return [line.replace(f"--set{_NO_BREAK}", "--set ") for line in lines]
 
-    def _line(self, line: Any) -> None:
-        self._console.print(line, soft_wrap=True, no_wrap=True, overflow="ignore", crop=False)
-
 
 def _facts(report: "LintReport") -> list[tuple[str, str]]:
     facts = [
-        ("tokenizer", visible(str(report.tokenizer))),
-        ("template", "the tokenizer's own" if report.template is None else visible(str(report.template))),
+        ("tokenizer", str(report.tokenizer)),
+        ("template", "the tokenizer's own" if report.template is None else str(report.template)),
     ]
     facts += [("rows", _rows(entry)) for entry in report.rows]
     why = ": no plain chat is built without it"
@@ -141,7 +133,7 @@ def _rows(entry: "LookedAt") -> str:
     kept = "none kept" if entry.num_kept is None else f"{number(entry.num_kept)} kept"
     if entry.num_kept_assumed is not None:
         kept += f" ({number(entry.num_kept_assumed)} with the keys assumed below)"
-    return f"{which} of {visible(entry.path)} ({entry.schema}): {kept}, {plural(entry.num_turns, 'answer')}"
+    return f"{which} of {entry.path} ({entry.schema}): {kept}, {plural(entry.num_turns, 'answer')}"
 
 
 def _fields(report: "LintReport") -> dict[str, Any]:

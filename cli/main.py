@@ -13,6 +13,7 @@ import click
 
 from packer_cli import failures
 from packer_cli.options import HELP_OPTIONS, version_option
+from packer_cli.output import guarded_streams
 
 COMMANDS = ("init", "lint", "preview", "build", "pack", "inspect", "verify", "stats", "diff", "export")
 """In the order a newcomer needs them; each is `packer_cli.<name>.command`."""
@@ -42,7 +43,9 @@ class Packer(click.Group):
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **_: Any) -> NoReturn:  # type: ignore[override]
         """Run and exit."""
         arguments = list(sys.argv[1:] if args is None else args)
-        sys.exit(self._run(arguments, prog_name or "packer"))
+        with guarded_streams():
+            code = self._run(arguments, prog_name or "packer")
+        sys.exit(code)
 
     def _run(self, arguments: list[str], prog_name: str) -> int:
         # An error may come before the options are understood; still it is told in the form that was asked for.

@@ -1,26 +1,123 @@
-"""What commands print: consoles, numbers for people, tables."""
+"""The one place that writes to stdout and stderr; numbers for people, tables.
 
+Much of what is shown was written by strangers: names in a manifest, files in a folder, messages of libraries. So
+whatever would steer a terminal is shown as an escape here, and no caller has to think of it.
+"""
+
+import json
 import os
+import re
 import sys
 import textwrap
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+from packer_cli.text import HIDDEN, one_line, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _BYTE_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
+_BAR_MOVES = re.compile(r"\r|(?:\x1b\[A)+\Z")
+"""What a library's progress bar begins a line of its own with, or writes alone."""
 
 
-def stdout() -> "Console":
-    """Console of the results. Markup is off: brackets in file names and texts are brackets."""
-    return _console(stderr=False)
+class Output:
+    """Lines for people, on stdout or stderr. Text is shown, whatever it holds; only styles become escape sequences."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream.stream if isinstance(stream, _Guarded) else stream
+        self.is_terminal = stream.isatty()
+        forced, refused = os.environ.get("FORCE_COLOR"), os.environ.get("NO_COLOR")
+        can_colour = self.is_terminal and os.environ.get("TERM") not in {"dumb", "unknown"}
+        self._styled = bool(forced or can_colour) and not refused
+
+    @property
+    def width(self) -> int:
+        """Columns; a pipe has no edge to wrap at, unless somebody says so."""
+        return terminal_width(self._stream) or _columns_told() or _WIDTH_OF_PIPES
+
+    def line(self, *parts: str | tuple[str, str]) -> None:
+        """One line, of texts and of (text, style): a newline within a text is shown, too."""
+        pairs = ((part, "") if isinstance(part, str) else part for part in parts)
+        self._write("".join(self._shown(text, style) for text, style in pairs) + "\n")
+
+    def json(self, value: object) -> None:
+        """JSON, in which what would steer a terminal is escaped as JSON has it."""
+        text = json.dumps(value, ensure_ascii=False, indent=2)
+        self._write(HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
+
+    def _shown(self, text: str, style: str) -> str:
+        text = one_line(text)
+        if not text or not style or not self._styled:
+            return text
+        return f"\x1b[{';'.join(str(code) for name, code in _STYLES.items() if name in style.split())}m{text}\x1b[0m"
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
 
 
-def stderr() -> "Console":
-    """Console of progress and notes."""
-    return _console(stderr=True)
+class _Guarded:
+    """A stream for what others print, warnings, tracebacks and libraries: what would steer a terminal is shown."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        found = _BAR_MOVES.match(text)
+        moves = "" if found is None else found[0]
+        self.stream.write(moves + visible(text[len(moves) :]))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def guarded(stream: TextIO) -> TextIO:
+    """A stream through which nothing steers the terminal behind it."""
+    return cast("TextIO", _Guarded(stream))
+
+
+@contextmanager
+def guarded_streams() -> Iterator[None]:
+    """Everything printed in the body shows what would steer a terminal; :class:`Output` alone writes styles."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = map(guarded, before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def stdout() -> Output:
+    """Where results go."""
+    return Output(sys.stdout)
+
+
+def stderr() -> Output:
+    """Where errors, notes and progress go."""
+    return Output(sys.stderr)
+
+
+def bars_console() -> "Console":
+    """What progress bars are drawn on: stderr."""
+    from rich.console import Console  # noqa: PLC0415 - rich is for bars alone
+    from rich.segment import Segment  # noqa: PLC0415 - as above
+
+    class Shown(Console):
+        def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+    stream = sys.stderr.stream if isinstance(sys.stderr, _Guarded) else sys.stderr
+    return Shown(file=stream, markup=False, highlight=False, emoji=False)
 
 
 def can_draw() -> bool:
@@ -32,18 +129,22 @@ def terminal_width(stream: TextIO) -> int | None:
     """Columns of the terminal that a stream is; None where it is none."""
     if not stream.isatty():
         return None
-    columns = 0
-    with suppress(ValueError):
-        columns = int(os.environ.get("COLUMNS", ""))
-    if columns <= 0:
+    columns = _columns_told()
+    if columns is None:
         with suppress(OSError, ValueError):
             columns = os.get_terminal_size(stream.fileno()).columns
     return max(columns or _WIDTH, _NARROWEST)
 
 
+def _columns_told() -> int | None:
+    told = os.environ.get("COLUMNS", "")
+    return int(told) or None if told.isascii() and told.isdigit() else None
+
+
 _WIDTH = 80
 """Of a terminal that does not say."""
 
+_WIDTH_OF_PIPES = 100
 _NARROWEST = 20
 
 
@@ -96,38 +197,23 @@ def rate(count: float, seconds: float) -> str:
     return f"{value:.0f}"
 
 
-def print_table(console: "Console", columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> None:
+def print_table(out: Output, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> None:
     """Print columns two spaces apart, without lines and without blanks at the end of a line.
 
     Args:
-        console: where.
+        out: where.
         columns: (heading, `<` or `>`); headings that are all empty are left out.
-        rows: cells. Only the last column wraps, and only at the console's edge.
+        rows: cells. Only the last column wraps, and only at the edge.
 
     """
     headings = [name for name, _ in columns]
-    lines = [headings, *rows] if any(headings) else list(rows)
+    lines = [[one_line(cell) for cell in line] for line in ([headings, *rows] if any(headings) else rows)]
     widths = [max(len(line[place]) for line in lines) for place in range(len(columns) - 1)]
     indent = sum(widths) + 2 * len(columns)
     for number, line in enumerate(lines):
-        first, *more = textwrap.wrap(line[-1], max(20, console.width - indent)) or [""]
+        first, *more = textwrap.wrap(line[-1], max(20, out.width - indent)) or [""]
         cells = [f"{cell:{side}{width}}" for cell, (_, side), width in zip(line, columns, widths, strict=False)]
-        style = "dim" if number == 0 and any(headings) else None
-        console.print("  ".join(["", *cells, first]).rstrip(), style=style, soft_wrap=True)
+        style = "dim" if number == 0 and any(headings) else ""
+        out.line(("  ".join(["", *cells, first]).rstrip(), style))
         for part in more:
-            console.print(" " * indent + part, soft_wrap=True)
-
-
-def _console(*, stderr: bool) -> "Console":
-    from rich.console import Console  # noqa: PLC0415 - rich is not for --help
-
-    class Plain(Console):
-        """Leaves a broken pipe to the program's outermost frame, as every other error."""
-
-        def on_broken_pipe(self) -> None:
-            raise  # noqa: PLE0704 - rich calls this while it handles the BrokenPipeError
-
-    stream = sys.stderr if stderr else sys.stdout
-    # A pipe has no edge to wrap at, unless somebody says so.
-    width = None if stream.isatty() or os.environ.get("COLUMNS") else 100
-    return Plain(file=stream, markup=False, highlight=False, emoji=False, width=width)
+            out.line(" " * indent + part)

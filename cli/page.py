@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from packer_cli.output import can_draw, percent, plural, stdout
-from packer_cli.text import NEWLINES, lines_of, visible, wrap, wrap_words
+from packer_cli.text import NEWLINES, lines_of, wrap, wrap_words
 
 if TYPE_CHECKING:
     from packer.audit import BlockView, DocumentView, RowView, Run
@@ -30,7 +30,7 @@ class ViewPage:
     """Writes views to stdout."""
 
     def __init__(self, *, with_ids: bool = False) -> None:
-        self._console = stdout()
+        self._out = stdout()
         self._with_ids = with_ids
         drawn = can_draw()
         self._bar = _BAR if drawn else _PLAIN_BAR
@@ -107,10 +107,10 @@ class ViewPage:
             self.note([line.reason])
 
     def heading(self, facts: list[str]) -> None:
-        self._console.print(self._rule + visible(self._dot.join(facts)), style="bold", soft_wrap=True)
+        self._out.line((self._rule + self._dot.join(facts), "bold"))
 
     def note(self, facts: list[str]) -> None:
-        self._console.print(f"   {visible(self._dot.join(facts))}", style="dim", soft_wrap=True)
+        self._out.line((f"   {self._dot.join(facts)}", "dim"))
 
     def text(self, text: str, *, mark: str = "", number: int | None = None, style: str = "", width: int = 2) -> None:
         """Text in its lane; `width` is that of the numbers before the mark."""
@@ -192,19 +192,10 @@ class ViewPage:
 
     def _columns(self, width: int) -> int | None:
         """Columns for text; None where the lines go to a pipe, which has no edge."""
-        return max(20, self._console.width - width - 2) if self._console.is_terminal else None
+        return max(20, self._out.width - width - 2) if self._out.is_terminal else None
 
     def _line(self, gutter: str, text: str, style: str) -> None:
-        from rich.text import Text  # noqa: PLC0415 - not for --help
-
-        # What is cut to width is cut already: rich must neither wrap nor strip it.
-        self._console.print(
-            Text.assemble((gutter, style and f"{style} bold"), (text, style)),
-            soft_wrap=True,
-            no_wrap=True,
-            overflow="ignore",
-            crop=False,
-        )
+        self._out.line((gutter, style and f"{style} bold"), (text, style))
 
 
 def trained_messages(runs: "Sequence[Run]") -> str:

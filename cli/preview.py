@@ -84,28 +84,29 @@ def _print_totals(totals: "PreviewTotals", recipe: "Recipe") -> None:
     from packer.build.price import LIMIT  # noqa: PLC0415 - not for --help
     from packer.rejections import CODES  # noqa: PLC0415 - as above
 
-    console = stdout()
+    out = stdout()
     facts = [("rows", number(totals.rows), f"{number(totals.kept)} kept, {number(totals.rows - totals.kept)} rejected")]
     if totals.tokens:
         tokens = f"{number(totals.tokens)} tokens, {percent(totals.trained / totals.tokens)} trained"
         facts.append(("documents", number(totals.documents), tokens))
-    print_table(console, [("", "<"), ("", ">"), ("", "<")], facts)
+    print_table(out, [("", "<"), ("", ">"), ("", "<")], facts)
     for what, counts in (
         ("rows rejected", totals.rejected),
         ("parts of documents that fit in no block", totals.left_out),
     ):
         if counts:
-            console.print(f"\n{what}", soft_wrap=True)
+            out.line()
+            out.line(f"{what}")
             ordered = sorted(counts.items(), key=lambda entry: -entry[1])
             listed = [(number(count), code, CODES.get(code, "")) for code, count in ordered]
-            print_table(console, [("", ">"), ("", "<"), ("", "<")], listed)
+            print_table(out, [("", ">"), ("", "<"), ("", "<")], listed)
     if totals.tokens > totals.last_tokens:
         times = totals.tokens / totals.last_tokens
         asks = "; a build asks what to do about it" if recipe.supervision.rewritten is None and times > LIMIT else ""
-        console.print(
-            f"\nhistory is rewritten: {plural(totals.documents, 'document')} of {plural(totals.kept, 'row')}, "
+        out.line()
+        out.line(
+            f"history is rewritten: {plural(totals.documents, 'document')} of {plural(totals.kept, 'row')}, "
             f"{times:.2f} times the tokens of each row's last document{asks}",
-            soft_wrap=True,
         )
 
 

@@ -5,9 +5,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-import click
-
-from packer_cli.output import duration, number, rate, size, stderr
+from packer_cli.output import bars_console, duration, guarded, number, rate, size, stderr
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -51,10 +49,10 @@ class Lines(Quiet):
         now = time.monotonic()
         if now - self._told >= _EVERY_S:
             self._told = now
-            click.echo(self._line(now - self._began), err=True)
+            stderr().line(self._line(now - self._began))
 
     def note(self, message: str) -> None:
-        click.echo(f"note: {message}", err=True)
+        stderr().line(f"note: {message}")
 
     def _line(self, elapsed: float) -> str:
         name, total, unit = self._stage
@@ -75,7 +73,7 @@ class Bars(Quiet):
             BarColumn(bar_width=24),
             TextColumn("{task.percentage:>3.0f} %", markup=False),
             TextColumn("{task.fields[told]}", markup=False),
-            console=stderr(),
+            console=bars_console(),
             transient=True,
         )
         self._task: TaskID | None = None
@@ -85,6 +83,8 @@ class Bars(Quiet):
 
     def __enter__(self) -> Self:
         self._bars.start()
+        # What is printed now goes above the bars, by a stream that would obey its escape sequences.
+        sys.stderr = guarded(sys.stderr)
         return self
 
     def __exit__(
@@ -111,7 +111,7 @@ class Bars(Quiet):
         self._bars.update(self._task, told=f"{_amount(int(done), int(total), self._unit)}{speed}{left}")
 
     def note(self, message: str) -> None:
-        self._bars.console.print(f"note: {message}", markup=False, highlight=False)
+        stderr().line(f"note: {message}")
 
 
 def listener(*, quiet: bool) -> Quiet:

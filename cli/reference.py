@@ -7,6 +7,7 @@ import click
 
 from packer.rejections import CODES
 from packer_cli.main import COMMANDS, cli
+from packer_cli.output import stderr
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 
@@ -81,10 +82,10 @@ def main(arguments: list[str]) -> int:
     stale = [name for name, text in pages().items() if not _is_current(FOLDER / name, text)]
     if arguments == ["--check"]:
         for name in stale:
-            click.echo(f"{FOLDER / name} is stale; `make docs` writes it", err=True)
+            stderr().line(f"{FOLDER / name} is stale; `make docs` writes it")
         return int(bool(stale))
     if arguments:
-        click.echo("usage: python -m packer_cli.reference [--check]", err=True)
+        stderr().line("usage: python -m packer_cli.reference [--check]")
         return 2
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():

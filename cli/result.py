@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packer_cli.output import duration, number, percent, plural, print_table, rate, stdout
-from packer_cli.text import visible
 
 if TYPE_CHECKING:
     from packer.build import BuildResult, Profile
@@ -20,32 +19,36 @@ _WORTH_TELLING = 1.01
 
 def print_result(result: "BuildResult", seconds: float, *, done: str, verbose: bool) -> None:
     """What a command that makes a cache did; `done` is its verb."""
-    console = stdout()
+    out = stdout()
     manifest, reused = result.manifest, result.num_partitions_reused
     if manifest is None:
         todo = plural(result.num_partitions_built, "partition")
-        console.print(f"would build {todo}, reuse {number(reused)}; nothing was written", soft_wrap=True)
+        out.line(f"would build {todo}, reuse {number(reused)}; nothing was written")
         return
     if not result.built:
-        console.print(f"{result.folder} is up to date\n", soft_wrap=True)
+        out.line(f"{result.folder} is up to date")
+        out.line()
     else:
         tokens = manifest.totals.tokens
         speed = f", {rate(tokens, seconds)} tokens/s" if not reused else f", {plural(reused, 'partition')} reused"
         engine = f", engine {manifest.engine}" if result.num_partitions_built else ""
-        console.print(f"{done} {result.folder} in {duration(seconds)}{speed}{engine}\n", soft_wrap=True)
+        out.line(f"{done} {result.folder} in {duration(seconds)}{speed}{engine}")
+        out.line()
     _print_totals(manifest, result.folder)
-    console.print(f"\nfingerprint  {result.fingerprint}", soft_wrap=True)
+    out.line()
+    out.line(f"fingerprint  {result.fingerprint}")
     if verbose:
-        console.print(f"content      {manifest.content_fingerprint}", soft_wrap=True)
-        console.print(f"recipe       {manifest.recipe_fingerprint}", soft_wrap=True)
+        out.line(f"content      {manifest.content_fingerprint}")
+        out.line(f"recipe       {manifest.recipe_fingerprint}")
     if result.built and manifest.totals.blocks:
-        console.print(f"\nnext: packer inspect {shlex.quote(str(result.folder))}", soft_wrap=True)
+        out.line()
+        out.line(f"next: packer inspect {shlex.quote(str(result.folder))}")
 
 
 def _print_totals(manifest: "Manifest", folder: Path) -> None:
     from packer.rejections import CODES  # noqa: PLC0415 - not for --help
 
-    console, totals = stdout(), manifest.totals
+    out, totals = stdout(), manifest.totals
     rejected = totals.rows - totals.kept
     facts = [
         ("rows", number(totals.rows), f"{number(totals.kept)} kept, {number(rejected)} rejected"),
@@ -58,29 +61,32 @@ def _print_totals(manifest: "Manifest", folder: Path) -> None:
         facts.append(
             ("blocks", number(totals.blocks), f"of {number(manifest.recipe['pack']['block_len'])} tokens, {full} full")
         )
-    print_table(console, [("", "<"), ("", ">"), ("", "<")], facts)
+    print_table(out, [("", "<"), ("", ">"), ("", "<")], facts)
     last = sum(shard.num_last_tokens for shard in manifest.shards)
     if totals.tokens > _WORTH_TELLING * last:
-        console.print(
-            f"\nhistory is rewritten: {number(totals.documents)} documents of {number(totals.kept)} rows,\n"
-            f"{totals.tokens / last:.2f} times the tokens of each row's last document",
-            soft_wrap=True,
+        out.line()
+        out.line(
+            f"history is rewritten: {number(totals.documents)} documents of {number(totals.kept)} rows,",
         )
+        out.line(f"{totals.tokens / last:.2f} times the tokens of each row's last document")
     listed = folder / "rejected.jsonl"
     columns = [("", ">"), ("", "<"), ("", "<")]
     if totals.rejected:
-        console.print(f"\nrows rejected; listed in {listed}", soft_wrap=True)
+        out.line()
+        out.line(f"rows rejected; listed in {listed}")
         ordered = sorted(totals.rejected.items(), key=lambda entry: -entry[1])
         meanings = CODES | {code: _with_example(code, manifest, folder) for code in _VAGUE & totals.rejected.keys()}
-        print_table(console, columns, [(number(count), code, meanings.get(code, "")) for code, count in ordered])
+        print_table(out, columns, [(number(count), code, meanings.get(code, "")) for code, count in ordered])
     if totals.cut:
         tokens = f"{number(totals.cut_tokens)} of {number(totals.tokens)} tokens"
         trained = number(sum(cut.trained for cut in totals.cut.values()))
-        console.print(f"\nin no block: {tokens}, {trained} of them trained;\nlisted in {listed}", soft_wrap=True)
+        out.line()
+        out.line(f"in no block: {tokens}, {trained} of them trained;")
+        out.line(f"listed in {listed}")
         cuts = sorted(totals.cut.items(), key=lambda entry: -entry[1].tokens)
-        print_table(console, columns, [(plural(cut.tokens, "token"), code, CODES.get(code, "")) for code, cut in cuts])
+        print_table(out, columns, [(plural(cut.tokens, "token"), code, CODES.get(code, "")) for code, cut in cuts])
     if "overlong" in totals.cut:
-        console.print("--block-len N makes blocks longer, --set pack.overlong=split cuts documents")
+        out.line("--block-len N makes blocks longer, --set pack.overlong=split cuts documents")
 
 
 _VAGUE = frozenset({"wrong_type"})
@@ -96,7 +102,7 @@ def _with_example(code: str, manifest: "Manifest", folder: Path) -> str:
     with suppress(PackerError):
         for line in read_rejected(folder, manifest):
             if line.code == code:
-                return f"{CODES[code].partition(';')[0]}; the first: {visible(line.reason)}"
+                return f"{CODES[code].partition(';')[0]}; the first: {line.reason}"
     return CODES[code]
 
 
@@ -123,18 +129,21 @@ _STAGES = {
 
 def print_profile(profile: "Profile") -> None:
     """Where the time of a build went."""
-    console = stdout()
+    out = stdout()
     if not profile.parts:
-        console.print("\ntime: nothing was built")
+        out.line()
+        out.line("time: nothing was built")
         return
     columns = [("", "<"), ("", ">"), ("", "<")]
-    console.print("\ntime")
+    out.line()
+    out.line("time")
     parts = [(name, f"{profile.parts[name]:.2f} s", told) for name, told in _PARTS.items() if name in profile.parts]
-    print_table(console, columns, parts)
+    print_table(out, columns, parts)
     stages = [(name, f"{profile.stages[name]:.2f} s", told) for name, told in _STAGES.items() if name in profile.stages]
     if stages:
-        console.print(f"\ntime of documents, added up over {profile.processes} process{'es' * (profile.processes > 1)}")
-        print_table(console, columns, stages)
+        out.line()
+        out.line(f"time of documents, added up over {profile.processes} process{'es' * (profile.processes > 1)}")
+        print_table(out, columns, stages)
 
 
 def profile_fields(profile: "Profile") -> dict[str, Any]:

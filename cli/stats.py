@@ -46,7 +46,7 @@ def command(
 
 
 def _print(found: "Stats") -> None:
-    console = stdout()
+    out = stdout()
     facts = [
         ("rows", number(found.rows), f"{number(found.kept)} kept, {number(found.rows - found.kept)} rejected"),
         ("documents", number(found.documents), _rewriting(found.rewriting)),
@@ -75,13 +75,15 @@ def _print(found: "Stats") -> None:
         ),
         ("", f"{found.bytes_per_token:.1f}", "bytes a token"),
     ]
-    print_table(console, [("", "<"), ("", ">"), ("", "<")], facts)
+    print_table(out, [("", "<"), ("", ">"), ("", "<")], facts)
     _print_reasons(found)
-    console.print("\nsplits")
-    print_table(console, _SPLIT_COLUMNS, [_split_row(split) for split in found.splits])
+    out.line()
+    out.line("splits")
+    print_table(out, _SPLIT_COLUMNS, [_split_row(split) for split in found.splits])
     for split in found.splits:
         _print_lengths(split)
-    console.print(f"\nfingerprint  {found.fingerprint}", soft_wrap=True)
+    out.line()
+    out.line(f"fingerprint  {found.fingerprint}")
 
 
 _SPLIT_COLUMNS = [
@@ -113,24 +115,27 @@ def _split_row(split: "SplitStats") -> tuple[str, ...]:
 
 
 def _print_reasons(found: "Stats") -> None:
-    console = stdout()
+    out = stdout()
     columns = [("", ">"), ("", "<"), ("", "<")]
     if found.rejected:
-        console.print("\nrejected rows (each is listed in rejected.jsonl)")
-        print_table(console, columns, [(number(r.count), r.code, r.meaning) for r in found.rejected])
+        out.line()
+        out.line("rejected rows (each is listed in rejected.jsonl)")
+        print_table(out, columns, [(number(r.count), r.code, r.meaning) for r in found.rejected])
     if found.cut:
-        console.print(f"\nin no block: {plural(found.cut_tokens, 'token')} (each part is listed in rejected.jsonl)")
-        print_table(console, columns, [(plural(r.tokens, "token"), r.code, r.meaning) for r in found.cut])
+        out.line()
+        out.line(f"in no block: {plural(found.cut_tokens, 'token')} (each part is listed in rejected.jsonl)")
+        print_table(out, columns, [(plural(r.tokens, "token"), r.code, r.meaning) for r in found.cut])
 
 
 def _print_lengths(split: "SplitStats") -> None:
-    console = stdout()
+    out = stdout()
     lengths = split.lengths
     if lengths is None:
         return
-    console.print(f"\nlengths of documents in {split.split}")
+    out.line()
+    out.line(f"lengths of documents in {split.split}")
     quantiles = ("min", "p10", "p50", "p90", "p99", "max")
-    console.print("  " + "   ".join(f"{name} {number(getattr(lengths, name))}" for name in quantiles), soft_wrap=True)
+    out.line("  " + "   ".join(f"{name} {number(getattr(lengths, name))}" for name in quantiles))
     most = max(count for _, _, count in lengths.bins)
     rows = [
         (
@@ -142,7 +147,7 @@ def _print_lengths(split: "SplitStats") -> None:
         for first, last, count in lengths.bins
     ]
     columns = [("tokens", ">"), ("documents", ">"), ("", ">"), ("", "<")]
-    print_table(console, columns, rows)
+    print_table(out, columns, rows)
 
 
 def bar(share: float, width: int, *, drawn: bool) -> str:

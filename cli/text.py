@@ -7,7 +7,10 @@ from collections.abc import Iterator
 NEWLINES = ("↵", "\\n")
 """Stands for a newline; the second where only ASCII can be written."""
 
-_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+HIDDEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
+)
+"""What steers a terminal, turns the direction of text or cannot be written; but for the newline and the tab."""
 
 
 def lines_of(text: str, newline: str) -> Iterator[str]:
@@ -20,11 +23,16 @@ def lines_of(text: str, newline: str) -> Iterator[str]:
 
 
 def visible(text: str) -> str:
-    """Control characters and marks of direction as escapes: text from anywhere must not steer the terminal.
+    """Text with all that :data:`HIDDEN` matches as escapes: text from anywhere must not steer a terminal.
 
     Zero-width joiners stay: emoji and several scripts are spelled with them.
     """
-    return _HIDDEN.sub(lambda match: ascii(match[0])[1:-1], text)
+    return HIDDEN.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def one_line(text: str) -> str:
+    """The same, newlines as escapes, too: whoever wrote a name or a message does not write a line of a report."""
+    return visible(text).replace("\n", "\\n")
 
 
 def cells(character: str) -> int:
@@ -54,14 +62,15 @@ def wrap(line: str, width: int | None) -> Iterator[str]:
 
 
 def wrap_words(text: str, width: int | None, *, begun: int = 0) -> Iterator[str]:
-    """Cut a text of words into parts of at most `width` characters, at spaces alone: a path stays a path.
+    """Cut a text of words, shown in one line, into parts of at most `width` characters, at spaces alone.
 
     Args:
-        text: a line.
-        width: None leaves it whole; so is a word that is longer.
+        text: the words; a path among them stays whole.
+        width: None leaves the line whole; so is a word that is longer.
         begun: characters that stand before the first part.
 
     """
+    text = one_line(text)
     if width is None:
         yield text
         return

@@ -117,8 +117,9 @@ def _message(report: "VerifyReport") -> str:
 
 
 def _print(report: "VerifyReport", *, every: bool) -> None:
-    console = stdout()
-    console.print(f"{report.folder}: {_LEVELS[report.level]}\n", soft_wrap=True)
+    out = stdout()
+    out.line(f"{report.folder}: {_LEVELS[report.level]}")
+    out.line()
     table = [
         (
             _NAMES.get(entry.kind, entry.kind),
@@ -130,28 +131,29 @@ def _print(report: "VerifyReport", *, every: bool) -> None:
         for entry in report.checked
     ]
     columns = [("", "<"), ("files", ">"), ("rows", ">"), ("size", ">"), ("", "<")]
-    print_table(console, columns, table)
-    console.print(f"\nfingerprint  {report.fingerprint}", soft_wrap=True)
+    print_table(out, columns, table)
+    out.line()
+    out.line(f"fingerprint  {report.fingerprint}")
     if report.num_reencoded is not None:
         rows = next((entry.num_rows for entry in report.checked if entry.kind == "inputs"), 0)
         compared = f"{number(report.num_reencoded)} of {plural(rows, 'row')}, by the reference engine"
-        console.print(f"re-encoded   {compared}", soft_wrap=True)
+        out.line(f"re-encoded   {compared}")
     for note in report.notes:
-        console.print(f"note: {note}", soft_wrap=True)
+        out.line(f"note: {note}")
     for finding in report.findings[: None if every else _SHOWN]:
-        console.print()
+        out.line()
         _print_finding(finding)
     if len(report.findings) > _SHOWN and not every:
-        console.print(f"\n… and {len(report.findings) - _SHOWN:,} more; -v lists all")
+        out.line()
+        out.line(f"… and {len(report.findings) - _SHOWN:,} more; -v lists all")
     if report.strays:
-        console.print(f"\nnote: {plural(len(report.strays), 'file')} no manifest names; the next build removes them")
+        out.line()
+        out.line(f"note: {plural(len(report.strays), 'file')} no manifest names; the next build removes them")
         for path in report.strays if every else ():
-            console.print(f"  {path}", soft_wrap=True)
+            out.line(f"  {path}")
     if report.ok:
-        console.print(
-            "\nok: everything is as it was written" if report.level != "quick" else "\nok: all files are there"
-        )
-    console.file.flush()
+        out.line()
+        out.line("ok: everything is as it was written" if report.level != "quick" else "ok: all files are there")
 
 
 def _state(entry: "Checked") -> str:
@@ -161,12 +163,12 @@ def _state(entry: "Checked") -> str:
 
 
 def _print_finding(finding: "Finding") -> None:
-    console = stdout()
+    out = stdout()
     where = finding.path if finding.row is None else f"{finding.path} row {finding.row:,}"
-    console.print(f"{'✗' if can_draw() else 'x'} {where}", style="red", soft_wrap=True)
-    console.print(f"  {finding.what}", soft_wrap=True)
-    console.print(f"  expected  {finding.expected}", soft_wrap=True)
-    console.print(f"  found     {finding.found}", soft_wrap=True)
+    out.line((f"{'✗' if can_draw() else 'x'} {where}", "red"))
+    out.line(f"  {finding.what}")
+    out.line(f"  expected  {finding.expected}")
+    out.line(f"  found     {finding.found}")
 
 
 def _fields(report: "VerifyReport") -> dict[str, Any]:

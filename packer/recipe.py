@@ -17,10 +17,9 @@ import yaml
 from msgspec import Meta
 
 from packer.errors import RecipeError
+from packer.names import SplitName, in_words
 
 MAX_BLOCK_LEN = 1_048_576
-
-SPLIT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.]*$"
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -33,7 +32,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     path: str
     """A file, a glob, a folder of `save_to_disk` of `datasets`, files of the Hub, or ``-`` for standard input."""
 
-    split: Annotated[str, Meta(pattern=SPLIT_NAME)] | None = None
+    split: SplitName | None = None
     """None is ``train``, and of a saved DatasetDict the splits it has."""
 
     format: Literal["auto", "jsonl", "json", "csv", "tsv", "parquet", "arrow"] = "auto"
@@ -49,7 +48,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     file: str | None = None
-    date: Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}$")] = "2026-01-01"
+    date: Annotated[str, Meta(pattern=r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")] = "2026-01-01"
     """The day a template sees when it asks for the clock."""
 
     kwargs: dict[str, Any] = {}
@@ -336,7 +335,7 @@ def _parse_yaml(text: str, where: str) -> Any:
         return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
         # ValueError: a number of thousands of digits, a day that is in no calendar.
-        said = str(error).replace('"<unicode string>"', f'"{where}"')
+        said = " ".join(str(error).split()).replace('"<unicode string>"', f'"{where}"')
         raise RecipeError(
             f"{where}: not valid YAML: {said}",
             hint="quote what is text" + (": --set 'a.b=\"text\"'" if where.startswith("--set") else ""),
@@ -423,7 +422,7 @@ _EVERY_KEY = "docs/reference/recipe.md lists every key with its values"
 
 def _explain(message: str) -> str:
     """Msgspec says ``… - at `$.pack.block_len```; people look for the key first."""
-    text, separator, path = message.partition(" - at `$")
+    text, separator, path = in_words(message).partition(" - at `$")
     key = path.rstrip("`").lstrip(".")
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", text)
     if unknown:
@@ -445,7 +444,7 @@ def _values(key: str) -> list[str]:
 
 
 def _hint(message: str) -> str:
-    unknown = re.match(r"Object contains unknown field `(.*?)`(?: - at `\$\.?(.*)`)?$", message)
+    unknown = re.fullmatch(r"Object contains unknown field `(.*?)`(?: - at `\$\.?(.*)`)?", message)
     if unknown is None:
         return _EVERY_KEY
     import difflib  # noqa: PLC0415 - only on this path

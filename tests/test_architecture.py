@@ -1,15 +1,18 @@
 """The layout of docs/architecture.md, held to the code: who may import whom."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
+
+from packer import names
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 # From the bottom up: a module imports only from layers above its own line.
 LAYERS = (
-    "errors", "rejections", "literals", "batches", "recipe", "data_files", "hub", "tokenizer_folder", "backend", "model", "spelling",
+    "errors", "names", "rejections", "literals", "batches", "recipe", "data_files", "hub", "tokenizer_folder", "backend", "model", "spelling",
     "layout", "permute", "spawned",
     "source", "render", "tokenize", "supervise", "pack", "store", "build", "audit", "load", "export", "starter",
     "recipe_from",
@@ -93,3 +96,31 @@ def test_every_package_is_installed() -> None:
     for path in sorted((REPOSITORY / "packer").rglob("__init__.py")):
         package = ".".join(path.parent.relative_to(REPOSITORY).parts)
         assert f'"{package}"' in text, f"pyproject.toml does not list {package}"
+
+
+def test_patterns_hold_the_whole_value() -> None:
+    r"""`$` also matches before a newline at the end, so that "train\n" would pass for "train"; and `msgspec` searches."""
+    checked = 0
+    for path in (*MODULES, *sorted((REPOSITORY / "cli").glob("*.py"))):
+        for call in (node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)):
+            if ast.unparse(call.func).startswith("re."):
+                texts = [part.value for part in ast.walk(call.args[0]) if isinstance(part, ast.Constant)]
+                assert not [text for text in texts if re.search(r"(?<!\\)\$", str(text))], f"{path}: {texts}"
+                checked += len(texts)
+            for value in (keyword.value for keyword in call.keywords if keyword.arg == "pattern"):
+                found = value.value if isinstance(value, ast.Constant) else getattr(names, ast.unparse(value))
+                assert re.fullmatch(r"\\A.*\\Z", found) and "$" not in found, f"{path}: {found}"
+                checked += 1
+    assert checked > 40
+
+
+def test_commands_print_by_the_output_layer_alone() -> None:
+    """It shows what would steer a terminal; whoever printed past it would have to think of that himself."""
+    writing = {"echo", "secho", "style", "print", "write", "writelines", "print_exception", "print_exc", "Console"}
+    checked = 0
+    for path in sorted(set((REPOSITORY / "cli").glob("*.py")) - {REPOSITORY / "cli" / "output.py"}):
+        for call in (node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)):
+            name = ast.unparse(call.func).rpartition(".")[2]
+            assert name not in writing, f"{path}:{call.lineno} prints by {name}"
+            checked += name == "line"
+    assert checked > 50

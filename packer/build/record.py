@@ -18,7 +18,7 @@ from packer.store.content import content_fingerprint
 from packer.store.digest import digest_file
 from packer.store.document_shards import DocumentShards
 from packer.store.failures import storage_errors
-from packer.store.folder import sync_folder, write_atomically
+from packer.store.folder import inside, sync_folder, write_atomically
 from packer.store.manifest import Cut, Input, Manifest, ModelFile, ModelRecord, Shard, Totals
 from packer.store.rejected import Rejected
 
@@ -134,7 +134,7 @@ def write_model(folder: Path, record: ModelRecord, files: Mapping[str, bytes]) -
     """
     kept: set[Path] = set()
     for file in record.files:
-        path = folder / "model" / file.path
+        path = inside(folder, f"model/{file.path}")
         if path.is_file() and digest_file(path)[2] == file.sha256:
             kept.add(path.parent)
         else:

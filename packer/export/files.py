@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from packer.store.folder import AtomicFile
+from packer.store.folder import AtomicFile, inside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class OpenFile:
         self.path = path
         """Relative to the export; may be changed before the end, where the name says how many files there are."""
 
-        self._file = AtomicFile((files.folder / path).parent)
+        self._file = AtomicFile(inside(files.folder, path).parent)
 
     @property
     def num_bytes(self) -> int:
@@ -77,7 +77,7 @@ class OpenFile:
     def finish(self) -> None:
         """Give the file its name."""
         digest = self._file.digest
-        self._file.commit(Path(self.path).name)
+        self._file.commit(inside(self._files.folder, self.path).name)
         self._files.written.append(ExportedFile(path=self.path, num_bytes=digest.num_bytes, sha256=digest.sha256))
 
     def abort(self) -> None:

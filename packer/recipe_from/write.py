@@ -40,7 +40,11 @@ def recipe_text(converted: Converted) -> str:
     for kind, says in others.items():
         keys = [note.key for note in converted.notes if note.kind == kind]
         told += [f"{says}: {', '.join(keys)}"] if keys else []
-    name = converted.path.name.encode("utf-8", "backslashreplace").decode()  # it may have bytes that are no text
-    head = [f"From {name}; packer init --from wrote it.", *([""] if told else []), *told]
-    comments = "".join(f"# {line}".rstrip() + "\n" for line in "\n".join(head).splitlines())
+    head = [f"From {converted.path.name}; packer init --from wrote it.", *([""] if told else []), *told]
+    comments = "".join(f"# {_printable(line)}".rstrip() + "\n" for line in "\n".join(head).split("\n"))
     return f"{comments}\n{as_yaml({'version': 1, **converted.values})}"
+
+
+def _printable(line: str) -> str:
+    """What YAML and a terminal can bear: a name may hold anything, bytes that are no text among it."""
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in line)

@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from packer.errors import InputError
-from packer.recipe import SPLIT_NAME
+from packer.names import SPLIT_NAME, FileName, in_words, is_file_name
 from packer.source.chunks import no_rows
 from packer.source.plain_folder import no_data_set
 
@@ -25,7 +25,7 @@ DATA_SET_FILES = f"{_STATE} or {_SPLITS}"
 
 
 class _File(msgspec.Struct, frozen=True):
-    filename: str
+    filename: FileName
 
 
 class _State(msgspec.Struct, frozen=True, rename=lambda name: f"_{name}"):
@@ -108,7 +108,7 @@ def _read(path: Path, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read as a data set's: {error}", hint=_AGAIN) from None
+        raise InputError(f"{path}: cannot be read as a data set's: {in_words(str(error))}", hint=_AGAIN) from None
 
 
 def files_of_splits(folder: Path) -> list[tuple[str | None, list[Path]]]:
@@ -121,7 +121,7 @@ def files_of_splits(folder: Path) -> list[tuple[str | None, list[Path]]]:
     if (folder / _STATE).is_file():
         return [(None, _files(folder))]
     splits = _read(folder / _SPLITS, _Splits).splits
-    strange = next((split for split in splits if Path(split).name != split or "\0" in split), None)
+    strange = next((split for split in splits if not is_file_name(split)), None)
     if strange is not None:
         raise InputError(f"{folder / _SPLITS}: '{strange}' is no name of a folder within it", hint=_AGAIN)
     return [(split, _files(folder / split)) for split in splits]

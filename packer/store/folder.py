@@ -15,7 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
-from packer.errors import BusyError
+from packer.errors import BusyError, StorageError
+from packer.names import is_file_path
 from packer.store.digest import FileDigest
 from packer.store.failures import storage_errors
 
@@ -201,6 +202,27 @@ def rename(old: Path, new: Path) -> None:
         old.replace(new)
         sync_folder(new.parent)
         sync_folder(old.parent)
+
+
+def inside(root: Path, path: str) -> Path:
+    """The place in a folder of a file that is about to be written, or opened to be: never one outside of it.
+
+    Raises:
+        StorageError: the path, or a link on it, leads elsewhere, or a part of it is no plain name.
+
+    """
+    if not is_file_path(path) or not is_inside(Path(os.path.realpath(root)), path):
+        raise StorageError(
+            f"{root}: '{path}' is no file inside this folder, and nothing is written outside of it",
+            hint="a link on its way leads elsewhere, or the name is not a plain one",
+        )
+    return root / path
+
+
+def is_inside(root: Path, path: str) -> bool:
+    """Whether a path in a folder, links followed, stays in it; `root` is the folder's own, links followed."""
+    # Unlike Path.resolve, this tells of links in a circle as far as they go, on every Python; opening them fails.
+    return Path(os.path.realpath(root / path)).is_relative_to(root)
 
 
 def make_folder(folder: Path) -> None:

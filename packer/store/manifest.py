@@ -17,8 +17,9 @@ from msgspec import Meta
 from xxhash import xxh3_128_hexdigest
 
 from packer.errors import CheckError, StorageError
+from packer.names import FilePath, SplitName, in_words
 from packer.store.failures import storage_errors
-from packer.store.folder import PRIVATE, write_atomically
+from packer.store.folder import PRIVATE, is_inside, write_atomically
 from packer.store.mistaken import not_a_cache
 
 FORMAT_VERSION = 1
@@ -26,7 +27,7 @@ MANIFEST_NAME = "manifest.json"
 MAX_MANIFEST_BYTES = 2**30
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-Hex = Annotated[str, Meta(pattern=r"^[0-9a-f]+$")]
+Hex = Annotated[str, Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 _SEAL = re.compile(rb'\A\{\s*"checksum"\s*:\s*"([0-9a-f]{32})"(?=\s*,)')
@@ -44,9 +45,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    path: str
+    path: FilePath
     kind: Literal["documents", "blocks"]
-    split: str
+    split: SplitName
     source: Count | None
     """Documents: index into `inputs`. Blocks: None."""
 
@@ -94,7 +95,7 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     path: str
     """As the recipe names it, globs expanded, POSIX."""
 
-    split: str
+    split: SplitName
     format: str
     schema: str
     columns: dict[str, str | None]
@@ -108,7 +109,7 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class ModelFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A file of the tokenizer folder, kept in the cache under `model/`."""
 
-    path: str
+    path: FilePath
     num_bytes: Count
     sha256: Hex
 
@@ -352,24 +353,15 @@ def _check_seal(content: bytes) -> None:
 
 
 def _check_path(root: Path, key: str, path: str, *, folder: str) -> None:
-    parts = path.split("/")
-    if not path.isprintable() or "\\" in path or any(part in {"", ".", ".."} for part in parts):
-        raise ValueError(f"{key}: expected a relative path with '/' inside the cache, found '{path}'")
-    if parts[0] != folder:
+    if not path.startswith(f"{folder}/"):
         raise ValueError(f"{key}: expected a path in {folder}/, found '{path}'")
     if not is_inside(root, path):
         raise ValueError(f"{key}: '{path}' is a link that leads out of the cache; copy the files themselves")
 
 
-def is_inside(root: Path, path: str) -> bool:
-    """Whether a path of a cache, links followed, stays in it; `root` is the cache's own, links followed."""
-    # Unlike Path.resolve, this tells of links in a circle as far as they go, on every Python; opening them fails.
-    return Path(os.path.realpath(root / path)).is_relative_to(root)
-
-
 def _explain(message: str) -> str:
     """From "Expected `int`, got `str` - at `$.shards[0].num_rows`" to the key first, in our words."""
-    text, _, where = message.partition(" - at `$")
+    text, _, where = in_words(message).partition(" - at `$")
     key = where.rstrip("`").lstrip(".")
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", text)
     if unknown:

@@ -20,8 +20,8 @@ import msgspec
 
 from packer.errors import CheckError
 from packer.store.failures import storage_errors
-from packer.store.folder import rename, write_atomically
-from packer.store.manifest import Manifest, is_inside
+from packer.store.folder import is_inside, rename, write_atomically
+from packer.store.manifest import Manifest
 
 REJECTED_NAME = "rejected.jsonl"
 

@@ -17,7 +17,7 @@ from xxhash import xxh3_128
 
 from packer.errors import CheckError
 from packer.store.failures import storage_errors
-from packer.store.folder import TEMPORARY_PREFIX, AtomicFile, make_folder, sync_folder
+from packer.store.folder import TEMPORARY_PREFIX, AtomicFile, inside, make_folder, sync_folder
 from packer.store.manifest import Place, Shard
 from packer.store.schema import Kind, fixed_columns
 from packer.store.views import flat_view
@@ -129,7 +129,7 @@ class ShardFile:
         places, rows_xxh3 = find_places(self._file.path)
         digest = self._file.digest
         name = shard_name(split=split, index=index, sha256=digest.sha256)
-        self._file.commit(name)
+        self._file.commit(inside(self._file.folder, name).name)
         return WrittenShard(
             path=f"{self._file.folder.name}/{name}",
             kind=kind,
@@ -207,7 +207,7 @@ def relink(cache: Path, shard: Shard | WrittenShard, *, index: int, source: Path
     """
     old = (source or cache) / shard.path
     relative = f"{shard.kind}/{shard_name(split=shard.split, index=index, sha256=shard.sha256)}"
-    new = cache / relative
+    new = inside(cache, relative)
     if old == new:
         return relative
     with storage_errors("write into", new.parent):

@@ -5,7 +5,7 @@ one, then the columns. Which tokens a sample has is for :mod:`packer.audit.forei
 """
 
 from functools import lru_cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
@@ -16,6 +16,7 @@ from packer.audit.foreign.mds_values import SampleReader
 from packer.batches import Int64
 from packer.errors import InputError
 from packer.layout import offsets_of
+from packer.names import FilePath, in_words
 from packer.source.chunks import read_chunks
 from packer.source.compression import codec_of, decompressed
 
@@ -27,7 +28,7 @@ Bytes: TypeAlias = memoryview
 
 
 class _File(msgspec.Struct, frozen=True):
-    basename: str
+    basename: FilePath
     bytes: int
 
 
@@ -135,7 +136,7 @@ def _shards(path: Path) -> list[_Shard]:
     try:
         shards = msgspec.json.decode(path.read_bytes(), type=_Index).shards
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read as an index of MDS shards: {error}") from error
+        raise InputError(f"{path} cannot be read as an index of MDS shards: {in_words(str(error))}") from error
     for shard in shards:
         if shard.format != "mds":
             raise InputError(f"{path}: expected shards of format mds, found {shard.format}")
@@ -173,10 +174,7 @@ def _file(folder: Path, shard: _Shard) -> tuple[Path, bool]:
     for file in (shard.raw_data, shard.zip_data):
         if file is None:
             continue
-        parts = PurePosixPath(file.basename)
-        if parts.is_absolute() or ".." in parts.parts:
-            raise InputError(f"{folder / _INDEX} names a file outside of its folder: {file.basename}")
-        path = folder / parts
+        path = folder / file.basename
         if path.is_file():
             return path, file is not shard.raw_data
     raise InputError(

@@ -14,7 +14,7 @@ from typing import Any
 
 from packer.recipe import Recipe, make_recipe, to_json
 
-_PLAIN = re.compile(r"(?!(?:true|false|null|yes|no|on|off)$)[a-z][a-z0-9_]*")
+_PLAIN = re.compile(r"(?!(?:true|false|null|yes|no|on|off)\Z)[a-z][a-z0-9_]*")
 """Words that YAML takes for text without quotes."""
 
 

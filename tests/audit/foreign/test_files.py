@@ -258,7 +258,7 @@ def test_columns_that_are_no_lists_of_numbers_are_refused(tmp_path):
         with pytest.raises(InputError, match=words):
             look_at(folder)
     (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "../../etc/passwd"}]}))
-    with pytest.raises(InputError, match=r"etc/passwd: (no such file|cannot be read)"):
+    with pytest.raises(InputError, match=r"Expected the name of a file: .*_data_files\[0\]\.filename"):
         look_at(folder)
 
 

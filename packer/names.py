@@ -1,0 +1,47 @@
+"""Names that become files: of splits, of a cache's files, and of files that an index of another tool names.
+
+Whoever wrote a manifest, a recipe or an index may have written anything there. So such a name has one of these types
+wherever it is read, and :func:`packer.store.folder.inside` asks again where a file is written.
+"""
+
+import re
+from typing import Annotated
+
+from msgspec import Meta
+
+SPLIT_NAME = r"\A[A-Za-z0-9][A-Za-z0-9_.]{0,99}\Z"
+_NAME = r"\w[\w .-]{0,199}"
+_FILE_NAME = rf"\A{_NAME}\Z"
+_FILE_PATH = rf"\A{_NAME}(?:/{_NAME})*\Z"
+
+SplitName = Annotated[str, Meta(pattern=SPLIT_NAME)]
+"""Of a split: file names begin with it."""
+
+FileName = Annotated[str, Meta(pattern=_FILE_NAME)]
+"""Of a file right in a folder: no separator, no control character, no dot or dash in front."""
+
+FilePath = Annotated[str, Meta(pattern=_FILE_PATH)]
+"""Of a file somewhere below a folder, POSIX: each part is a :data:`FileName`."""
+
+_WORDS = {
+    SPLIT_NAME: "the name of a split: a letter of ASCII or a digit, then up to 99 of them, '_' and '.'",
+    _FILE_NAME: "the name of a file: up to 200 letters, digits, blanks, '_', '.' and '-', no dot or dash in front",
+    _FILE_PATH: "a relative path of such names as 'a/b-0.arrow', with no dot or dash in front of a name",
+}
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a text is a :data:`FileName`."""
+    return re.search(_FILE_NAME, name) is not None
+
+
+def is_file_path(path: str) -> bool:
+    """Whether a text is a :data:`FilePath`."""
+    return re.search(_FILE_PATH, path) is not None
+
+
+def in_words(message: str) -> str:
+    """A message of msgspec, with what a name may be in words instead of a pattern."""
+    for pattern, words in _WORDS.items():
+        message = message.replace(f"`str` matching regex {pattern!r}", words)
+    return message
