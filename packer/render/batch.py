@@ -54,6 +54,8 @@ class RenderRules:
     date: str
     append_eos: bool
     max_render_bytes: int
+    empty_user: bool
+    """A user message may be an empty text."""
 
     @classmethod
     def of(cls, recipe: Recipe) -> "RenderRules":
@@ -71,6 +73,7 @@ class RenderRules:
             date=recipe.template.date,
             append_eos=recipe.text.append_eos,
             max_render_bytes=recipe.rows.max_render_bytes,
+            empty_user=recipe.rows.empty_user == "keep",
         )
 
 
@@ -145,6 +148,7 @@ class Renderer:
         for sample in rows.samples:
             here[ROW] = sample.row
             try:
+                self._refuse_empty_user(sample)
                 rendered = self._encoded(sample, losses)
             except RenderError as error:
                 rejections.append(Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message))
@@ -207,6 +211,15 @@ class Renderer:
         if filled is not None:
             return [_Encoded(filled.content, False, filled.turns)]
         return [text.encoded() for text in self._render_sample(sample, losses)]
+
+    def _refuse_empty_user(self, sample: Sample) -> None:
+        """An answer is not learned as the answer to nothing, unless the recipe says so."""
+        if self._rules.empty_user:
+            return
+        for k, message in enumerate(sample.messages):
+            fields = message.fields
+            if fields["role"] == "user" and not fields.get("content"):
+                raise RenderError(f"messages[{k}]: the user says nothing", code="no_content", message=k)
 
     def _render_sample(self, sample: Sample, losses: LossCheck) -> list[_Text]:
         return self._render_chat(sample, losses) if sample.kind == "chat" else [self._plain(sample)]
