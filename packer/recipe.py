@@ -57,6 +57,8 @@ class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Rows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_bytes: PositiveInt = 64 * 2**20
     max_render_bytes: PositiveInt = 64 * 2**20
+    empty_user: Literal["reject", "keep"] = "reject"
+    """Rows in which a user message is an empty text."""
 
 
 DroppedKind = Literal["system", "user", "content", "reasoning", "tool_call", "tool_result", "tools"]

@@ -11,6 +11,7 @@ CODES: dict[str, str] = {
     "wrong_type": "a value has the wrong type; the reason holds its path",
     "unknown_role": "a message has a role the schema does not know",
     "bad_tools": "tools or a tool call cannot be read",
+    "no_content": "a message says nothing under a name packer knows; the reason holds its keys",
     "empty": "the row has no messages, no text or no tokens",
     "multimodal": "the row holds images, audio or video, which packer does not do",
     "preference": "the row is a preference pair or a rated answer, not an example to imitate",

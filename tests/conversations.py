@@ -30,7 +30,7 @@ def turns(draw: st.DrawFn) -> dict[str, Any]:
     return message
 
 
-_say = {"user": texts.map(user), "assistant": turns(), "tool": texts.map(result)}
+_say = {"user": texts.filter(bool).map(user), "assistant": turns(), "tool": texts.map(result)}
 _first = st.sampled_from(["user", "user", "user", "assistant"])
 _after_assistant = st.sampled_from(["user", "user", "user", "tool"])
 

@@ -8,6 +8,8 @@ _HINTS = {
     "inside the reasoning a prompt opens; =common_prefix takes what both have in common as the prompt",
     "control_token": "--set supervision.control_tokens=allow takes them as ordinary text",
     "unknown_schema": "name the schema: schema: messages | sharegpt | alpaca | completion | text | tokens",
+    "no_content": "a message keeps its text under `content`, or `value` in ShareGPT; rename the key that holds it: "
+    "jq -c '.messages[] |= (.content //= .text)' FILE. --set rows.empty_user=keep keeps user messages that are empty",
     "no_labels": "name the field that says what is trained: --set 'sources.columns={loss_mask: NAME}'; "
     "--set 'sources.columns={input_ids: input_ids, labels: input_ids}' trains every token",
     "lengths_differ": "each list has an entry a token; a mask of the response alone needs `response_length`",

@@ -12,9 +12,12 @@ from packer.source import (
     NoRowsError,
     detect_format,
     detect_schema,
+    field_names,
     is_data_set,
+    refuse_absent_columns,
     refuse_empty,
     refuse_missing_columns,
+    refuse_unread_columns,
     splits_without_files,
 )
 
@@ -37,12 +40,15 @@ def open_inputs(
         note: Told what was passed over.
 
     Raises:
-        InputError: one cannot be read, or is nothing packer knows; or all files of a source hold no rows.
+        InputError: one cannot be read, or is nothing packer knows; or all files of a source hold no rows; or `columns`
+            names a field that no row looked at has.
 
     """
     for _, group in groupby(files, key=lambda file: id(file.source)):
         own = list(group)
         empty: list[SourceFile] = []
+        columns = own[0].source.columns
+        names: set[str] = set()
         for file in own:
             try:
                 entry = open_input(file, recipe, is_alone=len(own) == 1)
@@ -52,6 +58,9 @@ def open_inputs(
                 empty.append(file)
             else:
                 yield file, entry
+                names |= field_names(file.path, format=entry.format) if any(columns.values()) else set()
+        if names:
+            refuse_absent_columns(own[0].source.path, names, columns)
         _tell_empty(own, empty, note)
 
 
@@ -74,9 +83,11 @@ def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> In
     file_format = detect_format(path) if source.format == "auto" else source.format
     if not is_alone:
         refuse_empty(path, format=file_format)
+    refuse_unread_columns(path, source.columns, None)
     schema = (
         detect_schema(path, format=file_format, columns=source.columns) if source.schema == "auto" else source.schema
     )
+    refuse_unread_columns(path, source.columns, schema)
     refuse_missing_columns(path, format=file_format, schema=schema, columns=source.columns)
     return InputFile(
         name=file.name,

@@ -5,6 +5,7 @@ A pure function of the partition's bytes, how its rows are read, and the documen
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from packer.batches import RowBatch, TurnBatch
 from packer.build.stages import Stages
 from packer.model import Model
 from packer.recipe import Recipe
-from packer.source import Partition, Schema, lines_of_rows, read_rows
+from packer.source import Partition, Schema, lines_of_rows, read_rows, unused_keys
 from packer.store.documents import DocumentShardWriter
 from packer.store.folder import write_atomically
 from packer.store.manifest import Shard
@@ -74,6 +75,11 @@ class Ahead:
 
 _AHEAD_BYTES = 64 * 2**20
 """Of texts, or of rows, that are there before an encoder is; in memory they take a few times as much."""
+
+_MOST_KEYS = 32
+"""Unused keys of a partition that are counted: rows may have names or dates for keys."""
+
+_SHOWN_KEY = 40
 
 _ROW_BYTES = 1024
 """What a row counts beside that."""
@@ -165,12 +171,14 @@ def run_partition(
     """Make the shard of one partition from its rows and what they were rendered to."""
     rejected: list[RejectedRow] = []
     num_rows = num_kept = num_merged = num_skipped = 0
+    unused: Counter[str] = Counter()
     with DocumentShardWriter(folder, special_ids=np.array(model.special_ids, np.int32)) as writer:
         for rows, turns in batches:
             done = stages.run(rows, turns)
             with stages.clock.of("write"):
                 writer.append(done.documents)
             rejected += (RejectedRow(r.row, r.code, r.reason) for r in done.rejections)
+            unused.update(key[:_SHOWN_KEY] for key in unused_keys(rows.samples))
             num_rows += rows.num_rows
             num_kept += len(np.unique(done.documents.sample))
             num_merged += done.num_merged
@@ -186,6 +194,7 @@ def run_partition(
         num_rejected=len(rejected),
         num_merged=num_merged,
         num_skipped=num_skipped,
+        unused_keys=dict(unused.most_common(_MOST_KEYS)),
     )
     result = PartitionResult(shard=shard, rejected=with_lines(rejected, task.partition))
     write_journal(folder, task.key, result)

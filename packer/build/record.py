@@ -154,6 +154,9 @@ def _totals(
     rows = sum(shard.num_input_rows for shard in shards)
     tokens, trained = sum(shard.num_tokens for shard in shards), sum(shard.num_trained for shard in shards)
     num_blocks = sum(shard.num_rows for shard in blocks)
+    unused: Counter[str] = Counter()
+    for shard in shards:
+        unused.update(shard.unused_keys)
     return Totals(
         rows=rows,
         kept=sum(shard.num_kept for shard in shards),
@@ -171,6 +174,7 @@ def _totals(
         slots=num_blocks * block_len,
         separators=sum(split.num_separators for split in packed.values()),
         padding=sum(split.num_padding for split in packed.values()),
+        unused_keys=dict(unused),
     )
 
 

@@ -44,7 +44,7 @@ from packer.build.workers import Workers
 from packer.errors import InputError, NothingKeptError
 from packer.model import TOKENIZER_FILE
 from packer.recipe import Recipe
-from packer.source import hint_of_schema, naming_standard_input
+from packer.source import hint_of_schema, naming_standard_input, shown
 from packer.store.failures import path_errors
 from packer.store.folder import discard, lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, manifest_fingerprint
@@ -204,6 +204,10 @@ def _by_reference(recipe: Recipe) -> Recipe:
     return msgspec.structs.replace(recipe, engine="reference")
 
 
+_MOST_KEYS = 8
+"""Unused keys that are named."""
+
+
 class NoRowKeptError(NothingKeptError):
     """All rows were rejected, or there are none; what is kept and fits in no block is no such case."""
 
@@ -247,6 +251,7 @@ class _Build:
             write_model(folder, plan.provenance.model, plan.model.files)
             refuse_changed(plan.looks, plan.inputs)
             manifest = commit(folder, plan.provenance, results, packed)
+        self._tell_unused(manifest.totals.unused_keys)
         return BuildResult(
             folder=folder,
             manifest=manifest,
@@ -302,6 +307,16 @@ class _Build:
         )
         for i, (result, seconds) in pool.run(tasks, workers=self._workers):
             yield missing[i], result, seconds
+
+    def _tell_unused(self, counts: Mapping[str, int]) -> None:
+        """Say which keys of messages neither packer nor the template knows."""
+        model = self._plan.model
+        template = f"{model.template} {model.tool_template}"
+        keys = sorted((key for key in counts if key not in template), key=lambda key: (-counts[key], key))
+        if keys:
+            told = ", ".join(f"{shown(key)} ({counts[key]:,})" for key in keys[:_MOST_KEYS])
+            more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
+            self._progress.note(f"messages have keys that are not used: {told}{more}")
 
     def _check_rejected(self, result: PartitionResult) -> None:
         if self._on_error != "fail" or not result.rejected:

@@ -56,6 +56,8 @@ class RenderRules:
     date: str
     append_eos: bool
     max_render_bytes: int
+    empty_user: bool
+    """A user message may be an empty text."""
 
     @classmethod
     def of(cls, recipe: Recipe) -> "RenderRules":
@@ -73,6 +75,7 @@ class RenderRules:
             date=recipe.template.date,
             append_eos=recipe.text.append_eos,
             max_render_bytes=recipe.rows.max_render_bytes,
+            empty_user=recipe.rows.empty_user == "keep",
         )
 
 
@@ -222,6 +225,15 @@ class Renderer:
         texts, num_skipped = self._render_chat(sample, losses) if sample.kind == "chat" else ([self._plain(sample)], 0)
         return _Rendered([text.encoded() for text in texts], num_skipped)
 
+    def _refuse_empty_user(self, sample: Sample) -> None:
+        """An answer is not learned as the answer to nothing, unless the recipe says so."""
+        if self._rules.empty_user:
+            return
+        for k, message in enumerate(sample.messages):
+            fields = message.fields
+            if fields["role"] == "user" and not fields.get("content"):
+                raise RenderError(f"messages[{k}]: the user says nothing", code="no_content", message=k)
+
     def _plain(self, sample: Sample) -> _Text:
         """A completion (trained after its prompt) or a text (trained throughout), closed by EOS."""
         completion = sample.kind == "completion"
@@ -257,6 +269,7 @@ class Renderer:
         self, sample: Sample, losses: LossCheck, template: Template | None = None
     ) -> tuple[list[_Text], int]:
         """The texts of a sample, and how many answers are skipped."""
+        self._refuse_empty_user(sample)  # not of filled rows: no skeleton is made of what is refused
         wanted = turn_weights(sample, self._rules.turns)
         weights = {k: weight for k, weight in wanted.items() if says_something(sample.messages[k].fields)}
         if not weights:

@@ -8,15 +8,17 @@ Lines and elements of JSON are bytes until they are decoded; rows of CSV (`csv_r
 (`tables`) come as values. From `read_row` on nobody can tell them apart.
 """
 
-from packer.source.chunks import NoRowsError
+from packer.source.chat import unused_keys
+from packer.source.chunks import NoRowsError, shown
 from packer.source.dataset_folder import data_set_files, is_data_set, splits_without_files
-from packer.source.detect import detect_format, detect_schema, hint_of_schema, refuse_missing_columns
+from packer.source.detect import detect_format, detect_schema, field_names, hint_of_schema, refuse_missing_columns
 from packer.source.files import expand
 from packer.source.first_rows import InputFile, RawRow, refuse_empty
 from packer.source.partition import FilePartitions, Partition, partition_file
 from packer.source.read import lines_of_rows, read_rows
 from packer.source.schema import Schema
 from packer.source.standard_input import STANDARD_INPUT, naming_standard_input, place_of
+from packer.source.unfit import refuse_absent_columns, refuse_unread_columns
 
 __all__ = [
     "STANDARD_INPUT",
@@ -30,6 +32,7 @@ __all__ = [
     "detect_format",
     "detect_schema",
     "expand",
+    "field_names",
     "hint_of_schema",
     "is_data_set",
     "lines_of_rows",
@@ -37,7 +40,11 @@ __all__ = [
     "partition_file",
     "place_of",
     "read_rows",
+    "refuse_absent_columns",
     "refuse_empty",
     "refuse_missing_columns",
+    "refuse_unread_columns",
+    "shown",
     "splits_without_files",
+    "unused_keys",
 ]

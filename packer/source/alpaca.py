@@ -1,11 +1,14 @@
-"""Schema `alpaca`: an instruction, perhaps an input, and the output; ms-swift says `query` and `response`."""
+"""Schema `alpaca`: an instruction, perhaps an input or reasoning, and the output.
+
+ms-swift says `query` and `response`.
+"""
 
 from typing import Any
 
 from packer.batches import Message, Sample
-from packer.source.chat import chat_sample
+from packer.source.chat import chat_sample, reasoned
 from packer.source.decode import Refused
-from packer.source.row import RowFields, typed
+from packer.source.row import OPTIONAL_FIELDS, RowFields, filled, typed
 from packer.source.unsuited import refuse_media_tags
 
 
@@ -15,16 +18,20 @@ class AlpacaRow(RowFields, frozen=True, kw_only=True):
     input: str | None = None
     output: str | None = None
     response: str | None = None
+    reasoning: str | None = None
+    """Of the last answer."""
+
     history: list[tuple[str, str]] | None = None
 
 
 def read(row: dict[str, Any], number: int) -> Sample:
-    """``{"instruction": "…", "input": "…", "output": "…", "system": "…", "history": [["question", "answer"], …]}``
+    """``{"instruction": "…", "input": "…", "output": "…", "reasoning": "…", "history": [["question", "answer"], …]}``
 
     Raises:
         Refused: the row cannot be a sample.
 
     """
+    row = filled(row, OPTIONAL_FIELDS)
     shape = typed(row, AlpacaRow)
     instruction = shape.query if shape.instruction is None else shape.instruction
     output = shape.response if shape.output is None else shape.output
@@ -40,4 +47,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
         refuse_media_tags(answered)
         messages.append(Message(fields={"role": "user", "content": asked}))
         messages.append(Message(fields={"role": "assistant", "content": answered}))
+    if shape.reasoning:
+        refuse_media_tags(shape.reasoning)
+        messages[-1] = Message(fields=reasoned(messages[-1].fields, shape.reasoning))
     return chat_sample(row, shape, messages, number=number)

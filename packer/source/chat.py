@@ -2,17 +2,19 @@
 
 The fields of a message keep their names and values, with these exceptions: the role gets its OpenAI name; a content
 list becomes a string; a refusal is a content; calls are read; reasoning stands where templates look for it; what says
-how much a message counts is taken out; a null counts as absent, except in `content`.
+how much a message counts is taken out; a null counts as absent, except in the `content` of a message of calls or
+reasoning. A message without content, calls and reasoning is refused: its text may stand under another key.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from packer.batches import REASONING_FIELDS, Message, Sample
+from packer.source.chunks import shown
 from packer.source.content import Content, Part, read_content
 from packer.source.decode import Refused
 from packer.source.roles import CALL_ROLES, role_of
@@ -24,6 +26,10 @@ Weight = Annotated[float, Meta(ge=0, le=1)]
 _READ_FIELDS = frozenset(
     {"role", "content", "tool_calls", "function_call", "refusal", "train", "weight", "loss_weight"}
 )
+_KNOWN_FIELDS = _READ_FIELDS.union(REASONING_FIELDS, ("tool_call_id",))
+_MOST_NAMED = 8
+_PLAIN_FIELDS = 2
+"""A message has a role and a content at least."""
 
 
 class MessageFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +54,7 @@ class ChatMessage(MessageFields, frozen=True, kw_only=True):
     """A message as OpenAI writes it."""
 
     role: str
-    content: str | list[Part] | None = ""
+    content: str | list[Part] | UnsetType | None = UNSET
 
 
 def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Message:
@@ -60,7 +66,7 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
         where: Path of the message in its row, for reasons.
 
     Raises:
-        Refused: `unknown_role`, `wrong_type`, `bad_tools`, `multimodal`.
+        Refused: `unknown_role`, `wrong_type`, `bad_tools`, `multimodal`, `no_content`.
 
     """
     content = _content(shape, where=where)
@@ -70,20 +76,43 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     role = "assistant" if shape.role in CALL_ROLES else role_of(shape.role, where=f"{where}.role")
     if shape.refusal:
         content = _refusal(content, shape.refusal, role, where=where)
-    fields: dict[str, Any] = {"role": role, "content": content.text}
+    thought = calls or content.reasoning or any(getattr(shape, name) for name in REASONING_FIELDS)
+    if thought and role != "assistant":
+        raise Refused("wrong_type", f"calls or reasoning of a message that is not the assistant's at {where}")
+    if content.text is None and not thought:
+        raise _no_content(raw, where=where)
+    fields: dict[str, Any] = {"role": role, "content": "" if shape.content is UNSET else content.text}
     fields |= {key: value for key, value in raw.items() if value is not None and key not in _READ_FIELDS}
     if calls:  # an empty list is no call, but a template that asks `is defined` takes it for one
         fields["tool_calls"] = calls
     return Message(fields=_with_reasoning(fields, content.reasoning, where=where), weight=_weight(shape, where=where))
 
 
+def unused_keys(samples: Iterable[Sample]) -> Iterator[str]:
+    """Keys of messages that have no meaning here, one for each message that has it.
+
+    The template is given them all the same, and may write them.
+    """
+    for sample in samples:
+        for message in sample.messages:
+            if len(message.fields) > _PLAIN_FIELDS:
+                yield from (key for key in message.fields if key not in _KNOWN_FIELDS)
+
+
 def _content(shape: ChatMessage, *, where: str) -> Content:
+    if shape.content is UNSET or shape.content is None:
+        return Content(text=None)
     if shape.role not in CALL_ROLES:
         return read_content(shape.content, where=f"{where}.content")
     calls = read_calls(shape.content, where=where) if isinstance(shape.content, str) else []
     if not calls:
         raise Refused("bad_tools", f"no call at {where}")
     return Content(text=None, calls=tuple(calls))
+
+
+def _no_content(raw: dict[str, Any], *, where: str) -> Refused:
+    others = [shown(key) for key, value in raw.items() if value is not None and key not in _KNOWN_FIELDS][:_MOST_NAMED]
+    return Refused("no_content", f"no content at {where}; its other keys: {', '.join(others) or 'none'}")
 
 
 def _refusal(content: Content, refusal: str, role: str, *, where: str) -> Content:
@@ -96,16 +125,18 @@ def _refusal(content: Content, refusal: str, role: str, *, where: str) -> Conten
 
 
 def _with_reasoning(fields: dict[str, Any], reasoning: str | None, *, where: str) -> dict[str, Any]:
-    """Put reasoning where transformers 5 puts it: under `reasoning_content`, and `thinking` unless that is taken.
-
-    Source: `_alias_reasoning_fields` of transformers.utils.chat_template_utils.
-    """
     given = next((fields[name] for name in REASONING_FIELDS if name in fields), None)
     if given is not None and reasoning is not None:
         raise Refused("wrong_type", f"reasoning both as a field and as a content part at {where}")
     reasoning = given if reasoning is None else reasoning
-    if reasoning is None:
-        return fields
+    return fields if reasoning is None else reasoned(fields, reasoning)
+
+
+def reasoned(fields: dict[str, Any], reasoning: str) -> dict[str, Any]:
+    """A message with its reasoning where transformers 5 puts it: `reasoning_content`, and `thinking` unless taken.
+
+    Source: `_alias_reasoning_fields` of transformers.utils.chat_template_utils.
+    """
     return {"thinking": reasoning, **fields, "reasoning_content": reasoning}
 
 

@@ -8,18 +8,21 @@ from msgspec.structs import replace
 from packer.batches import Message, Sample
 from packer.source.chat import ChatMessage, chat_sample, read_message
 from packer.source.decode import Refused
-from packer.source.row import RowFields, sample_id, type_name, typed
+from packer.source.row import RowFields, sample_id, type_name, typed, with_filled_messages
 from packer.source.unsuited import refuse_media_tags
 
 
 class StringsRow(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str
     completion: str
+    reasoning: str | None = None
+    """Always refused: nothing would write it."""
 
 
 class MessagesRow(RowFields, frozen=True, kw_only=True):
     prompt: list[ChatMessage]
     completion: list[ChatMessage]
+    reasoning: str | None = None
 
 
 def read(row: dict[str, Any], number: int) -> Sample:
@@ -29,7 +32,14 @@ def read(row: dict[str, Any], number: int) -> Sample:
         Refused: the row cannot be a sample.
 
     """
+    row = with_filled_messages(row, "prompt", "completion")
     prompt, completion = row.get("prompt"), row.get("completion")
+    if "reasoning" in row:
+        raise Refused(
+            "wrong_type",
+            "a completion has no place for `reasoning`; `columns: {instruction: prompt, output: completion}` reads the "
+            "row as alpaca, which has; `columns: {reasoning: null}` leaves it out",
+        )
     if isinstance(prompt, list) != isinstance(completion, list):
         raise Refused("wrong_type", f"`prompt` is `{type_name(prompt)}`, but `completion` is `{type_name(completion)}`")
     if isinstance(prompt, list):

@@ -211,6 +211,18 @@ def hint_of_schema(path: Path, *, format: Format, schema: Schema, columns: Mappi
     return schema_hint(rows, schema, columns)
 
 
+def field_names(path: Path, *, format: Format) -> set[str]:  # noqa: A002 - the recipe's word
+    """The fields that the rows of a file have; of JSON, those of the rows that are looked at for the schema.
+
+    Raises:
+        InputError: the file cannot be read.
+
+    """
+    if format in TABLE_FORMATS or format in CSV_FORMATS:
+        return {*_columns_of(path, format)}
+    return {name for row in _sampled_rows(path, format, {}) if isinstance(row, dict) for name in row}
+
+
 def refuse_missing_columns(
     path: Path,
     *,

@@ -4,7 +4,7 @@ from typing import Any
 
 from packer.batches import Sample
 from packer.source.chat import ChatMessage, chat_sample, read_message
-from packer.source.row import RowFields, typed
+from packer.source.row import RowFields, typed, with_filled_messages
 
 
 class MessagesRow(RowFields, frozen=True, kw_only=True):
@@ -18,6 +18,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
         Refused: the row cannot be a sample.
 
     """
+    row = with_filled_messages(row, "messages")
     shape = typed(row, MessagesRow)
     raw = row["messages"]
     messages = [read_message(raw[i], message, where=f"$.messages[{i}]") for i, message in enumerate(shape.messages)]

@@ -15,7 +15,7 @@ from packer.source.unsuited import TELLING_FIELDS
 Plain = Callable[[dict[str, Any], int], Sample | None]
 
 _MEANINGFUL = TELLING_FIELDS | frozenset(RowFields.__struct_fields__)
-_ALPACA = _MEANINGFUL | {"query", "response", "history"}
+_ALPACA = _MEANINGFUL | {"query", "response", "reasoning", "history"}
 _MEDIA = "<img>"
 _OPENAI = ["role", "content"]
 _SHAREGPT = ["from", "value"]

@@ -38,11 +38,15 @@ def columns_read(names: Sequence[str], schema: Schema | None, columns: Mapping[s
     if schema is None:
         fields = {name for groups in FIELDS.values() for group in groups for name in group} | TELLING_FIELDS
     else:
-        fields = {name for shape in _SHAPES[schema] for name in shape.__struct_fields__} | TELLING_FIELDS
-        fields |= set(ID_FIELDS)
+        fields = fields_read(schema)
     taken = {*columns, *columns.values()}
     read = {columns.get(field, field) for field in fields if field in columns or field not in taken}
     return [name for name in names if name in read]
+
+
+def fields_read(schema: Schema) -> set[str]:
+    """The fields that rows of a schema are read from."""
+    return {name for shape in _SHAPES[schema] for name in shape.__struct_fields__} | TELLING_FIELDS | {*ID_FIELDS}
 
 
 def columns_of(fields: Sequence[str], names: Sequence[str], columns: Mapping[str, str | None]) -> tuple[str, ...]:

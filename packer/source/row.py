@@ -24,6 +24,35 @@ class RowFields(msgspec.Struct, frozen=True, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
 
 
+OPTIONAL_FIELDS = frozenset({"tools", "functions", "system", "chat_template_kwargs", "input", "history", "reasoning"})
+"""Fields of a row that may hold nothing."""
+
+OPTIONAL_OF_MESSAGES = frozenset({"tool_calls", "function_call", "refusal", "train", "weight", "loss_weight"})
+"""Fields of a message that may hold nothing. An empty reasoning is not among them: some templates write it."""
+
+_NOTHING: tuple[Any, ...] = (None, "", [], {})
+
+
+def filled(fields: Any, optional: frozenset[str]) -> Any:
+    """A row or a message without the optional fields that hold nothing: null, an empty text, list or object.
+
+    Example:
+        >>> filled({"instruction": "2+2?", "output": "", "history": ""}, OPTIONAL_FIELDS)
+        {'instruction': '2+2?', 'output': ''}
+
+    """
+    if not isinstance(fields, dict) or optional.isdisjoint(fields):
+        return fields
+    return {name: value for name, value in fields.items() if name not in optional or value not in _NOTHING}
+
+
+def with_filled_messages(row: dict[str, Any], *names: str) -> dict[str, Any]:
+    """The row, and the messages it has under these names, without optional fields that hold nothing."""
+    row = filled(row, OPTIONAL_FIELDS)
+    lists = {name: row[name] for name in names if isinstance(row.get(name), list)}
+    return row | {name: [filled(each, OPTIONAL_OF_MESSAGES) for each in lists[name]] for name in lists}
+
+
 def typed(value: Any, shape: type[T]) -> T:
     """The value as a struct of `shape`, without coercions.
 

@@ -7,12 +7,13 @@ A turn from `function_call` is the JSON of a call, or of a list of calls; it bec
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from packer.batches import Message, Sample
 from packer.source.chat import ChatMessage, MessageFields, chat_sample, read_message
 from packer.source.content import Part
 from packer.source.decode import Refused
-from packer.source.row import RowFields, typed
+from packer.source.row import RowFields, typed, with_filled_messages
 from packer.source.unsuited import refuse_media_tags
 
 
@@ -46,22 +47,25 @@ def read(row: dict[str, Any], number: int) -> Sample:
 
     """
     name = "conversations" if row.get("conversations") is not None else "conversation"
+    row = with_filled_messages(row, name)
     raw = row[name]
     if isinstance(raw, list) and raw and isinstance(raw[0], dict) and "human" in raw[0]:
         exchanges = typed(row, ExchangesRow)
         turns = exchanges.conversations or exchanges.conversation or []
-        return chat_sample(row, exchanges, [message for turn in turns for message in _exchange(turn)], number=number)
+        messages = [message for i, turn in enumerate(turns) for message in _exchange(raw[i], turn)]
+        return chat_sample(row, exchanges, messages, number=number)
     shape = typed(row, TurnsRow)
     turns_of_row = shape.conversations or shape.conversation or []
     messages = [_message(raw[i], turn, where=f"$.{name}[{i}]") for i, turn in enumerate(turns_of_row)]
     return chat_sample(row, shape, messages, number=number)
 
 
-def _exchange(turn: Exchange) -> tuple[Message, Message]:
+def _exchange(raw: dict[str, Any], turn: Exchange) -> tuple[Message, Message]:
+    other = {key: value for key, value in raw.items() if value is not None and key not in ("human", "assistant")}
     refuse_media_tags(turn.human)
     refuse_media_tags(turn.assistant)
     return (
-        Message(fields={"role": "user", "content": turn.human}),
+        Message(fields=other | {"role": "user", "content": turn.human}),
         Message(fields={"role": "assistant", "content": turn.assistant}),
     )
 
@@ -73,5 +77,5 @@ def _message(raw: dict[str, Any], turn: Turn, *, where: str) -> Message:
     content = turn.value if turn.value is not None else turn.content
     other = {key: value for key, value in raw.items() if key not in ("from", "role", "value", "content")}
     shared = {field: getattr(turn, field) for field in MessageFields.__struct_fields__}
-    shape = ChatMessage(role=role, content="" if content is None else content, **shared)
+    shape = ChatMessage(role=role, content=UNSET if content is None else content, **shared)
     return read_message(other, shape, where=where)

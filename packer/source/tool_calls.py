@@ -58,7 +58,9 @@ def read_calls(value: list[Any] | str | None, *, where: str) -> list[dict[str, A
         Refused: `bad_tools`.
 
     """
-    calls: Any = nested_json(value, where=where) if isinstance(value, str) else value
+    if isinstance(value, str):
+        value = nested_json(value, where=where) if value.strip() else None
+    calls: Any = value
     if calls is None:
         return []
     if isinstance(calls, dict):

@@ -2,20 +2,19 @@
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from packer.errors import InputError
 from packer.source.chunks import shown
+from packer.source.column_hint import columns_hint, field_meant
 from packer.source.columns import rename
+from packer.source.projection import fields_read
 from packer.source.schema import FIELDS, Schema, schema_of
+from packer.source.unsuited import TELLING_FIELDS
 
 _MOST_NAMED = 12
-_COLUMNS_HINT = (
-    "say which field is which with `columns`: --set 'sources.columns={instruction: question, output: answer}', or in "
-    "the recipe's `sources` entry; the schema follows from the names"
-)
 
 
 def no_schema(path: Path, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str | None]) -> InputError:
@@ -40,7 +39,49 @@ def no_schema(path: Path, rows: Sequence[Mapping[str, Any]], columns: Mapping[st
         return InputError(f"{path}: {said}", hint=hint)
     found = ", ".join(shown(name) for name, _ in names.most_common(_MOST_NAMED)) or "none"
     message = f"{path}: its rows fit no schema; fields found: {found}; fields needed: {_needed()}"
-    return InputError(message, hint=_COLUMNS_HINT)
+    return InputError(message, hint=columns_hint(rows, columns))
+
+
+def refuse_unread_columns(path: Path, columns: Mapping[str, str | None], schema: Schema | None) -> None:
+    """Refuse a mapping to a field that rows are not read from: what it names would be lost without a word.
+
+    Args:
+        path: The file.
+        columns: New name of a field → its name in the rows, or None to hide it.
+        schema: How rows are read; None where that is to be found out.
+
+    Raises:
+        InputError: the schema, or every schema, is without the field.
+
+    """
+    known = fields_read(schema) if schema is not None else set().union(*map(fields_read, FIELDS))
+    unread = next((new for new, old in columns.items() if old is not None and new not in known), None)
+    if unread is None:
+        return
+    near = next(iter(difflib.get_close_matches(unread, sorted(known), 1)), None)
+    if (field := field_meant(unread)) in known:
+        near = field
+    raise InputError(
+        f"{path}: `columns` names {shown(unread)}, which is no field of {f'schema {schema}' if schema else 'a schema'}",
+        hint=f"did you mean {shown(near)}?" if near else f"its fields: {', '.join(sorted(known - TELLING_FIELDS))}",
+    )
+
+
+def refuse_absent_columns(path: str, names: Collection[str], columns: Mapping[str, str | None]) -> None:
+    """Refuse a mapping from a field that no row looked at has.
+
+    Args:
+        path: The source.
+        names: Fields of the rows looked at.
+        columns: New name of a field → its name in the rows, or None to hide it.
+
+    Raises:
+        InputError: there is no such field.
+
+    """
+    absent = absent_column([dict.fromkeys(names)], columns)
+    if absent is not None:
+        raise InputError(f"{path}: {absent[0]}", hint=absent[1])
 
 
 def absent_column(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str | None]) -> tuple[str, str] | None:
@@ -75,7 +116,7 @@ def schema_hint(rows: Sequence[Mapping[str, Any]], schema: Schema, columns: Mapp
     found = listed(name for name, _ in Counter(name for row in renamed for name in row).most_common())
     votes = Counter(fit for row in renamed if (fit := schema_of(row)) not in {None, schema})
     if not votes:
-        return f"the first rows have the fields {found}; {_COLUMNS_HINT}"
+        return f"the first rows have the fields {found}; {columns_hint(rows, columns, schema)}"
     fit = votes.most_common(1)[0][0]
     return f"the first rows have the fields {found}, which fit --schema {fit}; so does --schema auto"
 

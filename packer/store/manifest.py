@@ -44,7 +44,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     shard, [num_rows] for a scalar column."""
 
 
-class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     path: FilePath
     kind: Literal["documents", "blocks"]
     split: SplitName
@@ -87,6 +87,8 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """xxh3-128 of the column `digest`: these rows in this order, whatever file is found under the name."""
 
     places: tuple[Place, ...]
+    unused_keys: dict[str, Count] = {}
+    """Documents: keys of messages that no schema knows, and how many messages have them. Blocks: none."""
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -137,7 +139,7 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Those of the tokens that are trained in their document."""
 
 
-class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The conservation laws hold on these numbers; every build and `verify` checks them.
 
     rows = kept + Σ rejected; tokens = trained + masked; documents = packed + Σ cut;
@@ -170,6 +172,9 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     padding: Count
     """Slots with nothing: at the end of blocks, and behind documents where they are aligned."""
+
+    unused_keys: dict[str, Count] = {}
+    """Keys of messages that no schema knows, and how many messages have them."""
 
     @property
     def cut_tokens(self) -> int:

@@ -57,6 +57,7 @@ class WrittenShard:
         num_rejected: int = 0,
         num_merged: int = 0,
         num_skipped: int = 0,
+        unused_keys: dict[str, int] | None = None,
     ) -> Shard:
         """The manifest's entry: this and what only the build knows."""
         return Shard(
@@ -80,6 +81,7 @@ class WrittenShard:
             sha256=self.sha256,
             rows_xxh3=self.rows_xxh3,
             places=self.places,
+            unused_keys=unused_keys or {},
         )
 
 

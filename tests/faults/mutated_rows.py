@@ -29,7 +29,7 @@ _GOOD: dict[str, list[dict[str, Any]]] = {
         {
             "chat_template_kwargs": {"enable_thinking": False},
             "messages": [
-                {"role": "user", "content": ""},
+                {"role": "user", "content": " "},
                 {
                     "role": "assistant",
                     "content": "",

@@ -163,7 +163,7 @@ def test_a_column_that_no_row_has_is_named_with_those_there_are(tmp_path, schema
     ("row", "said"),
     [
         ({"messages": TURNS}, "`messages`, which fit --schema messages; so does --schema auto"),
-        ({"question": "a"}, "`question`; say which field is which with `columns`"),
+        ({"note": "a"}, "`note`; say which field is which with `columns`"),
     ],
 )
 def test_rows_that_do_not_fit_the_schema_named_say_which_they_would(tmp_path, row, said):

@@ -41,14 +41,63 @@ def test_a_chat_keeps_its_messages_and_every_field_with_another_meaning(sample):
 
 
 @pytest.mark.parametrize(
-    ("fields", "content"), [({"content": None}, None), ({"content": ""}, ""), ({"content": "{{name}}"}, "{{name}}")]
+    ("fields", "content"),
+    [
+        ({"content": None, "tool_calls": [CALL]}, None),
+        ({"content": None, "reasoning": "hm"}, None),
+        ({"content": ""}, ""),
+        ({"content": []}, ""),
+        ({"content": "{{name}}"}, "{{name}}"),
+    ],
 )
 def test_a_content_comes_out_as_it_is(sample, fields, content):
     assert answer(sample, **fields).fields["content"] == content
 
 
-def test_an_absent_content_is_an_empty_one(sample):
-    assert sample({"messages": [{"role": "assistant"}]}).messages[0].fields == {"role": "assistant", "content": ""}
+@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant", "tool", "function_call"])
+@pytest.mark.parametrize(
+    ("fields", "others"),
+    [
+        ({}, "none"),
+        ({"content": None, "name": None}, "none"),
+        ({"text": "What is 2+2?"}, "`text`"),
+        ({"output": "4", "content": None, "tool_calls": [], "reasoning": "", "train": True}, "`output`"),
+        ({"a\nb": "4", "c" * 60: ""}, f"`a\\nb`, `{'c' * 40}`"),
+    ],
+)
+def test_a_message_without_a_content_refuses_the_row_and_its_other_keys_are_named(refusal, role, fields, others):
+    row = {"messages": [USER, {"role": role} | fields]}
+    assert refusal(row) == ("no_content", f"no content at $.messages[1]; its other keys: {others}")
+    turn = {"from": role} | {"value" if key == "content" else key: value for key, value in fields.items()}
+    refused = ("no_content", f"no content at $.conversations[0]; its other keys: {others}")
+    assert refusal({"conversations": [turn]}, "sharegpt") == refused
+
+
+def test_calls_without_a_content_have_an_empty_one(sample):
+    message = {"role": "assistant", "tool_calls": [CALL]}
+    assert sample({"messages": [message]}).messages[0].fields == message | {"content": ""}
+
+
+@pytest.mark.parametrize("role", ["system", "tool"])
+def test_results_and_system_messages_may_be_empty(sample, role):
+    assert sample({"messages": [USER, {"role": role, "content": ""}]}).messages[1].fields["content"] == ""
+
+
+@pytest.mark.parametrize("nothing", [None, "", [], {}])
+def test_optional_fields_may_hold_nothing_of_any_type(sample, nothing):
+    plain = turn()
+    beside = dict.fromkeys(("tools", "functions", "system", "chat_template_kwargs"), nothing)
+    within = dict.fromkeys(("tool_calls", "function_call", "refusal", "train", "weight", "loss_weight"), nothing)
+    expected = sample(plain)
+    assert sample(turn(**within) | beside) == expected
+    turns = [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "yo"} | within]
+    assert sample({"conversations": turns} | beside, "sharegpt") == expected
+    pair = {"prompt": [USER], "completion": [{"role": "assistant", "content": "yo"} | within]}
+    found = sample(pair | beside | {"reasoning": nothing}, "completion")
+    assert [message.fields for message in found.messages] == [message.fields for message in expected.messages]
+    row = {"instruction": "hi", "output": "yo"} | dict.fromkeys(("input", "history", "reasoning"), nothing) | beside
+    assert sample(row, "alpaca") == expected
+    assert sample({"prompt": "a", "completion": "b", "reasoning": nothing}, "completion").text == "b"
 
 
 def test_text_parts_are_joined(sample):

@@ -37,6 +37,7 @@ BESIDE = {
     "input": VALUE,
     "query": VALUE,
     "response": VALUE,
+    "reasoning": VALUE,
     "history": st.sampled_from([None, [], [["a", "b"]]]),
     "system": VALUE,
     "tools": st.sampled_from([None, [], "[]", "no JSON"]),

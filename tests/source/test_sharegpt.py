@@ -54,14 +54,9 @@ def test_calls_and_observations_become_messages_of_their_own(sample):
     ]
 
 
-@pytest.mark.parametrize("value", ["not json", "[]", "7", None, ""])
+@pytest.mark.parametrize("value", ["not json", "[]", "7", ""])
 def test_a_call_turn_that_holds_no_call_refuses_the_row(refusal, value):
     assert refusal({"conversations": [{"from": "function_call", "value": value}]}, "sharegpt")[0] == "bad_tools"
-
-
-@pytest.mark.parametrize("turn", [{"from": "gpt", "value": None}, {"from": "gpt"}])
-def test_a_null_value_is_an_empty_text(sample, turn):
-    assert fields(sample, [turn]) == [{"role": "assistant", "content": ""}]
 
 
 def test_the_row_gives_the_system_message_and_the_tools(sample):
@@ -82,9 +77,17 @@ def test_exchanges_become_two_messages_each(sample):
     assert [message.role for message in found.messages] == ["system", "user", "assistant", "user", "assistant"]
 
 
+def test_other_keys_of_an_exchange_are_those_of_its_user(sample):
+    assert fields(sample, [{"human": "a", "assistant": "b", "name": "Ann", "time": None}]) == [
+        {"name": "Ann", "role": "user", "content": "a"},
+        {"role": "assistant", "content": "b"},
+    ]
+
+
 def test_weights_are_kept(sample):
     found = sample(
-        {"conversations": [{"from": "gpt", "value": "a", "weight": 0}, {"from": "gpt", "train": True}]}, "sharegpt"
+        {"conversations": [{"from": "gpt", "value": "a", "weight": 0}, {"from": "gpt", "value": "b", "train": True}]},
+        "sharegpt",
     )
     assert [message.weight for message in found.messages] == [0.0, 1.0]
     assert all(set(message.fields) == {"role", "content"} for message in found.messages)

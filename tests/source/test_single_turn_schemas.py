@@ -36,6 +36,25 @@ def test_system_and_history_come_first(sample):
     ]
 
 
+def test_reasoning_is_that_of_the_last_answer(sample, refusal):
+    row = {"Question": "c", "Complex_CoT": "hm", "Response": "d", "history": [["a", "b"]]}
+    columns = {"instruction": "Question", "reasoning": "Complex_CoT", "output": "Response"}
+    found = [message.fields for message in sample(row, "alpaca", columns=columns).messages]
+    assert found[1] == {"role": "assistant", "content": "b"}
+    assert found[3] == {"role": "assistant", "content": "d", "reasoning_content": "hm", "thinking": "hm"}
+    tagged = {"instruction": "a", "output": "b", "reasoning": "<img>a.png</img>"}
+    assert refusal(tagged, "alpaca")[0] == "multimodal"
+
+
+def test_reasoning_beside_a_completion_refuses_the_row_and_alpaca_takes_it(sample, refusal):
+    row = {"prompt": "a", "reasoning": "hm", "completion": "b"}
+    code, reason = refusal(row, "completion")
+    assert code == "wrong_type" and "`columns: {instruction: prompt, output: completion}`" in reason
+    found = sample(row, "alpaca", columns={"instruction": "prompt", "output": "completion"})
+    assert found.messages[1].fields["reasoning_content"] == "hm"
+    assert sample(row, "completion", columns={"reasoning": None}).text == "b"
+
+
 def test_an_empty_output_is_an_empty_turn(sample):
     assert turns(sample, {"instruction": "do", "output": ""}) == [("user", "do"), ("assistant", "")]
 
