@@ -17,7 +17,7 @@ from packer.batches import RowBatch, TurnBatch
 from packer.build.stages import Stages
 from packer.model import Model
 from packer.recipe import Recipe
-from packer.source import Partition, Schema, lines_of_rows, read_rows
+from packer.source import Partition, Schema, read_rows
 from packer.store.documents import DocumentShardWriter
 from packer.store.folder import write_atomically
 from packer.store.manifest import Shard
@@ -47,7 +47,7 @@ class RejectedRow(msgspec.Struct, frozen=True, array_like=True):
     code: str
     reason: str
     line: int | None = None
-    """Of the file, from 1, where its rows are lines; the same row may stand in another line when it is used again."""
+    """Of the file, from 1, where its rows are lines."""
 
 
 class PartitionResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -170,7 +170,10 @@ def run_partition(
             done = stages.run(rows, turns)
             with stages.clock.of("write"):
                 writer.append(done.documents)
-            rejected += (RejectedRow(r.row, r.code, r.reason) for r in done.rejections)
+            rejected += (
+                RejectedRow(r.row, r.code, r.reason, None if rows.lines is None else rows.lines[r.row - num_rows])
+                for r in done.rejections
+            )
             num_rows += rows.num_rows
             num_kept += len(np.unique(done.documents.sample))
             num_merged += done.num_merged
@@ -178,6 +181,7 @@ def run_partition(
             written = writer.finish(split=task.split, index=task.index)
     shard = written.as_shard(
         first_row=task.partition.first_row,
+        first_line=task.partition.first_line,
         source=task.source,
         key=task.key,
         num_kept=num_kept,
@@ -185,22 +189,9 @@ def run_partition(
         num_rejected=len(rejected),
         num_merged=num_merged,
     )
-    result = PartitionResult(shard=shard, rejected=with_lines(rejected, task.partition))
+    result = PartitionResult(shard=shard, rejected=tuple(rejected))
     write_journal(folder, task.key, result)
     return result
-
-
-def with_lines(rejected: Sequence[RejectedRow], partition: Partition) -> tuple[RejectedRow, ...]:
-    """Rejections of a partition, in the order of rows, with the lines they have in its file.
-
-    Raises:
-        InputError: the file cannot be read, or changed since it was planned.
-
-    """
-    lines = lines_of_rows(partition, [each.row for each in rejected])
-    if lines is None:
-        return tuple(rejected)
-    return tuple(msgspec.structs.replace(each, line=line) for each, line in zip(rejected, lines, strict=True))
 
 
 def write_journal(folder: Path, key: str, result: PartitionResult) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from packer import __version__
 from packer.build.packing import BlockRange
-from packer.build.partition import PartitionResult, PartitionTask, RejectedRow, read_journal, with_lines
+from packer.build.partition import PartitionResult, PartitionTask, RejectedRow, read_journal
 from packer.build.progress import Progress
 from packer.build.provenance import Provenance, model_digests
 from packer.build.recipe_changes import PLACES, flat_keys, short_json
@@ -145,8 +145,17 @@ def _is_whole(folder: Path, shard: Shard, *, every_byte: bool) -> bool:
 
 
 def reuse(folder: Path, result: PartitionResult, task: PartitionTask) -> PartitionResult:
-    """The same shard under the number and the place it has in this build."""
+    """The same shard under the number and the place it has in this build; its lines have moved with it."""
+    partition, moved = task.partition, task.partition.first_line - result.shard.first_line
     shard = msgspec.structs.replace(result.shard, split=task.split)
-    path = relink(folder, shard, index=task.index)
-    shard = msgspec.structs.replace(shard, path=path, source=task.source, first_row=task.partition.first_row)
-    return PartitionResult(shard=shard, rejected=with_lines(result.rejected, task.partition))
+    shard = msgspec.structs.replace(
+        shard,
+        path=relink(folder, shard, index=task.index),
+        source=task.source,
+        first_row=partition.first_row,
+        first_line=partition.first_line,
+    )
+    rejected = tuple(
+        row if row.line is None else msgspec.structs.replace(row, line=row.line + moved) for row in result.rejected
+    )
+    return PartitionResult(shard=shard, rejected=rejected)

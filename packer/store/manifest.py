@@ -56,6 +56,9 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     first_row: Count
     """Documents: the input row the partition begins with. Blocks: the first block's number in its split."""
 
+    first_line: Count = 0
+    """Documents: lines of the input before the partition, where its rows are lines. Blocks: 0."""
+
     num_rows: Count
     """Rows of this file: documents or blocks."""
 
