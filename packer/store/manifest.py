@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 from xxhash import xxh3_128_hexdigest
 
-from packer.errors import CheckError, StorageError
+from packer.errors import CheckError, StorageError, UsageError
 from packer.store.failures import storage_errors
 from packer.store.folder import PRIVATE, write_atomically
 from packer.store.mistaken import not_a_cache
@@ -219,10 +219,22 @@ class _Believed(msgspec.Struct, frozen=True):
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The manifest's bytes in the file; equal manifests give equal bytes."""
+    """The manifest's bytes in the file; equal manifests give equal bytes.
+
+    Raises:
+        UsageError: they are more than readers take.
+
+    """
     fields = sorted((name, getattr(manifest, name)) for name in manifest.__struct_fields__)
     lines = [f"{json.dumps(name)}:".encode() + _encode_lines(value) for name, value in fields]
-    return sealed(b"{\n" + b",\n".join(lines) + b"\n}\n")
+    content = sealed(b"{\n" + b",\n".join(lines) + b"\n}\n")
+    if len(content) > MAX_MANIFEST_BYTES:
+        raise UsageError(
+            f"the manifest would have {len(content):,} bytes; readers take up to {MAX_MANIFEST_BYTES:,}",
+            hint=f"it names {len(manifest.shards):,} shards and {len(manifest.inputs):,} inputs: larger "
+            "partition_bytes and shard_bytes make fewer shards, several caches have smaller manifests",
+        )
+    return content
 
 
 def sealed(content: bytes) -> bytes:
@@ -235,6 +247,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> str:
     """Replace the manifest, all of it or not at all, and return its fingerprint. This commits a build: write it last.
 
     Raises:
+        UsageError: it is larger than readers take.
         StorageError: the disk refuses; the manifest of before is still there.
 
     """
