@@ -1,15 +1,16 @@
 """What `packer build` and `packer pack` tell when they are done."""
 
 import shlex
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from packer_cli.output import duration, number, percent, plural, print_table, rate, stdout
-from packer_cli.text import visible
+from packer_cli.output import duration, number, percent, plural, print_table, rate, stdout, terminal_width
+from packer_cli.text import visible, wrap_words
 
 if TYPE_CHECKING:
-    from packer.build import BuildResult, Profile
+    from packer.build import BuildResult, LeftOut, Profile
     from packer.store.manifest import Manifest
 
 _WORTH_TELLING = 1.01
@@ -31,7 +32,9 @@ def print_result(result: "BuildResult", seconds: float, *, done: str, verbose: b
         speed = f", {rate(tokens, seconds)} tokens/s" if not reused else f", {plural(reused, 'partition')} reused"
         engine = f", engine {manifest.engine}" if result.num_partitions_built else ""
         console.print(f"{done} {result.folder} in {duration(seconds)}{speed}{engine}\n", soft_wrap=True)
-    _print_totals(manifest, result.folder)
+    if result.left_out is not None:
+        print_left_out(result.left_out, manifest.totals.tokens)
+    _print_totals(manifest, result.folder, warned=result.left_out is not None)
     console.print(f"\nfingerprint  {result.fingerprint}", soft_wrap=True)
     if verbose:
         console.print(f"content      {manifest.content_fingerprint}", soft_wrap=True)
@@ -40,7 +43,20 @@ def print_result(result: "BuildResult", seconds: float, *, done: str, verbose: b
         console.print(f"\nnext: packer inspect {shlex.quote(str(result.folder))}", soft_wrap=True)
 
 
-def _print_totals(manifest: "Manifest", folder: Path) -> None:
+def print_left_out(left_out: "LeftOut", num_tokens: int) -> None:
+    """`warning: …` and what can be done about it, wrapped for a terminal, a line each for a pipe; and a blank line."""
+    console, width = stdout(), terminal_width(sys.stdout)
+    label = "warning: "
+    tokens = f"{number(left_out.tokens)} of {number(num_tokens)}"
+    told = f"{percent(left_out.share)} of the tokens are in no block ({tokens})"
+    console.print(label, style="bold yellow", end="")
+    console.print("\n".join(wrap_words(told, width, begun=len(label))), soft_wrap=True)
+    for way in left_out.ways_out:
+        console.print("  " + "\n    ".join(wrap_words(way, width and width - 4)), soft_wrap=True)
+    console.print()
+
+
+def _print_totals(manifest: "Manifest", folder: Path, *, warned: bool) -> None:
     from packer.rejections import CODES  # noqa: PLC0415 - not for --help
 
     console, totals = stdout(), manifest.totals
@@ -75,7 +91,7 @@ def _print_totals(manifest: "Manifest", folder: Path) -> None:
         console.print(f"\nin no block: {tokens}, {trained} of them trained;\nlisted in {listed}", soft_wrap=True)
         cuts = sorted(totals.cut.items(), key=lambda entry: -entry[1].tokens)
         print_table(console, columns, [(plural(cut.tokens, "token"), code, CODES.get(code, "")) for code, cut in cuts])
-    if "overlong" in totals.cut:
+    if "overlong" in totals.cut and not warned:
         console.print("--block-len N makes blocks longer, --set pack.overlong=split cuts documents")
 
 
@@ -144,6 +160,8 @@ _TIMES = ("parts", "stages")
 
 def result_fields(result: "BuildResult", seconds: float) -> dict[str, Any]:
     """The same in JSON."""
+    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
+
     from packer.recipe import to_json  # noqa: PLC0415 - not for --help
 
     manifest = result.manifest
@@ -156,5 +174,6 @@ def result_fields(result: "BuildResult", seconds: float) -> dict[str, Any]:
         "fingerprint": result.fingerprint,
         "content_fingerprint": manifest and manifest.content_fingerprint,
         "recipe_fingerprint": manifest and manifest.recipe_fingerprint,
+        "left_out": result.left_out and asdict(result.left_out),
         "totals": manifest and to_json(manifest.totals),
     }

@@ -41,8 +41,8 @@ class LeftOut:
     """The smallest such length that fits documents with 99 % of the tokens; None where that is `fits_all`, or no longer
     than blocks are."""
 
-    advice: str
-    """What to do about it; empty where there is nothing."""
+    ways_out: tuple[str, ...]
+    """Options of a build, or of packing again, that keep more, each with what it does."""
 
 
 def left_out(folder: Path, manifest: Manifest) -> LeftOut | None:
@@ -68,7 +68,7 @@ def left_out(folder: Path, manifest: Manifest) -> LeftOut | None:
         share=share,
         fits_all=fits_all,
         fits_most=most,
-        advice="; ".join(_advice(totals.cut, fits_all, most)),
+        ways_out=tuple(_ways_out(totals.cut, fits_all, most)),
     )
 
 
@@ -90,7 +90,7 @@ def fitting(lengths: Int32, *, step: int) -> tuple[int | None, int | None]:
     return all_, most_
 
 
-def _advice(cut: Mapping[str, Cut], fits_all: int | None, fits_most: int | None) -> list[str]:
+def _ways_out(cut: Mapping[str, Cut], fits_all: int | None, fits_most: int | None) -> list[str]:
     told = []
     if fits_all is not None:
         told.append(f"--block-len {fits_all} fits every document")

@@ -18,6 +18,7 @@ import msgspec
 
 from packer.build import engine
 from packer.build.hints import rejection_hint
+from packer.build.losses import LeftOut, left_out, refuse_losses
 from packer.build.overruns import named_row
 from packer.build.packing import commit, finish, finish_if_free, jobs_for_packing, pack_documents
 from packer.build.partition import Made, PartitionResult, PartitionTask, PartitionWork, write_journal
@@ -65,6 +66,9 @@ class BuildResult:
 
     num_partitions_built: int
     num_partitions_reused: int
+    left_out: LeftOut | None = None
+    """Tokens in no block, where they are worth a warning; None after a dry run of a build that has something to do."""
+
     profile: Profile = NO_TIME
     """Where the time of a build went."""
 
@@ -76,6 +80,7 @@ def build(
     *,
     jobs: int | None = None,
     on_error: Literal["reject", "fail"] = "reject",
+    fail_above: float | None = None,
     force: bool = False,
     repair: bool = False,
     dry_run: bool = False,
@@ -91,6 +96,8 @@ def build(
         folder: the cache; made if it is not there.
         jobs: processes; by default one for each processor, or fewer where the input is small.
         on_error: `fail` stops at the first rejected row.
+        fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block. Where more is
+            left out, nothing is committed; what was made is kept for a build that allows it.
         force: replace a cache that was built by another recipe.
         repair: check every byte of what is there, and make again what is damaged.
         dry_run: only say what would be done.
@@ -101,7 +108,7 @@ def build(
 
     """
     folder, progress = Path(folder), progress or Silent()
-    options = _Options(jobs=jobs, on_error=on_error, force=force, repair=repair, dry_run=dry_run)
+    options = _Options(jobs=jobs, on_error=on_error, fail_above=fail_above, force=force, repair=repair, dry_run=dry_run)
     with path_errors():
         refuse_foreign(folder)
         if not dry_run:
@@ -113,7 +120,7 @@ def build(
             if found is not None and not repair and is_unchanged(folder, found, recipe, progress):
                 if not dry_run:
                     finish_if_free(folder, found)
-                return _nothing_to_do(folder, found)
+                return _nothing_to_do(folder, found, options)
         is_new = found is None and not dry_run
         try:
             with standby(recipe, jobs) if is_new else nullcontext() as workers:
@@ -133,6 +140,7 @@ class _Options:
 
     jobs: int | None
     on_error: str
+    fail_above: float | None
     force: bool
     repair: bool
     dry_run: bool
@@ -153,7 +161,7 @@ def _build(
     if found is not None and not repair and up_to_date(folder, found, plan.provenance):
         if not options.dry_run:
             finish_if_free(folder, found)
-        return _nothing_to_do(folder, found)
+        return _nothing_to_do(folder, found, options)
     if found is not None and not force:
         refuse_other_recipe(folder, found, plan.provenance)
     if options.dry_run:
@@ -165,7 +173,7 @@ def _build(
         found = existing(folder, progress)
         if found is not None and not repair and up_to_date(folder, found, plan.provenance):
             finish(folder, found)
-            return _nothing_to_do(folder, found)
+            return _nothing_to_do(folder, found, options)
         if found is not None and not force:
             refuse_other_recipe(folder, found, plan.provenance)
         try:
@@ -176,7 +184,8 @@ def _build(
             raise
 
 
-def _nothing_to_do(folder: Path, found: Manifest) -> BuildResult:
+def _nothing_to_do(folder: Path, found: Manifest, options: _Options) -> BuildResult:
+    refuse_losses(found, options.fail_above)
     return BuildResult(
         folder=folder,
         manifest=found,
@@ -184,6 +193,7 @@ def _nothing_to_do(folder: Path, found: Manifest) -> BuildResult:
         built=False,
         num_partitions_built=0,
         num_partitions_reused=sum(shard.kind == "documents" for shard in found.shards),
+        left_out=left_out(folder, found),
     )
 
 
@@ -225,6 +235,7 @@ class _Build:
         self._folder = folder
         self._jobs = options.jobs
         self._on_error = options.on_error
+        self._fail_above = options.fail_above
         self._repair = options.repair
         self._progress = progress
         self._clock = clock
@@ -246,7 +257,7 @@ class _Build:
         with self._clock.of("commit"):
             write_model(folder, plan.provenance.model, plan.model.files)
             refuse_changed(plan.looks, plan.inputs)
-            manifest = commit(folder, plan.provenance, results, packed)
+            manifest = commit(folder, plan.provenance, results, packed, fail_above=self._fail_above)
         return BuildResult(
             folder=folder,
             manifest=manifest,
@@ -254,6 +265,7 @@ class _Build:
             built=True,
             num_partitions_built=num_built,
             num_partitions_reused=len(results) - num_built,
+            left_out=left_out(folder, manifest),
             profile=Profile(parts=self._clock.take(), stages=self._stages.take(), processes=self._processes),
         )
 
