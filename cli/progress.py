@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 import click
 
 from packer_cli.output import duration, number, rate, size, stderr
+from packer_cli.text import visible
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -54,7 +55,7 @@ class Lines(Quiet):
             click.echo(self._line(now - self._began), err=True)
 
     def note(self, message: str) -> None:
-        click.echo(f"note: {message}", err=True)
+        click.echo(f"note: {visible(message)}", err=True)
 
     def _line(self, elapsed: float) -> str:
         name, total, unit = self._stage
@@ -111,7 +112,7 @@ class Bars(Quiet):
         self._bars.update(self._task, told=f"{_amount(int(done), int(total), self._unit)}{speed}{left}")
 
     def note(self, message: str) -> None:
-        self._bars.console.print(f"note: {message}", markup=False, highlight=False)
+        self._bars.console.print(f"note: {visible(message)}", markup=False, highlight=False)
 
 
 def listener(*, quiet: bool) -> Quiet:

@@ -129,7 +129,7 @@ def build(
                 return _build(plan, folder, options, progress, clock, workers=workers)
         except EngineDiffersError as error:
             progress.note(f"{error.message}; building with the reference engine")
-            engine.remember(plan.model.files[TOKENIZER_FILE], error.message)
+            engine.remember(plan.model.files[TOKENIZER_FILE], agrees=False)
             plan = plan_build(_by_reference(recipe), progress)
             return _build(plan, folder, options, progress, clock)
 
