@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 )
 @fail_above_option
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@click.option("--force", is_flag=True, help="Replace a cache that was built by another recipe.")
+@click.option("--force", is_flag=True, help="Replace a cache that was built by another recipe or from other inputs.")
 @click.option("--repair", is_flag=True, help="Check every byte of what is there; make again what is damaged.")
 @click.option("--profile", is_flag=True, help="Tell where the time went.")
 @output_options

@@ -24,6 +24,8 @@ def print_result(result: "BuildResult", seconds: float, *, done: str, verbose: b
     if manifest is None:
         todo = plural(result.num_partitions_built, "partition")
         console.print(f"would build {todo}, reuse {number(reused)}; nothing was written", soft_wrap=True)
+        for sentence in result.replaced.told() if result.replaced is not None else ():
+            console.print(f"{result.folder}: {visible(sentence)}", soft_wrap=True)
         return
     if not result.built:
         console.print(f"{result.folder} is up to date\n", soft_wrap=True)
@@ -174,6 +176,7 @@ def result_fields(result: "BuildResult", seconds: float) -> dict[str, Any]:
         "fingerprint": result.fingerprint,
         "content_fingerprint": manifest and manifest.content_fingerprint,
         "recipe_fingerprint": manifest and manifest.recipe_fingerprint,
+        "replaced": result.replaced and asdict(result.replaced),
         "left_out": result.left_out and asdict(result.left_out),
         "totals": manifest and to_json(manifest.totals),
     }

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from packer.build.blocks import BlockForm
+from packer.build.changes import changes
 from packer.build.kept import kept_files, kept_model
 from packer.build.losses import left_out, refuse_losses
 from packer.build.packing import Packed, commit, finish, jobs_for_packing, pack_documents
@@ -18,7 +19,7 @@ from packer.build.partition import PartitionResult
 from packer.build.progress import Progress, Silent
 from packer.build.provenance import Provenance
 from packer.build.record import write_model
-from packer.build.reuse import committed, existing, refuse_foreign, refuse_other_recipe, up_to_date
+from packer.build.reuse import committed, existing, refuse_foreign, up_to_date
 from packer.build.run import BuildResult
 from packer.errors import CheckError, PackerError, RecipeError, UsageError
 from packer.recipe import Recipe, make_recipe
@@ -104,7 +105,7 @@ def _repack(
             refuse_losses(found, fail_above)
             return _result(folder, found, num_partitions=len(_documents(found)), built=False)
         if found is not None and not force:
-            refuse_other_recipe(folder, found, wanted)
+            changes(found, wanted).refuse(folder)
             _refuse_other_inputs(folder, found, cache, manifest)
         try:
             try:

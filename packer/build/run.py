@@ -17,6 +17,7 @@ from typing import Literal
 import msgspec
 
 from packer.build import engine
+from packer.build.changes import Changes, changes
 from packer.build.hints import rejection_hint
 from packer.build.losses import LeftOut, left_out, refuse_losses
 from packer.build.overruns import named_row
@@ -32,7 +33,6 @@ from packer.build.record import write_model
 from packer.build.reuse import (
     existing,
     refuse_foreign,
-    refuse_other_recipe,
     reusable,
     reusable_blocks,
     reuse,
@@ -68,6 +68,9 @@ class BuildResult:
     num_partitions_reused: int
     left_out: LeftOut | None = None
     """Tokens in no block, where they are worth a warning; None after a dry run of a build that has something to do."""
+
+    replaced: Changes | None = None
+    """After a dry run, what would change about the cache that is there."""
 
     profile: Profile = NO_TIME
     """Where the time of a build went."""
@@ -162,10 +165,9 @@ def _build(
         if not options.dry_run:
             finish_if_free(folder, found)
         return _nothing_to_do(folder, found, options)
-    if found is not None and not force:
-        refuse_other_recipe(folder, found, plan.provenance)
+    replaced = _replaced(folder, found, plan, force=force)
     if options.dry_run:
-        return _dry_run(folder, found, plan, repair=repair)
+        return _dry_run(folder, found, plan, replaced, repair=repair)
     is_new = not os.path.lexists(folder)
     with lock(folder):
         # Another build may have finished between that look and the lock: look again.
@@ -174,14 +176,30 @@ def _build(
         if found is not None and not repair and up_to_date(folder, found, plan.provenance):
             finish(folder, found)
             return _nothing_to_do(folder, found, options)
-        if found is not None and not force:
-            refuse_other_recipe(folder, found, plan.provenance)
+        replaced = _replaced(folder, found, plan, force=force)
+        if found is not None and replaced is not None and replaced.leaving:
+            progress.note(f"{folder}: {replaced.told()[0]}")
         try:
             return _Build(plan, folder, options, progress, clock, workers=workers).run(found)
         except NoRowKeptError:
             if is_new:  # the same rows would be rejected by the same recipe: there is nothing to go on from
                 discard(folder)
             raise
+
+
+def _replaced(folder: Path, found: Manifest | None, plan: BuildPlan, *, force: bool) -> Changes | None:
+    """What is replaced of the cache that is there, if there is one.
+
+    Raises:
+        UsageError: it needs a word.
+
+    """
+    if found is None:
+        return None
+    replaced = changes(found, plan.provenance)
+    if not force:
+        replaced.refuse(folder)
+    return replaced
 
 
 def _nothing_to_do(folder: Path, found: Manifest, options: _Options) -> BuildResult:
@@ -197,7 +215,9 @@ def _nothing_to_do(folder: Path, found: Manifest, options: _Options) -> BuildRes
     )
 
 
-def _dry_run(folder: Path, found: Manifest | None, plan: BuildPlan, *, repair: bool) -> BuildResult:
+def _dry_run(
+    folder: Path, found: Manifest | None, plan: BuildPlan, replaced: Changes | None, *, repair: bool
+) -> BuildResult:
     there = reusable(folder, found, repair=repair)
     missing = sum(task.key not in there for task in plan.tasks)
     return BuildResult(
@@ -207,6 +227,7 @@ def _dry_run(folder: Path, found: Manifest | None, plan: BuildPlan, *, repair: b
         built=False,
         num_partitions_built=missing,
         num_partitions_reused=len(plan.tasks) - missing,
+        replaced=replaced,
     )
 
 
