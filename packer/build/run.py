@@ -101,7 +101,7 @@ def build(
         on_error: `fail` stops at the first rejected row.
         fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block. Where more is
             left out, nothing is committed; what was made is kept for a build that allows it.
-        force: replace a cache that was built by another recipe.
+        force: replace a cache that was built by another recipe or from other inputs.
         repair: check every byte of what is there, and make again what is damaged.
         dry_run: only say what would be done.
         progress: listens.
@@ -177,7 +177,7 @@ def _build(
             finish(folder, found)
             return _nothing_to_do(folder, found, options)
         replaced = _replaced(folder, found, plan, force=force)
-        if found is not None and replaced is not None and replaced.leaving:
+        if replaced is not None and replaced.leaving:
             progress.note(f"{folder}: {replaced.told()[0]}")
         try:
             return _Build(plan, folder, options, progress, clock, workers=workers).run(found)

@@ -206,6 +206,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class _BelievedPack(msgspec.Struct, frozen=True):
     mode: str
     block_len: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+    align: Annotated[int, Meta(ge=1, le=2**31 - 1)] = 1
 
 
 class _BelievedRecipe(msgspec.Struct, frozen=True):
