@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from packer_cli.failures import print_json
-from packer_cli.options import HELP_OPTIONS, jobs_option, output_options
+from packer_cli.options import HELP_OPTIONS, fail_above_option, jobs_option, output_options
 from packer_cli.progress import listener
 from packer_cli.result import print_profile, print_result, profile_fields, result_fields
 from packer_cli.sources import Asked, recipe_options
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     default="reject",
     help="fail: stop at the first rejected row [reject].",
 )
+@fail_above_option
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@click.option("--force", is_flag=True, help="Replace a cache that was built by another recipe.")
+@click.option("--force", is_flag=True, help="Replace a cache that was built by another recipe or from other inputs.")
 @click.option("--repair", is_flag=True, help="Check every byte of what is there; make again what is damaged.")
 @click.option("--profile", is_flag=True, help="Tell where the time went.")
 @output_options
@@ -41,6 +42,7 @@ def command(
     block_len: int | None,
     jobs: int | None,
     on_error: str,
+    fail_above: float | None,
     dry_run: bool,
     force: bool,
     repair: bool,
@@ -68,6 +70,7 @@ def command(
             output,
             jobs=jobs,
             on_error="fail" if on_error == "fail" else "reject",
+            fail_above=fail_above,
             force=force,
             repair=repair,
             dry_run=dry_run,

@@ -28,6 +28,28 @@ def output_options(function: Function) -> Function:
     return function
 
 
+def _share(_context: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
+    """`0.01` or `1%` as a share below 1."""
+    if text is None:
+        return None
+    number, percent, rest = text.partition("%")
+    try:
+        share = float(number) / (100 if percent else 1)
+    except ValueError:
+        share = -1.0
+    if rest or not 0 <= share < 1:
+        raise click.BadParameter(f"{text}: expected a share from 0 to below 1, as 0.01 or 1%")
+    return share
+
+
+fail_above_option = click.option(
+    "--fail-above",
+    metavar="SHARE",
+    callback=_share,
+    help="Commit nothing, and exit with 1, where more than this share of the rows is rejected, or of the tokens is in "
+    "no block: 0.01 or 1%.",
+)
+
 cache_argument = click.argument("cache", type=click.Path(path_type=Path))
 
 jobs_option = click.option(

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from packer_cli.failures import print_json
-from packer_cli.options import HELP_OPTIONS, cache_argument, jobs_option, output_options
+from packer_cli.options import HELP_OPTIONS, cache_argument, fail_above_option, jobs_option, output_options
 from packer_cli.progress import listener
 from packer_cli.result import print_result, result_fields
 
@@ -33,6 +33,7 @@ _OVERLONG = ("reject", "truncate_left", "truncate_right", "split")
     help="Any key of the recipe's pack, and shard_bytes; may be repeated.",
 )
 @jobs_option
+@fail_above_option
 @click.option("--force", is_flag=True, help="Replace a cache that was made by other rules.")
 @output_options
 def command(
@@ -41,6 +42,7 @@ def command(
     output: Path,
     overrides: tuple[str, ...],
     jobs: int | None,
+    fail_above: float | None,
     force: bool,
     verbose: bool,
     quiet: bool,
@@ -57,7 +59,9 @@ def command(
     began = time.monotonic()
     pack = {key: value for key, value in asked.items() if value is not None}
     with listener(quiet=quiet) as progress:
-        result = repack(cache, output, pack, overrides, jobs=jobs, force=force, progress=progress)
+        result = repack(
+            cache, output, pack, overrides, jobs=jobs, fail_above=fail_above, force=force, progress=progress
+        )
     seconds = time.monotonic() - began
     if as_json:
         print_json(command="pack", **result_fields(result, seconds))

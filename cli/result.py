@@ -1,14 +1,16 @@
 """What `packer build` and `packer pack` tell when they are done."""
 
 import shlex
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from packer_cli.output import duration, number, percent, plural, print_table, rate, stdout
+from packer_cli.output import duration, number, percent, plural, print_table, rate, stdout, terminal_width
+from packer_cli.text import wrap_words
 
 if TYPE_CHECKING:
-    from packer.build import BuildResult, Profile
+    from packer.build import BuildResult, LeftOut, Profile
     from packer.store.manifest import Manifest
 
 SKIPPED = "answers not learned: they are empty, or the template has no prompt for them"
@@ -24,6 +26,8 @@ def print_result(result: "BuildResult", seconds: float, *, done: str, verbose: b
     if manifest is None:
         todo = plural(result.num_partitions_built, "partition")
         out.line(f"would build {todo}, reuse {number(reused)}; nothing was written")
+        for sentence in result.replaced.told() if result.replaced is not None else ():
+            out.line(f"{result.folder}: {sentence}")
         return
     if not result.built:
         out.line(f"{result.folder} is up to date")
@@ -34,7 +38,9 @@ def print_result(result: "BuildResult", seconds: float, *, done: str, verbose: b
         engine = f", engine {manifest.engine}" if result.num_partitions_built else ""
         out.line(f"{done} {result.folder} in {duration(seconds)}{speed}{engine}")
         out.line()
-    _print_totals(manifest, result.folder)
+    if result.left_out is not None:
+        print_left_out(result.left_out, manifest.totals.tokens)
+    _print_totals(manifest, result.folder, warned=result.left_out is not None)
     out.line()
     out.line(f"fingerprint  {result.fingerprint}")
     if verbose:
@@ -45,7 +51,23 @@ def print_result(result: "BuildResult", seconds: float, *, done: str, verbose: b
         out.line(f"next: packer inspect {shlex.quote(str(result.folder))}")
 
 
-def _print_totals(manifest: "Manifest", folder: Path) -> None:
+def print_left_out(left_out: "LeftOut", num_tokens: int) -> None:
+    """`warning: …` and what can be done about it, wrapped for a terminal, a line each for a pipe; and a blank line."""
+    out, width = stdout(), terminal_width(sys.stdout)
+    label = "warning: "
+    tokens = f"{number(left_out.tokens)} of {number(num_tokens)}"
+    told = f"{percent(left_out.share)} of the tokens are in no block ({tokens})"
+    first, *rest = wrap_words(told, width, begun=len(label))
+    out.line((label, "bold yellow"), first)
+    for line in rest:
+        out.line(line)
+    for way in left_out.ways_out:
+        for number_of_line, line in enumerate(wrap_words(way, width and width - 4)):
+            out.line("    " if number_of_line else "  ", line)
+    out.line()
+
+
+def _print_totals(manifest: "Manifest", folder: Path, *, warned: bool) -> None:
     from packer.rejections import CODES  # noqa: PLC0415 - not for --help
 
     out, totals = stdout(), manifest.totals
@@ -85,7 +107,7 @@ def _print_totals(manifest: "Manifest", folder: Path) -> None:
         out.line(f"listed in {listed}")
         cuts = sorted(totals.cut.items(), key=lambda entry: -entry[1].tokens)
         print_table(out, columns, [(plural(cut.tokens, "token"), code, CODES.get(code, "")) for code, cut in cuts])
-    if "overlong" in totals.cut:
+    if "overlong" in totals.cut and not warned:
         out.line("--block-len N makes blocks longer, --set pack.overlong=split cuts documents")
 
 
@@ -157,6 +179,8 @@ _TIMES = ("parts", "stages")
 
 def result_fields(result: "BuildResult", seconds: float) -> dict[str, Any]:
     """The same in JSON."""
+    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
+
     from packer.recipe import to_json  # noqa: PLC0415 - not for --help
 
     manifest = result.manifest
@@ -169,5 +193,7 @@ def result_fields(result: "BuildResult", seconds: float) -> dict[str, Any]:
         "fingerprint": result.fingerprint,
         "content_fingerprint": manifest and manifest.content_fingerprint,
         "recipe_fingerprint": manifest and manifest.recipe_fingerprint,
+        "replaced": result.replaced and asdict(result.replaced),
+        "left_out": result.left_out and asdict(result.left_out),
         "totals": manifest and to_json(manifest.totals),
     }

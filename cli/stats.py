@@ -9,7 +9,7 @@ from packer_cli.failures import print_json
 from packer_cli.foreign import cache_alone, foreign_options, stats_foreign
 from packer_cli.options import HELP_OPTIONS, output_options
 from packer_cli.output import can_draw, number, percent, plural, print_table, size, stdout
-from packer_cli.result import SKIPPED
+from packer_cli.result import SKIPPED, print_left_out
 
 if TYPE_CHECKING:
     from packer.audit import SplitStats, Stats
@@ -47,6 +47,8 @@ def command(
 
 def _print(found: "Stats") -> None:
     out = stdout()
+    if found.left_out is not None:
+        print_left_out(found.left_out, found.tokens)
     facts = [
         ("rows", number(found.rows), f"{number(found.kept)} kept, {number(found.rows - found.kept)} rejected"),
         ("documents", number(found.documents), _rewriting(found.rewriting)),

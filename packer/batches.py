@@ -100,6 +100,9 @@ class RowBatch:
     num_rows: int
     """Rows read for this batch: ``len(samples) + len(rejections)``. Blank lines are not rows."""
 
+    lines: tuple[int, ...] | None = None
+    """Line of the file, from 1, at which each of these rows begins; None where rows are no lines."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnBatch:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from packer.batches import Int32, Int64
+from packer.build.losses import LeftOut, left_out
 from packer.errors import CheckError
 from packer.pack import mixing_of_pieces
 from packer.recipe import to_json
@@ -122,6 +123,9 @@ class Stats:
     cut: tuple[CutReason, ...]
     """What is in no block; the most tokens first."""
 
+    left_out: LeftOut | None
+    """The tokens of `cut`, where they are worth a warning."""
+
     piece_starts: int
     """Trained tokens that are not trained in their block, as nothing of their document is before them there."""
 
@@ -187,6 +191,7 @@ def stats(folder: Path | str) -> Stats:
             kept=totals.kept,
             rejected=_reasons(totals.rejected),
             cut=_cut(totals.cut),
+            left_out=left_out(cache.folder, manifest),
             piece_starts=totals.piece_starts,
             documents=totals.documents,
             tokens=totals.tokens,

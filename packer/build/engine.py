@@ -3,6 +3,10 @@
 ``auto`` takes the fast engine where it is installed and agrees with the reference on everything it is tried on. A trial
 of a large tokenizer takes seconds, so its outcome is remembered in the user's cache folder, under the digest of the
 tokenizer and the versions of both encoders. A tokenizer that was found to differ in a build is remembered too.
+
+What is remembered is a small file that holds one of two texts, which name that digest; anything else in its place is as
+good as nothing. It is the user's own file: whoever can write it can make a build use the fast engine untried, and then
+each partition is still proved.
 """
 
 import hashlib
@@ -13,11 +17,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-import msgspec
-
-from packer.errors import RecipeError, StorageError
+from packer.errors import InputError, RecipeError, StorageError
 from packer.store.folder import write_atomically
 from packer.tokenize import Encoder, FastEncoder, ReferenceEncoder, differences, fast_version
+from packer.tokenizer_folder import read_regular
 
 EngineName: TypeAlias = Literal["reference", "fast"]
 
@@ -26,12 +29,6 @@ WORTH_LOADING_BYTES = 2 * 2**20
 
 _TRIALS_VERSION = 1
 """Raised when the trials of a tokenizer change."""
-
-
-class _Outcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is remembered of a trial."""
-
-    difference: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,16 +77,14 @@ def encoder_of(engine: str, tokenizer_json: bytes) -> Encoder:
 
 def is_known_fast(asked: str, tokenizer_json: bytes) -> bool:
     """Whether the fast engine will be taken, as far as can be told before a build is planned; nothing is tried."""
-    return (
-        asked != "reference" and fast_version() is not None and _remembered(tokenizer_json) == _Outcome(difference=None)
-    )
+    return asked != "reference" and fast_version() is not None and _remembered(tokenizer_json) is True
 
 
-def remember(tokenizer_json: bytes, difference: str | None) -> None:
-    """Keep what the fast engine gets wrong with a tokenizer, or that nothing was found."""
+def remember(tokenizer_json: bytes, *, agrees: bool) -> None:
+    """Keep whether the fast engine encodes as the reference does with a tokenizer."""
     # A home that cannot be written to costs a trial at every build, nothing else.
     with suppress(StorageError, RuntimeError):
-        write_atomically(_place(tokenizer_json), msgspec.json.encode(_Outcome(difference=difference)))
+        write_atomically(_place(tokenizer_json), _outcome(tokenizer_json, agrees=agrees))
 
 
 def _reference() -> Engine:
@@ -98,22 +93,39 @@ def _reference() -> Engine:
 
 def _tried(tokenizer_json: bytes) -> str | None:
     """What the fast engine gets wrong; tried once for each tokenizer and pair of versions."""
-    found = _remembered(tokenizer_json)
-    if found is not None:
-        return found.difference
-    difference = differences(tokenizer_json)
-    remember(tokenizer_json, difference)
-    return difference
+    agrees = _remembered(tokenizer_json)
+    if agrees is None:
+        difference = differences(tokenizer_json)
+        remember(tokenizer_json, agrees=difference is None)
+        return difference
+    return None if agrees else "fastokens was found to encode otherwise than tokenizers with this tokenizer"
 
 
-def _remembered(tokenizer_json: bytes) -> _Outcome | None:
-    with suppress(OSError, RuntimeError, msgspec.DecodeError):
-        return msgspec.json.decode(_place(tokenizer_json).read_bytes(), type=_Outcome)
+def _remembered(tokenizer_json: bytes) -> bool | None:
+    """Whether the fast engine agreed; None where it was not tried, or what lies there is not what a trial writes."""
+    with suppress(InputError, RuntimeError):
+        found = read_regular(_place(tokenizer_json), max_bytes=_OUTCOME_BYTES, what="the outcome of a trial")
+        return next((agrees for agrees in (True, False) if found == _outcome(tokenizer_json, agrees=agrees)), None)
     return None
+
+
+def _outcome(tokenizer_json: bytes, *, agrees: bool) -> bytes:
+    """All that the file of a trial holds."""
+    return f"{_trial(tokenizer_json)} {'agrees' if agrees else 'differs'}\n".encode()
+
+
+_OUTCOME_BYTES = 80
+
+
+def _trial(tokenizer_json: bytes) -> str:
+    """What a trial depends on: the tokenizer, both encoders, and what is tried."""
+    key = f"{hashlib.sha256(tokenizer_json).hexdigest()} {fast_version()} {ReferenceEncoder.version} {_TRIALS_VERSION}"
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def _place(tokenizer_json: bytes) -> Path:
     """Where the outcome for a tokenizer is kept; RuntimeError where there is no home."""
-    key = f"{hashlib.sha256(tokenizer_json).hexdigest()} {fast_version()} {ReferenceEncoder.version} {_TRIALS_VERSION}"
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return home / "packer" / "engines" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
+    home = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not home.is_absolute():  # the specification says to ignore it then
+        home = Path.home() / ".cache"
+    return home / "packer" / "engines" / f"{_trial(tokenizer_json)[:24]}.txt"

@@ -7,17 +7,26 @@ from pathlib import Path
 from typing import TypeAlias
 
 from packer.build.blocks import BlockForm, BlockTask, PackedSplit, block_worker, pack_split
+from packer.build.losses import refuse_losses
 from packer.build.partition import PartitionResult
 from packer.build.pool import Pool, jobs_for
 from packer.build.progress import Progress
 from packer.build.provenance import Provenance
 from packer.build.record import make_manifest, rejected_lines
-from packer.errors import BusyError, CheckError, InputError, NothingKeptError, StorageError
+from packer.errors import BusyError, CheckError, InputError, NothingKeptError, PackerError, StorageError
 from packer.recipe import Pack
+from packer.store.cache import Cache
 from packer.store.conservation import check_conservation
 from packer.store.document_shards import DocumentShards
 from packer.store.folder import lock, sweep
-from packer.store.manifest import Manifest, Shard, read_manifest, write_manifest
+from packer.store.manifest import (
+    Manifest,
+    Shard,
+    decode_manifest,
+    encode_manifest,
+    read_manifest,
+    write_manifest,
+)
 from packer.store.rejected import is_pending, publish_rejected, rejected_digest, stage_rejected
 
 BlockRange: TypeAlias = tuple[str, int, int]
@@ -86,13 +95,24 @@ def pack_documents(
     return Packed(shards=tuple(shard for shard in shards if shard is not None), splits=packed)
 
 
-def commit(folder: Path, provenance: Provenance, results: Sequence[PartitionResult], packed: Packed) -> Manifest:
+def commit(
+    folder: Path,
+    provenance: Provenance,
+    results: Sequence[PartitionResult],
+    packed: Packed,
+    *,
+    fail_above: float | None = None,
+) -> Manifest:
     """Write rejected.jsonl and the manifest, whose appearance is the commit, and remove what it does not name.
 
+    What readers would refuse is not committed; what was committed is opened as they open it.
+
     Raises:
-        CheckError: a conservation law is broken.
+        CheckError: a conservation law is broken, or more is left out than `fail_above`.
+        UsageError: the manifest would be larger than readers take.
         StorageError: the disk refuses. Before the manifest is replaced, the cache that was there is as it was; from
-            then on the new one is whole, and the next build ends what was begun.
+            then on the new one is whole, and the next build ends what was begun. Or the disk did not keep what was
+            written.
 
     """
     rejected = rejected_lines(folder, provenance.inputs, results, packed.splits)
@@ -100,10 +120,29 @@ def commit(folder: Path, provenance: Provenance, results: Sequence[PartitionResu
         provenance, folder, results, packed.shards, packed.splits, rejected_sha256=rejected_digest(rejected)
     )
     check_conservation(manifest)
+    refuse_losses(manifest, fail_above)
+    _refuse_unreadable(folder, manifest)
     stage_rejected(folder, rejected, manifest)
     write_manifest(folder, manifest)
+    try:
+        Cache.open(folder).close()
+    except PackerError as error:
+        raise StorageError(
+            f"{folder} was built, and does not open: {error.message}",
+            hint=f"the disk does not hold what was written; packer build -o {folder} --repair, on a disk that does",
+        ) from error
     finish(folder, manifest)
     return manifest
+
+
+def _refuse_unreadable(folder: Path, manifest: Manifest) -> None:
+    try:
+        decode_manifest(folder, encode_manifest(manifest))
+    except CheckError as error:
+        raise PackerError(
+            f"readers would refuse what was built: {error.message}",
+            hint="this is a bug in packer; please report it with the recipe. Nothing was committed",
+        ) from error
 
 
 def finish(folder: Path, manifest: Manifest) -> None:

@@ -18,7 +18,7 @@ from packer.batches import RowBatch, TurnBatch
 from packer.build.stages import Stages
 from packer.model import Model
 from packer.recipe import Recipe
-from packer.source import Partition, Schema, lines_of_rows, read_rows, unused_keys
+from packer.source import Partition, Schema, read_rows, unused_keys
 from packer.store.documents import DocumentShardWriter
 from packer.store.folder import write_atomically
 from packer.store.manifest import Shard
@@ -48,7 +48,7 @@ class RejectedRow(msgspec.Struct, frozen=True, array_like=True):
     code: str
     reason: str
     line: int | None = None
-    """Of the file, from 1, where its rows are lines; the same row may stand in another line when it is used again."""
+    """Of the file, from 1, where its rows are lines."""
 
 
 class PartitionResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -177,7 +177,10 @@ def run_partition(
             done = stages.run(rows, turns)
             with stages.clock.of("write"):
                 writer.append(done.documents)
-            rejected += (RejectedRow(r.row, r.code, r.reason) for r in done.rejections)
+            rejected += (
+                RejectedRow(r.row, r.code, r.reason, None if rows.lines is None else rows.lines[r.row - num_rows])
+                for r in done.rejections
+            )
             unused.update(key[:_SHOWN_KEY] for key in unused_keys(rows.samples))
             num_rows += rows.num_rows
             num_kept += len(np.unique(done.documents.sample))
@@ -187,6 +190,7 @@ def run_partition(
             written = writer.finish(split=task.split, index=task.index)
     shard = written.as_shard(
         first_row=task.partition.first_row,
+        first_line=task.partition.first_line,
         source=task.source,
         key=task.key,
         num_kept=num_kept,
@@ -196,22 +200,9 @@ def run_partition(
         num_skipped=num_skipped,
         unused_keys=dict(unused.most_common(_MOST_KEYS)),
     )
-    result = PartitionResult(shard=shard, rejected=with_lines(rejected, task.partition))
+    result = PartitionResult(shard=shard, rejected=tuple(rejected))
     write_journal(folder, task.key, result)
     return result
-
-
-def with_lines(rejected: Sequence[RejectedRow], partition: Partition) -> tuple[RejectedRow, ...]:
-    """Rejections of a partition, in the order of rows, with the lines they have in its file.
-
-    Raises:
-        InputError: the file cannot be read, or changed since it was planned.
-
-    """
-    lines = lines_of_rows(partition, [each.row for each in rejected])
-    if lines is None:
-        return tuple(rejected)
-    return tuple(msgspec.structs.replace(each, line=line) for each, line in zip(rejected, lines, strict=True))
 
 
 def write_journal(folder: Path, key: str, result: PartitionResult) -> None:

@@ -11,13 +11,15 @@ from typing import Any
 import msgspec
 
 from packer.build.blocks import BlockForm
+from packer.build.changes import changes
 from packer.build.kept import kept_files, kept_model
+from packer.build.losses import left_out, refuse_losses
 from packer.build.packing import Packed, commit, finish, jobs_for_packing, pack_documents
 from packer.build.partition import PartitionResult
 from packer.build.progress import Progress, Silent
 from packer.build.provenance import Provenance
 from packer.build.record import write_model
-from packer.build.reuse import committed, existing, refuse_foreign, refuse_other_recipe, up_to_date
+from packer.build.reuse import committed, existing, refuse_foreign, up_to_date
 from packer.build.run import BuildResult
 from packer.errors import CheckError, PackerError, RecipeError, UsageError
 from packer.recipe import Recipe, make_recipe
@@ -25,7 +27,7 @@ from packer.store.cache import Cache
 from packer.store.digest import digest_file_xxh3
 from packer.store.failures import path_errors
 from packer.store.folder import PRIVATE, lock, refuse_busy, sweep_all, sweep_temporary
-from packer.store.manifest import Manifest, Shard, manifest_fingerprint
+from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, manifest_fingerprint
 from packer.store.mapping import repair_hint
 from packer.store.shard_file import relink
 
@@ -37,6 +39,7 @@ def repack(
     overrides: Sequence[str] = (),
     *,
     jobs: int | None = None,
+    fail_above: float | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> BuildResult:
@@ -48,6 +51,7 @@ def repack(
         pack: keys of the recipe's `pack` that change.
         overrides: ``pack.key=value``, or ``shard_bytes=value``.
         jobs: processes; by default one for each processor, or fewer where there is little to pack.
+        fail_above: as for a build.
         force: replace a cache that was made by other rules.
         progress: listens.
 
@@ -64,7 +68,14 @@ def repack(
     """
     with path_errors():
         return _repack(
-            Path(cache), Path(folder), pack, overrides, jobs=jobs, force=force, progress=progress or Silent()
+            Path(cache),
+            Path(folder),
+            pack,
+            overrides,
+            jobs=jobs,
+            fail_above=fail_above,
+            force=force,
+            progress=progress or Silent(),
         )
 
 
@@ -75,6 +86,7 @@ def _repack(
     overrides: Sequence[str],
     *,
     jobs: int | None,
+    fail_above: float | None,
     force: bool,
     progress: Progress,
 ) -> BuildResult:
@@ -90,9 +102,10 @@ def _repack(
         found = existing(folder, progress)
         if found is not None and up_to_date(folder, found, wanted):
             finish(folder, found)
+            refuse_losses(found, fail_above)
             return _result(folder, found, num_partitions=len(_documents(found)), built=False)
         if found is not None and not force:
-            refuse_other_recipe(folder, found, wanted)
+            changes(found, wanted).refuse(folder)
             _refuse_other_inputs(folder, found, cache, manifest)
         try:
             try:
@@ -102,11 +115,11 @@ def _repack(
                 if manifest_fingerprint(cache) != fingerprint:
                     raise CheckError(f"{cache} was built again while it was read", hint="run packer pack again")
             packed = _pack(cache, folder, results, wanted, jobs=jobs, progress=progress)
+            made = commit(folder, wanted, results, packed, fail_above=fail_above)
         except PackerError:
-            if was_empty:  # nothing in it took work that another run could save
+            if was_empty and not (folder / MANIFEST_NAME).exists():  # nothing in it took work that could be saved
                 sweep_all(folder)
             raise
-        made = commit(folder, wanted, results, packed)
     return _result(folder, made, num_partitions=len(results), built=True)
 
 
@@ -215,4 +228,5 @@ def _result(folder: Path, manifest: Manifest, *, num_partitions: int, built: boo
         built=built,
         num_partitions_built=0,
         num_partitions_reused=num_partitions,
+        left_out=left_out(folder, manifest),
     )

@@ -1,4 +1,4 @@
-"""What is there already: whether a cache is up to date, may be replaced, and which partitions need no work."""
+"""What is there already: whether a cache is up to date, and which partitions need no work."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -8,12 +8,10 @@ import msgspec
 
 from packer import __version__
 from packer.build.packing import BlockRange
-from packer.build.partition import PartitionResult, PartitionTask, RejectedRow, read_journal, with_lines
+from packer.build.partition import PartitionResult, PartitionTask, RejectedRow, read_journal
 from packer.build.progress import Progress
-from packer.build.provenance import Provenance, model_digests
-from packer.build.recipe_changes import PLACES, flat_keys, short_json
+from packer.build.provenance import Provenance
 from packer.errors import CheckError, UsageError
-from packer.recipe import to_json
 from packer.store.digest import digest_file, digest_file_xxh3
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, read_manifest
 from packer.store.rejected import read_rejected, rejected_path
@@ -56,31 +54,6 @@ def is_as_committed(folder: Path, manifest: Manifest) -> bool:
     if not ledger.is_file() or digest_file(ledger)[2] != manifest.rejected_sha256:
         return False  # it has one name in every build, so that another one's may be there
     return all((folder / path).is_file() and (folder / path).stat().st_size == size for path, size in sizes)
-
-
-def refuse_other_recipe(folder: Path, manifest: Manifest, wanted: Provenance) -> None:
-    """New and changed inputs are what building again is for; other rules need a word."""
-    old, new = flat_keys(manifest.recipe), flat_keys(to_json(wanted.recipe))
-    changed = [
-        f"{key} was {short_json(old.get(key))}, is {short_json(new.get(key))}"
-        for key in sorted(old.keys() | new.keys())
-        if not _same(old.get(key), new.get(key))
-        and key not in (*PLACES, "engine")  # every engine makes the same documents
-    ]
-    old_files, digests = model_digests(manifest.model), wanted.model_digests
-    changed += [
-        f"{name} differs" for name in sorted(old_files.keys() | digests) if old_files.get(name) != digests.get(name)
-    ]
-    if changed:
-        raise UsageError(
-            f"{folder} was built by another recipe: {'; '.join(changed)}",
-            hint="--force replaces it; -o another folder keeps both",
-        )
-
-
-def _same(old: object, new: object) -> bool:
-    """As JSON: for Python, true and 1 and 1.0 are equal, and a template may write them."""
-    return msgspec.json.encode(old) == msgspec.json.encode(new)
 
 
 def reusable(folder: Path, manifest: Manifest | None, *, repair: bool) -> dict[str, PartitionResult]:
@@ -145,8 +118,17 @@ def _is_whole(folder: Path, shard: Shard, *, every_byte: bool) -> bool:
 
 
 def reuse(folder: Path, result: PartitionResult, task: PartitionTask) -> PartitionResult:
-    """The same shard under the number and the place it has in this build."""
+    """The same shard under the number and the place it has in this build; its lines have moved with it."""
+    partition, moved = task.partition, task.partition.first_line - result.shard.first_line
     shard = msgspec.structs.replace(result.shard, split=task.split)
-    path = relink(folder, shard, index=task.index)
-    shard = msgspec.structs.replace(shard, path=path, source=task.source, first_row=task.partition.first_row)
-    return PartitionResult(shard=shard, rejected=with_lines(result.rejected, task.partition))
+    shard = msgspec.structs.replace(
+        shard,
+        path=relink(folder, shard, index=task.index),
+        source=task.source,
+        first_row=partition.first_row,
+        first_line=partition.first_line,
+    )
+    rejected = tuple(
+        row if row.line is None else msgspec.structs.replace(row, line=row.line + moved) for row in result.rejected
+    )
+    return PartitionResult(shard=shard, rejected=rejected)

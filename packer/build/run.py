@@ -17,7 +17,9 @@ from typing import Literal
 import msgspec
 
 from packer.build import engine
+from packer.build.changes import Changes, changes
 from packer.build.hints import rejection_hint
+from packer.build.losses import LeftOut, left_out, refuse_losses
 from packer.build.overruns import named_row
 from packer.build.packing import commit, finish, finish_if_free, jobs_for_packing, pack_documents
 from packer.build.partition import Made, PartitionResult, PartitionTask, PartitionWork, write_journal
@@ -31,7 +33,6 @@ from packer.build.record import write_model
 from packer.build.reuse import (
     existing,
     refuse_foreign,
-    refuse_other_recipe,
     reusable,
     reusable_blocks,
     reuse,
@@ -65,6 +66,12 @@ class BuildResult:
 
     num_partitions_built: int
     num_partitions_reused: int
+    left_out: LeftOut | None = None
+    """Tokens in no block, where they are worth a warning; None after a dry run of a build that has something to do."""
+
+    replaced: Changes | None = None
+    """After a dry run, what would change about the cache that is there."""
+
     profile: Profile = NO_TIME
     """Where the time of a build went."""
 
@@ -76,6 +83,7 @@ def build(
     *,
     jobs: int | None = None,
     on_error: Literal["reject", "fail"] = "reject",
+    fail_above: float | None = None,
     force: bool = False,
     repair: bool = False,
     dry_run: bool = False,
@@ -91,7 +99,9 @@ def build(
         folder: the cache; made if it is not there.
         jobs: processes; by default one for each processor, or fewer where the input is small.
         on_error: `fail` stops at the first rejected row.
-        force: replace a cache that was built by another recipe.
+        fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block. Where more is
+            left out, nothing is committed; what was made is kept for a build that allows it.
+        force: replace a cache that was built by another recipe or from other inputs.
         repair: check every byte of what is there, and make again what is damaged.
         dry_run: only say what would be done.
         progress: listens.
@@ -101,7 +111,7 @@ def build(
 
     """
     folder, progress = Path(folder), progress or Silent()
-    options = _Options(jobs=jobs, on_error=on_error, force=force, repair=repair, dry_run=dry_run)
+    options = _Options(jobs=jobs, on_error=on_error, fail_above=fail_above, force=force, repair=repair, dry_run=dry_run)
     with path_errors():
         refuse_foreign(folder)
         if not dry_run:
@@ -113,7 +123,7 @@ def build(
             if found is not None and not repair and is_unchanged(folder, found, recipe, progress):
                 if not dry_run:
                     finish_if_free(folder, found)
-                return _nothing_to_do(folder, found)
+                return _nothing_to_do(folder, found, options)
         is_new = found is None and not dry_run
         try:
             with standby(recipe, jobs) if is_new else nullcontext() as workers:
@@ -122,7 +132,7 @@ def build(
                 return _build(plan, folder, options, progress, clock, workers=workers)
         except EngineDiffersError as error:
             progress.note(f"{error.message}; building with the reference engine")
-            engine.remember(plan.model.files[TOKENIZER_FILE], error.message)
+            engine.remember(plan.model.files[TOKENIZER_FILE], agrees=False)
             plan = plan_build(_by_reference(recipe), progress)
             return _build(plan, folder, options, progress, clock)
 
@@ -133,6 +143,7 @@ class _Options:
 
     jobs: int | None
     on_error: str
+    fail_above: float | None
     force: bool
     repair: bool
     dry_run: bool
@@ -153,11 +164,10 @@ def _build(
     if found is not None and not repair and up_to_date(folder, found, plan.provenance):
         if not options.dry_run:
             finish_if_free(folder, found)
-        return _nothing_to_do(folder, found)
-    if found is not None and not force:
-        refuse_other_recipe(folder, found, plan.provenance)
+        return _nothing_to_do(folder, found, options)
+    replaced = _replaced(folder, found, plan, force=force)
     if options.dry_run:
-        return _dry_run(folder, found, plan, repair=repair)
+        return _dry_run(folder, found, plan, replaced, repair=repair)
     is_new = not os.path.lexists(folder)
     with lock(folder):
         # Another build may have finished between that look and the lock: look again.
@@ -165,9 +175,10 @@ def _build(
         found = existing(folder, progress)
         if found is not None and not repair and up_to_date(folder, found, plan.provenance):
             finish(folder, found)
-            return _nothing_to_do(folder, found)
-        if found is not None and not force:
-            refuse_other_recipe(folder, found, plan.provenance)
+            return _nothing_to_do(folder, found, options)
+        replaced = _replaced(folder, found, plan, force=force)
+        if replaced is not None and replaced.leaving:
+            progress.note(f"{folder}: {replaced.told()[0]}")
         try:
             return _Build(plan, folder, options, progress, clock, workers=workers).run(found)
         except NoRowKeptError:
@@ -176,7 +187,23 @@ def _build(
             raise
 
 
-def _nothing_to_do(folder: Path, found: Manifest) -> BuildResult:
+def _replaced(folder: Path, found: Manifest | None, plan: BuildPlan, *, force: bool) -> Changes | None:
+    """What is replaced of the cache that is there, if there is one.
+
+    Raises:
+        UsageError: it needs a word.
+
+    """
+    if found is None:
+        return None
+    replaced = changes(found, plan.provenance)
+    if not force:
+        replaced.refuse(folder)
+    return replaced
+
+
+def _nothing_to_do(folder: Path, found: Manifest, options: _Options) -> BuildResult:
+    refuse_losses(found, options.fail_above)
     return BuildResult(
         folder=folder,
         manifest=found,
@@ -184,10 +211,13 @@ def _nothing_to_do(folder: Path, found: Manifest) -> BuildResult:
         built=False,
         num_partitions_built=0,
         num_partitions_reused=sum(shard.kind == "documents" for shard in found.shards),
+        left_out=left_out(folder, found),
     )
 
 
-def _dry_run(folder: Path, found: Manifest | None, plan: BuildPlan, *, repair: bool) -> BuildResult:
+def _dry_run(
+    folder: Path, found: Manifest | None, plan: BuildPlan, replaced: Changes | None, *, repair: bool
+) -> BuildResult:
     there = reusable(folder, found, repair=repair)
     missing = sum(task.key not in there for task in plan.tasks)
     return BuildResult(
@@ -197,6 +227,7 @@ def _dry_run(folder: Path, found: Manifest | None, plan: BuildPlan, *, repair: b
         built=False,
         num_partitions_built=missing,
         num_partitions_reused=len(plan.tasks) - missing,
+        replaced=replaced,
     )
 
 
@@ -229,6 +260,7 @@ class _Build:
         self._folder = folder
         self._jobs = options.jobs
         self._on_error = options.on_error
+        self._fail_above = options.fail_above
         self._repair = options.repair
         self._progress = progress
         self._clock = clock
@@ -250,7 +282,7 @@ class _Build:
         with self._clock.of("commit"):
             write_model(folder, plan.provenance.model, plan.model.files)
             refuse_changed(plan.looks, plan.inputs)
-            manifest = commit(folder, plan.provenance, results, packed)
+            manifest = commit(folder, plan.provenance, results, packed, fail_above=self._fail_above)
         self._tell_unused(manifest.totals.unused_keys)
         return BuildResult(
             folder=folder,
@@ -259,6 +291,7 @@ class _Build:
             built=True,
             num_partitions_built=num_built,
             num_partitions_reused=len(results) - num_built,
+            left_out=left_out(folder, manifest),
             profile=Profile(parts=self._clock.take(), stages=self._stages.take(), processes=self._processes),
         )
 

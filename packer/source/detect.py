@@ -270,7 +270,7 @@ def _sampled_rows(path: Path, format: Format, columns: Mapping[str, str | None])
         values = value_rows(path, format=format, schema=None, columns=columns, max_row_bytes=_LONGEST_SAMPLED_BYTES)
         yield from (value for value, _ in islice(values, 2 * _HEAD_ROWS))
         return
-    rows = raw_rows(path, format=format, max_row_bytes=_LONGEST_SAMPLED_BYTES)
+    rows = (row for row, _ in raw_rows(path, format=format, max_row_bytes=_LONGEST_SAMPLED_BYTES))
     read_on = format == "json" or codec_of(path) is not None
     for row in islice(rows, 2 * _HEAD_ROWS) if read_on else _spread_lines(path, rows):
         if row is not None:
@@ -288,7 +288,7 @@ def _first_long_row(path: Path, format: Format) -> list[dict[str, Any]]:  # noqa
 
     """
     sizes = set()
-    for row in islice(raw_rows(path, format=format, max_row_bytes=_LONGEST_ALONE_BYTES), _LONG_ROWS):
+    for row, _ in islice(raw_rows(path, format=format, max_row_bytes=_LONGEST_ALONE_BYTES), _LONG_ROWS):
         sizes.add(row is None)
         with suppress(Refused):
             if row is not None and isinstance(value := decode_json(row), dict):

@@ -6,7 +6,7 @@ as far as rows are asked for.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +18,6 @@ from packer.source.compression import codec_of, decompressed
 from packer.source.csv_rows import CsvFormat, csv_rows
 from packer.source.decode import Refused
 from packer.source.elements import BrokenArray
-from packer.source.lines import solid_lines
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
 from packer.source.projection import columns_read
 from packer.source.read import PendingRow, split_rows, understand
@@ -73,7 +72,7 @@ class InputFile:
             return
         number = -1
         contents = raw_rows(self.path, format=self.format, max_row_bytes=self.max_row_bytes)
-        for number, (content, line) in enumerate(zip(contents, self._lines(), strict=False)):
+        for number, (content, line) in enumerate(contents):
             if number == self.limit:
                 return
             if number >= start:
@@ -100,11 +99,6 @@ class InputFile:
         if number < 0:
             raise no_rows(self.path)
 
-    def _lines(self) -> Iterator[int | None]:
-        if self.format != "jsonl":
-            return repeat(None)
-        return (line + 1 for line in solid_lines(text_chunks(self.path)))
-
     def _batch(self, number: int, row: PendingRow) -> RowBatch:
         try:
             sample = understand(
@@ -130,8 +124,8 @@ def text_chunks(path: Path) -> Iterator[bytes]:
     return without_mark(decompressed(path, chain([first], chunks), codec_of(path)))
 
 
-def raw_rows(path: Path, *, format: Format, max_row_bytes: int) -> Iterator[bytes | None]:  # noqa: A002 - the recipe's word
-    """The bytes of every row of a file, from its start; None for a row that is too large.
+def raw_rows(path: Path, *, format: Format, max_row_bytes: int) -> Iterator[tuple[bytes | None, int | None]]:  # noqa: A002 - the recipe's word
+    """The bytes of every row of a file, from its start, and its line; None for a row that is too large.
 
     Raises:
         InputError: the file cannot be read, is empty, or is not the array its format says.

@@ -10,40 +10,28 @@ from dataclasses import dataclass, field
 BLANK = b" \t\r\n"
 
 
-def split_lines(chunks: Iterable[bytes], *, max_row_bytes: int) -> Iterator[bytes | None]:
-    """Cut a stream into rows; a row of more than `max_row_bytes` comes as None and is never held in memory.
+def split_lines(chunks: Iterable[bytes], *, max_row_bytes: int) -> Iterator[tuple[bytes | None, int]]:
+    """Cut a stream into rows, each with its line from 1.
 
-    Blanks around a row are not part of what is handed out, but count towards its size.
+    A row of more than `max_row_bytes` comes as None and is never held in memory. Blanks around a row are not part of
+    what is handed out, but count towards its size.
     """
     open_line = _OpenLine(max_row_bytes)
+    number = 1
     for chunk in chunks:
         first, *rest = chunk.split(b"\n")
         open_line.add(first)
         if not rest:
             continue
-        yield from open_line.take()
+        yield from open_line.take(number)
         *whole, last = rest
-        for line in whole:
+        for each, line in enumerate(whole, number + 1):
             row = line.strip(BLANK)
             if row:
-                yield row if len(line) <= max_row_bytes else None
+                yield row if len(line) <= max_row_bytes else None, each
+        number += len(rest)
         open_line.add(last)
-    yield from open_line.take()
-
-
-def solid_lines(chunks: Iterable[bytes]) -> Iterator[int]:
-    """Which lines of a stream, from 0, are rows. No line is held, however long it is."""
-    number = 0
-    solid = False  # whether the open line is known to be a row
-    for chunk in chunks:
-        pieces = chunk.split(b"\n")
-        for last, piece in enumerate(pieces, 1 - len(pieces)):
-            if not solid and piece.strip(BLANK):
-                solid = True
-                yield number
-            if last:
-                number += 1
-                solid = False
+    yield from open_line.take(number)
 
 
 @dataclass(slots=True)
@@ -63,7 +51,7 @@ class _OpenLine:
         else:
             self.pieces.clear()
 
-    def take(self) -> Iterator[bytes | None]:
+    def take(self, number: int) -> Iterator[tuple[bytes | None, int]]:
         if not self.blank:
-            yield b"".join(self.pieces).strip(BLANK) if self.num_bytes <= self.max_row_bytes else None
+            yield b"".join(self.pieces).strip(BLANK) if self.num_bytes <= self.max_row_bytes else None, number
         self.num_bytes, self.blank, self.pieces = 0, True, []

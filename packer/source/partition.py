@@ -35,7 +35,7 @@ from packer.source.compression import Codec, codec_of, decompressed
 from packer.source.csv_rows import CsvFormat, split_csv
 from packer.source.elements import BrokenArray, split_elements
 from packer.source.groups import cut_groups, nominal
-from packer.source.lines import BLANK, solid_lines
+from packer.source.lines import BLANK, split_lines
 from packer.source.table_digest import digest_extents, digest_run, extent_of
 from packer.source.tables import TableFormat, open_table
 
@@ -211,7 +211,7 @@ def _count_rows(path: Path, chunks: Iterator[bytes], kind: Format, codec: Codec 
         return 0
     text = without_mark(decompressed(path, chain([first], chunks), codec))
     if kind == "jsonl":
-        return sum(1 for _ in solid_lines(text))
+        return sum(1 for _ in split_lines(text, max_row_bytes=0))
     if kind in CSV_FORMATS:
         # Of a record of CSV a megabyte, for the header must be read.
         table = split_csv(path, text, cast("CsvFormat", kind), max_row_bytes=READ_BYTES)

@@ -9,10 +9,10 @@ import xxhash
 from packer.batches import Rejection, RowBatch, Sample
 from packer.source.chunks import changed, read_chunks, without_mark
 from packer.source.compression import decompressed
-from packer.source.csv_rows import CsvFormat, CsvRow, csv_rows, split_csv
+from packer.source.csv_rows import CsvFormat, CsvRow, csv_rows
 from packer.source.decode import Refused, decode_json, decode_rows
 from packer.source.elements import BrokenArray, split_elements
-from packer.source.lines import solid_lines, split_lines
+from packer.source.lines import split_lines
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format, Partition
 from packer.source.schema import Schema, read_row
 from packer.source.table_partition import partition_values
@@ -49,15 +49,15 @@ def read_rows(
         InputError: the file cannot be read, or is not what it was when it was cut.
 
     """
-    reader = _BatchReader(schema=schema, columns=columns, max_row_bytes=max_row_bytes)
+    reader = _BatchReader(schema=schema, columns=columns, max_row_bytes=max_row_bytes, first_line=partition.first_line)
     if partition.format in TABLE_FORMATS:
         values = partition_values(partition, schema=schema, columns=columns, max_row_bytes=max_row_bytes)
         yield from _table_batches(reader, values, batch_rows)
         return
     digest = xxhash.xxh3_128()
     chunks = _hashed(read_chunks(partition.path, partition.start, partition.stop), digest)
-    for row in _rows(partition, chunks, columns, max_row_bytes):
-        reader.take(row)
+    for row, line in _rows(partition, chunks, columns, max_row_bytes):
+        reader.take(row, line)
         if reader.pending_rows == batch_rows or reader.pending_bytes >= BATCH_BYTES:
             yield reader.batch()
     for _ in chunks:
@@ -83,7 +83,7 @@ def _table_batches(reader: "_BatchReader", values: Iterator[RowValue], batch_row
 def lines_of_rows(partition: Partition, rows: Sequence[int]) -> list[int] | None:
     """The lines of the file, from 1, at which these rows of a partition begin; None where rows are no lines.
 
-    The partition is read again; nobody asks of one whose rows were all kept.
+    The partition is read again: for the row of an error, where no batch told.
 
     Args:
         partition: The piece of the file.
@@ -97,19 +97,11 @@ def lines_of_rows(partition: Partition, rows: Sequence[int]) -> list[int] | None
         return None
     if not rows:
         return []
-    lines = list(islice(_solid_lines(partition), partition.num_rows + (not _is_read_whole(partition))))
+    chunks = read_chunks(partition.path, partition.start, partition.stop)
+    lines = [line for _, line in _rows(partition, chunks, columns={}, max_row_bytes=0) if line is not None]
     if len(lines) != partition.num_rows:
         raise changed(partition.path, f"expected {partition.num_rows} rows, found {len(lines)}")
-    return [partition.first_line + lines[row] + 1 for row in rows]
-
-
-def _solid_lines(partition: Partition) -> Iterator[int]:
-    """Lines of the partition, from 0, at which rows begin."""
-    chunks = _text(partition, read_chunks(partition.path, partition.start, partition.stop))
-    if partition.format == "jsonl":
-        return solid_lines(chunks)
-    table = split_csv(partition.path, chunks, cast("CsvFormat", partition.format), max_row_bytes=0)
-    return (line - 1 for line, _ in table.records)
+    return [partition.first_line + lines[row] for row in rows]
 
 
 def _is_read_whole(partition: Partition) -> bool:
@@ -122,15 +114,21 @@ def _text(partition: Partition, chunks: Iterator[bytes]) -> Iterator[bytes]:
     return without_mark(chunks) if partition.start == 0 else chunks
 
 
-def split_rows(chunks: Iterator[bytes], *, format: Format, max_row_bytes: int) -> Iterator[bytes | None]:  # noqa: A002 - the recipe's word
-    """The bytes of every row; None for a row that is too large.
+def split_rows(
+    chunks: Iterator[bytes],
+    *,
+    format: Format,  # noqa: A002 - the recipe's word
+    max_row_bytes: int,
+) -> Iterator[tuple[bytes | None, int | None]]:
+    """The bytes of every row, None for a row that is too large; and its line, from 1, where rows are lines.
 
     Raises:
         BrokenArray: a JSON file whose brackets do not add up.
 
     """
-    split = split_lines if format == "jsonl" else split_elements
-    return split(chunks, max_row_bytes=max_row_bytes)
+    if format == "jsonl":
+        return split_lines(chunks, max_row_bytes=max_row_bytes)
+    return ((row, None) for row in split_elements(chunks, max_row_bytes=max_row_bytes))
 
 
 def understand(
@@ -168,12 +166,14 @@ def _hashed(chunks: Iterator[bytes], digest: xxhash.xxh3_128) -> Iterator[bytes]
 
 def _rows(
     partition: Partition, chunks: Iterator[bytes], columns: Mapping[str, str | None], max_row_bytes: int
-) -> Iterator[bytes | CsvRow | None]:
+) -> Iterator[tuple[bytes | CsvRow | None, int | None]]:
+    """The rows of bytes of a partition, each with its line there, from 1, where rows are lines."""
     text = _text(partition, chunks)
-    rows: Iterator[bytes | CsvRow | None]
+    rows: Iterator[tuple[bytes | CsvRow | None, int | None]]
     if partition.format in CSV_FORMATS:
         kind = cast("CsvFormat", partition.format)
-        rows = csv_rows(partition.path, text, kind, columns=columns, max_row_bytes=max_row_bytes)
+        found = csv_rows(partition.path, text, kind, columns=columns, max_row_bytes=max_row_bytes)
+        rows = ((row, row.line) for row in found)
     else:
         rows = split_rows(text, format=partition.format, max_row_bytes=max_row_bytes)
     try:
@@ -185,22 +185,28 @@ def _rows(
 class _BatchReader:
     """Numbers rows, understands them, and collects them into batches."""
 
-    def __init__(self, *, schema: Schema, columns: Mapping[str, str | None], max_row_bytes: int) -> None:
+    def __init__(
+        self, *, schema: Schema, columns: Mapping[str, str | None], max_row_bytes: int, first_line: int
+    ) -> None:
         self._schema = schema
         self._columns = columns
         self._max_row_bytes = max_row_bytes
+        self._first_line = first_line
         self.num_rows = 0
         self._clear()
 
     def _clear(self) -> None:
         self._rows: list[PendingRow] = []
+        self._lines: list[int] = []
         self.pending_bytes = 0
 
     @property
     def pending_rows(self) -> int:
         return len(self._rows)
 
-    def take(self, row: bytes | CsvRow | None) -> None:
+    def take(self, row: bytes | CsvRow | None, line: int | None) -> None:
+        if line is not None:
+            self._lines.append(self._first_line + line)
         if isinstance(row, CsvRow):
             self.take_value(row.value, row.num_bytes)
             return
@@ -224,6 +230,7 @@ class _BatchReader:
                 samples.append(read_row(value, number=number, schema=self._schema, columns=self._columns))
             except Refused as refused:
                 rejections.append(Rejection(row=number, code=refused.code, reason=refused.reason))
+        lines = tuple(self._lines) if self._lines else None
         self.num_rows += len(rows)
         self._clear()
-        return RowBatch(samples=tuple(samples), rejections=tuple(rejections), num_rows=len(rows))
+        return RowBatch(samples=tuple(samples), rejections=tuple(rejections), num_rows=len(rows), lines=lines)

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 from xxhash import xxh3_128_hexdigest
 
-from packer.errors import CheckError, StorageError
+from packer.errors import CheckError, StorageError, UsageError
 from packer.names import FilePath, SplitName, in_words
 from packer.store.failures import storage_errors
 from packer.store.folder import PRIVATE, is_inside, write_atomically
@@ -56,6 +56,9 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     first_row: Count
     """Documents: the input row the partition begins with. Blocks: the first block's number in its split."""
+
+    first_line: Count = 0
+    """Documents: lines of the input before the partition, where its rows are lines. Blocks: 0."""
 
     num_rows: Count
     """Rows of this file: documents or blocks."""
@@ -213,6 +216,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class _BelievedPack(msgspec.Struct, frozen=True):
     mode: str
     block_len: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+    align: Annotated[int, Meta(ge=1, le=2**31 - 1)] = 1
 
 
 class _BelievedRecipe(msgspec.Struct, frozen=True):
@@ -226,10 +230,22 @@ class _Believed(msgspec.Struct, frozen=True):
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The manifest's bytes in the file; equal manifests give equal bytes."""
+    """The manifest's bytes in the file; equal manifests give equal bytes.
+
+    Raises:
+        UsageError: they are more than readers take.
+
+    """
     fields = sorted((name, getattr(manifest, name)) for name in manifest.__struct_fields__)
     lines = [f"{json.dumps(name)}:".encode() + _encode_lines(value) for name, value in fields]
-    return sealed(b"{\n" + b",\n".join(lines) + b"\n}\n")
+    content = sealed(b"{\n" + b",\n".join(lines) + b"\n}\n")
+    if len(content) > MAX_MANIFEST_BYTES:
+        raise UsageError(
+            f"the manifest would have {len(content):,} bytes; readers take up to {MAX_MANIFEST_BYTES:,}",
+            hint=f"it names {len(manifest.shards):,} shards and {len(manifest.inputs):,} inputs: larger "
+            "partition_bytes and shard_bytes make fewer shards, several caches have smaller manifests",
+        )
+    return content
 
 
 def sealed(content: bytes) -> bytes:
@@ -242,6 +258,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> str:
     """Replace the manifest, all of it or not at all, and return its fingerprint. This commits a build: write it last.
 
     Raises:
+        UsageError: it is larger than readers take.
         StorageError: the disk refuses; the manifest of before is still there.
 
     """

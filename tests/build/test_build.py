@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from packer.build import run as run_module
 from packer.errors import BusyError, InputError, NothingKeptError, PackerError, RecipeError, TemplateError, UsageError
 from packer.recipe import Recipe, Source, load_recipe, make_recipe
 from packer.rejections import CODES
+from packer.source.chunks import read_chunks
 from packer.starter import write_starter
 from packer.store.cache import Cache
 from packer.store.folder import lock
@@ -251,6 +253,37 @@ def test_a_rejected_row_is_listed_under_its_line_and_moves_with_it(starter: Path
     result = build_one(starter, cache, *options)
     assert result.num_partitions_reused >= result.num_partitions_built == 1
     assert listed() == [(row - 1, (line or 0) + moved, code) for row, line, code in before]
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])
+def test_a_build_reads_every_byte_twice_whatever_it_rejects(
+    starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """For the plan and for the documents; a build that reuses a partition reads it for the plan alone."""
+    path, cache = tmp_path / name, tmp_path / "cache"
+    good, bad = b'{"text": "a good row"}\n', b"not json\n"
+    if name.endswith(".csv"):
+        good, bad = b'"a good\n\nrow",1\n', b"one cell\n"
+    head = b"text,n\n" * name.endswith(".csv")
+    path.write_bytes(head + b"\n" + (good * 300 + bad) * 3)
+    options = (f"sources=[{{path: {path}, schema: text}}]", "partition_bytes=8KiB")
+    num_read = 0
+
+    def counted(*arguments: Any) -> Iterator[bytes]:
+        nonlocal num_read
+        for chunk in read_chunks(*arguments):
+            num_read += len(chunk)
+            yield chunk
+
+    monkeypatch.setattr("packer.source.partition.read_chunks", counted)
+    monkeypatch.setattr("packer.source.read.read_chunks", counted)
+    result = build_one(starter, cache, *options)
+    assert result.manifest is not None
+    assert (result.manifest.totals.kept, sum(result.manifest.totals.rejected.values())) == (900, 3)
+    assert num_read == 2 * path.stat().st_size
+    num_read = 0
+    again = build_one(starter, cache, *options, "pack.block_len=1024", force=True)
+    assert again.num_partitions_built == 0 and num_read == path.stat().st_size
 
 
 def test_mode_none_keeps_documents_only(starter: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Which engine encodes: resolved, recorded, remembered; and the same documents whichever it is."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -95,19 +96,79 @@ def test_a_tokenizer_is_tried_once_and_its_outcome_remembered(tokenizer_json, ho
     monkeypatch.setattr(engine, "differences", tried.append)
     for _ in range(2):
         assert resolve_engine("auto", tokenizer_json).name == "fast"
-    assert len(tried) == 1 and len(list(home.rglob("*.json"))) == 1
-    next(home.rglob("*.json")).write_text("not what was written")
-    assert resolve_engine("auto", tokenizer_json).name == "fast"
-    assert len(tried) == 2
+    assert len(tried) == 1 and len(list(home.rglob("*.txt"))) == 1
     resolve_engine("auto", tokenizer_json + b"\n")
-    assert len(tried) == 3
+    assert len(tried) == 2
+
+
+def replaced(path, what):
+    """Put something else in the place of a file."""
+    kept = path.read_bytes()
+    path.unlink()
+    if what == "a pipe":
+        os.mkfifo(path)
+    elif what == "a device":
+        path.symlink_to("/dev/zero")
+    elif what == "a folder":
+        path.mkdir()
+    elif what == "of another tokenizer":
+        path.write_bytes(kept.translate(bytes.maketrans(b"0123456789abcdef", b"123456789abcdef0"), b""))
+    elif what == "large":
+        path.write_bytes(kept + bytes(2**20))
+    else:
+        path.write_bytes(what)
+
+
+@pytest.mark.parametrize("difference", [None, "other ids for 'x'"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        *("a pipe", "a device", "a folder", "of another tokenizer", "large"),
+        *(b"", b'{"difference": null}', b"agrees\n", b"\x1b]0;title\x07 differs\n", b"\xff"),
+    ],
+    ids=str,
+)
+def test_what_lies_in_the_place_of_an_outcome_is_not_believed(what, difference, tokenizer_json, home, monkeypatch):
+    """It is neither waited for nor told; the tokenizer is tried again, and its outcome kept where a file can be."""
+    tried = []
+
+    def differences(content):
+        tried.append(content)
+        return difference
+
+    monkeypatch.setattr(engine, "differences", differences)
+    first = resolve_engine("auto", tokenizer_json)
+    assert (first.name, first.refused) == ("fast" if difference is None else "reference", difference)
+    (path,) = home.rglob("*.txt")
+    kept = path.read_bytes()
+    assert len(kept) <= engine._OUTCOME_BYTES
+    replaced(path, what)
+    assert not engine.is_known_fast("auto", tokenizer_json)
+    assert resolve_engine("auto", tokenizer_json) == first
+    assert len(tried) == 2
+    if what != "a folder":
+        assert path.read_bytes() == kept
+        again = resolve_engine("auto", tokenizer_json)
+        assert (again.name, len(tried)) == (first.name, 2)
+        assert (again.refused is None) == (difference is None)
+
+
+def test_a_cache_folder_that_is_not_absolute_is_ignored(tokenizer_json, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    monkeypatch.setattr(engine, "differences", lambda _: None)
+    for relative in ("here", "./here", ""):
+        monkeypatch.setenv("XDG_CACHE_HOME", relative)
+        resolve_engine("auto", tokenizer_json)
+    assert [path.name for path in tmp_path.iterdir() if path.name != "starter"] == ["user"]
+    assert len(list((tmp_path / "user" / ".cache" / "packer" / "engines").iterdir())) == 1
 
 
 def test_a_tokenizer_that_is_encoded_otherwise_is_the_references(tokenizer_json, monkeypatch):
     monkeypatch.setattr(engine, "differences", lambda _: "other ids for 'x'")
     found = resolve_engine("auto", tokenizer_json)
     assert (found.name, found.refused) == ("reference", "other ids for 'x'")
-    with pytest.raises(RecipeError, match="engine is fast, but: other ids for 'x'"):
+    with pytest.raises(RecipeError, match="engine is fast, but: fastokens was found to encode otherwise"):
         resolve_engine("fast", tokenizer_json)
     assert resolve_engine("reference", tokenizer_json).refused is None
 

@@ -191,7 +191,7 @@ def test_a_build_from_standard_input_goes_on_where_it_was_ended(tmp_path, starte
     from packer.build import run as run_module
     from packer.errors import StorageError
 
-    def full(*_):
+    def full(*_, **__):
         raise StorageError("no room")
 
     rows = FORMATS["rows.csv.zst"](CHATS)

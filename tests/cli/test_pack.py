@@ -75,8 +75,11 @@ def test_what_is_cut_is_told_by_tokens_and_reason(starter_cache, open_ended, tmp
     )
     assert expected in told
     assert f"  {totals.cut_tokens:,} tokens  overlong  the document is longer than a block" in told
-    assert "--set pack.overlong=split cuts documents" in told
+    assert "--set pack.overlong=split cuts documents" not in told, "the warning says it"
     stats = run("stats", tmp_path / "again").stdout
+    warning = f"warning: {totals.cut_tokens / totals.tokens:.1%}".replace("%", " %") + " of the tokens are in no block"
+    assert told.splitlines()[2].startswith(warning) and stats.startswith(warning)
+    assert "\n  --set pack.overlong=split cuts long documents" in told
     assert f"in no block: {totals.cut_tokens:,} tokens" in stats
     run("pack", open_ended, "-o", tmp_path / "eos", "--block-len", "20", "--mode", "eos", "--overlong", "split")
     totals = read_manifest(tmp_path / "eos").totals
@@ -85,6 +88,27 @@ def test_what_is_cut_is_told_by_tokens_and_reason(starter_cache, open_ended, tmp
         assert stats[stats.index(name) + 1] == f"{count:,}"
     assert totals.separators > 0 < totals.piece_starts
     assert f"piece starts {totals.piece_starts:,}" in " ".join(stats)
+
+
+@pytest.mark.parametrize(
+    ("share", "exit_code", "message"),
+    [
+        ("62%", 1, "more than 62.00% is left out"),
+        ("0.62", 1, "more than 62.00% is left out"),
+        ("99.9%", 0, None),
+        *((text, 2, "expected a share from 0 to below 1") for text in ("1", "100%", "-1%", "nan", "1%%", "1 percent")),
+    ],
+)
+def test_a_script_says_which_share_is_too_much(starter_cache, tmp_path, share, exit_code, message):
+    folder = tmp_path / "again"
+    asked = ("pack", starter_cache, "-o", folder, "--block-len", "64", "--fail-above", share, "--json")
+    found = json.loads(run(*asked, exit_code=exit_code).stdout)
+    assert (folder / "manifest.json").exists() == (message is None)
+    if message is None:
+        assert found["left_out"]["tokens"] == found["totals"]["cut"]["overlong"]["tokens"]
+        assert found["left_out"]["fits_all"] % 64 == 0
+    else:
+        assert message in found["error"]["message"]
 
 
 def test_json_has_what_build_has(starter_cache, tmp_path):

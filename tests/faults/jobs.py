@@ -64,8 +64,8 @@ class Job:
         return cache
 
     def command(self, cache: Path, *words: str) -> list[str]:
-        """What a person types."""
-        return ["build", "-c", str(self.recipe), "-o", str(cache), "-j", "1", "-q", *words]
+        """What a person types; what lies in another folder and has changed is another input, which needs a word."""
+        return ["build", "-c", str(self.recipe), "-o", str(cache), "-j", "1", "-q", "--force", *words]
 
     def copy(self, folder: Path) -> "Job":
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)

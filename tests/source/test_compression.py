@@ -135,6 +135,8 @@ def test_lines_of_rejected_rows_are_those_of_the_text(tmp_path):
         path.write_bytes(gzip.compress(content, mtime=0))
         (piece,) = partition_file(path, format=kind, partition_bytes=1000).partitions
         assert lines_of_rows(piece, [0, 1] if kind == "jsonl" else [0, 2]) == lines
+        (batch,) = read_rows(piece, schema="text", columns={}, max_row_bytes=1000)
+        assert (batch.lines[0], batch.lines[-1]) == tuple(lines)
 
 
 def test_a_packed_table_is_told_to_be_unpacked(tmp_path):

@@ -121,7 +121,7 @@ def test_every_record_is_a_row_with_its_line_however_it_is_read(
         (piece,) = partition_file(path, format="csv", partition_bytes=1000, limit=limit).partitions
         batches = list(read_rows(piece, schema="text", columns={}, max_row_bytes=max_row_bytes))
         lines = lines_of_rows(piece, range(piece.num_rows))
-    assert lines == [line for line, _ in expected]
+    assert lines == [line for batch in batches for line in batch.lines] == [line for line, _ in expected]
     assert sum(batch.num_rows for batch in batches) == len(expected)
     assert sum(len(batch.samples) + len(batch.rejections) for batch in batches) == len(expected)
 

@@ -123,8 +123,8 @@ def test_appending_changes_no_partition_but_the_last(tmp_path_factory, rows, add
 @given(content=contents, max_row_bytes=st.integers(0, 20), step=st.integers(1, 15))
 def test_lines_do_not_depend_on_how_the_file_is_read(content, max_row_bytes, step):
     expected = [
-        text.strip(b" \t\r\n") if len(text) <= max_row_bytes else None
-        for text in content.split(b"\n")
+        (text.strip(b" \t\r\n") if len(text) <= max_row_bytes else None, number)
+        for number, text in enumerate(content.split(b"\n"), 1)
         if text.strip(b" \t\r\n")
     ]
     pieces = [content[i : i + step] for i in range(0, len(content), step)]

@@ -98,15 +98,17 @@ def test_every_row_knows_its_line(tmp_path, monkeypatch, partition_bytes, mark):
     ]
     for ending in (b"", b"\n"):
         expected = [number for number, line in enumerate(lines, 1) if line.strip(b" \t\r")]
-        found = []
+        found, told = [], []
         for partition in partitions(tmp_path, mark + b"\n".join(lines) + ending, partition_bytes=partition_bytes):
             found += lines_of_rows(partition, range(partition.num_rows))
             assert lines_of_rows(partition, [partition.num_rows - 1]) == found[-1:]
-        assert found == expected
+            told += [line for batch in read_all(partition, batch_rows=7) for line in batch.lines]
+        assert found == told == expected
 
 
 def test_rows_of_an_array_have_no_lines(tmp_path):
     (partition,) = partitions(tmp_path, b'[\n{"text": "a"}]', format="json")
+    assert [batch.lines for batch in read_all(partition)] == [None]
     assert lines_of_rows(partition, [0]) is None
 
 

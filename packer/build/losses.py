@@ -1,0 +1,150 @@
+"""What a cache leaves out: rows that were rejected, and tokens that are in no block.
+
+Both are counted in the manifest and listed in `rejected.jsonl`. More than a hundredth of the tokens is worth a warning,
+with the block lengths that would keep them; and a script may say how much is too much.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from packer.batches import Int32
+from packer.errors import CheckError
+from packer.recipe import MAX_BLOCK_LEN
+from packer.store.document_shards import DocumentShards
+from packer.store.manifest import Cut, Manifest
+
+WORTH_A_WARNING = 0.01
+"""Share of the tokens."""
+
+_MOST = 0.99
+_STEP = 64
+"""Block lengths that are proposed are multiples of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Tokens that are in no block, where they are more than :data:`WORTH_A_WARNING` of all."""
+
+    tokens: int
+    share: float
+    """Of all tokens of the documents."""
+
+    fits_all: int | None
+    """The block length that fits the longest document: a multiple of 64, and of `pack.align`. None where no block
+    length helps: documents are too short, or it would be longer than a block may be."""
+
+    fits_most: int | None
+    """The smallest such length that fits documents with 99 % of the tokens; None where that is `fits_all`, or no longer
+    than blocks are."""
+
+    ways_out: tuple[str, ...]
+    """Options of a build, or of packing again, that keep more, each with what it does."""
+
+
+def left_out(folder: Path, manifest: Manifest) -> LeftOut | None:
+    """What of a cache is in no block, with the ways to keep it; None where it is not worth a warning.
+
+    Raises:
+        CheckError: a document shard is damaged.
+        StorageError: one cannot be read.
+
+    """
+    totals, pack = manifest.totals, manifest.recipe["pack"]
+    share = token_share(manifest)
+    if share <= WORTH_A_WARNING:
+        return None
+    fits_all = fits_most = None
+    if pack["mode"] != "stream" and totals.cut.keys() - {"too_short"}:
+        shards = [shard for shard in manifest.shards if shard.kind == "documents"]
+        step = math.lcm(_STEP, pack.get("align", 1))
+        fits_all, fits_most = fitting(DocumentShards(folder, shards).lengths(), step=step)
+    most = fits_most if fits_most != fits_all and (fits_most or 0) > pack["block_len"] else None
+    return LeftOut(
+        tokens=totals.cut_tokens,
+        share=share,
+        fits_all=fits_all,
+        fits_most=most,
+        ways_out=tuple(_ways_out(totals.cut, fits_all, most)),
+    )
+
+
+def fitting(lengths: Int32, *, step: int) -> tuple[int | None, int | None]:
+    """The smallest multiples of `step` that fit all documents, and documents with 99 % of the tokens.
+
+    Worked example: lengths 10, 80 and 9000 with a step of 64 are 9,090 tokens. Documents of at most 80 tokens hold 90,
+    which is less than 99 % of them: both lengths are 9,024.
+
+    Returns:
+        None in place of one that is longer than a block may be.
+
+    """
+    ordered = np.sort(lengths.astype(np.int64))
+    held = np.cumsum(ordered)
+    most = ordered[np.searchsorted(held, math.ceil(_MOST * int(held[-1])))]
+    rounded = [-(-int(length) // step) * step for length in (ordered[-1], most)]
+    all_, most_ = (length if length <= MAX_BLOCK_LEN else None for length in rounded)
+    return all_, most_
+
+
+def _ways_out(cut: Mapping[str, Cut], fits_all: int | None, fits_most: int | None) -> list[str]:
+    told = []
+    if fits_all is not None:
+        told.append(f"--block-len {fits_all} fits every document")
+    if fits_most is not None:
+        told.append(f"--block-len {fits_most} fits documents with 99 % of the tokens")
+    if "overlong" in cut:
+        told.append("--set pack.overlong=split cuts long documents, =truncate_right keeps their beginning")
+    if "truncated" in cut:
+        told.append("--set pack.overlong=split keeps what is cut off")
+    if "too_short" in cut:
+        told.append("--set pack.min_length=1 keeps short documents")
+    return told
+
+
+def row_share(manifest: Manifest) -> float:
+    """Rejected rows over all rows."""
+    totals = manifest.totals
+    return (totals.rows - totals.kept) / totals.rows if totals.rows else 0.0
+
+
+def token_share(manifest: Manifest) -> float:
+    """Tokens in no block over all tokens of the documents."""
+    totals = manifest.totals
+    return totals.cut_tokens / totals.tokens if totals.tokens else 0.0
+
+
+def refuse_losses(manifest: Manifest, fail_above: float | None) -> None:
+    """Refuse a cache that leaves out too much.
+
+    Args:
+        manifest: its totals.
+        fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block; None takes
+            any.
+
+    Raises:
+        CheckError: a share is larger.
+
+    """
+    if fail_above is None:
+        return
+    totals = manifest.totals
+    rejected = totals.rows - totals.kept
+    told = []
+    if row_share(manifest) > fail_above:
+        codes = ", ".join(f"{count:,} {code}" for code, count in sorted(totals.rejected.items()))
+        told.append(f"{rejected:,} of {totals.rows:,} rows ({row_share(manifest):.2%}) are rejected: {codes}")
+    if token_share(manifest) > fail_above:
+        codes = ", ".join(f"{cut.tokens:,} {code}" for code, cut in sorted(totals.cut.items()))
+        told.append(
+            f"{totals.cut_tokens:,} of {totals.tokens:,} tokens ({token_share(manifest):.2%}) are in no block: {codes}"
+        )
+    if told:
+        raise CheckError(
+            f"more than {fail_above:.2%} is left out: {'; '.join(told)}",
+            hint="nothing was committed, and a cache that was there is as it was; without --fail-above it is built, "
+            "and rejected.jsonl lists what is left out",
+        )
