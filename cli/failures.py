@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from packer.errors import PackerError
+from packer.limits import out_of
 from packer_cli.output import terminal_width
 from packer_cli.text import wrap_words
 
@@ -79,6 +80,7 @@ def _say(label: str, text: str, colour: str) -> None:
 
 def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tuple[str, str, str | None, int]:
     """Code, message, hint and exit code."""
+    error = out_of(error) or error
     if isinstance(error, PackerError):
         return error.code, error.message, error.hint, error.exit_code
     if isinstance(error, click.UsageError):

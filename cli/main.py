@@ -70,6 +70,7 @@ def main() -> None:
     """Entry point of the `packer` command."""
     # A command imports and reads a vocabulary before anything is garbage; looking for it takes a tenth of its start.
     gc.set_threshold(50_000, 20, 100)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads for matrices, of which there are none here
     signal.signal(signal.SIGTERM, _terminate)
     # A terminal or a locale that cannot write a character shows an escape; it does not end the program.
     sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()

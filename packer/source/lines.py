@@ -7,7 +7,14 @@ row may lack its newline.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 BLANK = b" \t\r\n"
+
+
+def is_blank(piece: bytes, blank: bytes = BLANK) -> bool:
+    """Whether a piece holds nothing but blanks; a compressed file may hold gigabytes of them."""
+    return not piece or (piece.isspace() and not piece.translate(None, blank))
 
 
 def split_lines(chunks: Iterable[bytes], *, max_row_bytes: int) -> Iterator[bytes | None]:
@@ -17,6 +24,8 @@ def split_lines(chunks: Iterable[bytes], *, max_row_bytes: int) -> Iterator[byte
     """
     open_line = _OpenLine(max_row_bytes)
     for chunk in chunks:
+        if b"\n" in chunk and is_blank(chunk):  # many lines, and none of them is a row
+            chunk = chunk[: chunk.index(b"\n")] + chunk[chunk.rindex(b"\n") :]  # noqa: PLW2901
         first, *rest = chunk.split(b"\n")
         open_line.add(first)
         if not rest:
@@ -36,6 +45,11 @@ def solid_lines(chunks: Iterable[bytes]) -> Iterator[int]:
     number = 0
     solid = False  # whether the open line is known to be a row
     for chunk in chunks:
+        if is_blank(chunk):
+            num_ended = count_newlines(chunk)
+            number += num_ended
+            solid = solid and not num_ended
+            continue
         pieces = chunk.split(b"\n")
         for last, piece in enumerate(pieces, 1 - len(pieces)):
             if not solid and piece.strip(BLANK):
@@ -44,6 +58,14 @@ def solid_lines(chunks: Iterable[bytes]) -> Iterator[int]:
             if last:
                 number += 1
                 solid = False
+
+
+def count_newlines(chunk: bytes) -> int:
+    """As `chunk.count` says, which takes ten times as long where newlines are all there is."""
+    return int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == _NEWLINE))
+
+
+_NEWLINE = ord("\n")
 
 
 @dataclass(slots=True)
@@ -57,7 +79,7 @@ class _OpenLine:
 
     def add(self, piece: bytes) -> None:
         self.num_bytes += len(piece)
-        self.blank = self.blank and not piece.strip(BLANK)
+        self.blank = self.blank and is_blank(piece)
         if self.num_bytes <= self.max_row_bytes:
             self.pieces.append(piece)
         else:
