@@ -48,6 +48,26 @@ def _told(action: str | None, what: str, limit: str, names: Sequence[str]) -> Re
     return ResourceError(message, hint=f"raise {raised}, or use fewer processes: -j 1")
 
 
+def refuse_little_memory() -> None:
+    """Refuse to begin where libraries would not even start their threads: some of them then abort the process.
+
+    Raises:
+        ResourceError: the limit on memory is lower than any command needs.
+
+    """
+    import resource  # noqa: PLC0415 - whoever imports this may have no use for it
+
+    value = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if value != resource.RLIM_INFINITY and value < _LEAST_BYTES:
+        raise ResourceError(
+            f"{value // 2**20} MiB of memory are too little (`ulimit -v` is {value // 1024})",
+            hint=f"raise it to {_LEAST_BYTES // 1024} at least; most of it is address space that is never used",
+        )
+
+
+_LEAST_BYTES = 512 * 2**20
+
+
 def memory_limits() -> str:
     """The limits on memory that are set, in brackets behind a space; nothing where there are none."""
     values = _values(["RLIMIT_AS", "RLIMIT_DATA"])

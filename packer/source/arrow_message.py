@@ -1,8 +1,8 @@
 """What a compressed record batch of Arrow unfolds to, from its message, before anything is decompressed.
 
-A message is its length, a flatbuffer of metadata, and a body of buffers. A compressed buffer begins with its uncompressed
-length in eight bytes, -1 where it is not compressed after all. A table of a flatbuffer begins with the distance back
-to the list of its fields' places; what lies elsewhere is told by the distance to it.
+A message is its length, a flatbuffer of metadata, and a body of buffers. A compressed buffer begins with its
+uncompressed length in eight bytes, -1 where it is not compressed after all. A table of a flatbuffer begins with the
+distance back to the list of its fields' places; what lies elsewhere is told by the distance to it.
 
     Message          1 header_type: 2 dictionary, 3 record batch   2 header   3 bodyLength
     DictionaryBatch  1 data: RecordBatch

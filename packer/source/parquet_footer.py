@@ -36,7 +36,9 @@ _DEPTH = 32
 
 
 def row_groups(path: Path) -> tuple[Group, ...]:
-    """The row groups, in order; of the file that was read last they are remembered. A group's bytes are those from its first column chunk to the end of its last.
+    """The row groups, in order; those of the file that was read last are remembered.
+
+    A group's bytes are those from its first column chunk to the end of its last.
 
     Raises:
         ValueError: the footer makes no sense; holds one sentence.

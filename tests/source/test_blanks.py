@@ -51,8 +51,8 @@ def records(chunks: list[bytes]) -> list[tuple[int, bytes | None] | str]:
     return found
 
 
-def elements(chunks: list[bytes]) -> list[bytes | None | str]:
-    found: list[bytes | None | str] = []
+def elements(chunks: list[bytes]) -> list[bytes | str | None]:
+    found: list[bytes | str | None] = []
     try:
         found.extend(split_elements(chunks, max_row_bytes=99))
     except BrokenArray as error:

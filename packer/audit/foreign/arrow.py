@@ -12,8 +12,8 @@ from packer.audit.foreign.dataset import MASKS, TOKEN_COLUMNS, ForeignRows, flat
 from packer.audit.foreign.tables import ArrowRows, ParquetRows, TableRows
 from packer.batches import Int64
 from packer.errors import InputError
-from packer.limits import out_of
 from packer.layout import offsets_of
+from packer.limits import out_of
 from packer.source.dataset_folder import files_of_splits
 
 _READ = ("input_ids", "seq_lengths", *TOKEN_COLUMNS)

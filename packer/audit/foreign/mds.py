@@ -15,8 +15,8 @@ from packer.audit.foreign.dataset import ForeignRows, flat_rows
 from packer.audit.foreign.mds_values import SampleReader
 from packer.batches import Int64
 from packer.errors import InputError
-from packer.limits import out_of
 from packer.layout import offsets_of
+from packer.limits import out_of
 from packer.source.chunks import read_chunks
 from packer.source.compression import codec_of, decompressed
 

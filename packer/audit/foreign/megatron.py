@@ -9,8 +9,8 @@ import numpy as np
 from packer.audit.foreign.dataset import ForeignRows, flat_rows
 from packer.batches import Int64
 from packer.errors import InputError
-from packer.limits import out_of
 from packer.layout import concatenated_ranges, offsets_of
+from packer.limits import out_of
 
 _MAGIC = b"MMIDIDX\x00\x00"
 _HEADER = struct.Struct("<9sQBQQ")

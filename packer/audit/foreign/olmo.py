@@ -19,8 +19,8 @@ import numpy.typing as npt
 from packer.audit.foreign.dataset import ForeignRows, flat_rows
 from packer.batches import Int64
 from packer.errors import InputError
-from packer.limits import out_of
 from packer.layout import concatenated_ranges, offsets_of
+from packer.limits import out_of
 from packer.model import Model
 from packer.store.exported import RECORD, read_record
 

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from packer.batches import Int64
 from packer.errors import InputError
-from packer.limits import out_of
 from packer.layout import offsets_of
+from packer.limits import out_of
 from packer.source.arrow_ipc import MAGIC
 from packer.source.parquet import open_parquet
 
