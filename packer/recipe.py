@@ -334,7 +334,7 @@ class _StrictLoader(yaml.SafeLoader):
     def compose_document(self) -> yaml.Node | None:
         node: yaml.Node | None = super().compose_document()
         if node is not None and _num_values(node, {}) > _MOST_REPEATED:
-            raise RecipeError(f"its aliases (*name) repeat more than {_MOST_REPEATED:,} values")
+            raise RecipeError(f"its aliases (*name) stand for too many values, more than {_MOST_REPEATED:,}")
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - yaml's signature
