@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from packer.errors import PackerError
+from packer.limits import out_of
 from packer_cli.output import stderr, stdout, terminal_width
 from packer_cli.text import wrap_words
 
@@ -91,6 +92,7 @@ def _print_traceback(error: BaseException) -> None:
 
 def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tuple[str, str, str | None, int]:
     """Code, message, hint and exit code."""
+    error = out_of(error) or error
     if isinstance(error, PackerError):
         return error.code, error.message, error.hint, error.exit_code
     if isinstance(error, click.UsageError):

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TextIO
 
 import click
 
+from packer.limits import refuse_little_memory
 from packer_cli import failures
 from packer_cli.options import HELP_OPTIONS, version_option
 from packer_cli.output import guarded_streams
@@ -34,6 +35,7 @@ class Packer(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; click would answer these itself, with a code and an output of its own."""
         try:
+            refuse_little_memory()
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise failures.Signalled(signal.SIGINT) from None
@@ -73,6 +75,7 @@ def main() -> None:
     """Entry point of the `packer` command."""
     # A command imports and reads a vocabulary before anything is garbage; looking for it takes a tenth of its start.
     gc.set_threshold(50_000, 20, 100)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads for matrices, of which there are none here
     signal.signal(signal.SIGTERM, _terminate)
     # A terminal or a locale that cannot write a character shows an escape; it does not end the program.
     sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()

@@ -8,7 +8,8 @@
     ├── InputError          3   a source, a tokenizer folder or a row is missing or unreadable
     │   └── NothingKeptError    every row was rejected
     ├── BusyError           4   another process is writing this cache
-    └── StorageError        5   the disk refused: full, read-only, gone
+    ├── StorageError        5   the disk refused: full, read-only, gone
+    └── ResourceError       5   file handles, memory, processes or threads ran out
 
 The number is the process's exit code. An error says what, where, expected and found; `hint` is the way out.
 """
@@ -65,3 +66,8 @@ class BusyError(PackerError):
 class StorageError(PackerError):
     exit_code = 5
     code = "storage"
+
+
+class ResourceError(PackerError):
+    exit_code = 5
+    code = "resource"

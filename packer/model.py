@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 
 from packer.backend import definition_of, is_panic, load_backend
 from packer.errors import InputError, RecipeError
+from packer.limits import out_of
 from packer.tokenizer_folder import MAX_TEMPLATE_BYTES, TOOL_USE_FILE, read_folder, read_regular
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -201,7 +202,7 @@ def _load_tokenizer(content: bytes, where: Path) -> Tokenizer:
     except BaseException as error:
         if not isinstance(error, Exception) and not is_panic(error):
             raise
-        raise InputError(f"tokenizer {where}: {TOKENIZER_FILE} cannot be loaded: {error}") from error
+        raise out_of(error) or InputError(f"tokenizer {where}: {TOKENIZER_FILE} cannot be loaded: {error}") from error
 
 
 def _refuse_dropout(definition: Mapping[str, Any], where: Path) -> None:

@@ -9,6 +9,7 @@ import datetime as dt
 import json
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -310,8 +311,32 @@ def _check_pack(pack: Pack, where: str) -> None:
         )
 
 
+_MOST_REPEATED = 1_000_000
+
+
+def _num_values(node: yaml.Node, known: dict[int, int]) -> int:
+    """Values of a node, those that aliases repeat counted each time; of one that holds itself only the rest."""
+    found = known.get(id(node))
+    if found is None:
+        known[id(node)] = found = 1
+        if isinstance(node, yaml.CollectionNode):
+            parts = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else node.value
+            found += sum(_num_values(part, known) for part in parts)
+            known[id(node)] = found
+    return found
+
+
 class _StrictLoader(yaml.SafeLoader):
-    """YAML without duplicate keys and without dates: ``date: 2026-01-01`` stays the text that was typed."""
+    """YAML without duplicate keys and without dates: ``date: 2026-01-01`` stays the text that was typed.
+
+    Aliases may be used, and repeat at most `_MOST_REPEATED` values: a few lines of them may stand for billions.
+    """
+
+    def compose_document(self) -> yaml.Node | None:
+        node: yaml.Node | None = super().compose_document()
+        if node is not None and _num_values(node, {}) > _MOST_REPEATED:
+            raise RecipeError(f"its aliases (*name) stand for too many values, more than {_MOST_REPEATED:,}")
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - yaml's signature
         seen = set()

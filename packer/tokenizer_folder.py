@@ -5,7 +5,8 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from packer.errors import InputError
+from packer.errors import InputError, PackerError
+from packer.limits import out_of
 
 MAX_TOKENIZER_BYTES = 64 * 2**20
 """Of `tokenizer.json`. The largest of published models have some forty million bytes."""
@@ -93,7 +94,9 @@ def read_regular(path: Path, *, max_bytes: int, what: str) -> bytes:
         raise _unreadable(what, path, error) from error
 
 
-def _unreadable(what: str, path: Path, error: OSError) -> InputError:
+def _unreadable(what: str, path: Path, error: OSError) -> PackerError:
+    if (limit := out_of(error, f"{what}: {path.name} cannot be read")) is not None:
+        return limit
     return InputError(
         f"{what}: {path.name} cannot be read: {error.strerror or error}",
         hint="the path must lead to a regular file that this user can read",

@@ -13,7 +13,8 @@ from packer.audit.findings import Finding, Level
 from packer.audit.rows import Rule, block_rules, document_rules
 from packer.batches import UInt64
 from packer.build.blocks import BlockForm
-from packer.errors import PackerError
+from packer.errors import PackerError, ResourceError
+from packer.limits import out_of
 from packer.store.chunks import Chunks
 from packer.store.columns import BlockRows, DocumentRows
 from packer.store.digest import digest_file, digest_file_xxh3, document_ids
@@ -57,11 +58,15 @@ def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord,
                 findings += _check_values(shard, place, rows, batch, model=model, form=form)
         if not damaged:
             findings += [*_check_counts(folder, shard), *_check_rows_digest(shard, digests)]
+    except ResourceError:
+        raise
     except PackerError as error:
         findings.append(unreadable(shard.path, error))
         return ShardAudit(shard=shard, findings=tuple(findings), digests=None)
     except (OSError, ValueError, IndexError, MemoryError, OverflowError) as error:
         # Flipped bits can name any length and any place; what they break first is not worth telling apart.
+        if not damaged and (limit := out_of(error, f"cannot read {folder / shard.path}")) is not None:
+            raise limit from error
         findings.append(unreadable(shard.path, error))
         return ShardAudit(shard=shard, findings=tuple(findings), digests=None)
     return ShardAudit(

@@ -8,6 +8,7 @@ import numpy as np
 from packer.batches import Int32, Int64
 from packer.build.losses import LeftOut, left_out
 from packer.errors import CheckError
+from packer.limits import out_of
 from packer.pack import mixing_of_pieces
 from packer.recipe import to_json
 from packer.rejections import CODES
@@ -330,7 +331,7 @@ def _other_bytes(cache: Cache) -> int:
     try:
         sizes = sum(path.stat().st_size for path in own)
     except OSError as error:
-        raise CheckError(
+        raise out_of(error) or CheckError(
             f"{error.filename} cannot be read: {error.strerror}",
             hint=f"packer build -o {cache.folder} --repair makes it again",
         ) from None

@@ -2,22 +2,23 @@
 
 import functools
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, TypeVar
 
 from packer.build.overruns import overruns_at
 from packer.build.workers import FORKS, DiedError, Taken, Workers, look_ahead
-from packer.errors import PackerError
+from packer.errors import ResourceError
+from packer.limits import memory_limits
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
-class WorkerDiedError(PackerError):
+class WorkerDiedError(ResourceError):
     """A worker process was killed, most often for want of memory."""
 
-    exit_code = 5
     code = "worker_died"
 
 
@@ -42,6 +43,17 @@ _WORTH_A_PROCESS = 16 * 2**20
 
 _WORTH_A_COPY = 4 * 2**20
 """Bytes of rows that take longer than to fork."""
+
+
+def _ended(exit_code: int | None) -> str:
+    if exit_code is None:
+        return f"ended before its work was done, most often for want of memory or threads{memory_limits()}"
+    if exit_code >= 0:
+        return f"ended with exit code {exit_code}; what it printed stands above"
+    if exit_code == -signal.SIGKILL:
+        return f"was killed, most often for want of memory{memory_limits()}"
+    name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else f"signal {-exit_code}"
+    return f"was ended by {name}, most often for want of memory or threads{memory_limits()}"
 
 
 class Pool(Generic[Task, Result]):
@@ -115,7 +127,7 @@ class Pool(Generic[Task, Result]):
                 with self._placing(tasks[number]):
                     raise overrun from error
             raise WorkerDiedError(
-                "a worker process was killed, most often for want of memory",
+                f"a worker process {_ended(error.exit_code)}",
                 hint="what is finished is kept: run the same command again with fewer processes (-j 1). A script of "
                 "your own builds below `if __name__ == '__main__':`, since every worker imports it",
             ) from error

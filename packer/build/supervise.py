@@ -10,6 +10,7 @@ import ctypes
 import os
 import signal
 import threading
+import time
 from contextlib import suppress
 from multiprocessing.context import SpawnContext
 from pathlib import Path
@@ -75,3 +76,18 @@ def _cpu_s(process: int) -> float:
     """Processor time of a process, from behind its name, which may hold anything."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def exit_code_of(process: int, *, within_s: float) -> int | None:
+    """Exit code of a process that is ending and that its parent has not waited for, or minus the signal that ended it.
+
+    None where the system does not say: it is gone, or this is not Linux.
+    """
+    until = time.monotonic() + within_s
+    with suppress(OSError):
+        while time.monotonic() < until:
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            if fields[0] in "ZX":
+                return os.waitstatus_to_exitcode(int(fields[-1]))
+            time.sleep(_LOOK_S / 10)
+    return None

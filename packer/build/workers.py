@@ -30,8 +30,8 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from packer import spawned
-from packer.build.supervise import Supervision, worker_place
-from packer.render.watchdog import TASK, place, share
+from packer.build.supervise import Supervision, exit_code_of, worker_place
+from packer.render.watchdog import PROCESS, TASK, place, share
 
 FORKS = sys.platform == "linux"
 """Whether one process is spawned and forks the others."""
@@ -91,6 +91,9 @@ def look_ahead(work: Work, tasks: Iterable[tuple[int, Any]], taken: list[Taken])
 
 class DiedError(Exception):
     """A worker ended before it was told to."""
+
+    exit_code: int | None = None
+    """Its exit code, or minus the signal that ended it; None where that is not known."""
 
 
 class Workers:
@@ -197,7 +200,9 @@ class Workers:
                 try:
                     answer = end.recv()
                 except (EOFError, OSError):
-                    raise DiedError from None
+                    died = DiedError()
+                    died.exit_code = self._exit_code(self._ends.index(end))
+                    raise died from None
                 if answer is None:  # told to end
                     working.discard(end)
                 else:
@@ -206,6 +211,15 @@ class Workers:
         if num_answers < self._num_tasks:
             raise DiedError
         self._join()
+
+    def _exit_code(self, number: int) -> int | None:
+        """How a worker ended whose pipe is closed."""
+        process = worker_place(self.supervision.places, number)[PROCESS]
+        first = self._processes[0 if FORKS else number]
+        if process == first.pid or (process == 0 and number == 0):
+            first.join(_END_S)
+            return first.exitcode
+        return exit_code_of(process, within_s=_END_S) if process else None
 
     def stop(self) -> None:
         """End them, whatever they do: a task that is cut off leaves a temporary file, which the next build removes."""
@@ -338,7 +352,7 @@ def _load_and_serve(
         look_ahead(work, itertools.islice(map(_placed, chosen[0].taken()), 1 if alone else None), taken)
         if isinstance(work, Loading):
             work.settle()
-    except Exception as error:  # noqa: BLE001 - raised again by every task, where the parent can see it
+    except BaseException as error:  # noqa: BLE001 - raised again by every task, where the parent can see it
         work = _raiser(error)
     if loading is not None:
         loading.join()
@@ -405,7 +419,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _raiser(error: Exception) -> Work:
+def _raiser(error: BaseException) -> Work:
     def fail(*_: Any) -> Any:
         raise error
 

@@ -7,9 +7,11 @@ their record batches stand.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
+from packer.source.arrow_message import refuse_bombs
 from packer.source.groups import Group
 
 MAGIC = b"ARROW1"
@@ -45,7 +47,7 @@ def open_arrow(path: Path) -> ArrowFile:
         reader = pa.ipc.open_stream(file)
         groups = []
         place = file.tell()
-        for batch in reader:
+        for batch in _bounded(file, reader):
             stop = file.tell()
             groups.append(Group(start=place, stop=stop, num_rows=batch.num_rows, num_bytes=max(batch.nbytes, 1)))
             place = stop
@@ -73,6 +75,17 @@ def _begin(file: pa.NativeFile) -> int:
     return start
 
 
+def _bounded(file: pa.NativeFile, reader: Any) -> Iterator[pa.RecordBatch]:
+    """The record batches from here on, each looked at before it is decompressed."""
+    while True:
+        refuse_bombs(file)
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            return
+        yield batch
+
+
 def _holds_dictionary(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return True
@@ -88,8 +101,9 @@ def arrow_batches(path: Path, start: int = 0, stop: int | None = None) -> Iterat
         _begin(file)
         reader = pa.ipc.open_stream(file)
         if start == 0:
-            yield from reader
+            yield from _bounded(file, reader)
             return
         file.seek(start)
         while stop is None or file.tell() < stop:
+            refuse_bombs(file)
             yield pa.ipc.read_record_batch(pa.ipc.read_message(file), reader.schema)

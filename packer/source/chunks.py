@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from packer.errors import InputError
+from packer.errors import InputError, PackerError
+from packer.limits import out_of
 
 READ_BYTES = 2**20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -52,7 +53,9 @@ def broken_array(path: Path, error: Exception) -> InputError:
     return InputError(f"{path}: is not JSON: {error}", hint="for a file of JSON lines, set format: jsonl")
 
 
-def unreadable(path: Path, error: OSError) -> InputError:
+def unreadable(path: Path, error: OSError) -> PackerError:
+    if (limit := out_of(error, f"{path}: cannot be read")) is not None:
+        return limit
     hint = "the path must be a file this user can read" if isinstance(error, PermissionError) else None
     return InputError(f"{path}: cannot be read: {error.strerror or error}", hint=hint)
 

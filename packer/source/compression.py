@@ -13,6 +13,7 @@ from typing import Literal
 import pyarrow as pa
 
 from packer.errors import InputError
+from packer.limits import out_of
 from packer.source.chunks import READ_BYTES, read_chunks
 
 Codec = Literal["gzip", "zstd", "bz2"]
@@ -119,6 +120,8 @@ def _by_arrow(path: Path, chunks: Iterator[bytes], codec: Codec) -> Iterator[byt
                 position += len(text)
                 yield text
     except OSError as error:
+        if (limit := out_of(error, f"{path}: cannot be read")) is not None:
+            raise limit from error
         told = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise _damaged(path, codec, told, f"at least {position:,}") from error
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from packer.errors import InputError
 from packer.source.chunks import READ_BYTES, no_rows, shown
 from packer.source.decode import Refused
-from packer.source.lines import BLANK
+from packer.source.lines import BLANK, count_newlines, is_blank
 from packer.source.projection import JSON_FIELDS, MESSAGES_FIELDS, columns_of
 from packer.source.row import json_in_text, messages_in_text
 from packer.source.unsuited import MEDIA_FIELDS
@@ -100,7 +100,7 @@ def _head(chunks: Iterator[bytes]) -> tuple[int, bytes]:
         if b"\n" in solid or len(solid) > READ_BYTES:
             break
         if not solid:
-            line += head.count(b"\n")
+            line += count_newlines(head)
             head = head[head.rfind(b"\n") + 1 :][: READ_BYTES + 1]
     return line, head
 
@@ -211,6 +211,13 @@ def _records(
 ) -> Iterator[tuple[int, bytes | None]]:
     """Line and bytes of every record, the header too; those that are blank are none."""
     for chunk in chunks:
+        if opened.state == _QUOTED and b'"' not in chunk:
+            opened.add(chunk, line)
+            line += count_newlines(chunk)
+            continue
+        if opened.state != _QUOTED and b"\n" in chunk and is_blank(chunk, opened.blank + b"\n"):
+            line += count_newlines(chunk) - 1
+            chunk = chunk[: chunk.index(b"\n")] + chunk[chunk.rindex(b"\n") :]  # noqa: PLW2901
         pieces = chunk.split(b"\n")
         for last, piece in enumerate(pieces, 1 - len(pieces)):
             opened.add(piece, line)
@@ -250,7 +257,7 @@ class _OpenRecord:
     def add(self, piece: bytes, line: int) -> None:
         self.line = self.line or line
         self.num_bytes += len(piece)
-        self.is_blank = self.is_blank and not piece.strip(self.blank)
+        self.is_blank = self.is_blank and is_blank(piece, self.blank)
         if self.num_bytes <= self.max_row_bytes:
             self.pieces.append(piece)
         else:

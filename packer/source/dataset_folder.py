@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from packer.errors import InputError
+from packer.limits import out_of
 from packer.names import SPLIT_NAME, FileName, in_words, is_file_name
 from packer.source.chunks import no_rows
 from packer.source.plain_folder import no_data_set
@@ -108,7 +109,8 @@ def _read(path: Path, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read as a data set's: {in_words(str(error))}", hint=_AGAIN) from None
+        refused = InputError(f"{path}: cannot be read as a data set's: {in_words(str(error))}", hint=_AGAIN)
+        raise out_of(error) or refused from None
 
 
 def files_of_splits(folder: Path) -> list[tuple[str | None, list[Path]]]:

@@ -15,7 +15,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from packer.source.lines import BLANK
+from packer.source.lines import BLANK, is_blank
 
 _QUOTE, _BACKSLASH, _COMMA = b'"\\,'
 
@@ -66,15 +66,14 @@ def split_elements(chunks: Iterable[bytes], *, max_row_bytes: int) -> Iterator[b
 def _without_leading_blanks(chunks: Iterable[bytes]) -> Iterator[bytes]:
     chunks = iter(chunks)
     for chunk in chunks:
-        trimmed = chunk.lstrip(BLANK)
-        if trimmed:
-            yield trimmed
+        if not is_blank(chunk):
+            yield chunk.lstrip(BLANK)
             break
     yield from chunks
 
 
 def _expect_blank(chunks: Iterable[bytes]) -> None:
-    if any(chunk.strip(BLANK) for chunk in chunks):
+    if not all(map(is_blank, chunks)):
         raise BrokenArray("something follows the end of its array or object")
 
 
@@ -93,6 +92,8 @@ class Scanner:
 
     def ends(self, chunk: bytes, *, single: bool) -> list[tuple[int, bool]]:
         """Positions in the chunk at which an element ends, each with whether the whole array ends there."""
+        if not self.escaped and is_blank(chunk):
+            return []
         places, kinds, depths = self._structure(chunk)
         closes = (depths <= 0) & (_STEP[kinds] < 0)
         separates = (kinds == _COMMA) & (depths == 1) & (not single)
@@ -146,7 +147,8 @@ class _OpenElement:
     pieces: list[bytes] = field(default_factory=list)
 
     def add(self, piece: bytes) -> None:
-        piece = piece if self.num_bytes else piece.lstrip(BLANK)
+        if not self.num_bytes:
+            piece = b"" if is_blank(piece) else piece.lstrip(BLANK)
         self.num_bytes += len(piece)
         if self.num_bytes <= self.max_row_bytes:
             self.pieces.append(piece)

@@ -31,6 +31,9 @@ class Group:
     num_bytes: int
     """Uncompressed."""
 
+    repeated_bytes: int = 0
+    """The most that dictionaries bring into a row of as many values as rows have on average."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:

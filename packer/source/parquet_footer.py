@@ -11,15 +11,20 @@ signed ones alternate: 0, -1, 1, -2 are 0, 1, 2, 3.
     FileMetaData    4 row_groups: list<RowGroup>
     RowGroup        1 columns: list<ColumnChunk>   2 total_byte_size   3 num_rows
     ColumnChunk     1 file_path   3 meta_data: ColumnMetaData
-    ColumnMetaData  7 total_compressed_size   9 data_page_offset   11 dictionary_page_offset
+    ColumnMetaData  5 num_values   6 total_uncompressed_size
+                    7 total_compressed_size   9 data_page_offset   11 dictionary_page_offset
 
 Source: parquet.thrift of apache/parquet-format, and the description of the compact protocol in apache/thrift.
 """
 
+import functools
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
+from packer.source.arrow_message import is_bomb
 from packer.source.groups import Group
 
 MAGIC = b"PAR1"
@@ -31,25 +36,33 @@ _DEPTH = 32
 
 
 def row_groups(path: Path) -> tuple[Group, ...]:
-    """The row groups, in order. A group's bytes are those from its first column chunk to the end of its last.
+    """The row groups, in order; those of the file that was read last are remembered.
+
+    A group's bytes are those from its first column chunk to the end of its last.
 
     Raises:
         ValueError: the footer makes no sense; holds one sentence.
         OSError: the file cannot be read.
 
     """
+    status = path.stat()
+    return _row_groups(path, status.st_size, status.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=1)
+def _row_groups(path: Path, _size: int, _modified_ns: int) -> tuple[Group, ...]:
     footer, end = _footer(path)
     try:
-        return tuple(_groups(_Reader(footer), end))
+        return tuple(_groups(_Reader(footer), end, path))
     except IndexError:
         raise ValueError("its footer ends too early") from None
 
 
-def _groups(reader: "_Reader", end: int) -> Iterator[Group]:
+def _groups(reader: "_Reader", end: int, path: Path) -> Iterator[Group]:
     for field, kind in reader.fields():
         if (field, kind) == (4, _LIST):
             for _ in reader.items():
-                yield _group(reader, end)
+                yield _group(reader, end, path)
         else:
             reader.skip(kind)
 
@@ -69,12 +82,12 @@ def _footer(path: Path) -> tuple[bytes, int]:
         return file.read(length), size - 8 - length
 
 
-def _group(reader: "_Reader", end: int) -> Group:
-    start, stop, num_rows, num_bytes = end, 0, 0, 0
+def _group(reader: "_Reader", end: int, path: Path) -> Group:
+    chunks: list[_Chunk] = []
+    num_rows = num_bytes = 0
     for field, kind in reader.fields():
         if (field, kind) == (1, _LIST):
             chunks = [_chunk(reader) for _ in reader.items()]
-            start, stop = min((first for first, _ in chunks), default=end), max((last for _, last in chunks), default=0)
         elif (field, kind) == (2, _I64):
             num_bytes = reader.signed()
         elif (field, kind) == (3, _I64):
@@ -83,13 +96,66 @@ def _group(reader: "_Reader", end: int) -> Group:
             reader.skip(kind)
     if not num_rows and num_bytes >= 0:  # nobody reads it, and writers put it anywhere
         return Group(start=0, stop=0, num_rows=0, num_bytes=num_bytes)
+    start, stop = min((chunk.start for chunk in chunks), default=end), max((chunk.stop for chunk in chunks), default=0)
     if not len(MAGIC) <= start <= stop <= end or num_rows < 0 or num_bytes < 0:
         raise ValueError("a row group lies outside of the file")
-    return Group(start=start, stop=stop, num_rows=num_rows, num_bytes=num_bytes)
+    repeated_bytes = 0
+    for chunk in chunks:
+        if chunk.num_values - num_rows > max(_MANY_VALUES, _VALUES_A_BYTE * chunk.num_bytes):
+            raise ValueError(f"lists of {chunk.num_bytes:,} bytes unfold to {chunk.num_values:,} values")
+        repeated_bytes += _dictionary_bytes(path, chunk.start) * -(-chunk.num_values // num_rows)
+    return Group(start=start, stop=stop, num_rows=num_rows, num_bytes=num_bytes, repeated_bytes=repeated_bytes)
 
 
-def _chunk(reader: "_Reader") -> tuple[int, int]:
-    """Where a column chunk begins and ends; its dictionary stands before its data."""
+_MANY_VALUES = 2**22
+_VALUES_A_BYTE = 2**16
+"""More values of lists than these, more to each uncompressed byte, are no data: of the lists of a row with 100,000
+equal values a few bytes are left, and such a row is the longest there is."""
+
+
+class _Chunk(NamedTuple):
+    """Where a column chunk lies, its values, and its bytes uncompressed."""
+
+    start: int
+    stop: int
+    num_values: int
+    num_bytes: int
+
+
+def _dictionary_bytes(path: Path, start: int) -> int:
+    """Uncompressed bytes of the dictionary page that a column chunk begins with; 0 where it has none.
+
+        PageHeader  1 type: 2 dictionary   2 uncompressed_page_size   3 compressed_page_size
+
+    Raises:
+        ValueError: it unfolds to far more than it has.
+
+    """
+    with path.open("rb") as file:
+        file.seek(start)
+        reader = _Reader(file.read(_MOST_HEADER_BYTES))
+    numbers: dict[int, int] = {}
+    with suppress(IndexError, ValueError):  # what is wrong with it is for pyarrow to say
+        for field, kind in reader.fields():
+            if kind != _I32:
+                break
+            numbers[field] = reader.signed()
+    if numbers.get(1) != _DICTIONARY_PAGE:
+        return 0
+    unfolded_bytes = numbers.get(2, 0)
+    if is_bomb(numbers.get(3, 0), unfolded_bytes):
+        raise ValueError(f"a dictionary of {numbers.get(3, 0):,} bytes unfolds to {unfolded_bytes:,}")
+    return max(unfolded_bytes, 0)
+
+
+_MOST_HEADER_BYTES = 64
+"""Of a page's header up to its sizes."""
+
+_DICTIONARY_PAGE = 2
+
+
+def _chunk(reader: "_Reader") -> _Chunk:
+    """A column chunk; its dictionary stands before its data."""
     places: dict[int, int] = {}
     for field, kind in reader.fields():
         if (field, kind) == (3, _STRUCT):
@@ -105,7 +171,7 @@ def _chunk(reader: "_Reader") -> tuple[int, int]:
     if not {7, 9} <= places.keys():
         raise ValueError("it does not say where a column lies")
     start = min(places[9], places.get(11) or places[9])
-    return start, start + places[7]
+    return _Chunk(start, start + places[7], places.get(5, 0), places.get(6, 0))
 
 
 class _Reader:

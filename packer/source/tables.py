@@ -11,7 +11,9 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 
 from packer.errors import InputError
+from packer.limits import out_of
 from packer.source.arrow_ipc import arrow_batches, arrow_schema, open_arrow
+from packer.source.arrow_message import MAX_UNFOLDED_BYTES
 from packer.source.chunks import shown
 from packer.source.decode import Refused
 from packer.source.groups import Group
@@ -169,6 +171,8 @@ def _told(path: Path, kind: TableFormat) -> Iterator[None]:
     try:
         yield
     except (pa.lib.ArrowException, OSError, EOFError, ValueError, MemoryError, OverflowError) as error:
+        if (limit := out_of(error, f"{path}: cannot be read")) is not None:
+            raise limit from error
         name = {"parquet": "Parquet", "arrow": "an Arrow file"}[kind]
         told = str(error).strip().splitlines() or [type(error).__name__]
         raise InputError(
@@ -184,10 +188,12 @@ def _batches(path: Path, kind: TableFormat, names: Sequence[str], extent: Extent
         return
     with open_parquet(path) as file:
         groups = extent.groups if extent.groups is not None else range(file.metadata.num_row_groups)
+        outlines = row_groups(path)
         for group in groups:
             outline = file.metadata.row_group(group)
             row_bytes = outline.total_byte_size // max(outline.num_rows, 1) + 1
-            batch_rows = max(1, min(BATCH_ROWS, _BATCH_BYTES // row_bytes))
+            repeated_bytes = max(outlines[group].repeated_bytes, 1)  # a row may have the longest text of a dictionary
+            batch_rows = max(1, min(BATCH_ROWS, _BATCH_BYTES // row_bytes, MAX_UNFOLDED_BYTES // repeated_bytes))
             for batch in parquet_batches(file, range(group, group + 1), names, batch_rows=batch_rows):
                 yield batch.select(list(names))  # a name with a dot in it brings others
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from packer.errors import StorageError
+from packer.errors import PackerError, StorageError
+from packer.limits import out_of
 
 _HINTS: dict[int, str | None] = {
     errno.ENOSPC: "free some space, or build into a folder on another disk",
@@ -16,7 +17,6 @@ _HINTS: dict[int, str | None] = {
     errno.EPERM: "check who owns the folder and its permissions",
     errno.EROFS: "the disk is mounted read-only: build into another folder",
     errno.EIO: "the disk reports a failure: check its health before trusting anything on it",
-    errno.EMFILE: "too many open files: raise `ulimit -n`",
     errno.ENOLCK: "this file system has no locks: build on a local disk and copy the cache afterwards",
     errno.ENOENT: None,
     errno.ENOTDIR: None,
@@ -33,6 +33,7 @@ def storage_errors(action: str, path: Path | str) -> Iterator[None]:
 
     Raises:
         StorageError: the body raised an OSError.
+        ResourceError: it says that file handles or memory ran out.
 
     """
     try:
@@ -51,12 +52,16 @@ def path_errors() -> Iterator[None]:
     """
     try:
         yield
-    except OSError as error:
-        if error.filename is None:
+    except (OSError, MemoryError, RuntimeError) as error:
+        if not isinstance(error, OSError) or error.filename is None:
+            if (limit := out_of(error)) is not None:
+                raise limit from error
             raise  # a pipe, or something else that is no place on a disk
         raise _told("use", os.fsdecode(error.filename), error) from error
 
 
-def _told(action: str, path: Path | str, error: OSError) -> StorageError:
+def _told(action: str, path: Path | str, error: OSError) -> PackerError:
+    if (limit := out_of(error, f"cannot {action} {path}")) is not None:
+        return limit
     hint = _ELSE if error.errno is None else _HINTS.get(error.errno, _ELSE)
     return StorageError(f"cannot {action} {path}: {error.strerror or error}", hint=hint)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from xxhash import xxh3_128
 
 from packer.errors import CheckError, StorageError
+from packer.limits import out_of
 from packer.store.failures import storage_errors
 from packer.store.manifest import Shard
 from packer.store.pages import MAPPED, Pages, ReadPages
@@ -133,6 +134,8 @@ def _damage_named(folder: Path, shard: Shard) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, MemoryError, KeyError, IndexError) as error:
+        if (limit := out_of(error, f"cannot read {folder / shard.path}")) is not None:
+            raise limit from error
         raise CheckError(f"{folder / shard.path} is damaged: {error}", hint=repair_hint(folder)) from None
 
 

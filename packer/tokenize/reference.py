@@ -15,6 +15,7 @@ from tokenizers import Encoding
 from packer.backend import is_panic, load_backend
 from packer.batches import Int32, Int64
 from packer.errors import InputError, PackerError
+from packer.limits import out_of
 from packer.tokenize.deadline import encode_in_time
 
 _BATCH_CHARACTERS = 1_000_000
@@ -142,7 +143,9 @@ class ReferenceEncoder:
 
 def is_about_a_text(error: BaseException) -> bool:
     """Whether the error comes from what a text holds; running out of memory or a person's Ctrl-C does not."""
-    return is_panic(error) or (isinstance(error, Exception) and not isinstance(error, MemoryError | PackerError))
+    if out_of(error) is not None:
+        return False
+    return is_panic(error) or (isinstance(error, Exception) and not isinstance(error, PackerError))
 
 
 def _without_quotes(error: BaseException) -> str:

@@ -13,6 +13,7 @@ from packer.audit.foreign.tables import ArrowRows, ParquetRows, TableRows
 from packer.batches import Int64
 from packer.errors import InputError
 from packer.layout import offsets_of
+from packer.limits import out_of
 from packer.source.dataset_folder import files_of_splits
 
 _READ = ("input_ids", "seq_lengths", *TOKEN_COLUMNS)
@@ -81,7 +82,9 @@ class DatasetPart:
             table = self._rows.take(numbers, [name for name in _READ if name in self.columns])
             found = {name: _lists(table.column(name), weights=name in MASKS) for name in table.column_names}
         except (pa.ArrowException, ValueError, TypeError, OSError) as error:
-            raise InputError(f"{self._place}: its rows cannot be read as lists of numbers: {error}") from error
+            raise out_of(error) or InputError(
+                f"{self._place}: its rows cannot be read as lists of numbers: {error}"
+            ) from error
         return flat_rows(numbers, found.pop("input_ids"), found, found.pop("seq_lengths", None))
 
 

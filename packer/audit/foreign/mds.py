@@ -16,6 +16,7 @@ from packer.audit.foreign.mds_values import SampleReader
 from packer.batches import Int64
 from packer.errors import InputError
 from packer.layout import offsets_of
+from packer.limits import out_of
 from packer.names import FilePath, in_words
 from packer.source.chunks import read_chunks
 from packer.source.compression import codec_of, decompressed
@@ -136,7 +137,8 @@ def _shards(path: Path) -> list[_Shard]:
     try:
         shards = msgspec.json.decode(path.read_bytes(), type=_Index).shards
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read as an index of MDS shards: {in_words(str(error))}") from error
+        refused = InputError(f"{path} cannot be read as an index of MDS shards: {in_words(str(error))}")
+        raise out_of(error) or refused from error
     for shard in shards:
         if shard.format != "mds":
             raise InputError(f"{path}: expected shards of format mds, found {shard.format}")
@@ -186,7 +188,7 @@ def _read(path: Path) -> Bytes:
     try:
         return np.memmap(path, np.uint8, "r").data if path.stat().st_size else memoryview(b"")
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        raise out_of(error) or InputError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _unpacked(path: Path, shard: _Shard) -> Bytes:

@@ -10,6 +10,7 @@ from packer.audit.foreign.dataset import ForeignRows, flat_rows
 from packer.batches import Int64
 from packer.errors import InputError
 from packer.layout import concatenated_ranges, offsets_of
+from packer.limits import out_of
 
 _MAGIC = b"MMIDIDX\x00\x00"
 _HEADER = struct.Struct("<9sQBQQ")
@@ -79,7 +80,7 @@ class _Pair:
             self.lengths, self._starts, dtype = _sequences(index, size)
             self._values = np.memmap(values, dtype, "r") if size >= dtype.itemsize else np.zeros(0, dtype)
         except (OSError, ValueError, struct.error) as error:
-            raise InputError(f"{index}: {error}") from error
+            raise out_of(error) or InputError(f"{index}: {error}") from error
 
     def read(self, numbers: Int64) -> tuple[Int64, Int64]:
         lengths = self.lengths[numbers]

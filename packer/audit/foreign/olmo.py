@@ -20,6 +20,7 @@ from packer.audit.foreign.dataset import ForeignRows, flat_rows
 from packer.batches import Int64
 from packer.errors import InputError
 from packer.layout import concatenated_ranges, offsets_of
+from packer.limits import out_of
 from packer.model import Model
 from packer.store.exported import RECORD, read_record
 
@@ -115,7 +116,7 @@ class OlmoPart:
                 lines = gzip.decompress(borders.read_bytes()).decode().splitlines()
                 bounds = np.array([line.split(",")[:2] for line in lines], np.int64).reshape(-1, 2)
             except (OSError, ValueError, OverflowError, EOFError, zlib.error) as error:
-                raise InputError(f"{borders} cannot be read: {error}") from error
+                raise out_of(error) or InputError(f"{borders} cannot be read: {error}") from error
             if len(bounds) and (bounds.min() < 0 or bounds.max() > len(self._ids) or (np.diff(bounds) < 0).any()):
                 raise InputError(f"{borders} names places outside {path.name}")
             return bounds[:, 0], bounds[:, 1] - bounds[:, 0]
@@ -172,7 +173,7 @@ def _array(path: Path, width: int | None) -> npt.NDArray[Any]:
                 raise InputError(f"{path} has {size} bytes: expected a multiple of {width}")
             found = np.memmap(path, _DTYPES[width], "r")
     except (OSError, *_BAD_HEADER) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
+        raise out_of(error) or InputError(f"{path} cannot be read: {error}") from error
     if found.ndim not in (1, 2) or found.dtype.kind not in "iub":
         raise InputError(f"{path}: expected whole numbers in one axis or two, found {found.dtype} of {found.shape}")
     return found

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from packer.batches import Int64
 from packer.errors import InputError
 from packer.layout import offsets_of
+from packer.limits import out_of
 from packer.source.arrow_ipc import MAGIC
 from packer.source.parquet import open_parquet
 
@@ -93,7 +94,7 @@ class ParquetRows:
             self._firsts = offsets_of([groups.row_group(i).num_rows for i in range(groups.num_row_groups)])
             self.schema: pa.Schema = self._file.schema_arrow
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise InputError(f"{path} cannot be read: {error}") from error
+            raise out_of(error) or InputError(f"{path} cannot be read: {error}") from error
         self.names = tuple(dict.fromkeys(self.schema.names))
         _check_once(path, self.schema, columns)
         self._read_group = lru_cache(1)(self._group)
@@ -127,7 +128,7 @@ def _mapped(path: Path, columns: Collection[str]) -> tuple[list[str], pa.Table]:
             table = table.select([place for place, name in enumerate(names) if name in columns])
             table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
+        raise out_of(error) or InputError(f"{path} cannot be read: {error}") from error
     _check_once(path, table.schema, columns)
     return names, table
 

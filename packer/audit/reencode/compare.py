@@ -14,6 +14,7 @@ from packer.audit.shards import MAX_ROWS
 from packer.batches import Int32, Int64, RowBatch, UInt64
 from packer.build.stages import Stages
 from packer.errors import CheckError
+from packer.limits import out_of
 from packer.source import Partition, Schema, read_rows
 from packer.store.chunks import Chunks
 from packer.store.columns import DocumentRows, Ragged
@@ -181,6 +182,8 @@ def _damage_told(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, IndexError, MemoryError, OverflowError) as error:
+        if (limit := out_of(error, f"cannot read {path}")) is not None:
+            raise limit from error
         raise CheckError(f"{path}: {error}") from error
 
 

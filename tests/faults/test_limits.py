@@ -1,0 +1,119 @@
+"""File handles, memory, processes that run out; files and recipes that unfold to far more than they are."""
+
+import errno
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from faults.jobs import Job
+from faults.test_kill import CODE
+
+from packer.build.pool import Pool, WorkerDiedError
+from packer.errors import InputError, RecipeError, ResourceError
+from packer.limits import out_of
+from packer.recipe import load_recipe
+from packer.source.tables import table_rows
+from packer.store.failures import path_errors, storage_errors
+
+
+@pytest.mark.parametrize("num_files", [12, 20, 24])
+def test_too_few_file_handles_are_told_with_the_limit(num_files: int, tiny_job: Job, tmp_path: Path, tally) -> None:
+    words = [*tiny_job.command(tmp_path / "cache"), "-j", "8"]
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({num_files}, {num_files})); "
+    done = subprocess.run([sys.executable, "-c", limit + CODE, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 5, done.stderr
+    assert f"too many open files (`ulimit -n` is {num_files})" in done.stderr
+    assert "hint: raise `ulimit -n`, or use fewer processes: -j 1" in done.stderr
+    tally("too few file handles", tried=1, held=1)
+
+
+def test_too_little_memory_is_told_before_a_library_aborts(tiny_job: Job, tmp_path: Path, tally) -> None:
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({300 * 2**20}, {300 * 2**20})); "
+    words = tiny_job.command(tmp_path / "cache")
+    done = subprocess.run([sys.executable, "-c", limit + CODE, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 5, done.stderr
+    assert "error: 300 MiB of memory are too little (`ulimit -v` is 307200)" in done.stderr
+    tally("too little memory", tried=1, held=1)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), pa.lib.ArrowMemoryError("malloc failed"), OSError(errno.ENOMEM, "no"), OSError(errno.EMFILE, "no")],
+)
+def test_what_ran_out_is_never_damage(error: BaseException, tmp_path: Path, monkeypatch) -> None:
+    pq.write_table(pa.table({"text": ["a"]}), tmp_path / "a.parquet")
+
+    def fail(*_: object, **__: object) -> object:
+        raise error
+
+    monkeypatch.setattr("packer.source.tables.open_parquet", fail)
+    with pytest.raises(ResourceError, match=r"a\.parquet: cannot be read: (out of memory|too many open files)"):
+        list(table_rows(tmp_path / "a.parquet", "parquet", ["text"], max_row_bytes=99, columns={}))
+    with pytest.raises(ResourceError), path_errors():
+        raise error
+    if isinstance(error, OSError):
+        with pytest.raises(ResourceError, match="cannot read x"), storage_errors("read", "x"):
+            raise error
+
+
+def test_threads_that_cannot_be_started_are_told_and_other_errors_are_left_alone() -> None:
+    told = out_of(RuntimeError("can't start new thread"), "cannot render")
+    assert told is not None
+    assert told.message.startswith("cannot render: no more processes or threads")
+    assert out_of(RuntimeError("something else")) is None
+    assert out_of(FileNotFoundError(errno.ENOENT, "no")) is None
+
+
+def aborts() -> object:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    def work(_: int) -> None:
+        signal.raise_signal(signal.SIGABRT)
+
+    return work
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system does not tell how a copy ended")
+def test_a_worker_that_is_aborted_is_told_by_its_signal() -> None:
+    with pytest.raises(WorkerDiedError, match="was ended by SIGABRT, most often for want of memory or threads"):
+        list(Pool(aborts, (), 2).run([1, 2, 3, 4]))
+
+
+def bombs(folder: Path) -> dict[str, Path]:
+    num_values = 2**23
+    nulls = pa.StructArray.from_arrays([pa.nulls(num_values, pa.string())], ["role"])
+    lists = pa.ListArray.from_arrays(pa.array([0, num_values], pa.int32()), nulls)
+    options = {"data_page_size": 2**30, "max_rows_per_page": 2**30, "compression": "zstd"}
+    pq.write_table(pa.table({"messages": lists}), folder / "lists.parquet", **options)
+    cell = pa.record_batch({"text": pa.array(["x" * (2**28 + 1)])})
+    for name, codec in (("cell.arrow", "zstd"),):
+        with pa.ipc.new_file(folder / name, cell.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as file:
+            file.write_batch(cell)
+    return {path.suffix[1:]: path for path in folder.iterdir()}
+
+
+def test_a_small_file_that_unfolds_to_gigabytes_is_refused_before_it_is_decoded(tmp_path: Path, tally) -> None:
+    held = 0
+    for kind, path in bombs(tmp_path).items():
+        assert path.stat().st_size < 20_000
+        before = pa.default_memory_pool().max_memory()
+        with pytest.raises(InputError, match=r"unfolds? to [\d,]+"):
+            list(table_rows(path, kind, ["messages"], max_row_bytes=99, columns={}))  # type: ignore[arg-type]
+        held += pa.default_memory_pool().max_memory() == before
+    tally("decompression bombs", tried=2, held=held)
+
+
+@pytest.mark.parametrize("form", ["[{}]", "{{a: {0}, b: {0}, c: {0}, d: {0}, e: {0}, f: {0}, g: {0}, h: {0}}}"])
+def test_aliases_that_stand_for_billions_of_values_are_refused(form: str, tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x]"]
+    for i in range(1, 12):
+        parts = form.format(f"*a{i - 1}" if "0" in form else ", ".join([f"*a{i - 1}"] * 8))
+        lines.append(f"a{i}: &a{i} {parts}")
+    (tmp_path / "recipe.yaml").write_text("\n".join(lines))
+    with pytest.raises(RecipeError, match=r"its aliases \(\*name\) stand for too many values, more than 1,000,000"):
+        load_recipe(tmp_path / "recipe.yaml")
