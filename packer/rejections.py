@@ -40,7 +40,8 @@ CODES: dict[str, str] = {
     "mangled_call": "a tool call cannot be read back from its rendering: it is escaped, or a string within JSON",
     "mangled_text": "a text or the tool definitions are rendered with escapes (`&lt;`, `\\n`, U+FFFD) that the row "
     "does not have",
-    "control_token": "an assistant turn holds the text of a control token",
+    "control_token": "an assistant turn, or under supervision.control_tokens=reject any message, holds the text of a "
+    "control token",
     "control_render": "a control token typed in a message changes how the template renders the row",
     # supervised
     "nothing_trained": "the row has nothing to learn",

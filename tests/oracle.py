@@ -381,34 +381,46 @@ class Oracle:
         Last, texts as lists of parts, for templates that take no text at all. Of the forms that render, the first of
         which a reader of the text finds the most calls, and no escapes that the row does not have.
         """
-        found = []
+        found, refused = [], []
         for change in FORMS:
             changed = [change(message) for message in messages]
             text = self._try(changed[: last + 1], tools, kwargs)
+            refused += [changed] if text is None and self._refuses(changed[: last + 1], tools, kwargs) else []
             empty = self._try([without_null(message) for message in changed[: last + 1]], tools, kwargs)
             if text is not None and text.count("None") <= (text if empty is None else empty).count("None"):
                 calls = [call for message in messages[: last + 1] for call in message.get("tool_calls") or ()]
                 unread = sum(not reads_as_call(call, text) for call in calls)
                 row = json.dumps([messages[: last + 1], tools], ensure_ascii=False)
                 found.append((unread + bool(calls and num_escapes(text) > num_escapes(row)), changed))
-        return min(found, key=lambda each: each[0], default=(0, messages))[1]
+        return min(found, key=lambda each: each[0], default=(0, [*refused, messages][0]))[1]
+
+    def _refuses(self, messages: list, tools: Any, kwargs: Mapping[str, Any]) -> bool:
+        """Whether the template raises in words of its own, so that its reason is worth more than that it breaks."""
+        try:
+            self._render(messages, tools, kwargs)
+        except Exception as error:  # noqa: BLE001 - as in `_try`
+            return type(error) is jinja2.TemplateError
+        return False
 
     def _modes(self, kwargs: Mapping[str, Any]) -> list[dict[str, bool]]:
         return [{}, *(mode for mode in self.modes if not set(mode) & set(kwargs))]
 
     def _try(self, messages: list, tools: Any, kwargs: Mapping[str, Any], *, prompt: bool = False) -> str | None:
         try:
-            return self.compiled.render(
-                **self.named,
-                **kwargs,
-                messages=messages,
-                tools=tools,
-                documents=None,
-                add_generation_prompt=prompt,
-                strftime_now=self.now.strftime,
-            )
+            return self._render(messages, tools, kwargs, prompt=prompt)
         except Exception:  # noqa: BLE001 - a template may raise anything; that is one of its answers
             return None
+
+    def _render(self, messages: list, tools: Any, kwargs: Mapping[str, Any], *, prompt: bool = False) -> str:
+        return self.compiled.render(
+            **self.named,
+            **kwargs,
+            messages=messages,
+            tools=tools,
+            documents=None,
+            add_generation_prompt=prompt,
+            strftime_now=self.now.strftime,
+        )
 
     def _encode(self, text: str) -> Encoding:
         return self.tokenizer.encode(text, add_special_tokens=False)

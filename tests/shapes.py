@@ -116,7 +116,14 @@ SHAPES: dict[str, dict[str, Any]] = {
         ]
     },
     "empty": {"messages": [user("zebrauser"), assistant(""), user("tigeruser"), assistant("ambercontent")]},
-    "null": {"messages": [user("zebrauser"), assistant(None), user("tigeruser"), assistant("ambercontent")]},
+    "reasoning alone": {
+        "messages": [
+            user("zebrauser"),
+            assistant(None, reasoning_content="greyreason"),
+            user("tigeruser"),
+            assistant("ambercontent"),
+        ]
+    },
     "parts": {
         "messages": [
             user("zebrauser"),

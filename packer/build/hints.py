@@ -7,6 +7,8 @@ _HINTS = {
     "prompt_diverges": "packer lint shows where prompt and turn part. --set supervision.divergent=continue goes on "
     "inside the reasoning a prompt opens; =common_prefix takes what both have in common as the prompt",
     "control_token": "--set supervision.control_tokens=allow takes them as ordinary text",
+    "mangled_call": "packer lint shows what the template writes; take `|safe` out of it, or a second `tojson`",
+    "mangled_text": "packer lint shows what the template writes; take `|safe`, `|e` or `tojson` out of it",
     "unknown_schema": "name the schema: schema: messages | sharegpt | alpaca | completion | text | tokens",
     "no_content": "a message keeps its text under `content`, or `value` in ShareGPT; rename the key that holds it: "
     "jq -c '.messages[] |= (.content //= .text)' FILE. --set rows.empty_user=keep keeps user messages that are empty",

@@ -135,6 +135,7 @@ class Renderer:
         self._rules = rules
         self._template = self._compile(model, model.template)
         self._tool_template = self._compile(model, model.tool_template)
+        self._marks = f"{model.template}{model.tool_template}"
         self._control = control_pattern(model.control)
         stops = re.compile(longest_of(model.stops)) if model.stops else None
         eos = model.content(model.eos_id) if model.eos_id is not None else None
@@ -155,7 +156,7 @@ class Renderer:
         skipped: list[int] = []
         rejections: list[Rejection] = []
         # What the template answered is forgotten between batches: no row depends on which others a process has seen.
-        losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops)
+        losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops, marks=self._marks)
         here = place()
         for sample in rows.samples:
             here[ROW] = sample.row
@@ -259,8 +260,9 @@ class Renderer:
             return
         found = find_control(value, self._control)
         if found is not None:
+            learned = ", which would be learned as text" if self._rules.control_tokens == "text" else ""
             raise RenderError(
-                f"{where} holds the text of the control token '{found}', which would be learned as text",
+                f"{where} holds the text of the control token '{found}'{learned}",
                 code="control_token",
                 message=message,
             )

@@ -143,7 +143,7 @@ class Conversation:
         """
         rendered: list[tuple[str, Mode]] = []
         failure: RenderError | None = None
-        for mode in self.modes:
+        for mode in self.modes:  # the default first
             try:
                 rendered.append((self.render(self.messages[:k], mode, prompt=True), mode))
             except RenderError as error:
@@ -194,7 +194,7 @@ class Conversation:
             try:
                 tried.append(_Tried(prompt, self.render(self.messages[: k + 1], mode), mode))
             except RenderError as error:
-                failure = failure or error
+                failure = error if failure is None or not mode else failure  # the default mode's reason, if it has one
                 continue
             same_context = default is None or prompt.startswith(default)
             if tried[-1].fits and same_context and not (patient and self._lacks_reasoning(k, tried[-1])):
@@ -352,7 +352,7 @@ def renderable(conversation: Conversation, last: int) -> Conversation:
     JSON strings, else both; else texts as lists of one part, as some templates of vision models want them; as the row
     has it where the template takes none of them. Null contents that a template would print as the word None are empty
     strings too. Of the forms it accepts, the first whose calls can be read back from the rendering; where none can,
-    the first that garbles the fewest.
+    the first that garbles the fewest. Where it takes none, the first it refuses in words of its own, for the reason.
     """
     messages = conversation.messages
     nulls = any(message.get("content", "") is None for message in messages)
@@ -363,7 +363,9 @@ def renderable(conversation: Conversation, last: int) -> Conversation:
     changes: list[tuple[Callable[[JSONMessage], JSONMessage], ...]] = [()]
     changes += [(without_null,)] * nulls + [(string_arguments,)] * calls
     changes += [(without_null, string_arguments)] * (nulls and calls) + [(_text_parts,)] * parts
-    best, fewest = conversation, math.inf
+    best: Conversation | None = None
+    refused: Conversation | None = None
+    fewest = math.inf
     for change in changes:
         tried = conversation
         if change:
@@ -371,7 +373,8 @@ def renderable(conversation: Conversation, last: int) -> Conversation:
             tried = Conversation(conversation.template, changed, tools=conversation.tools, kwargs=conversation.kwargs)
         try:
             text = tried.render(tried.messages[: last + 1], {})
-        except RenderError:
+        except RenderError as error:
+            refused = refused or (tried if error.refusal else None)
             continue
         if nulls and without_null not in change and _prints_none(tried, text, last):
             continue
@@ -380,7 +383,7 @@ def renderable(conversation: Conversation, last: int) -> Conversation:
             best, fewest = tried, garbled
         if not garbled:
             break
-    return best
+    return best or refused or conversation
 
 
 def _prints_none(conversation: Conversation, text: str, last: int) -> bool:

@@ -86,10 +86,24 @@ class LossCheck:
     """Finds what templates drop; remembers what they answered for each shape of conversation."""
 
     def __init__(
-        self, allowed: frozenset[str], stops: re.Pattern[str] | None = None, *, thorough: bool = False
+        self,
+        allowed: frozenset[str],
+        stops: re.Pattern[str] | None = None,
+        *,
+        marks: str = "",
+        thorough: bool = False,
     ) -> None:
-        """`allowed`: kinds that may be lost; `stops`: matches any stop token; `thorough`: ask about every item."""
+        """Take the rules.
+
+        Args:
+            allowed: kinds that may be lost.
+            stops: matches any stop token.
+            marks: the source of the template; what stands in it may stand in a rendering whatever the row says.
+            thorough: ask about every item.
+
+        """
         self.allowed = allowed
+        self.marks = marks
         self.thorough = thorough
         """For :attr:`found_any` to be complete; made-up words are long and stand alone, and none would be doubtful."""
 
@@ -187,8 +201,10 @@ class ConversationLosses:
         return lost[0].loss if lost else None
 
     def _said(self, text: str) -> int:
-        """How many values of the messages and the tools hold a text; not less than one."""
+        """How many values of the messages and the tools, and marks of the template, hold a text; not less than one."""
         values, together = self._values
+        if text in self.check.marks:
+            return 2
         if "\0" not in text and together.count(text) <= 1:
             return 1
         return sum(text in value for value in values)

@@ -38,9 +38,14 @@ _SWITCH_LIKE = re.compile("think|reason")
 class RenderError(Exception):
     """The template raised, or wrote more than the limit; the reason is the template's own."""
 
-    def __init__(self, reason: str, *, code: str = "template_error", message: int | None = None) -> None:
+    def __init__(
+        self, reason: str, *, code: str = "template_error", message: int | None = None, refusal: bool = False
+    ) -> None:
         super().__init__(reason)
         self.code = code
+        self.refusal = refusal
+        """Whether the template says no in words of its own, and does not break."""
+
         self.message = message
         """Number of the message the reason is about, where it is about one."""
 
@@ -160,7 +165,7 @@ class ChatTemplate:
         except OverLimitError as error:
             raise RenderError(str(error), code="render_too_large") from error
         except Exception as error:
-            raise RenderError(_explain(error)) from error
+            raise RenderError(_explain(error), refusal=type(error) is jinja2.TemplateError) from error
         if len(text) * 4 > self._max_bytes and len(text.encode("utf-8", "surrogatepass")) > self._max_bytes:
             raise RenderError(f"rendered to more than {self._max_bytes} bytes", code="render_too_large")
         return text

@@ -123,7 +123,7 @@ def test_field_keeps_inline_reasoning_from_being_taken_for_text(real: Path, fitt
 
 TERMINATORS = [
     ("llamacpp__meta-llama-Llama-3.1-8B-Instruct", "call", ["<|eot_id|>", "<|eot_id|>"]),
-    ("llamacpp__meetkai-functionary-medium-v3.1", "call", ["<|eom_id|>", "<|eot_id|>"]),
+    ("llamacpp__meetkai-functionary-medium-v3.1", "call without tools", ["<|eom_id|>", "<|eot_id|>"]),
     ("axolotl__gemma", "multi-turn", ["<end_of_turn>", "<end_of_turn>"]),
     ("llamacpp__GLM-4.6", "call", ["<|observation|>", "<|user|>"]),
     ("trl__cohere2", "multi-turn", ["<|END_RESPONSE|><|END_OF_TURN_TOKEN|>"] * 2),

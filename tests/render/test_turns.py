@@ -411,3 +411,22 @@ def test_a_system_message_is_seen_but_not_learned(make: Make) -> None:
     ((prompt, completion),) = learned(make(), system("Be kind"), user("hi"), assistant("Hello."))
     assert "Be kind" in prompt
     assert completion == "Hello.<|im_end|>"
+
+
+def test_the_reason_is_the_templates_own_whichever_form_of_a_call_it_refuses(make: Make) -> None:
+    """Objects break it, and strings it refuses in words: the words tell more."""
+    refuses = "{{ ' ' + call.function.arguments }}{{ raise_exception('ids have 9 characters') }}"
+    turn = assistant("", tool_calls=[call("look", {"city": "Köln"})])
+    (rejection,) = make(CALLS.replace("ARGUMENTS", refuses)).render([chat(user("hi"), turn)]).rejections
+    assert (rejection.code, rejection.reason) == ("template_error", "ids have 9 characters")
+
+
+@pytest.mark.parametrize("nothing", ["", " \n", "<think></think>", "<think>\n\n</think>\n\n", "</think>"])
+def test_answers_that_say_nothing_are_counted_as_skipped(make: Make, nothing: str) -> None:
+    talk = [user("hi"), assistant(nothing), user("so?"), assistant("Yes.")]
+    stages = make(twins.CHATML)
+    batch = stages.render([chat(*talk), chat(*talk[2:], row=1), chat(*talk, *talk[:2], row=2)])
+    assert batch.turn_message.tolist() == [3, 1, 3]
+    assert batch.skipped.tolist() == [0, 2, 2]
+    weighted = chat(*talk, weights={1: 0.0})
+    assert stages.render([weighted]).skipped.tolist() == []

@@ -73,6 +73,17 @@ RESULT: Row = {
     "tools": [_TOOL],
 }
 
+_MARKS = 'if a < b & "c" > \'d\': \\n'
+"""Letters that HTML or JSON escapes."""
+
+ESCAPABLE: Row = {
+    "messages": [
+        {"role": "system", "content": f"{SYSTEM}: {_MARKS}"},
+        user(f"{QUESTION}: {_MARKS}"),
+        assistant(f"{ANSWER}: {_MARKS}"),
+    ]
+}
+
 FIELD, TAGS, RESULT_LABEL = "reasoning in a field", "reasoning in <think> tags", "a tool result"
 TEXT_LABEL = "text beside a tool call"
 
@@ -99,6 +110,7 @@ SHAPES: dict[str, Row] = {
     TEXT_LABEL: CALL_AND_TEXT,
     "two tool calls at once": PARALLEL,
     RESULT_LABEL: RESULT,
+    "quotes and angle brackets": ESCAPABLE,
 }
 """Shapes that real rows have, by what is special about them."""
 
@@ -106,6 +118,7 @@ USUAL = frozenset({"a system message", *list(SHAPES)[6:]})
 """Shapes that many files hold; the others are seen now and then."""
 
 HOLDS: dict[str, tuple[str, ...]] = {
+    "quotes and angle brackets": ("a system message",),
     "two turns with reasoning in fields": (FIELD,),
     "two turns with reasoning in <think> tags": (TAGS,),
     "a tool call": ("tool definitions",),

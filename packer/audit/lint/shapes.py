@@ -149,8 +149,8 @@ def find_adapted(subject: Subject, shapes: Mapping[str, Outcome]) -> Iterator[Li
         if isinstance(arguments, str):
             yield LintFinding(
                 code="arguments_as_text",
-                message="the template raises on the arguments of a tool call as an object, so packer gives it their "
-                "JSON text",
+                message="the template raises on the arguments of a tool call as an object, or garbles them, so packer "
+                "gives it their JSON text",
                 examples=(Example(label="given", text=arguments),),
             )
         if CALL["messages"][-1]["content"] is None and given["content"] == "":
