@@ -56,7 +56,7 @@ class Twin:
         known: dict[str, str] = {}  # reasoning under two names is one text
         changed = dict(fields)
         for name in TEXT_FIELDS:
-            if isinstance(fields.get(name), str) and fields[name].strip():
+            if isinstance(fields.get(name), str) and _is_text(fields[name]):
                 changed[name] = known.setdefault(fields[name], self._word(fields[name]))
         if fields.get("tool_calls"):
             changed["tool_calls"] = [
@@ -70,7 +70,7 @@ class Twin:
             return {key: self._value(item) for key, item in value.items()}
         if isinstance(value, list):
             return [self._value(item) for item in value]
-        return self._word(value) if isinstance(value, str) and value.strip() else value
+        return self._word(value) if isinstance(value, str) and _is_text(value) else value
 
     def _word(self, value: str) -> str:
         word = f"Qzv{len(self.values):04d}w"
@@ -84,6 +84,11 @@ class Twin:
             for piece in re.split(f"({WORD.pattern})", written)
         )
         return re.fullmatch(pattern, own, re.DOTALL) is not None
+
+
+def _is_text(value: str) -> bool:
+    """Whether a text is not blank and no number: Mistral's templates write results that are numbers as such."""
+    return bool(value.strip()) and re.fullmatch(r"\s*-?[0-9.]+\s*", value) is None
 
 
 def _spelled(value: str) -> str:
