@@ -20,8 +20,9 @@ def whole(name: str, value: Any, *, least: int | None = None, most: int | None =
         ValueError: no whole number, or one out of range.
 
     """
+    given: Any = None if isinstance(value, bool) else value
     try:
-        number = operator.index(None if isinstance(value, bool) else value)
+        number = operator.index(given)
     except TypeError:
         raise ValueError(f"{name} is {reprlib.repr(value)}; expected a whole number") from None
     if (least is not None and number < least) or (most is not None and number > most):
