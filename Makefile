@@ -4,9 +4,10 @@ PYTHON ?= python3
 CONSTRAINTS := tests/constraints.txt
 CORE := .venv/.core
 DEV := .venv/.dev
+MINIMUMS := .venv/minimums
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check deep faults peers coverage bench docs dist clean
+.PHONY: help install demo test check deep faults peers minimums coverage bench docs dist clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -43,6 +44,17 @@ faults: $(DEV) ## Every fault of docs/explanation/guarantees.md as often as it s
 peers: $(DEV) ## Other trainers over what packer gives them: installs OLMo-core, megatron-core, axolotl, LLaMA-Factory, torchtitan, …
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement tests/requirements-peers.txt
 	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest -q -rs tests/peers
+
+# Not the oldest torch: a version of it alone would bring gigabytes of CUDA, so tests take the pinned one. What needs
+# `datasets`, Lightning or TRL, which ask for newer libraries than these, is skipped.
+minimums: .venv/bin/python ## The tests under the oldest versions that pyproject.toml declares; once a release
+	.venv/bin/python -m venv --clear $(MINIMUMS)
+	.venv/bin/python tests/minimums.py > $(MINIMUMS)/constraints.txt
+	$(MINIMUMS)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check \
+	  --constraint $(MINIMUMS)/constraints.txt torch
+	$(MINIMUMS)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check \
+	  --constraint $(MINIMUMS)/constraints.txt --editable ".[fast]" hypothesis pytest pytest-xdist transformers
+	PYTHONDONTWRITEBYTECODE= $(MINIMUMS)/bin/python -m pytest -q -m "not slow" -n 2 --dist worksteal --ignore tests/peers
 
 coverage: $(DEV) ## Branches of store, resume and verify that no test takes: none, or it fails; a few minutes
 	@rm -f .coverage .coverage.*

@@ -222,7 +222,7 @@ FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "prefix that makes the Rust code panic": (
         lambda folder: change_model(folder, continuing_subword_prefix="####"),
-        r"tokenizer\.json cannot be loaded: range end index",
+        r"tokenizer\.json cannot be loaded: (range end|byte) index",
     ),
     "table of characters that makes the Rust code panic": (
         lambda folder: change(folder, "tokenizer.json", normalizer={"type": "Precompiled", "precompiled_charsmap": ""}),

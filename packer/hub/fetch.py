@@ -169,11 +169,9 @@ def _cached(name: HubName) -> Path | None:
 
 
 def _cached_listing(name: HubName) -> list[str] | None:
-    """All files of a commit, as the client remembers them; older versions of it do not."""
+    """All files of a commit, where the client remembers them; a cache that an older one filled does not say."""
     import huggingface_hub  # noqa: PLC0415 - as above
 
-    if not hasattr(huggingface_hub, "get_cached_repo_tree"):
-        return None
     try:
         tree = huggingface_hub.get_cached_repo_tree(name.repository, repo_type=name.kind, revision=name.revision)
     except huggingface_hub.errors.CachedRepoTreeNotFoundError:

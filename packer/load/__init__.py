@@ -2,6 +2,7 @@
 
     loader, step, stateful, dataset    what training imports
     feed                               rows, their order, the steps cut from it
+    arguments                          what was given, checked
     items, scalars, cutoff             blocks or documents under one numbering, and their counts
     order, bucketed, mixture           which row comes when
     steps, stretch, batching           what a step holds; who reads which of it, in which micro-batches

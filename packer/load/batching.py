@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from packer.batches import Int64
+from packer.load.arguments import MOST, one_of, whole
 from packer.load.steps import PADDING_ROW
 
 
@@ -58,7 +59,7 @@ class TokenBudget:
 Batching: TypeAlias = Packed | Padded | PaddingFree | TokenBudget
 BatchingName: TypeAlias = Literal["packed", "padded", "padding_free", "token_budget"]
 
-NAMED: dict[str, Batching] = {
+NAMED: dict[BatchingName, Batching] = {
     "packed": Packed(),
     "padded": Padded(),
     "padding_free": PaddingFree(),
@@ -99,13 +100,18 @@ def named(batching: Batching | BatchingName) -> Batching:
         )
     padded = value.padded if isinstance(value, TokenBudget) else value
     if isinstance(padded, Padded):
-        if padded.side not in {"right", "left"}:
-            raise ValueError(f"side {padded.side!r}: expected right or left")
-        if padded.length is not None and padded.multiple_of != 1:
-            raise ValueError("a padded batching has either a length or a multiple_of")
-        if padded.multiple_of < 1 or (padded.length is not None and padded.length < 1):
-            raise ValueError("length and multiple_of of a padded batching must be at least 1")
+        one_of("side", padded.side, ("right", "left"))
+        whole("multiple_of", padded.multiple_of, least=1, most=MOST)
+        if padded.length is not None:
+            whole("length", padded.length, least=1, most=MOST)
+            if padded.multiple_of != 1:
+                raise ValueError("a padded batching has either a length or a multiple_of")
     return value
+
+
+def name_of(batching: Batching) -> BatchingName:
+    """The name of its kind: what it counts and puts in order, whatever shape it gives to micro-batches."""
+    return next(name for name, value in NAMED.items() if type(value) is type(batching))
 
 
 def spread(lengths: Int64, *, budget: int, multiple: int, padded: Padded | None) -> list[Int64]:

@@ -31,7 +31,7 @@ class LengthBucketed:
 
     Args:
         order: the random order.
-        lengths: tokens of some documents, those behind a cutoff too: the order must not depend on one.
+        lengths: tokens of some documents.
 
     """
 

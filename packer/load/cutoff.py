@@ -21,9 +21,7 @@ class CutItems(SplitItems[FoundDocuments]):
         super().__init__(documents)
         self.cutoff_len = cutoff_len
         self._trained = _trained_within(documents, cutoff_len)
-
-    def whole_lengths(self, rows: Int64) -> Int32:
-        return super().lengths(rows)
+        self.untrained = np.flatnonzero(self._trained == 0)
 
     def lengths(self, rows: Int64) -> Int32:
         return np.minimum(super().lengths(rows), np.int32(self.cutoff_len))

@@ -9,12 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
+from torch.utils.data._utils.collate import default_collate_fn_map
 
+from packer.load.arguments import instance, one_of, opened
 from packer.load.items import SplitItems
 from packer.load.reading import check_weights
 from packer.store.cache import BlockShards, Cache, FoundBlocks
 
-Item = dict[str, Tensor]
+
+class Item(dict[str, Tensor]):
+    """A block by names. Torch's default collation makes of several what :func:`collate` does."""
 
 
 class PackedDataset(Dataset[Item]):
@@ -27,8 +31,8 @@ class PackedDataset(Dataset[Item]):
     | num_trained | int64 [] |
     | loss_weights, with ``weights="use"`` | float32 [L] |
 
-    It pickles as the cache's folder and fingerprint, so workers open the same bytes for themselves. Batches of it need
-    :func:`collate`, as `seq_lengths` differ in length. What :class:`PackedLoader` knows of order, resume and the global
+    It pickles as the cache's folder and fingerprint, so workers open the same bytes for themselves. A DataLoader gives
+    flattened micro-batches of it, see :func:`collate`. What :class:`PackedLoader` knows of order, resume and the global
     step, a sampler does not.
 
     Args:
@@ -44,13 +48,12 @@ class PackedDataset(Dataset[Item]):
     def __init__(
         self, cache: str | Path | Cache, split: str = "train", *, weights: Literal["refuse", "use"] = "refuse"
     ) -> None:
-        if weights not in ("refuse", "use"):
-            raise ValueError(f"weights {weights!r}: expected one of refuse, use")
-        opened = Cache.open(Path(cache)) if isinstance(cache, str | Path) else cache
-        self._cache = opened
+        one_of("weights", weights, ("refuse", "use"))
+        self._cache = opened(cache)
+        instance("split", split, str, "the name of a split")
         self._split = split
         self._weighted = weights == "use"
-        self._blocks: BlockShards = opened.blocks(split)
+        self._blocks: BlockShards = self._cache.blocks(split)
         check_weights(SplitItems[FoundBlocks](self._blocks), weighted=self._weighted)
 
     def __len__(self) -> int:
@@ -64,11 +67,11 @@ class PackedDataset(Dataset[Item]):
             CheckError: the block is not what its digest says.
 
         """
-        return self.__getitems__([operator.index(index)])[0]
+        return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Item]:
         """Several blocks in one read, in the order asked."""
-        asked = np.asarray(indices, np.int64)
+        asked = np.array([operator.index(index) for index in indices], np.int64)
         size = len(self)
         if np.any((asked < -size) | (asked >= size)):
             raise IndexError(f"block index out of range for {size} blocks")
@@ -94,14 +97,22 @@ class PackedDataset(Dataset[Item]):
         if self._weighted:
             listed["loss_weights"] = weights = np.empty(shape, np.float32)
             found.copy_weights(weights)
-        return [{name: torch.from_numpy(column[row]) for name, column in listed.items()} for row in range(len(found))]
+        return [
+            Item({name: torch.from_numpy(column[row]) for name, column in listed.items()}) for row in range(len(found))
+        ]
 
 
 def collate(items: Sequence[Item]) -> dict[str, Any]:
-    """Blocks of :class:`PackedDataset` as one flattened micro-batch: ``DataLoader(dataset, collate_fn=collate)``.
+    """Blocks of :class:`PackedDataset` as one flattened micro-batch, as a DataLoader makes it by itself.
 
-    The form is that of :class:`PackedLoader` with ``flatten=True``.
+    The form is that of :class:`PackedLoader` with ``flatten=True``. For a ``collate_fn`` that other trainers ask for.
+
+    Raises:
+        ValueError: no blocks.
+
     """
+    if not items:
+        raise ValueError("items is empty; expected blocks of a PackedDataset")
     flat: dict[str, Any] = {
         name: torch.cat([item[name] for item in items]).unsqueeze(0)
         for name in ("input_ids", "labels", "position_ids", "loss_weights")
@@ -117,3 +128,11 @@ def collate(items: Sequence[Item]) -> dict[str, Any]:
         "max_length_q": longest,
         "max_length_k": longest,
     }
+
+
+def _collated(items: Sequence[Item], *, collate_fn_map: Any = None) -> dict[str, Any]:
+    del collate_fn_map  # what torch hands to every entry of its map
+    return collate(items)
+
+
+default_collate_fn_map[Item] = _collated

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from packer.errors import UsageError
 from packer.load.labels import MicroBatch
 from packer.load.memory import ReusedMemory
 from packer.load.runs import NO_BOUNDS, Bounds
@@ -173,11 +174,27 @@ def placement_for(device: torch.device | str | None) -> Placement:
 
     Raises:
         ValueError: a kind of device other than ``cpu`` and ``cuda``.
+        UsageError: a CUDA device that is not there.
 
     """
-    kind = torch.device(device or "cpu")
+    if device is not None and not isinstance(device, str | torch.device):
+        raise TypeError(f"device is {device!r}; expected cpu or cuda")
+    try:
+        kind = torch.device("cpu" if device is None else device)
+    except RuntimeError:
+        raise ValueError(f"device is {device!r}; expected cpu or cuda") from None
     if kind.type == "cpu":
         return HostPlacement()
     if kind.type == "cuda":
+        _check_there(kind)
         return CudaPlacement(torch.device("cuda", torch.cuda.current_device()) if kind.index is None else kind)
     raise ValueError(f"device {kind}: expected cpu or cuda; move the micro-batches of a cpu loader yourself")
+
+
+def _check_there(device: torch.device) -> None:
+    number = torch.cuda.device_count()
+    if (device.index or 0) >= number:
+        raise UsageError(
+            f"device {device} is not there: torch {torch.__version__} finds {number} CUDA devices",
+            hint="open the loader with device='cpu', or see why torch.cuda.device_count() is so few",
+        )

@@ -1,6 +1,5 @@
 """What a loader reads from: rows of one cache or of a mixture, their order, and the steps that are cut from it."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from packer.errors import InputError, UsageError
 from packer.load.batching import Batching, Packed, Padded, TokenBudget
 from packer.load.bucketed import LengthBucketed
 from packer.load.cutoff import CutItems
-from packer.load.items import ItemKind, Items, JoinedItems, SplitItems
+from packer.load.items import ItemKind, Items, JoinedItems, SplitItems, rows_of
 from packer.load.mixture import Mixture, MixtureOrder
 from packer.load.order import Ahead, EpochOrder, Order, OrderKind
 from packer.load.steps import End, StepPlan, check_fits, plan_step, plan_token_step
@@ -22,7 +21,7 @@ class Feed:
     """The rows of a split in the order of every epoch, and the steps in it. Not for two threads at a time.
 
     Args:
-        source: folder of a cache, an open one, or several mixed.
+        source: a cache, or several mixed.
         split: name of the split.
         batching: decides whether rows are blocks or documents, and what sizes count.
         cutoff_len: documents are read up to so many tokens; None reads them whole.
@@ -32,13 +31,13 @@ class Feed:
 
     Raises:
         UsageError: caches that cannot be mixed; a batching or an order the rows do not have.
-        InputError: the split has no rows.
+        InputError: the split has no rows, or a cutoff leaves none.
 
     """
 
     def __init__(
         self,
-        source: str | Path | Cache | Mixture,
+        source: Cache | Mixture,
         split: str,
         *,
         batching: Batching,
@@ -48,11 +47,10 @@ class Feed:
         end: End,
     ) -> None:
         self.kind: ItemKind = "blocks" if isinstance(batching, Packed) else "documents"
-        caches = source.caches if isinstance(source, Mixture) else (_opened(source),)
+        caches = source.caches if isinstance(source, Mixture) else (source,)
         _check(self.kind, cutoff_len, order, mixed=isinstance(source, Mixture))
         parts = [_items(cache, split, self.kind, cutoff_len) for cache in caches]
         self._parts = parts
-        self.items: Items[Any] = JoinedItems(parts) if isinstance(source, Mixture) else parts[0]
         self.block_len = _block_len(caches, split) if self.kind == "blocks" else 0
         self.pad_id = _pad_id(caches[0].manifest)
         self._end: End = end
@@ -62,26 +60,36 @@ class Feed:
             EpochOrder(
                 fingerprint=cache.manifest.content_fingerprint,
                 seed=seed,
-                num_items=len(items),
+                num_items=len(items) - len(items.untrained),
                 shuffled=order != "sequential",
+                rows=rows_of(items) if len(items.untrained) else None,
             )
             for cache, items in zip(caches, parts, strict=True)
         ]
         whole: Order = orders[0]
+        self.items: Items[Any] = parts[0]
         self.fingerprint = orders[0].fingerprint
         self.shares: tuple[str, ...] | None = None
         if isinstance(source, Mixture):
+            self.items = joined = JoinedItems(parts)
             self.shares = tuple(str(share) for share in source.shares)
-            whole = self._mixture = MixtureOrder(orders, source.shares, source.num_items([len(part) for part in parts]))
+            num_items = source.num_items([order.num_items for order in orders])
+            bases = joined.bounds[:-1].tolist()
+            whole = self._mixture = MixtureOrder(orders, source.shares, num_items, bases=bases)
             self.fingerprint = source.fingerprint
         elif order == "length_bucketed":
-            whole = LengthBucketed(orders[0], parts[0].whole_lengths)
+            whole = LengthBucketed(orders[0], parts[0].lengths)
         self._order = Ahead(whole)
 
     @property
     def num_items(self) -> int:
         """Rows of an epoch."""
         return self._order.num_items
+
+    @property
+    def untrained(self) -> Int64:
+        """Rows that no epoch has, as a cutoff leaves them without a trained token.  # int64[n]"""
+        return self.items.untrained
 
     @property
     def mean_length(self) -> float:
@@ -129,12 +137,8 @@ class Feed:
         if not self._by_tokens:
             check_fits(size=size, num_items=self.num_items, unit=self.kind)
         elif self._mixture is None:
-            tokens = self.items.lengths(np.arange(self.num_items)).sum(dtype=np.int64)
+            tokens = self.items.lengths(rows_of(self.items)).sum(dtype=np.int64)
             check_fits(size=size, num_items=int(tokens), unit="tokens")
-
-
-def _opened(source: str | Path | Cache) -> Cache:
-    return Cache.open(Path(source)) if isinstance(source, str | Path) else source
 
 
 def _items(cache: Cache, split: str, kind: ItemKind, cutoff_len: int | None) -> SplitItems[Any]:
@@ -147,6 +151,11 @@ def _items(cache: Cache, split: str, kind: ItemKind, cutoff_len: int | None) -> 
         items = CutItems(cache.documents(split), cutoff_len)
     if not len(items):
         raise InputError(f"split '{split}' of {cache.folder} has no {kind}")
+    if len(items) == len(items.untrained):
+        raise InputError(
+            f"no document of split '{split}' of {cache.folder} has a trained token among its first {cutoff_len}",
+            hint="set a larger cutoff_len",
+        )
     return items
 
 
@@ -181,7 +190,7 @@ def check_room(items: Items[Any], batching: Batching, *, micro_batch_size: int) 
     if isinstance(batching, TokenBudget):
         _check_longest(items, micro_batch_size, "a micro-batch holds no more")
         if isinstance(padded, Padded):
-            widest = padded.rounded(int(items.lengths(np.arange(len(items))).max()))
+            widest = padded.rounded(int(items.lengths(rows_of(items)).max()))
             if widest > micro_batch_size:
                 raise UsageError(
                     f"a row padded to {widest} tokens does not fit into a micro-batch of {micro_batch_size}",
@@ -190,7 +199,7 @@ def check_room(items: Items[Any], batching: Batching, *, micro_batch_size: int) 
 
 
 def _check_longest(items: Items[Any], longest: int, reason: str) -> None:
-    lengths = items.lengths(np.arange(len(items), dtype=np.int64))
+    lengths = items.lengths(rows_of(items))
     too_long = int(np.count_nonzero(lengths > longest))
     if too_long:
         raise UsageError(

@@ -34,8 +34,13 @@ def form_of(
 
     Raises:
         ValueError: a column that micro-batches of this form do not have, or labels asked shifted and left out.
+        TypeError: what is no names.
 
     """
+    if columns is not None and (
+        not isinstance(columns, Collection) or not all(isinstance(name, str) for name in columns)
+    ):
+        raise TypeError(f"columns is {columns!r}; expected names")
     there = list(_columns(batching, flatten=flatten))
     if weighted:
         there.append("loss_weights")

@@ -1,7 +1,7 @@
 """What an order puts in order: the blocks or the documents of a split, of one cache or of several."""
 
 from collections.abc import Sequence
-from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,10 @@ class Items(Protocol[Found_co]):
     """Rows under one numbering, from 0."""
 
     def __len__(self) -> int: ...
+
+    @property
+    def untrained(self) -> Int64:
+        """Rows that train nothing and are part of no order, ascending.  # int64[n]"""
 
     @property
     def weighted(self) -> bool:
@@ -48,6 +52,7 @@ class SplitItems(Generic[Found]):
 
     def __init__(self, shards: BlockShards | DocumentShards) -> None:
         self.shards = shards
+        self.untrained: Int64 = np.zeros(0, np.int64)
         self.weighted = shards.weighted
         self._num_trained = ScalarColumn(shards, "num_trained")
         self._lengths = ScalarColumn(shards, "length")
@@ -60,10 +65,6 @@ class SplitItems(Generic[Found]):
 
     def lengths(self, rows: Int64) -> Int32:
         return self._lengths.of(rows)
-
-    def whole_lengths(self, rows: Int64) -> Int32:
-        """Tokens of some rows, whatever a cutoff leaves of them.  # int32[R]"""
-        return self.lengths(rows)
 
     def weight_sums(self, rows: Int64) -> Float64:
         return self.shards.locate(rows).weight_sums()
@@ -83,6 +84,9 @@ class JoinedItems(Generic[Found]):
     def __init__(self, parts: Sequence[SplitItems[Found]]) -> None:
         self._parts: tuple[SplitItems[Found], ...] = tuple(parts)
         self.bounds = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
+        self.untrained: Int64 = np.concatenate(
+            [part.untrained + base for part, base in zip(parts, self.bounds, strict=False)]
+        )
         self.weighted = any(part.weighted for part in parts)
 
     def __len__(self) -> int:
@@ -124,6 +128,11 @@ class JoinedItems(Generic[Found]):
 
     def _part_of(self, rows: Int64) -> Int64:
         return np.searchsorted(self.bounds, rows, side="right") - 1
+
+
+def rows_of(items: Items[Any]) -> Int64:
+    """The rows there are to be put in order, ascending.  # int64[n]"""
+    return np.delete(np.arange(len(items), dtype=np.int64), items.untrained)
 
 
 class WeightSums:

@@ -1,11 +1,11 @@
 """The reader of a training loop: steps in a fixed order, resumable and elastic."""
 
-import operator
+import warnings
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, Literal, NamedTuple, NoReturn, Self, TypeAlias
 
 import msgspec
 import numpy as np
@@ -13,7 +13,8 @@ import torch
 
 from packer.batches import Int64
 from packer.errors import CheckError, PackerError, UsageError
-from packer.load.batching import Batching, BatchingName, TokenBudget, named
+from packer.load.arguments import MOST, function, instance, one_of, opened, whole
+from packer.load.batching import Batching, BatchingName, TokenBudget, name_of, named
 from packer.load.device import placement_for
 from packer.load.feed import Feed, check_room
 from packer.load.form import form_of
@@ -64,7 +65,8 @@ class PackedLoader:
             `global_batch_size`. It must be pure: it is called ahead of time, in another thread.
         batching: ``packed``; or from documents ``padded``, ``padding_free``, ``token_budget``, or a value of
             :mod:`packer.load.batching` that says more.
-        cutoff_len: documents are read up to so many tokens. What is cut has no terminator, and may train nothing.
+        cutoff_len: documents are read up to so many tokens. What is cut has no terminator. Documents with no trained
+            token among them are part of no epoch: a warning counts them, and :attr:`untrained` names them.
         rank: this process; None takes `torch.distributed`'s, or 0 of 1 where that is not initialised.
         world_size: number of processes; given together with `rank`.
         seed: of the order.
@@ -101,7 +103,7 @@ class PackedLoader:
         UsageError: sizes that cannot be dealt, loss weights nobody uses, several processes that would read the same,
             caches that cannot be mixed, documents no micro-batch has room for.
         InputError: the split has no blocks.
-        ValueError: an argument outside its values.
+        ValueError, TypeError: an argument outside its values, or of another type.
 
     """
 
@@ -128,15 +130,22 @@ class PackedLoader:
         prefetch: int = 2,
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name not in {"self", "cache"}}
-        _check_arguments(order=order, end=end, labels=labels, weights=weights)
-        micro_batch_size = _whole("micro_batch_size", micro_batch_size, least=1)
-        global_batch_size = _whole("global_batch_size", global_batch_size)
-        prefetch = _whole("prefetch", prefetch, least=0)
-        seed = _whole("seed", seed)
-        cutoff_len = None if cutoff_len is None else _whole("cutoff_len", cutoff_len, least=2, most=2**31 - 1)
+        one_of("order", order, ("random", "sequential", "length_bucketed"))
+        one_of("end", end, ("drop", "pad", "wrap"))
+        one_of("labels", labels, ("unshifted", "shifted"))
+        one_of("weights", weights, ("refuse", "use"))
+        instance("split", split, str, "the name of a split")
+        instance("flatten", flatten, bool, "True or False")
+        if schedule is not None:
+            function("schedule", schedule, "a function of a step's index and the size before it")
+        micro_batch_size = whole("micro_batch_size", micro_batch_size, least=1, most=MOST)
+        global_batch_size = whole("global_batch_size", global_batch_size, most=MOST)
+        prefetch = whole("prefetch", prefetch, least=0)
+        seed = whole("seed", seed)
+        cutoff_len = None if cutoff_len is None else whole("cutoff_len", cutoff_len, least=2, most=MOST)
         made = named(batching)
         form = form_of(made, flatten=flatten, labels=labels, weighted=weights == "use", columns=columns)
-        self._source = Cache.open(Path(cache)) if isinstance(cache, str | Path) else cache
+        self._source = cache if isinstance(cache, Mixture) else opened(cache)
         self._new_feed = partial(
             Feed, self._source, split, batching=made, cutoff_len=cutoff_len, seed=seed, order=order, end=end
         )
@@ -164,14 +173,22 @@ class PackedLoader:
         self._state = ReaderState(
             fingerprint=self._feed.fingerprint,
             split=split,
-            items=self._feed.kind,
+            batching=name_of(made),
+            cutoff_len=cutoff_len,
             order=order,
             seed=seed,
+            end=end,
             batch_size=self._checked(global_batch_size),
             opened_batch_size=global_batch_size,
             shares=self._feed.shares,
             taken=self._feed.taken(epoch=0, cursor=0),
         )
+        if len(self.untrained):
+            warnings.warn(
+                f"{len(self.untrained)} of {len(items)} documents of split '{split}' have no trained token among their "
+                f"first {cutoff_len} and are left out; loader.untrained names them",
+                stacklevel=2,
+            )
         self._left_out: Int64 = np.zeros(0, np.int64)
         self._ahead: Prefetch[_Made] | None = None
         self._iteration: object = None
@@ -216,6 +233,11 @@ class PackedLoader:
         """The blocks that ``drop`` left out of the last epoch that ended.  # int64[n]"""
         return self._left_out
 
+    @property
+    def untrained(self) -> Int64:
+        """The documents that no step holds, as `cutoff_len` leaves them without a trained token.  # int64[n]"""
+        return self._feed.untrained
+
     def __len__(self) -> int:
         """Steps that iterating gives from here: those left in the current epoch."""
         return self.steps_until(self._state.epoch + 1)
@@ -225,7 +247,7 @@ class PackedLoader:
 
         Nothing is read for it. With a schedule or a token budget every step is planned; else it is arithmetic.
         """
-        state = self._state
+        epoch, state = whole("epoch", epoch), self._state
         if self._schedule is not None or self._counts_tokens:
             feed = self._new_feed()  # the background thread may be using the other one
             feed.resume(epoch=state.epoch, cursor=state.cursor, taken=state.taken)
@@ -252,6 +274,19 @@ class PackedLoader:
         """Steps without end, from one epoch into the next."""
         return self._steps(through_epochs=True)
 
+    def __getitem__(self, index: object) -> NoReturn:
+        """What a DataLoader around a loader asks for, and there is not.
+
+        Raises:
+            UsageError: steps have no number to ask for.
+
+        """
+        raise UsageError(
+            "a PackedLoader gives steps by iterating, not by number: it takes no DataLoader around it",
+            hint="write `for step in loader`; a framework that needs a DataLoader takes "
+            "DataLoader(packer.load.StepDataset(loader), batch_size=None)",
+        )
+
     def doc_ids(self, step: Step) -> list[Int64]:
         """Identity of the documents in each row of a step, in the order of ``step.block_ids``; of a padding row none.
 
@@ -261,7 +296,7 @@ class PackedLoader:
             int64[P] for a block of P pieces, int64[1] for a document
 
         """
-        real = step.block_ids != PADDING_ROW
+        real = instance("step", step, Step, "a step of this loader").block_ids != PADDING_ROW
         found = iter(self._feed.items.locate(step.block_ids[real]).doc_ids())
         return [next(found) if is_real else np.zeros(0, np.int64) for is_real in real.tolist()]
 
@@ -276,7 +311,8 @@ class PackedLoader:
         with another `global_batch_size` than the one that saved the state: then that was the wish.
 
         Raises:
-            CheckError: the state is damaged, or belongs to other data, another split, order or seed.
+            CheckError: the state is damaged, or belongs to other data, another split, batching, cutoff_len, order, seed
+                or end.
             UsageError: the size cannot be dealt to these ranks.
 
         """
@@ -301,7 +337,7 @@ class PackedLoader:
             UsageError: the size cannot be dealt into whole micro-batches.
 
         """
-        size = self._checked(_whole("global_batch_size", global_batch_size))
+        size = self._checked(whole("global_batch_size", global_batch_size, most=MOST))
         self._stop_ahead()
         self._state = msgspec.structs.replace(self._state, batch_size=size)
 
@@ -380,7 +416,8 @@ class PackedLoader:
         asked = -1  # the schedule, for the step of this index: once, whether or not an epoch ends before it
         while last_epoch is None or epoch <= last_epoch:
             if self._schedule is not None and asked != index:
-                size, asked = self._dealable(_whole("the schedule's size", self._schedule(index, size))), index
+                size = self._dealable(whole("the schedule's size", self._schedule(index, size), most=MOST))
+                asked = index
             plan = feed.plan(epoch=epoch, cursor=cursor, size=size)
             if plan is None:
                 if epoch == last_epoch:
@@ -419,17 +456,11 @@ class _Made(NamedTuple):
 
 def _after(state: ReaderState, planned: Planned, step: Step, trained: int) -> ReaderState:
     plan, before = planned.plan, state.counters
-    return ReaderState(
-        fingerprint=state.fingerprint,
-        split=state.split,
-        items=state.items,
-        order=state.order,
-        seed=state.seed,
+    return msgspec.structs.replace(
+        state,
         epoch=plan.next_epoch,
         cursor=plan.next_cursor,
         batch_size=planned.size,
-        opened_batch_size=state.opened_batch_size,
-        shares=state.shares,
         taken=planned.taken,
         counters=Counters(
             steps=before.steps + 1,
@@ -439,28 +470,3 @@ def _after(state: ReaderState, planned: Planned, step: Step, trained: int) -> Re
             slots=before.slots + step.num_slots,
         ),
     )
-
-
-def _whole(name: str, value: Any, *, least: int | None = None, most: int | None = None) -> int:
-    """A whole number, of numpy or of Python, as Python's own: what a state can hold."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ValueError(f"{name} is {value!r}; expected a whole number")
-    number = operator.index(value)
-    if (least is not None and number < least) or (most is not None and number > most):
-        bound = f"at least {least}" if most is None else f"{least} to {most}"
-        raise ValueError(f"{name} is {number}; expected {bound}")
-    return number
-
-
-def _check_arguments(**arguments: str) -> None:
-    for name, value in arguments.items():
-        if value not in _VALUES[name]:
-            raise ValueError(f"{name} {value!r}: expected one of {', '.join(_VALUES[name])}")
-
-
-_VALUES = {
-    "order": ("random", "sequential", "length_bucketed"),
-    "end": ("drop", "pad", "wrap"),
-    "labels": ("unshifted", "shifted"),
-    "weights": ("refuse", "use"),
-}

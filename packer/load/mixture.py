@@ -11,17 +11,21 @@ Worked example, proportions 1/2, 1/3, 1/6: the caches come 0 1 0 2 0 1 and again
 Within a cache rows come in that cache's own order. A row comes again only after all rows of its cache have come.
 """
 
+import reprlib
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from fractions import Fraction
 from hashlib import sha256
 from math import ceil, floor, lcm
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from packer.batches import Int32, Int64
 from packer.errors import UsageError
+from packer.load.arguments import one_of, opened
 from packer.load.order import EpochOrder
 from packer.store.cache import Cache
 
@@ -39,6 +43,7 @@ class Mixture:
 
     Raises:
         UsageError: caches of different tokenizers; a proportion that is not above 0.
+        TypeError: what is no cache, or no pairs.
 
     Example:
         >>> Mixture({"caches/chat": 0.7, "caches/code": 0.3})  # doctest: +SKIP
@@ -51,17 +56,13 @@ class Mixture:
         *,
         epoch: MixtureEnd = "first_exhausted",
     ) -> None:
-        pairs = list(caches.items()) if isinstance(caches, Mapping) else list(caches)
-        if epoch not in {"first_exhausted", "all_exhausted"}:
-            raise ValueError(f"epoch {epoch!r}: expected first_exhausted or all_exhausted")
+        one_of("epoch", epoch, ("first_exhausted", "all_exhausted"))
+        pairs = _pairs(caches)
         if not pairs:
             raise UsageError("a mixture needs at least one cache")
-        for name, share in pairs:
-            if not 0 < share < float("inf"):
-                raise UsageError(f"mixture: the proportion of {_name(name)} is {share}; expected a number above 0")
-        self.caches = tuple(Cache.open(Path(cache)) if isinstance(cache, str | Path) else cache for cache, _ in pairs)
-        total = sum(Fraction(share) for _, share in pairs)
-        self.shares = tuple(Fraction(share) / total for _, share in pairs)
+        proportions = [_proportion(cache, number) for cache, number in pairs]
+        self.caches = tuple(opened(cache) for cache, _ in pairs)
+        self.shares = tuple(proportion / sum(proportions) for proportion in proportions)
         """Proportions that add up to 1, exactly what the given numbers are in binary."""
 
         self.epoch: MixtureEnd = epoch
@@ -94,13 +95,16 @@ class MixtureOrder:
         orders: of each cache's rows.
         shares: of each cache, above 0, adding up to 1.
         num_items: rows of an epoch.
+        bases: number of each cache's first row.
 
     """
 
-    def __init__(self, orders: Sequence[EpochOrder], shares: Sequence[Fraction], num_items: int) -> None:
+    def __init__(
+        self, orders: Sequence[EpochOrder], shares: Sequence[Fraction], num_items: int, *, bases: Sequence[int]
+    ) -> None:
         self.num_items = num_items
         self._orders = tuple(orders)
-        self._bases = np.cumsum([0] + [order.num_items for order in orders])[:-1].tolist()
+        self._bases = tuple(bases)
         self._unit = lcm(*(share.denominator for share in shares))
         self._parts = [int(share * self._unit) for share in shares]
         self._start = 0  # rows before the last stretch, over all epochs
@@ -233,5 +237,18 @@ def _tokenizer(cache: Cache) -> list[str]:
     return sorted(file.sha256 for file in cache.manifest.model.files if file.path.endswith("tokenizer.json"))
 
 
-def _name(cache: str | Path | Cache) -> str:
-    return str(cache.folder if isinstance(cache, Cache) else cache)
+def _pairs(caches: Any) -> list[tuple[Any, Any]]:
+    try:
+        return [(cache, number) for cache, number in (caches.items() if isinstance(caches, Mapping) else caches)]
+    except (TypeError, ValueError):
+        expected = "{folder: proportion}, or pairs of a cache and its proportion"
+        raise TypeError(f"caches is {reprlib.repr(caches)}; expected {expected}") from None
+
+
+def _proportion(cache: Any, number: Any) -> Fraction:
+    """A number as it is in binary, exactly."""
+    name = cache.folder if isinstance(cache, Cache) else cache
+    is_number = isinstance(number, Real | Decimal) and not isinstance(number, bool)
+    if not is_number or not 0 < number < float("inf"):
+        raise UsageError(f"mixture: the proportion of {name} is {number!r}; expected a number above 0")
+    return Fraction(int(number)) if isinstance(number, Integral) else Fraction(*number.as_integer_ratio())

@@ -41,12 +41,15 @@ class EpochOrder:
     shuffled: bool
     """False: as stored, every epoch alike."""
 
+    rows: Int64 | None = None
+    """Those there are, `num_items` of them; None: 0 to num_items."""
+
     def stretch(self, *, epoch: int, start: int, stop: int) -> Int64:
         index = np.arange(start, stop, dtype=np.int64)
-        if not self.shuffled:
-            return index
-        key = permutation_key("packer.load.order", self.fingerprint, self.seed, epoch)
-        return permute(index, self.num_items, key)
+        if self.shuffled:
+            key = permutation_key("packer.load.order", self.fingerprint, self.seed, epoch)
+            index = permute(index, self.num_items, key)
+        return index if self.rows is None else self.rows[index]
 
 
 class Ahead:

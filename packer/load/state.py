@@ -1,7 +1,8 @@
 """Where a reader stands: a few numbers, the same on every rank.
 
-A state names the data it belongs to and a place in it, nothing about how it was read. So it is restored in constant
-time on another world size, micro-batch size or global batch size, and goes on at the same row.
+A state names what decides which rows a step holds, and a place among them; nothing about who reads them, or in what
+shape. So it is restored in constant time on another world size, micro-batch size or global batch size, and goes on at
+the same row.
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -10,10 +11,11 @@ import msgspec
 from msgspec import Meta
 
 from packer.errors import CheckError
-from packer.load.items import ItemKind
+from packer.load.batching import BatchingName
 from packer.load.order import OrderKind
+from packer.load.steps import End
 
-STATE_VERSION: Final = 2
+STATE_VERSION: Final = 3
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Size = Annotated[int, Meta(ge=1, le=2**63 - 1)]
@@ -42,16 +44,18 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    version: Literal[2] = STATE_VERSION
+    version: Literal[3] = STATE_VERSION
     fingerprint: str
     """Content fingerprint of the cache (not the one of its bytes); of a mixture, of all its caches and its epochs."""
 
     split: str
-    items: ItemKind
-    """What is put in order and counted."""
+    batching: BatchingName
+    """What is put in order, and what sizes count."""
 
+    cutoff_len: int | None
     order: OrderKind
     seed: int
+    end: End
     epoch: Count = 0
     cursor: Count = 0
     """Rows of the epoch's order that were returned."""
@@ -88,7 +92,7 @@ def restore(value: Any, *, reader: ReaderState, num_items: int) -> ReaderState:
         num_items: rows of an epoch.
 
     Raises:
-        CheckError: not a state, of another version, of other data, another split, order or seed.
+        CheckError: not a state, of another version, of other data, or of a reader whose steps hold other rows.
 
     """
     if isinstance(value, dict) and value.get("version", STATE_VERSION) != STATE_VERSION:
@@ -101,14 +105,15 @@ def restore(value: Any, *, reader: ReaderState, num_items: int) -> ReaderState:
         state = msgspec.convert(value, ReaderState)
     except msgspec.ValidationError as error:
         raise CheckError(f"reader state: {error}", hint="pass what state_dict() returned, unchanged") from None
-    for name in ("fingerprint", "shares", "split", "items", "order", "seed"):
+    for name, hint in _HINTS.items():
         expected, found = getattr(reader, name), getattr(state, name)
         if expected != found:
             raise CheckError(
-                f"reader state: it was saved with {name} {found!r}, this reader has {expected!r}", hint=_HINTS[name]
+                f"reader state: it was saved with {name} {found!r}, this reader has {expected!r}", hint=hint
             )
     if state.cursor > num_items:
-        raise CheckError(f"reader state: cursor {state.cursor} is beyond the {num_items} {state.items} of an epoch")
+        rows = "blocks" if state.batching == "packed" else "documents"
+        raise CheckError(f"reader state: cursor {state.cursor} is beyond the {num_items} {rows} of an epoch")
     if state.opened_batch_size != reader.opened_batch_size:
         size = reader.opened_batch_size
         state = msgspec.structs.replace(state, batch_size=size, opened_batch_size=size)
@@ -128,8 +133,8 @@ def _check_whole(value: Any) -> None:
 _HINTS = {
     "fingerprint": "the cache holds other data than when the state was saved: open that cache, or begin anew",
     "shares": "mix with the proportions the state was saved with, or begin anew",
-    "split": "open the loader with the split the state was saved with",
-    "items": "open the loader with the batching the state was saved with: blocks and documents are counted apart",
-    "order": "open the loader with the order the state was saved with",
-    "seed": "open the loader with the seed the state was saved with",
+} | {
+    name: f"open the loader with the {name} the state was saved with, or begin anew"
+    for name in ("split", "batching", "cutoff_len", "order", "seed", "end")
 }
+"""What decides which rows a step holds, and what to do where it is another."""

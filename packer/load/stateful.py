@@ -10,12 +10,14 @@ Three things a framework expects of what it iterates over, and a :class:`~packer
 """
 
 from collections import deque
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
 
 from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from packer.errors import CheckError, UsageError
+from packer.load.arguments import instance
 from packer.load.loader import PackedLoader
 from packer.load.step import Step
 
@@ -39,7 +41,7 @@ class StepDataset(IterableDataset[Step]):
     """
 
     def __init__(self, loader: PackedLoader) -> None:
-        self.loader = loader
+        self.loader = instance("loader", loader, PackedLoader, "a PackedLoader")
         self._epoch = loader.epoch
         self._taken = 0  # steps returned of that epoch
 
@@ -67,7 +69,7 @@ class StepDataset(IterableDataset[Step]):
         """Go on where a state was saved; see :meth:`PackedLoader.load_state_dict`.
 
         Raises:
-            CheckError: the state is damaged, or belongs to other data, another split, order or seed.
+            CheckError: the state is damaged, or not one of a loader like this.
 
         """
         if not isinstance(state, dict) or set(state) != {"reader", "taken"}:
@@ -107,5 +109,16 @@ def _refuse_workers() -> None:
             "thread (prefetch=)"
         )
 
+
+def _refuse_collation(steps: Sequence[Step], *, collate_fn_map: Any = None) -> NoReturn:
+    """What a DataLoader without ``batch_size=None`` would make a batch of."""
+    del steps, collate_fn_map
+    raise UsageError(
+        "a step is a batch already, and this DataLoader would batch it again",
+        hint="pass batch_size=None: DataLoader(StepDataset(loader), batch_size=None)",
+    )
+
+
+default_collate_fn_map[Step] = _refuse_collation
 
 _HINT = "pass what state_dict() returned, unchanged"

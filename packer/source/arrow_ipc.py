@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from packer.source.arrow_message import refuse_bombs
 from packer.source.groups import Group
+from packer.source.values import bytes_of
 
 MAGIC = b"ARROW1"
 CONTINUATION = b"\xff\xff\xff\xff"
@@ -49,7 +50,7 @@ def open_arrow(path: Path) -> ArrowFile:
         place = file.tell()
         for batch in _bounded(file, reader):
             stop = file.tell()
-            groups.append(Group(start=place, stop=stop, num_rows=batch.num_rows, num_bytes=max(batch.nbytes, 1)))
+            groups.append(Group(start=place, stop=stop, num_rows=batch.num_rows, num_bytes=max(bytes_of(batch), 1)))
             place = stop
         if file.tell() == place:
             raise NotWhole("it has no end mark")

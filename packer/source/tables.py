@@ -23,7 +23,7 @@ from packer.source.projection import JSON_FIELDS, MESSAGES_FIELDS, columns_of
 from packer.source.row import ID_FIELDS, json_in_text, messages_in_text
 from packer.source.unsuited import MEDIA_FIELDS, PREFERENCE_FIELDS
 from packer.source.validated import all_in_utf8
-from packer.source.values import Convert, converter, is_foreign, is_text, shares_buffers
+from packer.source.values import Convert, bytes_of, converter, is_foreign, is_text, shares_buffers
 
 TableFormat = Literal["parquet", "arrow"]
 
@@ -200,14 +200,14 @@ def _batches(path: Path, kind: TableFormat, names: Sequence[str], extent: Extent
 
 def _rows(batch: pa.RecordBatch, max_row_bytes: int, uses: _Uses, *, in_utf8: bool) -> Iterator[RowValue]:
     """The rows of a batch in which nothing points outside of it."""
-    if batch.num_rows > 1 and (batch.nbytes > max_row_bytes or not in_utf8):
+    if batch.num_rows > 1 and (bytes_of(batch) > max_row_bytes or not in_utf8):
         for i in range(batch.num_rows):
             yield from _rows(batch.slice(i, 1), max_row_bytes, uses, in_utf8=in_utf8)
         return
-    if batch.nbytes > max_row_bytes and not _fits(batch, max_row_bytes):
+    if bytes_of(batch) > max_row_bytes and not _fits(batch, max_row_bytes):
         yield Refused("row_too_large", f"more than rows.max_bytes, {max_row_bytes} bytes"), 0
         return
-    row_bytes = batch.nbytes // max(batch.num_rows, 1)
+    row_bytes = bytes_of(batch) // max(batch.num_rows, 1)
     try:
         for row in _values(batch, uses):
             yield row, row_bytes

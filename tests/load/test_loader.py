@@ -494,26 +494,7 @@ def test_the_reader_stays_no_more_than_its_prefetch_ahead(monkeypatch):
             assert len(reads) == 2 * (returned + 2)
 
 
-# Arguments
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"order": "shuffled"},
-        {"end": "repeat"},
-        {"labels": "twice"},
-        {"weights": "ignore"},
-        {"micro_batch_size": 0},
-        {"prefetch": -1},
-        {"world_size": None},
-        {"rank": 1},
-        {"device": "meta"},
-    ],
-)
-def test_arguments_outside_their_values_are_refused(options):
-    with pytest.raises(ValueError):
-        loader_of(small_cache(4), **options)
+# Splits and ranks
 
 
 def test_a_split_without_blocks_is_refused():

@@ -29,7 +29,7 @@ def shares_of(weights):
 
 def order_of(weights, sizes, num_items=10**9):
     orders = [EpochOrder(fingerprint=f"{i}", seed=0, num_items=size, shuffled=True) for i, size in enumerate(sizes)]
-    return MixtureOrder(orders, shares_of(weights), num_items)
+    return MixtureOrder(orders, shares_of(weights), num_items, bases=np.cumsum([0, *sizes])[:-1].tolist())
 
 
 def literal_choice(shares, number):

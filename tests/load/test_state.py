@@ -8,7 +8,15 @@ from packer.errors import CheckError
 from packer.load.state import Counters, ReaderState, restore
 
 READER = ReaderState(
-    fingerprint="f00d", split="train", items="blocks", order="random", seed=7, batch_size=4, opened_batch_size=4
+    fingerprint="f00d",
+    split="train",
+    batching="packed",
+    cutoff_len=None,
+    order="random",
+    seed=7,
+    end="drop",
+    batch_size=4,
+    opened_batch_size=4,
 )
 
 
@@ -16,9 +24,11 @@ def saved(**changes):
     state = ReaderState(
         fingerprint="f00d",
         split="train",
-        items="blocks",
+        batching="packed",
+        cutoff_len=None,
         order="random",
         seed=7,
+        end="drop",
         epoch=2,
         cursor=5,
         batch_size=6,
@@ -30,12 +40,14 @@ def saved(**changes):
 
 def test_a_state_is_plain_values_and_survives_json():
     assert saved() == {
-        "version": 2,
+        "version": 3,
         "fingerprint": "f00d",
         "split": "train",
-        "items": "blocks",
+        "batching": "packed",
+        "cutoff_len": None,
         "order": "random",
         "seed": 7,
+        "end": "drop",
         "epoch": 2,
         "cursor": 5,
         "batch_size": 6,
@@ -55,11 +67,13 @@ def test_a_state_is_plain_values_and_survives_json():
         ({"split": "test"}, "split 'test'.*'train'"),
         ({"order": "sequential"}, "order 'sequential'.*'random'"),
         ({"seed": 8}, "seed 8.*7"),
-        ({"version": 1}, "expected version 2, found 1"),
+        ({"version": 2}, "expected version 3, found 2"),
         ({"cursor": 11}, "cursor 11 is beyond the 10 blocks"),
         ({"cursor": -1}, "cursor"),
         ({"epoch": "2"}, "epoch"),
-        ({"items": "documents"}, "items 'documents'.*'blocks'"),
+        ({"batching": "padded"}, "batching 'padded'.*'packed'"),
+        ({"cutoff_len": 9}, "cutoff_len 9.*None"),
+        ({"end": "pad"}, "end 'pad'.*'drop'"),
         ({"batch_size": 0}, "batch_size"),
         ({"taken": [1, -1]}, "taken"),
         ({"shares": ["1/2", "1/2"]}, "shares.*None"),

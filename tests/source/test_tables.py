@@ -29,6 +29,15 @@ def parquet_of(table, **options):
     return sink.getvalue()
 
 
+def parquet_or_none(table):
+    """None only of views, which older pyarrows do not write."""
+    try:
+        return parquet_of(table)
+    except pa.ArrowNotImplementedError:
+        assert "view" in str(table.schema)
+        return None
+
+
 def arrow_of(table, new=pa.ipc.new_stream):
     sink = io.BytesIO()
     with new(sink, table.schema) as writer:
@@ -53,13 +62,13 @@ def read(path, *, schema=None, columns=None, partition_bytes=2**20, max_row_byte
 
 
 def both(tmp_path, table):
-    """The rows of a table as either format reads them, where both can hold its types."""
-    found = []
-    for name, write in (("t.parquet", parquet_of), ("t.arrow", arrow_of)):
-        (tmp_path / name).write_bytes(write(table))
-        found.append(read(tmp_path / name))
-    assert found[0] == found[1]
-    return found[0]
+    """The rows of a table as either format reads them, where this pyarrow writes its types to both."""
+    (tmp_path / "t.arrow").write_bytes(arrow_of(table))
+    found = read(tmp_path / "t.arrow")
+    if (content := parquet_or_none(table)) is not None:
+        (tmp_path / "t.parquet").write_bytes(content)
+        assert read(tmp_path / "t.parquet") == found
+    return found
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -124,7 +133,14 @@ def test_rows_that_went_through_a_table_are_the_rows_they_were(tmp_path_factory,
     ],
 )
 def test_every_type_of_text_is_text(tmp_path, kind):
-    table = pa.table({"text": pa.array(["one", "two", "one", "", None], kind)})
+    values = pa.array(["one", "two", "one", "", None])
+    if pa.types.is_dictionary(kind):
+        encoded = values.dictionary_encode()
+        words = encoded.dictionary.cast(kind.value_type)
+        values = pa.DictionaryArray.from_arrays(encoded.indices.cast(kind.index_type), words)
+    else:
+        values = pa.array(values.to_pylist(), kind)
+    table = pa.table({"text": values})
     assert [getattr(row, "text", row) for row in both(tmp_path, table)] == [
         "one", "two", "one", ("empty", "`text` is empty"), ("unknown_schema", "no field `text`, which schema text needs")
     ]  # fmt: skip
@@ -246,13 +262,12 @@ def test_rows_with_a_picture_are_rejected_and_the_others_kept(tmp_path, images, 
 def test_a_text_that_is_no_utf8_is_one_bad_row(tmp_path):
     bad = pa.array([b"one", b"\xff", b"three"]).view(pa.string())
     expected = ("not_utf8", "a text is not valid UTF-8")
-    views = pa.array([b"one", b"\xff" * 20, b"three"], pa.binary_view())
-    for text in (
-        bad,
-        bad.view(pa.binary()).cast(pa.large_binary()).view(pa.large_string()),
-        pa.Array.from_buffers(pa.string_view(), 3, views.buffers()),
-        pa.ExtensionArray.from_storage(pa.opaque(pa.string(), "text", "elsewhere"), bad),
-    ):
+    texts = [bad, bad.view(pa.binary()).cast(pa.large_binary()).view(pa.large_string())]
+    if hasattr(pa, "opaque"):  # from pyarrow 18 on, which also makes views of buffers
+        views = pa.array([b"one", b"\xff" * 20, b"three"], pa.binary_view())
+        texts.append(pa.Array.from_buffers(pa.string_view(), 3, views.buffers()))
+        texts.append(pa.ExtensionArray.from_storage(pa.opaque(pa.string(), "text", "elsewhere"), bad))
+    for text in texts:
         found = [getattr(row, "text", row) for row in both(tmp_path, pa.table({"text": text}))]
         assert found == ["one", expected, "three"], text.type
     words = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2], pa.int8()), bad)
@@ -278,7 +293,9 @@ def test_a_row_that_is_too_large_is_one_bad_row(tmp_path):
 @pytest.mark.parametrize("kind", [pa.string_view(), pa.dictionary(pa.int32(), pa.string())])
 def test_rows_that_share_their_texts_with_others_are_no_larger_for_it(tmp_path, kind):
     table = pa.table({"text": pa.array([f"{i}" + "x" * 100 for i in range(50)] + ["y" * 3000], kind)})
-    for name, content in (("t.parquet", parquet_of(table)), ("t.arrow", as_batches(table, 100))):
+    for name, content in (("t.parquet", parquet_or_none(table)), ("t.arrow", as_batches(table, 100))):
+        if content is None:
+            continue
         (tmp_path / name).write_bytes(content)
         rows = read(tmp_path / name, max_row_bytes=1000)
         assert [getattr(row, "text", row) for row in rows[:50]] == table["text"].to_pylist()[:50]

@@ -11,6 +11,7 @@ which is 10 / 4. The mean of means would be (2 + 4) / 2 = 3.
 from collections.abc import Callable, Iterator
 
 from packer.errors import UsageError
+from packer.load.arguments import instance
 from packer.load.labels import MicroBatch
 from packer.load.loader import PackedLoader
 
@@ -31,7 +32,7 @@ class EvaluationBatches:
     """
 
     def __init__(self, loader: PackedLoader, adapter: Adapter) -> None:
-        if loader.end != "pad":
+        if instance("loader", loader, PackedLoader, "a PackedLoader").end != "pad":
             raise UsageError(
                 f"an evaluation with end='{loader.end}' need not be one pass over the split",
                 hint="open the evaluation loader with end='pad'",

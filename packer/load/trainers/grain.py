@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from packer.batches import BlockBatch
 from packer.errors import UsageError
+from packer.load.arguments import instance, opened
 from packer.store.cache import Cache
 
 Row = dict[str, npt.NDArray[np.int32]]
@@ -37,7 +38,8 @@ class BlockSource:
     """
 
     def __init__(self, cache: str | Path | Cache, split: str = "train") -> None:
-        self._cache = Cache.open(Path(cache)) if isinstance(cache, str | Path) else cache
+        self._cache = opened(cache)
+        instance("split", split, str, "the name of a split")
         self._split = split
         self._blocks = self._cache.blocks(split)
         if self._blocks.weighted:

@@ -30,6 +30,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from packer.errors import CheckError, InputError, UsageError
 from packer.load.adapters import huggingface
+from packer.load.arguments import instance
 from packer.load.loader import PackedLoader
 from packer.load.stateful import StepDataset
 from packer.load.step import Step
@@ -78,7 +79,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         self._adapter = adapter
-        self._reader = train_dataset
+        self._reader = instance("train_dataset", train_dataset, PackedLoader, "a PackedLoader")
         self._beginning = {"epoch": train_dataset.epoch, "steps": train_dataset.counters.steps}
         self._fresh = {"reader": train_dataset.state_dict(), "beginning": self._beginning}
         self._steps = StepDataset(train_dataset)
@@ -95,7 +96,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         """Train from the beginning, or from a checkpoint: a folder, or True for the last one in ``output_dir``.
 
         Raises:
-            CheckError: the checkpoint has no state of a reader, or one of other data, another split, order or seed.
+            CheckError: the checkpoint has no state of a reader, or one of a loader unlike this.
             InputError: True, and there is no checkpoint.
 
         """

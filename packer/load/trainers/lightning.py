@@ -6,6 +6,7 @@ from typing import Any
 from lightning.pytorch import LightningDataModule
 
 from packer.load.adapters import huggingface
+from packer.load.arguments import function
 from packer.load.loader import PackedLoader
 from packer.load.stateful import StepDataset
 from packer.load.trainers.evaluation import Adapter, EvaluationBatches
@@ -39,6 +40,9 @@ class PackedDataModule(LightningDataModule):  # type: ignore[misc]
         adapter: Adapter = huggingface,
     ) -> None:
         super().__init__()
+        function("train", train, "a function that opens a PackedLoader")
+        if validate is not None:
+            function("validate", validate, "a function that opens a PackedLoader")
         self._open_train, self._open_validate, self._adapter = train, validate, adapter
         self._steps: StepDataset | None = None
         self._held_out: EvaluationBatches | None = None
@@ -63,7 +67,7 @@ class PackedDataModule(LightningDataModule):  # type: ignore[misc]
         """Go on where a checkpoint was saved.
 
         Raises:
-            CheckError: the state is damaged, or belongs to other data, another split, order or seed.
+            CheckError: the state is damaged, or not one of a loader like this.
 
         """
         self.setup("fit")

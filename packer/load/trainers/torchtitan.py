@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from packer.errors import CheckError, UsageError
+from packer.load.arguments import instance
 from packer.load.loader import PackedLoader
 
 Pair = tuple[dict[str, Tensor], Tensor]
@@ -28,7 +29,7 @@ class StepBatches:
     """
 
     def __init__(self, loader: PackedLoader) -> None:
-        self.loader = loader
+        self.loader = instance("loader", loader, PackedLoader, "a PackedLoader")
         self._inside = False
 
     def __iter__(self) -> Iterator[Pair]:
@@ -68,7 +69,7 @@ class StepBatches:
         """Go on where a state was saved, on any number of ranks; an empty one changes nothing.
 
         Raises:
-            CheckError: the state is damaged, or belongs to other data, another split, order or seed.
+            CheckError: the state is damaged, or not one of a loader like this.
 
         """
         if not state_dict:

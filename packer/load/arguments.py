@@ -1,0 +1,79 @@
+"""Arguments of the reader's public names: a wrong one is refused before it is used, with what was expected."""
+
+import operator
+import os
+import reprlib
+from typing import Any, Final, TypeVar
+
+from packer.store.cache import Cache
+
+Kind = TypeVar("Kind")
+
+MOST: Final = 2**31 - 1
+"""Of sizes and lengths: they are counted in int32."""
+
+
+def whole(name: str, value: Any, *, least: int | None = None, most: int | None = None) -> int:
+    """A whole number, of numpy or of Python, as Python's own: what a state can hold.
+
+    Raises:
+        ValueError: no whole number, or one out of range.
+
+    """
+    given: Any = None if isinstance(value, bool) else value
+    try:
+        number = operator.index(given)
+    except TypeError:
+        raise ValueError(f"{name} is {reprlib.repr(value)}; expected a whole number") from None
+    if (least is not None and number < least) or (most is not None and number > most):
+        bound = f"at most {most}" if least is None else f"at least {least}" if most is None else f"{least} to {most}"
+        raise ValueError(f"{name} is {number}; expected {bound}")
+    return number
+
+
+def one_of(name: str, value: Any, names: tuple[str, ...]) -> None:
+    """Refuse what is not among some names.
+
+    Raises:
+        ValueError: it is not.
+
+    """
+    if not isinstance(value, str) or value not in names:
+        raise ValueError(f"{name} is {reprlib.repr(value)}; expected one of {', '.join(names)}")
+
+
+def instance(name: str, value: Any, kind: type[Kind], expected: str) -> Kind:
+    """The value, which must be of a type.
+
+    Raises:
+        TypeError: it is of another one.
+
+    """
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} is {reprlib.repr(value)}; expected {expected}")
+    return value
+
+
+def function(name: str, value: Any, expected: str) -> None:
+    """Refuse what cannot be called.
+
+    Raises:
+        TypeError: it cannot.
+
+    """
+    if not callable(value):
+        raise TypeError(f"{name} is {reprlib.repr(value)}; expected {expected}")
+
+
+def opened(cache: Any) -> Cache:
+    """A cache by its folder, or one that is open.
+
+    Raises:
+        TypeError: neither.
+        InputError: the folder is not a cache.
+        CheckError: the cache is damaged.
+
+    """
+    if isinstance(cache, str | os.PathLike):
+        return Cache.open(os.fspath(cache))
+    return instance("cache", cache, Cache, "the folder of a cache, or what Cache.open gave")

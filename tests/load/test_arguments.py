@@ -1,0 +1,176 @@
+"""Whatever is given to the reader's public names: it is taken, or refused by its name with what was expected."""
+
+import inspect
+from decimal import Decimal
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
+
+from small_blocks import small_cache  # noqa: E402
+from small_documents import small_document_cache  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
+
+from packer.errors import InputError, PackerError, UsageError  # noqa: E402
+from packer.load import Mixture, PackedDataset, PackedLoader, StepDataset, collate  # noqa: E402
+from packer.load.batching import Padded, PaddingFree, TokenBudget  # noqa: E402
+from packer.load.trainers import BlockSource, StepBatches  # noqa: E402
+from packer.load.trainers.evaluation import EvaluationBatches  # noqa: E402
+
+JUNK = [
+    *(None, "", "x", "0", b"x", -1, 0, 1.5, True, 2**40, 2**70, -(2**70), float("nan"), float("inf")),
+    *([], ["x"], [[]], [1], {}, {"x": 1}, (), object(), Path("nowhere"), np.arange(3), torch.zeros(2)),
+]
+BLOCKS = {"micro_batch_size": 1, "global_batch_size": 2, "rank": 0, "world_size": 1}
+BATCHINGS = [
+    {},
+    {"batching": "padded"},
+    {"batching": "token_budget", "micro_batch_size": 40, "global_batch_size": 80},
+]
+ARGUMENTS = [name for name in inspect.signature(PackedLoader).parameters if name != "prefetch"]  # of any size
+
+
+def loader_of(cache, **options):
+    return PackedLoader(cache, **BLOCKS, **options)
+
+
+def read(cache, **options):
+    with PackedLoader(cache, **options) as loader:
+        assert sum(1 for _ in loader) > 0
+
+
+def outcome_of(call, name):
+    """What a call came to; an error must be one that packer raises of what it was given, and say what that is."""
+    try:
+        call()
+    except (PackerError, ValueError, TypeError) as error:
+        assert name in str(error) or isinstance(error, PackerError), f"{type(error).__name__}: {error}"
+        return "refused"
+    return "taken"
+
+
+@pytest.mark.filterwarnings("ignore:.*no trained token")
+@pytest.mark.parametrize("argument", ARGUMENTS)
+@pytest.mark.parametrize("batching", BATCHINGS, ids=lambda options: options.get("batching", "packed"))
+def test_a_loader_takes_an_argument_and_reads_or_refuses_it_by_name(argument, batching):
+    cache = small_document_cache(12)[0] if batching else small_cache(12)
+    options = {"cache": cache, **BLOCKS, **batching}
+    outcomes = [outcome_of(partial(read, **{**options, argument: junk}), argument) for junk in JUNK]
+    assert outcomes.count("refused") >= len(JUNK) - 7
+    assert outcome_of(partial(read, **options), argument) == "taken"
+
+
+def mixed(pairs, **options):
+    return read(Mixture(pairs, **options), **BLOCKS)
+
+
+CALLS = {
+    "caches": mixed,
+    "caches of a pair": lambda junk: mixed([junk]),
+    "cache": lambda junk: mixed([(junk, 1)]),
+    "proportion": lambda junk: mixed([(small_cache(12), 1), (small_cache(12), junk)]),
+    "epoch": lambda junk: mixed([(small_cache(12), 1)], epoch=junk),
+    "cache of a dataset": PackedDataset,
+    "split": lambda junk: PackedDataset(small_cache(12), junk),
+    "weights": lambda junk: PackedDataset(small_cache(12), weights=junk),
+    "cache of a source": BlockSource,
+    "split of a source": lambda junk: BlockSource(small_cache(12), junk),
+    "loader": StepDataset,
+    "loader of batches": StepBatches,
+    "loader to evaluate": lambda junk: EvaluationBatches(junk, dict),
+    "length": lambda junk: loader_of(small_document_cache(12)[0], batching=Padded(length=junk)),
+    "multiple_of": lambda junk: loader_of(small_document_cache(12)[0], batching=Padded(multiple_of=junk)),
+    "side": lambda junk: loader_of(small_document_cache(12)[0], batching=Padded(side=junk)),
+    "batching": lambda junk: loader_of(small_document_cache(12)[0], batching=TokenBudget(padded=junk)),
+    "state": lambda junk: loader_of(small_cache(12)).load_state_dict(junk),
+    "state of steps": lambda junk: StepDataset(loader_of(small_cache(12))).load_state_dict(junk),
+    "global_batch_size": lambda junk: loader_of(small_cache(12)).set_global_batch_size(junk),
+    "epoch of steps": lambda junk: loader_of(small_cache(12)).steps_until(junk),
+    "step": lambda junk: loader_of(small_cache(12)).doc_ids(junk),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_is_no_argument_is_refused_by_its_name(name):
+    outcomes = [outcome_of(partial(CALLS[name], junk), name.split(" of ")[0].split(" to ")[0]) for junk in JUNK]
+    assert outcomes.count("refused") >= len(JUNK) - 7
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batching": "dynamic"},
+        {"batching": Padded(length=64, multiple_of=8)},
+        {"batching": TokenBudget(padded=PaddingFree())},
+        {"batching": "padded", "cutoff_len": 1},
+        {"batching": "padded", "world_size": None},
+        {"batching": "padded", "rank": 1},
+        {"batching": "padded", "device": "meta"},
+        {"batching": "padded", "prefetch": -1},
+    ],
+)
+def test_values_that_cannot_be_are_refused(options):
+    with pytest.raises(ValueError):
+        PackedLoader(small_document_cache(5)[0], **{**BLOCKS, **options})
+
+
+@pytest.mark.parametrize("number", [3, np.int64(3), np.float32(3), 3.0, Fraction(3), Decimal(3)])
+def test_a_proportion_is_any_number_and_exact(number):
+    cache = small_cache(12)
+    assert Mixture([(cache, number), (cache, 1)]).shares == (Fraction(3, 4), Fraction(1, 4))
+
+
+def test_a_cuda_device_that_is_not_there_is_refused_with_what_torch_finds():
+    number = torch.cuda.device_count()
+    for device in (f"cuda:{number}", torch.device("cuda", number), *(["cuda"] if not number else [])):
+        with pytest.raises(UsageError, match=f"{device} is not there: torch .* finds {number} CUDA devices") as caught:
+            loader_of(small_cache(4), device=device)
+        assert "device='cpu'" in caught.value.hint
+
+
+# In a DataLoader of torch
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": None}, {"batch_size": 2, "shuffle": True}])
+def test_a_data_loader_around_a_loader_is_told_to_be_left_out(options):
+    with pytest.raises(UsageError, match="PackedLoader gives steps by iterating") as caught:
+        next(iter(DataLoader(loader_of(small_cache(4)), **options)))
+    assert "StepDataset(loader), batch_size=None" in caught.value.hint
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 2}, {"batch_size": 2, "drop_last": True}])
+def test_a_data_loader_that_would_batch_steps_is_told_not_to(options):
+    steps = StepDataset(loader_of(small_cache(8)))
+    with pytest.raises(UsageError, match="a step is a batch already") as caught:
+        next(iter(DataLoader(steps, **options)))
+    steps.loader.close()
+    assert "batch_size=None" in caught.value.hint
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_a_data_loader_makes_flattened_micro_batches_of_blocks_without_being_told_how(batch_size, num_workers):
+    dataset = PackedDataset(small_cache(7, 16))
+    options = {"batch_size": batch_size, "num_workers": num_workers}
+    batches = list(DataLoader(dataset, **options))
+    assert len(batches) == -(-7 // batch_size)
+    for number, batch in enumerate(batches):
+        expected = collate(dataset.__getitems__(range(number * batch_size, min((number + 1) * batch_size, 7))))
+        assert batch.keys() == expected.keys()
+        for name, value in expected.items():
+            assert torch.equal(batch[name], value) if isinstance(value, torch.Tensor) else batch[name] == value
+
+
+def test_indices_and_items_that_are_none_are_refused():
+    dataset = PackedDataset(small_cache(4))
+    for indices in ([1.5], ["1"], [None], [[0]]):
+        with pytest.raises(TypeError, match="integer"):
+            dataset.__getitems__(indices)
+    with pytest.raises(ValueError, match="items is empty"):
+        collate([])
+    with pytest.raises(InputError, match="is not a cache"):
+        PackedDataset("nowhere")
