@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from processes import FORKED, in_a_process
+from processes import FORKED, HANG_S, in_a_process
 
 from packer.errors import InputError
 from packer.tokenize import deadline
@@ -66,7 +66,7 @@ def test_a_thread_is_kept_for_each_that_encodes_and_goes_with_it() -> None:
     other.start()
     other.join()
     assert kept[0] is kept[1] is not here() is here()
-    kept[0].join(10)
+    kept[0].join(HANG_S)
     assert not kept[0].is_alive()
 
 
