@@ -142,14 +142,6 @@ def test_a_reader_that_leaves_is_no_error(starter_cache):
     assert process.returncode == 141
 
 
-@pytest.fixture
-def interruptible():
-    """What a shell starts in the background ignores Ctrl-C, and so would every process it starts."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.parametrize(
     ("number", "code"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), (signal.SIGINT, 130)]
 )

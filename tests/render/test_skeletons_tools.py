@@ -4,9 +4,10 @@ import random
 
 import pytest
 import twins
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rendered_twice import assert_same, batch, count_filled, renderers
+from searching import percent_of_examples
 from supervised import assistant, call, chat, result, user
 from tool_rows import ODD, TEXTS, row
 
@@ -139,7 +140,7 @@ def made(tmp_path_factory):
         }
 
 
-@settings(max_examples=settings.default.max_examples // 3)
+@percent_of_examples(33)
 @given(
     name=st.sampled_from(TRIED),
     given_=OBJECTS,

@@ -42,7 +42,7 @@ def test_where_no_thread_can_be_started_work_is_done_all_the_same(monkeypatch: p
     assert encode_in_time(lambda: 7, ["a"]) == 7
 
 
-def test_an_interrupt_waits_for_the_work() -> None:
+def test_an_interrupt_waits_for_the_work(interruptible: None) -> None:
     """The interpreter must not end under a library that is still at work."""
     done: list[int] = []
 
