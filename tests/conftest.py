@@ -3,7 +3,9 @@
 import atexit
 import os
 import shutil
+import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 _SEARCHING = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("test", _SEARCHING, derandomize=True, max_examples=40)
-settings.register_profile("deep", _SEARCHING, max_examples=2000)
+settings.register_profile("deep", _SEARCHING, max_examples=1500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -30,6 +32,14 @@ def _few_rows_are_made_as_many_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small builds are left to what is there at once, and then would not test what large ones wait for."""
     monkeypatch.setattr("packer.build.engine.WORTH_LOADING_BYTES", 0)
     monkeypatch.setattr("packer.render.environment.WORTH_COMPILING", 0)
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """What a shell starts in the background ignores Ctrl-C, and so would every process it starts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

@@ -229,7 +229,7 @@ class Oracle:
             ]
             if text.startswith(prompt) and ends:
                 own, shown = turn.text[len(prompt) :], text[len(prompt) : min(ends)]
-                if shown in (own, without_empty_block(own)):
+                if shown == own or shows_without_empty_block(own, shown):
                     return len(prompt), min(ends)
         return None
 
@@ -545,10 +545,14 @@ def goes_on(prompt: str, turn: str, mode: dict, message: Mapping[str, Any]) -> t
     return None
 
 
-def without_empty_block(text: str) -> str:
-    found = [re.search(rf"{re.escape(a)}\s*{re.escape(b)}\s*", text) for a, b in TAGS.items()]
-    first = min((match.span() for match in found if match), default=(0, 0))
-    return text[: first[0]] + text[first[1] :]
+def shows_without_empty_block(own: str, shown: str) -> bool:
+    """Whether a turn is shown without its first empty block, and with or without white space in the block's place."""
+    found = [re.search(rf"{re.escape(a)}\s*{re.escape(b)}\s*", own) for a, b in TAGS.items()]
+    blocks = [match.span() for match in found if match]
+    if not blocks:
+        return False
+    start, end = min(blocks)
+    return re.fullmatch(re.escape(own[:start]) + r"\s*" + re.escape(own[end:]), shown) is not None
 
 
 def shows_reasoning(message: Mapping[str, Any], pair: tuple[str, str, dict]) -> bool:

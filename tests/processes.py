@@ -4,7 +4,11 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+HANG_S = 300
+"""What is waited for longer hangs. A loaded machine may take a minute for what a quiet one does in a second."""
 
 
 def start(code, *arguments, interactive=False):
@@ -20,7 +24,7 @@ def start(code, *arguments, interactive=False):
     )
 
 
-def printed(process, timeout=60):
+def printed(process, timeout=HANG_S):
     """What it printed, a JSON value a line; fails where it fails or takes longer than `timeout` seconds."""
     try:
         output, errors = process.communicate(timeout=timeout)
@@ -30,19 +34,27 @@ def printed(process, timeout=60):
     return [json.loads(line) for line in output.splitlines()]
 
 
-def in_a_process(code, *arguments, timeout=60):
+def in_a_process(code, *arguments, timeout=HANG_S):
     return printed(start(code, *arguments), timeout)
+
+
+def wait_until(reached):
+    """Wait for what happens soon; fail where it never does."""
+    hangs = time.monotonic() + HANG_S
+    while not reached():
+        assert time.monotonic() < hangs
+        time.sleep(0.002)
 
 
 FORKED = """
 import json, os, signal
 
 def forked(work):
-    # What `work` gives in a child; a child that hangs is ended by a signal after a few seconds.
+    # What `work` gives in a child; a child that hangs is ended by a signal after two minutes.
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        signal.alarm(3)
+        signal.alarm(120)
         try:
             text = json.dumps(work())
         except BaseException as error:

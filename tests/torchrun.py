@@ -5,10 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from processes import HANG_S
+
 TESTS = Path(__file__).parent
 
 
-def torchrun(script, *arguments, num_processes, timeout_s=240):
+def torchrun(script, *arguments, num_processes):
     """Run a script in some processes; it must end well. Returns what they wrote."""
     command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_processes}"]
     run = subprocess.Popen(
@@ -19,10 +21,10 @@ def torchrun(script, *arguments, num_processes, timeout_s=240):
         text=True,
     )
     try:
-        output, _ = run.communicate(timeout=timeout_s)
+        output, _ = run.communicate(timeout=HANG_S)
     finally:
         run.terminate()  # and with it, where it still lives, its processes
-        run.wait(30)
+        run.wait(HANG_S)
     assert run.returncode == 0, output[-8000:]
     return output
 

@@ -152,6 +152,19 @@ def _shown(turn: PlacedTurn, home: str, text: str, stops: re.Pattern[str] | None
         stop = stops.search(text, prompt_end) if stops and text.startswith(own[:prompt_end]) else None
         if stop is None:
             continue
-        if text[prompt_end : stop.end()] == EMPTY_BLOCK.sub("", own[prompt_end:], count=1):
+        if _shows_without_block(own[prompt_end:], text[prompt_end : stop.end()]):
             return replace(turn, prompt_end=prompt_end, completion_end=stop.end())
     return None
+
+
+def _shows_without_block(own: str, shown: str) -> bool:
+    """Whether `shown` is `own` without its first empty block of reasoning.
+
+    White space in the place of the block counts as the block's: `<think></think>⏎⏎Hello` may be shown as `⏎Hello`.
+    Nobody can tell whether that is the answer's own.
+    """
+    block = EMPTY_BLOCK.search(own)
+    if block is None:
+        return shown == own
+    before, behind = own[: block.start()], own[block.end() :]
+    return shown.startswith(before) and shown[len(before) :].lstrip() == behind

@@ -46,9 +46,9 @@ def read(row: dict[str, Any], number: int) -> Sample:
         Refused: the row cannot be a sample.
 
     """
-    name = "conversations" if row.get("conversations") is not None else "conversation"
+    name = "conversations" if row.get("conversations") else "conversation"
     row = with_filled_messages(row, name)
-    raw = row[name]
+    raw: Any = row.get(name)
     if isinstance(raw, list) and raw and isinstance(raw[0], dict) and "human" in raw[0]:
         exchanges = typed(row, ExchangesRow)
         turns = exchanges.conversations or exchanges.conversation or []

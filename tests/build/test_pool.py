@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import HANG_S
 
 from packer.build import pool
 
@@ -20,7 +21,7 @@ def run(text: str, starter: Path, folder: Path) -> subprocess.CompletedProcess[s
     script = folder / "script.py"
     script.write_text(text, "utf-8")
     command = [sys.executable, str(script), str(starter / "recipe.yaml"), str(folder / "cache")]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
 
 
 def test_a_script_without_a_main_guard_ends_and_is_told_of_it(starter: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from processes import HANG_S, wait_until
 
 from packer.build import workers
 from packer.build.pool import Pool, WorkerDiedError
@@ -131,7 +132,7 @@ def test_every_task_is_answered_once(forks, jobs):
         assert all(parent == (os.getpid() if process == first else first) for process, parent in parents.items())
     else:
         assert made == parents.keys() and set(parents.values()) == {os.getpid()}
-    assert ended(list(parents))
+    wait_for_the_end_of(list(parents))
 
 
 def measuring(_: None) -> Callable[[bytes], int]:
@@ -208,32 +209,24 @@ def _answers(process: int) -> bool:
     return True
 
 
-def ended(processes: list[int]) -> bool:
-    """Whether they end within a while."""
-    until = time.monotonic() + 20
-    while any(map(is_running, processes)) and time.monotonic() < until:
-        time.sleep(0.02)
-    return not any(map(is_running, processes))
+def wait_for_the_end_of(processes: list[int]) -> None:
+    wait_until(lambda: not any(map(is_running, processes)))
 
 
 def test_whoever_leaves_midway_leaves_nobody_behind(forks, tmp_path):
     running = Pool(waiting, (tmp_path,), 3).run([0, 1, 2, 3])
     assert next(running) == (0, None)
-    until = time.monotonic() + 20
-    while len(list(tmp_path.iterdir())) < 3 and time.monotonic() < until:
-        time.sleep(0.02)
+    wait_until(lambda: len(list(tmp_path.iterdir())) == 3)
     processes = [int(path.name) for path in tmp_path.iterdir()]
     assert len(processes) == 3 and all(map(is_running, processes))
     running.close()
-    assert ended(processes)
+    wait_for_the_end_of(processes)
 
 
 def dying(folder: Path) -> Callable[[int], None]:
     def work(task: int) -> None:
         (folder / f"{task} {os.getpid()}").touch()
-        until = time.monotonic() + 20
-        while len(list(folder.iterdir())) < 3 and time.monotonic() < until:
-            time.sleep(0.02)
+        wait_until(lambda: len(list(folder.iterdir())) == 3)
         if task == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(600)
@@ -245,7 +238,8 @@ def test_one_that_dies_ends_all(forks, tmp_path):
     with pytest.raises(WorkerDiedError, match="killed"):
         list(Pool(dying, (tmp_path,), 3).run([0, 1, 2]))
     processes = [int(path.name.split()[1]) for path in tmp_path.iterdir()]
-    assert len(processes) == 3 and ended(processes)
+    assert len(processes) == 3
+    wait_for_the_end_of(processes)
 
 
 SCRIPT = """
@@ -269,13 +263,12 @@ def test_they_end_with_a_parent_that_is_killed(forks, tmp_path):
     folder.mkdir()
     here = Path(__file__).parent
     parent = subprocess.Popen([sys.executable, str(script), str(folder), str(forks), str(here), *sys.path[:1]])
-    until = time.monotonic() + 60
-    while len(list(folder.iterdir())) < 3 and time.monotonic() < until:
-        time.sleep(0.02)
+    wait_until(lambda: len(list(folder.iterdir())) == 3)
     processes = [int(path.name) for path in folder.iterdir()]
     parent.kill()
     parent.wait()
-    assert len(processes) == 3 and ended(processes)
+    assert len(processes) == 3
+    wait_for_the_end_of(processes)
 
 
 LOADING = """
@@ -295,7 +288,7 @@ model = load_model(starter / "tokenizer")
 before = len(os.listdir("/proc/self/task"))
 stages = Stages(recipe, model)
 python = threading.active_count() - 1  # the one that watches templates; a copy makes its own
-until = time.monotonic() + 10
+until = time.monotonic() + 60
 while len(os.listdir("/proc/self/task")) > before + python and time.monotonic() < until:
     time.sleep(0.01)  # one that was waited for may take a moment to be gone
 assert len(os.listdir("/proc/self/task")) <= before + python, threading.enumerate()
@@ -311,5 +304,5 @@ def test_what_is_loaded_before_a_fork_has_no_threads_of_its_own(starter):
     """Threads of an encoder would be missing in the copy, which would wait for them for ever."""
     pytest.importorskip("fastokens")
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", LOADING, str(starter)]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    found = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert (found.returncode, found.stderr) == (0, "")

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from processes import HANG_S
 from written import FORMATS, as_jsonl, as_parquet, as_table
 
 from packer.audit import verify
@@ -219,7 +220,7 @@ def test_a_build_from_a_pipe_ends_and_leaves_no_file_behind(tmp_path, starter, e
     ]
     (tmp_path / "tmp").mkdir()
     done = subprocess.run(
-        command, input=as_jsonl(CHATS), cwd=tmp_path, capture_output=True, timeout=100,
+        command, input=as_jsonl(CHATS), cwd=tmp_path, capture_output=True, timeout=HANG_S,
         env={**os.environ, "TMPDIR": str(tmp_path / "tmp")}, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -277,7 +278,7 @@ def test_a_terminal_is_no_standard_input(tmp_path, starter):
     try:
         command = [sys.executable, "-m", "packer", "build", "-", "-o", "cache", "--tokenizer", starter / "tokenizer"]
         done = subprocess.run(
-            command, stdin=theirs, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+            command, stdin=theirs, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S, check=False
         )
     finally:
         os.close(ours)

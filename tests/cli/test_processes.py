@@ -6,10 +6,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from processes import HANG_S, wait_until
 
 from packer_cli import failures
 
@@ -142,14 +142,6 @@ def test_a_reader_that_leaves_is_no_error(starter_cache):
     assert process.returncode == 141
 
 
-@pytest.fixture
-def interruptible():
-    """What a shell starts in the background ignores Ctrl-C, and so would every process it starts."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.parametrize(
     ("number", "code"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), (signal.SIGINT, 130)]
 )
@@ -163,9 +155,10 @@ def test_a_signal_ends_a_build_cleanly_and_the_next_one_finishes_it(tmp_path, st
     process = subprocess.Popen(
         [sys.executable, "-c", CODE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    wait_for(lambda: len(list((tmp_path / "cache" / ".packer").glob("partitions/*.json"))) > 4, process)
+    done = tmp_path / "cache" / ".packer" / "partitions"
+    wait_until(lambda: len(list(done.glob("*.json"))) > 4 or process.poll() is not None)
     process.send_signal(number)
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=HANG_S)
     assert process.returncode == code, stderr
     assert stdout == ""
     assert "Traceback" not in stderr
@@ -174,15 +167,6 @@ def test_a_signal_ends_a_build_cleanly_and_the_next_one_finishes_it(tmp_path, st
     found = json.loads(packer(*arguments, "--json").stdout)
     assert found["partitions_reused"] > 0
     packer("verify", tmp_path / "cache", "--full")
-
-
-def wait_for(happened, process):
-    for _ in range(3000):
-        if happened():
-            return
-        assert process.poll() is None, "the build ended before it could be interrupted"
-        time.sleep(0.01)
-    raise AssertionError("the build wrote nothing")
 
 
 def test_reference_pages_are_up_to_date():

@@ -13,7 +13,7 @@ import pytest
 from export import readers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from processes import start
+from processes import HANG_S, start
 
 import packer.export.mds
 from packer.build.repacking import repack
@@ -319,7 +319,7 @@ def test_what_a_killed_export_left_is_swept_by_the_next_one_to_its_place_and_a_l
         export(starter_cache, tmp_path / "out", to="olmo")
         export(starter_cache, tmp_path / "other", to="olmo")
         assert lying() == live and len(live) == 1 and (tmp_path / live[0] / "part").exists()
-        process.communicate(timeout=60)  # it goes on to its renames, and is killed between them
+        process.communicate(timeout=HANG_S)  # it goes on to its renames, and is killed between them
     assert process.returncode == -signal.SIGKILL
     assert sorted(lying()) == [live[0], f"{live[0]}-old"] and not (tmp_path / "out").exists()
     with monkeypatch.context() as patch:

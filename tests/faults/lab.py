@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from faults.storage import Fault, Storage
+from processes import HANG_S
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -69,7 +70,7 @@ class Lab:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(timeout=60)
+        self._process.wait(HANG_S)
         self._process.stdout.close()
 
     def run(

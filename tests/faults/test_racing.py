@@ -12,6 +12,7 @@ import pytest
 from faults.amount import amount
 from faults.jobs import Job, contents, write_job
 from faults.readers import read_cache
+from processes import HANG_S
 
 from packer.build import build
 from packer.errors import BusyError, CheckError, InputError
@@ -101,7 +102,7 @@ def test_readers_of_a_cache_that_is_built_again_read_all_of_one_build(
     readers = [context.Process(target=read_until, args=(str(folder), known, begun, stop, answers)) for _ in range(4)]
     for reader in readers:
         reader.start()
-    assert all(begun.acquire(timeout=120) for _ in readers), "every reader has come to read before the first round"
+    assert all(begun.acquire(timeout=HANG_S) for _ in readers), "every reader has come to read before the first round"
     num_rounds = amount(small=2, full=100)
     for number in range(num_rounds):
         each = (tiny_changed, tiny_job)[number % 2]
@@ -109,7 +110,7 @@ def test_readers_of_a_cache_that_is_built_again_read_all_of_one_build(
         assert read_cache(folder)[0] in known
     time.sleep(0.5)  # for a last reading of what stays
     stop.set()
-    found = [answers.get(timeout=60) for _ in readers]
+    found = [answers.get(timeout=HANG_S) for _ in readers]
     for reader in readers:
         reader.join()
     assert [counts["wrong"] for counts, _ in found] == [[]] * 4

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from audit.foreign.prepared import ANSWER, PROMPT, Row, write
 from click.testing import CliRunner
+from processes import HANG_S
 from small_hub import TOKEN, SmallHub, files_of
 
 from packer.audit import lint, preview, verify, view_row
@@ -296,7 +297,7 @@ def test_the_command_line_takes_them_and_nothing_else_imports_the_client(hub, tm
     environment = {**os.environ, **patient, **place, "HF_HUB_OFFLINE": "0", "TRANSFORMERS_OFFLINE": "0"}
     command = [sys.executable, "-m", "packer", "build", f"{DATA}/data/a.jsonl", "--tokenizer", "tiny/chat", "-o", "c"]
     done = subprocess.run(
-        command, check=False, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120
+        command, check=False, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S
     )
     assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()
@@ -307,7 +308,7 @@ def test_the_command_line_takes_them_and_nothing_else_imports_the_client(hub, tm
         f"build(load_recipe(Path({str(FILES / 'recipe.yaml')!r})), Path('starter'), jobs=1)\n"
         "assert not [name for name in sys.modules if name.startswith(('huggingface_hub', 'httpx', 'requests'))]"
     )
-    subprocess.run([sys.executable, "-c", looking], cwd=tmp_path, check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", looking], cwd=tmp_path, check=True, timeout=HANG_S)
 
 
 @pytest.mark.parametrize(

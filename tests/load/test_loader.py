@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
+from processes import wait_until  # noqa: E402
 from small_blocks import PAD_ID, small_cache  # noqa: E402
 
 from packer.errors import CheckError, InputError, UsageError  # noqa: E402
@@ -35,14 +36,6 @@ def watch(cache, seen):
     blocks = cache.blocks("train")
     locate = blocks.locate
     blocks.locate = lambda indices: (seen(indices), locate(indices))[1]
-
-
-def wait_until(reached):
-    """Give the background thread time; fail where it never gets there."""
-    deadline = time.monotonic() + 30
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def literal_targets(labels):

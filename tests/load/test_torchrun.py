@@ -42,7 +42,7 @@ def torchrun(folder, name, num_processes, *, micro_batch_size, resume=None, save
         "save": save and str(save),
     }
     (folder / f"{name}.json").write_text(json.dumps(settings), "utf-8")
-    run_script(HERE / "elastic_run.py", folder / f"{name}.json", num_processes=num_processes, timeout_s=120)
+    run_script(HERE / "elastic_run.py", folder / f"{name}.json", num_processes=num_processes)
     return torch.load(settings["report"], weights_only=True)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
-from processes import FORKED, in_a_process, start  # noqa: E402
+from processes import FORKED, HANG_S, in_a_process, start  # noqa: E402
 from small_blocks import small_cache  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
@@ -195,9 +195,7 @@ for scenario, prefetch in ((again, 0), (again, 3), (going_on, 0), (going_on, 3),
 @pytest.fixture(scope="module")
 def forks():
     """What children and their parent read, by scenario and prefetch."""
-    return {
-        (name, prefetch): found for name, prefetch, found in in_a_process(FORKED + READING + SCENARIOS, timeout=120)
-    }
+    return {(name, prefetch): found for name, prefetch, found in in_a_process(FORKED + READING + SCENARIOS)}
 
 
 @pytest.mark.parametrize("prefetch", [0, 3])
@@ -281,5 +279,5 @@ print(next(bare).index + next(wrapped).index)
 
 def test_iterations_that_are_never_ended_let_the_interpreter_end_in_silence():
     process = start(LEFT_OPEN, small_cache(9).folder)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=HANG_S)
     assert (process.returncode, output, errors) == (0, "0\n", "")

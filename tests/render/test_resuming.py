@@ -12,6 +12,7 @@ from conversations import conversations
 from hypothesis import given
 from hypothesis import strategies as st
 from rendered_twice import Literal, batch, literal
+from searching import percent_of_examples
 from shapes import OTHER_TOOL, TOOL
 from supervised import Stages, assistant, chat, result, system, user
 
@@ -177,6 +178,7 @@ def told(chat_template: ChatTemplate, rendering: dict[str, Any], memory: Memory 
 
 
 @pytest.mark.parametrize("name", ALL)
+@percent_of_examples(15)
 @given(messages=conversations(), seed=st.integers(0, 2**32))
 def test_a_rendering_that_goes_on_is_the_rendering(name: str, messages: list[dict[str, Any]], seed: int) -> None:
     chat_template = template(ALL[name])

@@ -31,6 +31,15 @@ def test_turns_may_be_spelled_as_messages(sample):
     assert fields(sample, [{"role": "human", "content": "a"}]) == [{"role": "user", "content": "a"}]
 
 
+def test_turns_are_read_from_the_field_that_has_some(sample):
+    """A table has a value of every column in every row: of two columns of turns one is empty."""
+    asked = [{"role": "user", "content": "a"}]
+    for turn in ({"from": "human", "value": "a"}, {"human": "a", "assistant": "b"}):
+        for nothing in (None, []):
+            assert fields(sample, nothing, conversation=[turn])[:1] == asked
+            assert fields(sample, [turn], conversation=nothing)[:1] == asked
+
+
 def test_calls_and_observations_become_messages_of_their_own(sample):
     turns = [
         {"from": "human", "value": "a"},

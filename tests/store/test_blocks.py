@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from searching import percent_of_examples
 from store.samples import block_batch, write_blocks
 from xxhash import xxh3_64_intdigest
 
@@ -75,6 +76,7 @@ def test_arrow_reads_the_blocks_that_were_written(tmp_path: Path, weighted: bool
     table.validate(full=True)
 
 
+@percent_of_examples(40)
 @given(picks=st.lists(st.integers(0, 29), max_size=20), weighted=st.booleans())
 def test_any_rows_come_in_the_order_asked(
     tmp_path_factory: pytest.TempPathFactory, picks: list[int], weighted: bool

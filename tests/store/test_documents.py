@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from searching import percent_of_examples
 from store.samples import SPECIAL, document_batch, write_documents
 from xxhash import xxh3_64_intdigest
 
@@ -155,6 +156,7 @@ def test_few_rows_and_many_rows_have_the_same_digests(tmp_path: Path, weights: t
         assert rows.digests(some).tolist() == [expected[i] for i in some]
 
 
+@percent_of_examples(40)
 @given(cuts=st.lists(st.integers(0, 60), max_size=8), weighted_from=st.sampled_from([0, 1, 30, 59, 60]))
 def test_bytes_do_not_depend_on_how_documents_are_handed_over(
     tmp_path_factory: pytest.TempPathFactory, cuts: list[int], weighted_from: int

@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from processes import FORKED, in_a_process
+from processes import FORKED, HANG_S, in_a_process
 
 from packer.errors import InputError
 from packer.tokenize import deadline
@@ -42,7 +42,7 @@ def test_where_no_thread_can_be_started_work_is_done_all_the_same(monkeypatch: p
     assert encode_in_time(lambda: 7, ["a"]) == 7
 
 
-def test_an_interrupt_waits_for_the_work() -> None:
+def test_an_interrupt_waits_for_the_work(interruptible: None) -> None:
     """The interpreter must not end under a library that is still at work."""
     done: list[int] = []
 
@@ -66,7 +66,7 @@ def test_a_thread_is_kept_for_each_that_encodes_and_goes_with_it() -> None:
     other.start()
     other.join()
     assert kept[0] is kept[1] is not here() is here()
-    kept[0].join(10)
+    kept[0].join(HANG_S)
     assert not kept[0].is_alive()
 
 

@@ -73,7 +73,7 @@ RESULT: Row = {
     "tools": [_TOOL],
 }
 
-_MARKS = 'if a < b & "c" > \'d\': \\n'
+_MARKS = "if a < b & \"c\" > 'd': \\n"
 """Letters that HTML or JSON escapes."""
 
 ESCAPABLE: Row = {

@@ -458,11 +458,9 @@ def literal_counts(rows, words):
             if kinds[t] == NEWLINE:
                 kinds[t] = "behind" if kinds[t - 1] == STOP else "gap"
         for first, stop in row.answers():
-            counts["answers_masked"] += not any(trained[first : stop + 1])
-            for t in range(first, stop):  # white space an answer begins with cannot be told from its header's
-                if not space[t]:
-                    break
-                kinds[t] = "gap"
+            begin = next(t for t in range(first, stop + 1) if t == stop or not space[t])
+            kinds[first:begin] = ["gap"] * (begin - first)  # white space at its beginning may be its header's
+            counts["answers_masked"] += not any(trained[begin : stop + 1])
         for t in range(1, n):
             counts["prompt_trained"] += trained[t] and kinds[t] in (PROMPT, BOS)
             counts["after_terminator"] += trained[t] and kinds[t] == "behind"
@@ -501,6 +499,16 @@ def test_whatever_is_trained_is_counted_as_a_literal_reading_counts_it(scratch, 
                 row.labels[t] = row.ids[t] if is_trained else -100
     counts, _ = found(write(new(scratch), rows), words)
     assert {code: count for code, (count, _) in counts.items()} == literal_counts(rows, words)
+
+
+def test_an_answer_of_which_white_space_alone_is_trained_is_masked(scratch, words):
+    row = Row(words.conversation([("a", "\nb")]))
+    ((first, stop),) = row.answers()
+    row.labels[first + 1 : stop + 1] = [-100] * (stop - first)
+    assert words.backend.decode([row.ids[first]]) == "\n"
+    counts, _ = found(write(new(scratch), [row]), words)
+    assert counts == {"answers_masked": (1, 1), "no_terminator": (1, 1)}
+    assert literal_counts([row], words) == {"answers_masked": 1, "no_terminator": 1}
 
 
 def test_no_rows_and_rows_without_tokens_have_nothing_to_tell(scratch, words):
