@@ -167,10 +167,12 @@ class ConversationLosses:
         conversation, own = self.conversation, self.conversation.messages[turn.message]
         prompt, completion = turn.text[: turn.prompt_end], turn.text[turn.prompt_end :]
         calls = own.get("tool_calls") or ()
-        if added_escape(completion, [own]) or any(quotes_call(call, completion, [own]) for call in calls):
+        if added_escape(completion, [own], marks=self.check.marks) or any(
+            quotes_call(call, completion, [own]) for call in calls
+        ):
             return Loss("mangled_call" if calls else "mangled_text", turn.message)
         context = [*conversation.messages[: turn.message], conversation.tools, conversation.kwargs]
-        return Loss("mangled_text", turn.message) if added_escape(prompt, context) else None
+        return Loss("mangled_text", turn.message) if added_escape(prompt, context, marks=self.check.marks) else None
 
     def _messages(self, turn: RenderedTurn, items: Sequence[_Item], first: int) -> Loss | None:
         # What stands behind the terminator is not learned: some templates write a call after the stop token of a text.

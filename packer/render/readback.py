@@ -34,22 +34,31 @@ def strings(value: Any) -> Iterator[str]:
             yield from strings(item)
 
 
-def added_escape(text: str, values: Iterable[Any]) -> str | None:
+def added_escape(text: str, values: Iterable[Any], *, marks: str = "") -> str | None:
     """The first escape of a rendering that none of the row's values brought; None where there is none.
 
     A value may be written as it is or as JSON, any number of times. One that the template reshaped is not found in the
     text, so it also counts how many there are: no more escapes than the values hold are always theirs.
+
+    Args:
+        text: the rendering, or a part of it.
+        values: JSON values of the row.
+        marks: the source of the template; an escape that stands in it as such is its own.
+
     """
     if "&" not in text and "\ufffd" not in text:
         return None
-    num_found = sum(1 for _ in ESCAPE.finditer(text))
+    num_found = len(_escapes(text, marks))
     if not num_found:
         return None
     own = [value for value in strings(list(values)) if ESCAPE.search(value)]
-    if num_found <= sum(len(ESCAPE.findall(value)) for value in own):
+    if num_found <= sum(len(_escapes(value, marks)) for value in own):
         return None
-    match = ESCAPE.search(_without(text, own))
-    return match[0] if match else None
+    return next(iter(_escapes(_without(text, own), marks)), None)
+
+
+def _escapes(text: str, marks: str) -> list[str]:
+    return [found for found in ESCAPE.findall(text) if found not in marks]
 
 
 def function_of(call: Any) -> Mapping[str, Any]:

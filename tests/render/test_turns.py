@@ -351,6 +351,11 @@ def test_a_text_that_the_template_escapes_rejects_the_row(make: Make, role: str,
     assert rejection.code == "mangled_text"
 
 
+def test_escapes_that_the_template_itself_writes_are_its_own(make: Make) -> None:
+    stages = make("Write &lt; for a bracket.{% for i in [1, 2] %}&lt;{% endfor %}" + twins.CHATML)
+    assert len(learned(stages, user("hi"), assistant("hello"), user("so?"), assistant("Yes."))) == 2
+
+
 def test_escaped_tool_definitions_reject_the_row(make: Make) -> None:
     stages = make("{{ ('Tools: '|safe) + (tools | tojson) }}" + twins.CHATML)
     tools = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
