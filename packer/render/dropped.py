@@ -32,7 +32,7 @@ from packer.render.readback import (
     added_escape,
     arguments_of,
     function_of,
-    is_quoted,
+    is_escaped,
     keys,
     leaves,
     quotes_call,
@@ -73,7 +73,7 @@ class _Item:
     def is_garbled(self, text: str) -> bool:
         """Whether a text that does not show stands in a rendering with escapes."""
         return any(
-            is_quoted(spelling, text, twice=self.loss.kind in _MAY_BE_JSON) for each in self.texts for spelling in each
+            is_escaped(spelling, text, twice=self.loss.kind in _MAY_BE_JSON) for each in self.texts for spelling in each
         )
 
     def doubtful(self, said: Callable[[str], int]) -> bool:

@@ -9,6 +9,7 @@ So what a template wrote is read without knowing the template: the values of the
 which is the template's own, must hold no escape.
 """
 
+import html
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,9 @@ ESCAPE = re.compile(r"&(?:amp|lt|gt|quot|apos|#0*3[49]|#x0*2[27]);|\ufffd", re.I
 
 _QUOTE = re.compile(r"\\\"")
 """A quotation mark within a JSON string."""
+
+ESCAPE_OR_QUOTE = re.compile(f"{ESCAPE.pattern}|{_QUOTE.pattern}", re.IGNORECASE)
+"""Where a garbled rendering shows it."""
 
 
 def strings(value: Any) -> Iterator[str]:
@@ -155,12 +159,12 @@ def stands_in(part: str, text: str) -> bool:
     return part in text or any(written in text for written in (*_as_json(part), repr(part)[1:-1]))
 
 
-def is_quoted(part: str, text: str, *, twice: bool) -> bool:
-    """Whether a text stands in another with the escapes of JSON; or `twice`, as JSON within JSON."""
+def is_escaped(part: str, text: str, *, twice: bool) -> bool:
+    """Whether a text stands in another as HTML or as JSON alone; or `twice`, as JSON within JSON."""
     written = _as_json(part)
     if twice:
         written = tuple(again for once in written for again in _as_json(once))
-    return any(each != part and each in text for each in written)
+    return part not in text and (part in html.unescape(text) or any(each in text for each in written))
 
 
 def _as_json(value: str) -> tuple[str, ...]:

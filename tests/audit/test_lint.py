@@ -704,3 +704,31 @@ def test_row_findings_come_first_and_the_price_is_told_of_each_file(tmp_path: Pa
     labels = [(each.label, each.text) for each in finding(report, "rows_price").examples]
     assert [label for label, _ in labels] == ["b.jsonl", "a.jsonl"]
     assert labels[1][1] == "1.00 times"
+
+
+@pytest.mark.parametrize(
+    ("was", "escapes", "shape", "code"),
+    [
+        (
+            "{{ '\\n' + call.function | tojson }}",
+            "{{ ('\\n'|safe) + (call.function | tojson) }}",
+            "a tool call",
+            "mangled_call",
+        ),
+        (
+            "{{ '\\n' + call.function | tojson }}",
+            "{{ '\\n' + call.function | tojson | tojson }}",
+            "a tool call",
+            "mangled_call",
+        ),
+        (CONTENT, "{{- (m.content or '') | e }}", "quotes and angle brackets", "mangled_text"),
+        (CONTENT, "{{- (m.content or '') | replace('\"', '&#34;') }}", "quotes and angle brackets", "mangled_text"),
+    ],
+)
+def test_a_template_that_escapes_what_it_writes_is_told_before_any_row(
+    was: str, escapes: str, shape: str, code: str, tmp_path: Path
+) -> None:
+    report = of(twins.byte_level(tmp_path / "tokenizer", template=changed(was, escapes)))
+    (found,) = [each for each in report.findings if each.code == "shape_rejected"]
+    assert f"rejected as {code}" in found.message
+    assert shape in " ".join(example.label for example in found.examples)

@@ -21,6 +21,7 @@ from packer.audit.lint.probes import (
 )
 from packer.audit.lint.subject import LearnedTurn, Outcome, Subject
 from packer.audit.lint.usable import parting, ways_out, with_override
+from packer.render.readback import ESCAPE_OR_QUOTE
 
 _PADDED = "\n  first answer  \n"
 
@@ -124,7 +125,12 @@ def _rendering(subject: Subject, labels: Sequence[str], shapes: Mapping[str, Out
     if outcome.rejection is not None and outcome.rejection.code == "prompt_diverges":
         return parting(conversation)
     text = conversation.render(conversation.messages, {})
-    return (Example(label="rendered", text=text, mark=(len(text), len(text))),)
+    escape = ESCAPE_OR_QUOTE.search(text) if _is_mangled(outcome) else None
+    return (Example(label="rendered", text=text, mark=escape.span() if escape else (len(text), len(text))),)
+
+
+def _is_mangled(outcome: Outcome) -> bool:
+    return outcome.rejection is not None and outcome.rejection.code.startswith("mangled_")
 
 
 def _helps(subject: Subject, labels: Sequence[str], shapes: Mapping[str, Outcome]) -> str | None:
