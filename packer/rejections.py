@@ -37,9 +37,9 @@ CODES: dict[str, str] = {
     "dropped_tool_call": "the template does not render a tool call",
     "dropped_tool_result": "the template does not render a tool result",
     "dropped_tools": "the template does not render the tool definitions",
-    "mangled_call": "a tool call cannot be read back from its rendering: it is escaped, or a string within JSON",
-    "mangled_text": "a text or the tool definitions are rendered with escapes (`&lt;`, `\\n`, U+FFFD) that the row "
-    "does not have",
+    "mangled_call": "a tool call cannot be read back from its rendering: it is escaped, changed, or JSON within JSON",
+    "mangled_text": "a text or the tool definitions are not rendered as the row has them, but escaped (`&lt;`, `\\n`, "
+    "U+FFFD), cut or changed",
     "control_token": "an assistant turn, or under supervision.control_tokens=reject any message, holds the text of a "
     "control token",
     "control_render": "a control token typed in a message changes how the template renders the row",

@@ -7,6 +7,7 @@ Until the commit the cache that was there stays as it was, and finished partitio
 """
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -239,6 +240,10 @@ _MOST_KEYS = 8
 """Unused keys that are named."""
 
 
+_ATTRIBUTE = re.compile(r"""\.(?!get\b)(\w+)|(?:\[|\.get\()\s*'([^']*)'|(?:\[|\.get\()\s*"([^"]*)\"""")
+"""What a template reads of a value by its name: `message.name`, `message['name']`, `message.get('name')`."""
+
+
 class NoRowKeptError(NothingKeptError):
     """All rows were rejected, or there are none; what is kept and fits in no block is no such case."""
 
@@ -345,7 +350,8 @@ class _Build:
         """Say which keys of messages neither packer nor the template knows."""
         model = self._plan.model
         template = f"{model.template} {model.tool_template}"
-        keys = sorted((key for key in counts if key not in template), key=lambda key: (-counts[key], key))
+        used = {name for match in _ATTRIBUTE.finditer(template) for name in match.groups() if name}
+        keys = sorted((key for key in counts if key not in used), key=lambda key: (-counts[key], key))
         if keys:
             told = ", ".join(f"{shown(key)} ({counts[key]:,})" for key in keys[:_MOST_KEYS])
             more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""

@@ -363,7 +363,7 @@ def _dropped(loss: Loss) -> RenderError:
         return RenderError("the template does not render the tool definitions", code="dropped_tools")
     if loss.kind.startswith("mangled_"):
         what = "this call" if loss.kind == "mangled_call" else "this text, or one before it,"
-        reason = f"messages[{loss.message}]: the template writes {what} with escapes that the row does not have"
+        reason = f"messages[{loss.message}]: the template writes {what} otherwise than the row has it"
         return RenderError(reason, code=loss.kind, message=loss.message)
     what = loss.kind.replace("_", " ")
     return RenderError(

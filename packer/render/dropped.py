@@ -32,7 +32,6 @@ from packer.render.readback import (
     added_escape,
     arguments_of,
     function_of,
-    is_escaped,
     keys,
     leaves,
     quotes_call,
@@ -40,7 +39,7 @@ from packer.render.readback import (
     stands_in,
     strings,
 )
-from packer.render.reasoning import ANY_TAG
+from packer.render.reasoning import ANY_TAG, OPENING
 
 _SHORT = 12
 """A text of fewer characters may stand in a rendering by chance."""
@@ -70,11 +69,11 @@ class _Item:
         shows = stands_in if self.loss.kind in _MAY_BE_JSON else _contains
         return all(any(shows(spelling, text) for spelling in each) for each in self.texts)
 
-    def is_garbled(self, text: str) -> bool:
-        """Whether a text that does not show stands in a rendering with escapes."""
-        return any(
-            is_escaped(spelling, text, twice=self.loss.kind in _MAY_BE_JSON) for each in self.texts for spelling in each
-        )
+    def shows_but_for_space(self, text: str) -> bool:
+        """The same where the template may have changed white space."""
+        shows = stands_in if self.loss.kind in _MAY_BE_JSON else _contains
+        text = "".join(text.split())
+        return all(any(shows("".join(spelling.split()), text) for spelling in each) for each in self.texts)
 
     def doubtful(self, said: Callable[[str], int]) -> bool:
         """Whether its text may stand in the rendering for another reason; `said` counts how often the row says one."""
@@ -184,7 +183,7 @@ class ConversationLosses:
             really = [item for item in missing if not item.rescued or asked is None or item.loss in asked]
             if really:
                 return really[0].loss
-            garbled = next((item for item in missing if item.is_garbled(turn.text)), None)
+            garbled = next((i for i in missing if not i.shows_but_for_space(completion if i.own else turn.text)), None)
             if garbled is not None:
                 return Loss(
                     "mangled_call" if garbled.loss.kind == "tool_call" else "mangled_text", garbled.loss.message
@@ -273,11 +272,12 @@ def _inline_losses(message: Message, turn: RenderedTurn) -> Iterator[Loss]:
     text, completion, at = text_of(message), turn.text[turn.prompt_end :], 0
     if not ANY_TAG.search(text):
         return
-    parts = [part.strip() for part in ANY_TAG.split(text)]
-    for i, part in enumerate(parts):
+    tags = ["", *ANY_TAG.findall(text), ""]
+    for before, part, after in zip(tags, map(str.strip, ANY_TAG.split(text)), tags[1:], strict=False):
         place = completion.find(part, at)
         if place < 0:
-            yield Loss("reasoning" if i < len(parts) - 1 else "content", turn.message)
+            inside = before in OPENING or (not before and after not in OPENING)
+            yield Loss("reasoning" if inside else "content", turn.message)
         else:
             at = place + len(part)
 

@@ -9,7 +9,6 @@ So what a template wrote is read without knowing the template: the values of the
 which is the template's own, must hold no escape.
 """
 
-import html
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -157,14 +156,6 @@ def spellings(leaf: Any) -> tuple[str, ...]:
 def stands_in(part: str, text: str) -> bool:
     """Whether a text stands in another: as it is, as JSON, or as Python writes it."""
     return part in text or any(written in text for written in (*_as_json(part), repr(part)[1:-1]))
-
-
-def is_escaped(part: str, text: str, *, twice: bool) -> bool:
-    """Whether a text stands in another as HTML or as JSON alone; or `twice`, as JSON within JSON."""
-    written = _as_json(part)
-    if twice:
-        written = tuple(again for once in written for again in _as_json(once))
-    return part not in text and (part in html.unescape(text) or any(each in text for each in written))
 
 
 def _as_json(value: str) -> tuple[str, ...]:

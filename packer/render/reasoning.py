@@ -23,6 +23,8 @@ TAGS = (
 _CLOSING = dict(TAGS)
 _PAIRS = [(re.escape(opening), re.escape(closing)) for opening, closing in TAGS]
 
+OPENING = frozenset(opening for opening, _ in TAGS)
+
 ANY_TAG = re.compile("|".join(tag for pair in _PAIRS for tag in pair))
 """An opening or a closing tag."""
 

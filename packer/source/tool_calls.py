@@ -5,8 +5,11 @@ Arguments become objects: chat templates print an object as JSON, but a string a
 
 from typing import Any
 
+from packer.source.chunks import shown
 from packer.source.decode import Refused
 from packer.source.row import nested_json, type_name
+
+_CALL_KEYS = frozenset({"name", "arguments", "id", "type"})
 
 
 def read_tools(value: list[Any] | str | None, *, where: str) -> list[Any] | None:
@@ -75,6 +78,8 @@ def _call(call: Any, *, where: str) -> dict[str, Any]:
     if not isinstance(call, dict):
         raise Refused("bad_tools", f"expected a tool call, got `{type_name(call)}` at {where}")
     if "function" in call:
+        if "arguments" in call or "name" in call:
+            raise Refused("bad_tools", f"a call both beside `function` and in it at {where}")
         default = {} if "type" in call else {"type": "function"}
         return {**default, **call, "function": _function(call["function"], where=f"{where}.function")}
     outer = {key: call[key] for key in ("id", "type") if key in call}
@@ -92,4 +97,8 @@ def _function(function: Any, *, where: str) -> dict[str, Any]:
         arguments = {}  # a call without arguments; servers write "" for it
     if not isinstance(arguments, dict):
         raise Refused("bad_tools", f"expected an object, got `{type_name(arguments)}` at {where}.arguments")
+    others = [key for key in function if key not in _CALL_KEYS and isinstance(function[key], str | dict | list)]
+    if not arguments and any(function[key] for key in others):
+        named = ", ".join(map(shown, others))
+        raise Refused("bad_tools", f"a call without `arguments` at {where}; its other keys: {named}")
     return {**function, "arguments": arguments}

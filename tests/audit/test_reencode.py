@@ -178,7 +178,7 @@ def mixed(tmp_path_factory):
     recipe = {
         "sources": [
             {**chats, "split": "train"},
-            {**chats, "split": "held", "limit": 41, "columns": {"id": "other"}},
+            {**chats, "split": "held", "limit": 41, "columns": {"id": None}},
             {"path": str(folder / "text.jsonl"), "limit": 13},
             {"path": str(folder / "array.json"), "limit": 7},
             {"path": str(folder / "typed.jsonl"), "split": "held"},

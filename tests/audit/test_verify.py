@@ -583,7 +583,7 @@ def test_a_shard_under_a_name_that_is_not_its_digest_is_found(cache):
     assert (finding.path, finding.what, finding.expected) == (path, "name", f"…-{shard.sha256[:12]}.arrow")
 
 
-@pytest.mark.parametrize("error", [OSError, ValueError, IndexError, MemoryError, OverflowError])
+@pytest.mark.parametrize("error", [OSError, ValueError, IndexError, OverflowError])
 def test_whatever_a_shard_breaks_is_its_finding_and_the_other_files_are_checked(error, cache, monkeypatch):
     first, second = read_manifest(cache).shards[:2]
     flip(cache / second.path, (cache / second.path).stat().st_size // 2)

@@ -205,7 +205,7 @@ def test_one_tool_definition_that_is_missing_rejects_the_row(tmp_path: Path) -> 
 
 def test_tools_renamed_by_a_template_are_not_lost(tmp_path: Path) -> None:
     assert tools_outcome(
-        tmp_path, WITH_TOOLS.replace("function.name", "function.name | replace('_', '-')"), "a_b_c"
+        tmp_path, WITH_TOOLS.replace("tool.function.name", "tool.function.name | replace('_', '-')"), "a_b_c"
     ) == [2, 4]
 
 
@@ -335,7 +335,7 @@ SPLITS = SHOWS_ALL.replace(
 @pytest.mark.parametrize(
     ("question", "answer", "code"),
     [
-        ("Sure! What is 5+5?", "Sure! <think>hmm</think>10", "dropped_reasoning"),
+        ("Sure! What is 5+5?", "Sure! <think>hmm</think>10", "dropped_content"),
         ("What is 5+5?", "5</think>5</think>10", "dropped_reasoning"),
         ("Is 2+2=4 true?", "<think>2+2=4</think>Yes", "dropped_reasoning"),
     ],

@@ -349,6 +349,10 @@ def test_a_text_that_the_template_escapes_rejects_the_row(make: Make, role: str,
     talk[role] = 'is "a" < b & c?'
     (rejection,) = stages.render([chat(*({"role": name, "content": text} for name, text in talk.items()))]).rejections
     assert rejection.code == "mangled_text"
+    talk[role] = "Roses are red, violets are blue."
+    assert not stages.render([chat(*({"role": name, "content": text} for name, text in talk.items()))]).rejections or (
+        "tojson" in escape
+    )
 
 
 def test_escapes_that_the_template_itself_writes_are_its_own(make: Make) -> None:
@@ -435,3 +439,15 @@ def test_answers_that_say_nothing_are_counted_as_skipped(make: Make, nothing: st
     assert batch.skipped.tolist() == [0, 2, 2]
     weighted = chat(*talk, weights={1: 0.0})
     assert stages.render([weighted]).skipped.tolist() == []
+
+
+def test_of_a_text_with_tags_what_stands_outside_them_is_content(make: Make) -> None:
+    """Leave to drop reasoning is none to drop the answer."""
+    last = "message.content.split('</think>')[-1] if message.role == 'assistant' else message.content"
+    stages = make(
+        CALLS.replace("message.content", f"({last})").replace("ARGUMENTS", ""), "supervision.allow_dropped=[reasoning]"
+    )
+    assert completions(stages, user("hi"), assistant("<think>hm</think>42")) == ["42<|im_end|>"]
+    for text in ("so <think>hm</think>42", "<think>hm</think>41</think>42"):
+        (rejection,) = stages.render([chat(user("hi"), assistant(text))]).rejections
+        assert rejection.code == "dropped_content", text

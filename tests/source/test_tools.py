@@ -106,6 +106,19 @@ WHERE = "$.messages[1].tool_calls[0]"
     [
         (3, f"expected a tool call, got `int` at {WHERE}"),
         ({"function": "f"}, f"a call without a name at {WHERE}.function"),
+        (
+            {"function": {"name": "f", "parameters": {"x": 1}}},
+            f"a call without `arguments` at {WHERE}.function; its other keys: `parameters`",
+        ),
+        ({"name": "f", "args": "x"}, f"a call without `arguments` at {WHERE}; its other keys: `args`"),
+        (
+            {"name": "f", "arguments": {}, "parameters": {"x": 1}},
+            f"a call without `arguments` at {WHERE}; its other keys: `parameters`",
+        ),
+        (
+            {"name": "f", "arguments": {"x": 1}, "function": {"name": "g", "arguments": {}}},
+            f"a call both beside `function` and in it at {WHERE}",
+        ),
         ({"arguments": {}}, f"a call without a name at {WHERE}"),
         ({"name": "f", "arguments": "{x}"}, f"the JSON in {WHERE}.arguments: object keys must be strings near byte 1"),
         ({"name": "f", "arguments": "[1]"}, f"expected an object, got `array` at {WHERE}.arguments"),

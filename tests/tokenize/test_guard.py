@@ -13,7 +13,9 @@ from tokenizers import Tokenizer
 from packer.layout import document_labels
 
 TYPED = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
-contents = st.lists(st.sampled_from([*TYPED, "a", " dog", "\n", "é", "e\u0301", "👍"]), max_size=6).map("".join)
+contents = st.lists(st.sampled_from([*TYPED, "a", " dog", "\n", "é", "e\u0301", "👍"]), min_size=1, max_size=6).map(
+    "".join
+)
 
 
 def plainly(backend: Tokenizer, text: str) -> list[int]:
@@ -45,7 +47,7 @@ def test_control_ids_are_those_the_template_writes(twin: Any, tmp_path: Path) ->
         typed += any(token in first + second for token in TYPED)
 
     agree()
-    assert typed > 20
+    assert typed > 15
 
 
 @pytest.mark.parametrize("twin", twins.TWINS, ids=lambda twin: twin.__name__)

@@ -173,7 +173,9 @@ def _array(path: Path, width: int | None) -> npt.NDArray[Any]:
                 raise InputError(f"{path} has {size} bytes: expected a multiple of {width}")
             found = np.memmap(path, _DTYPES[width], "r")
     except (OSError, *_BAD_HEADER) as error:
-        raise out_of(error) or InputError(f"{path} cannot be read: {error}") from error
+        # Python's parser raises MemoryError of a header that is nested too deep.
+        ran_out = out_of(error) if isinstance(error, OSError) else None
+        raise ran_out or InputError(f"{path} cannot be read: {error}") from error
     if found.ndim not in (1, 2) or found.dtype.kind not in "iub":
         raise InputError(f"{path}: expected whole numbers in one axis or two, found {found.dtype} of {found.shape}")
     return found
