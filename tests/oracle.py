@@ -311,6 +311,8 @@ class Oracle:
             raise Refused("template_error")
         if not pairs and self.rules.divergent == "common_prefix" and tried[0][2] == {}:
             prompt, turn, mode = tried[0]
+            if self._parts_in_context(messages[: k + 1], tools, kwargs):
+                raise Refused("prompt_diverges")
             pairs = [(self._common_prompt(prompt, turn, messages[: k + 1], tools, kwargs), turn, mode)]
         if not pairs:
             raise Refused("prompt_diverges")
@@ -331,6 +333,18 @@ class Oracle:
             raise Refused("mangled_call" if calls else "mangled_text")
         if num_escapes(prompt) > num_escapes(json.dumps([messages[:k], tools], ensure_ascii=False)):
             raise Refused("mangled_text")
+
+    def _parts_in_context(self, messages: list, tools: Any, kwargs: dict) -> bool:
+        """Whether a text of the context stands in the prompt where prompt and turn have parted already."""
+        *context, message = messages
+        named = [
+            {**m, "content": f"Zq{n}W"} if isinstance(m.get("content"), str) and m["content"] else m
+            for n, m in enumerate(context)
+        ]
+        prompt, turn = self._try(named, tools, kwargs, prompt=True), self._try([*named, message], tools, kwargs)
+        if prompt is None or turn is None:
+            return False
+        return re.search(r"Zq\d+W", prompt[len(common_prefix([prompt, turn])) :]) is not None
 
     def _common_prompt(self, prompt: str, turn: str, messages: list, tools: Any, kwargs: dict) -> str:
         """What prompt and turn have in common, and would have if the turn began with another letter."""

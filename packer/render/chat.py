@@ -212,7 +212,7 @@ class Conversation:
         if fitting:
             return fitting[0], False
         default = next((entry for entry in tried if not entry.mode), None)
-        if rules.divergent == "common_prefix" and default is not None:
+        if rules.divergent == "common_prefix" and default is not None and not self._cuts_context(k, default.mode):
             return self._cut(k, default), False
         return None
 
@@ -232,6 +232,26 @@ class Conversation:
         except RenderError:
             lengths += [tag.start() for tag in ANY_TAG.finditer(tried.prompt) if tag.start() < lengths[0] < tag.end()]
         return tried._replace(prompt=tried.prompt[: min(lengths)])
+
+    def _cuts_context(self, k: int, mode: Mode) -> bool:
+        """Whether prompt and turn part before the text of a message of the context, which would be learned.
+
+        Templates do so that write the system message into the last question, where it is the last message.
+        """
+        words = {number: f"Zq{number}W" for number, message in enumerate(self.messages[:k]) if message.get("content")}
+        context = [
+            {**message, "content": words[number]}
+            if isinstance(message.get("content"), str) and number in words
+            else message
+            for number, message in enumerate(self.messages[:k])
+        ]
+        try:
+            prompt = self.render(context, mode, prompt=True)
+            whole = self.render([*context, self.messages[k]], mode)
+        except RenderError:
+            return False  # it takes no other texts than the row's
+        left = prompt[common_length(prompt, whole) :]
+        return any(word in left for word in words.values())
 
     def _lacks_reasoning(self, k: int, tried: _Tried) -> bool:
         """Whether a message has reasoning that its turn does not show before its text."""
