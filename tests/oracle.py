@@ -167,6 +167,9 @@ class Oracle:
             wanted = [k for k in wanted if k in trained]
         if not wanted:
             raise Refused("nothing_trained")
+        for text in (as_text(messages[k].get("content")).lstrip() for k in wanted):
+            if any(text.startswith(opening) and closing not in text for opening, closing in TAGS.items()):
+                raise Refused("open_reasoning")
         messages = [given_as(message, self.rules.reasoning) for message in messages]
         messages = self._form(messages, max(wanted), tools, kwargs)
         if self.rules.source == "generation_tags":

@@ -10,6 +10,8 @@ _HINTS = {
     "out; --set supervision.control_tokens=allow learns the letters of a marker as text, never the token",
     "mangled_call": "packer lint shows what the template writes; take `|safe` out of it, or a second `tojson`",
     "mangled_text": "packer lint shows what the template writes; take `|safe`, `|e` or `tojson` out of it",
+    "open_reasoning": "an answer that was cut off teaches a model to end inside its reasoning: leave it out, or give "
+    "its message train: false",
     "unknown_schema": "name the schema: schema: messages | sharegpt | alpaca | completion | text | tokens",
     "no_content": "a message keeps its text under `content`, or `value` in ShareGPT; rename the key that holds it: "
     "jq -c '.messages[] |= (.content //= .text)' FILE. --set rows.empty_user=keep keeps user messages that are empty",

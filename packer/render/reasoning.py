@@ -115,6 +115,12 @@ def split_inline(content: Any) -> tuple[str, str, str] | None:
     return match[0].strip(), inside, match.string[match.end() :]
 
 
+def is_cut_off(content: Any) -> bool:
+    """Whether a text opens a block of reasoning and never closes it: its generation was cut off."""
+    text = content.lstrip() if isinstance(content, str) else ""
+    return any(text.startswith(opening) and closing not in text for opening, closing in TAGS)
+
+
 def reasoning_of(message: Message) -> str:
     """The reasoning of an assistant message: of its field, else inline before its text; empty where there is none."""
     for name in REASONING_FIELDS:

@@ -464,3 +464,12 @@ def test_of_a_text_with_tags_what_stands_outside_them_is_content(make: Make) -> 
     for text in ("so <think>hm</think>42", "<think>hm</think>41</think>42"):
         (rejection,) = stages.render([chat(user("hi"), assistant(text))]).rejections
         assert rejection.code == "dropped_content", text
+
+
+@pytest.mark.parametrize("text", ["<think>", "\n<think>never closed 42", "[THINK]hm</think>42"])
+def test_reasoning_that_was_cut_off_rejects_the_row(make: Make, text: str) -> None:
+    stages = make(twins.CHATML)
+    (rejection,) = stages.render([chat(user("hi"), assistant(text))]).rejections
+    assert (rejection.code, rejection.message) == ("open_reasoning", 1)
+    context = chat(user("hi"), assistant(text), user("so?"), assistant("Yes."), weights={1: 0.0})
+    assert stages.render([context]).turn_message.tolist() == [3]
