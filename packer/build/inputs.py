@@ -1,6 +1,6 @@
 """The inputs of a recipe, opened: what each file is and how its rows are read."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -13,7 +13,9 @@ from packer.source import (
     detect_format,
     detect_schema,
     field_names,
+    fields_read,
     is_data_set,
+    listed,
     refuse_absent_columns,
     refuse_empty,
     refuse_missing_columns,
@@ -49,6 +51,7 @@ def open_inputs(
         empty: list[SourceFile] = []
         columns = own[0].source.columns
         names: set[str] = set()
+        told = False
         for file in own:
             try:
                 entry = open_input(file, recipe, is_alone=len(own) == 1)
@@ -58,8 +61,11 @@ def open_inputs(
                 empty.append(file)
             else:
                 yield file, entry
-                names |= field_names(file.path, format=entry.format) if any(columns.values()) else set()
-        if names:
+                if any(columns.values()) or not told:
+                    found = field_names(file.path, format=entry.format)
+                    names |= found
+                    told = told or _tell_unread(entry, found, note)
+        if any(columns.values()) and names:
             refuse_absent_columns(own[0].source.path, names, columns)
         _tell_empty(own, empty, note)
 
@@ -108,6 +114,15 @@ def _refuse_hollow(path: Path) -> None:
             f"{path}: is 0 bytes; {_NEVER_EMPTY[suffix]} without rows is not",
             hint="write or fetch it again, or remove it",
         )
+
+
+def _tell_unread(entry: InputFile, names: Collection[str], note: Callable[[str], None]) -> bool:
+    """Say which fields the rows of a source have that its schema does not read; those of its first file."""
+    taken = {old for old in entry.columns.values() if old is not None} | {*entry.columns}
+    unread = sorted(set(names) - taken - fields_read(entry.schema))
+    if unread:
+        note(f"{entry.name}: fields of rows that are not read: {listed(unread)}; sources.columns maps or hides them")
+    return True
 
 
 def _tell_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Callable[[str], None]) -> None:

@@ -15,10 +15,11 @@ from packer.source.detect import detect_format, detect_schema, field_names, hint
 from packer.source.files import expand
 from packer.source.first_rows import InputFile, RawRow, refuse_empty
 from packer.source.partition import FilePartitions, Partition, partition_file
+from packer.source.projection import fields_read
 from packer.source.read import lines_of_rows, read_rows
 from packer.source.schema import Schema
 from packer.source.standard_input import STANDARD_INPUT, naming_standard_input, place_of
-from packer.source.unfit import refuse_absent_columns, refuse_unread_columns
+from packer.source.unfit import listed, refuse_absent_columns, refuse_unread_columns
 
 __all__ = [
     "STANDARD_INPUT",
@@ -33,9 +34,11 @@ __all__ = [
     "detect_schema",
     "expand",
     "field_names",
+    "fields_read",
     "hint_of_schema",
     "is_data_set",
     "lines_of_rows",
+    "listed",
     "naming_standard_input",
     "partition_file",
     "place_of",
