@@ -1,6 +1,6 @@
 """The inputs of a recipe, opened: what each file is and how its rows are read."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -24,6 +24,9 @@ from packer.source import (
 )
 
 _MOST_NAMED = 3
+_FEW_ROWS = 64
+"""Looked at for fields that are not read."""
+
 _NEVER_EMPTY = {".parquet": "a Parquet file", ".arrow": "an Arrow file"}
 """Files of these names hold an outline where they hold no rows."""
 
@@ -51,7 +54,6 @@ def open_inputs(
         empty: list[SourceFile] = []
         columns = own[0].source.columns
         names: set[str] = set()
-        told = False
         for file in own:
             try:
                 entry = open_input(file, recipe, is_alone=len(own) == 1)
@@ -61,11 +63,8 @@ def open_inputs(
                 empty.append(file)
             else:
                 yield file, entry
-                if any(columns.values()) or not told:
-                    found = field_names(file.path, format=entry.format)
-                    names |= found
-                    told = told or _tell_unread(entry, found, note)
-        if any(columns.values()) and names:
+                names |= field_names(file.path, format=entry.format) if any(columns.values()) else set()
+        if names:
             refuse_absent_columns(own[0].source.path, names, columns)
         _tell_empty(own, empty, note)
 
@@ -116,13 +115,16 @@ def _refuse_hollow(path: Path) -> None:
         )
 
 
-def _tell_unread(entry: InputFile, names: Collection[str], note: Callable[[str], None]) -> bool:
-    """Say which fields the rows of a source have that its schema does not read; those of its first file."""
+def tell_unread(entry: InputFile, note: Callable[[str], None]) -> None:
+    """Say which fields the first rows of a file have that its schema does not read."""
     taken = {old for old in entry.columns.values() if old is not None} | {*entry.columns}
-    unread = sorted(set(names) - taken - fields_read(entry.schema))
+    try:
+        names = field_names(entry.path, format=entry.format, most=_FEW_ROWS)
+    except InputError:
+        return  # whoever reads all of it says what is wrong
+    unread = sorted(names - taken - fields_read(entry.schema))
     if unread:
         note(f"{entry.name}: fields of rows that are not read: {listed(unread)}; sources.columns maps or hides them")
-    return True
 
 
 def _tell_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Callable[[str], None]) -> None:

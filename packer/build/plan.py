@@ -9,7 +9,7 @@ import msgspec
 from packer.build.blocks import BlockForm
 from packer.build.engine import Engine, resolve_engine
 from packer.build.identity import RULES_VERSION, documents_identity, partition_key
-from packer.build.inputs import open_inputs
+from packer.build.inputs import open_inputs, tell_unread
 from packer.build.partition import PartitionTask
 from packer.build.places import SourceFile, pin_recipe, source_files, tokenizer_place
 from packer.build.progress import Progress
@@ -78,8 +78,12 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
     looked: list[Look] = []
     tasks: list[PartitionTask] = []
     num_shards: dict[str, int] = {}
+    told = None
     for each, file in open_inputs(paths, recipe, progress.note):
         source = each.source
+        if source is not told:
+            tell_unread(file, progress.note)
+        told = source
         refuse_untemplated(file, model)
         entry, partitions = _read_input(file, recipe.partition_bytes)
         for partition in partitions:

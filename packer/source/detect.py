@@ -211,8 +211,13 @@ def hint_of_schema(path: Path, *, format: Format, schema: Schema, columns: Mappi
     return schema_hint(rows, schema, columns)
 
 
-def field_names(path: Path, *, format: Format) -> set[str]:  # noqa: A002 - the recipe's word
+def field_names(path: Path, *, format: Format, most: int | None = None) -> set[str]:  # noqa: A002 - the recipe's word
     """The fields that the rows of a file have; of JSON, those of the rows that are looked at for the schema.
+
+    Args:
+        path: The file.
+        format: Its format.
+        most: Look at the first rows of a file of JSON alone, at most so many.
 
     Raises:
         InputError: the file cannot be read.
@@ -220,7 +225,14 @@ def field_names(path: Path, *, format: Format) -> set[str]:  # noqa: A002 - the 
     """
     if format in TABLE_FORMATS or format in CSV_FORMATS:
         return {*_columns_of(path, format)}
-    return {name for row in _sampled_rows(path, format, {}) if isinstance(row, dict) for name in row}
+    if most is None:
+        return {name for row in _sampled_rows(path, format, {}) if isinstance(row, dict) for name in row}
+    names: set[str] = set()
+    for text, _ in islice(raw_rows(path, format=format, max_row_bytes=_LONGEST_SAMPLED_BYTES), most):
+        with suppress(Refused):
+            row = decode_json(text) if text is not None else None
+            names |= row.keys() if isinstance(row, dict) else set()
+    return names
 
 
 def refuse_missing_columns(
