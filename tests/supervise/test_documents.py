@@ -57,7 +57,9 @@ def test_any_tampered_trained_id_fails_the_proof_of_its_row_alone(twin: Any, tmp
         turn, place = data.draw(st.sampled_from(trained_places(tokens)))
         wrong = data.draw(st.integers(0, stages.model.vocab_size - 1))
         ids = tokens.ids.copy()
-        if spell([wrong]).strip("▁".encode()) == spell([ids[place]]).strip("▁".encode()):
+        # A dummy space may go, and the byte token of a space spells one as "▁" does.
+        said, other = (spell([each]).replace("▁".encode(), b" ").strip() for each in (ids[place], wrong))
+        if said == other:
             return
         ids[place] = wrong
         row = int(turns.sample[turns.turn_text[turn]])
