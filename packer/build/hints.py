@@ -9,7 +9,8 @@ _HINTS = {
     "control_token": "rows that were rendered already are no rows for packer: give the messages, or take the markers "
     "out; --set supervision.control_tokens=allow learns the letters of a marker as text, never the token",
     "mangled_call": "packer lint shows what the template writes; take `|safe` out of it, or a second `tojson`",
-    "mangled_text": "packer lint shows what the template writes; take `|safe`, `|e` or `tojson` out of it",
+    "mangled_text": "packer lint shows what the template writes; correct where it escapes, cuts or replaces text, or "
+    "use another template",
     "open_reasoning": "an answer that was cut off teaches a model to end inside its reasoning: leave it out, or give "
     "its message train: false",
     "unknown_schema": "name the schema: schema: messages | sharegpt | alpaca | completion | text | tokens",
