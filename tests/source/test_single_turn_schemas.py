@@ -133,3 +133,15 @@ def test_a_text_is_taken_as_it_is_and_its_label_is_just_a_label(sample):
 
 def test_a_picture_in_a_text_refuses_it(refusal):
     assert refusal({"text": "<img>a.png</img>"}, "text")[0] == "multimodal"
+
+
+def test_of_two_names_of_a_field_the_one_that_says_something_counts(sample):
+    row = {"instruction": "", "query": "2+2?", "output": "4", "response": ""}
+    question, answer = sample(row, "alpaca").messages
+    assert (question.fields["content"], answer.fields["content"]) == ("2+2?", "4")
+    assert sample(row | {"instruction": "2+2?"}, "alpaca").messages == (question, answer)
+
+
+def test_two_names_of_a_field_that_say_different_things_refuse_the_row(refusal):
+    row = {"instruction": "2+2?", "query": "3+3?", "output": "4"}
+    assert refusal(row, "alpaca") == ("wrong_type", "`instruction` and `query` say different things at $")
