@@ -249,6 +249,10 @@ class Renderer:
         guarded = [match.span() for match in self._control.finditer(whole)] if self._control else []
         if guarded and self._rules.control_tokens == "reject":
             raise RenderError(f"the row holds the control token '{whole[slice(*guarded[0])]}'", code="control_token")
+        if guarded and self._rules.control_tokens == "text" and not (completion or whole[: guarded[0][0]].strip()):
+            # A chat that was rendered already: its prompts would be trained, and its markers as letters.
+            token = whole[slice(*guarded[0])]
+            raise RenderError(f"the text begins with the control token '{token}'", code="control_token")
         if guarded and holds_stand_in(whole):
             raise RenderError("control tokens typed beside private-use characters", code="control_render")
         prompt_end = len(sample.prompt)

@@ -131,6 +131,11 @@ def test_a_text_is_taken_as_it_is_and_its_label_is_just_a_label(sample):
     assert (found.kind, found.text, found.row, found.sample_id) == ("text", " a\n", 7, "u")
 
 
+def test_a_text_or_a_completion_of_white_space_is_refused(refusal):
+    assert refusal({"text": " \n"}, "text") == ("empty", "`text` is empty")
+    assert refusal({"prompt": "a", "completion": "\n\n"}, "completion") == ("empty", "`completion` is empty")
+
+
 def test_a_picture_in_a_text_refuses_it(refusal):
     assert refusal({"text": "<img>a.png</img>"}, "text")[0] == "multimodal"
 
