@@ -1,4 +1,4 @@
-"""How a recipe says what form rows have: a schema of packer's, and the columns that are called otherwise."""
+"""How a recipe says what rows look like: a schema, and the columns that go by other names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ MESSAGE_FIELDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class RowSchema:
     schema: str
     columns: Mapping[str, str | None] = field(default_factory=dict)
 
@@ -28,19 +28,30 @@ class Form:
         return {"schema": self.schema} | ({"columns": columns} if columns else {})
 
 
-def chat_form(*, messages: str, role: str, content: str, columns: Mapping[str, str | None]) -> Form | None:
+def chat_rows(*, messages: str, role: str, content: str, columns: Mapping[str, str | None]) -> RowSchema | None:
     """Rows of messages; None where packer does not read who speaks, or what is said, under these names."""
     if (role, content) == ("role", "content"):
-        return Form(schema="messages", columns={"messages": messages, **columns})
+        return RowSchema(schema="messages", columns={"messages": messages, **columns})
     if role in MESSAGE_FIELDS["role"] and content in MESSAGE_FIELDS["content"]:
-        return Form(schema="sharegpt", columns={"conversations": messages, **columns})
+        return RowSchema(schema="sharegpt", columns={"conversations": messages, **columns})
     return None
 
 
-def alpaca_form(columns: Mapping[str, str | None]) -> Form:
+def unread_message_fields(messages: str, role: str, content: str) -> str:
+    """Why rows of messages are not read under these names, and the command that renames them."""
+    named = {"role": role, "content": content}
+    moved = " | ".join(f".{new} = .{old}" for new, old in named.items() if new != old)
+    gone = ", ".join(f".{old}" for new, old in named.items() if new != old)
+    return (
+        "packer reads who speaks in role or from, and what is said in content or value; rename the fields in the rows: "
+        f"jq -c '.{messages} |= map({moved} | del({gone}))' FILE > NEW"
+    )
+
+
+def alpaca_rows(columns: Mapping[str, str | None]) -> RowSchema:
     """Rows of instruction, input and output; of what else packer would read in them, only what is asked for."""
     hidden: dict[str, str | None] = dict.fromkeys(("history", "system", "tools"))
-    return Form(schema="alpaca", columns={**hidden, **columns})
+    return RowSchema(schema="alpaca", columns={**hidden, **columns})
 
 
 def is_read_as(name: str, role: str) -> bool:
