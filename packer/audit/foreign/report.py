@@ -9,11 +9,11 @@ import numpy as np
 from packer.audit.foreign.checks import SHOWN, Hits, check
 from packer.audit.foreign.codes import CODES, LEVELS, OF_NO_TOKENIZER, ORDER, Level
 from packer.audit.foreign.dataset import MASKS, ForeignPart, ForeignRows
-from packer.audit.foreign.excerpts import excerpt
+from packer.audit.foreign.formats import open_foreign
 from packer.audit.foreign.known import Known, find_known
 from packer.audit.foreign.olmo import OlmoPart
-from packer.audit.foreign.opened import open_foreign
 from packer.audit.foreign.places import find_places
+from packer.audit.foreign.view import excerpt
 from packer.audit.lint.lint_report import Example
 from packer.audit.stats import Lengths, count_lengths
 from packer.backend import load_backend
