@@ -22,7 +22,7 @@ import numpy as np
 
 from packer.audit.files import check_input, unreadable
 from packer.audit.findings import Checked, Finding
-from packer.audit.reencode.compare import WHAT, Compared, Comparison, Task, between, rows_told
+from packer.audit.reencoded_partition import WHAT, Compared, Comparison, Task, between, rows_told
 from packer.audit.shards import MAX_ROWS
 from packer.build.engine import resolve_engine
 from packer.build.identity import RULES_VERSION
