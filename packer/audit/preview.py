@@ -11,7 +11,7 @@ from itertools import islice
 import numpy as np
 
 from packer.audit.excerpts import Excerpt, excerpts_of
-from packer.audit.runs import Spans, make_runs
+from packer.audit.text_runs import Spans, make_runs
 from packer.audit.view import DocumentView, RowView, find_inputs
 from packer.backend import load_backend
 from packer.batches import DocumentBatch, Int64

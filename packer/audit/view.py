@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from tokenizers import Tokenizer
 
-from packer.audit.runs import Run, Spans, kept_tokenizer, make_runs, padding_run, separator_run
+from packer.audit.text_runs import Run, Spans, kept_tokenizer, make_runs, padding_run, separator_run
 from packer.batches import BlockBatch, Int32
 from packer.errors import UsageError
 from packer.layout import MASKED

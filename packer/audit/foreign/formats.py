@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from packer.audit.foreign.dataset import ForeignPart
+from packer.audit.foreign.foreign_rows import ForeignPart
 from packer.audit.foreign.mds import MdsPart, mds_folders
 from packer.audit.foreign.megatron import MegatronPart, megatron_pairs, megatron_prefix
 from packer.audit.foreign.olmo import OlmoPart, olmo_files

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
-from packer.audit.foreign.dataset import TOKEN_COLUMNS, ForeignRows, flat_rows
+from packer.audit.foreign.foreign_rows import TOKEN_COLUMNS, ForeignRows, flat_rows
 from packer.batches import Int64
 from packer.errors import InputError
 from packer.layout import MASKED, offsets_of

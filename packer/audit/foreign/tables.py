@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from packer.audit.foreign.dataset import MASKS, TOKEN_COLUMNS, ForeignRows, flat_rows
+from packer.audit.foreign.foreign_rows import MASKS, TOKEN_COLUMNS, ForeignRows, flat_rows
 from packer.batches import Int64
 from packer.errors import InputError
 from packer.layout import offsets_of

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from packer.audit.foreign.dataset import ForeignPart, ForeignRows
+from packer.audit.foreign.foreign_rows import ForeignPart, ForeignRows
 from packer.audit.foreign.formats import open_foreign
-from packer.audit.foreign.known import find_known
-from packer.audit.foreign.places import find_places
+from packer.audit.foreign.token_kinds import find_places
+from packer.audit.foreign.tokenizer_facts import find_known
 from packer.audit.lint.lint_report import Example
-from packer.audit.runs import Run
+from packer.audit.text_runs import Run
 from packer.backend import load_backend
 from packer.batches import Int64
 from packer.errors import UsageError
