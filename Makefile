@@ -70,7 +70,7 @@ bench: $(DEV) ## Figures, as ratios within one run; PEERS=1 installs LLaMA-Facto
 
 docs: $(CORE) $(SITE)/.ready ## Generate the reference pages, and build the site in site/ with every link checked
 	.venv/bin/python -m packer_cli.reference
-	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet --config-file docs/site/mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --config-file docs/site/mkdocs.yml
 
 dist: $(DEV) ## Wheel and source archive in dist/
 	.venv/bin/python -m build

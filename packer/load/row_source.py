@@ -1,23 +1,22 @@
-"""What a loader reads from: rows of one cache or of a mixture, their order, and the steps that are cut from it."""
+"""Where a loader's rows come from: one cache or a mixture, their order, and the steps that are cut from it."""
 
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from packer.batches import Int64
 from packer.errors import InputError, UsageError
-from packer.load.batching import Batching, Packed, Padded, TokenBudget
-from packer.load.bucketed import LengthBucketed
-from packer.load.cutoff import CutItems
-from packer.load.items import ItemKind, Items, JoinedItems, SplitItems, rows_of
+from packer.load.batching import Batching, Packed, TokenBudget, padded_of
 from packer.load.mixture import Mixture, MixtureOrder
-from packer.load.order import Ahead, EpochOrder, Order, OrderKind
-from packer.load.steps import End, StepPlan, check_fits, plan_step, plan_token_step
+from packer.load.order import Ahead, EpochOrder, LengthBucketed, Order, OrderKind
+from packer.load.rows import RowKind, Rows, SplitRows
+from packer.load.state import ReaderState
+from packer.load.steps import End, Planned, StepPlan, check_fits, plan_step
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest
 
 
-class Feed:
+class RowSource:
     """The rows of a split in the order of every epoch, and the steps in it. Not for two threads at a time.
 
     Args:
@@ -46,11 +45,11 @@ class Feed:
         order: OrderKind,
         end: End,
     ) -> None:
-        self.kind: ItemKind = "blocks" if isinstance(batching, Packed) else "documents"
+        self.kind: RowKind = "blocks" if isinstance(batching, Packed) else "documents"
         caches = source.caches if isinstance(source, Mixture) else (source,)
         _check(self.kind, cutoff_len, order, mixed=isinstance(source, Mixture))
-        parts = [_items(cache, split, self.kind, cutoff_len) for cache in caches]
-        self._parts = parts
+        self._parts = [_split_rows(cache, split, self.kind, cutoff_len) for cache in caches]
+        self.rows = Rows(self._parts)
         self.block_len = _block_len(caches, split) if self.kind == "blocks" else 0
         self.pad_id = _pad_id(caches[0].manifest)
         self._end: End = end
@@ -60,25 +59,23 @@ class Feed:
             EpochOrder(
                 fingerprint=cache.manifest.content_fingerprint,
                 seed=seed,
-                num_items=len(items) - len(items.untrained),
+                num_items=len(part) - len(part.untrained),
                 shuffled=order != "sequential",
-                rows=rows_of(items) if len(items.untrained) else None,
+                rows=Rows([part]).ordered() if len(part.untrained) else None,
             )
-            for cache, items in zip(caches, parts, strict=True)
+            for cache, part in zip(caches, self._parts, strict=True)
         ]
         whole: Order = orders[0]
-        self.items: Items[Any] = parts[0]
         self.fingerprint = orders[0].fingerprint
         self.shares: tuple[str, ...] | None = None
         if isinstance(source, Mixture):
-            self.items = joined = JoinedItems(parts)
             self.shares = tuple(str(share) for share in source.shares)
             num_items = source.num_items([order.num_items for order in orders])
-            bases = joined.bounds[:-1].tolist()
+            bases = self.rows.bounds[:-1].tolist()
             whole = self._mixture = MixtureOrder(orders, source.shares, num_items, bases=bases)
             self.fingerprint = source.fingerprint
         elif order == "length_bucketed":
-            whole = LengthBucketed(orders[0], parts[0].lengths)
+            whole = LengthBucketed(orders[0], self.rows.lengths)
         self._order = Ahead(whole)
 
     @property
@@ -87,33 +84,53 @@ class Feed:
         return self._order.num_items
 
     @property
-    def untrained(self) -> Int64:
-        """Rows that no epoch has, as a cutoff leaves them without a trained token.  # int64[n]"""
-        return self.items.untrained
-
-    @property
     def mean_length(self) -> float:
         """Tokens of a row, on average, as the manifests have them."""
-        shards = [shard for items in self._parts for shard in items.shards.shards]
+        shards = [shard for part in self._parts for shard in part.shards.shards]
         return sum(shard.num_tokens for shard in shards) / sum(shard.num_rows for shard in shards)
+
+    def steps(
+        self, state: ReaderState, *, size_of: Callable[[int, int], int] | None, last_epoch: int | None
+    ) -> Iterator[Planned]:
+        """Steps from a state on, up to the end of an epoch or without end, without reading them.
+
+        Args:
+            state: where to begin.
+            size_of: from a step's index and the size before it to its size; None keeps the state's.
+            last_epoch: the last one that steps begin in.
+
+        """
+        index, size, epoch, cursor = state.counters.steps, state.batch_size, state.epoch, state.cursor
+        left_out: Int64 | None = None
+        asked = -1  # the schedule, for the step of this index: once, whether or not an epoch ends before it
+        while last_epoch is None or epoch <= last_epoch:
+            if size_of is not None and asked != index:
+                size, asked = size_of(index, size), index
+            plan = self.plan(epoch=epoch, cursor=cursor, size=size)
+            if plan is None:
+                if epoch == last_epoch:
+                    return
+                left_out = self.rest(epoch=epoch, cursor=cursor)
+                epoch, cursor = epoch + 1, 0
+                continue
+            taken = self.taken(epoch=plan.next_epoch, cursor=plan.next_cursor)
+            yield Planned(plan, size, left_out, taken)
+            index, epoch, cursor, left_out = index + 1, plan.next_epoch, plan.next_cursor, None
 
     def plan(self, *, epoch: int, cursor: int, size: int) -> StepPlan | None:
         """The step of `size` rows or tokens that begins at a cursor, or None where the epoch has none left."""
-        if self._by_tokens:
-            return plan_token_step(
-                self._order, self.items.lengths, epoch=epoch, cursor=cursor, size=size, end=self._end
-            )
-        return plan_step(self._order, epoch=epoch, cursor=cursor, size=size, end=self._end)
+        lengths = self.rows.lengths if self._by_tokens else None
+        return plan_step(self._order, epoch=epoch, cursor=cursor, size=size, end=self._end, lengths=lengths)
 
     def rest(self, *, epoch: int, cursor: int) -> Int64:
         """The rows of an epoch from a cursor on.  # int64[num_items - cursor]"""
-        return self._order.stretch(epoch=epoch, start=cursor, stop=self.num_items).copy()
+        return self._order.slice(epoch=epoch, start=cursor, stop=self.num_items).copy()
 
     def taken(self, *, epoch: int, cursor: int) -> tuple[int, ...] | None:
         """Of a mixture: rows of each cache before a place, over all epochs."""
         return None if self._mixture is None else self._mixture.taken(epoch=epoch, cursor=cursor)
 
-    def resume(self, *, epoch: int, cursor: int, taken: tuple[int, ...] | None) -> None:
+    def resume(self, state: ReaderState) -> None:
         """Go on from a place.
 
         Raises:
@@ -121,9 +138,9 @@ class Feed:
 
         """
         if self._mixture is not None:
-            self._mixture.resume(epoch=epoch, cursor=cursor, taken=taken or ())
-        elif taken is not None:
-            raise ValueError(f"rows taken of each cache, {list(taken)}, where there is one cache")
+            self._mixture.resume(epoch=state.epoch, cursor=state.cursor, taken=state.taken or ())
+        elif state.taken is not None:
+            raise ValueError(f"rows taken of each cache, {list(state.taken)}, where there is one cache")
 
     def check_size(self, size: int) -> None:
         """Refuse a step that no epoch fills.
@@ -137,29 +154,23 @@ class Feed:
         if not self._by_tokens:
             check_fits(size=size, num_items=self.num_items, unit=self.kind)
         elif self._mixture is None:
-            tokens = self.items.lengths(rows_of(self.items)).sum(dtype=np.int64)
+            tokens = self.rows.lengths(self.rows.ordered()).sum(dtype=np.int64)
             check_fits(size=size, num_items=int(tokens), unit="tokens")
 
 
-def _items(cache: Cache, split: str, kind: ItemKind, cutoff_len: int | None) -> SplitItems[Any]:
-    items: SplitItems[Any]
-    if kind == "blocks":
-        items = SplitItems(cache.blocks(split))
-    elif cutoff_len is None:
-        items = SplitItems(cache.documents(split))
-    else:
-        items = CutItems(cache.documents(split), cutoff_len)
-    if not len(items):
+def _split_rows(cache: Cache, split: str, kind: RowKind, cutoff_len: int | None) -> SplitRows:
+    rows = SplitRows(cache.blocks(split) if kind == "blocks" else cache.documents(split), cutoff_len)
+    if not len(rows):
         raise InputError(f"split '{split}' of {cache.folder} has no {kind}")
-    if len(items) == len(items.untrained):
+    if len(rows) == len(rows.untrained):
         raise InputError(
             f"no document of split '{split}' of {cache.folder} has a trained token among its first {cutoff_len}",
             hint="set a larger cutoff_len",
         )
-    return items
+    return rows
 
 
-def _check(kind: ItemKind, cutoff_len: int | None, order: OrderKind, *, mixed: bool) -> None:
+def _check(kind: RowKind, cutoff_len: int | None, order: OrderKind, *, mixed: bool) -> None:
     if kind == "blocks" and cutoff_len is not None:
         raise UsageError(
             "cutoff_len is for documents; blocks were cut when they were packed",
@@ -177,20 +188,20 @@ def _check(kind: ItemKind, cutoff_len: int | None, order: OrderKind, *, mixed: b
         )
 
 
-def check_room(items: Items[Any], batching: Batching, *, micro_batch_size: int) -> None:
+def check_room(rows: Rows, batching: Batching, *, micro_batch_size: int) -> None:
     """Refuse documents that no micro-batch has room for.
 
     Raises:
         UsageError: names how many there are and how long the longest is.
 
     """
-    padded = batching.padded if isinstance(batching, TokenBudget) else batching
-    if isinstance(padded, Padded) and padded.length is not None:
-        _check_longest(items, padded.length, f"micro-batches are padded to {padded.length}")
+    padded = padded_of(batching)
+    if padded is not None and padded.length is not None:
+        _check_longest(rows, padded.length, f"micro-batches are padded to {padded.length}")
     if isinstance(batching, TokenBudget):
-        _check_longest(items, micro_batch_size, "a micro-batch holds no more")
-        if isinstance(padded, Padded):
-            widest = padded.rounded(int(items.lengths(rows_of(items)).max()))
+        _check_longest(rows, micro_batch_size, "a micro-batch holds no more")
+        if padded is not None:
+            widest = padded.rounded(int(rows.lengths(rows.ordered()).max()))
             if widest > micro_batch_size:
                 raise UsageError(
                     f"a row padded to {widest} tokens does not fit into a micro-batch of {micro_batch_size}",
@@ -198,8 +209,8 @@ def check_room(items: Items[Any], batching: Batching, *, micro_batch_size: int) 
                 )
 
 
-def _check_longest(items: Items[Any], longest: int, reason: str) -> None:
-    lengths = items.lengths(rows_of(items))
+def _check_longest(rows: Rows, longest: int, reason: str) -> None:
+    lengths = rows.lengths(rows.ordered())
     too_long = int(np.count_nonzero(lengths > longest))
     if too_long:
         raise UsageError(

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from packer.errors import UsageError
-from packer.load.labels import MicroBatch
+from packer.load.batch_format import NO_BOUNDS, SequenceBounds
 from packer.load.memory import ReusedMemory
-from packer.load.runs import NO_BOUNDS, Bounds
+from packer.load.step import MicroBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class HostBatches:
     columns: dict[str, npt.NDArray[Any]]
     """By name, [M, ...]: what every micro-batch has as much of."""
 
-    bounds: Bounds = NO_BOUNDS
+    bounds: SequenceBounds = NO_BOUNDS
 
     def split(self, tensor: Callable[[str, npt.NDArray[Any]], Tensor]) -> list[MicroBatch]:
         """The micro-batches, each column and each kind of pieces made a tensor once."""
@@ -38,8 +38,11 @@ WIDENED = frozenset({"input_ids", "labels", "position_ids", "attention_mask"})
 """int32 in the cache, int64 for models: an embedding and a cross entropy index with int64."""
 
 
-class Staging(Protocol):
-    """Room for the arrays of some micro-batches, written once and then placed."""
+class Placement(Protocol):
+    """How host arrays become tensors. `receive` runs in the consumer's thread, everything else in the reader's."""
+
+    def begin(self) -> None:
+        """Make room for the next micro-batches, which are written once and then placed."""
 
     def room(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
         """An integer array to write a column into; its values are not set. Its type is the placement's choice."""
@@ -47,15 +50,8 @@ class Staging(Protocol):
     def place(self, host: HostBatches) -> list[MicroBatch]:
         """Arrays to tensors, `WIDENED` ones to int64, everything else in its own type."""
 
-
-class Placement(Protocol):
-    """How host arrays become tensors. `stage` and `mark` run in the reader's thread, `receive` in the consumer's."""
-
     def scope(self) -> AbstractContextManager[Any]:
         """Work on placed tensors before they are handed over belongs inside."""
-
-    def stage(self) -> Staging:
-        """Room for the next micro-batches."""
 
     def mark(self) -> Any:
         """A point after everything placed so far."""
@@ -70,11 +66,8 @@ class HostPlacement:
     def __init__(self) -> None:
         self._memory = ReusedMemory()
 
-    def scope(self) -> AbstractContextManager[Any]:
-        return nullcontext()
-
-    def stage(self) -> "HostPlacement":
-        return self
+    def begin(self) -> None:
+        return None
 
     def room(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
         return self._memory.empty(shape, np.int64 if name in WIDENED else np.int32)
@@ -82,11 +75,23 @@ class HostPlacement:
     def place(self, host: HostBatches) -> list[MicroBatch]:
         return host.split(lambda _, array: torch.from_numpy(array))
 
+    def scope(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
     def mark(self) -> None:
         return None
 
     def receive(self, micro_batches: tuple[MicroBatch, ...], mark: Any) -> None:
         del micro_batches, mark  # nothing is under way
+
+
+class _PinnedBuffer:
+    """Page-locked memory by column, used again once its last copies are done."""
+
+    def __init__(self) -> None:
+        self.pinned: dict[str, Tensor] = {}
+        self.written: dict[str, Tensor] = {}
+        self.copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
 
 class CudaPlacement:
@@ -99,21 +104,24 @@ class CudaPlacement:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._ring = (_PinnedBuffer(self), _PinnedBuffer(self))
-        self._turn = 0
+        self._buffer, self._other = _PinnedBuffer(), _PinnedBuffer()
 
-    @property
-    def device(self) -> torch.device:
-        return self._device
+    def begin(self) -> None:
+        self._buffer, self._other = self._other, self._buffer
+        self._buffer.copied.synchronize()
+        self._buffer.written.clear()
+
+    def room(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        return self._room(name, shape, np.dtype(np.int32)).numpy()
+
+    def place(self, host: HostBatches) -> list[MicroBatch]:
+        with self.scope():
+            placed = host.split(self._copy)
+            self._buffer.copied.record()
+        return placed
 
     def scope(self) -> AbstractContextManager[Any]:
         return torch.cuda.stream(self._stream)
-
-    def stage(self) -> "_PinnedBuffer":
-        buffer = self._ring[self._turn]
-        self._turn = 1 - self._turn
-        buffer.wait()
-        return buffer
 
     def mark(self) -> torch.cuda.Event:
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -128,44 +136,21 @@ class CudaPlacement:
                 if isinstance(value, Tensor):
                     value.record_stream(current)  # the allocator must not reuse it while the consumer works on it
 
-
-class _PinnedBuffer:
-    """Page-locked memory by column, reused once its last copies are done."""
-
-    def __init__(self, placement: CudaPlacement) -> None:
-        self._placement = placement
-        self._pinned: dict[str, Tensor] = {}
-        self._written: dict[str, Tensor] = {}
-        self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-
-    def wait(self) -> None:
-        self._copied.synchronize()
-        self._written.clear()
-
-    def room(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        return self._room(name, shape, np.dtype(np.int32)).numpy()
-
-    def place(self, host: HostBatches) -> list[MicroBatch]:
-        with self._placement.scope():
-            placed = host.split(self._copy)
-            self._copied.record()
-        return placed
-
     def _copy(self, name: str, array: npt.NDArray[Any]) -> Tensor:
-        staged = self._written.get(name)
+        staged = self._buffer.written.get(name)
         if staged is None:
             staged = self._room(name, array.shape, array.dtype)
             np.copyto(staged.numpy(), array)
-        copied = staged.view(array.shape).to(self._placement.device, non_blocking=True)
+        copied = staged.view(array.shape).to(self._device, non_blocking=True)
         return copied.to(torch.int64) if name in WIDENED else copied
 
     def _room(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
         size = int(np.prod(shape))
-        pinned = self._pinned.get(name)
+        pinned = self._buffer.pinned.get(name)
         if pinned is None or pinned.numel() < size:
             kind = torch.from_numpy(np.empty(0, dtype)).dtype
-            pinned = self._pinned[name] = torch.empty(size, dtype=kind, pin_memory=True)
-        room = self._written[name] = pinned[:size].view(shape)
+            pinned = self._buffer.pinned[name] = torch.empty(size, dtype=kind, pin_memory=True)
+        room = self._buffer.written[name] = pinned[:size].view(shape)
         return room
 
 

@@ -9,12 +9,11 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 
 from small_blocks import small_cache  # noqa: E402
 
-from packer.load import PackedLoader, packed_layout, stretch  # noqa: E402
+from packer.load import PackedLoader, layouts, read_ahead  # noqa: E402
+from packer.load.batch_format import batch_format, sequence_bounds, sequence_ids  # noqa: E402
 from packer.load.batching import Packed  # noqa: E402
-from packer.load.form import form_of  # noqa: E402
-from packer.load.runs import bounds_of_runs, run_numbers  # noqa: E402
-from packer.load.steps import PADDING_ROW, StepPlan  # noqa: E402
-from packer.load.stretch import Planned, most_rows, stretches  # noqa: E402
+from packer.load.read_ahead import most_rows, read_together  # noqa: E402
+from packer.load.steps import PADDING_ROW, Planned, StepPlan  # noqa: E402
 
 
 def planned(num_rows, num_real=None):
@@ -26,10 +25,10 @@ def planned(num_rows, num_real=None):
 
 
 @given(sizes=st.lists(st.integers(1, 40), max_size=60), most=st.integers(1, 100), ends=st.sets(st.integers(0, 59)))
-def test_stretches_are_the_same_steps_in_order_and_bounded(sizes, most, ends):
+def test_groups_are_the_same_steps_in_order_and_bounded(sizes, most, ends):
     """One step first; never more than 16, nor beyond the rows, but for a last step; nothing behind padding rows."""
     steps = [planned(size, size - 1 if number in ends and size > 1 else None) for number, size in enumerate(sizes)]
-    made = list(stretches(iter(steps), most_rows=most))
+    made = list(read_together(iter(steps), most_rows=most))
     assert [step for some in made for step in some] == steps
     assert [len(some) for some in made[:1]] == [1] * bool(steps)
     for some in made:
@@ -43,7 +42,7 @@ def test_steps_before_what_a_schedule_raises_are_handed_out():
         yield from (planned(2) for _ in range(6))
         raise KeyError("the schedule's")
 
-    made = stretches(failing(), most_rows=1000)
+    made = read_together(failing(), most_rows=1000)
     assert [len(next(made)) for _ in range(3)] == [1, 2, 3]
     with pytest.raises(KeyError):
         next(made)
@@ -73,8 +72,8 @@ def test_steps_and_micro_batches_read_in_one_go_are_those_read_one_by_one(monkey
         }
         taken = []
         for tokens in (1, 1 << 18):
-            monkeypatch.setattr(stretch, "_MOST_TOKENS", tokens)
-            monkeypatch.setattr(packed_layout, "_TOGETHER", tokens)
+            monkeypatch.setattr(read_ahead, "_MOST_TOKENS", tokens)
+            monkeypatch.setattr(layouts, "_TOGETHER", tokens)
             with PackedLoader(cache, prefetch=0, **options) as loader:
                 steps = loader.endless()
                 taken.append([(next(steps), loader.state_dict()) for _ in range(20)])
@@ -90,10 +89,10 @@ def test_steps_and_micro_batches_read_in_one_go_are_those_read_one_by_one(monkey
 
 @given(micro_batches=st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=6), min_size=1, max_size=6))
 def test_bounds_of_several_micro_batches_are_those_of_each(micro_batches):
-    form = form_of(Packed(), flatten=True, labels="unshifted", weighted=False, columns=None)
+    form = batch_format(Packed(), flatten=True, labels="unshifted", weighted=False, columns=None)
     runs = np.array([run for some in micro_batches for run in some], np.int32)
     num_runs = [len(some) for some in micro_batches]
-    found = bounds_of_runs(runs, num_runs, form)
+    found = sequence_bounds(runs, num_runs, form)
     pieces = np.split(found.pieces["cu_seq_lens_q"], np.cumsum(found.sizes)[:-1])
     assert [piece.tolist() for piece in pieces] == [
         [sum(some[:i]) for i in range(len(some) + 1)] for some in micro_batches
@@ -101,4 +100,4 @@ def test_bounds_of_several_micro_batches_are_those_of_each(micro_batches):
     assert found.pieces["cu_seq_lens_k"].tolist() == found.pieces["cu_seq_lens_q"].tolist()
     assert found.numbers["max_length_q"] == found.numbers["max_length_k"] == [max(some) for some in micro_batches]
     literal = [number for some in micro_batches for number, run in enumerate(some) for _ in range(run)]
-    assert run_numbers(runs, num_runs).tolist() == literal
+    assert sequence_ids(runs, num_runs).tolist() == literal

@@ -1,4 +1,4 @@
-"""Counts of blocks and documents without reading their tokens: what a rank must know of the other ranks' share."""
+"""Counts of blocks and documents without reading their tokens: what a rank must know of the rows of other ranks."""
 
 import os
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _FEW = 256
 """A record batch of which more than one row in so many was asked for is read whole."""
 
 
-class ScalarColumn:
+class RowCounts:
     """A column of one int32 a row, read when its rows are asked for.
 
     The manifest says where the column lies. Its values are not checked here: a row's digest covers them, and the rank
