@@ -1,7 +1,7 @@
 """Stage: which piece of which document lies where, and the blocks themselves."""
 
 from packer.pack.arrange import EndsOpen, arrange
-from packer.pack.cut import REASONS, CountTrained, LeftOut, Loss, Pieces, cut, trained_counter
+from packer.pack.cut import REASONS, CountTrained, DropCount, DroppedTokens, Pieces, cut, trained_counter
 from packer.pack.gather import DocumentColumns, gather
 from packer.pack.mixing import Mixing, mixing, mixing_of_pieces
 from packer.pack.plan import plan, plan_pieces
@@ -11,9 +11,9 @@ __all__ = [
     "REASONS",
     "CountTrained",
     "DocumentColumns",
+    "DropCount",
+    "DroppedTokens",
     "EndsOpen",
-    "LeftOut",
-    "Loss",
     "Mixing",
     "Pieces",
     "arrange",

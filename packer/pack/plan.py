@@ -4,7 +4,7 @@ The plan is a pure function of its arguments. Documents are packed group by grou
 by itself, and the blocks of a group come before those of the next; so however large a corpus is, a block is gathered
 from a bounded stretch of it.
 
-With ``best_fit`` and ``first_fit``, documents of equal length are dealt by a keyed hash, so that neighbours of the
+With ``best_fit`` and ``first_fit``, documents of equal length are ordered by a keyed hash, so that neighbours of the
 source land in blocks far apart, and the blocks of a group are stored in a keyed-permuted order, so that reading them in
 order gives a mixture; :mod:`packer.pack.mixing` measures it. In a block longer documents come first, equal ones in
 source order. ``sequential`` keeps documents and blocks in source order.
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from packer.batches import Int32, Int64, PackPlan
 from packer.pack.cut import Pieces
-from packer.pack.deal import MAX_ITEMS
+from packer.pack.keyed_order import MAX_ITEMS
 from packer.pack.place import STRATEGIES, Placed, Strategy, place
 from packer.recipe import MAX_BLOCK_LEN
 
@@ -85,7 +85,7 @@ def plan_pieces(
 ) -> PackPlan:
     """Place pieces of documents in blocks, as :func:`plan` places whole ones.
 
-    Every piece is in exactly one block. Pieces are dealt one by one, wherever the others of their document are.
+    Every piece is in exactly one block. Pieces are placed one by one, wherever the others of their document are.
 
     Args:
         pieces: from :func:`packer.pack.cut.cut`; none longer than a block.

@@ -66,7 +66,7 @@ def test_each_token_is_in_one_block_or_in_the_ledger(corpus, pack):
     num_firsts = sum(start in trained[d] for d, start, _ in pieces)
     assert left_out.num_piece_start == num_firsts
     assert num_trained + num_firsts + left_out.trained.sum() == sum(map(len, trained))
-    losses = left_out.losses(packed.block_of)
+    losses = left_out.counts(packed.block_of)
     assert sum(loss.num_tokens for loss in losses.values()) == len(reasons)
     nowhere = sum(block < 0 < length for block, length in zip(packed.block_of.tolist(), lengths, strict=True))
     assert sum(loss.num_documents for loss in losses.values()) == nowhere

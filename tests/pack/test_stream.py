@@ -11,7 +11,7 @@ from pack.oracles import literal_stream, pieces_of_blocks, reasons_of
 
 from packer.pack import mixing, stream
 from packer.pack.cut import REASONS
-from packer.pack.deal import deal_key, shuffled
+from packer.pack.keyed_order import order_key, shuffled
 
 block_lens = st.integers(1, 30)
 min_lengths = st.integers(1, 6)
@@ -69,7 +69,7 @@ def test_mixed_the_blocks_are_those_of_the_literal_stream_of_the_documents_as_sh
     packed, left_out = stream_all(case, block_len, min_length=min_length, group_documents=group_documents, seed=seed)
 
     def order_of(group, documents):
-        return [documents[i] for i in shuffled(len(documents), deal_key("pack.stream", seed, group)).tolist()]
+        return [documents[i] for i in shuffled(len(documents), order_key("pack.stream", seed, group)).tolist()]
 
     blocks, reasons = literal_groups(case, block_len, min_length, group_documents, order_of)
     found = pieces_of_blocks(packed)
