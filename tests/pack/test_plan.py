@@ -160,7 +160,7 @@ def test_the_plan_does_not_depend_on_threads_or_on_how_much_is_counted_at_once(m
     lengths = np.random.default_rng(2).integers(0, 120, 5_000)
     expected = plan(lengths, 100)
     place = import_module("packer.pack.place")
-    monkeypatch.setattr(place, "both", lambda first, second: (second(), first())[::-1])
+    monkeypatch.setattr(place, "_both", lambda first, second: (second(), first())[::-1])
     monkeypatch.setattr(place, "_COUNTED", 33)
     assert_plans_equal(plan(lengths, 100), expected)
 
