@@ -13,7 +13,8 @@ HANG_S = 300
 
 def start(code, *arguments, interactive=False):
     """A process that finds what the tests find; `interactive` leaves its input open."""
-    paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    here = Path(__file__).parent
+    paths = [str(here), str(here.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},

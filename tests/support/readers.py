@@ -117,6 +117,8 @@ def misread(sample: Sample, batch: TurnBatch, twin: Twin, twin_batch: TurnBatch)
             wrong.append(f"message {turn.message}: {turn.completion!r} is not {other.completion!r} with its values")
         if not twin.reads(other.prompt, turn.prompt):
             wrong.append(f"prompt of message {turn.message} is not its twin's with its values")
+        bare = re.findall(rf"[(,]\s*\w+=({WORD.pattern})(?=\s*[,)])", other.completion)
+        wrong += [f"message {turn.message}: {twin.values[word]!r} without quotation marks" for word in bare]
         found = [*escapes(WORD.sub("", other.completion)), *ESCAPE.findall(WORD.sub("", other.prompt))]
         wrong += [f"message {turn.message}: {found[:3]} among the marks of the template"] if found else []
     return wrong

@@ -41,9 +41,6 @@ class LintFinding:
     level: Level = _OF_ITS_CODE
     """That of its code, if whoever found it does not know better: what a recipe asks for is a note."""
 
-    because: str | None = None
-    """Code of a finding that this one may follow from."""
-
     def __post_init__(self) -> None:
         if self.level == _OF_ITS_CODE:
             object.__setattr__(self, "level", CODES[self.code].level)
@@ -80,7 +77,7 @@ class LintReport:
     """The template's file; None for the tokenizer's own."""
 
     findings: tuple[LintFinding, ...]
-    """Errors first, then warnings, then notes; within a level those on rows first, as the table of codes has them."""
+    """Errors first, then warnings, then notes; within a level as the table of codes has them."""
 
     assumed: tuple[str, ...]
     """Values of `--set` under which all but the errors was found, where a plain chat cannot be built without them."""

@@ -170,6 +170,10 @@ class Oracle:
         for text in (as_text(messages[k].get("content")).lstrip() for k in wanted):
             if any(text.startswith(opening) and closing not in text for opening, closing in TAGS.items()):
                 raise Refused("open_reasoning")
+        for message in (messages[k] for k in wanted):
+            inline = split_inline(message.get("content"))
+            if inline and inline[0].strip() and inline[0].strip() != spoken_reasoning(message):
+                raise Refused("wrong_type")
         messages = [given_as(message, self.rules.reasoning) for message in messages]
         messages = self._form(messages, max(wanted), tools, kwargs)
         if self.rules.source == "generation_tags":
@@ -473,7 +477,7 @@ def reads_as_call(call: Mapping[str, Any], text: str) -> bool:
             if same_json(json.JSONDecoder().raw_decode(text, brace.start())[0], arguments):
                 return True
     parts = list(parts_of(arguments))
-    quoted = any(f'\\"{key}\\"' in text for key, is_key in parts if is_key)
+    quoted = any(f'\\"{key}\\"' in text for key, is_key in parts if is_key) or is_bare(arguments, text)
     return str(arguments) not in text and not quoted and all(is_written(part, text) for part, _ in parts)
 
 
@@ -482,7 +486,28 @@ def quotes_arguments(call: Mapping[str, Any], text: str) -> bool:
     arguments = call["function"].get("arguments") or {}
     arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
     keys = [part for part, is_key in parts_of(arguments) if is_key]
+    if is_bare(arguments, text) and not reads_as_call(call, text):
+        return True
     return any(f'\\"{key}\\"' in text and f'"{key}"' not in text.replace('\\"', "") for key in keys)
+
+
+def is_bare(arguments: Any, text: str) -> bool:
+    """Whether a text stands between quotation marks without its escapes, or without quotation marks as `f(x=text)`."""
+    if isinstance(arguments, list):
+        return any(is_bare(item, text) for item in arguments)
+    if not isinstance(arguments, dict):
+        return False
+    for key, value in arguments.items():
+        if is_bare(value, text):
+            return True
+        if isinstance(value, str) and value.strip():
+            squeezed = text.replace(" ", "").replace("\n", "")
+            bare = value.replace(" ", "").replace("\n", "")
+            if any(f"{before}{key}={bare}{after}" in squeezed for before in "(," for after in ",)"):
+                return True
+            if json.dumps(bare, ensure_ascii=False)[1:-1] != bare and f'"{key}":"{bare}"' in squeezed:
+                return True
+    return False
 
 
 def same_json(one: Any, other: Any) -> bool:
@@ -605,6 +630,9 @@ def split_inline(text: Any) -> tuple[str, str] | None:
 def given_as(message: Mapping[str, Any], form: str) -> dict[str, Any]:
     """`supervision.reasoning`: the reasoning of an assistant's message in a field, or inline."""
     fields = [name for name in FIELDS[1:] if isinstance(message.get(name), str) and message[name].strip()]
+    inline = split_inline(message.get("content"))
+    if message["role"] == "assistant" and fields and inline and inline[0].strip() == message[fields[0]].strip():
+        message = {**message, "content": inline[1]}
     if message["role"] == "assistant" and form == "inline" and fields and not split_inline(message.get("content")):
         bare = {name: value for name, value in message.items() if name not in FIELDS[1:]}
         return {**bare, "content": f"<think>\n{message[fields[0]].strip()}\n</think>\n\n{message.get('content') or ''}"}
