@@ -9,7 +9,7 @@ from packer.batches import Int32, Int64
 from packer.build.losses import LeftOut, left_out
 from packer.errors import CheckError
 from packer.limits import out_of
-from packer.pack import mixing_of_pieces
+from packer.pack import mixing
 from packer.recipe import to_json
 from packer.rejections import CODES
 from packer.store.cache import Cache, DocumentShards
@@ -296,7 +296,7 @@ def _mixing(documents: DocumentShards, pieces: _Pieces) -> float:
     # A document counts once, where it begins: the many pieces of a long one would be a source of their own.
     unique, first = np.unique(pieces.doc_id, return_index=True)
     found = np.searchsorted(ids[order], unique)
-    return mixing_of_pieces(pieces.block[first], source[order][np.minimum(found, max(len(order) - 1, 0))]).index
+    return mixing(pieces.block[first], source[order][np.minimum(found, max(len(order) - 1, 0))]).index
 
 
 _STRETCHES = 16

@@ -14,9 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import BlockBatch, Int64
-from packer.export.files import OpenFile
 from packer.export.source import FlatDocuments
-from packer.export.target import Asked
+from packer.export.writer import OpenFile, SplitToWrite
 
 _MAX_BYTES = 500 * 10**6
 """A file ends with the batch that reaches this, as save_to_disk has it."""
@@ -31,7 +30,7 @@ _TYPES = {"attention_mask": pa.int8(), "loss_weights": pa.float32()}
 class DatasetsWriter:
     """One split as a folder that ``datasets.load_from_disk`` loads."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: SplitToWrite) -> None:
         self._asked = asked
         names = _COLUMNS[asked.unit] + (("loss_weights",) if asked.weighted else ())
         fields = [(name, pa.list_(_TYPES.get(name, pa.int32()))) for name in names]

@@ -17,7 +17,7 @@ import numpy as np
 
 from packer.batches import BlockBatch, Int32
 from packer.export.source import FlatDocuments
-from packer.export.target import Asked
+from packer.export.writer import SplitToWrite
 from packer.layout import MASKED
 
 _MAX_BYTES = 1 << 26
@@ -39,7 +39,7 @@ _CONFIG_BYTES = json.dumps(_CONFIG, sort_keys=True).encode()
 class MdsWriter:
     """One split as a folder that ``streaming.StreamingDataset`` reads."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: SplitToWrite) -> None:
         self._asked = asked
         self._samples: list[bytes] = []
         self._num_bytes = 0

@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import BlockBatch
-from packer.export.files import OpenFile
 from packer.export.source import FlatDocuments
-from packer.export.target import Asked
+from packer.export.writer import OpenFile, SplitToWrite
 from packer.layout import MASKED
 
 _MAX_TOKENS = 2**28
@@ -34,7 +33,7 @@ def token_dtype(vocab_size: int) -> type[np.unsignedinteger[Any]]:
 class OlmoWriter:
     """One split as parts of ids, of masks and, of documents, of borders."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: SplitToWrite) -> None:
         self._asked = asked
         self._dtype = token_dtype(asked.model.vocab_size)
         self._parts: list[_Part] = []
@@ -79,7 +78,7 @@ class OlmoWriter:
 class _Part:
     """The files of one part."""
 
-    def __init__(self, asked: Asked, number: int) -> None:
+    def __init__(self, asked: SplitToWrite, number: int) -> None:
         self._asked = asked
         self.tokens: OpenFile = asked.files.open(f"{asked.folder}token_ids_part_{number:04d}.npy")
         self.mask: OpenFile = asked.files.open(f"{asked.folder}labels_mask_part_{number:04d}.npy")

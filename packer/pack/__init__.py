@@ -3,8 +3,8 @@
 from packer.pack.arrange import EndsOpen, arrange
 from packer.pack.cut import REASONS, CountTrained, DropCount, DroppedTokens, Pieces, cut, trained_counter
 from packer.pack.gather import DocumentColumns, gather
-from packer.pack.mixing import Mixing, mixing, mixing_of_pieces
-from packer.pack.plan import plan, plan_pieces
+from packer.pack.mixing import Mixing, mixing
+from packer.pack.plan import plan
 from packer.pack.stream import stream
 
 __all__ = [
@@ -20,9 +20,7 @@ __all__ = [
     "cut",
     "gather",
     "mixing",
-    "mixing_of_pieces",
     "plan",
-    "plan_pieces",
     "stream",
     "trained_counter",
 ]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from packer.batches import Bool, Int32, Int64, PackPlan
 from packer.pack.cut import CountTrained, DroppedTokens, Pieces, cut
-from packer.pack.plan import plan_pieces
+from packer.pack.plan import plan
 from packer.pack.stream import stream
 from packer.recipe import Pack
 
@@ -36,32 +36,12 @@ def arrange(
     Returns:
         the plan, and what is dropped
 
-    Raises:
-        ValueError: lengths that are negative or no integers, numbers that no recipe can have.
-
     """
     if pack.mode == "stream":
-        return stream(
-            lengths,
-            pack.block_len,
-            count_trained,
-            in_order=pack.strategy == "sequential",
-            seed=pack.seed,
-            group_documents=pack.group_documents,
-            min_length=pack.min_length,
-        )
+        return stream(lengths, pack, count_trained)
     pieces, dropped = cut(lengths, pack.block_len, count_trained, overlong=pack.overlong, min_length=pack.min_length)
-    planned = plan_pieces(
-        pieces,
-        pack.block_len,
-        strategy=pack.strategy,
-        seed=pack.seed,
-        group_documents=pack.group_documents,
-        max_documents=pack.max_documents,
-        align=pack.align,
-        slots=_with_separators(pieces, pack.block_len, ends_open) if pack.mode == "eos" else None,
-    )
-    return planned, dropped
+    slots = _with_separators(pieces, pack.block_len, ends_open) if pack.mode == "eos" else None
+    return plan(pieces, pack, slots=slots), dropped
 
 
 def _with_separators(pieces: Pieces, block_len: int, ends_open: EndsOpen) -> Int32:

@@ -56,6 +56,17 @@ class Pieces:
     length: Int32  # [P]
     num_documents: int
 
+    @classmethod
+    def whole(cls, lengths: npt.NDArray[np.integer], block_len: int) -> "Pieces":
+        """One piece of each document that has a token and fits in a block."""
+        document = np.flatnonzero((lengths > 0) & (lengths <= block_len))
+        return cls(
+            document=document,
+            start=np.zeros(len(document), np.int64),
+            length=lengths[document].astype(np.int32),
+            num_documents=len(lengths),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropCount:

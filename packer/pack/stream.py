@@ -18,47 +18,29 @@ from packer.batches import Int64, PackPlan
 from packer.layout import concatenated_ranges, offsets_of
 from packer.pack.cut import TOO_SHORT, UNTRAINED, CountTrained, DroppedTokens
 from packer.pack.keyed_order import order_key, shuffled
-from packer.pack.plan import checked_lengths, group_bounds
-from packer.recipe import MAX_BLOCK_LEN
+from packer.pack.plan import group_bounds
+from packer.recipe import Pack
 
 
-def stream(
-    lengths: npt.NDArray[np.integer],
-    block_len: int,
-    count_trained: CountTrained,
-    *,
-    in_order: bool = False,
-    seed: int = 0,
-    group_documents: int | None = None,
-    min_length: int = 1,
-) -> tuple[PackPlan, DroppedTokens]:
+def stream(lengths: npt.NDArray[np.integer], pack: Pack, count_trained: CountTrained) -> tuple[PackPlan, DroppedTokens]:
     """Cut the stream of some documents into blocks.
 
     Args:
         lengths: tokens of each document.  # integers [N], at least 0
-        block_len: tokens of a block, at least 1.
+        pack: the rules, as a recipe may have them.
         count_trained: asked about every piece; see :func:`packer.pack.cut.trained_counter`.
-        in_order: documents and blocks in source order.
-        seed: of the orders.
-        group_documents: so many consecutive documents are a stream of their own; None makes one of all.
-        min_length: shorter documents are left out.
 
     Returns:
         the plan, and what is dropped: documents that are too short, and the pieces of blocks that would train nothing
 
-    Raises:
-        ValueError: lengths that are negative or no integers, a number out of range.
-
     """
-    lengths = checked_lengths(lengths)
-    if not 1 <= block_len <= MAX_BLOCK_LEN or min_length < 1:
-        raise ValueError(
-            f"block_len is {block_len} and min_length {min_length}; expected 1 to {MAX_BLOCK_LEN}, and at least 1"
-        )
+    min_length = pack.min_length
     sizes: Int64 = np.where(lengths < min_length, 0, lengths).astype(np.int64)
     parts = [
-        _stream_of(np.arange(first, last), sizes, block_len, None if in_order else (seed, group))
-        for group, (first, last) in enumerate(pairwise(group_bounds(len(lengths), group_documents).tolist()))
+        _stream_of(
+            np.arange(first, last), sizes, pack.block_len, None if pack.strategy == "sequential" else (pack.seed, group)
+        )
+        for group, (first, last) in enumerate(pairwise(group_bounds(len(lengths), pack.group_documents).tolist()))
     ]
     nothing = (np.zeros(0, np.int64),) * 4
     document, start, length, num_pieces = (np.concatenate(columns) for columns in zip(nothing, *parts, strict=True))

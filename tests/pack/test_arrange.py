@@ -18,8 +18,9 @@ from pack.oracles import (
     pieces_of_blocks,
     reasons_of,
 )
+from whole_documents import stream_of
 
-from packer.pack import arrange, stream
+from packer.pack import arrange
 from packer.pack.cut import OVERLONG, REASONS
 from packer.pack.place import STRATEGIES
 from packer.recipe import MAX_BLOCK_LEN, Pack
@@ -120,7 +121,7 @@ def test_pieces_are_those_of_the_literal_cut_in_the_blocks_of_the_literal_algori
 def test_a_stream_is_in_order_where_the_strategy_is_sequential_and_mixed_where_not(corpus, pack):
     lengths, trained, _ = corpus
     found = arranged(corpus, pack)
-    expected = stream(
+    expected = stream_of(
         np.array(lengths, np.int32),
         pack.block_len,
         counter_of(lengths, trained),

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pack.cases import counter_of, trained_documents
 from pack.oracles import literal_cut
+from whole_documents import plan_pieces
 
-from packer.pack import cut, plan_pieces
+from packer.pack import cut
 from packer.pack.cut import OVERLONG, REASONS, DropCount
 
 

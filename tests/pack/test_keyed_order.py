@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from whole_documents import plan_whole
 
 from packer.pack.keyed_order import order_key, order_keys, shuffled, sorted_items
-from packer.pack.plan import plan
 
 GOLDEN = [9, 2, 0, 7, 3, 5, 6, 8, 1, 4]
 GOLDEN_SHUFFLE = [2, 1, 0, 7, 4, 3, 5, 6]
@@ -62,10 +62,10 @@ def test_the_order_does_not_depend_on_how_many_keys_are_made_at_once(monkeypatch
 @pytest.mark.parametrize("handed", [1, 7])
 def test_who_lies_where_does_not_depend_on_how_many_fills_are_served_at_once(monkeypatch, handed):
     lengths = np.random.default_rng(1).integers(0, 120, 3_000)
-    expected = plan(lengths, 100)
+    expected = plan_whole(lengths, 100)
     assert (expected.block_of == -1).any()
     monkeypatch.setattr(import_module("packer.pack.place"), "_HANDED", handed)
-    found = plan(lengths, 100)
+    found = plan_whole(lengths, 100)
     assert np.array_equal(found.document, expected.document)
     assert np.array_equal(found.block_of, expected.block_of)
     blocks = np.repeat(np.arange(found.num_blocks), np.diff(found.block_offsets))

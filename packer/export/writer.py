@@ -1,14 +1,27 @@
-"""The files of an export: each is whole or not there, and its digest is known."""
+"""What the writer of a format is given and does: files that are whole or not there, and the rows of a split."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from packer.batches import BlockBatch
+from packer.export.source import FlatDocuments
 from packer.store.folder import AtomicFile, inside
+from packer.store.manifest import ModelRecord
+
+Form: TypeAlias = Literal["datasets", "megatron", "olmo", "mds"]
+Unit: TypeAlias = Literal["documents", "blocks"]
+
+FORMS: dict[Form, tuple[Unit, ...]] = {
+    "datasets": ("documents", "blocks"),
+    "megatron": ("documents",),
+    "olmo": ("documents", "blocks"),
+    "mds": ("documents",),
+}
+"""Form → what it can hold, the default first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +99,41 @@ class OpenFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.abort()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitToWrite:
+    """One split, and where it goes."""
+
+    files: Files
+    split: str
+    folder: str
+    """Where the split's files go, relative to the export: empty, or ending in `/`."""
+
+    unit: Unit
+    weighted: bool
+    """Some documents have fractional loss weights."""
+
+    model: ModelRecord
+    block_len: int
+    separate_mask: bool
+    identity: str
+    """Hexadecimal digits that name exactly these rows."""
+
+
+class Writer(Protocol):
+    """Takes the rows of one split in their order; leaving it without `finish` removes what was written."""
+
+    def documents(self, batch: FlatDocuments) -> None:
+        """Append documents."""
+
+    def blocks(self, batch: BlockBatch) -> None:
+        """Append blocks."""
+
+    def finish(self) -> dict[str, Any]:
+        """End the files; returns what export.json says of the split beside its counts."""
+
+    def abort(self) -> None:
+        """Remove what is not finished."""
