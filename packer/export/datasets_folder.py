@@ -81,10 +81,6 @@ class DatasetsWriter:
             self._asked.files.write(f"{self._asked.folder}{name}", json.dumps(value, indent=2, sort_keys=True).encode())
         return {"columns": list(self._schema.names), "path": self._asked.folder.rstrip("/") or "."}
 
-    def abort(self) -> None:
-        for file, _ in self._open:
-            file.abort()
-
     def _write(self, columns: dict[str, pa.Array]) -> None:
         if not self._open or self._open[-1][0].num_bytes >= _MAX_BYTES:
             self._begin()

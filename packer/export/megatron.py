@@ -53,10 +53,6 @@ class MegatronWriter:
             "dtypes": {name: np.dtype(pair.dtype).name for name, pair in self._pairs.items()},
         }
 
-    def abort(self) -> None:
-        for pair in self._pairs.values():
-            pair.abort()
-
 
 class _Pair:
     """A .bin and its .idx."""
@@ -74,12 +70,9 @@ class _Pair:
     def finish(self) -> None:
         self._bin.finish()
         lengths = np.concatenate(self._lengths)
-        with self._asked.files.open(f"{self._prefix}.idx") as file:
-            file.write(_MAGIC + struct.pack("<QBQQ", 1, _CODES[self.dtype], len(lengths), len(lengths) + 1))
-            file.write_array(lengths.astype(np.int32))
-            file.write_array(offsets_of(lengths)[:-1] * np.dtype(self.dtype).itemsize)
-            file.write_array(np.arange(len(lengths) + 1, dtype=np.int64))
-            file.finish()
-
-    def abort(self) -> None:
-        self._bin.abort()
+        file = self._asked.files.open(f"{self._prefix}.idx")
+        file.write(_MAGIC + struct.pack("<QBQQ", 1, _CODES[self.dtype], len(lengths), len(lengths) + 1))
+        file.write_array(lengths.astype(np.int32))
+        file.write_array(offsets_of(lengths)[:-1] * np.dtype(self.dtype).itemsize)
+        file.write_array(np.arange(len(lengths) + 1, dtype=np.int64))
+        file.finish()

@@ -61,10 +61,6 @@ class OlmoWriter:
             return told | {"sequence_length": self._asked.block_len}
         return told | {"eos_ends_documents": self._eos_ends_documents}
 
-    def abort(self) -> None:
-        for part in self._parts:
-            part.abort()
-
     def _append(self, input_ids: npt.NDArray[Any], trained: npt.NDArray[np.bool_]) -> "_Part":
         if not self._parts or self._parts[-1].num_tokens >= _MAX_TOKENS:
             self._parts.append(_Part(self._asked, len(self._parts)))
@@ -96,7 +92,3 @@ class _Part:
         if self._lines:
             content = gzip.compress("".join(self._lines).encode(), mtime=0)
             self._asked.files.write(f"{self.tokens.path.removesuffix('.npy')}.csv.gz", content)
-
-    def abort(self) -> None:
-        self.tokens.abort()
-        self.mask.abort()

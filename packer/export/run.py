@@ -147,7 +147,7 @@ def _write_split(cache: Cache, asked: SplitToWrite, to: Form, progress: Progress
                 progress.advance(len(blocks.length), blocks.input_ids.size)
         told = writer.finish()
     finally:
-        writer.abort()
+        asked.files.abort()
     num_rows = sum(shard.num_rows for shard in shards)
     return ExportedSplit(
         split=split,

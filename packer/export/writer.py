@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -46,20 +46,28 @@ class Files:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.written: list[ExportedFile] = []
+        self._open: list[OpenFile] = []
 
     def open(self, path: str) -> "OpenFile":
-        """A file that gets its name, relative to the folder, when it is closed."""
-        return OpenFile(self, path)
+        """A file that gets its name, relative to the folder, when it is finished."""
+        file = OpenFile(self, path)
+        self._open.append(file)
+        return file
 
     def write(self, path: str, content: bytes) -> None:
         """A whole file."""
-        with self.open(path) as file:
-            file.write(content)
-            file.finish()
+        file = self.open(path)
+        file.write(content)
+        file.finish()
+
+    def abort(self) -> None:
+        """Remove the files that are not finished."""
+        for file in self._open:
+            file.abort()
 
 
 class OpenFile:
-    """A file being written; leaving the context without :meth:`finish` removes it."""
+    """A file being written."""
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
@@ -94,13 +102,8 @@ class OpenFile:
         self._files.written.append(ExportedFile(path=self.path, num_bytes=digest.num_bytes, sha256=digest.sha256))
 
     def abort(self) -> None:
+        """Remove it, unless it is finished."""
         self._file.abort()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.abort()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +127,7 @@ class SplitToWrite:
 
 
 class Writer(Protocol):
-    """Takes the rows of one split in their order; leaving it without `finish` removes what was written."""
+    """Takes the rows of one split in their order."""
 
     def documents(self, batch: FlatDocuments) -> None:
         """Append documents."""
@@ -134,6 +137,3 @@ class Writer(Protocol):
 
     def finish(self) -> dict[str, Any]:
         """End the files; returns what export.json says of the split beside its counts."""
-
-    def abort(self) -> None:
-        """Remove what is not finished."""
