@@ -1,4 +1,4 @@
-"""Dealing: an order of items by size in which equal ones come as a keyed hash has them.
+"""An order of items by decreasing size in which equal ones come as a keyed hash has them.
 
 Documents of equal length are interchangeable to the packer. Taken in source order, neighbours would share a block;
 taken in the order of a hash of their number, they land in blocks far apart.
@@ -27,14 +27,14 @@ _MULTIPLIER_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MULTIPLIER_2 = np.uint64(0x94D049BB133111EB)
 
 
-def deal_key(*parts: int | str) -> np.uint64:
+def order_key(*parts: int | str) -> np.uint64:
     """A key that is a pure function of the parts, on every platform."""
     key: np.uint64 = permutation_key(*parts)[0]
     return key
 
 
-def deal_order(keys: UInt64, num_items: int) -> UInt64:
-    """Sort keys of :func:`deal_keys` in place, and make of them the item numbers in that order.  # uint64[N]"""
+def sorted_items(keys: UInt64, num_items: int) -> UInt64:
+    """Sort keys of :func:`order_keys` in place, and make of them the item numbers in that order.  # uint64[N]"""
     keys.sort()
     keys &= _index_mask(num_items)
     return keys
@@ -42,15 +42,15 @@ def deal_order(keys: UInt64, num_items: int) -> UInt64:
 
 def shuffled(n: int, key: np.uint64) -> UInt64:
     """A permutation of ``range(n)``, n < 2^32.  # uint64[n]"""
-    return deal_order(deal_keys(np.zeros(n, np.int32), key), n)
+    return sorted_items(order_keys(np.zeros(n, np.int32), key), n)
 
 
-def deal_keys(sizes: Int32, key: np.uint64) -> UInt64:
-    """Numbers whose order is that of decreasing sizes, equal ones as the key deals them.  # uint64[N]
+def order_keys(sizes: Int32, key: np.uint64) -> UInt64:
+    """Numbers whose order is that of decreasing sizes, equal ones in the order of the hash.  # uint64[N]
 
     Args:
         sizes: at least 0.  # int32[N], N < 2^32
-        key: from :func:`deal_key`.
+        key: from :func:`order_key`.
 
     """
     largest = int(sizes.max(initial=0))

@@ -1,10 +1,13 @@
-"""Packing over a histogram of lengths: what packing item by item gives, at the cost of the lengths.
+"""Best-fit and first-fit decreasing over a histogram of lengths: what packing item by item gives, at the cost of the
+lengths.
 
-Decreasing algorithms take the items from the longest to the shortest and put each into an open bin, or into a new one
-where no open bin holds it. Which open bin is the algorithm: the fullest (:mod:`packer.pack.best_fit`) or the first
-(:mod:`packer.pack.first_fit`). Both have this in common: the bin that took an item of length l takes the next one
-too, as long as there is room. So items of one length are placed together. A bin with r free takes m = r // l of them,
-or fewer where it would hold too many items, before another bin is touched; a new bin takes L // l.
+Both take the items from the longest to the shortest and put each into an open bin, or into a new one where no open bin
+holds it: best fit into the fullest that holds it, the one opened first among equals; first fit into the one opened
+first. Johnson, "Near-Optimal Bin Packing Algorithms", 1973: at most 11/9 of the optimum and a constant.
+
+The bin that took an item of length l takes the next one too, as long as there is room: it is now the fullest that holds
+it, and still the first. So items of one length are placed together. A bin with r free takes m = r // l of them, or
+fewer where it would hold too many items, before another bin is touched; a new bin takes L // l.
 
 Worked example, L = 10, best fit: lengths 6, 6, 4, 3, 3. Two bins take a 6 and have 4 free. The 4 fills bin 0. For the
 3s, r = 4 and m = 1: bin 1 takes one and has 1 free. No bin holds the other: bin 2.
@@ -14,7 +17,9 @@ or at least halves its free space each time it is filled, so with D distinct len
 does not depend on how many items there are.
 """
 
+from bisect import bisect_left, insort
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -57,19 +62,70 @@ class BinRuns:
         return concatenated_ranges(self.first_bin, self.num_bins)
 
 
-def pack_decreasing(
-    lengths: Int64, counts: Int64, capacity: int, open_bins: OpenBins, *, max_items: int | None = None
-) -> BinRuns:
-    """Pack ``counts[i]`` items of ``lengths[i]`` into bins of ``capacity``.
+class _FullestFirst:
+    """Open bins by their free space."""
+
+    def __init__(self) -> None:
+        self._spaces: list[int] = []  # sorted; those that have bins
+        self._ranges: dict[int, list[BinRange]] = {}  # heaps: the lowest bin number is used first
+
+    def put(self, bins: BinRange) -> None:
+        space = bins[2]
+        ranges = self._ranges.get(space)
+        if ranges is None:
+            insort(self._spaces, space)
+            self._ranges[space] = [bins]
+        else:
+            heappush(ranges, bins)
+
+    def take(self, length: int) -> BinRange | None:
+        at = bisect_left(self._spaces, length)
+        if at == len(self._spaces):
+            return None
+        space = self._spaces[at]
+        ranges = self._ranges[space]
+        if len(ranges) > 1:
+            return heappop(ranges)
+        del self._spaces[at]
+        del self._ranges[space]
+        return ranges[0]
+
+
+class _LowestFirst:
+    """Open bins by their number, as far as they hold the current length."""
+
+    def __init__(self) -> None:
+        self._holding: list[BinRange] = []  # heap by number: room for the last length asked for
+        self._waiting: list[tuple[int, BinRange]] = []  # heap by falling space: perhaps too little room
+
+    def put(self, bins: BinRange) -> None:
+        heappush(self._waiting, (-bins[2], bins))
+
+    def take(self, length: int) -> BinRange | None:
+        while self._waiting and -self._waiting[0][0] >= length:
+            heappush(self._holding, heappop(self._waiting)[1])
+        return heappop(self._holding) if self._holding else None
+
+
+def best_fit_decreasing(lengths: Int64, counts: Int64, capacity: int, *, max_items: int | None = None) -> BinRuns:
+    """Best-fit decreasing; arguments as for :func:`first_fit_decreasing`."""
+    return _decreasing(lengths, counts, capacity, _FullestFirst(), max_items)
+
+
+def first_fit_decreasing(lengths: Int64, counts: Int64, capacity: int, *, max_items: int | None = None) -> BinRuns:
+    """First-fit decreasing: ``counts[i]`` items of ``lengths[i]`` into bins of ``capacity``.
 
     Args:
         lengths: distinct, decreasing, each from 1 to ``capacity``.  # int64[D]
         counts: at least 1 each.  # int64[D]
         capacity: of a bin.
-        open_bins: empty; which bin is used first.
         max_items: a bin that holds so many is closed, whatever its free space.
 
     """
+    return _decreasing(lengths, counts, capacity, _LowestFirst(), max_items)
+
+
+def _decreasing(lengths: Int64, counts: Int64, capacity: int, open_bins: OpenBins, max_items: int | None) -> BinRuns:
     most = capacity if max_items is None else max_items
     runs: list[tuple[int, int, int, int, int]] = []
     total_bins = 0

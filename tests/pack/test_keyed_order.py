@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from whole_documents import plan_whole
 
-from packer.pack.deal import deal_key, deal_keys, deal_order, shuffled
-from packer.pack.plan import plan
+from packer.pack.keyed_order import order_key, order_keys, shuffled, sorted_items
 
 GOLDEN = [9, 2, 0, 7, 3, 5, 6, 8, 1, 4]
 GOLDEN_SHUFFLE = [2, 1, 0, 7, 4, 3, 5, 6]
@@ -29,7 +29,7 @@ def literal_order(sizes, key):
 
 def dealt(sizes, seed=0):
     sizes = np.array(sizes, np.int32)
-    return deal_order(deal_keys(sizes, deal_key("test", seed)), len(sizes)).tolist()
+    return sorted_items(order_keys(sizes, order_key("test", seed)), len(sizes)).tolist()
 
 
 @given(st.lists(st.integers(0, 30), max_size=200), st.integers(0, 2**63 - 1))
@@ -41,7 +41,7 @@ def test_every_item_is_dealt_once_in_decreasing_size(sizes, seed):
 
 @given(st.lists(st.integers(0, 2**20), min_size=1, max_size=50), st.integers(0, 99))
 def test_the_order_is_that_of_the_literal_hash(sizes, seed):
-    assert dealt(sizes, seed) == literal_order(sizes, deal_key("test", seed))
+    assert dealt(sizes, seed) == literal_order(sizes, order_key("test", seed))
 
 
 @pytest.mark.parametrize("largest", [0, 1, 2**20 - 1, 2**20])
@@ -55,17 +55,17 @@ def test_sizes_of_any_width_are_dealt_in_order(largest):
 def test_the_order_does_not_depend_on_how_many_keys_are_made_at_once(monkeypatch):
     sizes = np.random.default_rng(0).integers(0, 50, 10_000)
     expected = dealt(sizes)
-    monkeypatch.setattr(import_module("packer.pack.deal"), "_SLICE", 77)
+    monkeypatch.setattr(import_module("packer.pack.keyed_order"), "_SLICE", 77)
     assert dealt(sizes) == expected
 
 
 @pytest.mark.parametrize("handed", [1, 7])
 def test_who_lies_where_does_not_depend_on_how_many_fills_are_served_at_once(monkeypatch, handed):
     lengths = np.random.default_rng(1).integers(0, 120, 3_000)
-    expected = plan(lengths, 100)
+    expected = plan_whole(lengths, 100)
     assert (expected.block_of == -1).any()
     monkeypatch.setattr(import_module("packer.pack.place"), "_HANDED", handed)
-    found = plan(lengths, 100)
+    found = plan_whole(lengths, 100)
     assert np.array_equal(found.document, expected.document)
     assert np.array_equal(found.block_of, expected.block_of)
     blocks = np.repeat(np.arange(found.num_blocks), np.diff(found.block_offsets))
@@ -75,7 +75,7 @@ def test_who_lies_where_does_not_depend_on_how_many_fills_are_served_at_once(mon
 def test_golden_order():
     """The same on every platform and version: a cache depends on it."""
     assert dealt([3, 1, 3, 3, 1, 3, 2, 3, 1, 3], seed=5) == GOLDEN
-    assert shuffled(8, deal_key("test", 5)).tolist() == GOLDEN_SHUFFLE
+    assert shuffled(8, order_key("test", 5)).tolist() == GOLDEN_SHUFFLE
 
 
 def test_equal_items_are_in_an_order_that_shows_no_trace_of_the_source():
@@ -94,4 +94,4 @@ def test_another_key_deals_another_order():
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 255, 256, 257, 70_000])
 def test_a_shuffle_is_a_permutation(n):
-    assert sorted(shuffled(n, deal_key("test", n)).tolist()) == list(range(n))
+    assert sorted(shuffled(n, order_key("test", n)).tolist()) == list(range(n))
