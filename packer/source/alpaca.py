@@ -9,7 +9,7 @@ from packer.batches import Message, Sample
 from packer.source.chat import chat_sample, reasoned
 from packer.source.decode import Refused
 from packer.source.row import OPTIONAL_FIELDS, RowFields, filled, typed
-from packer.source.unsuited import refuse_media_tags
+from packer.source.unsupported_rows import refuse_media_tags
 
 
 class AlpacaRow(RowFields, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from packer.source.chat import ChatMessage, MessageFields, chat_sample, read_mes
 from packer.source.content import Part
 from packer.source.decode import Refused
 from packer.source.row import RowFields, typed, with_filled_messages
-from packer.source.unsuited import refuse_media_tags
+from packer.source.unsupported_rows import refuse_media_tags
 
 
 class Turn(MessageFields, frozen=True, kw_only=True):

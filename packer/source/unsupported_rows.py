@@ -14,14 +14,14 @@ PREFERENCE_FIELDS = (
     "chosen_response",
     "rejected_response",
 )
-TELLING_FIELDS = frozenset({*MEDIA_FIELDS, *PREFERENCE_FIELDS, "label"})
+SUSPECT_FIELDS = frozenset({*MEDIA_FIELDS, *PREFERENCE_FIELDS, "label"})
 """A row without any of these is an example to imitate, as far as its fields tell."""
 
 _MEDIA_PART = re.compile(r"(?:input_)?(?:image|video|audio)(?:_url)?")
 _MEDIA_TAG = re.compile(r"<img>[^<>\n]+</img>")
 
 
-def refuse_unsuited(row: dict[str, Any], *, rated: bool) -> None:
+def refuse_unsupported(row: dict[str, Any], *, rated: bool) -> None:
     """Look at the fields of a row.
 
     Args:
@@ -32,7 +32,7 @@ def refuse_unsuited(row: dict[str, Any], *, rated: bool) -> None:
         Refused: `multimodal` or `preference`.
 
     """
-    if TELLING_FIELDS.isdisjoint(row):
+    if SUSPECT_FIELDS.isdisjoint(row):
         return
     for field in MEDIA_FIELDS:
         if row.get(field):
