@@ -8,7 +8,7 @@ from typing import Any
 from packer.batches import Message, Sample
 from packer.source.chat import chat_sample, reasoned
 from packer.source.decode import Refused
-from packer.source.row import OPTIONAL_FIELDS, RowFields, filled, typed
+from packer.source.row import RowFields, typed_row
 from packer.source.unsupported_rows import refuse_media_tags
 
 
@@ -31,8 +31,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
         Refused: the row cannot be a sample.
 
     """
-    row = filled(row, OPTIONAL_FIELDS)
-    shape = typed(row, AlpacaRow)
+    shape = typed_row(row, AlpacaRow)
     instruction = shape.query if shape.instruction is None else shape.instruction
     output = shape.response if shape.output is None else shape.output
     assert instruction is not None, "rows without it do not get here"

@@ -95,6 +95,24 @@ def typed(value: Any, shape: type[T]) -> T:
         raise Refused("wrong_type", type_reason(str(error))) from None
 
 
+def typed_row(row: dict[str, Any], shape: type[T], *names: str) -> T:
+    """The row as a struct of `shape`; an optional field that holds nothing may hold it in any type.
+
+    Args:
+        row: The row.
+        shape: Its fields.
+        names: Those of its fields that are lists of messages.
+
+    Raises:
+        Refused: `wrong_type`, as :func:`typed`.
+
+    """
+    try:
+        return msgspec.convert(row, shape)
+    except msgspec.ValidationError:
+        return typed(with_filled_messages(row, *names), shape)
+
+
 def type_reason(message: str) -> str:
     """A message of msgspec as a reason.
 
