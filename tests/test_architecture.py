@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 # From the bottom up: a module imports only from layers above its own line.
 LAYERS = (
     "errors", "limits", "names", "rejections", "literals", "batches", "recipe", "data_files", "hub", "tokenizer_folder", "backend", "model", "spelling",
-    "layout", "permute", "spawned",
+    "layout", "permute", "preload",
     "source", "render", "tokenize", "supervise", "pack", "store", "build", "audit", "load", "export", "starter",
     "recipe_from",
 )  # fmt: skip

@@ -24,7 +24,7 @@ from packer.audit.pieces import check_counts, check_pieces
 from packer.audit.reencode import Reencoded, Reencoding
 from packer.audit.shards import ShardAudit, audit_shard
 from packer.build.blocks import BlockForm
-from packer.build.pool import default_jobs
+from packer.build.executor import default_jobs
 from packer.build.progress import Progress, Silent
 from packer.errors import CheckError, RecipeError, UsageError
 from packer.recipe import make_recipe

@@ -17,10 +17,10 @@ from packer.audit.lint.shapes import ask_shapes, find_adapted, find_changed_answ
 from packer.audit.lint.subject import Subject
 from packer.audit.lint.tokens import find_bos, find_merges, find_other_reading, find_settings, find_swallowed
 from packer.audit.lint.usable import find_usable
-from packer.build.overruns import named_template, overruns_at
 from packer.build.places import pin_recipe
 from packer.build.plan import TEMPLATED
 from packer.build.progress import Silent
+from packer.build.stages import named_template, overruns_at
 from packer.recipe import Recipe
 from packer.source import naming_standard_input
 

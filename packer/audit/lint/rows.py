@@ -14,11 +14,10 @@ from packer.audit.lint.probes import INLINE, PLAIN, REASONED
 from packer.audit.lint.subject import LearnedTurn, Subject, learned_turns, mode_name, mode_of
 from packer.batches import Rejection, RowBatch, Sample
 from packer.build.inputs import open_inputs
-from packer.build.overruns import overruns_at
 from packer.build.plan import load_recipe_model, resolve_sources
 from packer.build.price import last_tokens
 from packer.build.progress import Silent
-from packer.build.stages import FollowedRows, Stages
+from packer.build.stages import FollowedRows, Stages, overruns_at
 from packer.errors import TemplateError
 from packer.model import Model
 from packer.recipe import Recipe
