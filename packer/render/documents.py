@@ -12,13 +12,34 @@ import bisect
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple, TypeAlias
 
 from packer.render.chat import Mode, RenderedTurn
 from packer.render.environment import RenderError
 from packer.render.reasoning import EMPTY_BLOCK
 
 Rewritten = Literal["exact", "last", "as_rendered"]
+
+EncodedTurn: TypeAlias = tuple[int, int, int, float]
+"""Message, end of the prompt, end of the completion, weight."""
+
+
+class EncodedText(NamedTuple):
+    """A text to be tokenized, as UTF-8; places count bytes."""
+
+    content: bytes
+    turns: tuple[EncodedTurn, ...]
+    raw: bool = False
+    guarded: tuple[tuple[int, int], ...] = ()
+
+
+class RenderedRow(NamedTuple):
+    """What a row is rendered to."""
+
+    texts: tuple[EncodedText, ...]
+    num_skipped: int
+    """Answers that were to be learned and are not: they say nothing, the template writes nothing of them, or it has no
+    prompt, or no mark, for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,11 +60,14 @@ class ChatTemplate:
             RenderError: the template is not valid Jinja.
 
         """
-        self._source = source
-        self._max_bytes = max_bytes
+        self.source = source
+        self.date = date
+        self.max_bytes = max_bytes
         self._num_asked = 0
         self._num_useless = 0
-        self._variables = dict(variables)
+        self.variables = dict(variables)
+        """Those that never change between rows."""
+
         environment = environment_of(date, max_bytes)
         self.has_marks: bool
         """Whether the template has `{% generation %}` blocks."""
@@ -114,6 +117,13 @@ class ChatTemplate:
             return False
 
     @functools.cached_property
+    def constants(self) -> tuple[str, ...]:
+        """Texts that stand in its expressions, in their order."""
+        parsed = self._template.environment.parse(self.source)
+        found = (each.value for each in parsed.find_all(jinja2.nodes.Const) if isinstance(each.value, str))
+        return tuple(dict.fromkeys(found))
+
+    @functools.cached_property
     def takes_only_parts(self) -> bool:
         """Whether it raises on a text as content and takes a list of one part: templates of some vision models."""
         for content in ("x", [{"type": "text", "text": "x"}]):
@@ -148,7 +158,7 @@ class ChatTemplate:
             UnresumableError: it cannot go on from what is remembered.
 
         """
-        variables = {"documents": None, **self._variables, **(kwargs or {})}
+        variables = {"documents": None, **self.variables, **(kwargs or {})}
         variables |= {"messages": messages, "tools": tools, "add_generation_prompt": add_generation_prompt}
         template, joined = self._template, "".join
         if memory is not None:
@@ -166,8 +176,8 @@ class ChatTemplate:
             raise RenderError(str(error), code="render_too_large") from error
         except Exception as error:
             raise RenderError(_explain(error), refusal=type(error) is jinja2.TemplateError) from error
-        if len(text) * 4 > self._max_bytes and len(text.encode("utf-8", "surrogatepass")) > self._max_bytes:
-            raise RenderError(f"rendered to more than {self._max_bytes} bytes", code="render_too_large")
+        if len(text) * 4 > self.max_bytes and len(text.encode("utf-8", "surrogatepass")) > self.max_bytes:
+            raise RenderError(f"rendered to more than {self.max_bytes} bytes", code="render_too_large")
         return text
 
     def memory(self) -> Memory | None:
@@ -193,7 +203,7 @@ class ChatTemplate:
         environment = self._template.environment
         assert isinstance(environment, Environment)
         try:
-            return watched(lambda: _compiled_resumable(environment, self._source))
+            return watched(lambda: _compiled_resumable(environment, self.source))
         except (RecursionError, SyntaxError, jinja2.TemplateError):  # less of the stack is left than the first time
             return self._template, ()
 
