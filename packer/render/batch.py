@@ -3,6 +3,7 @@
 import copy
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -33,7 +34,6 @@ from packer.render.placeholders import Loss
 from packer.render.reasoning import ANY_TAG, Reasoning, given_as, is_cut_off
 from packer.render.remembering import RememberingTemplate
 from packer.render.watchdog import ROW, place
-
 
 COMPARED = 64
 """Of so many rows that are filled in one is rendered too, the first of a batch among them."""
@@ -133,7 +133,7 @@ class Renderer:
     def by_reference(self) -> "Renderer":
         """The same, where each row is rendered and none is filled in."""
         other = copy.copy(self)
-        other._filling = None
+        other._filling = None  # noqa: SLF001 - a copy of this one
         return other
 
     def render(self, rows: RowBatch) -> TurnBatch:
@@ -144,16 +144,17 @@ class Renderer:
 
         """
         filled = self._filling.fill(rows.samples) if self._filling else {}
-        turns = self._render(rows, filled)
-        return self._render(rows, {}) if turns is None else turns
+        turns = self._render(rows, filled, compared={*list(filled)[::COMPARED]})
+        return turns or self._render(rows, {})
 
-    def _render(self, rows: RowBatch, filled: Mapping[int, RenderedRow]) -> TurnBatch | None:
-        """The same, where some rows are filled in; None where one of them was to be rendered otherwise."""
+    def _render(
+        self, rows: RowBatch, filled: Mapping[int, RenderedRow], *, compared: AbstractSet[int] = frozenset()
+    ) -> TurnBatch | None:
+        """The same, where some rows are filled in; None where one that is compared is rendered otherwise."""
         texts: list[EncodedText] = []
         owners: list[int] = []
         skipped: list[int] = []
         rejections: list[Rejection] = []
-        compared = {*list(filled)[::COMPARED]}
         # What the template answered is forgotten between batches: no row depends on which others a process has seen.
         losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops, marks=self._marks)
         here = place()
