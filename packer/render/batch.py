@@ -25,7 +25,7 @@ from packer.render.chat import (
     turn_weights,
 )
 from packer.render.control import StandIns, control_pattern, find_control, holds_stand_in, typed_fields
-from packer.render.documents import Dealer, Document, EncodedText, RenderedRow, Rewritten
+from packer.render.documents import Dealer, Document, EncodedText, RenderedRow, Rewritten, encoded
 from packer.render.dropped import ConversationLosses, LossCheck
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.filling import Filling
@@ -78,32 +78,6 @@ class RenderRules:
             max_render_bytes=recipe.rows.max_render_bytes,
             empty_user=recipe.rows.empty_user == "keep",
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """One text to be encoded, and its turns as (message, prompt end, completion end, weight) in characters."""
-
-    text: str
-    raw: bool
-    turns: tuple[tuple[int, int, int, float], ...]
-    guarded: tuple[tuple[int, int], ...] = ()
-
-    def encoded(self) -> EncodedText:
-        """The same in bytes.
-
-        Raises:
-            RenderError: half of a surrogate pair.
-
-        """
-        try:
-            content = self.text.encode()
-        except UnicodeEncodeError:
-            raise RenderError("half of a surrogate pair in the rendering", code="not_utf8") from None
-        places = int if len(content) == len(self.text) else lambda position: len(self.text[:position].encode())
-        turns = tuple((message, places(a), places(b), weight) for message, a, b, weight in self.turns)
-        guarded = tuple((places(a), places(b)) for a, b in self.guarded)
-        return EncodedText(content, turns, self.raw, guarded)
 
 
 class Renderer:
@@ -179,10 +153,10 @@ class Renderer:
     def _define(self, sample: Sample, template: Template) -> RenderedRow:
         """What a template makes of a conversation, for made-up words; no texts where something is lost or rewritten."""
         losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops, thorough=True)
-        texts, num_skipped = self._render_chat(sample, losses, template, rewritten="exact")
-        if losses.found_any or (len(texts) > 1 and self._rules.rewritten != "exact"):
-            return RenderedRow((), num_skipped)
-        return RenderedRow(tuple(text.encoded() for text in texts), num_skipped)
+        rendered = self._render_chat(sample, losses, template, rewritten="exact")
+        if losses.found_any or (len(rendered.texts) > 1 and self._rules.rewritten != "exact"):
+            return RenderedRow((), rendered.num_skipped)
+        return rendered
 
     def conversation(self, sample: Sample, template: Template | None = None) -> Conversation:
         """The sample's messages under the template that suits it, or another.
@@ -208,10 +182,7 @@ class Renderer:
         return ChatTemplate(source, date=rules.date, variables=model.named_tokens, max_bytes=rules.max_render_bytes)
 
     def _rendered(self, sample: Sample, losses: LossCheck) -> RenderedRow:
-        if sample.kind == "chat":
-            texts, num_skipped = self._render_chat(sample, losses)
-            return RenderedRow(tuple([text.encoded() for text in texts]), num_skipped)
-        return RenderedRow((self._plain(sample).encoded(),), 0)
+        return self._render_chat(sample, losses) if sample.kind == "chat" else RenderedRow((self._plain(sample),), 0)
 
     def _refuse_empty_user(self, sample: Sample) -> None:
         """An answer is not learned as the answer to nothing, unless the recipe says so."""
@@ -222,7 +193,7 @@ class Renderer:
             if fields["role"] == "user" and not fields.get("content"):
                 raise RenderError(f"messages[{k}]: the user says nothing", code="no_content", message=k)
 
-    def _plain(self, sample: Sample) -> _Text:
+    def _plain(self, sample: Sample) -> EncodedText:
         """A completion (trained after its prompt) or a text (trained throughout), closed by EOS."""
         completion = sample.kind == "completion"
         if not sample.text:
@@ -244,7 +215,7 @@ class Renderer:
             raise RenderError("control tokens typed beside private-use characters", code="control_render")
         prompt_end = len(sample.prompt)
         turn = (0, prompt_end, len(whole) + len(close), 1.0)
-        return _Text(whole + close, True, (turn,), tuple(guarded))
+        return encoded(whole + close, (turn,), raw=True, guarded=guarded)
 
     def _refuse_control(self, value: Any, where: str, message: int | None = None) -> None:
         if self._control is None or self._rules.control_tokens == "allow":
@@ -260,8 +231,7 @@ class Renderer:
 
     def _render_chat(
         self, sample: Sample, losses: LossCheck, template: Template | None = None, rewritten: Rewritten | None = None
-    ) -> tuple[list[_Text], int]:
-        """The texts of a sample, and how many answers are skipped."""
+    ) -> RenderedRow:
         self._refuse_empty_user(sample)
         wanted = turn_weights(sample, self._rules.turns)
         weights = {k: weight for k, weight in wanted.items() if says_something(sample.messages[k].fields)}
@@ -285,9 +255,10 @@ class Renderer:
             raise RenderError("no assistant turn that the template can prompt for", code="nothing_trained")
         num_skipped = len(wanted) - num_learned
         if stand_ins is None:
-            return [_plain_text(document) for document in documents], num_skipped
+            return RenderedRow(tuple([encoded(document.text, document.turns) for document in documents]), num_skipped)
         same_form = renderable(original, last)
-        return [_revealed(document, stand_ins, conversation, same_form) for document in documents], num_skipped
+        revealed = [_revealed(document, stand_ins, conversation, same_form) for document in documents]
+        return RenderedRow(tuple(revealed), num_skipped)
 
     def _deal(
         self,
@@ -374,12 +345,7 @@ def _dropped(loss: Loss) -> RenderError:
     )
 
 
-def _plain_text(document: Document) -> _Text:
-    turns = tuple((p.message, p.prompt_end, p.completion_end, p.weight) for p in document.placed)
-    return _Text(document.text, False, turns)
-
-
-def _revealed(document: Document, stand_ins: StandIns, hidden: Conversation, original: Conversation) -> _Text:
+def _revealed(document: Document, stand_ins: StandIns, hidden: Conversation, original: Conversation) -> EncodedText:
     upto = document.num_messages
     whole, _, _ = stand_ins.reveal(hidden.render(hidden.messages[:upto], document.mode))
     if whole != original.render(original.messages[:upto], document.mode):
@@ -387,8 +353,8 @@ def _revealed(document: Document, stand_ins: StandIns, hidden: Conversation, ori
             "a control token typed in a message changes how the template renders the row", code="control_render"
         )
     text, guarded, moved = stand_ins.reveal(document.text)
-    turns = tuple((p.message, moved(p.prompt_end), moved(p.completion_end), p.weight) for p in document.placed)
-    return _Text(text, False, turns, tuple(guarded))
+    turns = [(message, moved(a), moved(b), weight) for message, a, b, weight in document.turns]
+    return encoded(text, turns, guarded=guarded)
 
 
 def _turn_batch(
