@@ -27,12 +27,11 @@ from packer.render.chat import (
 from packer.render.control import StandIns, control_pattern, find_control, holds_stand_in, typed_fields
 from packer.render.documents import Dealer, Document, EncodedText, RenderedRow, Rewritten, encoded
 from packer.render.dropped import ConversationLosses, LossCheck
-from packer.render.environment import ChatTemplate, RenderError
+from packer.render.environment import CachingTemplate, ChatTemplate, RenderError
 from packer.render.filling import Filling
 from packer.render.marks import marked_turns
 from packer.render.placeholders import Loss
 from packer.render.reasoning import ANY_TAG, Reasoning, given_as, has_two_reasonings, is_cut_off
-from packer.render.remembering import RememberingTemplate
 from packer.render.watchdog import ROW, place
 
 COMPARED = 64
@@ -246,7 +245,7 @@ class Renderer:
                 raise RenderError(reason, code="wrong_type", message=k)
         original = self.conversation(sample, template)
         if template is None and isinstance(original.template, ChatTemplate) and not self._rules.marked:
-            original.template = RememberingTemplate(original.template)
+            original.template = CachingTemplate(original.template)
         stand_ins, conversation = self._hide_control(original, sample.template_kwargs)
         last = max(weights)
         conversation = renderable(conversation, last)

@@ -21,13 +21,13 @@ import jinja2.utils
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 
+from packer.render.cacheable import AT, CACHED
 from packer.render.filters import Filters
 from packer.render.formatting import formatted
 from packer.render.limits import Limits, check_setting, listed
 from packer.render.methods import Methods
 from packer.render.operators import Operators, rewritten
-from packer.render.resumable import AT, RESUMED
-from packer.render.resuming import at, resumed
+from packer.render.render_cache import at, cached
 
 MAX_DEPTH = 100
 """Macros, and loops over their own items, that stand within one another.
@@ -96,7 +96,7 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         self._methods = Methods(limits)
         operators = Operators(limits)
         self.filters = {**Filters(self.filters, limits, operators, Lazy).table(), **operators.table()}
-        self.filters |= {AT: at, RESUMED: resumed}
+        self.filters |= {AT: at, CACHED: cached}
         for name in ("eq", "==", "equalto", "ne", "!=", "lt", "<", "lessthan", "le", "<=", "gt", ">", "greaterthan"):
             self.tests[name] = self._bounded_test(self.tests[name])
         for name in ("ge", ">=", "in"):

@@ -244,15 +244,15 @@ def test_joins_of_a_template_keep_what_is_joined():
 def test_questions_are_kept_as_conditions_on_what_is_written():
     source = (
         "{% set t = messages[0].content | trim %}"
-        "{% if t.startswith('a') or '</think>' in t or t == 'x' %}{% endif %}{{ t }}"
+        "{% if t.startswith('a') or '</think>' in t or t == 'y' %}{% endif %}{{ t }}"
     )
     slot = Slot(0, (("lstrip", None), ("rstrip", None)))
     assert recorded(source)[0].conditions == (
         Condition(slot, "starts", "a"),
         Condition(slot, "holds", "</think>"),
-        Condition(slot, "equals", "x"),
+        Condition(slot, "equals", "y"),
     )
-    assert filled(filling_of(source), [[word] for word in ("b", " ab", "b</think>", " x ", "xx")]) == {0: "b", 4: "xx"}
+    assert filled(filling_of(source), [[word] for word in ("b", " ab", "b</think>", " y ", "yy")]) == {0: "b", 4: "yy"}
 
 
 def test_words_longer_than_those_of_the_trial_are_rendered():

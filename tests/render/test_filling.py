@@ -122,11 +122,11 @@ def made(tmp_path_factory):
         yield renderers_of
 
 
-def test_a_skeleton_is_made_for_a_shape_that_a_batch_holds_often(tmp_path):
+def test_a_skeleton_is_made_for_a_shape_that_a_batch_holds_often(tmp_path, monkeypatch):
+    monkeypatch.setattr(fast_path, "WORTH_A_SKELETON", 4)
     filling, _ = renderers(True, twins.byte_level(tmp_path, template=twins.CHATML), twins.CHATML)
-    talks = [[user("one?"), assistant("One.")]] * fast_path.WORTH_A_SKELETON
-    rows = samples([*talks, [system("be"), user("one?"), assistant("One.")]])
-    assert sorted(filling._filling.fill(rows)) == [*range(fast_path.WORTH_A_SKELETON)]
+    rows = samples([*[[user("one?"), assistant("One.")]] * 4, [system("be"), user("one?"), assistant("One.")]])
+    assert sorted(filling._filling.fill(rows)) == [0, 1, 2, 3]
     assert not filling._filling.fill(rows[1:])
 
 
@@ -139,11 +139,7 @@ def test_one_row_that_is_filled_in_otherwise_has_the_whole_batch_rendered(place,
     def wrong(given_rows):
         filled = fill(given_rows)
         assert len(filled) == len(rows)
-        return (
-            filled
-            | {number: filled[number - 1] for number in (place, 3) if number}
-            | ({0: filled[1]} if not place else {})
-        )
+        return filled | {3: filled[4], place: filled[place + 1]}
 
     monkeypatch.setattr(filling._filling, "fill", wrong)
     assert_same(filling.render(batch(rows)), rendering.render(batch(rows)))
