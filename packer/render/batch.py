@@ -32,6 +32,7 @@ from packer.render.filling import Filling
 from packer.render.marks import marked_turns
 from packer.render.placeholders import Loss
 from packer.render.reasoning import ANY_TAG, Reasoning, given_as, has_two_reasonings, is_cut_off
+from packer.render.recorder import TemplateRecorder
 from packer.render.watchdog import ROW, place
 
 COMPARED = 64
@@ -118,7 +119,10 @@ class Renderer:
         """
         filled = self._filling.fill(rows.samples) if self._filling else {}
         turns = self._render(rows, filled, compared={*list(filled)[::COMPARED]})
-        return turns or self._render(rows, {})
+        if turns is None:
+            turns = self._render(rows, {})
+            assert turns is not None  # nothing is compared
+        return turns
 
     def _render(
         self, rows: RowBatch, filled: Mapping[int, RenderedRow], *, compared: AbstractSet[int] = frozenset()
@@ -133,7 +137,7 @@ class Renderer:
         here = place()
         for number, sample in enumerate(rows.samples):
             here[ROW] = sample.row
-            rendered = filled.get(number)
+            known = rendered = filled.get(number)
             if rendered is None or number in compared:
                 try:
                     rendered = self._rendered(sample, losses)
@@ -141,8 +145,8 @@ class Renderer:
                     rejection = Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message)
                     rejections.append(rejection)
                     rendered = RenderedRow((), 0)
-            if rendered != filled.get(number, rendered):
-                return None
+                if known is not None and rendered != known:
+                    return None
             texts += rendered.texts
             owners += [sample.row] * len(rendered.texts)
             skipped += [sample.row] * rendered.num_skipped
@@ -151,7 +155,8 @@ class Renderer:
 
     def _define(self, sample: Sample, template: Template) -> RenderedRow:
         """What a template makes of a conversation, for made-up words; no texts where something is lost or rewritten."""
-        losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops, thorough=True)
+        thorough = isinstance(template, TemplateRecorder)
+        losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops, thorough=thorough)
         rendered = self._render_chat(sample, losses, template, rewritten="exact")
         if losses.found_any or (len(rendered.texts) > 1 and self._rules.rewritten != "exact"):
             return RenderedRow((), rendered.num_skipped)

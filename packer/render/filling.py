@@ -14,7 +14,7 @@ depend on which rows a process has seen before.
 """
 
 import re
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import permutations
 from typing import TypeAlias
@@ -26,7 +26,7 @@ from packer.render.documents import RenderedRow
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.reasoning import ANY_TAG
 from packer.render.recorder import TemplateRecorder, made_up
-from packer.render.shape import Shape, conversation_of, num_texts, shaped
+from packer.render.shape import Shape, conversation_of, num_texts, shape_of
 from packer.render.skeleton import Skeleton, skeleton_of
 from packer.render.symbolic import OpaqueError
 from packer.render.watchdog import TemplateOverrunError
@@ -71,16 +71,21 @@ class Filling:
 
     def fill(self, samples: Sequence[Sample]) -> dict[int, RenderedRow]:
         """Conversations of a batch that need not be rendered, by their number in it."""
-        conversations = [shaped(sample) for sample in samples]
-        counts = Counter(conversation.shape for conversation in conversations if conversation)
+        by_shape: dict[Shape, list[tuple[int, list[str]]]] = {}
+        for number, sample in enumerate(samples):
+            texts: list[str] = []
+            shape = shape_of(sample, texts)
+            if shape is not None:
+                by_shape.setdefault(shape, []).append((number, texts))
         filled = {}
-        for number, conversation in enumerate(conversations):
-            if conversation is None or counts[conversation.shape] < WORTH_A_SKELETON:
+        for shape, conversations in by_shape.items():
+            skeleton = self._skeleton(shape) if len(conversations) >= WORTH_A_SKELETON else None
+            if skeleton is None:
                 continue
-            skeleton = self._skeleton(conversation.shape)
-            row = self._filled(skeleton, conversation.texts) if skeleton else None
-            if row:
-                filled[number] = row
+            for number, texts in conversations:
+                row = self._filled(skeleton, texts)
+                if row is not None:
+                    filled[number] = row
         return filled
 
     def _filled(self, skeleton: Skeleton, texts: Sequence[str]) -> RenderedRow | None:

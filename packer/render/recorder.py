@@ -15,7 +15,7 @@ import jinja2.ext
 import jinja2.nodes
 import jinja2.sandbox
 import jinja2.visitor
-from jinja2.tests import TESTS
+from jinja2.tests import test_sequence
 
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.sandbox import GenerationMarks, environment_of
@@ -73,7 +73,7 @@ class TemplateRecorder:
         if _MARK not in str(messages):
             return self._template.render(messages, add_generation_prompt=add_generation_prompt, kwargs=kwargs)
         symbolic = [{name: self._symbolic(value) for name, value in message.items()} for message in messages]
-        variables = {"documents": None, **self._template.variables, **(kwargs or {}), "tools": None}
+        variables: dict[str, Any] = {"documents": None, **self._template.variables, **(kwargs or {}), "tools": None}
         variables |= {"messages": symbolic, "add_generation_prompt": add_generation_prompt}
         pieces = pieces_of(_recorded(self._template, variables))
         if any(isinstance(piece, str) and _MARK in piece for piece in pieces):
@@ -115,7 +115,7 @@ class TemplateRecorder:
         return f"{made_up(slot.number)}s{self._strips.index(slot.strips):03d}x"
 
 
-def _recorded(template: ChatTemplate, variables: Mapping[str, Any]) -> str:
+def _recorded(template: ChatTemplate, variables: dict[str, Any]) -> str:
     try:
         compiled = watched(lambda: _compiled(_environment(template.date, template.max_bytes), template.source))
         return watched(lambda: joined(compiled.root_render_func(compiled.new_context(variables))))
@@ -218,4 +218,4 @@ def _is_same(value: Any, other: Any) -> bool:
 
 
 def _is_sequence(value: Any) -> bool:
-    return isinstance(value, SymbolicText) or TESTS["sequence"](value)
+    return isinstance(value, SymbolicText) or test_sequence(value)

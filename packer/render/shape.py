@@ -7,7 +7,7 @@ reasoning in a field, or a blank text has none.
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from packer.batches import REASONING_FIELDS, Message, Sample
 
@@ -21,28 +21,18 @@ TEXT = "text"
 _PLAIN = ["role", "content"]
 
 
-class ShapedConversation(NamedTuple):
-    """A conversation, taken apart."""
-
-    shape: Shape
-    texts: list[str]
-    """In the order in which they stand in the messages."""
-
-
 class _ShapelessError(Exception):
     """A message has a field that is not told by its shape."""
 
 
-def shaped(sample: Sample) -> ShapedConversation | None:
-    """Shape and texts of a conversation; None where it has no shape."""
+def shape_of(sample: Sample, texts: list[str]) -> Shape | None:
+    """The shape of a conversation, whose texts are added to a list; None where it has none."""
     if sample.kind != "chat" or sample.template_kwargs or sample.tools:
         return None
-    texts: list[str] = []
     try:
-        shape = tuple([(message.weight, _fields(message.fields, texts)) for message in sample.messages])
+        return tuple([(message.weight, _fields(message.fields, texts)) for message in sample.messages])
     except _ShapelessError:
         return None
-    return ShapedConversation(shape, texts)
 
 
 def conversation_of(shape: Shape, texts: Sequence[str]) -> Sample:

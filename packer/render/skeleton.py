@@ -6,7 +6,7 @@ all others of its shape, once their texts are filled in.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, combinations, pairwise
 
@@ -23,17 +23,17 @@ class _Outline:
     parts: tuple[bytes, ...]
     """One after another; empty where a slot is."""
 
-    slots: tuple[tuple[int, Slot], ...]
-    """With the number of the part."""
+    slots: tuple[tuple[int, int], ...]
+    """Number of a part, and of its slot among those of the skeleton."""
 
     turns: tuple[EncodedTurn, ...]
     """Places count the parts before them."""
 
-    def fill(self, value: Callable[[Slot], bytes], stops: re.Pattern[bytes]) -> EncodedText | None:
+    def fill(self, values: Sequence[bytes], stops: re.Pattern[bytes]) -> EncodedText | None:
         """The document; None where a turn would end at another stop token."""
         parts = list(self.parts)
         for place, slot in self.slots:
-            parts[place] = value(slot)
+            parts[place] = values[slot]
         ends = [0, *accumulate(map(len, parts))]
         content = b"".join(parts)
         turns = []
@@ -50,6 +50,7 @@ class Skeleton:
     """The documents of a shape."""
 
     outlines: tuple[_Outline, ...]
+    slots: tuple[Slot, ...]
     conditions: tuple[Condition, ...]
     longest: int
     """Characters each text may have."""
@@ -74,22 +75,17 @@ class Skeleton:
         """
         if max(map(len, texts), default=0) > self.longest or not self.meets(texts):
             return None
-        values: dict[Slot, bytes] = {}
-
-        def value(slot: Slot) -> bytes:
-            known = values.get(slot)
-            if known is None:
-                known = values[slot] = slot.value(texts[slot.number]).encode()
-            return known
-
-        filled = []
+        values = [slot.value(texts[slot.number]).encode() for slot in self.slots]
+        filled: list[EncodedText] = []
         for outline in self.outlines:
-            document = outline.fill(value, stops)
+            document = outline.fill(values, stops)
             if document is None:
                 return None
             filled.append(document)
         # A turn is learned in the last document that begins with it.
-        if any(later.content.startswith(one.content[: one.turns[0][2]]) for one, later in combinations(filled, 2)):
+        if len(filled) > 1 and any(
+            later.content.startswith(one.content[: one.turns[0][2]]) for one, later in combinations(filled, 2)
+        ):
             return None
         return RenderedRow(tuple(filled), self.num_skipped)
 
@@ -98,12 +94,15 @@ def skeleton_of(
     texts: Sequence[EncodedText], recorder: TemplateRecorder, *, longest: int, num_skipped: int
 ) -> Skeleton | None:
     """The skeleton of recorded documents; None where texts may run into what is around them."""
-    outlines = [_outline(text, recorder) for text in texts]
+    slots: dict[Slot, int] = {}
+    outlines = [_outline(text, recorder, slots) for text in texts]
     whole = tuple(outline for outline in outlines if outline is not None)
-    return Skeleton(whole, recorder.conditions, longest, num_skipped) if whole and len(whole) == len(outlines) else None
+    if not whole or len(whole) < len(outlines):
+        return None
+    return Skeleton(whole, tuple(slots), recorder.conditions, longest, num_skipped)
 
 
-def _outline(text: EncodedText, recorder: TemplateRecorder) -> _Outline | None:
+def _outline(text: EncodedText, recorder: TemplateRecorder, slots: dict[Slot, int]) -> _Outline | None:
     """A document of made-up texts, cut at its slots and where turns begin and end."""
     content = text.content
     spans = {match.start(): (match.end(), recorder.slot(match)) for match in WRITTEN.finditer(content)}
@@ -117,7 +116,7 @@ def _outline(text: EncodedText, recorder: TemplateRecorder) -> _Outline | None:
     before = {place: number for number, place in enumerate(bounds)}
     return _Outline(
         parts=tuple(b"" if start in spans else content[start:end] for start, end in pairwise(bounds)),
-        slots=tuple((before[start], slot) for start, (_, slot) in sorted(spans.items())),
+        slots=tuple((before[start], slots.setdefault(slot, len(slots))) for start, (_, slot) in spans.items()),
         turns=tuple((message, before[start], before[end], weight) for message, start, end, weight in text.turns),
     )
 
