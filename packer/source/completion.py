@@ -53,7 +53,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
     if isinstance(prompt, list):
         return _chat(row, number)
     strings = typed(row, StringsRow)
-    if not strings.completion:
+    if not strings.completion or strings.completion.isspace():
         raise Refused("empty", "`completion` is empty")
     refuse_media_tags(strings.prompt)
     refuse_media_tags(strings.completion)
@@ -89,7 +89,7 @@ def read_text(row: dict[str, Any], number: int) -> Sample:
 
     """
     text = typed(row, TextRow).text
-    if not text:
+    if not text or text.isspace():
         raise Refused("empty", "`text` is empty")
     refuse_media_tags(text)
     return Sample(kind="text", row=number, text=text, sample_id=sample_id(row))

@@ -1,0 +1,212 @@
+"""Ids as runs of text: what is trained, and from which message, what is masked, what is padding.
+
+A run is decoded as a whole, and in its context: one id may be half a character, and some tokenizers write the first
+token of a text without its space. So the text of a run is what it adds to the text of everything before it.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from packer.backend import load_backend
+from packer.batches import Float32, Int32
+from packer.build.kept import kept_files
+from packer.errors import CheckError
+from packer.layout import MASKED
+from packer.model import TOKENIZER_FILE
+from packer.render.parting import common_length
+from packer.store.manifest import Manifest
+
+RunKind: TypeAlias = Literal["trained", "masked", "separator", "padding"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Consecutive tokens that are all trained and from one message, all masked, all padding, or between documents."""
+
+    kind: RunKind
+    start: int
+    """Its first token, from 0 in what is viewed."""
+
+    num_tokens: int
+    text: str
+    """Special tokens are written out; empty for padding. A character cut by a border belongs to the later run."""
+
+    message: int | None
+    """The message of its row it is trained from, from 0; a row's `system` field is message 0. None where the run is
+    not trained, and for rows that have no messages."""
+
+    weight: float | None
+    """Loss weight of its tokens; None where the run is not trained."""
+
+    input_ids: tuple[int, ...]
+    """Empty unless asked for. The labels are the same ids where trained, -100 elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spans:
+    """What a document trains, span by span in order. U spans; they may touch."""
+
+    message: Int32  # [U]
+    start: Int32  # [U] tokens from the start of the document
+    end: Int32  # [U]
+    weight: Float32  # [U]
+
+    def numbers(self, start: int, num_tokens: int) -> Int32:
+        """Which span each token of a piece lies in, -1 where in none.  # int32[num_tokens]
+
+        Worked example: spans [1, 3) and [3, 5), a piece of 3 tokens from token 2 on: [0, 1, 1].
+        """
+        after = np.searchsorted(self.start, np.arange(start, start + num_tokens), side="right")
+        numbers = after.astype(np.int32) - 1
+        beyond = np.append(self.end, -1)[numbers] <= np.arange(start, start + num_tokens)
+        return np.where(beyond, np.int32(-1), numbers)
+
+
+def has_messages(schema: str, message: int) -> bool:
+    """Whether a span is of a message: the one span of a row of plain text, or of a prompt and its completion, is not,
+    nor are those of a row that brings its tokens.
+
+    A completion may be a list of messages too; then the prompt's messages come before it.
+    """
+    return schema not in {"text", "tokens"} and (schema != "completion" or message > 0)
+
+
+def kept_model_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
+    """The tokenizer's files that a cache keeps, by file name.
+
+    Raises:
+        CheckError: one is missing or damaged.
+        StorageError: one cannot be read.
+
+    """
+    for file in manifest.model.files:
+        path = folder / "model" / file.path
+        if not path.is_file():
+            raise CheckError(f"{path} is missing", hint=f"packer build -o {folder} --repair makes it again")
+    return kept_files(folder, manifest)
+
+
+def kept_tokenizer(folder: Path, manifest: Manifest) -> Tokenizer:
+    """The tokenizer a cache was built with, from its own copy.
+
+    Raises:
+        CheckError: the copy is missing or damaged.
+        StorageError: it cannot be read.
+
+    """
+    files = kept_model_files(folder, manifest)
+    if TOKENIZER_FILE not in files:
+        raise CheckError(f"{folder} keeps no {TOKENIZER_FILE}")
+    return load_backend(files[TOKENIZER_FILE])
+
+
+def borders_of(labels: Int32, spans: Int32) -> list[int]:
+    """Where runs begin, and the end.
+
+    Worked example: labels . . x x x . of the spans - - 0 0 1 1 give [0, 2, 4, 5, 6]: a border lies where training
+    begins or ends, and between trained tokens of two spans.
+
+    Args:
+        labels: int32[n]
+        spans: int32[n], as :meth:`Spans.numbers`
+
+    """
+    runs = np.where(labels == MASKED, np.int32(-2), spans)
+    changes = np.flatnonzero(runs[1:] != runs[:-1]) + 1
+    return [0, *changes.tolist(), len(labels)] if len(labels) else [0]
+
+
+def decode_runs(tokenizer: Tokenizer, input_ids: Int32, borders: list[int]) -> list[str]:
+    """Text of the ids between each border and the next.
+
+    With ``t(b)`` the text of the first b ids, run [a, b) is what t(b) adds to t(a). Where b cuts a character, t(b)
+    ends in U+FFFD, and with byte fallback so do the bytes before it; then the last id that ends a character is
+    looked for, at most three ids back, as UTF-8 has at most four bytes. The cut character goes to the later run.
+    """
+    ids = input_ids.tolist()
+    whole = tokenizer.decode(ids, skip_special_tokens=False)
+    places, place = [], 0
+    for border in borders:
+        place = max(place, len(whole) if border == len(ids) else _place(tokenizer, ids, border, whole))
+        places.append(place)
+    return [whole[start:end] for start, end in pairwise(places)]
+
+
+def make_runs(
+    tokenizer: Tokenizer,
+    input_ids: Int32,
+    labels: Int32,
+    spans: Spans,
+    *,
+    schema: str,
+    with_ids: bool = False,
+    context: Int32 | None = None,
+) -> tuple[Run, ...]:
+    """The runs of a document or of a piece of one.
+
+    Args:
+        tokenizer: decodes.
+        input_ids: int32[n]
+        labels: int32[n]
+        spans: of the whole document.
+        schema: of the row.
+        with_ids: keep the ids of each run.
+        context: int32[c], ids of the document before the piece; decoded along, not shown.
+
+    """
+    before = np.zeros(0, np.int32) if context is None else context
+    numbers = spans.numbers(len(before), len(input_ids))
+    borders = borders_of(labels, numbers)
+    texts = decode_runs(tokenizer, np.concatenate([before, input_ids]), [len(before) + border for border in borders])
+    runs = []
+    for start, end, text in zip(borders[:-1], borders[1:], texts, strict=True):
+        trained = int(labels[start]) != MASKED
+        span = int(numbers[start]) if trained else -1
+        message = int(spans.message[span]) if span >= 0 else None
+        runs.append(
+            Run(
+                kind="trained" if trained else "masked",
+                start=start,
+                num_tokens=end - start,
+                text=text,
+                message=message if message is not None and has_messages(schema, message) else None,
+                weight=_shortest(spans.weight[span]) if span >= 0 else None,
+                input_ids=tuple(input_ids[start:end].tolist()) if with_ids else (),
+            )
+        )
+    return tuple(runs)
+
+
+def padding_run(start: int, num_tokens: int, pad_id: int, *, with_ids: bool = False) -> Run:
+    """The run of padding at the end of a block."""
+    ids = (pad_id,) * num_tokens if with_ids else ()
+    return Run(kind="padding", start=start, num_tokens=num_tokens, text="", message=None, weight=None, input_ids=ids)
+
+
+def separator_run(start: int, input_ids: Int32, text: str, *, with_ids: bool = False) -> Run:
+    """The run between two documents of a block; it is not trained."""
+    ids = tuple(input_ids.tolist()) if with_ids else ()
+    return Run(
+        kind="separator", start=start, num_tokens=len(input_ids), text=text, message=None, weight=None, input_ids=ids
+    )
+
+
+def _shortest(weight: np.float32) -> float:
+    """The shortest decimal that is this float32: 0.3, not 0.30000001192092896."""
+    return float(str(weight))
+
+
+def _place(tokenizer: Tokenizer, ids: list[int], border: int, whole: str) -> int:
+    """How many characters of the whole text the ids before a border spell."""
+    best = 0
+    for end in range(border, max(border - 4, -1), -1):
+        text = tokenizer.decode(ids[:end], skip_special_tokens=False)
+        if whole.startswith(text):
+            return max(best, len(text))
+        best = max(best, common_length(text, whole))
+    return best
