@@ -31,7 +31,7 @@ _BATCH_ROWS = 100
 
 @dataclass(slots=True, kw_only=True)
 class FileRows:
-    """The first rows of one file, and what they came to."""
+    """The first rows of one file, and their results."""
 
     path: str
     name: str
@@ -159,7 +159,7 @@ def find_in_rows(rows: SourceRows, recipe: Recipe, subject: Subject | None, *, a
 
 
 def verdict(rows: SourceRows, recipe: Recipe, *, ok: bool, begins: bool) -> str:
-    """What a build of the recipe as given would come to.
+    """What a build of the recipe as given would give.
 
     Args:
         rows: of its inputs; none where none were looked at.
