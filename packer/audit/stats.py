@@ -10,7 +10,7 @@ from packer.batches import Int32, Int64
 from packer.build.losses import LeftOut, left_out
 from packer.errors import CheckError
 from packer.limits import out_of
-from packer.pack import mixing_of_pieces
+from packer.pack import mixing
 from packer.recipe import to_json
 from packer.rejections import CODES
 from packer.store.cache import Cache, DocumentShards
@@ -266,7 +266,7 @@ def _mixing(documents: DocumentShards, piece_ids: Int64, piece_blocks: Int64) ->
     # A document counts once, where it begins: the many pieces of a long one would be a source of their own.
     unique, first = np.unique(piece_ids, return_index=True)
     found = np.searchsorted(ids[order], unique)
-    return mixing_of_pieces(piece_blocks[first], source[order][np.minimum(found, max(len(order) - 1, 0))]).index
+    return mixing(piece_blocks[first], source[order][np.minimum(found, max(len(order) - 1, 0))]).index
 
 
 _STRETCHES = 16

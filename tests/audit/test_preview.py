@@ -172,7 +172,7 @@ def test_of_a_large_file_only_the_beginning_is_read(recipe_of, tmp_path, monkeyp
             taken += len(chunk)
             yield chunk
 
-    monkeypatch.setattr("packer.source.first_rows.read_chunks", counted)
+    monkeypatch.setattr("packer.source.rows.read_chunks", counted)
     # Given a schema, none is looked for.
     values = {"sources": [{"path": str(path), "schema": "messages"}], "tokenizer": recipe_of().tokenizer}
     assert len(preview(make_recipe(values)).rows) == 3
