@@ -53,8 +53,8 @@ def check_tokenizer(manifest: Manifest) -> list[Finding]:
         found = load_bare_model(recipe).digests
     except PackerError as error:
         place = str(manifest.recipe.get("tokenizer"))
-        told = f"{error.message} (looked for from {Path.cwd()})" if is_elsewhere(place) else error.message
-        return [Finding(path=place, row=None, what="tokenizer", expected=f"{len(recorded)} files", found=told)]
+        reason = f"{error.message} (looked for from {Path.cwd()})" if is_elsewhere(place) else error.message
+        return [Finding(path=place, row=None, what="tokenizer", expected=f"{len(recorded)} files", found=reason)]
     return [
         Finding(
             path=_place(recipe, name),

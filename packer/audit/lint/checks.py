@@ -54,7 +54,7 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
     if recipe.sources and num_rows and usable.built is not None:
         assumed, model = usable.built
         rows = look_at_rows(assumed, model, recipe, num_rows=num_rows)
-        findings += find_in_rows(rows, assumed, model, subject, assumed=bool(usable.assumed))
+        findings += find_in_rows(rows, assumed, subject, assumed=bool(usable.assumed))
     schemas = {each.schema for each in rows.files}
     if schemas and not schemas & {*TEMPLATED}:
         findings = [replace(each, level="note") if each.code == "no_template" else each for each in findings]
