@@ -11,11 +11,11 @@ from itertools import islice
 import numpy as np
 
 from packer.audit.excerpts import Excerpt, excerpts_of
-from packer.audit.runs import Spans, make_runs
+from packer.audit.text_runs import Spans, make_runs
 from packer.audit.view import DocumentView, RowView, find_inputs
-from packer.audit.way_out import WaysOut
 from packer.backend import load_backend
 from packer.batches import DocumentBatch, Int64
+from packer.build.hints import rejection_hint
 from packer.build.inputs import open_inputs
 from packer.build.overruns import named_template, overruns_at
 from packer.build.places import pin_recipe
@@ -46,7 +46,7 @@ class PreviewedRow:
     """Of a rejected row: what shows why."""
 
     hint: str | None
-    """Of a rejected row: the way out."""
+    """Of a rejected row: what to do about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +158,6 @@ class _Maker:
         self._recipe = recipe
         self._model = model
         self._stages = Stages(recipe, model)
-        self._ways_out = WaysOut(recipe, model)
         self._tokenizer = load_backend(model.files[TOKENIZER_FILE])
         self._with_ids = with_ids
 
@@ -175,6 +174,7 @@ class _Maker:
     def _row(self, entry: InputFile, raw: RawRow) -> PreviewedRow:
         done = self._stages.run(raw.batch)
         views = tuple(self._documents(entry, raw.number, done.documents))
+        allowed = self._recipe.supervision.allow_dropped
         source, sample = entry.name, next(iter(raw.batch.samples), None)
         lines = [
             Rejected(source=source, row=raw.number, line=raw.line, code=each.code, reason=each.reason)
@@ -196,7 +196,7 @@ class _Maker:
             ),
             split=entry.split,
             excerpts=tuple(excerpts),
-            hint=next((self._ways_out.of(each, sample) for each in done.rejections), None),
+            hint=next((rejection_hint(each.code, allowed=allowed) for each in done.rejections), None),
         )
 
     def _left_out(self, source: str, views: Sequence[DocumentView], documents: DocumentBatch) -> Iterator[Rejected]:

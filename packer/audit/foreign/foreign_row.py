@@ -1,20 +1,25 @@
-"""One foreign row as runs of text, trained and masked."""
+"""Foreign rows as text: one as runs, trained and masked, or the few tokens a finding is about."""
 
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from tokenizers import Tokenizer
 
-from packer.audit.foreign.dataset import ForeignPart
-from packer.audit.foreign.excerpts import spelled
-from packer.audit.foreign.known import find_known
-from packer.audit.foreign.opened import open_foreign
-from packer.audit.foreign.places import find_places
-from packer.audit.runs import Run
+from packer.audit.foreign.foreign_rows import ForeignPart, ForeignRows
+from packer.audit.foreign.formats import open_foreign
+from packer.audit.foreign.token_kinds import find_places
+from packer.audit.foreign.tokenizer_facts import find_known
+from packer.audit.lint.lint_report import Example
+from packer.audit.text_runs import Run
 from packer.backend import load_backend
+from packer.batches import Int64
 from packer.errors import UsageError
 from packer.model import TOKENIZER_FILE
+
+_BEFORE, _AFTER, _MOST = 16, 8, 24
+"""Tokens shown before a mark and behind it, and of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,3 +98,32 @@ def _part(path: Path, parts: tuple[ForeignPart, ...], name: str | None) -> Forei
             return part
     there = ", ".join(part.name for part in parts if part.name) or "none, it is one part"
     raise UsageError(f"{path} has no part '{name}'", hint=f"parts: {there}")
+
+
+def excerpt(rows: ForeignRows, start: int, end: int, backend: Tokenizer | None, part: str) -> Example:
+    """Some tokens of a row; without a tokenizer their ids."""
+    row = int(np.searchsorted(rows.offsets, start, side="right")) - 1
+    first, last = int(rows.offsets[row]), int(rows.offsets[row + 1])
+    end = min(end, last)
+    pieces = [(max(first, start - _BEFORE), start), (start, min(end, start + _MOST)), (end, min(last, end + _AFTER))]
+    before, marked, after = (spelled(rows.input_ids[a:b], backend) for a, b in pieces)
+    if end - start > _MOST:
+        marked += "…"
+    where = f"{part} row {int(rows.numbers[row]):,}".strip()
+    note = f"token {start - first:,}" if end - start == 1 else f"tokens {start - first:,} to {end - first - 1:,}"
+    return Example(label=where, text=before + marked + after, mark=(len(before), len(before) + len(marked)), note=note)
+
+
+def spelled(ids: Int64, backend: Tokenizer | None) -> str:
+    """Text of some ids, special tokens written out; an id that is in no vocabulary is written as a number."""
+    if backend is None:
+        return "".join(f"{i} " for i in ids.tolist())
+    known = backend.get_vocab_size(with_added_tokens=True)
+    text, run = "", []
+    for token in ids.tolist():
+        if 0 <= token < known:
+            run.append(token)
+            continue
+        text += (backend.decode(run, skip_special_tokens=False) if run else "") + f"[{token}]"
+        run = []
+    return text + (backend.decode(run, skip_special_tokens=False) if run else "")

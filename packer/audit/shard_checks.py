@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_128_hexdigest
 
-from packer.audit.files import check_size, unreadable
-from packer.audit.findings import Finding, Level
-from packer.audit.rows import Rule, block_rules, document_rules
+from packer.audit.cache_files import check_size, unreadable
+from packer.audit.row_rules import Rule, block_rules, document_rules
+from packer.audit.verify_report import Finding, Level
 from packer.batches import UInt64
 from packer.build.blocks import BlockForm
 from packer.errors import PackerError, ResourceError

@@ -7,9 +7,9 @@ from typing import Literal
 import numpy as np
 from tokenizers import Tokenizer
 
+from packer.audit.diff.cache_diff import RowExample, RowSide
 from packer.audit.diff.document_rows import ChangedRow, DocumentComparison
-from packer.audit.diff.report import RowExample, RowSide
-from packer.audit.runs import decode_runs, kept_tokenizer
+from packer.audit.text_runs import decode_runs, kept_tokenizer
 from packer.batches import Bool, Int32, Int64
 from packer.layout import MASKED
 from packer.store.cache import Cache

@@ -20,10 +20,10 @@ from typing import cast, get_args
 import msgspec
 import numpy as np
 
-from packer.audit.files import check_input, unreadable
-from packer.audit.findings import Checked, Finding
-from packer.audit.reencode.compare import WHAT, Compared, Comparison, Task, between, rows_told
-from packer.audit.shards import MAX_ROWS
+from packer.audit.cache_files import check_input, unreadable
+from packer.audit.reencoded_partition import WHAT, Compared, Comparison, Task, between, rows_told
+from packer.audit.shard_checks import MAX_ROWS
+from packer.audit.verify_report import Checked, Finding
 from packer.build.engine import resolve_engine
 from packer.build.identity import RULES_VERSION
 from packer.build.kept import kept_model

@@ -1,13 +1,13 @@
-"""Which form lies at a path, by its files."""
+"""Which format lies at a path, by its files."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from packer.audit.foreign.arrow import datasets_parts, table_files, table_part
-from packer.audit.foreign.dataset import ForeignPart
+from packer.audit.foreign.foreign_rows import ForeignPart
 from packer.audit.foreign.mds import MdsPart, mds_folders
 from packer.audit.foreign.megatron import MegatronPart, megatron_pairs, megatron_prefix
 from packer.audit.foreign.olmo import OlmoPart, olmo_files
+from packer.audit.foreign.tables import TablePart, split_parts, table_files
 from packer.errors import InputError
 from packer.model import Model
 from packer.source import is_data_set
@@ -17,7 +17,7 @@ _MOST_NAMED = 4
 
 
 def open_foreign(path: Path, model: Model | None) -> tuple[str, tuple[ForeignPart, ...]]:
-    """The form at a path, and its parts.
+    """The format at a path, and its parts.
 
     Raises:
         InputError: nothing that is understood lies there, or it cannot be read.
@@ -26,7 +26,7 @@ def open_foreign(path: Path, model: Model | None) -> tuple[str, tuple[ForeignPar
     if "\0" in str(path):
         raise InputError(f"{str(path)!r}: a path cannot hold a NUL character")
     if is_data_set(path):
-        return "datasets", datasets_parts(path)
+        return "datasets", split_parts(path)
     if (path / MANIFEST_NAME).is_file():
         raise InputError(f"{path} is a cache, and not what another tool prepared", hint=f"packer verify {path}")
     prefix = megatron_prefix(path)
@@ -42,7 +42,10 @@ def open_foreign(path: Path, model: Model | None) -> tuple[str, tuple[ForeignPar
         return "olmo", tuple(OlmoPart(file, name, model) for file, name in zip(files, names, strict=True))
     tables = table_files(path)
     if tables:
-        return tables[0].suffix[1:], tuple(map(table_part, tables, _names(path, tables)))
+        names = _names(path, tables)
+        return tables[0].suffix[1:], tuple(
+            TablePart(file, name, [file]) for file, name in zip(tables, names, strict=True)
+        )
     if not path.exists():
         raise InputError(f"{path}: no such file or folder")
     inside = sorted(folder for folder in path.glob("*") if is_data_set(folder))

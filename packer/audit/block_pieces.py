@@ -10,8 +10,8 @@ from typing import cast
 
 import numpy as np
 
-from packer.audit.findings import Finding
-from packer.audit.shards import MAX_ROWS, open_chunks
+from packer.audit.shard_checks import MAX_ROWS, open_chunks
+from packer.audit.verify_report import Finding
 from packer.batches import Int32, Int64
 from packer.build.blocks import BlockForm
 from packer.errors import PackerError

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from packer.audit.findings import Finding
-from packer.audit.shards import MAX_ROWS
+from packer.audit.shard_checks import MAX_ROWS
+from packer.audit.verify_report import Finding
 from packer.batches import Int32, Int64, RowBatch, UInt64
 from packer.build.stages import Stages
 from packer.errors import CheckError

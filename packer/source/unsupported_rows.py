@@ -17,14 +17,14 @@ PREFERENCE_FIELDS = (
 UNTRAINED = {"train": False, "training": False, "trainable": False, "weight": 0, "loss_weight": 0}
 """Fields of a row, and the value by which it says that nothing of it is to be trained."""
 
-TELLING_FIELDS = frozenset({*MEDIA_FIELDS, *PREFERENCE_FIELDS, *UNTRAINED, "label"})
+SUSPECT_FIELDS = frozenset({*MEDIA_FIELDS, *PREFERENCE_FIELDS, *UNTRAINED, "label"})
 """A row without any of these is an example to imitate, as far as its fields tell."""
 
 _MEDIA_PART = re.compile(r"(?:input_)?(?:image|video|audio)(?:_url)?")
 _MEDIA_TAG = re.compile(r"<img>[^<>\n]+</img>")
 
 
-def refuse_unsuited(row: dict[str, Any], *, rated: bool) -> None:
+def refuse_unsupported(row: dict[str, Any], *, rated: bool) -> None:
     """Look at the fields of a row.
 
     Args:
@@ -35,7 +35,7 @@ def refuse_unsuited(row: dict[str, Any], *, rated: bool) -> None:
         Refused: `multimodal`, `preference` or `nothing_trained`.
 
     """
-    if TELLING_FIELDS.isdisjoint(row):
+    if SUSPECT_FIELDS.isdisjoint(row):
         return
     for field in MEDIA_FIELDS:
         if row.get(field):

@@ -1,13 +1,13 @@
 """Each check over flat arrays: what it finds, as ranges of tokens or as rows."""
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from packer.audit.foreign.dataset import ForeignRows
-from packer.audit.foreign.known import Known
-from packer.audit.foreign.places import ANSWER, BEHIND, HEADER, LEFT, PROMPT, Places, any_in, next_true
+from packer.audit.foreign.foreign_rows import ForeignRows
+from packer.audit.foreign.token_kinds import ANSWER, BEHIND, HEADER, LEFT, PROMPT, Places, any_in, next_true
+from packer.audit.foreign.tokenizer_facts import Known
 from packer.batches import Bool, Int64
 from packer.layout import MASKED
 
@@ -28,9 +28,6 @@ class Hits:
 
     ranges: Int64  # [H, 2]
     """Tokens, flat, of the first few findings; empty where there is nothing to point at."""
-
-    open_lengths: Int64 | None = None
-    """Of `no_terminator`: lengths of the rows at whose end the text breaks off."""
 
 
 SHOWN = 3
@@ -163,9 +160,7 @@ def _terminators(rows: ForeignRows, places: Places, known: Known, trained: Bool,
     yield from _ranges(rows, places, "terminator_masked", shown[masked])
     cut = runs[is_open & ~stops_next]
     tails = np.stack([np.maximum(cut[:, 0], cut[:, 1] - 8), cut[:, 1]], axis=1)
-    lengths = np.diff(rows.offsets)[places.row_of[begins]][is_open & ~stops_next & ~inside]
-    for hits in _ranges(rows, places, "no_terminator", tails):
-        yield replace(hits, open_lengths=lengths)
+    yield from _ranges(rows, places, "no_terminator", tails)
 
 
 def _beginnings(rows: ForeignRows, places: Places, known: Known) -> Iterator[Hits]:

@@ -7,7 +7,7 @@ same version; for others the shards' own digests must do.
 from pathlib import Path
 
 from packer import __version__
-from packer.audit.findings import Finding, is_elsewhere
+from packer.audit.verify_report import Finding, is_elsewhere
 from packer.build.kept import kept_model
 from packer.build.plan import load_bare_model
 from packer.build.provenance import Provenance, model_digests

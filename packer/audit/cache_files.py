@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from packer.audit.findings import Finding, is_elsewhere
+from packer.audit.verify_report import Finding, is_elsewhere
 from packer.build.places import input_place
 from packer.errors import PackerError
 from packer.store.digest import digest_file

@@ -6,7 +6,7 @@ import pytest
 
 from packer.errors import InputError
 from packer.source import detect_schema, refuse_unread_columns
-from packer.source.column_hint import columns_hint
+from packer.source.schema_errors import columns_hint
 
 CHAT = [{"role": "user", "content": "a"}]
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from packer.audit.foreign.checks import SHOWN, Hits, check
-from packer.audit.foreign.codes import CODES, LEVELS, OF_NO_TOKENIZER, ORDER, Level
-from packer.audit.foreign.dataset import MASKS, ForeignPart, ForeignRows
-from packer.audit.foreign.excerpts import excerpt
-from packer.audit.foreign.known import Known, find_known
+from packer.audit.foreign.foreign_codes import CODES, LEVELS, OF_NO_TOKENIZER, ORDER, Level
+from packer.audit.foreign.foreign_row import excerpt
+from packer.audit.foreign.foreign_rows import MASKS, ForeignPart, ForeignRows
+from packer.audit.foreign.formats import open_foreign
 from packer.audit.foreign.olmo import OlmoPart
-from packer.audit.foreign.opened import open_foreign
-from packer.audit.foreign.places import find_places
+from packer.audit.foreign.row_checks import SHOWN, Hits, check
+from packer.audit.foreign.token_kinds import find_places
+from packer.audit.foreign.tokenizer_facts import Known, find_known
 from packer.audit.lint.lint_report import Example
 from packer.audit.stats import Lengths, count_lengths
 from packer.backend import load_backend
@@ -174,9 +174,7 @@ class _Gathered:
     trained: int = 0
     padding: int = 0
     sequences: int = 0
-    answers: int = 0
     lengths: list[Int64] = field(default_factory=list)
-    open_lengths: list[Int64] = field(default_factory=list)
     found: dict[str, list[tuple[int, int, list[Example]]]] = field(default_factory=dict)
 
     def add(self, rows: ForeignRows, part: str) -> None:
@@ -186,13 +184,10 @@ class _Gathered:
         self.trained += int(rows.trained.sum())
         self.padding += int(places.padding.sum())
         self.sequences += int(places.starts.sum())
-        self.answers += len(places.answers)
         self.lengths.append(np.diff(rows.offsets))
         for hits in check(rows, places, self.known):
             entry = (hits.count, len(hits.rows), self._examples(hits, rows, part))
             self.found.setdefault(hits.code, []).append(entry)
-            if hits.open_lengths is not None:
-                self.open_lengths.append(hits.open_lengths)
             if hits.code == "ids_outside" and self.known.model is not None:
                 self.num_rows_outside += len(hits.rows)
 
@@ -231,7 +226,7 @@ def _report(path: Path, form: str, parts: tuple[ForeignPart, ...], known: Known,
         num_sequences=gathered.sequences,
         lengths=count_lengths(lengths.astype(np.int32)),
         findings=tuple(_findings(gathered)),
-        not_looked_at=tuple(_another_tokenizer() if gathered.is_anothers else _not_looked_at(columns, known)),
+        not_looked_at=tuple(_not_looked_at(columns, known, is_anothers=gathered.is_anothers)),
     )
 
 
@@ -261,18 +256,12 @@ def _findings(gathered: _Gathered) -> Iterator[ForeignFinding]:
 
 
 def _detail(code: str, gathered: _Gathered) -> str | None:
-    """Of trained tokens that should not be their share; of open ends how many rows were cut at one length."""
-    if code in _OF_TRAINED and gathered.trained:
-        count = sum(count for count, _, _ in gathered.found[code])
-        every = " (every token is)" if code == "prompt_trained" and gathered.trained == gathered.tokens else ""
-        return f"{100 * count / gathered.trained:.1f} % of what is trained{every}"
-    if code in {"terminator_masked", "answers_masked"} and gathered.answers:
-        return f"{gathered.answers:,} answers were found"
-    if code != "no_terminator":
+    """Of trained tokens that should not be their share."""
+    if code not in _OF_TRAINED or not gathered.trained:
         return None
-    longest = max(int(lengths.max(initial=0)) for lengths in gathered.lengths)
-    cut = sum(int((lengths == longest).sum()) for lengths in gathered.open_lengths)
-    return f"{cut:,} of them at the end of rows of {longest:,} tokens, the most that any has" if cut > 1 else None
+    count = sum(count for count, _, _ in gathered.found[code])
+    every = " (every token is)" if code == "prompt_trained" and gathered.trained == gathered.tokens else ""
+    return f"{100 * count / gathered.trained:.1f} % of what is trained{every}"
 
 
 def _labels_from(columns: tuple[str, ...], form: str) -> str:
@@ -287,14 +276,11 @@ def _labels_from(columns: tuple[str, ...], form: str) -> str:
     return f"nothing: there are neither labels nor a mask, and {trainer}"
 
 
-def _another_tokenizer() -> Iterator[NotLookedAt]:
-    yield NotLookedAt(
-        what="prompts, stop tokens, padding, BOS and borders",
-        why="most rows hold ids that this tokenizer does not have: the rows were made with another one",
-    )
-
-
-def _not_looked_at(columns: tuple[str, ...], known: Known) -> Iterator[NotLookedAt]:
+def _not_looked_at(columns: tuple[str, ...], known: Known, *, is_anothers: bool) -> Iterator[NotLookedAt]:
+    if is_anothers:
+        why = "most rows hold ids that this tokenizer does not have: the rows were made with another one"
+        yield NotLookedAt(what="prompts, stop tokens, padding, BOS and borders", why=why)
+        return
     if not len(known.header):
         yield NotLookedAt(what="whether prompts are trained", why=known.no_header)
     if known.model is None:

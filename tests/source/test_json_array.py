@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.source.elements import BrokenArray, split_elements
+from packer.source.json_array import BrokenArray, split_elements
 
 values = st.recursive(
     st.none() | st.integers() | st.text('\\"[]{},a\né', max_size=8),

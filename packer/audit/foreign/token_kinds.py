@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from packer.audit.foreign.dataset import LABELLING, ForeignRows
-from packer.audit.foreign.known import Known
+from packer.audit.foreign.foreign_rows import LABELLING, ForeignRows
+from packer.audit.foreign.tokenizer_facts import Known
 from packer.batches import Bool, Int64
 
 PROMPT, HEADER, ANSWER, BEHIND, LEFT = 0, 1, 2, 3, 4

@@ -1,8 +1,8 @@
-"""Cutting a file of Arrow data into partitions: runs of its row groups, or pieces of a large one.
+"""Cutting a table into partitions: runs of its row groups, or pieces of a large one.
 
 Parquet has row groups and Arrow IPC has record batches; both are called groups here. The nominal cuts are those of JSON
 lines (:mod:`packer.source.partition`), laid over the groups' uncompressed sizes, so cuts depend on nothing but the file
-and `partition_bytes`, and groups appended to a file change only its last partitions.
+and `partition_bytes`.
 
 A group of more than `partition_bytes` is cut by rows into pieces of about that size, for many files hold one group
 alone. Whoever reads a piece decodes the rows before it too, so a group becomes at most `MAX_PIECES`: reading all of
@@ -16,23 +16,32 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
+
+from packer.source.partition import nominal
 
 MAX_PIECES = 16
+
+MAX_DECODED_BYTES = 256 * 2**20
+MAX_RATIO = 100
+"""Text is compressed to a tenth, seldom to a fiftieth. What is refused exceeds both."""
+
+
+def is_bomb(num_bytes: int, decoded_bytes: int) -> bool:
+    """Whether so many bytes decode to more than data does."""
+    return decoded_bytes > max(MAX_DECODED_BYTES, MAX_RATIO * num_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """Rows of a file that are decoded together."""
 
-    start: int  # bytes
-    stop: int  # bytes
+    start: int
+    stop: int
+    """Its place in the file, in bytes; of Parquet, in one that is not compressed."""
+
     num_rows: int
     num_bytes: int
     """Uncompressed."""
-
-    repeated_bytes: int = 0
-    """The most that dictionaries bring into a row of as many values as rows have on average."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,16 +54,6 @@ class Run:
     """Rows of the first group before the partition."""
 
     num_rows: int
-
-
-def nominal(positions: npt.NDArray[np.int64], partition_bytes: int) -> npt.NDArray[np.int64]:
-    """The nominal partition each byte of a file lies in.  # int64[N]"""
-    unit = max(1, partition_bytes // 8)
-    sizes = np.repeat([unit, 2 * unit, 4 * unit], 8)
-    starts = np.cumsum(sizes) - sizes
-    grown = int(sizes.sum())
-    small = np.searchsorted(starts, positions, side="right") - 1
-    return np.where(positions < grown, small, len(sizes) + (positions - grown) // partition_bytes)
 
 
 def cut_groups(groups: Sequence[Group], partition_bytes: int, limit: int | None = None) -> list[Run]:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from written import as_arrow, as_parquet
 
 from packer.source import partition_file
-from packer.source.groups import MAX_PIECES, Group, Run, cut_groups
+from packer.source.row_groups import MAX_PIECES, Group, Run, cut_groups
 
 ROWS = [{"text": f"row {i} " + "x" * (i * 37 % 90), "other": i} for i in range(40)]
 WRITERS = {"parquet": as_parquet, "arrow": as_arrow}
@@ -90,20 +90,6 @@ def test_a_group_becomes_no_more_pieces_than_rows_or_than_sixteen():
         Run(first_group=0, num_groups=1, skip=1, num_rows=1),
     ]
     assert len(cut_groups(groups_of([(1000, 10**9)]), 100)) == MAX_PIECES
-
-
-@pytest.mark.parametrize("kind", WRITERS)
-def test_rows_that_are_appended_leave_the_digests_of_earlier_partitions_as_they_were(tmp_path, kind):
-    """The footer of a file changes, and what a partition is named by does not."""
-    paths = []
-    for number in (30, 40):
-        paths.append(tmp_path / f"{number}.{kind}")
-        paths[-1].write_bytes(WRITERS[kind](ROWS[:number]))
-    before, after = (partition_file(path, format=kind, partition_bytes=1500) for path in paths)
-    digests = [piece.xxh3 for piece in before.partitions]
-    assert len(set(digests)) == len(digests) > 3
-    assert digests[:-1] == [piece.xxh3 for piece in after.partitions][: len(digests) - 1]
-    assert before.sha256 != after.sha256
 
 
 @pytest.mark.parametrize("kind", WRITERS)
