@@ -169,8 +169,10 @@ class Reencoding:
 
 
 def reference_stages(recipe: Recipe, model: Model) -> Stages:
-    """What documents are made again with: the reference engine, whatever the recipe asks for."""
-    return Stages(msgspec.structs.replace(recipe, engine="reference"), model)
+    """What documents are made again with: the reference engine, and each row rendered."""
+    stages = Stages(msgspec.structs.replace(recipe, engine="reference"), model)
+    stages.renderer = stages.renderer.by_reference()
+    return stages
 
 
 def _worker(folder: Path, recipe: Recipe, model: Model) -> Callable[[Task], Compared]:
