@@ -5,6 +5,7 @@ CONSTRAINTS := tests/constraints.txt
 CORE := .venv/.core
 DEV := .venv/.dev
 MINIMUMS := .venv/minimums
+SITE := .venv/site
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test check deep faults peers minimums coverage bench docs dist clean
@@ -67,14 +68,15 @@ bench: $(DEV) ## Figures, as ratios within one run; PEERS=1 installs LLaMA-Facto
 	$(if $(PEERS),.venv/bin/python tests/bench/preparing/install.py)
 	.venv/bin/python tests/bench/run.py $(if $(PEERS),--peers)
 
-docs: $(DEV) ## Generate the reference pages
+docs: $(CORE) $(SITE)/.ready ## Generate the reference pages, and build the site in site/ with every link checked
 	.venv/bin/python -m packer_cli.reference
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --config-file docs/site/mkdocs.yml
 
 dist: $(DEV) ## Wheel and source archive in dist/
 	.venv/bin/python -m build
 
 clean: ## Remove what the targets made
-	rm -rf .venv build dist demo *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*
+	rm -rf .venv build dist demo site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "packer needs Python 3.11 or newer")'
@@ -89,4 +91,10 @@ $(CORE): .venv/bin/python pyproject.toml
 $(DEV): $(CORE) $(CONSTRAINTS) tests/requirements.txt
 	.venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint $(CONSTRAINTS) torch
 	.venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint $(CONSTRAINTS) --requirement tests/requirements.txt
+	@touch $@
+
+# An environment of its own: what builds the site asks for other versions than the tests run with.
+$(SITE)/.ready: .venv/bin/python docs/site/requirements.txt
+	.venv/bin/python -m venv --clear $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --requirement docs/site/requirements.txt
 	@touch $@

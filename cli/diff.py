@@ -32,7 +32,7 @@ def command(*, old: Path, new: Path, documents: int, verbose: bool, quiet: bool,
     from packer.audit import diff  # noqa: PLC0415 - not for --help
 
     found = diff(old, new, documents=documents)
-    message = None if found.same else f"{found.old} and {found.new} differ: {found.identity.meaning}"
+    message = None if found.same else f"{found.old} and {found.new} differ: {found.meaning}"
     if as_json:
         print_json(**_fields(found), error=message and error_object("check_failed", message, None))
     else:

@@ -42,7 +42,7 @@ def answer(error: BaseException, *, command: str | None, as_json: bool, verbose:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return error.exit_code
     code, message, hint, exit_code = _describe(error, command=command, verbose=verbose)
-    if verbose and not isinstance(error, click.ClickException | Signalled):
+    if verbose and code == "bug":
         _print_traceback(error)
     if as_json:
         print_json(error=error_object(code, message, hint))

@@ -2,7 +2,6 @@
 
 import shlex
 import textwrap
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -72,30 +71,19 @@ class _Page:
                 self._out.line(f"  {name:9}  {first}")
                 for part in more:
                     self._out.line(" " * 13 + part)
-        shown = [finding for finding in report.findings if self._whole or finding.because is None]
-        for place, finding in enumerate(shown):
+        for place, finding in enumerate(report.findings):
             if place or summary:
                 self._out.line()
             self._finding(finding)
-        self._consequences([finding for finding in report.findings if finding not in shown])
         if summary and report.ok:
             self._out.line()
             self._out.line(_counts(report, named=False))
         elif summary:
             self._out.line()
 
-    def _consequences(self, findings: "Sequence[LintFinding]") -> None:
-        """Findings that may be gone with their causes: their names."""
-        for cause in dict.fromkeys(finding.because for finding in findings):
-            named = [f"{finding.level}[{finding.code}]" for finding in findings if finding.because == cause]
-            self._out.line()
-            for place, part in enumerate(self._wrap(f"may follow from {cause} (-v shows them): {', '.join(named)}")):
-                self._out.line(" " * (_INDENT if place else 0) + part)
-
     def _finding(self, finding: "LintFinding") -> None:
         head = f"{finding.level}[{finding.code}]:"
-        cause = f" (may follow from {finding.because})" if finding.because else ""
-        first, *more = self._wrap(f"{head} {finding.message}{cause}")
+        first, *more = self._wrap(f"{head} {finding.message}")
         self._out.line((first[: len(head)], _STYLES[finding.level]), first[len(head) :])
         for part in more:
             self._out.line(" " * _INDENT + part)
@@ -147,19 +135,6 @@ def _fields(report: "LintReport") -> dict[str, Any]:
         "verdict": report.verdict,
         "assumed": list(report.assumed),
         "rows": [asdict(entry) for entry in report.rows],
-        "findings": [_finding_fields(finding) for finding in report.findings],
+        "findings": [asdict(finding) for finding in report.findings],
         "counts": {f"{level}s": report.count(level) for level in ("error", "warning", "note")},
-    }
-
-
-def _finding_fields(finding: "LintFinding") -> dict[str, Any]:
-    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
-
-    return {
-        "level": finding.level,
-        "code": finding.code,
-        "message": finding.message,
-        "hint": finding.hint,
-        "because": finding.because,
-        "examples": [asdict(example) for example in finding.examples],
     }

@@ -21,7 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 _SEARCHING = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("test", _SEARCHING, derandomize=True, max_examples=40)
-settings.register_profile("deep", _SEARCHING, max_examples=1500)
+settings.register_profile("deep", _SEARCHING, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 
 REPOSITORY = Path(__file__).resolve().parent.parent

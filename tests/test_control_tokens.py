@@ -327,6 +327,19 @@ def test_characters_that_stand_in_for_tokens_cannot_be_sneaked_in(kind: Any, sne
     )
 
 
+def test_a_text_that_is_a_chat_rendered_already_is_refused_and_one_that_quotes_a_marker_is_not(tmp_path: Path) -> None:
+    stages = Stages.load(twins.byte_level(tmp_path))
+    rendered = Sample(
+        kind="text", row=0, text="\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello.<|im_end|>"
+    )
+    quoting = Sample(kind="text", row=1, text="A turn begins with <|im_start|>.")
+    refused, kept = stages.outcomes([rendered, quoting])
+    assert refused == "control_token"
+    assert not isinstance(kept, str)
+    allowing = Stages.load(twins.byte_level(tmp_path / "again"), "supervision.control_tokens=allow")
+    assert not isinstance(allowing.outcomes([rendered])[0], str)
+
+
 def test_text_that_is_normalized_to_a_control_token_rejects_its_row(tmp_path: Path) -> None:
     folder = twins.byte_level(tmp_path)
     backend = Tokenizer.from_file(str(folder / "tokenizer.json"))

@@ -1,5 +1,6 @@
 """What the documentation shows works: links lead somewhere, keys and codes are all there, Python blocks run."""
 
+import importlib.util
 import re
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from packer.recipe import Recipe, make_recipe, to_json
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-PAGES = sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")])
+PAGES = sorted([REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").rglob("*.md")])
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
@@ -17,13 +18,47 @@ def blocks_of(page: str) -> list[str]:
     return PYTHON.findall((REPOSITORY / page).read_text("utf-8"))
 
 
-def test_links_between_pages_lead_to_pages() -> None:
-    checked = 0
+def anchors_of(page: Path) -> set[str]:
+    """What a page's headings are called in links."""
+    headings = re.findall(
+        r"^#+ (.*)$", re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL), re.MULTILINE
+    )
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_between_pages_lead_to_pages_and_headings() -> None:
+    checked = anchors = 0
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+        for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text("utf-8")):
+            there = page.parent / target if target else page
+            assert there.exists(), f"{page.name} links to {target}"
             checked += 1
-    assert checked > 15
+            if anchor:
+                assert anchor in anchors_of(there), f"{page.name} links to {target}#{anchor}"
+                anchors += 1
+    assert checked > 100
+    assert anchors > 10
+
+
+def test_the_api_page_has_every_public_name() -> None:
+    import packer.load
+    import packer.load.trainers
+
+    page = (REPOSITORY / "docs" / "reference" / "api.md").read_text("utf-8")
+    shown = re.findall(r"^::: (.*)$", page, re.MULTILINE)
+    names = {*packer.__all__, *packer.load.__all__, *packer.load.trainers.__all__}
+    assert len(names) > 20
+    assert names <= {name.rpartition(".")[2] for name in shown}
+    for name in shown:
+        module, _, attribute = name.rpartition(".")
+        if attribute not in names:
+            assert importlib.util.find_spec(name if name == "packer.load.attention" else module), name
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    settings = (REPOSITORY / "docs" / "site" / "mkdocs.yml").read_text("utf-8")
+    for page in (REPOSITORY / "docs").rglob("*.md"):
+        assert f"- {page.relative_to(REPOSITORY / 'docs').as_posix()}\n" in settings, page
 
 
 def test_the_recipe_page_names_every_key_with_its_default() -> None:
@@ -53,7 +88,6 @@ def tiny_model(vocab_size: int):
 
 
 LOOPS = [
-    ("README.md", (0,)),
     ("docs/how-to/train.md", (0, 5)),  # train, then save and go on
     ("docs/how-to/train.md", (1,)),
     ("docs/how-to/train.md", (2,)),
@@ -75,6 +109,19 @@ def test_training_loops_of_the_documentation_run(
     for number in numbers:
         exec(blocks_of(page)[number], names)
     assert "step" in names
+
+
+@pytest.mark.filterwarnings("ignore")  # the Trainer uses what its libraries deprecated
+def test_the_trainer_of_the_readme_trains(starter_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cache").symlink_to(starter_cache)
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", lambda _: tiny_model(4096))
+    (code,) = blocks_of("README.md")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["trainer"].state.global_step > 2
 
 
 def test_the_batchings_and_mixtures_of_the_documentation_open(

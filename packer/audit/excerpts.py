@@ -146,7 +146,7 @@ def _said(message: Mapping[str, Any], kind: str) -> str:
 def _typed_control(sample: Sample, message: int | None, model: Model) -> tuple[Excerpt, ...]:
     pattern = control_pattern(model.control)
     place = sample.messages[message].fields if message is not None else _typed(sample)
-    for text in _strings(place):
+    for text in texts_in(place):
         match = pattern.search(text) if pattern else None
         if match is not None:
             before, after = _tail(text[: match.start()], 60), _head(text[match.end() :], 60)
@@ -158,15 +158,16 @@ def _typed(sample: Sample) -> list[Any]:
     return [sample.prompt, sample.text, sample.tools, sample.template_kwargs]
 
 
-def _strings(value: Any) -> Iterator[str]:
+def texts_in(value: Any) -> Iterator[str]:
+    """All texts within a value of JSON, keys among them."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
         for pair in value.items():
-            yield from _strings(pair)
+            yield from texts_in(pair)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _strings(item)
+            yield from texts_in(item)
 
 
 def _blamed(what: str, text: str) -> Excerpt:

@@ -1,6 +1,5 @@
 """Single files of a cache: are they there, have they their size and their digests."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -84,10 +83,6 @@ def check_input(path: str, *, sha256: str) -> list[Finding]:
 def unreadable(path: str, error: Exception) -> Finding:
     """A file that cannot be read or makes no sense."""
     return Finding(path=path, row=None, what="structure", expected="a readable file", found=str(error))
-
-
-def sha256_of(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def find_strays(folder: Path, manifest: Manifest) -> tuple[str, ...]:

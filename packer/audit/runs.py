@@ -6,20 +6,19 @@ token of a text without its space. So the text of a run is what it adds to the t
 
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from packer.audit.files import sha256_of
 from packer.backend import load_backend
 from packer.batches import Float32, Int32
+from packer.build.kept import kept_files
 from packer.errors import CheckError
 from packer.layout import MASKED
 from packer.model import TOKENIZER_FILE
 from packer.render.parting import common_length
-from packer.store.failures import storage_errors
 from packer.store.manifest import Manifest
 
 RunKind: TypeAlias = Literal["trained", "masked", "separator", "padding"]
@@ -77,6 +76,21 @@ def has_messages(schema: str, message: int) -> bool:
     return schema not in {"text", "tokens"} and (schema != "completion" or message > 0)
 
 
+def kept_model_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
+    """The tokenizer's files that a cache keeps, by file name.
+
+    Raises:
+        CheckError: one is missing or damaged.
+        StorageError: one cannot be read.
+
+    """
+    for file in manifest.model.files:
+        path = folder / "model" / file.path
+        if not path.is_file():
+            raise CheckError(f"{path} is missing", hint=f"packer build -o {folder} --repair makes it again")
+    return kept_files(folder, manifest)
+
+
 def kept_tokenizer(folder: Path, manifest: Manifest) -> Tokenizer:
     """The tokenizer a cache was built with, from its own copy.
 
@@ -85,18 +99,10 @@ def kept_tokenizer(folder: Path, manifest: Manifest) -> Tokenizer:
         StorageError: it cannot be read.
 
     """
-    hint = f"packer build -o {folder} --repair makes it again"
-    for file in manifest.model.files:
-        if PurePosixPath(file.path).name == TOKENIZER_FILE:
-            path = folder / "model" / file.path
-            if not path.is_file():
-                raise CheckError(f"{path} is missing", hint=hint)
-            with storage_errors("read", path):
-                content = path.read_bytes()
-            if sha256_of(content) != file.sha256:
-                raise CheckError(f"{path} is damaged: its sha256 is not the manifest's", hint=hint)
-            return load_backend(content)
-    raise CheckError(f"{folder} keeps no {TOKENIZER_FILE}", hint=hint)
+    files = kept_model_files(folder, manifest)
+    if TOKENIZER_FILE not in files:
+        raise CheckError(f"{folder} keeps no {TOKENIZER_FILE}")
+    return load_backend(files[TOKENIZER_FILE])
 
 
 def borders_of(labels: Int32, spans: Int32) -> list[int]:

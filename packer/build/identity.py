@@ -14,7 +14,7 @@ from packer.recipe import Recipe
 from packer.source import Partition
 from packer.store.manifest import FORMAT_VERSION, Input
 
-RULES_VERSION = 4
+RULES_VERSION = 5
 """Raised when the same rows, recipe and engine come to other documents."""
 
 

@@ -1,20 +1,20 @@
 """The reader: the only part of packer that imports torch, and only once one of its names is asked for.
 
-    loader, step, stateful, dataset    what training imports
-    feed                               rows, their order, the steps cut from it
-    arguments                          what was given, checked
-    items, scalars, cutoff             blocks or documents under one numbering, and their counts
-    order, bucketed, mixture           which row comes when
-    steps, stretch, batching           what a step holds; who reads which of it, in which micro-batches
+    order, mixture                     which row comes when
+    rows, row_counts, row_source       blocks or documents under one numbering, and the steps that are cut from them
+    steps, batching                    what a step holds, in which micro-batches
     state                              where a reader stands
-    reading                            from plans to tensors
-    form, layouts, packed_layout, runs, labels, attention    what a micro-batch looks like
-    device, memory, prefetch, ranks    where it is placed, and who works when
+    reading                            from plans to tensors: which rank reads what
+    batch_format, layouts, attention   what a micro-batch looks like
+    placement, memory                  where it is placed
+    read_ahead, prefetch               steps made in the background
+    loader, step                       what a training loop imports
+    dataset, step_dataset              the same for frameworks with a sampler or a loop of their own
     adapters                           micro-batches as particular libraries take them
-    poison, poison_runs, poison_report, sequences, seeds    tools of honesty
+    poison, poison_runs, poison_report, seeds    tools of honesty
     trainers/                          the same in trainers that bring a loop of their own
 
-Orders, steps, dealing and state are arithmetic, and need no torch.
+Orders, steps and state are arithmetic, and need no torch.
 """
 
 from importlib import import_module
@@ -22,13 +22,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from packer.load.dataset import PackedDataset, collate
-    from packer.load.labels import MicroBatch, shift_labels
     from packer.load.loader import PackedLoader
     from packer.load.mixture import Mixture
     from packer.load.poison import poison_test
     from packer.load.seeds import example_seed
-    from packer.load.stateful import StepDataset
-    from packer.load.step import Step
+    from packer.load.step import MicroBatch, Step, shift_labels
+    from packer.load.step_dataset import StepDataset
 
 __all__ = [
     "MicroBatch",
@@ -44,16 +43,16 @@ __all__ = [
 ]
 
 _HOME = {
-    "MicroBatch": "labels",
+    "MicroBatch": "step",
     "Mixture": "mixture",
     "PackedDataset": "dataset",
     "PackedLoader": "loader",
     "Step": "step",
-    "StepDataset": "stateful",
+    "StepDataset": "step_dataset",
     "collate": "dataset",
     "example_seed": "seeds",
     "poison_test": "poison",
-    "shift_labels": "labels",
+    "shift_labels": "step",
 }
 
 

@@ -4,7 +4,7 @@ import torch
 
 from packer.errors import UsageError
 from packer.load.attention import documents_of, mask_4d
-from packer.load.labels import MicroBatch
+from packer.load.step import MicroBatch
 
 
 def huggingface(

@@ -1,8 +1,8 @@
 """How a step's rows become micro-batches, and which rank gets which. Arithmetic on numbers and lengths.
 
-A step is cut globally first, by the order and its size alone. Only then is it dealt: by rows, each rank takes a
-contiguous share and cuts it into micro-batches; by tokens, the rows of the step are spread over as many micro-batches
-as the budget asks for, a multiple of the ranks, so that all ranks take as many and none waits.
+A step is cut globally first, by the order and its size alone. Only then is it divided among the ranks: by rows, each
+rank takes a contiguous share and cuts it into micro-batches; by tokens, the rows of the step are spread over as many
+micro-batches as the budget asks for, a multiple of the ranks, so that all ranks take as many and none waits.
 """
 
 from collections.abc import Sequence
@@ -91,15 +91,14 @@ def named(batching: Batching | BatchingName) -> Batching:
 
     """
     value = NAMED.get(batching) if isinstance(batching, str) else batching
-    shape = value.padded if isinstance(value, TokenBudget) else value
     if not isinstance(value, Packed | Padded | PaddingFree | TokenBudget) or (
-        isinstance(value, TokenBudget) and not isinstance(shape, Padded | None)
+        isinstance(value, TokenBudget) and not isinstance(value.padded, Padded | None)
     ):
         raise ValueError(  # noqa: TRY004 - as for a name that is none
             f"batching {batching!r}: expected one of {', '.join(NAMED)}, or a value like TokenBudget() or Padded()"
         )
-    padded = value.padded if isinstance(value, TokenBudget) else value
-    if isinstance(padded, Padded):
+    padded = padded_of(value)
+    if padded is not None:
         one_of("side", padded.side, ("right", "left"))
         whole("multiple_of", padded.multiple_of, least=1, most=MOST)
         if padded.length is not None:
@@ -107,6 +106,12 @@ def named(batching: Batching | BatchingName) -> Batching:
             if padded.multiple_of != 1:
                 raise ValueError("a padded batching has either a length or a multiple_of")
     return value
+
+
+def padded_of(batching: Batching) -> Padded | None:
+    """How documents are padded; None where they are not."""
+    shape = batching.padded if isinstance(batching, TokenBudget) else batching
+    return shape if isinstance(shape, Padded) else None
 
 
 def name_of(batching: Batching) -> BatchingName:

@@ -12,7 +12,6 @@ from torch.utils.data import Dataset
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from packer.load.arguments import instance, one_of, opened
-from packer.load.items import SplitItems
 from packer.load.reading import check_weights
 from packer.store.cache import BlockShards, Cache, FoundBlocks
 
@@ -54,7 +53,7 @@ class PackedDataset(Dataset[Item]):
         self._split = split
         self._weighted = weights == "use"
         self._blocks: BlockShards = self._cache.blocks(split)
-        check_weights(SplitItems[FoundBlocks](self._blocks), weighted=self._weighted)
+        check_weights(weighted=self._blocks.weighted, wanted=self._weighted)
 
     def __len__(self) -> int:
         return len(self._blocks)

@@ -4,31 +4,28 @@ import warnings
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, NamedTuple, NoReturn, Self, TypeAlias
+from typing import Any, Literal, NoReturn, Self, TypeAlias
 
 import msgspec
 import numpy as np
 import torch
 
 from packer.batches import Int64
-from packer.errors import CheckError, PackerError, UsageError
-from packer.load.arguments import MOST, function, instance, one_of, opened, whole
-from packer.load.batching import Batching, BatchingName, TokenBudget, name_of, named
-from packer.load.device import placement_for
-from packer.load.feed import Feed, check_room
-from packer.load.form import form_of
-from packer.load.items import WeightSums
+from packer.errors import CheckError, UsageError
+from packer.load.arguments import MOST, function, instance, one_of, opened, resolve_rank, whole
+from packer.load.batch_format import batch_format
+from packer.load.batching import Batching, BatchingName, name_of, named
 from packer.load.layouts import layout_of
 from packer.load.mixture import Mixture
 from packer.load.order import OrderKind
+from packer.load.placement import placement_for
 from packer.load.prefetch import Prefetch
-from packer.load.ranks import resolve_rank
-from packer.load.reading import Deal, Outlook, StepReader, check_weights
+from packer.load.read_ahead import MadeStep, StepMaker
+from packer.load.reading import Assignment, EpochSummary, StepReader, check_weights
+from packer.load.row_source import RowSource, check_room
 from packer.load.state import Counters, ReaderState, restore
 from packer.load.step import Step
-from packer.load.steps import PADDING_ROW, End, check_batch_size, steps_left
-from packer.load.stretch import Planned, most_rows, stretches
+from packer.load.steps import PADDING_ROW, End, Planned, check_batch_size, steps_left
 from packer.store.cache import Cache
 
 Schedule: TypeAlias = Callable[[int, int], int]
@@ -100,8 +97,8 @@ class PackedLoader:
     With ``labels="shifted"``, shift_labels and shift_loss_weights stand in place of labels and loss_weights.
 
     Raises:
-        UsageError: sizes that cannot be dealt, loss weights nobody uses, several processes that would read the same,
-            caches that cannot be mixed, documents no micro-batch has room for.
+        UsageError: sizes that cannot be divided among ranks, loss weights nobody uses, several processes that would
+            read the same, caches that cannot be mixed, documents no micro-batch has room for.
         InputError: the split has no blocks.
         ValueError, TypeError: an argument outside its values, or of another type.
 
@@ -144,34 +141,31 @@ class PackedLoader:
         seed = whole("seed", seed)
         cutoff_len = None if cutoff_len is None else whole("cutoff_len", cutoff_len, least=2, most=MOST)
         made = named(batching)
-        form = form_of(made, flatten=flatten, labels=labels, weighted=weights == "use", columns=columns)
-        self._source = cache if isinstance(cache, Mixture) else opened(cache)
-        self._new_feed = partial(
-            Feed, self._source, split, batching=made, cutoff_len=cutoff_len, seed=seed, order=order, end=end
+        form = batch_format(made, flatten=flatten, labels=labels, weighted=weights == "use", columns=columns)
+        self._cache = cache if isinstance(cache, Mixture) else opened(cache)
+        self._new_source = partial(
+            RowSource, self._cache, split, batching=made, cutoff_len=cutoff_len, seed=seed, order=order, end=end
         )
-        self._feed = self._new_feed()
-        items = self._feed.items
-        check_weights(items, weighted=form.weighted)
-        check_room(items, made, micro_batch_size=micro_batch_size)
+        self._source = self._new_source()
+        rows = self._source.rows
+        check_weights(weighted=rows.weighted, wanted=form.weighted)
+        check_room(rows, made, micro_batch_size=micro_batch_size)
         own_rank, ranks = resolve_rank(rank, world_size)
-        self._deal = Deal(rank=own_rank, world_size=ranks, micro_batch_size=micro_batch_size)
-        self._end: End = end
+        self._assignment = Assignment(rank=own_rank, world_size=ranks, micro_batch_size=micro_batch_size)
         self._depth = prefetch
-        self._schedule = schedule
-        self._most_rows = most_rows(self._feed.mean_length, world_size=ranks)
-        self._counts_tokens = isinstance(made, TokenBudget)
+        self._size_of = None if schedule is None else partial(self._schedule_size, schedule)
         self._placement = placement_for(device)
         self._reader = StepReader(
-            items,
-            layout_of(made, block_len=self._feed.block_len, pad_id=self._feed.pad_id, form=form),
+            rows,
+            layout_of(made, block_len=self._source.block_len, pad_id=self._source.pad_id, form=form),
             batching=made,
-            deal=self._deal,
+            assignment=self._assignment,
             form=form,
             placement=self._placement,
-            weight_sums=WeightSums(items) if form.weighted and items.weighted else None,  # else every target weighs 1
         )
+        self._maker = StepMaker(self._source, self._reader, self._placement, size_of=self._size_of, world_size=ranks)
         self._state = ReaderState(
-            fingerprint=self._feed.fingerprint,
+            fingerprint=self._source.fingerprint,
             split=split,
             batching=name_of(made),
             cutoff_len=cutoff_len,
@@ -180,17 +174,17 @@ class PackedLoader:
             end=end,
             batch_size=self._checked(global_batch_size),
             opened_batch_size=global_batch_size,
-            shares=self._feed.shares,
-            taken=self._feed.taken(epoch=0, cursor=0),
+            shares=self._source.shares,
+            taken=self._source.taken(epoch=0, cursor=0),
         )
         if len(self.untrained):
             warnings.warn(
-                f"{len(self.untrained)} of {len(items)} documents of split '{split}' have no trained token among their "
+                f"{len(self.untrained)} of {len(rows)} documents of split '{split}' have no trained token among their "
                 f"first {cutoff_len} and are left out; loader.untrained names them",
                 stacklevel=2,
             )
         self._left_out: Int64 = np.zeros(0, np.int64)
-        self._ahead: Prefetch[_Made] | None = None
+        self._ahead: Prefetch[MadeStep] | None = None
         self._iteration: object = None
 
     @property
@@ -201,7 +195,7 @@ class PackedLoader:
     @property
     def num_blocks(self) -> int:
         """Blocks of an epoch; documents where steps are made of them."""
-        return self._feed.num_items
+        return self._source.num_items
 
     @property
     def global_batch_size(self) -> int:
@@ -211,17 +205,17 @@ class PackedLoader:
     @property
     def block_len(self) -> int:
         """Tokens of a block; 0 where steps are made of documents."""
-        return self._feed.block_len
+        return self._source.block_len
 
     @property
     def end(self) -> End:
         """What becomes of the blocks an epoch has left over."""
-        return self._end
+        return self._state.end
 
     @property
     def world_size(self) -> int:
-        """Number of processes that steps are dealt to."""
-        return self._deal.world_size
+        """Number of processes that steps are divided among."""
+        return self._assignment.world_size
 
     @property
     def counters(self) -> Counters:
@@ -236,7 +230,7 @@ class PackedLoader:
     @property
     def untrained(self) -> Int64:
         """The documents that no step holds, as `cutoff_len` leaves them without a trained token.  # int64[n]"""
-        return self._feed.untrained
+        return self._source.rows.untrained
 
     def __len__(self) -> int:
         """Steps that iterating gives from here: those left in the current epoch."""
@@ -248,24 +242,20 @@ class PackedLoader:
         Nothing is read for it. With a schedule or a token budget every step is planned; else it is arithmetic.
         """
         epoch, state = whole("epoch", epoch), self._state
-        if self._schedule is not None or self._counts_tokens:
-            feed = self._new_feed()  # the background thread may be using the other one
-            feed.resume(epoch=state.epoch, cursor=state.cursor, taken=state.taken)
-            return sum(1 for _ in self._plans(feed, state, last_epoch=epoch - 1))
+        if self._size_of is not None or state.batching == "token_budget":
+            return sum(1 for _ in self._planned_anew(last_epoch=epoch - 1))
         return steps_left(
             num_items=self.num_blocks,
             cursor=state.cursor,
             size=state.batch_size,
-            end=self._end,
+            end=state.end,
             num_epochs=epoch - state.epoch,
         )
 
-    def outlook(self) -> Outlook:
+    def outlook(self) -> EpochSummary:
         """What iterating from here gives, counted without reading rows. Ends a running iteration."""
         self.close()
-        state, feed = self._state, self._new_feed()
-        feed.resume(epoch=state.epoch, cursor=state.cursor, taken=state.taken)
-        return self._reader.outlook(planned.plan for planned in self._plans(feed, state, last_epoch=state.epoch))
+        return self._reader.summary(planned.plan for planned in self._planned_anew(last_epoch=self._state.epoch))
 
     def __iter__(self) -> Iterator[Step]:
         return self._steps(through_epochs=False)
@@ -297,7 +287,7 @@ class PackedLoader:
 
         """
         real = instance("step", step, Step, "a step of this loader").block_ids != PADDING_ROW
-        found = iter(self._feed.items.locate(step.block_ids[real]).doc_ids())
+        found = iter(self._source.rows.locate(step.block_ids[real]).doc_ids())
         return [next(found) if is_real else np.zeros(0, np.int64) for is_real in real.tolist()]
 
     def state_dict(self) -> dict[str, Any]:
@@ -313,7 +303,7 @@ class PackedLoader:
         Raises:
             CheckError: the state is damaged, or belongs to other data, another split, batching, cutoff_len, order, seed
                 or end.
-            UsageError: the size cannot be dealt to these ranks.
+            UsageError: the size cannot be divided among these ranks.
 
         """
         restored = restore(state, reader=self._state, num_items=self.num_blocks)
@@ -324,7 +314,7 @@ class PackedLoader:
             raise UsageError(f"reader state: {error.message}", hint=hint) from None
         self.close()
         try:
-            self._feed.resume(epoch=restored.epoch, cursor=restored.cursor, taken=restored.taken)
+            self._source.resume(restored)
         except ValueError as error:
             raise CheckError(f"reader state: {error}", hint="pass what state_dict() returned, unchanged") from None
         self._state = restored
@@ -334,7 +324,7 @@ class PackedLoader:
         """Change the size from the next step on; steps made ahead are made again. A schedule goes on from it.
 
         Raises:
-            UsageError: the size cannot be dealt into whole micro-batches.
+            UsageError: the size is no whole number of micro-batches.
 
         """
         size = self._checked(whole("global_batch_size", global_batch_size, most=MOST))
@@ -349,13 +339,11 @@ class PackedLoader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"cache": self._source, "arguments": self._arguments, "state": self.state_dict()}
+        return {"cache": self._cache, "arguments": self._arguments, "state": self.state_dict()}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         self.__init__(saved["cache"], **saved["arguments"])  # type: ignore[misc]
@@ -366,7 +354,7 @@ class PackedLoader:
         iteration = self._iteration = object()
         last_epoch = None if through_epochs else self._state.epoch
         while True:  # once, and once more after each change of the batch size
-            ahead = self._ahead = Prefetch(self._made(self._state, last_epoch), depth=self._depth)
+            ahead = self._ahead = Prefetch(self._maker.made(self._state, last_epoch=last_epoch), depth=self._depth)
             try:
                 for made in ahead:
                     if self._iteration is not iteration or self._ahead is not ahead:
@@ -386,87 +374,29 @@ class PackedLoader:
             if self._iteration is not iteration:
                 raise RuntimeError("this iteration was ended by close, load_state_dict or another one")
         if last_epoch is not None and self._state.epoch == last_epoch:
-            self._left_out = self._feed.rest(epoch=last_epoch, cursor=self._state.cursor)
-            taken = self._feed.taken(epoch=last_epoch + 1, cursor=0)
+            self._left_out = self._source.rest(epoch=last_epoch, cursor=self._state.cursor)
+            taken = self._source.taken(epoch=last_epoch + 1, cursor=0)
             self._state = msgspec.structs.replace(self._state, epoch=last_epoch + 1, cursor=0, taken=taken)
 
-    def _made(self, state: ReaderState, last_epoch: int | None) -> Iterator["_Made"]:
-        """Runs in the background thread; touches nothing the consumer writes."""
-        plans = self._plans(self._feed, state, last_epoch=last_epoch)
-        for stretch in stretches(plans, most_rows=self._most_rows):
-            for planned, (step, trained) in zip(stretch, self._read(stretch, state.counters.steps), strict=True):
-                state = _after(state, planned, step, trained)
-                yield _Made(step, self._placement.mark(), state, planned.left_out)
+    def _planned_anew(self, *, last_epoch: int) -> Iterator[Planned]:
+        """Steps from here on; the background thread may be using the source of this loader."""
+        source = self._new_source()
+        source.resume(self._state)
+        return source.steps(self._state, size_of=self._size_of, last_epoch=last_epoch)
 
-    def _read(self, stretch: list[Planned], index: int) -> Iterator[tuple[Step, int]]:
-        """Steps in one go; where one cannot be read, those before it come first."""
-        plans = [planned.plan for planned in stretch]
-        try:
-            steps = self._reader.read(plans, index=index)
-        except PackerError:
-            for number, plan in enumerate(plans):
-                yield from self._reader.read([plan], index=index + number)
-        else:
-            yield from steps
-
-    def _plans(self, feed: Feed, state: ReaderState, *, last_epoch: int | None) -> Iterator[Planned]:
-        """Steps from a state on up to the end of an epoch, or without end, without reading them."""
-        index, size, epoch, cursor = state.counters.steps, state.batch_size, state.epoch, state.cursor
-        left_out: Int64 | None = None
-        asked = -1  # the schedule, for the step of this index: once, whether or not an epoch ends before it
-        while last_epoch is None or epoch <= last_epoch:
-            if self._schedule is not None and asked != index:
-                size = self._dealable(whole("the schedule's size", self._schedule(index, size), most=MOST))
-                asked = index
-            plan = feed.plan(epoch=epoch, cursor=cursor, size=size)
-            if plan is None:
-                if epoch == last_epoch:
-                    return
-                left_out = feed.rest(epoch=epoch, cursor=cursor)
-                epoch, cursor = epoch + 1, 0
-                continue
-            taken = feed.taken(epoch=plan.next_epoch, cursor=plan.next_cursor)
-            yield Planned(plan, size, left_out, taken)
-            index, epoch, cursor, left_out = index + 1, plan.next_epoch, plan.next_cursor, None
+    def _schedule_size(self, schedule: Schedule, index: int, size: int) -> int:
+        return self._divisible(whole("the schedule's size", schedule(index, size), most=MOST))
 
     def _checked(self, size: int) -> int:
-        self._feed.check_size(size)
-        return self._dealable(size)
+        self._source.check_size(size)
+        return self._divisible(size)
 
-    def _dealable(self, size: int) -> int:
-        check_batch_size(size, micro_batch_size=self._deal.micro_batch_size, world_size=self._deal.world_size)
+    def _divisible(self, size: int) -> int:
+        own = self._assignment
+        check_batch_size(size, micro_batch_size=own.micro_batch_size, world_size=own.world_size)
         return size
 
     def _stop_ahead(self) -> None:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.close()
-
-
-class _Made(NamedTuple):
-    step: Step
-    mark: Any
-    """The placement's: what the consumer waits for."""
-
-    state: ReaderState
-    """Where the loader stands once the step was returned."""
-
-    left_out: Int64 | None
-
-
-def _after(state: ReaderState, planned: Planned, step: Step, trained: int) -> ReaderState:
-    plan, before = planned.plan, state.counters
-    return msgspec.structs.replace(
-        state,
-        epoch=plan.next_epoch,
-        cursor=plan.next_cursor,
-        batch_size=planned.size,
-        taken=planned.taken,
-        counters=Counters(
-            steps=before.steps + 1,
-            rows=before.rows + plan.num_rows,
-            trained=before.trained + trained,
-            tokens=before.tokens + step.num_tokens,
-            slots=before.slots + step.num_slots,
-        ),
-    )

@@ -88,7 +88,7 @@ class Mixture:
 class MixtureOrder:
     """The order of a mixture: rows of all caches, numbered through.
 
-    A stretch costs its rows, where it begins where another one ended or at a place that was resumed; any other
+    A slice costs its rows, where it begins where another one ended or at a place that was resumed; any other
     place is reached by counting from one of those.
 
     Args:
@@ -107,7 +107,7 @@ class MixtureOrder:
         self._bases = tuple(bases)
         self._unit = lcm(*(share.denominator for share in shares))
         self._parts = [int(share * self._unit) for share in shares]
-        self._start = 0  # rows before the last stretch, over all epochs
+        self._start = 0  # rows before the last slice, over all epochs
         self._before = (0,) * len(orders)  # of each cache
         self._picks: Int32 = np.zeros(0, np.int32)
 
@@ -126,13 +126,13 @@ class MixtureOrder:
         self._start, self._before, self._picks = start, tuple(taken), np.zeros(0, np.int32)
 
     def taken(self, *, epoch: int, cursor: int) -> tuple[int, ...]:
-        """Rows of each cache before a place of the last stretch, over all epochs."""
+        """Rows of each cache before a place of the last slice, over all epochs."""
         place = epoch * self.num_items + cursor
         self._count_to(place, keep_from=place)
         counts = np.bincount(self._picks[: place - self._start], minlength=len(self._parts))
         return tuple(before + count for before, count in zip(self._before, counts.tolist(), strict=True))
 
-    def stretch(self, *, epoch: int, start: int, stop: int) -> Int64:
+    def slice(self, *, epoch: int, start: int, stop: int) -> Int64:
         """Ω[start:stop] of an epoch.  # int64[stop - start]"""
         first = epoch * self.num_items + start
         taken = self.taken(epoch=epoch, cursor=start)
@@ -210,7 +210,7 @@ def _run_on(order: EpochOrder, first: int, number: int) -> Int64:
     while number:
         epoch, start = divmod(place, order.num_items)
         stop = min(start + number, order.num_items)
-        parts.append(order.stretch(epoch=epoch, start=start, stop=stop))
+        parts.append(order.slice(epoch=epoch, start=start, stop=stop))
         place += stop - start
         number -= stop - start
     return np.concatenate(parts)

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 
 from packer.errors import UsageError
 from packer.load.adapters import huggingface
-from packer.load.labels import MicroBatch
+from packer.load.attention import spans_of
 from packer.load.poison_report import Alone, Leak, PoisonReport
 from packer.load.poison_runs import Logits, Runs
-from packer.load.sequences import spans_of
+from packer.load.step import MicroBatch
 
 MAX_TRACED = 4
 """Sequences that leaked into are traced to a source, at most: each costs about log₂ S runs."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from textwrap import fill
 
-from packer.load.sequences import Span
+from packer.load.attention import Span
 
 MAX_LISTED = 6
 """Lines about single sequences on the page of a report."""

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from packer.errors import UsageError
-from packer.load.labels import MicroBatch
-from packer.load.sequences import Span, micro_batch_of
+from packer.load.attention import Span, micro_batch_of
+from packer.load.step import MicroBatch
 
 Logits: TypeAlias = Callable[[MicroBatch], Tensor]
 """Logits [B, T, V] of a micro-batch; [B·T, V] will do."""

@@ -1,10 +1,22 @@
-"""One optimiser step as a rank sees it: its micro-batches, and what it must know of the whole."""
+"""One optimiser step as a rank sees it: its micro-batches, and what it must know of the whole.
+
+A cache holds unshifted labels and Hugging Face models shift them. To shift twice trains the token after the next,
+quietly. So shifted labels go by other names: a micro-batch has either ``labels`` or ``shift_labels``, and a model that
+shifts for itself finds nothing it could shift again.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
 
 from packer.batches import Int64
-from packer.load.labels import MicroBatch
+from packer.layout import MASKED
+
+MicroBatch: TypeAlias = dict[str, Any]
+"""Tensors and ints by name. Models of particular libraries take it through :mod:`packer.load.adapters`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,3 +57,28 @@ class Step:
 
     def __iter__(self) -> Iterator[MicroBatch]:
         return iter(self.micro_batches)
+
+
+def shift_labels(micro_batch: MicroBatch) -> MicroBatch:
+    """The micro-batch with ``shift_labels`` (and ``shift_loss_weights``) in place of ``labels`` (and ``loss_weights``).
+
+    ``shift_labels[..., t] == labels[..., t + 1]``; the last position has no target. The first label of a document is
+    -100 in every cache, so no target crosses a border, flattened or not.
+
+    Raises:
+        ValueError: the labels are shifted already, or there are none.
+
+    """
+    if "shift_labels" in micro_batch:
+        raise ValueError("the labels of this micro-batch are shifted already")
+    if "labels" not in micro_batch:
+        raise ValueError("this micro-batch has no labels")
+    shifted = {name: value for name, value in micro_batch.items() if name not in ("labels", "loss_weights")}
+    shifted["shift_labels"] = _shifted(micro_batch["labels"], MASKED)
+    if "loss_weights" in micro_batch:
+        shifted["shift_loss_weights"] = _shifted(micro_batch["loss_weights"], 0)
+    return shifted
+
+
+def _shifted(values: Tensor, last: int) -> Tensor:
+    return torch.cat([values[..., 1:], torch.full_like(values[..., :1], last)], dim=-1)

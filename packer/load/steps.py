@@ -16,7 +16,7 @@ the document of 6, which is what the epoch has left over.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -56,72 +56,63 @@ class StepPlan:
         return self.rows[: self.num_rows]
 
 
-def plan_step(order: Order, *, epoch: int, cursor: int, size: int, end: End) -> StepPlan | None:
-    """The step of `size` rows that begins at `cursor`, or None where the epoch has none left.
+class Planned(NamedTuple):
+    """A step that was planned and not read yet."""
+
+    plan: StepPlan
+    size: int
+    left_out: Int64 | None
+    """What ``drop`` left out of the epoch that ended before this step."""
+
+    taken: tuple[int, ...] | None
+    """Of a mixture: rows of each cache up to the end of this step."""
+
+
+def plan_step(
+    order: Order, *, epoch: int, cursor: int, size: int, end: End, lengths: Callable[[Int64], Int32] | None = None
+) -> StepPlan | None:
+    """The step that begins at `cursor`, or None where the epoch has none left.
+
+    It takes rows as long as they fit. What an epoch has left over fills no step: ``drop`` leaves it out, ``pad`` adds
+    padding rows, or where sizes count tokens gives it as a smaller step, ``wrap`` goes on in the next epoch's order,
+    and in the one after where the step is larger than an epoch.
+
+    Args:
+        order: of the rows.
+        epoch: where the step begins.
+        cursor: where in it.
+        size: rows, or with `lengths` tokens.
+        end: what becomes of an epoch's end.
+        lengths: tokens of some rows, none longer than `size`.
 
     Raises:
         UsageError: `end` is ``drop`` and not even a fresh epoch holds one step.
 
     """
-    left = order.num_items - cursor
-    if left >= size:
-        return _whole(order, epoch, cursor, size)
-    if end == "drop":
-        if cursor == 0:
-            check_fits(size=size, num_items=order.num_items)
-        return None
-    if left == 0:
-        return None
-    if end == "wrap":
-        return _wrapped(order, epoch, cursor, size)
-    rows = np.full(size, PADDING_ROW, np.int64)
-    rows[:left] = order.stretch(epoch=epoch, start=cursor, stop=order.num_items)
-    return StepPlan(epoch=epoch, rows=rows, num_rows=left, coverage=1.0, next_epoch=epoch, next_cursor=order.num_items)
-
-
-def plan_token_step(
-    order: Order, lengths: Callable[[Int64], Int32], *, epoch: int, cursor: int, size: int, end: End
-) -> StepPlan | None:
-    """The step of at most `size` tokens that begins at `cursor`, or None where the epoch has none left.
-
-    It takes rows as long as they fit. What an epoch has left over fills no step: ``drop`` leaves it out, ``pad`` gives
-    it as a smaller step, ``wrap`` goes on in the next epoch's order.
-
-    Args:
-        order: of the rows.
-        lengths: tokens of some rows; none is longer than `size`.
-        epoch: where the step begins.
-        cursor: where in it.
-        size: tokens.
-        end: what becomes of an epoch's end.
-
-    """
     rows = _fitting(order, lengths, epoch, cursor, size)
-    stop = cursor + len(rows)
-    if stop < order.num_items or not len(rows):
-        return _step(order, epoch, rows, epoch, stop) if len(rows) else None
-    room = size - int(lengths(rows).sum(dtype=np.int64))
-    if end == "drop" and room:
-        if cursor == 0:
-            raise UsageError(
-                f"global_batch_size {size} exceeds the {size - room} tokens of an epoch; "
-                "end='drop' would drop them all",
-                hint="use a smaller global_batch_size, end='pad' or end='wrap'",
-            )
+    if not len(rows):
         return None
-    if end != "wrap" or not room:
-        return _step(order, epoch, rows, epoch, stop)
-    parts, last = [rows], epoch
-    while room:
-        last += 1
-        more = _fitting(order, lengths, last, 0, room)
-        parts.append(more)
-        room -= int(lengths(more).sum(dtype=np.int64))
-        stop = len(more)
-        if stop < order.num_items:
-            break
-    whole = np.concatenate(parts)
-    return StepPlan(epoch=epoch, rows=whole, num_rows=len(whole), coverage=1.0, next_epoch=last, next_cursor=stop)
+    stop, room = cursor + len(rows), size - _total(rows, lengths)
+    next_epoch, coverage, num_rows = epoch, stop / order.num_items, len(rows)
+    if stop == order.num_items and room:
+        if end == "drop":
+            if cursor == 0:
+                check_fits(size=size, num_items=size - room, unit="tokens" if lengths else "blocks")
+            return None
+        if end == "pad" and lengths is None:
+            rows = np.concatenate([rows, np.full(room, PADDING_ROW, np.int64)])
+        elif end == "wrap":
+            parts = [rows]
+            while room and stop == order.num_items:
+                next_epoch += 1
+                parts.append(_fitting(order, lengths, next_epoch, 0, room))
+                room -= _total(parts[-1], lengths)
+                stop = len(parts[-1])
+            rows = np.concatenate(parts)
+            num_rows = len(rows)
+    return StepPlan(
+        epoch=epoch, rows=rows, num_rows=num_rows, coverage=coverage, next_epoch=next_epoch, next_cursor=stop
+    )
 
 
 def steps_left(*, num_items: int, cursor: int, size: int, end: End, num_epochs: int = 1) -> int:
@@ -148,7 +139,7 @@ def steps_left(*, num_items: int, cursor: int, size: int, end: End, num_epochs: 
 
 
 def check_batch_size(global_batch_size: int, *, micro_batch_size: int, world_size: int) -> None:
-    """Refuse a global batch that cannot be dealt into whole micro-batches.
+    """Refuse a global batch that is no whole number of micro-batches on every rank.
 
     Raises:
         UsageError: names the nearest sizes that can.
@@ -180,42 +171,18 @@ def check_fits(*, size: int, num_items: int, unit: str = "blocks") -> None:
         )
 
 
-def _whole(order: Order, epoch: int, cursor: int, size: int) -> StepPlan:
-    return _step(order, epoch, order.stretch(epoch=epoch, start=cursor, stop=cursor + size), epoch, cursor + size)
+def _total(rows: Int64, lengths: Callable[[Int64], Int32] | None) -> int:
+    return len(rows) if lengths is None else int(lengths(rows).sum(dtype=np.int64))
 
 
-def _step(order: Order, epoch: int, rows: Int64, next_epoch: int, stop: int) -> StepPlan:
-    return StepPlan(
-        epoch=epoch,
-        rows=rows,
-        num_rows=len(rows),
-        coverage=stop / order.num_items,
-        next_epoch=next_epoch,
-        next_cursor=stop,
-    )
-
-
-def _wrapped(order: Order, epoch: int, cursor: int, size: int) -> StepPlan:
-    """A step that goes on in the next epoch's order, and in the one after where it is larger than an epoch."""
-    first_epoch, stop = epoch, order.num_items
-    parts = [order.stretch(epoch=epoch, start=cursor, stop=stop)]
-    missing = size - (stop - cursor)
-    while missing:
-        epoch += 1
-        stop = min(missing, order.num_items)
-        parts.append(order.stretch(epoch=epoch, start=0, stop=stop))
-        missing -= stop
-    return StepPlan(
-        epoch=first_epoch, rows=np.concatenate(parts), num_rows=size, coverage=1.0, next_epoch=epoch, next_cursor=stop
-    )
-
-
-def _fitting(order: Order, lengths: Callable[[Int64], Int32], epoch: int, start: int, room: int) -> Int64:
-    """The rows from `start` on that fit into `room` tokens, up to the end of the epoch.  # int64[n]"""
-    asked = _FEWEST_ROWS
+def _fitting(order: Order, lengths: Callable[[Int64], Int32] | None, epoch: int, start: int, room: int) -> Int64:
+    """The rows from `start` on that fit into so many rows or tokens, up to the end of the epoch.  # int64[n]"""
+    asked = room if lengths is None else _FEWEST_ROWS
     while True:
         stop = min(start + asked, order.num_items)
-        rows = order.stretch(epoch=epoch, start=start, stop=stop)
+        rows = order.slice(epoch=epoch, start=start, stop=stop)
+        if lengths is None:
+            return rows
         num_fitting = int(np.searchsorted(np.cumsum(lengths(rows), dtype=np.int64), room, side="right"))
         if num_fitting < len(rows) or stop == order.num_items:
             return rows[:num_fitting]

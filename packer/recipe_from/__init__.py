@@ -1,12 +1,15 @@
-"""Lists of rows as users of axolotl and LLaMA-Factory write them, as a recipe.
+"""Configurations of axolotl and LLaMA-Factory as recipes, each key of them carried over or reported.
 
-`read_config` reads a configuration of axolotl, one of LLaMA-Factory, or a bare `dataset_info.json`, and `write_recipe`
-writes what it comes to. Each key of it is carried over, or told: none is passed over in silence, whether packer has no
-word for it, means something else by it, leaves it to the trainer, or does not know it.
+config_keys       the keys of a configuration, and the report of what becomes of each
+config_paths      the files it names
+row_schema        how a recipe says what its rows look like
+axolotl           with axolotl_keys: one row for each key that is not carried over
+llamafactory      the same, with dataset_info.json
+training_keys     names that are the trainer's own
+convert           reads a configuration, writes a recipe
 """
 
-from packer.recipe_from.read import Converted, read_config
-from packer.recipe_from.told import Kind, Note
-from packer.recipe_from.write import write_recipe
+from packer.recipe_from.config_keys import Kind, Note
+from packer.recipe_from.convert import Converted, read_config, write_recipe
 
 __all__ = ["Converted", "Kind", "Note", "read_config", "write_recipe"]

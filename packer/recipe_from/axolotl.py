@@ -1,182 +1,347 @@
 """A configuration of axolotl as a recipe. Read from axolotl 0.19."""
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from packer.errors import RecipeError
-from packer.recipe_from.axolotl_datasets import read_dataset
-from packer.recipe_from.places import Places
-from packer.recipe_from.source_files import SourceFiles
-from packer.recipe_from.template import TemplateFiles, Wanted, read_template
-from packer.recipe_from.told import Keys, Ledger
+from packer.errors import InputError, RecipeError
+from packer.recipe_from import axolotl_keys
+from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report
+from packer.recipe_from.config_paths import (
+    NAME_FILES,
+    ConfigPaths,
+    SourceFiles,
+    data_set_folder,
+    files_pattern,
+    hub_path,
+    is_on_hub,
+)
+from packer.recipe_from.row_schema import (
+    MESSAGE_FIELDS,
+    RowSchema,
+    alpaca_rows,
+    chat_rows,
+    is_read_as,
+    unread_message_fields,
+)
 from packer.recipe_from.training_keys import is_training_key
+from packer.tokenizer_folder import MAX_FILE_BYTES, read_regular
 
-_SAVED = "packer takes the tokenizer as it is saved: save it with these tokens, and name that folder"
-
-_NO_WORD = {
-    "added_tokens_overrides": _SAVED,
-    "curriculum_sampling": "the order of reading is the loader's: order= of PackedLoader",
-    "dataset_exact_deduplication": "packer keeps rows that are alike; take them out before",
-    "dataset_keep_in_memory": "packer maps files, and holds a batch of rows",
-    "dataset_num_proc": "-j of packer build",
-    "dataset_prepared_path": "the cache's folder is -o of packer build",
-    "dataset_processes": "-j of packer build",
-    "dataset_shard_idx": "see dataset_shard_num",
-    "dataset_shard_num": "packer takes all rows; limit takes the first ones of each file",
-    "default_system_message": "packer adds no message: it stands in the rows or in the template",
-    "eval_sample_packing": "every split of a cache has documents and blocks; reading says which are taken",
-    "eval_sequence_len": "all splits have blocks of one length; packer pack makes another cache of the same documents",
-    "hf_use_auth_token": "the Hub's own client has its token: hf auth login, or HF_TOKEN",
-    "max_prompt_len": "of preferences, which packer does not read",
-    "num_dataset_shards_to_save": "shard_bytes says how large a file of a cache gets",
-    "pad_to_multiple_of": "blocks have block_len slots; pack.align pads each document",
-    "pretrain_multipack_buffer_size": "packer packs the whole, not a buffer",
-    "pretrain_multipack_attn": "pack.mode isolated keeps documents apart; eos and stream do not",
-    "pretraining_sample_concatenation": "pack.mode: stream joins documents and cuts anywhere",
-    "processor_type": "packer reads no pictures and no sound",
-    "push_dataset_to_hub": "packer writes folders; hf upload sends them",
-    "sample_packing_bin_size": "pack.max_documents bounds the documents of a block; packer needs no bound to be fast",
-    "sample_packing_group_size": "pack.group_documents; packer packs ten million together",
-    "sample_packing_mp_start_method": "how packer starts its workers is no matter of the recipe",
-    "seed": "the order of reading has its own: seed= of PackedLoader; pack.seed deals documents to blocks",
-    "shuffle_before_merging_datasets": "documents are dealt to blocks in a keyed order, whatever the order of sources",
-    "special_tokens": _SAVED,
-    "streaming_multipack_buffer_size": "packer packs the whole, not a buffer",
-    "tokenizer_legacy": "packer reads tokenizer.json as it is",
-    "tokenizer_use_mistral_common": "packer reads tokenizer.json, and renders with a Jinja template",
-    "tokens": _SAVED,
-    "use_pose": "packer makes no positions but those of documents",
-    "pose_split_on_token_ids": "see use_pose",
-    "pose_max_context_len": "see use_pose",
-    "pose_num_chunks": "see use_pose",
-}
-
-_AS_HERE = {
-    "pad_to_sequence_len": ((True,), "blocks always have block_len slots, padded at their end"),
-    "shuffle_merged_datasets": (
-        (True,),
-        "documents are dealt to blocks in a keyed order; pack.strategy: sequential keeps theirs",
-    ),
-    "skip_prepare_dataset": ((False,), "packer always prepares; that is all it does"),
-    "streaming": ((False,), "packer prepares all rows before training"),
-    "tokenizer_type": (
-        ("AutoTokenizer", "PreTrainedTokenizerFast"),
-        "packer reads tokenizer.json, whatever class wraps it",
-    ),
-    "tokenizer_use_fast": ((True,), "packer reads tokenizer.json, which is the fast one"),
-    "train_on_inputs": ((False,), "packer trains answers alone; a text that is trained throughout is schema text"),
-    "trust_remote_code": ((False,), "packer runs no code of a model"),
-    "val_set_size": ((0,), "packer draws no rows for evaluation: name them as a source of their own with split: eval"),
-}
-"""Settings that packer has no word for, the values that are what it does anyway, and what to say of others."""
-
+TEMPLATE_FILE = "chat_template.jinja"
 
 _SEQUENCE_LEN = 512
 """What axolotl takes where nothing is said."""
 
+_FIRST_ROWS = re.compile(r"(?P<split>\w+)\[:(?P<rows>[1-9]\d{0,17})\]")
+_LOADERS = ("json", "csv", "parquet", "arrow")
+"""Names that older configurations have for a path, beside `data_files`."""
 
-def read_axolotl(config: Mapping[str, Any], places: Places, ledger: Ledger, files: TemplateFiles) -> dict[str, Any]:
-    """Values of a recipe; what is not in them is in the ledger.
+_OWN_PROMPT = "axolotl writes a prompt of its own around each row; packer gives the chat template a user message"
+
+
+def read_axolotl(config: Mapping[str, Any], paths: ConfigPaths, report: Report) -> tuple[dict[str, Any], str | None]:
+    """Values of a recipe, and the text of a chat template that stands in the configuration.
 
     Raises:
         RecipeError: the configuration is about preferences or rewards, or its lists are none.
 
     """
-    keys = Keys(config, ledger)
+    keys = Keys(config, report)
     for key in ("rl", "reward_model", "process_reward_model"):
         if keys.expect(key, (False,), "not for packer"):
             raise RecipeError(
                 f"{key}: {config[key]}: packer prepares data for supervised training, not preferences or rewards",
                 hint="its sources are rows with answers to be learned",
             )
-    sources, wanted = _sources(keys, places, ledger)
-    for key, (same, says) in _AS_HERE.items():
-        keys.expect(key, same, says)
-    keys.tell_each(_NO_WORD)
+    sources, wanted = _sources(keys, paths, report)
+    keys.report_each(axolotl_keys.CONFIG)
+    tokenizer = _tokenizer(keys, paths)
+    _special_tokens(keys, paths, keys.text("tokenizer_config") or keys.text("base_model"))
+    template, text = _template(_Template.of(keys), wanted, paths)
+    if kwargs := keys.mapping("chat_template_kwargs"):
+        template["kwargs"] = dict(kwargs)
+    stop = keys.texts("eot_tokens")
     recipe = {
         "sources": sources,
-        "tokenizer": _tokenizer(keys, places),
-        "template": read_template(_wanted(keys), wanted, kwargs=keys.mapping("chat_template_kwargs"), files=files),
-        "supervision": _supervision(keys),
-        "pack": _pack(keys, texts=bool(sources) and all(source["schema"] == "text" for source in sources)),
+        "tokenizer": tokenizer,
+        "template": template,
+        "supervision": {"stop": stop} if stop else {},
+        "pack": _pack(keys, schemas={source["schema"] for source in sources}),
     }
-    keys.tell_rest(is_training=is_training_key)
-    return recipe
+    keys.report_rest(is_training=is_training_key)
+    return recipe, text
 
 
-def _sources(keys: Keys, places: Places, ledger: Ledger) -> tuple[list[dict[str, Any]], list[Wanted]]:
+def _sources(keys: Keys, paths: ConfigPaths, report: Report) -> tuple[list[dict[str, Any]], list["_Template"]]:
     sources: list[dict[str, Any]] = []
-    wanted: list[Wanted] = []
-    files = SourceFiles(target=places.target)
+    wanted: list[_Template] = []
+    files = SourceFiles(target=paths.target)
     for name, split in (("pretraining_dataset", None), ("datasets", None), ("test_datasets", "eval")):
-        entries = keys.take(name)
+        entries = keys.take(name) or []
         if isinstance(entries, str) and name == "pretraining_dataset":  # it may be a path alone
             entries = [{"path": entries}]
-        if not isinstance(entries or [], list) or not all(isinstance(entry, Mapping) for entry in entries or []):
+        if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
             raise RecipeError(
                 f"{name}: expected a list of mappings with a path each", hint="as in axolotl's own examples"
             )
-        for i, entry in enumerate(entries or []):
-            texts = {"type": "pretrain"} if name == "pretraining_dataset" else {}
-            inner = Keys({**texts, **entry}, ledger, where=f"{name}[{i}].")
-            sources += read_dataset(inner, places, files, split=split)
-            wanted.append(_wanted(inner))
-            if inner.take("split_thinking"):
-                inner.tell(
-                    "split_thinking",
-                    "for the whole recipe: supervision.reasoning: field, which does the same for any template",
-                )
-            inner.tell_rest()
+        texts = {"type": "pretrain"} if name == "pretraining_dataset" else {}
+        for i, entry in enumerate(entries):
+            inner = Keys({**texts, **entry}, report, where=f"{name}[{i}].")
+            with report.entry(inner):
+                sources += _entry_sources(inner, paths, files, split=split)
+                wanted.append(_Template.of(inner))
     return sources, wanted
 
 
-def _wanted(keys: Keys) -> Wanted:
-    return Wanted(keys=keys, name=keys.text("chat_template"), jinja=keys.text("chat_template_jinja"))
+def _entry_sources(keys: Keys, paths: ConfigPaths, files: SourceFiles, *, split: str | None) -> list[dict[str, Any]]:
+    """Sources of one entry.
+
+    Raises:
+        EntryLeftOutError: its rows cannot be had.
+
+    """
+    schema = _row_schema(keys)
+    keys.report_each(axolotl_keys.ENTRY)
+    limit = _limit(keys)
+    names = _entry_paths(keys, paths, split=split)
+    names = files.take(names, split, keys, "data_files" if keys.take("data_files") else "path", paths)
+    if limit and files.are_several(names):
+        keys.report("split", "of all files together there; packer's limit counts for each file, and here are several")
+    shared = {**({"split": split} if split else {}), **_format(keys), **schema.as_source(), **limit}
+    return [{"path": name, **shared} for name in names]
 
 
-def _tokenizer(keys: Keys, places: Places) -> str | None:
+def _limit(keys: Keys) -> dict[str, Any]:
+    split = keys.text("split")
+    rows = _FIRST_ROWS.fullmatch(split or "")
+    if rows is not None and rows["split"] == "train":
+        return {"limit": int(rows["rows"])}
+    if split is not None and "[" in split:
+        keys.report("split", "packer takes whole files, or with limit the first rows of each: all rows are taken")
+    return {}
+
+
+def _format(keys: Keys) -> dict[str, Any]:
+    kind = keys.text("ds_type")
+    if kind in ("csv", "parquet", "arrow"):
+        return {"format": kind}
+    if kind not in (None, "json"):
+        keys.report("ds_type", "no format of packer's; what a file holds is seen by its bytes")
+    return {}
+
+
+def _entry_paths(keys: Keys, paths: ConfigPaths, *, split: str | None) -> list[str]:
+    """What the sources of an entry are called."""
+    path, named, revision = keys.text("path"), keys.texts("data_files") or [], keys.text("revision")
+    if path is None:
+        raise EntryLeftOutError("path", "no path")
+    found = paths.find(path)
+    asked = (keys.text("split") or ("test" if split else "train")).partition("[")[0]
+    if found is None and is_on_hub(path):
+        if not named:
+            keys.report("path", NAME_FILES)
+        elif asked != "train":
+            keys.report("split", "packer takes the files that are named, not a split of them")
+        return [hub_path(path, revision, file) for file in named or [""]]
+    keys.expect("revision", (), "of a name on the Hub; this is none")
+    if named and (found.is_dir() if found else path in _LOADERS):
+        inside = paths if found is None else replace(paths, bases=(found, *paths.bases))
+        return [paths.in_recipe(place, like=name) if (place := inside.find_files(name)) else name for name in named]
+    if found is None and "://" in path:
+        raise EntryLeftOutError("path", "packer reads files of this machine and of the Hub")
+    if found is None:
+        keys.report("path", "not found from here; packer reads files of this machine and of the Hub")
+        return [path]
+    if found.is_file():
+        return [paths.in_recipe(found, like=path)]
+    whole = data_set_folder(found, asked)
+    if whole is None:
+        whole = files_pattern(found, "path")
+        keys.report("path", "axolotl tells splits by the names of files; packer takes all that fit the pattern")
+    return [paths.in_recipe(whole, like=path)]
+
+
+def _row_schema(keys: Keys) -> RowSchema:
+    own = isinstance(keys.take("type"), Mapping)
+    kind = "" if own else keys.text("type") or ""
+    name, _, style = kind.partition(":")
+    if not name.startswith(("chat_template", "sharegpt")):
+        keys.report_each(axolotl_keys.OTHER_ENTRY)
+    if not name.startswith(("completion", "pretrain")):
+        keys.report_each(axolotl_keys.NO_TEXT_ENTRY)
+    if own:
+        return _own_type(keys)
+    if not name:
+        return RowSchema(schema="tokens")
+    if name == "chat_template":
+        return _chat(keys, messages="messages", role="role", content="content")
+    if name.startswith("sharegpt"):
+        keys.report("type", "read as chat_template with from and value, which has replaced it")
+        return _chat(keys, messages="conversations", role="from", content="value")
+    if name in ("completion", "pretrain"):
+        return RowSchema(schema="text", columns={"text": keys.text("field") or keys.text("text_column") or "text"})
+    base = name if name in axolotl_keys.ALPACA_TYPES else name.partition(".")[0]
+    if base in axolotl_keys.ALPACA_TYPES:
+        keys.report("type", _OWN_PROMPT)
+        return alpaca_rows(axolotl_keys.ALPACA_TYPES[base])
+    if name == "input_output":
+        raise EntryLeftOutError(
+            "type", "no schema of packer's: bring segments as messages with `train`, or as rows of tokens"
+        )
+    named = f" in style {style}" if style else ""
+    keys.report("type", f"no type that is known here{named}: the schema is found by looking at the rows")
+    return RowSchema(schema="auto")
+
+
+def _own_type(keys: Keys) -> RowSchema:
+    """A prompt type of the person's own: its fields are columns, its formats are a template's business."""
+    kind = keys.inner("type")
+    keys.report("type", _OWN_PROMPT)
+    kind.report_each(axolotl_keys.OWN_TYPE)
+    columns = {ours: named for ours, key in axolotl_keys.OWN_TYPE_FIELDS.items() if (named := kind.text(key))}
+    kind.report_rest()
+    return alpaca_rows(columns)
+
+
+def _chat(keys: Keys, *, messages: str, role: str, content: str) -> RowSchema:
+    names = {"role": role, "content": content}
+    mapped = keys.inner("message_property_mappings")
+    for name, default in names.items():
+        names[name] = keys.text(f"message_field_{name}") or mapped.text(name) or default
+    messages = keys.text("field_messages") or messages
+    schema = chat_rows(messages=messages, columns={"tools": keys.text("field_tools") or "tools"}, **names)
+    if schema is None:
+        key = next((key for key in ("message_property_mappings", "message_field_role") if key in keys), "type")
+        raise EntryLeftOutError(key, unread_message_fields(messages, **names))
+    for name, known in MESSAGE_FIELDS.items():
+        if name not in names:
+            mapped.expect(name, known, axolotl_keys.NOT_RENAMED)
+    mapped.report_rest()
+    keys.report_each(axolotl_keys.CHAT_ENTRY)
+    trained = keys.texts("roles_to_train")
+    if set(trained or ()) - {"assistant", "gpt", "model"}:
+        keys.report(
+            "roles_to_train", "packer trains answers alone: what the assistant says, with its calls and its stop token"
+        )
+    elif trained == []:
+        keys.report("roles_to_train", "packer trains every answer that has no train: false on its message")
+    roles = keys.inner("roles")
+    for name in ("system", "user", "assistant", "tool"):
+        others = [sender for sender in roles.texts(name) or () if not is_read_as(sender, name)]
+        if others:
+            roles.report(name, f"packer does not read {', '.join(others)} as {name}: rename them in the rows")
+    roles.report_rest()
+    return schema
+
+
+def _tokenizer(keys: Keys, paths: ConfigPaths) -> str | None:
     model, own, older = keys.text("base_model"), keys.text("tokenizer_config"), keys.text("base_model_config")
     revision = keys.text("revision_of_model")
     if own is not None:
-        keys.tell("revision_of_model", "of the model; the tokenizer has a name of its own")
+        keys.report("revision_of_model", "of the model; the tokenizer has a name of its own")
     elif older is not None:
-        keys.tell("base_model_config", "the tokenizer is taken from base_model")
+        keys.report("base_model_config", "the tokenizer is taken from base_model")
     named = own or model
-    return None if named is None else places.model(named, None if own else revision)
+    return None if named is None else paths.tokenizer(named, None if own else revision)
 
 
-def _supervision(keys: Keys) -> dict[str, Any]:
-    stop = keys.texts("eot_tokens")
-    return {"stop": stop} if stop else {}
+def _special_tokens(keys: Keys, paths: ConfigPaths, tokenizer: str | None) -> None:
+    """Nothing is reported of tokens that the tokenizer has already, nor of the pad token, which is never trained."""
+    asked = keys.mapping("special_tokens")
+    folder = paths.find(tokenizer) if tokenizer else None
+    saved: Any = {}
+    if folder is not None:
+        try:
+            file = folder / "tokenizer_config.json"
+            saved = json.loads(read_regular(file, max_bytes=MAX_FILE_BYTES, what=f"tokenizer {folder}"))
+        except (InputError, ValueError):
+            pass  # a build says what is wrong with it
+    saved = saved if isinstance(saved, dict) else {}
+    texts = {name: value.get("content") if isinstance(value, dict) else value for name, value in saved.items()}
+    others = [str(name) for name, text in asked.items() if name != "pad_token" and texts.get(name) != text]
+    if others:
+        keys.report("special_tokens", f"{', '.join(others)}: {axolotl_keys.SAVED}")
 
 
-def _pack(keys: Keys, *, texts: bool) -> dict[str, Any]:
-    length, packing, excess = (
-        keys.take("sequence_len"),
-        keys.take("sample_packing"),
-        keys.take("excess_length_strategy"),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Template:
+    """What a configuration, or an entry of its lists, says of a chat template."""
+
+    keys: Keys
+    name: str | None
+    jinja: str | None
+
+    @classmethod
+    def of(cls, keys: Keys) -> "_Template":
+        return cls(keys=keys, name=keys.text("chat_template"), jinja=keys.text("chat_template_jinja"))
+
+
+def _template(whole: _Template, entries: Sequence[_Template], paths: ConfigPaths) -> tuple[dict[str, Any], str | None]:
+    """Keys of `template`, and the text of one that has to be written beside the recipe.
+
+    A recipe has one: the configuration's, or else that of the first entry with one.
+    """
+    named = [template for template in (whole, *entries) if template.name is not None or template.jinja is not None]
+    taken = named[0] if named else whole
+    for other in named[1:]:
+        if (other.name, other.jinja) != (taken.name, taken.jinja):
+            for key in ("chat_template", "chat_template_jinja"):
+                other.keys.report(
+                    key,
+                    "a recipe has one template: build this source into a cache of its own, and read both as a Mixture",
+                )
+    if taken.jinja is None:
+        if taken.name not in ("tokenizer_default", None):
+            taken.keys.report(
+                "chat_template",
+                "the tokenizer's own is taken, and there is no other to fall back on"
+                if taken.name.startswith("tokenizer_default_fallback_")
+                else "packer has none by name, and takes the tokenizer's own; "
+                "or give the Jinja of this one as template.file",
+            )
+        return {}, None
+    if "{" in taken.jinja:
+        return {"file": TEMPLATE_FILE}, taken.jinja
+    found = paths.find(taken.jinja)
+    if found is None or not found.is_file():
+        taken.keys.report("chat_template_jinja", "no such file from here: the tokenizer's own template is taken")
+        return {}, None
+    return {"file": paths.in_recipe(found, like=taken.jinja)}, None
+
+
+def _pack(keys: Keys, *, schemas: set[str]) -> dict[str, Any]:
+    length, packing = keys.take("sequence_len"), keys.take("sample_packing")
     pack: dict[str, Any] = {}
     if packing is True:
         pack["block_len"] = length or _SEQUENCE_LEN
         if length is None:
-            keys.tell("sequence_len", "what axolotl takes where nothing is said", default=_SEQUENCE_LEN)
+            keys.report("sequence_len", "what axolotl takes where nothing is said", default=_SEQUENCE_LEN)
     else:
         pack["mode"] = "none"
-        keys.tell(
+        keys.report(
             "sample_packing",
             "documents without blocks, which a loader pads; to pack: --set pack.mode=isolated",
             default=False,
         )
         if length is not None:
             pack["block_len"] = length
-            keys.tell("sequence_len", "without packing documents keep their length; axolotl drops longer ones")
+            keys.report("sequence_len", "without packing documents keep their length; axolotl drops longer ones")
+    excess = keys.take("excess_length_strategy")
     if excess == "truncate":
         pack["overlong"] = "truncate_right"
     elif excess is not None and excess != "drop":
-        keys.tell("excess_length_strategy", "overlong documents are left out and counted; packer stats shows them")
-    elif texts:
+        keys.report("excess_length_strategy", "overlong documents are left out and counted; packer stats shows them")
+    elif schemas == {"text"}:
         pack["overlong"] = "split"  # as its `completion` cuts long texts into pieces
+    elif "text" in schemas and packing is True:
+        keys.report(
+            "excess_length_strategy",
+            "axolotl cuts long texts of type completion into pieces, and drops long chats; a recipe has one rule, and "
+            "this one leaves both out: --set pack.overlong=split, or build the texts into a cache of their own",
+            default="drop",
+        )
     if (least := keys.take("min_sample_len")) is not None:
         pack["min_length"] = least
     if keys.take("sample_packing_sequentially"):

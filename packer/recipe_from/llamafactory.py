@@ -1,18 +1,18 @@
-"""A training configuration of LLaMA-Factory, with its `dataset_info.json`, as a recipe.
+"""A training configuration of LLaMA-Factory, or its `dataset_info.json` alone, as a recipe.
 
 Read from LLaMA-Factory 0.9.5.
 """
 
+import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from packer.errors import RecipeError
-from packer.recipe_from.dataset_info import read_entries
-from packer.recipe_from.places import Places
-from packer.recipe_from.source_files import SourceFiles
-from packer.recipe_from.told import Keys, Ledger
+from packer.recipe_from.config_keys import EntryLeftOutError, Keys, KeyTable, Report, shown
+from packer.recipe_from.config_paths import NAME_FILES, ConfigPaths, SourceFiles, files_pattern, hub_path
+from packer.recipe_from.row_schema import RowSchema, alpaca_rows, chat_rows, is_read_as, unread_message_fields
 from packer.recipe_from.training_keys import is_training_key
 
 INFO_FILE = "dataset_info.json"
@@ -20,116 +20,164 @@ INFO_FILE = "dataset_info.json"
 _CUTOFF_LEN = 2048
 """What LLaMA-Factory takes where nothing is said."""
 
+_MOST_LISTED = 12
+
+_PLACES = ("file_name", "hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name")
+"""Keys of which an entry has one."""
+
 _SAVED = "packer takes the tokenizer as it is saved: save it with these tokens, and name that folder"
+_MEDIA = "packer reads no pictures, films or sound"
+_PREFERENCES = "packer reads no preferences"
+_PROPORTIONS = "proportions are a matter of reading: Mixture of several caches"
 
-_NO_WORD = {
-    "buffer_size": "packer reads every row once, in order; the loader orders blocks",
-    "data_shared_file_system": "packer builds once; every rank reads the same cache",
-    "data_seed": "the order of reading has its own: seed= of PackedLoader",
-    "default_system": "packer adds no message: it stands in the rows or in the template",
-    "enable_thinking": "each answer is learned under the prompt it continues; template.kwargs fixes one for all",
-    "image_max_pixels": "packer reads no pictures, films or sound",
-    "interleave_probs": "proportions are a matter of reading: Mixture of several caches",
-    "media_dir": "packer reads no pictures, films or sound",
-    "new_special_tokens": _SAVED,
-    "add_tokens": _SAVED,
-    "add_special_tokens": _SAVED,
-    "overwrite_cache": "packer sees by content what is up to date",
-    "preprocessing_batch_size": "packer reads in batches of a thousand rows",
-    "preprocessing_num_workers": "-j of packer build",
-    "reserved_label_len": "see cutoff_len",
-    "seed": "the order of reading has its own: seed= of PackedLoader; pack.seed deals documents to blocks",
-    "tokenized_path": "the cache is -o of packer build; packer export --to datasets writes such a folder",
-    "tool_format": "tools and calls are rendered by the chat template",
-    "video_max_pixels": "packer reads no pictures, films or sound",
-}
-
-_AS_HERE = {
+_CONFIG: KeyTable = {
+    "add_special_tokens": ((), _SAVED),
+    "add_tokens": ((), _SAVED),
+    "default_system": ((), "packer adds no message: it stands in the rows or in the template"),
+    "enable_thinking": (
+        (),
+        "each answer is learned under the prompt it continues; template.kwargs fixes one for all",
+    ),
     "eval_on_each_dataset": (
         (False,),
         "evaluation rows are one split of the cache; a split can be named for each source",
     ),
     "ignore_pad_token_for_loss": ((True,), "padding is never trained"),
-    "mix_strategy": (
-        ("concat",),
-        "packer takes every row once; proportions are a matter of reading: Mixture of several caches",
-    ),
+    "image_max_pixels": ((), _MEDIA),
+    "interleave_probs": ((), _PROPORTIONS),
+    "media_dir": ((), _MEDIA),
+    "mix_strategy": (("concat",), f"packer takes every row once; {_PROPORTIONS}"),
+    "new_special_tokens": ((), _SAVED),
     "preserve_thinking": ((False,), "what of a history's reasoning is rendered is the chat template's"),
     "streaming": ((False,), "packer prepares all rows before training"),
+    "template": (
+        (),
+        "LLaMA-Factory's own; packer takes the tokenizer's chat template, or template.file: see packer preview",
+    ),
+    "tool_format": ((), "tools and calls are rendered by the chat template"),
     "train_on_prompt": ((False,), "packer trains answers alone; a text that is trained throughout is schema text"),
     "trust_remote_code": ((False, True), "packer runs no code of a model"),
-    "use_fast_tokenizer": ((True,), "packer reads tokenizer.json, which is the fast one"),
     "val_size": (
         (0,),
         "packer draws no rows for evaluation: name them as a source of their own with split: validation",
     ),
+    "video_max_pixels": ((), _MEDIA),
 }
-"""Settings that packer has no word for, the values that are what it does anyway, and what to say of others."""
+"""One row for each key that a recipe has no word for: the values that are what packer does anyway, and what to report
+of others."""
+
+_ENTRY: KeyTable = {
+    "ms_hub_url": ((), "packer reads files of this machine and of the Hugging Face Hub"),
+    "om_hub_url": ((), "packer reads files of this machine and of the Hugging Face Hub"),
+    "split": (("train",), "packer takes the files that are named, not a split of them"),
+}
+
+_LEFT_OUT_COLUMNS = {
+    "chosen": _PREFERENCES,
+    "rejected": _PREFERENCES,
+    "kto_tag": _PREFERENCES,
+    "images": _MEDIA,
+    "videos": _MEDIA,
+    "audios": _MEDIA,
+}
+"""Columns whose rows packer does not read."""
+
+_ALPACA_COLUMNS = {
+    "instruction": "prompt",
+    "input": "query",
+    "output": "response",
+    "history": "history",
+    "system": "system",
+    "tools": "tools",
+}
+"""A column of schema alpaca → theirs."""
+
+_TAG_ROLES = {
+    "user_tag": "user",
+    "assistant_tag": "assistant",
+    "system_tag": "system",
+    "observation_tag": "tool",
+    "function_tag": "function_call",
+}
+
+
+def is_dataset_info(values: Mapping[str, Any]) -> bool:
+    return bool(values) and all(
+        isinstance(entry, Mapping) and not entry.keys().isdisjoint(_PLACES) for entry in values.values()
+    )
 
 
 def read_llamafactory(
-    config: Mapping[str, Any], places: Places, ledger: Ledger, *, load: Callable[[Path], Mapping[str, Any]]
+    config: Mapping[str, Any], paths: ConfigPaths, report: Report, *, load: Callable[[Path], Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Values of a recipe; what is not in them is in the ledger.
+    """Values of a recipe.
 
     Args:
         config: Of a training.
-        places: `bases` are where LLaMA-Factory is started, and the folder of the configuration.
-        ledger: Told what is not carried over.
+        paths: `bases` are where LLaMA-Factory is started, and the folder of the configuration.
+        report: Filled with what is not carried over.
         load: Reads a file as a mapping.
 
     Raises:
         RecipeError: it is no supervised training, or its data sets are not to be found.
 
     """
-    keys = Keys(config, ledger)
+    keys = Keys(config, report)
     stage = keys.text("stage") or "sft"
     if stage not in ("sft", "pt"):
         raise RecipeError(
             f"stage: {stage}: packer prepares supervised training and pre-training, not preferences or rewards",
             hint="its sources are rows with answers to be learned: stage sft or pt",
         )
-    sources = _sources(keys, places, ledger, load=load, texts=stage == "pt")
-    for key, (same, says) in _AS_HERE.items():
-        keys.expect(key, same, says)
-    keys.tell_each(_NO_WORD)
-    if keys.take("template") is not None:
-        keys.tell(
-            "template",
-            "LLaMA-Factory's own; packer takes the tokenizer's chat template, or template.file: see packer preview",
-        )
+    sources = _sources(keys, paths, report, load=load, texts=stage == "pt")
+    keys.report_each(_CONFIG)
     model, revision = keys.text("model_name_or_path"), keys.text("model_revision")
     recipe = {
         "sources": sources,
-        "tokenizer": None if model is None else places.model(model, None if revision == "main" else revision),
+        "tokenizer": None if model is None else paths.tokenizer(model, None if revision == "main" else revision),
         "supervision": {"turns": "last"} if keys.take("mask_history") else {},
         "pack": _pack(keys, texts=stage == "pt"),
     }
-    keys.tell_rest(is_training=is_training_key)
+    keys.report_rest(is_training=is_training_key)
     return recipe
 
 
-def _sources(
-    keys: Keys, places: Places, ledger: Ledger, *, load: Callable[[Path], Mapping[str, Any]], texts: bool
+def read_entries(
+    info: Mapping[str, Any],
+    names: Iterable[str],
+    paths: ConfigPaths,
+    report: Report,
+    files: SourceFiles,
+    *,
+    shared: Mapping[str, Any],
+    texts: bool = False,
 ) -> list[dict[str, Any]]:
-    asked = keys.text("dataset_dir") or "data"
-    folder = places.find(asked)
-    if folder is None or not (folder / INFO_FILE).is_file():
-        raise RecipeError(
-            f"dataset_dir: {asked}: no {INFO_FILE} there; looked from {' and '.join(map(str, places.bases))}",
-            hint="run this where LLaMA-Factory is started, or give the file itself: --from …/dataset_info.json",
-        )
-    info = load(folder / INFO_FILE)
-    inner = replace(places, bases=(folder,), absolute=Path(asked).is_absolute())  # its files lie beside it
-    most = keys.number("max_samples")
-    limit = {} if most is None else {"limit": most}
-    files = SourceFiles(target=places.target)
+    """Sources of entries of a `dataset_info.json`.
+
+    Args:
+        info: The whole file.
+        names: Which of its entries, in the order of their sources.
+        paths: `bases` has the folder of the data.
+        report: Filled with what is not carried over.
+        files: Those that other sources have.
+        shared: Keys that each source gets.
+        texts: Whether it is pre-training, which learns the whole of the prompt's column.
+
+    Raises:
+        RecipeError: there is no entry of that name.
+
+    """
     sources = []
-    for key, shared in (("dataset", limit), ("eval_dataset", {"split": "validation", **limit})):
-        sources += read_entries(info, names_of(keys.texts(key)), inner, ledger, files, shared=shared, texts=texts)
-    several = [path for path in dict.fromkeys(source["path"] for source in sources) if files.are_several([path])]
-    if several:
-        keys.tell("max_samples", f"of each entry there; packer's limit counts for each file of {', '.join(several)}")
+    for name in dict.fromkeys(names):
+        keys = Keys(_entry(info, name), report, where=f"{name}.")
+        with report.entry(keys):
+            schema = _row_schema(keys, texts=texts)
+            path, key = _entry_path(keys, paths)
+            keys.report_each(_ENTRY)
+            limit = _limit(keys, shared)
+            source = {**schema.as_source(), **shared, **limit}
+            taken = files.take([path], shared.get("split"), keys, key, paths)
+            sources += [{"path": path, **source} for path in taken]
     return sources
 
 
@@ -138,23 +186,158 @@ def names_of(texts: Iterable[str] | None) -> list[str]:
     return [name.strip() for text in texts or () for name in text.split(",") if name.strip()]
 
 
+def _sources(
+    keys: Keys, paths: ConfigPaths, report: Report, *, load: Callable[[Path], Mapping[str, Any]], texts: bool
+) -> list[dict[str, Any]]:
+    asked = keys.text("dataset_dir") or "data"
+    folder = paths.find(asked)
+    if folder is None or not (folder / INFO_FILE).is_file():
+        raise RecipeError(
+            f"dataset_dir: {asked}: no {INFO_FILE} there; looked from {' and '.join(map(str, paths.bases))}",
+            hint="run this where LLaMA-Factory is started, or give the file itself: --from …/dataset_info.json",
+        )
+    info = load(folder / INFO_FILE)
+    inner = replace(paths, bases=(folder,), absolute=Path(asked).is_absolute())  # its files lie beside it
+    most = keys.number("max_samples")
+    limit = {} if most is None else {"limit": most}
+    files = SourceFiles(target=paths.target)
+    sources = []
+    for key, shared in (("dataset", limit), ("eval_dataset", {"split": "validation", **limit})):
+        names = names_of(keys.texts(key))
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            keys.report(key, f"{', '.join(repeated)} is named twice: packer takes no file twice for a split")
+        sources += read_entries(info, names, inner, report, files, shared=shared, texts=texts)
+    several = [path for path in dict.fromkeys(source["path"] for source in sources) if files.are_several([path])]
+    if several:
+        keys.report("max_samples", f"of each entry there; packer's limit counts for each file of {', '.join(several)}")
+    return sources
+
+
+def _entry(info: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    if name not in info:
+        close = difflib.get_close_matches(name, [str(entry) for entry in info], 1)
+        listed = ", ".join(map(str, list(info)[:_MOST_LISTED])) + ", …" * (len(info) > _MOST_LISTED)
+        hint = f"did you mean '{close[0]}'?" if close else f"it has {listed or 'none'}"
+        raise RecipeError(f"dataset '{name}': not in {INFO_FILE}", hint=hint)
+    entry = info[name]
+    if not isinstance(entry, Mapping):
+        raise RecipeError(
+            f"dataset '{name}': expected a mapping in {INFO_FILE}, found {shown(entry)}",
+            hint=f"an entry has one of {', '.join(_PLACES)}",
+        )
+    return entry
+
+
+def _entry_path(keys: Keys, paths: ConfigPaths) -> tuple[str, str]:
+    """The path of an entry, and the key that names it."""
+    named = {key: value for key in _PLACES if (value := keys.text(key)) is not None}
+    subset, folder = keys.text("subset"), keys.text("folder")
+    if "hf_hub_url" in named:
+        if subset is not None:
+            keys.report(
+                "subset", "packer takes files, not configurations of a data set: name those of this one in path"
+            )
+        if folder is None:
+            keys.report("hf_hub_url", NAME_FILES)
+        return hub_path(named["hf_hub_url"], path=f"{folder}/*" if folder else ""), "hf_hub_url"
+    for key in ("subset", "folder"):
+        keys.expect(key, (), "of a data set of the Hub; this is none")
+    name = named.get("file_name")
+    if name is None:
+        key = next(iter(named), "file_name")
+        raise EntryLeftOutError(key, "packer reads files of this machine and of the Hugging Face Hub")
+    found = paths.find(name)
+    if found is None:
+        raise EntryLeftOutError("file_name", "no such file in the folder of the data")
+    whole = files_pattern(found, "file_name") if found.is_dir() else found
+    return paths.in_recipe(whole, like=name), "file_name"
+
+
+def _row_schema(keys: Keys, *, texts: bool) -> RowSchema:
+    if keys.take("ranking"):
+        raise EntryLeftOutError("ranking", _PREFERENCES)
+    columns, tags = keys.inner("columns"), keys.inner("tags")
+    for key, reason in _LEFT_OUT_COLUMNS.items():
+        if columns.take(key) is not None:
+            raise EntryLeftOutError("columns", f"{key}: {reason}")
+    kind = keys.text("formatting") or "alpaca"
+    if kind == "alpaca":
+        for tag in (*_TAG_ROLES, "role_tag", "content_tag"):
+            tags.expect(tag, (), "of formatting sharegpt")
+        schema = _texts(columns) if texts else _alpaca(columns, has_columns="columns" in keys)
+    elif kind in ("sharegpt", "openai"):
+        if kind == "openai":
+            keys.report(
+                "formatting",
+                "LLaMA-Factory adds 'detailed thinking off' to system messages in this format; packer adds nothing",
+            )
+        schema = _chat(columns, tags)
+    else:
+        raise EntryLeftOutError("formatting", "not known here")
+    columns.report_rest()
+    tags.report_rest()
+    return schema
+
+
+def _texts(columns: Keys) -> RowSchema:
+    for key in ("query", "response", "history", "system", "tools"):
+        columns.expect(key, (), "pre-training learns the column of the prompt alone")
+    return RowSchema(schema="text", columns={"text": columns.text("prompt") or "instruction"})
+
+
+def _alpaca(columns: Keys, *, has_columns: bool) -> RowSchema:
+    """Columns that are not named are not read, but where none is: then LLaMA-Factory takes Alpaca's own."""
+    named = {ours: columns.text(theirs) for ours, theirs in _ALPACA_COLUMNS.items()}
+    return alpaca_rows(named if has_columns else {})
+
+
+def _chat(columns: Keys, tags: Keys) -> RowSchema:
+    for tag, role in _TAG_ROLES.items():
+        sender = tags.text(tag)
+        if sender is not None and not is_read_as(sender, role):
+            tags.report(tag, f"packer does not read {sender} as {role}: rename it in the rows")
+    for key in ("prompt", "query", "response", "history"):
+        columns.expect(key, (), "of formatting alpaca")
+    names = {"role": tags.text("role_tag") or "from", "content": tags.text("content_tag") or "value"}
+    messages = columns.text("messages") or "conversations"
+    read: dict[str, str | None] = {"system": columns.text("system"), "tools": columns.text("tools")}
+    schema = chat_rows(messages=messages, columns=read, **names)
+    if schema is None:
+        raise EntryLeftOutError("tags", unread_message_fields(messages, **names))
+    return schema
+
+
+def _limit(keys: Keys, shared: Mapping[str, Any]) -> dict[str, Any]:
+    drawn = keys.number("num_samples")
+    if drawn is None:
+        return {}
+    keys.report(
+        "num_samples",
+        "LLaMA-Factory draws them by chance, some twice if there are fewer; limit takes the first rows of each file",
+    )
+    return {"limit": min(drawn, shared.get("limit", drawn))}
+
+
 def _pack(keys: Keys, *, texts: bool) -> dict[str, Any]:
     length, packing, neat = keys.take("cutoff_len"), keys.take("packing"), keys.take("neat_packing")
     pack: dict[str, Any] = {"block_len": length or _CUTOFF_LEN}
     if length is None:
-        keys.tell("cutoff_len", "what LLaMA-Factory takes where nothing is said", default=_CUTOFF_LEN)
+        keys.report("cutoff_len", "what LLaMA-Factory takes where nothing is said", default=_CUTOFF_LEN)
     if texts and packing is not False:
         return {**pack, "mode": "stream"}  # texts are joined and cut, as its pre-training does
     if not packing and not neat:
-        keys.tell(
+        keys.report(
             "packing", "documents without blocks, which a loader pads; to pack: --set pack.mode=isolated", default=False
         )
-        keys.tell("cutoff_len", "without packing documents keep their length; LLaMA-Factory cuts longer ones")
+        keys.report("cutoff_len", "without packing documents keep their length; LLaMA-Factory cuts longer ones")
         return {**pack, "mode": "none"}
-    keys.tell(
+    keys.report(
         "cutoff_len",
         "LLaMA-Factory cuts long prompts and answers, each by its share; packer cuts the document's end",
     )
     if not neat:
-        keys.tell("packing", "documents of a block see each other, as there; positions run on; neat_packing: isolated")
+        keys.report(
+            "packing", "documents of a block see each other, as there; positions run on; neat_packing: isolated"
+        )
     return {**pack, "mode": "isolated" if neat else "eos", "overlong": "truncate_right"}

@@ -30,7 +30,7 @@ from packer.render.environment import ChatTemplate, RenderError
 from packer.render.filling import Renderings
 from packer.render.marks import marked_turns
 from packer.render.placeholders import Loss
-from packer.render.reasoning import ANY_TAG, Reasoning, given_as, is_cut_off
+from packer.render.reasoning import ANY_TAG, Reasoning, given_as, has_two_reasonings, is_cut_off
 from packer.render.remembering import RememberingTemplate
 from packer.render.skeleton import Defined, Skeletons
 from packer.render.slots import UntraceableError
@@ -249,6 +249,10 @@ class Renderer:
         guarded = [match.span() for match in self._control.finditer(whole)] if self._control else []
         if guarded and self._rules.control_tokens == "reject":
             raise RenderError(f"the row holds the control token '{whole[slice(*guarded[0])]}'", code="control_token")
+        if guarded and self._rules.control_tokens == "text" and not (completion or whole[: guarded[0][0]].strip()):
+            # A chat that was rendered already: its prompts would be trained, and its markers as letters.
+            token = whole[slice(*guarded[0])]
+            raise RenderError(f"the text begins with the control token '{token}'", code="control_token")
         if guarded and holds_stand_in(whole):
             raise RenderError("control tokens typed beside private-use characters", code="control_render")
         prompt_end = len(sample.prompt)
@@ -280,6 +284,9 @@ class Renderer:
             if is_cut_off(sample.messages[k].fields.get("content")):
                 reason = f"messages[{k}]: its text opens a block of reasoning and does not close it"
                 raise RenderError(reason, code="open_reasoning", message=k)
+            if has_two_reasonings(sample.messages[k].fields):
+                reason = f"messages[{k}]: its text opens with other reasoning than its field has"
+                raise RenderError(reason, code="wrong_type", message=k)
         original = self.conversation(sample, template)
         if template is None and isinstance(original.template, ChatTemplate) and not self._rules.marked:
             own = original.template

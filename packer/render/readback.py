@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from packer.batches import REASONING_FIELDS
+
 ESCAPE = re.compile(r"&(?:amp|lt|gt|quot|apos|#0*3[49]|#x0*2[27]);|\ufffd", re.IGNORECASE)
 """A character written for HTML, or one that was lost."""
 
@@ -22,6 +24,9 @@ _QUOTE = re.compile(r"\\\"")
 
 ESCAPE_OR_QUOTE = re.compile(f"{ESCAPE.pattern}|{_QUOTE.pattern}", re.IGNORECASE)
 """Where a garbled rendering shows it."""
+
+
+_TEXTS = ("content", *REASONING_FIELDS)
 
 
 def strings(value: Any) -> Iterator[str]:
@@ -97,6 +102,9 @@ def quotes_call(call: Any, text: str, values: Iterable[Any]) -> bool:
     """
     if is_written_as_json(arguments_of(call), text):
         return False
+    texts = [message.get(name) for message in values if isinstance(message, Mapping) for name in _TEXTS]
+    if _breaks_syntax(arguments_of(call), _without(text, strings(texts))):
+        return True
     own = [value for value in strings(list(values)) if '"' in value or "\\" in value]
     return _QUOTE.search(_without(text, own)) is not None
 
@@ -118,10 +126,38 @@ def _reads(call: Any, text: str) -> bool:
         return True
     if arguments and str(arguments) in text:
         return False  # as Python writes an object: another form of the call may give JSON
+    if _breaks_syntax(arguments, text):
+        return False
     return all(
         any(stands_in(spelling, text) for spelling in spellings(leaf))
         for leaf in (*keys(arguments), *leaves(arguments))
     ) and not any(f'\\"{key}\\"' in text for key in keys(arguments))
+
+
+def _breaks_syntax(arguments: Any, text: str) -> bool:
+    """Whether a text of the arguments is written where JSON or Python wants a literal, and is none.
+
+    Two forms are known: `{"city": "{{ city }}"}` without the escapes that a quotation mark in the city needs, and
+    `weather(city={{ city }})` without quotation marks.
+    """
+    for key, value in fields(arguments):
+        if not isinstance(value, str) or not value.strip():
+            continue
+        name, raw = re.escape(key), re.escape(value)
+        needs_escapes = json.dumps(value, ensure_ascii=False) != f'"{value}"'
+        if needs_escapes and re.search(rf'"{name}"\s*:\s*"{raw}"', text):
+            return True
+        if re.search(rf"[(,]\s*{name}\s*=\s*{raw}\s*[,)]", text):
+            return True
+    return False
+
+
+def fields(value: Any) -> Iterator[tuple[str, Any]]:
+    """Keys and values of all objects in a JSON value."""
+    if isinstance(value, Mapping):
+        yield from value.items()
+    for item in value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ():
+        yield from fields(item)
 
 
 def keys(value: Any) -> Iterator[str]:

@@ -121,6 +121,13 @@ def is_cut_off(content: Any) -> bool:
     return any(text.startswith(opening) and closing not in text for opening, closing in TAGS)
 
 
+def has_two_reasonings(message: Message) -> bool:
+    """Whether an assistant message has reasoning in a field, and other reasoning inline: templates would write both."""
+    inline = split_inline(message.get("content"))
+    said = inline[1].strip() if inline else ""
+    return bool(said) and said != reasoning_of(message)
+
+
 def reasoning_of(message: Message) -> str:
     """The reasoning of an assistant message: of its field, else inline before its text; empty where there is none."""
     for name in REASONING_FIELDS:
@@ -134,9 +141,14 @@ def given_as(message: Message, form: Reasoning) -> dict[str, Any]:
     """An assistant message with its reasoning where `supervision.reasoning` wants it; others as they are."""
     changed = dict(message)
     content = changed.get("content")
-    if changed.get("role") != "assistant" or form == "as_given":
+    if changed.get("role") != "assistant":
         return changed
     fields = [name for name in REASONING_FIELDS if isinstance(changed.get(name), str) and changed[name].strip()]
+    twice = split_inline(content) if fields else None
+    if twice is not None and twice[1].strip() == changed[fields[0]].strip():
+        changed["content"] = content = twice[2]  # most templates would write both
+    if form == "as_given":
+        return changed
     if form == "inline" and fields and split_inline(content) is None:
         text = changed[fields[0]].strip()
         changed["content"] = f"<think>\n{text}\n</think>\n\n{content or ''}"

@@ -8,7 +8,7 @@ from typing import Any
 from packer.batches import Message, Sample
 from packer.source.chat import chat_sample, reasoned
 from packer.source.decode import Refused
-from packer.source.row import OPTIONAL_FIELDS, RowFields, filled, typed
+from packer.source.row import OPTIONAL_FIELDS, RowFields, filled, one_of, typed
 from packer.source.unsuited import refuse_media_tags
 
 
@@ -33,8 +33,8 @@ def read(row: dict[str, Any], number: int) -> Sample:
     """
     row = filled(row, OPTIONAL_FIELDS)
     shape = typed(row, AlpacaRow)
-    instruction = shape.query if shape.instruction is None else shape.instruction
-    output = shape.response if shape.output is None else shape.output
+    instruction = one_of({"instruction": shape.instruction, "query": shape.query}, where="$")
+    output = one_of({"output": shape.output, "response": shape.response}, where="$")
     assert instruction is not None, "rows without it do not get here"
     assert output is not None, "rows without it do not get here"
     question = f"{instruction}\n{shape.input}" if instruction and shape.input else instruction or shape.input

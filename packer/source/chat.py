@@ -8,7 +8,7 @@ reasoning. A message without content, calls and reasoning is refused: its text m
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -18,15 +18,16 @@ from packer.source.chunks import shown
 from packer.source.content import Content, Part, read_content
 from packer.source.decode import Refused
 from packer.source.roles import CALL_ROLES, role_of
-from packer.source.row import RowFields, sample_id
+from packer.source.row import TRAIN_FIELDS, RowFields, one_of, sample_id
 from packer.source.tool_calls import read_calls, read_tools
 
 Weight = Annotated[float, Meta(ge=0, le=1)]
 
 _READ_FIELDS = frozenset(
-    {"role", "content", "tool_calls", "function_call", "refusal", "train", "weight", "loss_weight"}
+    {"role", "content", "tool_calls", "function_call", "refusal", *TRAIN_FIELDS, "weight", "loss_weight"}
 )
 _KNOWN_FIELDS = _READ_FIELDS.union(REASONING_FIELDS, ("tool_call_id",))
+_TEXT_FIELDS = ("text", "value", "output", "result", "response", "answer", "completion", "message", "body")
 _MOST_NAMED = 8
 _PLAIN_FIELDS = 2
 """A message has a role and a content at least."""
@@ -46,6 +47,12 @@ class MessageFields(msgspec.Struct, frozen=True, kw_only=True):
     """What OpenAI's models say in place of a content."""
 
     train: bool | None = None
+    training: bool | None = None
+    trainable: bool | None = None
+    loss: bool | float | None = None
+    """A number is a loss that was measured, and says nothing of training."""
+
+    loss_mask: bool | Literal[0, 1] | None = None
     weight: Weight | None = None
     loss_weight: Weight | None = None
 
@@ -72,20 +79,23 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     content = _content(shape, where=where)
     calls = [*read_calls(shape.tool_calls, where=f"{where}.tool_calls"), *content.calls]
     if shape.function_call:
-        calls += read_calls([shape.function_call], where=f"{where}.function_call")
+        calls = _with_older_call(calls, shape.function_call, where=f"{where}.function_call")
     role = "assistant" if shape.role in CALL_ROLES else role_of(shape.role, where=f"{where}.role")
     if shape.refusal:
         content = _refusal(content, shape.refusal, role, where=where)
     thought = calls or content.reasoning or any(getattr(shape, name) for name in REASONING_FIELDS)
     if thought and role != "assistant":
         raise Refused("wrong_type", f"calls or reasoning of a message that is not the assistant's at {where}")
-    if content.text is None and not thought:
+    if not thought and (content.text is None or (not content.text.strip() and _says_elsewhere(raw))):
         raise _no_content(raw, where=where)
     fields: dict[str, Any] = {"role": role, "content": "" if shape.content is UNSET else content.text}
     fields |= {key: value for key, value in raw.items() if value is not None and key not in _READ_FIELDS}
     if calls:  # an empty list is no call, but a template that asks `is defined` takes it for one
         fields["tool_calls"] = calls
-    return Message(fields=_with_reasoning(fields, content.reasoning, where=where), weight=_weight(shape, where=where))
+    if role != "assistant":
+        content = replace(content, trained=frozenset())
+    weight = _weight(shape, content, where=where)
+    return Message(fields=_with_reasoning(fields, content.reasoning, where=where), weight=weight)
 
 
 def unused_keys(samples: Iterable[Sample]) -> Iterator[str]:
@@ -99,6 +109,16 @@ def unused_keys(samples: Iterable[Sample]) -> Iterator[str]:
                 yield from (key for key in message.fields if key not in _KNOWN_FIELDS)
 
 
+def _with_older_call(calls: list[dict[str, Any]], older: dict[str, Any], *, where: str) -> list[dict[str, Any]]:
+    """The calls with the one of `function_call`, which may say once more what `tool_calls` says."""
+    call = read_calls([older], where=where)
+    if not calls:
+        return call
+    if [each["function"] for each in calls] == [each["function"] for each in call]:
+        return calls
+    raise Refused("bad_tools", f"`tool_calls` and {where} say different things")
+
+
 def _content(shape: ChatMessage, *, where: str) -> Content:
     if shape.content is UNSET or shape.content is None:
         return Content(text=None)
@@ -108,6 +128,11 @@ def _content(shape: ChatMessage, *, where: str) -> Content:
     if not calls:
         raise Refused("bad_tools", f"no call at {where}")
     return Content(text=None, calls=tuple(calls))
+
+
+def _says_elsewhere(raw: dict[str, Any]) -> bool:
+    """Whether a message with an empty content has a text under a name that other tools give it."""
+    return any(isinstance(raw.get(name), str) and raw[name].strip() for name in _TEXT_FIELDS)
 
 
 def _no_content(raw: dict[str, Any], *, where: str) -> Refused:
@@ -125,7 +150,11 @@ def _refusal(content: Content, refusal: str, role: str, *, where: str) -> Conten
 
 
 def _with_reasoning(fields: dict[str, Any], reasoning: str | None, *, where: str) -> dict[str, Any]:
-    given = next((fields[name] for name in REASONING_FIELDS if name in fields), None)
+    said = {name: fields[name] for name in REASONING_FIELDS if name in fields}
+    if len({text.strip() for text in said.values() if text.strip()}) > 1:
+        names = " and ".join(f"`{name}`" for name in said)
+        raise Refused("wrong_type", f"different reasoning under {names} at {where}")
+    given = next((text for text in said.values() if text.strip()), next(iter(said.values()), None))
     if given is not None and reasoning is not None:
         raise Refused("wrong_type", f"reasoning both as a field and as a content part at {where}")
     reasoning = given if reasoning is None else reasoning
@@ -137,17 +166,23 @@ def reasoned(fields: dict[str, Any], reasoning: str) -> dict[str, Any]:
 
     Source: `_alias_reasoning_fields` of transformers.utils.chat_template_utils.
     """
-    return {"thinking": reasoning, **fields, "reasoning_content": reasoning}
+    others = {name: value for name, value in fields.items() if name != "thinking" or value.strip()}
+    return {"thinking": reasoning, **others, "reasoning_content": reasoning}
 
 
-def _weight(shape: MessageFields, *, where: str) -> float | None:
+def _weight(shape: MessageFields, content: Content, *, where: str) -> float | None:
     """A message's own word: `train: false` is 0; else its weight, if it has one; else `train: true` is 1."""
     given = shape.weight if shape.weight is not None else shape.loss_weight
     if shape.loss_weight is not None and given != shape.loss_weight:
         raise Refused("wrong_type", f"`weight` and `loss_weight` say different things at {where}")
-    if shape.train is False:
+    words = [getattr(shape, name) for name in TRAIN_FIELDS if name != "loss"] + [*content.trained]
+    words += [shape.loss] if isinstance(shape.loss, bool) else []
+    trained = {bool(word) for word in words if word is not None}
+    if len(trained) > 1:
+        raise Refused("wrong_type", f"part of the message is trained and part is not at {where}")
+    if False in trained:
         return 0.0
-    return 1.0 if shape.train and given is None else given
+    return 1.0 if trained and given is None else given
 
 
 def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Message], *, number: int) -> Sample:
@@ -163,7 +198,7 @@ def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Messa
         if messages[0].role == "system":
             raise Refused("wrong_type", "a system message in the field `system` and another among the messages")
         messages = (Message(fields={"role": "system", "content": fields.system}), *messages)
-    tools = fields.tools or fields.functions
+    tools = one_of({"tools": fields.tools, "functions": fields.functions}, where="$")
     return Sample(
         kind="chat",
         row=number,

@@ -45,7 +45,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
     if isinstance(prompt, list):
         return _chat(row, number)
     strings = typed(row, StringsRow)
-    if not strings.completion:
+    if not strings.completion or strings.completion.isspace():
         raise Refused("empty", "`completion` is empty")
     refuse_media_tags(strings.prompt)
     refuse_media_tags(strings.completion)

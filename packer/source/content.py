@@ -22,6 +22,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     value: Any = None
     thinking: Any = None
     refusal: Any = None
+    train: bool | None = None
+    weight: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,8 @@ class Content:
     text: str | None
     reasoning: str | None = None
     calls: tuple[dict[str, Any], ...] = ()
+    trained: frozenset[bool] = frozenset()
+    """What its parts say of being trained; parts without a word of their own say nothing if none has one."""
 
 
 _ORDER = {"thinking": 0, "reasoning": 0, "text": 1, "refusal": 1, "tool_call": 2}
@@ -68,7 +72,17 @@ def read_content(content: str | list[Part] | None, *, where: str) -> Content:
         text="".join(texts) if texts or not calls else None,
         reasoning="".join(reasoning) if reasoning else None,
         calls=tuple(calls),
+        trained=_trained(content, where=where),
     )
+
+
+def _trained(parts: list[Part], *, where: str) -> frozenset[bool]:
+    if any(part.weight not in (None, 0, 1) for part in parts):
+        raise Refused("wrong_type", f"a part with a weight of its own at {where}; give the message one weight")
+    words = [part.train if part.train is not None else part.weight for part in parts]
+    if all(word is None for word in words):
+        return frozenset()
+    return frozenset(word is None or bool(word) for word in words)
 
 
 def _part_text(part: Part, *, where: str) -> str:

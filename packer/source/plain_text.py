@@ -22,7 +22,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
 
     """
     text = typed(row, TextRow).text
-    if not text:
+    if not text or text.isspace():
         raise Refused("empty", "`text` is empty")
     refuse_media_tags(text)
     return Sample(kind="text", row=number, text=text, sample_id=sample_id(row))

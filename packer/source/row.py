@@ -24,10 +24,13 @@ class RowFields(msgspec.Struct, frozen=True, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
 
 
+TRAIN_FIELDS = ("train", "training", "trainable", "loss", "loss_mask")
+"""Whether a message is trained: the word of packer and OpenAI's dialects, axolotl, tinker, ms-swift, and a mask."""
+
 OPTIONAL_FIELDS = frozenset({"tools", "functions", "system", "chat_template_kwargs", "input", "history", "reasoning"})
 """Fields of a row that may hold nothing."""
 
-OPTIONAL_OF_MESSAGES = frozenset({"tool_calls", "function_call", "refusal", "train", "weight", "loss_weight"})
+OPTIONAL_OF_MESSAGES = frozenset({"tool_calls", "function_call", "refusal", *TRAIN_FIELDS, "weight", "loss_weight"})
 """Fields of a message that may hold nothing. An empty reasoning is not among them: some templates write it."""
 
 _NOTHING: tuple[Any, ...] = (None, "", [], {})
@@ -84,6 +87,20 @@ def type_name(value: Any) -> str:
     """JSON's name of a value's type, spelled as msgspec spells it."""
     names = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str", list: "array", dict: "object"}
     return names[type(value)]
+
+
+def one_of(fields: dict[str, T | None], *, where: str) -> T | None:
+    """The value of a field that has two names: of those that are given, the one that says something.
+
+    Raises:
+        Refused: `wrong_type`; they say different things.
+
+    """
+    given = [value for value in fields.values() if value is not None]
+    said = [value for value in given if value]
+    if any(value != said[0] for value in said):
+        raise Refused("wrong_type", f"{' and '.join(f'`{name}`' for name in fields)} say different things at {where}")
+    return next(iter(said or given), None)
 
 
 def sample_id(row: dict[str, Any]) -> str | None:

@@ -13,7 +13,7 @@ from packer.batches import Message, Sample
 from packer.source.chat import ChatMessage, MessageFields, chat_sample, read_message
 from packer.source.content import Part
 from packer.source.decode import Refused
-from packer.source.row import RowFields, typed, with_filled_messages
+from packer.source.row import RowFields, one_of, typed, with_filled_messages
 from packer.source.unsuited import refuse_media_tags
 
 
@@ -74,7 +74,7 @@ def _message(raw: dict[str, Any], turn: Turn, *, where: str) -> Message:
     role = turn.sender if turn.sender is not None else turn.role
     if role is None:
         raise Refused("wrong_type", f"no field `from` at {where}")
-    content = turn.value if turn.value is not None else turn.content
+    content = one_of({"value": turn.value, "content": turn.content}, where=where)
     other = {key: value for key, value in raw.items() if key not in ("from", "role", "value", "content")}
     shared = {field: getattr(turn, field) for field in MessageFields.__struct_fields__}
     shape = ChatMessage(role=role, content=UNSET if content is None else content, **shared)

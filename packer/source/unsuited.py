@@ -14,7 +14,10 @@ PREFERENCE_FIELDS = (
     "chosen_response",
     "rejected_response",
 )
-TELLING_FIELDS = frozenset({*MEDIA_FIELDS, *PREFERENCE_FIELDS, "label"})
+UNTRAINED = {"train": False, "training": False, "trainable": False, "weight": 0, "loss_weight": 0}
+"""Fields of a row, and the value by which it says that nothing of it is to be trained."""
+
+TELLING_FIELDS = frozenset({*MEDIA_FIELDS, *PREFERENCE_FIELDS, *UNTRAINED, "label"})
 """A row without any of these is an example to imitate, as far as its fields tell."""
 
 _MEDIA_PART = re.compile(r"(?:input_)?(?:image|video|audio)(?:_url)?")
@@ -29,7 +32,7 @@ def refuse_unsuited(row: dict[str, Any], *, rated: bool) -> None:
         rated: Whether a boolean `label` is a rating of the answer; in plain text it is some label like others.
 
     Raises:
-        Refused: `multimodal` or `preference`.
+        Refused: `multimodal`, `preference` or `nothing_trained`.
 
     """
     if TELLING_FIELDS.isdisjoint(row):
@@ -37,6 +40,9 @@ def refuse_unsuited(row: dict[str, Any], *, rated: bool) -> None:
     for field in MEDIA_FIELDS:
         if row.get(field):
             raise Refused("multimodal", f"the field `{field}` is not empty")
+    for field, value in UNTRAINED.items():
+        if isinstance(row.get(field), bool | int | float) and row[field] == value:
+            raise Refused("nothing_trained", f"the field `{field}` says that the row is not to be trained")
     if is_preference(row):
         field = next(field for field in PREFERENCE_FIELDS if _holds_answer(row.get(field)))
         raise Refused("preference", f"the field `{field}` makes it a preference pair")

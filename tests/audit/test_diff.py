@@ -15,14 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.audit import diff
-from packer.audit.diff.documents import DocumentComparison, InputPairs, Side
-from packer.audit.diff.inputs import pair_inputs
-from packer.audit.diff.meaning import meaning_of
-from packer.audit.diff.model import compare_vocabularies
-from packer.audit.diff.multisets import count_common, match_rows, occurrences
-from packer.audit.diff.recipe import compare_recipes
+from packer.audit.diff.compare import meaning_of
+from packer.audit.diff.document_rows import DocumentComparison, Documents, count_common, match_rows, occurrences
+from packer.audit.diff.examples import common_start, spans_of
 from packer.audit.diff.report import Change
-from packer.audit.diff.tokens import common_start, first_difference, runs_of
+from packer.audit.diff.settings import compare_recipes, pair_inputs
 from packer.build import build
 from packer.errors import CheckError, InputError
 from packer.recipe import load_recipe, make_recipe, to_json
@@ -37,11 +34,6 @@ def table(folder, kind, split):
 
 def doc_ids(folder, split):
     return Counter(table(folder, "documents", split)["doc_id"].to_pylist())
-
-
-def pieces(folder, split):
-    columns = [table(folder, "blocks", split)[name].to_pylist() for name in ("doc_ids", "doc_starts", "doc_lengths")]
-    return Counter(piece for row in zip(*columns, strict=True) for piece in zip(*row, strict=True))
 
 
 def counts(old, new):
@@ -112,9 +104,9 @@ def test_a_cache_and_its_copy_are_the_same_bytes_and_nothing_is_told(starter_cac
     copy = Path(shutil.copytree(starter_cache, tmp_path / "copy"))
     found = diff(starter_cache, copy)
     assert found.same and found.same_bytes
-    assert found.identity.meaning == "the same bytes"
-    assert (found.identity.manifest, found.identity.causes) == ((), ())
-    assert (found.recipe, found.inputs, found.model, found.numbers, found.software) == (None,) * 5
+    assert found.meaning == "the same bytes"
+    assert found.causes == ()
+    assert not any((found.recipe, found.inputs, found.inputs_reordered, found.model, found.totals, found.software))
     assert (found.documents, found.examples, found.blocks) == ((), (), ())
 
 
@@ -122,86 +114,76 @@ def test_the_same_files_in_another_folder_are_the_same_data_under_other_names(st
     new = variant(edit=lambda _: None)
     found = diff(starter_cache, new)
     assert found.same and not found.same_bytes
-    assert found.identity.meaning.startswith("the same data by the same recipe")
-    assert set(found.identity.manifest) == {"recipe", "inputs", "rejected_sha256"}
-    assert found.recipe.rules == ()
-    assert {change.key for change in found.recipe.places} == {"tokenizer", *(f"sources[{i}].path" for i in range(5))}
-    assert [entry.kind for entry in found.inputs.changed] == ["renamed"] * 5
-    assert found.inputs.changed[0].changes == (
+    assert found.meaning.startswith("the same data by the same recipe")
+    assert found.recipe == ()
+    assert [entry.kind for entry in found.inputs] == ["renamed"] * 5
+    assert found.inputs[0].changes == (
         Change(
             key="path",
             old=f"{starter.as_posix()}/data/chat.jsonl",
             new=f"{new.parent.as_posix()}/other/data/chat.jsonl",
         ),
     )
-    assert (found.documents, found.blocks, found.numbers, found.model) == ((), (), None, None)
+    assert (found.documents, found.blocks, found.totals, found.model) == ((), (), (), ())
 
 
 def test_another_seed_is_the_same_documents_in_other_blocks(starter_cache, variant):
     new = variant("pack.seed=3")
     found = diff(starter_cache, new)
     assert not found.same
-    assert found.identity.meaning == "the same documents in other blocks by another recipe: other rules"
-    assert found.recipe.rules == (Change(key="pack.seed", old=0, new=3),)
-    assert (found.recipe.places, found.inputs, found.documents, found.examples) == ((), None, (), ())
+    assert found.meaning == "the same documents in other blocks by another recipe: other rules"
+    assert found.recipe == (Change(key="pack.seed", old=0, new=3),)
+    assert (found.inputs, found.documents, found.examples) == ((), (), ())
     assert [entry.split for entry in found.blocks] == ["train", "eval"]
     for entry in found.blocks:
-        expected = counts(pieces(starter_cache, entry.split), pieces(new, entry.split))
-        assert (entry.pieces_only_old, entry.pieces_only_new, entry.pieces_both) == expected
-        assert expected[:2] == (0, 0)
-        digests = [
-            sorted(table(folder, "blocks", entry.split)["digest"].to_pylist()) for folder in (starter_cache, new)
-        ]
-        assert entry.same_blocks == (digests[0] == digests[1])
-    assert {entry.same_blocks for entry in found.blocks} == {True, False}
+        assert (entry.only_old, entry.only_new, entry.both) == block_counts(starter_cache, new, entry.split)
+        assert entry.old_fill == entry.new_fill
+    assert {entry.only_old > 0 for entry in found.blocks} == {True, False}
 
 
-def test_shorter_blocks_change_pieces_totals_and_what_is_cut_but_no_document(starter_cache, variant):
+def block_counts(old, new, split):
+    return counts(*(Counter(table(folder, "blocks", split)["digest"].to_pylist()) for folder in (old, new)))
+
+
+def test_shorter_blocks_change_totals_and_what_is_cut_but_no_document(starter_cache, variant):
     new = variant("pack.block_len=64", "pack.overlong=split")
     found = diff(starter_cache, new)
     assert found.documents == ()
-    assert [(change.key, change.old, change.new) for change in found.recipe.rules] == [
+    assert [(change.key, change.old, change.new) for change in found.recipe] == [
         ("pack.block_len", 512, 64),
         ("pack.overlong", "reject", "split"),
     ]
     for entry in found.blocks:
-        expected = counts(pieces(starter_cache, entry.split), pieces(new, entry.split))
-        assert (entry.pieces_only_old, entry.pieces_only_new, entry.pieces_both) == expected
-        for folder, blocks, fill, block_len in (
-            (starter_cache, entry.old_blocks, entry.old_fill, 512),
-            (new, entry.new_blocks, entry.new_fill, 64),
-        ):
+        assert (entry.only_old, entry.only_new, entry.both) == block_counts(starter_cache, new, entry.split)
+        for folder, fill, block_len in ((starter_cache, entry.old_fill, 512), (new, entry.new_fill, 64)):
             lengths = table(folder, "blocks", entry.split)["length"].to_pylist()
-            assert (blocks, fill) == (len(lengths), sum(lengths) / (block_len * len(lengths)))
-        assert not entry.same_blocks
+            assert fill == sum(lengths) / (block_len * len(lengths))
     before, after = read_manifest(starter_cache).totals, read_manifest(new).totals
-    assert before.cut == {}
-    assert {change.key: (change.old, change.new) for change in found.numbers.cut} == {
-        code: (None, to_json(cut)) for code, cut in after.cut.items()
+    assert before.cut == {} and after.cut
+    told = {change.key: (change.old, change.new) for change in found.totals}
+    assert {key: told.pop(key) for key in [*told] if key.startswith("cut.")} == {
+        f"cut.{code}": (None, cut.tokens) for code, cut in after.cut.items()
     }
-    told = {change.key: (change.old, change.new) for change in found.numbers.totals}
-    assert told.pop("fill") == tuple(1 - totals.padding / totals.slots for totals in (before, after))
     assert told == {
         name: (getattr(before, name), getattr(after, name))
         for name in ("packed", "piece_starts", "blocks", "slots", "padding")
         if getattr(before, name) != getattr(after, name)
     }
-    assert found.numbers.lengths == ()
 
 
 def test_no_blocks_at_all_are_told(starter_cache, variant):
     found = diff(starter_cache, variant("pack.mode=none"))
-    assert [(entry.split, entry.new_blocks, entry.new_fill) for entry in found.blocks] == [
+    assert [(entry.split, entry.only_new, entry.new_fill) for entry in found.blocks] == [
         ("train", 0, 0.0),
         ("eval", 0, 0.0),
     ]
-    assert all(entry.old_blocks > 0 == entry.pieces_both for entry in found.blocks)
+    assert all(entry.only_old > 0 == entry.both for entry in found.blocks)
 
 
 def test_fewer_trained_turns_are_told_label_by_label(starter_cache, last_cache):
     new = last_cache
     found = diff(starter_cache, new, documents=4)
-    assert found.identity.meaning == "other documents by another recipe: other rules"
+    assert found.meaning == "other documents by another recipe: other rules"
     (train,) = found.documents
     assert (train.only_old, train.only_new, train.both) == counts(
         doc_ids(starter_cache, "train"), doc_ids(new, "train")
@@ -212,19 +194,20 @@ def test_fewer_trained_turns_are_told_label_by_label(starter_cache, last_cache):
     assert len({example.old.input for example in found.examples}) == 4
     for example in found.examples:
         assert (example.old.input, example.old.row) == (example.new.input, example.new.row)
-        tokens = example.tokens
         old, other = (
-            document(folder, "train", side.doc_id) for folder, side in ((starter_cache, tokens.old), (new, tokens.new))
+            document(folder, "train", side.doc_id)
+            for folder, side in ((starter_cache, example.old), (new, example.new))
         )
         assert old["input_ids"] == other["input_ids"]
         only = [i for i, pair in enumerate(zip(old["labels"], other["labels"], strict=True)) if pair[0] != pair[1]]
         assert all(other["labels"][i] == -100 for i in only)
-        assert (tokens.what, tokens.at, tokens.same_text) == ("labels", only[0], True)
-        assert (tokens.num_trained_old, tokens.num_trained_new, tokens.trained_new) == (len(only), 0, ())
-        listed = [i for run in tokens.trained_old for i in range(run.start, run.start + run.num_tokens)]
+        assert (example.what, example.at, example.same_text) == ("labels", only[0], True)
+        assert (example.old.num_only_trained, example.new.num_only_trained) == (len(only), 0)
+        assert example.new.only_trained == ()
+        listed = [i for start, end, _ in example.old.only_trained for i in range(start, end)]
         assert listed == only[: len(listed)] and listed
-        assert (tokens.old.num_trained, tokens.new.num_trained) == (old["num_trained"], other["num_trained"])
-        assert (tokens.old.length, tokens.old.num_differing, tokens.old.input_ids) == (old["length"], 0, ())
+        assert (example.old.num_trained, example.new.num_trained) == (old["num_trained"], other["num_trained"])
+        assert (example.old.num_tokens, example.old.num_differing, example.old.input_ids) == (old["length"], 0, ())
 
 
 def test_a_changed_row_is_shown_from_its_first_other_token(starter_cache, variant):
@@ -237,19 +220,18 @@ def test_a_changed_row_is_shown_from_its_first_other_token(starter_cache, varian
     )
     (example,) = found.examples
     assert (example.old.row, example.new.row, example.old.documents, example.new.documents) == (3, 3, 1, 1)
-    tokens = example.tokens
     old, other = (
-        document(folder, "train", side.doc_id) for folder, side in ((starter_cache, tokens.old), (new, tokens.new))
+        document(folder, "train", side.doc_id) for folder, side in ((starter_cache, example.old), (new, example.new))
     )
     at = next(i for i, pair in enumerate(zip(old["input_ids"], other["input_ids"], strict=False)) if pair[0] != pair[1])
-    assert (tokens.what, tokens.at, tokens.same_text) == ("ids", at, False)
-    assert (tokens.old.num_differing, tokens.old.text, tokens.old.behind) == (0, "", "<|im_end|>")
-    assert (tokens.new.text, tokens.new.behind, tokens.new.before) == (" And so on.", "<|im_end|>", tokens.old.before)
-    assert list(tokens.new.input_ids) == other["input_ids"][at : at + tokens.new.num_differing]
-    assert tokens.new.length == tokens.old.length + tokens.new.num_differing
-    (changed,) = (entry for entry in found.inputs.changed if entry.kind == "changed")
+    assert (example.what, example.at, example.same_text) == ("ids", at, False)
+    assert (example.old.num_differing, example.old.text) == (0, "")
+    assert (example.new.text, example.new.before) == (" And so on.", example.old.before)
+    assert list(example.new.input_ids) == other["input_ids"][at : at + example.new.num_differing]
+    assert example.new.num_tokens == example.old.num_tokens + example.new.num_differing
+    (changed,) = (entry for entry in found.inputs if entry.kind == "changed")
     assert {change.key for change in changed.changes} == {"path", "sha256", "num_bytes"}
-    assert found.identity.causes == ("inputs",)
+    assert found.causes == ("inputs",)
 
 
 def test_rows_that_moved_are_found_again(starter_cache, variant):
@@ -268,8 +250,8 @@ def test_rows_that_moved_are_found_again(starter_cache, variant):
     assert (train.rows_changed, train.rows_only_old, train.rows_only_new) == (1, 1, 2)
     places = [tuple(side and side.row for side in (example.old, example.new)) for example in found.examples]
     assert places == [(9, 10), (4, None), (None, 1), (None, 2)]
-    assert found.examples[0].tokens.new.text == " And so on."
-    assert all(example.tokens is None for example in found.examples[1:])
+    assert found.examples[0].new.text == " And so on."
+    assert all(example.what is None for example in found.examples[1:])
 
 
 def test_rows_rejected_in_one_cache_say_why(starter_cache, variant):
@@ -278,13 +260,13 @@ def test_rows_rejected_in_one_cache_say_why(starter_cache, variant):
     (train,) = found.documents
     assert (train.only_old, train.only_new, train.rows_only_old) == (1, 0, 1)
     (example,) = found.examples
-    assert (example.old.row, example.old.documents, example.old.code, example.tokens) == (7, 1, None, None)
+    assert (example.old.row, example.old.documents, example.old.code, example.what) == (7, 1, None, None)
     line = next(line for line in map(json.loads, (new / "rejected.jsonl").read_text().splitlines()) if line["row"] == 7)
     assert (example.new.documents, example.new.code, example.new.reason) == (0, "not_json", line["reason"])
     back = diff(new, starter_cache).examples
     assert [(example.old.code, example.new.code, example.new.row) for example in back] == [("not_json", None, 7)]
     before, after = (read_manifest(folder).totals.rejected["not_json"] for folder in (starter_cache, new))
-    assert found.numbers.rejected == (Change(key="not_json", old=before, new=after),)
+    assert Change(key="rejected.not_json", old=before, new=after) in found.totals
     assert after == before + 1
 
 
@@ -296,17 +278,15 @@ def test_an_appended_file_only_adds(starter, starter_cache, tmp_path):
     new = tmp_path / "cache"
     build(make_recipe(recipe), new, jobs=1)
     found = diff(starter_cache, new)
-    assert (found.inputs.num_same, found.inputs.reordered) == (5, False)
-    assert [(entry.kind, entry.path, entry.num_rows) for entry in found.inputs.changed] == [
-        ("added", rows.as_posix(), 12)
-    ]
+    assert not found.inputs_reordered
+    assert [(entry.kind, entry.path, entry.num_rows) for entry in found.inputs] == [("added", rows.as_posix(), 12)]
     (train,) = found.documents
     assert (train.only_old, train.only_new, train.both) == (0, 12, doc_ids(starter_cache, "train").total())
     assert [(example.old, example.new.row) for example in found.examples] == [(None, 0), (None, 1), (None, 2)]
-    assert [change.key for change in found.recipe.rules] == ["sources[5]"]
-    assert found.identity.causes == ("inputs",)
+    assert found.recipe == ()
+    assert found.causes == ("inputs",)
     removed = diff(new, starter_cache)
-    assert [(entry.kind, entry.path) for entry in removed.inputs.changed] == [("removed", rows.as_posix())]
+    assert [(entry.kind, entry.path) for entry in removed.inputs] == [("removed", rows.as_posix())]
     assert (removed.documents[0].only_old, removed.documents[0].only_new) == (12, 0)
 
 
@@ -315,12 +295,12 @@ def test_inputs_in_another_order_hold_the_same_documents(starter, starter_cache,
     recipe["sources"].insert(0, recipe["sources"].pop(2))
     build(make_recipe(recipe), tmp_path / "cache", jobs=1)
     found = diff(starter_cache, tmp_path / "cache")
-    assert (found.inputs.reordered, found.inputs.num_same, found.inputs.changed) == (True, 5, ())
+    assert (found.inputs_reordered, found.inputs) == (True, ())
     (train,) = found.documents
     assert (train.only_old, train.only_new, train.both) == (0, 0, doc_ids(starter_cache, "train").total())
     assert found.examples == ()
-    assert found.identity.meaning.startswith("the same documents in another order")
-    assert found.recipe is None
+    assert found.meaning.startswith("the same documents in another order")
+    assert found.recipe == ()
 
 
 def test_a_split_that_only_one_cache_has_is_counted(starter_cache, variant):
@@ -331,17 +311,16 @@ def test_a_split_that_only_one_cache_has_is_counted(starter_cache, variant):
     assert (by_split["eval"].only_old, by_split["eval"].only_new, by_split["eval"].both) == (eval_ids.total(), 0, 0)
     train = by_split["train"]
     assert (train.only_old, train.only_new, train.both) == counts(train_ids, doc_ids(new, "train"))
-    (changed,) = found.inputs.changed
+    (changed,) = found.inputs
     assert changed.changes == (Change(key="split", old="eval", new="train"),)
-    assert [(entry.split, entry.new) for entry in found.numbers.lengths if entry.new is None] == [("eval", None)]
     assert len(found.examples) == 1
 
 
 def test_other_partitions_are_the_same_data_by_another_recipe(starter_cache, variant):
     found = diff(starter_cache, variant("partition_bytes=10KiB"))
     assert not found.same
-    assert found.identity.meaning == "the same data by another recipe: other rules"
-    assert (found.documents, found.blocks, found.numbers) == ((), (), None)
+    assert found.meaning == "the same data by another recipe: other rules"
+    assert (found.documents, found.blocks, found.totals) == ((), (), ())
 
 
 def test_a_changed_template_is_shown_line_by_line(starter, starter_cache, variant):
@@ -353,39 +332,30 @@ def test_a_changed_template_is_shown_line_by_line(starter, starter_cache, varian
 
     new = variant(edit=edit)
     found = diff(starter_cache, new)
-    (template,) = found.model.templates
+    (template,) = found.templates
     old, other = (
         (folder / "tokenizer" / "chat_template.jinja").read_text().split("\n")
         for folder in (starter, new.parent / "other")
     )
     assert list(template.lines) == [line.rstrip("\n") for line in difflib.unified_diff(old, other, n=2)][2:]
-    assert (template.name, template.num_added, template.num_removed) == ("chat_template.jinja", 2, 1)
-    assert [change.key for change in found.model.files] == ["chat_template.jinja"]
-    assert (found.model.vocabulary, found.model.added_tokens, found.model.settings, found.model.ids) == (
-        None,
-        (),
-        (),
-        (),
-    )
-    assert found.identity.causes == ("model",)
+    assert template.name == "chat_template.jinja"
+    assert [change.key for change in found.model] == ["chat_template.jinja"]
+    assert (found.vocabulary, found.num_vocabulary, found.causes) == ((), 0, ("model",))
     (train,) = found.documents
     assert (train.only_old, train.only_new, train.both) == counts(
         doc_ids(starter_cache, "train"), doc_ids(new, "train")
     )
     assert {example.old.input.rsplit("/", 1)[1] for example in found.examples} == {"reasoning.jsonl"}
     for example in found.examples:
-        tokens = example.tokens
         before, after = (
             document(folder, "train", side.doc_id)["input_ids"]
-            for folder, side in ((starter_cache, tokens.old), (new, tokens.new))
+            for folder, side in ((starter_cache, example.old), (new, example.new))
         )
-        end, other_end = tokens.at + tokens.old.num_differing, tokens.at + tokens.new.num_differing
-        assert before[: tokens.at] == after[: tokens.at] and before[tokens.at] != after[tokens.at]
-        assert before[end : end + 4] == after[other_end : other_end + 4]
-        assert tokens.differs_again == (before[end:] != after[other_end:])
-        assert list(tokens.old.input_ids) == before[tokens.at : end][:24]
-        assert tokens.old.before.endswith("assistant\n<think>") and tokens.old.text == "\n"
-    assert {example.tokens.differs_again for example in found.examples} == {True, False}
+        end, other_end = example.at + example.old.num_differing, example.at + example.new.num_differing
+        assert before[: example.at] == after[: example.at] and before[example.at] != after[example.at]
+        assert before[end:] == after[other_end:]
+        assert list(example.old.input_ids) == before[example.at : end][:24]
+        assert example.old.before.endswith("assistant\n<think>") and example.old.text.startswith("\n")
 
 
 def test_every_change_of_a_tokenizer_is_named(starter, starter_cache, variant):
@@ -412,39 +382,31 @@ def test_every_change_of_a_tokenizer_is_named(starter, starter_cache, variant):
         config.write_text(config.read_text().replace('"pad_token": "<|endoftext|>"', '"pad_token": "<|extra|>"'))
 
     found = diff(starter_cache, variant(edit=edit))
-    model = found.model
-    assert [change.key for change in model.files] == [
-        "generation_config.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-    ]
-    assert model.templates == ()
-    words = model.vocabulary
-    assert (words.old_size, words.new_size) == (4089, 4089)
-    assert (words.num_added, words.num_removed, words.num_moved, words.num_scores) == (0, 0, 2, 0)
-    ids, names = seen["ids"], seen["pieces"]
-    moved = sorted([(ids[0], names[0], ids[1]), (ids[1], names[1], ids[0])])
-    assert [(entry.old_id, entry.piece, entry.new_id) for entry in words.entries] == moved
-    assert (words.merges_added, words.merges_removed, words.first_merge) == (0, 1, seen["merges"] - 1)
-    assert {
-        change.key: (change.old and change.old["lstrip"], change.new["lstrip"]) for change in model.added_tokens
-    } == {
-        "<|endoftext|>": (False, True),
-        "<|extra|>": (None, False),
-    }
-    assert {change.key: (change.old, change.new) for change in model.settings} == {
+    changed = {change.key: (change.old, change.new) for change in found.model}
+    for name in ("generation_config.json", "tokenizer.json", "tokenizer_config.json"):
+        old, new = changed.pop(name)
+        assert old != new
+    for token, old, new in (("<|endoftext|>", False, True), ("<|extra|>", None, False)):
+        pair = changed.pop(f"added token {token}")
+        assert (pair[0] and pair[0]["lstrip"], pair[1]["lstrip"]) == (old, new)
+    old, new = changed.pop("tokenizer.json model.merges")
+    assert (old.split()[0], new.split()[0]) == (f"{seen['merges']:,}", f"{seen['merges'] - 1:,}")
+    assert changed == {
         "tokenizer.json normalizer": (None, {"type": "NFC"}),
         "generation_config.json eos_token_id": ([4091, 4089], [4091]),
         "tokenizer_config.json pad_token": ("<|endoftext|>", "<|extra|>"),
-    }
-    assert {change.key: (change.old, change.new) for change in model.ids} == {
         "vocab_size": (4096, 4097),
         "pad_id": (4089, 4096),
         "stop_ids": ([4089, 4091], [4091]),
         "control_ids": ([4089, 4090, 4091], [4089, 4090, 4091, 4096]),
     }
+    assert found.templates == ()
+    ids, names = seen["ids"], seen["pieces"]
+    moved = sorted([(ids[0], names[0], ids[1]), (ids[1], names[1], ids[0])])
+    assert [(change.old, change.key, change.new) for change in found.vocabulary] == moved
+    assert found.num_vocabulary == 2
     assert found.examples
-    assert all(example.tokens.same_text for example in found.examples)
+    assert all(example.same_text for example in found.examples)
 
 
 def test_other_weights_are_told_where_ids_and_labels_are_the_same(starter, tmp_path):
@@ -456,9 +418,9 @@ def test_other_weights_are_told_where_ids_and_labels_are_the_same(starter, tmp_p
         build(make_recipe(recipe), tmp_path / f"{name}-cache", jobs=1)
     found = diff(tmp_path / "old-cache", tmp_path / "new-cache")
     (example,) = found.examples
-    row = document(tmp_path / "old-cache", "train", example.tokens.old.doc_id)
-    assert (example.tokens.what, example.tokens.at) == ("weights", row["loss_weights"].index(0.5))
-    assert (example.tokens.trained_old, example.tokens.trained_new) == ((), ())
+    row = document(tmp_path / "old-cache", "train", example.old.doc_id)
+    assert (example.what, example.at) == ("weights", row["loss_weights"].index(0.5))
+    assert (example.old.only_trained, example.new.only_trained) == ((), ())
 
 
 def test_versions_are_told_apart_from_what_decides_documents(starter_cache, tmp_path):
@@ -467,9 +429,11 @@ def test_versions_are_told_apart_from_what_decides_documents(starter_cache, tmp_
     versions = {**manifest.versions, "pyarrow": "0"}
     write_manifest(copy, msgspec.structs.replace(manifest, versions=versions, rules_version=99))
     found = diff(starter_cache, copy)
-    assert found.software.engine == (Change(key="rules_version", old=manifest.rules_version, new=99),)
-    assert found.software.versions == (Change(key="pyarrow", old=manifest.versions["pyarrow"], new="0"),)
-    assert (found.same, found.identity.causes) == (True, ("engine",))  # the manifest's word for its fingerprints counts
+    assert found.software == (
+        Change(key="rules_version", old=manifest.rules_version, new=99),
+        Change(key="pyarrow", old=manifest.versions["pyarrow"], new="0"),
+    )
+    assert (found.same, found.causes) == (True, ("engine",))  # the manifest's word for its fingerprints counts
 
 
 def test_other_data_by_the_same_recipe_is_called_what_it_is():
@@ -538,7 +502,7 @@ def test_a_flipped_token_of_a_shown_document_is_damage(starter_cache, last_cache
     new = Path(shutil.copytree(last_cache, tmp_path / "copy"))
     (example,) = diff(starter_cache, new, documents=1).examples
     shard = next(shard for shard in read_manifest(new).shards if shard.kind == "documents")
-    ids = np.array(document(new, "train", example.tokens.new.doc_id)["input_ids"], np.int32).tobytes()
+    ids = np.array(document(new, "train", example.new.doc_id)["input_ids"], np.int32).tobytes()
     content = (new / shard.path).read_bytes()
     place = content.index(ids)
     (new / shard.path).write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
@@ -575,22 +539,14 @@ DOCUMENTS = st.lists(
 """(input, row, doc_id)"""
 
 
-@given(
-    DOCUMENTS, DOCUMENTS, st.permutations([0, 1, 2]), st.lists(st.booleans(), min_size=3, max_size=3), st.integers(0, 3)
-)
-def test_rows_that_differ_are_told_once_and_only_they(old, new, order, unchanged, num_pairs):
-    pairs = InputPairs(
-        old=np.arange(num_pairs),
-        new=np.array(order[:num_pairs], np.int64),
-        unchanged=np.array(unchanged[:num_pairs], np.bool_),
-    )
+@given(DOCUMENTS, DOCUMENTS, st.permutations([0, 1, 2]), st.integers(0, 3))
+def test_rows_that_differ_are_told_once_and_only_they(old, new, order, num_pairs):
+    inputs = list(range(num_pairs)), list(order[:num_pairs])
     sides = []
-    for rows, inputs in ((old, pairs.old), (new, pairs.new)):
-        pair_of = {int(number): place for place, number in enumerate(inputs)}
-        columns = [np.array([row[i] for row in rows], np.int64) for i in range(3)]
-        pair = np.array([pair_of.get(row[0], -1) for row in rows], np.int64)
-        sides.append(Side(source=columns[0], row=columns[1], doc_id=columns[2], pair=pair))
-    comparison = DocumentComparison("train", *sides, pairs)
+    for is_new, rows, own in zip((False, True), (old, new), inputs, strict=True):
+        source, row, doc_id = (np.array([entry[i] for entry in rows], np.int64) for i in range(3))
+        sides.append(Documents.of(doc_id, source, row, own, is_new=is_new))
+    comparison = DocumentComparison("train", *sides, *inputs)
     report = comparison.report()
     ids = [[entry[2] for entry in rows] for rows in (old, new)]
     if report is None:
@@ -599,38 +555,13 @@ def test_rows_that_differ_are_told_once_and_only_they(old, new, order, unchanged
     assert (report.only_old, report.only_new, report.both) == counts(*map(Counter, ids))
     shown = comparison.rows(100)
     assert len(shown) == report.rows_changed + report.rows_only_old + report.rows_only_new
-    assert sum(row.num_old for row in shown) == report.only_old
-    assert sum(row.num_new for row in shown) == report.only_new
+    assert sum(len(row.old) for row in shown) == report.only_old
+    assert sum(len(row.new) for row in shown) == report.only_new
     for row in shown:
-        assert row.num_old or row.num_new
-        for number, rows, place in (
-            (row.document_old, old, (row.source_old, row.row_old)),
-            (row.document_new, new, (row.source_new, row.row_new)),
-        ):
-            assert number is None or rows[number][:2] == place
-    assert comparison.rows(1) == shown[:1]
-
-
-def test_vocabularies_of_all_kinds_are_compared():
-    old = {"vocab": [["<unk>", 0.0], ["a", -1.0], ["b", -2.0], ["c", -3.0]]}
-    new = {"vocab": [["<unk>", 0.0], ["a", -1.5], ["d", -2.0], ["b", -2.0], ["e", -9.0]]}
-    found = compare_vocabularies(old, new)
-    assert (found.old_size, found.new_size, found.num_scores, found.first_merge) == (4, 5, 1, None)
-    assert (found.num_added, found.num_removed, found.num_moved) == (2, 1, 1)
-    assert [(entry.piece, entry.old_id, entry.new_id) for entry in found.entries] == [
-        ("d", None, 2),
-        ("e", None, 4),
-        ("c", 3, None),
-        ("b", 2, 3),
-    ]
-    assert compare_vocabularies(old, old) is None
-    as_text = {"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b", "ab a"]}
-    as_pairs = {"vocab": {"ab": 2, "a": 0, "b": 1}, "merges": [["a", "b"], ["ab", "a"]]}
-    assert compare_vocabularies(as_text, as_pairs) is None
-    turned = compare_vocabularies(as_text, {**as_text, "merges": ["ab a", "a b"]})
-    assert (turned.merges_added, turned.merges_removed, turned.first_merge, turned.entries) == (0, 0, 0, ())
-    longer = compare_vocabularies(as_text, {**as_text, "merges": ["a b", "ab a", "b b"]})
-    assert (longer.merges_added, longer.merges_removed, longer.first_merge) == (1, 0, 2)
+        assert len(row.old) or len(row.new)
+        for numbers, rows, place in ((row.old, old, row.place_old), (row.new, new, row.place_new)):
+            assert not len(numbers) or rows[numbers[0]][:2] == place
+    assert len(comparison.rows(1)) == min(1, len(shown))
 
 
 def entry(path, content, split="train"):
@@ -658,48 +589,26 @@ def test_inputs_are_paired_by_what_says_most(old, new, pairs):
     assert pair_inputs(old, new) == pairs
 
 
-def test_recipes_are_compared_with_their_defaults_and_sources_by_path():
-    old = {"sources": [{"path": "a", "limit": 5}, {"path": "b"}, {"path": "c"}], "template": {"kwargs": {}}}
+def test_recipes_are_compared_with_their_defaults_and_without_places():
+    old = {"sources": [{"path": "a", "limit": 5}], "template": {"kwargs": {}}, "pack": {"block_len": 64}}
     new = {
-        "sources": [{"path": "b", "split": "train"}, {"path": "a"}],
+        "sources": [],
         "template": {"kwargs": {"think": True}},
-        "pack": {"seed": 0},
+        "pack": {"seed": 0, "block_len": 32},
         "tokenizer": "there",
     }
-    found = compare_recipes(old, new)
-    assert found.rules == (
+    assert compare_recipes(old, new) == (
+        Change(key="pack.block_len", old=64, new=32),
         Change(key="template.kwargs.think", old=None, new=True),
-        Change(key="sources[1].limit", old=5, new=None),
-        Change(key="sources[2]", old={"path": "c"}, new=None),
     )
-    assert found.places == (Change(key="tokenizer", old=None, new="there"),)
-    moved = compare_recipes({"sources": [{"path": "x/a"}]}, {"sources": [{"path": "y/a", "limit": 1}]})
-    assert moved.places == (Change(key="sources[0].path", old="x/a", new="y/a"),)
-    assert moved.rules == (Change(key="sources[0].limit", old=None, new=1),)
-    assert compare_recipes({}, to_json(make_recipe({}))) is None
+    assert compare_recipes({}, to_json(make_recipe({}))) == ()
 
 
 @given(st.lists(st.booleans()))
-def test_runs_cover_what_is_marked(mask):
-    runs = runs_of(np.array(mask, np.bool_))
-    assert [i for start, end in runs for i in range(start, end)] == [i for i, marked in enumerate(mask) if marked]
-    assert all(a[1] < b[0] for a, b in pairwise(runs))
-
-
-@given(st.lists(st.integers(0, 2), max_size=30), st.lists(st.integers(0, 2), max_size=30))
-def test_a_difference_ends_where_four_tokens_or_all_the_rest_are_the_same(old, new):
-    common = common_start(np.array(old, np.int32), np.array(new, np.int32))
-    old, new = old[common:], new[common:]
-    a, b = first_difference(np.array(old, np.int32), np.array(new, np.int32))
-    assert old[a : a + 4] == new[b : b + 4]
-    assert old[a:] == new[b:] or len(old[a : a + 4]) == 4
-    assert (a or b) or old == new == []
-
-
-def test_known_differences():
-    known = (([1, 2, 3, 4, 5, 6], [7, 3, 4, 5, 6, 8], (2, 1)), ([3, 4, 9], [7, 9], (2, 1)), ([], [5, 6], (0, 2)))
-    for old, new, expected in known:
-        assert first_difference(np.array(old, np.int32), np.array(new, np.int32)) == expected
+def test_spans_cover_what_is_marked(mask):
+    spans = spans_of(np.array(mask, np.bool_))
+    assert [i for start, end in spans for i in range(start, end)] == [i for i, marked in enumerate(mask) if marked]
+    assert all(a[1] < b[0] for a, b in pairwise(spans))
 
 
 @given(st.lists(st.integers(0, 1)), st.lists(st.integers(0, 1)))

@@ -61,6 +61,22 @@ def byte_level(template: str | None, **options: Any) -> Folder:
     return lambda folder: twins.byte_level(folder, template=template, **options)
 
 
+EMPTY_REASONING = changed("{%- if m.reasoning_content %}{{ '<think>\\n' + m.reasoning_content", "{%- if m.role == 'assistant' %}{{ '<think>\\n' + (m.reasoning_content or '')")  # fmt: skip
+REASONED, CALLS = (
+    "{%- if m.reasoning_content %}",
+    "{%- for call in m.tool_calls or [] %}{{ '\\n' + call.function | tojson }}{% endfor %}",
+)
+MARKED = {
+    "a header": (marked(HEADER, END), ["<|im_start|>assistant\n"], "warning"),
+    "late": (marked(REASONED, END).replace("{%- generation %}", "{{- ': ' }}{%- generation %}"), [": "], "note"),
+    "no stop": (marked(REASONED, CALLS), ["<|im_end|>"], "warning"),
+    "past the end": (marked(REASONED, END).replace("{{- '<|im_end|>' }}{%- end", "{{- '<|im_end|>\\n' }}{%- end"), ["\n"], "note"),
+    "missing": (FULL + "{% generation %}{% endgeneration %}", ["first answer<|im_end|>"], "note"),
+    "a question": (changed(CONTENT, "{% generation %}{{- m.content or '' }}{% endgeneration %}"), ["<|im_end|>", "first question"], "warning"),
+}  # fmt: skip
+"""How marks differ from what is learned → template, the marked places, level."""
+
+
 def with_eos(template: str, eos: str) -> Folder:
     def write(folder: Path) -> Path:
         twins.byte_level(folder, template=template)
@@ -91,31 +107,18 @@ def with_setting(name: str, value: dict[str, Any]) -> Folder:
     return write
 
 
-def with_tool_template(folder: Path) -> Path:
-    twins.byte_level(folder, template=FULL)
-    named = [{"name": "default", "template": FULL}, {"name": "tool_use", "template": FULL}]
-    config = folder / "tokenizer_config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"chat_template": named}))
-    (folder / "chat_template.jinja").unlink()
-    return folder
-
-
-PADDING = {"strategy": {"Fixed": 8}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "<|endoftext|>"}  # fmt: skip
 TRUNCATION = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
 CALL_WITHOUT_END = "{%- if not m.tool_calls %}{{- '<|im_end|>' }}{% endif %}"
 EOS_AT_THE_END = FULL + "{%- if not add_generation_prompt %}{{ '<|endoftext|>' }}{% endif %}"
 
 CASES: dict[str, Folder] = {
     "no_template": byte_level(None),
-    "role_as_answer": byte_level(changed(HEADER, HEADER.replace("m.role", "('assistant' if m.role == 'tool' else m.role)"))),
-    "shapes_fail": byte_level(changed(CONTENT, "{{- m.content or '' }}{{- m.tool_calls[0].nothing.more if m.tool_calls }}")),
     "bad_template": byte_level("{% for %}"),
     "split_marker": byte_level(changed("<|im_start|>tools", "<|tools|>").replace("'<|im_start|>' + m.role", "'<|' + m.role + '|>'")),
     "plain_chat_refused": byte_level("{{ raise_exception('never') }}"),
     "prompt_diverges": byte_level(changed(PROMPT, PROMPT.replace(r"\n'", r"\n\n'"))),
     "no_terminator": byte_level(twins.NO_TERMINATOR),
     "header_learned": byte_level(changed(PROMPT, "")),
-    "empty_reasoning_learned": byte_level(changed("{%- if m.reasoning_content %}{{ '<think>\\n' + m.reasoning_content", "{%- if m.role == 'assistant' %}{{ '<think>\\n' + (m.reasoning_content or '')")),
     "turn_end_is_no_stop": with_eos(EOS_AT_THE_END, "<|endoftext|>"),
     "chat_rewritten": byte_level(twins.QWEN3_LIKE),
     "reasoning_forgotten": byte_level(twins.QWEN3_LIKE),
@@ -126,34 +129,17 @@ CASES: dict[str, Folder] = {
     "dropped_tool_call": byte_level(changed("in m.tool_calls or []", "in []")),
     "dropped_tool_result": byte_level(changed(CONTENT, "{{- m.content or '' if m.role != 'tool' }}")),
     "dropped_tools": byte_level(changed("{%- if tools %}", "{%- if false %}")),
-    "shape_rejected": byte_level(changed(END, CALL_WITHOUT_END)),
+    "shapes_rejected": byte_level(changed(END, CALL_WITHOUT_END)),
     "bos_missing": byte_level(FULL, bos=True),
-    "marks_header": byte_level(marked(HEADER, END)),
-    "marks_late": byte_level(marked("{%- if m.reasoning_content %}", END).replace("{%- generation %}", "{{- ': ' }}{%- generation %}")),
-    "marks_no_terminator": byte_level(marked("{%- if m.reasoning_content %}", "{%- for call in m.tool_calls or [] %}{{ '\\n' + call.function | tojson }}{% endfor %}")),
-    "marks_past_end": byte_level(marked("{%- if m.reasoning_content %}", END).replace("{{- '<|im_end|>' }}{%- endgeneration %}", "{{- '<|im_end|>\\n' }}{%- endgeneration %}")),
-    "marks_missing": byte_level(FULL + "{% generation %}{% endgeneration %}"),
-    "marks_elsewhere": byte_level(changed(CONTENT, "{% generation %}{{- m.content or '' }}{% endgeneration %}")),
+    "marks_differ": byte_level(marked(HEADER, END)),
     "tokenizer_truncates": with_setting("truncation", TRUNCATION),
-    "tokenizer_pads": with_setting("padding", PADDING),
     "tokenizer_read_otherwise": of_class(twins.sentencepiece_like, "LlamaTokenizer"),
     "prompt_modes": byte_level(twins.QWEN3_LIKE),
     "opening_learned": byte_level(changed(CONTENT, "{{- 'Answer: ' if m.role == 'assistant' }}{{- m.content or '' }}")),
     "terminator": byte_level(FULL),
-    "after_terminator": byte_level(changed(END, "{{- '<|im_end|>---' }}")),
     "default_system": byte_level(changed("{%- for m in messages %}", r"{%- if messages[0].role != 'system' %}{{ '<|im_start|>system\nBe kind and brief.<|im_end|>\n' }}{% endif %}{%- for m in messages %}")),
     "reads_clock": byte_level("{{- strftime_now('%d %b %Y') }}" + FULL),
-    "answer_changed": byte_level(changed(CONTENT, "{{- (m.content or '') | trim }}")),
-    "border_merges": lambda folder: twins.double_newline(folder, template=FULL),
-    "space_swallowed": twins.swallowing,
     "bos_doubled": byte_level("{{- bos_token }}" + FULL, bos=True),
-    "bos_repeated": twins.sentencepiece_like,
-    "shapes_refused": byte_level(changed(HEADER, "{%- if m.role == 'system' %}{{ raise_exception('no rules here') }}{% endif %}" + HEADER)),
-    "unusual_rejected": byte_level(changed(CONTENT, "{{- m.content or '' if m.role != 'developer' }}")),
-    "arguments_as_text": byte_level(changed("{{ '\\n' + call.function | tojson }}", "{{ '\\n' + call.function.name + call.function.arguments }}")),
-    "null_as_empty": byte_level(changed(CONTENT, "{{- '' + m.content }}")),
-    "tool_template": with_tool_template,
-    "marks_agree": byte_level(marked("{%- if m.reasoning_content %}", END)),
     "pad_is_stop": with_eos(FULL.replace("<|im_end|>", "<|endoftext|>"), "<|endoftext|>"),
 }  # fmt: skip
 
@@ -180,8 +166,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Cases:
     return Cases(tmp_path_factory.mktemp("cases"))
 
 
-OF_ROWS = {"rows_all_rejected", "rows_rejected", "rows_price", "rows_skip_thinking", "rows_modes", "rows_merged", "rows_control_tokens"}  # fmt: skip
-OF_MARKS = {"no_marks", "marks_rule"}
+OF_ROWS = {"rows_rejected", "rows_price", "rows_control_tokens"}
 
 
 @pytest.mark.parametrize("code", CASES)
@@ -192,7 +177,7 @@ def test_a_template_that_earns_a_finding_gets_it(code: str, cases: Cases) -> Non
 
 
 def test_every_code_has_a_template_that_earns_it() -> None:
-    assert {*CASES, *OF_ROWS, *OF_MARKS} == set(CODES)
+    assert {*CASES, *OF_ROWS, "no_marks"} == set(CODES)
 
 
 def test_a_template_that_renders_everything_as_it_is_gets_no_finding_but_its_terminator(tmp_path: Path) -> None:
@@ -235,25 +220,14 @@ def places(report: LintReport, code: str) -> list[str]:
     [
         ("prompt_diverges", ["\n", ""]),
         ("header_learned", ["<|im_start|>assistant\n"]),
-        ("empty_reasoning_learned", ["<think>\n\n</think>\n"]),
         ("turn_end_is_no_stop", ["<|im_end|>\n<|endoftext|>", ""]),
         ("chat_rewritten", ["<think>\n\n</think>\n\n", ""]),
         ("reasoning_forgotten", ["first thoughts", ""]),
-        ("marks_header", ["<|im_start|>assistant\n"]),
-        ("role_as_answer", ["<|im_start|>assistant"]),
-        ("marks_late", [": "]),
-        ("marks_no_terminator", ["<|im_end|>"]),
-        ("marks_past_end", ["\n"]),
-        ("marks_elsewhere", ["first question"]),
         ("opening_learned", ["Answer: "]),
         ("terminator", ["<|im_end|>"]),
-        ("after_terminator", ["---\n"]),
         ("default_system", ["<|im_start|>system\nBe kind and brief."]),
         ("reads_clock", ["01 Jan 2026"]),
-        ("border_merges", ["\n\n"]),
-        ("space_swallowed", ["\n"]),
         ("bos_doubled", ["<|begin|>"]),
-        ("bos_repeated", ["<s>"]),
         ("prompt_modes", ["first answer<|im_end|>", "<think>\nfirst thoughts\n</think>\n\nfirst answer<|im_end|>"]),
     ],
 )
@@ -261,7 +235,25 @@ def test_the_marked_place_is_what_the_finding_is_about(code: str, shown: list[st
     assert places(cases.report(code), code) == shown
 
 
-@pytest.mark.parametrize("code", ["split_marker", "prompt_diverges", "no_terminator"])
+@pytest.mark.parametrize("which", MARKED)
+def test_every_difference_of_marks_is_shown(which: str, tmp_path: Path) -> None:
+    template, shown, level = MARKED[which]
+    report = of(byte_level(template)(tmp_path))
+    assert places(report, "marks_differ") == shown
+    assert finding(report, "marks_differ").level == level
+
+
+def test_marks_that_agree_with_what_is_learned_are_no_finding(tmp_path: Path) -> None:
+    assert codes(of(byte_level(marked(REASONED, END))(tmp_path))) == ["terminator"]
+
+
+def test_an_empty_reasoning_block_that_is_learned_is_a_warning(tmp_path: Path) -> None:
+    report = of(byte_level(EMPTY_REASONING)(tmp_path))
+    assert places(report, "opening_learned") == ["<think>\n\n</think>\n"]
+    assert finding(report, "opening_learned").level == "warning"
+
+
+@pytest.mark.parametrize("code", ["prompt_diverges", "no_terminator"])
 def test_what_the_hint_of_an_error_sets_leaves_no_error(code: str, cases: Cases) -> None:
     folder, report = cases.folder(code), cases.report(code)
     hints = " ".join(each.hint or "" for each in report.findings if each.level == "error")
@@ -302,7 +294,7 @@ def test_the_stop_that_is_proposed_against_rewriting_ends_it(cases: Cases) -> No
     hint = finding(cases.report("turn_end_is_no_stop"), "turn_end_is_no_stop").hint
     assert hint is not None
     (override,) = re.findall(r"--set '([^']*)'", hint)
-    assert codes(of(cases.folder("turn_end_is_no_stop"), override)) == ["terminator", "after_terminator", "pad_is_stop"]
+    assert codes(of(cases.folder("turn_end_is_no_stop"), override)) == ["terminator", "pad_is_stop"]
 
 
 def test_a_turn_that_the_next_header_closes_is_said_to_be_so(tmp_path: Path) -> None:
@@ -318,7 +310,7 @@ def test_as_rendered_is_proposed_only_where_it_makes_one_document(tmp_path: Path
     cheap = of(twins.byte_level(tmp_path / "cheap", template=twins.QWEN3_LIKE))
     assert "as_rendered learns this chat in one document" in (finding(cheap, "chat_rewritten").hint or "")
     appended = of(twins.byte_level(tmp_path / "other", template=twins.NO_TERMINATOR))
-    assert "as_rendered does not help" in (finding(appended, "chat_rewritten").hint or "")
+    assert "as_rendered" not in (finding(appended, "chat_rewritten").hint or "")
 
 
 @pytest.mark.parametrize(
@@ -348,10 +340,13 @@ def test_a_system_prompt_that_stays_beside_the_rows_own_is_told_apart(cases: Cas
     assert "beside a system message of the row" in finding(of(always), "default_system").message
 
 
-def test_words_of_a_refusal_are_the_templates_own_and_told_once(cases: Cases) -> None:
-    examples = finding(cases.report("shapes_refused"), "shapes_refused").examples
+REFUSING = changed(HEADER, "{%- if m.role == 'system' %}{{ raise_exception('no rules here') }}{% endif %}" + HEADER)
+
+
+def test_words_of_a_refusal_are_the_templates_own_and_told_once(tmp_path: Path) -> None:
+    examples = finding(of(byte_level(REFUSING)(tmp_path)), "shapes_rejected").examples
     assert [(each.label, each.text) for each in examples] == [
-        ("a system message and a system message later on", "no rules here")
+        ("a system message and a system message later on", "template_error: no rules here")
     ]
 
 
@@ -401,8 +396,7 @@ def test_rejected_rows_are_counted_by_code_with_the_first_of_each(plain: Path, t
 
 def test_rows_that_are_all_rejected_are_an_error(plain: Path, tmp_path: Path) -> None:
     report = of(plain, sources=write(tmp_path / "rows.jsonl", chat("Hi"), chat("And?")))
-    assert finding(report, "rows_all_rejected").level == "error"
-    assert "rows_rejected" not in codes(report)
+    assert finding(report, "rows_rejected").level == "error"
     assert not report.ok
 
 
@@ -416,27 +410,6 @@ def test_the_price_of_rewriting_is_measured_on_the_rows(tmp_path: Path) -> None:
     assert "supervision.rewritten" in (dear.hint or "")
     assert finding(of(folder, "supervision.rewritten=exact", sources=sources), "rows_price").level == "note"
     assert "rows_price" not in codes(of(folder, sources=write(tmp_path / "one.jsonl", chat("Hi", "Hello"))))
-
-
-def test_prompts_of_the_rows_are_counted(tmp_path: Path) -> None:
-    folder = twins.byte_level(tmp_path / "tokenizer", template=twins.QWEN3_LIKE)
-    reasoned = chat("Hi", "Hello")
-    reasoned["messages"][1]["reasoning_content"] = "They greet."
-    sources = write(tmp_path / "rows.jsonl", chat("Hi", "Hello"), chat("Hi", "Hello"), reasoned)
-    found = finding(of(folder, sources=sources), "rows_modes")
-    assert found.message.endswith("2 under enable_thinking=False, 1 under the default prompt")
-    examples = found.examples
-    assert [each.label for each in examples] == ["enable_thinking=False", "the default prompt"]
-    assert examples[0].text.endswith("<think>\n\n</think>\n\n")
-    assert examples[1].text.endswith("assistant\n")
-    one = of(folder, sources=write(tmp_path / "one.jsonl", reasoned))
-    assert "rows_modes" not in codes(one)
-
-
-def test_answers_that_fuse_with_their_prompt_are_counted(tmp_path: Path) -> None:
-    folder = twins.double_newline(tmp_path / "tokenizer", template=FULL)
-    sources = write(tmp_path / "rows.jsonl", chat("Hi", "\nHello"), chat("Hi", "Hello"), chat("Hi", "\n\nHello"))
-    assert finding(of(folder, sources=sources), "rows_merged").message.startswith("2 of 3 answers")
 
 
 def test_typed_control_tokens_are_counted_by_the_rows_that_hold_them(plain: Path, tmp_path: Path) -> None:
@@ -497,8 +470,8 @@ def test_a_class_that_changes_nothing_is_no_finding(twin: Folder, tmp_path: Path
 SET = re.compile(r"--set ('[^']*'|\S+)")
 
 STAYS = {
-    ("shape_rejected", "supervision.divergent"), ("shape_rejected", "supervision.no_terminator"),
-    ("marks_header", "supervision.source"), ("marks_late", "supervision.source"),
+    ("shapes_rejected", "supervision.divergent"), ("shapes_rejected", "supervision.no_terminator"),
+    ("marks_differ", "supervision.source"), ("split_marker", "supervision.markers"),
 }  # fmt: skip
 """Findings that may stay under a key of their hint, since it promises something else; that is asserted beside."""
 
@@ -512,12 +485,12 @@ def test_every_key_of_every_hint_does_what_the_hint_says(cases: Cases) -> None:
                 (override,) = shlex.split(quoted.rstrip(";:,"))
                 after = {other.code: other.level for other in of(cases.folder(code), override).findings}
                 if (each.code, override.partition("=")[0]) in STAYS:
-                    assert "marks_rule" in after or "supervision.source" not in override
+                    assert each.code != "marks_differ" or each.code in after
                 else:
                     assert after.get(each.code, "note") == "note", f"{code}: {each.code} under {override}"
                 assert "plain_chat_refused" not in after or each.level == "error", f"{code}: {override}"
                 tried += 1
-    assert tried > 40
+    assert tried > 30
 
 
 def test_no_hint_sets_what_the_recipe_has_set_already(tmp_path: Path) -> None:
@@ -602,13 +575,12 @@ def test_marks_asked_for_where_there_are_none_are_an_error_with_a_report(tmp_pat
 
 
 def test_under_marks_the_report_says_so_and_hints_nothing_that_is_set(cases: Cases) -> None:
-    ignored = finding(cases.report("marks_header"), "marks_header")
+    ignored = finding(cases.report("marks_differ"), "marks_differ")
     assert "packer does not go by them" in ignored.message
-    report = of(cases.folder("marks_header"), "supervision.source=generation_tags")
-    assert finding(report, "marks_rule").level == "note"
-    own = finding(report, "marks_header")
+    assert "supervision.source=generation_tags" in (ignored.hint or "")
+    own = finding(of(cases.folder("marks_differ"), "supervision.source=generation_tags"), "marks_differ")
     assert (own.level, own.hint) == ("warning", None)
-    assert "packer does not go by them" not in own.message
+    assert "the recipe goes by the marks" in own.message
 
 
 def test_what_inference_cannot_ask_for_is_no_error_where_marks_decide(tmp_path: Path) -> None:
@@ -622,18 +594,6 @@ def test_what_inference_cannot_ask_for_is_no_error_where_marks_decide(tmp_path: 
     assert report.rows[0].num_kept == 1
 
 
-@pytest.mark.parametrize("code", ["marks_late", "marks_past_end", "marks_missing"])
-def test_marks_that_packer_ignores_are_a_note(code: str, cases: Cases) -> None:
-    assert finding(cases.report(code), code).level == "note"
-
-
-def test_a_template_that_breaks_is_told_from_one_that_refuses(cases: Cases) -> None:
-    report = cases.report("shapes_fail")
-    assert finding(report, "shapes_fail").level == "warning"
-    assert "shapes_refused" not in codes(report)
-    assert "shapes_fail" not in codes(cases.report("shapes_refused"))
-
-
 def test_a_bos_behind_white_space_is_said_to_be_there(tmp_path: Path) -> None:
     report = of(byte_level("{{ '\n' + bos_token }}" + FULL, bos=True)(tmp_path))
     found = finding(report, "bos_missing")
@@ -641,18 +601,13 @@ def test_a_bos_behind_white_space_is_said_to_be_there(tmp_path: Path) -> None:
     assert places(report, "bos_missing") == ["\n"]
 
 
-def test_only_what_changes_of_an_answer_is_marked(tmp_path: Path) -> None:
-    report = of(byte_level(changed(CONTENT, "{{- (m.content or '').lstrip('\\n') }}"))(tmp_path))
-    found = finding(report, "answer_changed")
-    assert found.message.startswith("newlines are removed before an answer")
-    assert places(report, "answer_changed")[0] == "\n  "
-
-
-def test_what_follows_from_a_foreign_tokenizer_names_its_cause(tmp_path: Path) -> None:
-    report = of(CASES["split_marker"](tmp_path / "tokenizer"))
-    assert "belongs to another tokenizer" in finding(report, "split_marker").message
-    assert finding(report, "terminator").because == "split_marker"
-    assert finding(of(byte_level(FULL)(tmp_path / "own")), "terminator").because is None
+def test_of_a_template_for_another_tokenizer_nothing_else_is_said(cases: Cases) -> None:
+    report = cases.report("split_marker")
+    assert codes(report) == ["split_marker"]
+    assert "belongs to another tokenizer" in report.findings[0].message
+    assert report.assumed == ()
+    (override,) = hinted(report, "split_marker")
+    assert "split_marker" not in codes(of(cases.folder("split_marker"), override))
 
 
 def test_a_template_that_takes_only_parts_is_reported_with_its_rows(tmp_path: Path) -> None:
@@ -683,18 +638,7 @@ def test_the_verdict_says_what_stops_a_build(tmp_path: Path) -> None:
     assert of(byte_level(FULL)(tmp_path / "own")).verdict == "plain chats can be built"
 
 
-def test_plain_answers_under_the_prompt_of_reasoning_are_a_warning(tmp_path: Path) -> None:
-    folder = byte_level(twins.QWEN3_LIKE)(tmp_path / "tokenizer")
-    sources = write(tmp_path / "rows.jsonl", chat("Hi", "Hello", "And?", "Fine"))
-    assert "rows_skip_thinking" not in codes(of(folder, sources=sources))
-    report = of(folder, "supervision.rewritten=as_rendered", sources=sources)
-    found = finding(report, "rows_skip_thinking")
-    assert found.level == "warning"
-    assert found.message.startswith("1 of 2 answers")
-    assert found.examples[0].text == "the first in rows.jsonl:0"
-
-
-def test_row_findings_come_first_and_the_price_is_told_of_each_file(tmp_path: Path) -> None:
+def test_the_price_is_told_first_and_of_each_file(tmp_path: Path) -> None:
     folder = byte_level(twins.QWEN3_LIKE)(tmp_path / "tokenizer")
     sources = write(tmp_path / "b.jsonl", chat(*["Hello there"] * 20)) + write(
         tmp_path / "a.jsonl", chat("Hi", "Hello")
@@ -729,6 +673,6 @@ def test_a_template_that_escapes_what_it_writes_is_told_before_any_row(
     was: str, escapes: str, shape: str, code: str, tmp_path: Path
 ) -> None:
     report = of(twins.byte_level(tmp_path / "tokenizer", template=changed(was, escapes)))
-    (found,) = [each for each in report.findings if each.code == "shape_rejected"]
+    (found,) = [each for each in report.findings if each.code == "shapes_rejected"]
     assert f"rejected as {code}" in found.message
     assert shape in " ".join(example.label for example in found.examples)

@@ -186,8 +186,8 @@ def _add_order(table: Table) -> None:
 
         def ask(starts: list[int] = starts, size: int = size) -> None:
             for start in starts:
-                order.stretch(epoch=0, start=start, stop=start + size)
+                order.slice(epoch=0, start=start, stop=start + size)
 
         found = measured(ask)
-        name = f"a stretch of {size:,} of an order"
+        name = f"a slice of {size:,} of an order"
         table.add_row(name, f"{10**9:,}", f"{found.seconds * 10:.2f}", f"{found.peak_bytes / 1e6:.1f}")

@@ -9,7 +9,7 @@ import twins
 from click.testing import CliRunner
 
 from packer.audit.lint import CODES
-from packer.audit.lint.findings import Example
+from packer.audit.lint.lint_report import Example
 from packer_cli.main import cli
 from packer_cli.marked import Marked
 
@@ -219,15 +219,6 @@ def test_a_long_label_is_wrapped(tmp_path):
     folder = twins.byte_level(tmp_path / "tokenizer", template=template)
     lines = run("--tokenizer", folder, exit_code=1).stdout.splitlines()
     assert max(len(line) for line in lines if str(folder) not in line) <= 80
-
-
-def test_consequences_are_named_in_one_place_and_shown_on_demand(tmp_path):
-    folder = twins.byte_level(tmp_path / "tokenizer", template=twins.CHATML.replace("im_end", "other_end"))
-    out = run("--tokenizer", folder, exit_code=1).stdout
-    assert "may follow from split_marker (-v shows them): error[no_terminator]" in out
-    assert "error[no_terminator]:" not in out
-    assert "error[no_terminator]:" in run("-v", "--tokenizer", folder, exit_code=1).stdout
-    assert "no_terminator" in [finding["code"] for finding in fields("--tokenizer", folder, exit_code=1)["findings"]]
 
 
 def test_the_header_ends_with_a_verdict(folder, rows):

@@ -13,7 +13,7 @@ from supervised import aliased, assistant, call, result, system, user
 from transformers import AutoTokenizer, TokenizersBackend
 from transformers.utils import chat_template_utils
 
-from packer.audit.lint.tokens import as_llama_class
+from packer.audit.lint.tokenizer_files import as_llama_class
 from packer.model import load_model
 from packer.render import ChatTemplate, RenderError
 from packer.tokenize import ReferenceEncoder

@@ -52,7 +52,9 @@ class Lab:
     """Runs `packer` commands in forked processes."""
 
     def __init__(self) -> None:
-        paths = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
+        paths = os.pathsep.join(
+            [str(TESTS / "support"), str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")]
+        )
         self._process = subprocess.Popen(
             [sys.executable, "-m", "faults.lab"],
             stdin=subprocess.PIPE,

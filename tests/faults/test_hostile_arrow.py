@@ -110,7 +110,8 @@ def test_a_shard_made_by_somebody_else_is_valid_or_an_error_and_no_signal(
 ) -> None:
     cache = tiny_job.build(tmp_path / "cache")
     tried, progress = amount(small=80, full=5000), tmp_path / "progress"
-    paths = os.pathsep.join([str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")])
+    tests = Path(__file__).resolve().parents[1]
+    paths = os.pathsep.join([str(tests / "support"), str(tests), os.environ.get("PYTHONPATH", "")])
     process = subprocess.run(
         [sys.executable, "-c", MUTATED, str(cache), kind, "0", str(tried), str(progress)],
         capture_output=True,

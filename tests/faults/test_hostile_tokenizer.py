@@ -46,7 +46,8 @@ def run(folders: dict[str, Folder], job: Job, place: Path) -> dict[str, tuple[in
         folder.change(own.folder / "tokenizer")
         words = [word.replace("TOKENIZER", str(own.folder / "tokenizer")) for word in folder.words]
         requests.append([name, own.command(own.folder / "cache", *words), str(own.folder / "told"), str(own.folder)])
-    paths = os.pathsep.join([str(Path(__file__).resolve().parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    tests = Path(__file__).resolve().parents[1]
+    paths = os.pathsep.join([str(tests / "support"), str(tests), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
         [sys.executable, "-c", RUN],
         input="".join(json.dumps(request) + "\n" for request in requests),

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packer.load.bucketed import RUN, WINDOW, LengthBucketed
-from packer.load.order import Ahead, EpochOrder
+from packer.load.order import BUCKET, WINDOW, Ahead, EpochOrder, LengthBucketed
 
 
 class Lengths:
@@ -27,10 +26,10 @@ def order_of(num_items, seed=0):
 
 
 def whole(order, epoch=0):
-    return order.stretch(epoch=epoch, start=0, stop=order.num_items)
+    return order.slice(epoch=epoch, start=0, stop=order.num_items)
 
 
-@pytest.mark.parametrize("num_items", [1, 2, RUN, RUN + 1, 1000, WINDOW, WINDOW + 1, 3 * WINDOW + 77])
+@pytest.mark.parametrize("num_items", [1, 2, BUCKET, BUCKET + 1, 1000, WINDOW, WINDOW + 1, 3 * WINDOW + 77])
 def test_every_document_comes_once_an_epoch(num_items):
     order, _ = order_of(num_items)
     for epoch in range(2):
@@ -39,12 +38,12 @@ def test_every_document_comes_once_an_epoch(num_items):
 
 @settings(max_examples=30)
 @given(bounds=st.tuples(st.integers(0, 20_000), st.integers(0, 20_000)), epoch=st.integers(0, 3))
-def test_a_stretch_equals_that_stretch_of_the_whole(bounds, epoch):
+def test_a_slice_equals_that_slice_of_the_whole(bounds, epoch):
     order, _ = order_of(20_000)
     start, stop = sorted(bounds)
     expected = whole(order_of(20_000)[0], epoch)[start:stop]
-    assert np.array_equal(order.stretch(epoch=epoch, start=start, stop=stop), expected)
-    assert np.array_equal(Ahead(order).stretch(epoch=epoch, start=start, stop=stop), expected)
+    assert np.array_equal(order.slice(epoch=epoch, start=start, stop=stop), expected)
+    assert np.array_equal(Ahead(order).slice(epoch=epoch, start=start, stop=stop), expected)
 
 
 def test_windows_hold_what_the_random_order_holds_there():
@@ -52,13 +51,13 @@ def test_windows_hold_what_the_random_order_holds_there():
     random = EpochOrder(fingerprint="f00d", seed=0, num_items=3 * WINDOW, shuffled=True)
     for window in range(3):
         place = {"epoch": 1, "start": window * WINDOW, "stop": (window + 1) * WINDOW}
-        assert sorted(order.stretch(**place).tolist()) == sorted(random.stretch(**place).tolist())
+        assert sorted(order.slice(**place).tolist()) == sorted(random.slice(**place).tolist())
 
 
 def test_runs_hold_neighbours_of_the_sorted_window_and_come_in_no_order():
     order, items = order_of(WINDOW)
     lengths = items.all[whole(order)]
-    runs = lengths.reshape(-1, RUN)
+    runs = lengths.reshape(-1, BUCKET)
     by_length = np.lexsort((runs[:, -1], runs[:, 0]))
     assert (np.diff(runs, axis=1) >= 0).all()
     assert (runs[by_length][1:, 0] >= runs[by_length][:-1, -1]).all()

@@ -55,14 +55,14 @@ def caches_of(rows, sizes):
 @given(weights=weights, number=st.integers(1, 120))
 def test_the_choice_of_caches_is_tijdemans(weights, number):
     sizes = [50] * len(weights)
-    rows = order_of(weights, sizes).stretch(epoch=0, start=0, stop=number)
+    rows = order_of(weights, sizes).slice(epoch=0, start=0, stop=number)
     assert caches_of(rows, sizes) == literal_choice(shares_of(weights), number)
 
 
 @given(weights=weights)
 def test_at_every_point_each_cache_has_given_its_share_to_within_one_row(weights):
     sizes, number = [10_000] * len(weights), 2000
-    rows = order_of(weights, sizes).stretch(epoch=0, start=0, stop=number)
+    rows = order_of(weights, sizes).slice(epoch=0, start=0, stop=number)
     chosen = np.array(caches_of(rows, sizes))
     bound = 1 - 1 / (2 * len(weights) - 2)
     for k, weight in enumerate(weights):
@@ -73,26 +73,26 @@ def test_at_every_point_each_cache_has_given_its_share_to_within_one_row(weights
 @given(
     weights=weights,
     sizes=st.lists(st.integers(1, 30), min_size=7, max_size=7),
-    stretches=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40), st.integers(0, 40)), max_size=6),
+    slices=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40), st.integers(0, 40)), max_size=6),
 )
-def test_a_stretch_does_not_depend_on_what_was_asked_before(weights, sizes, stretches):
+def test_a_slice_does_not_depend_on_what_was_asked_before(weights, sizes, slices):
     sizes = sizes[: len(weights)]
     asked = order_of(weights, sizes, num_items=40)
-    for epoch, *bounds in stretches:
+    for epoch, *bounds in slices:
         start, stop = sorted(bounds)
         fresh = order_of(weights, sizes, num_items=40)
         before = fresh.taken(epoch=epoch, cursor=start)
-        expected = fresh.stretch(epoch=epoch, start=start, stop=stop)
-        assert asked.stretch(epoch=epoch, start=start, stop=stop).tolist() == expected.tolist()
+        expected = fresh.slice(epoch=epoch, start=start, stop=stop)
+        assert asked.slice(epoch=epoch, start=start, stop=stop).tolist() == expected.tolist()
         resumed = order_of(weights, sizes, num_items=40)
         resumed.resume(epoch=epoch, cursor=start, taken=before)
-        assert resumed.stretch(epoch=epoch, start=start, stop=stop).tolist() == expected.tolist()
+        assert resumed.slice(epoch=epoch, start=start, stop=stop).tolist() == expected.tolist()
         assert resumed.taken(epoch=epoch, cursor=stop) == fresh.taken(epoch=epoch, cursor=stop)
 
 
 def test_a_row_comes_again_only_after_all_rows_of_its_cache():
     sizes = [7, 12, 5]
-    rows = order_of([5, 2, 1], sizes).stretch(epoch=0, start=0, stop=400)
+    rows = order_of([5, 2, 1], sizes).slice(epoch=0, start=0, stop=400)
     chosen = np.array(caches_of(rows, sizes))
     for k, (size, base) in enumerate(zip(sizes, np.cumsum([0, *sizes]), strict=False)):
         own = rows[chosen == k]
@@ -105,25 +105,25 @@ def test_long_orders_forget_what_lies_behind_and_count_on():
     weights, sizes = [3, 2, 1], [100, 100, 100]
     order = order_of(weights, sizes)
     for start in range(0, 300_000, 4096):
-        rows = order.stretch(epoch=0, start=start, stop=start + 4096)
+        rows = order.slice(epoch=0, start=start, stop=start + 4096)
     assert len(order._picks) < 100_000
     fresh = order_of(weights, sizes)
     fresh.resume(epoch=0, cursor=start, taken=order.taken(epoch=0, cursor=start))
-    assert fresh.stretch(epoch=0, start=start, stop=start + 4096).tolist() == rows.tolist()
-    first = order_of(weights, sizes).stretch(epoch=0, start=5, stop=50)
-    assert order.stretch(epoch=0, start=5, stop=50).tolist() == first.tolist()
+    assert fresh.slice(epoch=0, start=start, stop=start + 4096).tolist() == rows.tolist()
+    first = order_of(weights, sizes).slice(epoch=0, start=5, stop=50)
+    assert order.slice(epoch=0, start=5, stop=50).tolist() == first.tolist()
 
 
-def test_stretches_longer_than_what_is_remembered_lose_nothing():
+def test_slices_longer_than_what_is_remembered_lose_nothing():
     asked, fresh = (order_of([1, 1], [75_000, 75_000]) for _ in range(2))
-    asked.stretch(epoch=0, start=0, stop=80_000)
-    rows = asked.stretch(epoch=0, start=1_000, stop=81_000)
-    assert rows.tolist() == fresh.stretch(epoch=0, start=0, stop=81_000)[1_000:].tolist()
-    assert len(np.unique(asked.stretch(epoch=0, start=0, stop=150_000))) == 150_000
+    asked.slice(epoch=0, start=0, stop=80_000)
+    rows = asked.slice(epoch=0, start=1_000, stop=81_000)
+    assert rows.tolist() == fresh.slice(epoch=0, start=0, stop=81_000)[1_000:].tolist()
+    assert len(np.unique(asked.slice(epoch=0, start=0, stop=150_000))) == 150_000
 
 
 def test_golden_order():
-    rows = order_of([7, 2, 1], [10, 10, 10]).stretch(epoch=0, start=0, stop=20)
+    rows = order_of([7, 2, 1], [10, 10, 10]).slice(epoch=0, start=0, stop=20)
     assert caches_of(rows, [10, 10, 10]) == [0, 0, 1, 0, 0, 2, 0, 0, 1, 0, 0, 0, 1, 0, 0, 2, 0, 0, 1, 0]
     assert rows.tolist() == GOLDEN
 
@@ -186,7 +186,7 @@ def test_epochs_hold_no_row_twice_or_every_row_once(proportions, sizes):
         mixture = Mixture.__new__(Mixture)
         mixture.shares, mixture.epoch = shares, end
         num_items = mixture.num_items(sizes)
-        rows = order_of(proportions, sizes, num_items).stretch(epoch=0, start=0, stop=num_items)
+        rows = order_of(proportions, sizes, num_items).slice(epoch=0, start=0, stop=num_items)
         assert len(rows) == 0 or holds(np.bincount(rows, minlength=sum(sizes)))
 
 

@@ -17,8 +17,11 @@ from tiny_decoder import TinyDecoder  # noqa: E402
 from packer.errors import UsageError  # noqa: E402
 from packer.load import poison_test, shift_labels  # noqa: E402
 from packer.load.adapters import huggingface  # noqa: E402
-from packer.load.attention import block_diagonal_mask, documents_of  # noqa: E402
-from packer.load.sequences import spans_of  # noqa: E402
+from packer.load.attention import (  # noqa: E402
+    block_diagonal_mask,
+    documents_of,
+    spans_of,
+)
 
 LENGTHS = [5, 9, 1, 4]
 SMALL = {

@@ -194,7 +194,7 @@ def test_a_dataset_info_alone_gives_its_entries_or_those_that_are_named(place):
     result = CliRunner().invoke(cli, ["init", "out", "--from", "info/dataset_info.json", "--json"])
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    assert {"pairs.ranking", "pairs.columns.chosen", "seen.columns.images"} <= {note["key"] for note in found["notes"]}
+    assert {"pairs.ranking", "seen.columns"} == {note["key"] for note in found["notes"]}
     recipe = load_recipe("out/recipe.yaml")
     assert [source.path for source in recipe.sources] == [
         "out/../info/alpaca.jsonl",
@@ -289,14 +289,15 @@ def config_file(tmp_path_factory):
 
 
 def unanswered(paths, converted):
-    """Those of the keys of which nothing is known; what is below a key that is told is told with it."""
+    """Those of the keys of which nothing is known; what is below a key that is told, or beside one for which an entry
+    is left out, is told with it.
+    """
     notes = told(converted)
     assert not {*converted.carried} & notes.keys()
-    return [
-        path
-        for path in paths
-        if path not in {*converted.carried, *notes} and not path.startswith(tuple(f"{key}." for key in notes))
-    ]
+    whole = tuple(f"{key}." for key in notes) + tuple(
+        f"{key.partition('.')[0]}." for key, says in notes.items() if "left out" in says
+    )
+    return [path for path in paths if path not in {*converted.carried, *notes} and not path.startswith(whole)]
 
 
 @given(
@@ -474,7 +475,9 @@ def test_a_template_in_the_config_is_written_beside_the_recipe_and_one_in_a_file
     assert [path.name for path in files] == ["chat_template.jinja", "recipe.yaml"]
     assert Path(load_recipe("out/recipe.yaml").template.file).read_text() == "{{ messages[0].content }}"
     found = axolotl(
-        {"chat_template_jinja": "tokenizer/chat_template.jinja"}, {"chat_template_jinja": "{{ 1 }}"}, **PACKED
+        {"chat_template_jinja": "tokenizer/chat_template.jinja"},
+        {"path": "data/tools.jsonl", "chat_template_jinja": "{{ 1 }}"},
+        **PACKED,
     )
     assert found.values["template"] == {"file": "../tokenizer/chat_template.jinja"} and found.template is None
     assert "one template" in told(found)["datasets[1].chat_template_jinja"]
@@ -562,7 +565,43 @@ def test_a_file_that_two_entries_name_for_one_split_is_taken_once_and_told_and_t
     assert build(load_recipe("out/recipe.yaml"), Path("cache"), jobs=1).manifest.totals.rows > 0
     again = llamafactory(dataset="rows, rows", eval_dataset="rows")
     assert [source.get("split") for source in again.values["sources"]] == [None, "validation"]
-    assert "left out" in told(again)["rows.file_name"]
+    assert told(again, "differs").keys() == {"dataset", "cutoff_len", "packing"}
+
+
+def test_of_an_entry_that_is_left_out_nothing_is_told_but_why(place):
+    found = axolotl({}, {"type": "alpaca", "shards": 3}, **PACKED)
+    assert {key for key in (*found.carried, *told(found)) if key.startswith("datasets[1]")} == {"datasets[1].path"}
+
+
+def test_fields_that_packer_does_not_read_are_an_error_with_the_command_that_renames_them(place):
+    with pytest.raises(RecipeError) as error:
+        axolotl({"message_property_mappings": {"role": "speaker", "content": "text"}}, **PACKED)
+    command = "jq -c '.messages |= map(.role = .speaker | .content = .text | del(.speaker, .text))' FILE > NEW"
+    assert command in error.value.message and "run it again" in error.value.hint
+
+
+def test_texts_beside_chats_are_told_that_a_recipe_has_one_rule_for_what_is_too_long(place):
+    text = {"path": "data/alpaca.jsonl", "type": "completion", "field": "output"}
+    assert "pack.overlong=split" in told(axolotl({}, text, **PACKED))["excess_length_strategy"]
+    for alone in (axolotl(text, **PACKED), axolotl({}, **PACKED), axolotl({}, text)):
+        assert "excess_length_strategy" not in told(alone)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "is_told"),
+    [
+        ({"pad_token": "<|any|>"}, False),
+        ({"eos_token": "<|end|>"}, False),
+        ({"eos_token": "<|other|>"}, True),
+        ({"bos_token": "<|begin|>"}, True),
+    ],
+)
+def test_special_tokens_are_told_where_the_tokenizer_has_others(place, tokens, is_told):
+    saved = json.loads(Path("tokenizer/tokenizer_config.json").read_text())
+    Path("tokenizer").unlink()
+    Path("tokenizer").mkdir()
+    Path("tokenizer/tokenizer_config.json").write_text(json.dumps({**saved, "eos_token": {"content": "<|end|>"}}))
+    assert ("special_tokens" in told(axolotl(special_tokens=tokens, **PACKED))) is is_told
 
 
 def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it_does(place):
@@ -591,13 +630,13 @@ def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it
         ("a: 1\nb: [\n", "c.yaml", 'in "c.yaml", line 3'),
         ("datasets: []\nseed: &a [*a]", "c.yaml", "holds itself"),
         ("datasets: []\nseed: &a {b: *a}", "c.yaml", "holds itself"),
-        ("a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdef", "bcdefg", strict=True)), "c.yaml", "too many"),
+        ("a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdef", "bcdefg", strict=True)), "c.yaml", "too many values"),
         (f"datasets: []\nsequence_len: {'9' * 5000}", "c.yaml", "not valid YAML: .*5000 digits"),
         (f'{{"datasets": [], "sequence_len": {"9" * 5000}}}', "c.json", "not valid YAML: .*5000 digits"),
-        (f"datasets: []\nsequence_len: 0x{'f' * 5000}", "c.yaml", "more than 1024 bits"),
+        (f"datasets: []\nsequence_len: 0x{'f' * 5000}", "c.yaml", "is too large"),
         (f"datasets: []\nsequence_len: {'9' * 300}", "c.yaml", "nothing of it is rows"),
-        ('datasets: []\nchat_template_jinja: "{{ x\\ud800 }}"', "c.yaml", r"x\\ud800 }}' is not UTF-8"),
-        ('{"datasets": [], "seed\\ud800": 1}', "c.json", r"seed\\ud800' is not UTF-8"),
+        ('datasets: []\nchat_template_jinja: "{{ x\\ud800 }}"', "c.yaml", r"x\\ud800 }}.* is not UTF-8"),
+        ('{"datasets": [], "seed\\ud800": 1}', "c.json", r"seed\\ud800.* is not UTF-8"),
         ("datasets: rows", "c.yaml", "datasets: expected a list"),
         ("datasets: []", "c.yaml", "nothing of it is rows"),
         ("rl: dpo\ndatasets: []", "c.yaml", "rl: dpo: packer prepares data for supervised training"),
@@ -615,8 +654,8 @@ def test_a_file_that_cannot_be_a_recipe_is_an_error_that_says_why(place, text, n
         Path(name).write_text(text)
     with pytest.raises(RecipeError, match=said):
         read_config(Path(name), Path("out"))
-    result = CliRunner().invoke(cli, ["init", "out", "--from", name])
-    assert result.exit_code == 2 and not Path("out").exists()
+    result = CliRunner().invoke(cli, ["init", "out", "--from", name, "-v"])
+    assert result.exit_code == 2 and not Path("out").exists() and "Traceback" not in result.stderr
     assert not said.startswith("expected a mapping of keys") or "FILE is a configuration of axolotl" in result.stderr
 
 

@@ -122,6 +122,27 @@ def test_arguments_may_be_written_as_ascii_but_not_as_json_within_json(tmp_path:
     assert outcome(tmp_path, quoted, (user("What is the weather?"), turn)) == ["mangled_call"]
 
 
+QUOTED = """'"' ~ name ~ '": "' ~ value ~ '"'"""
+"""A pair of JSON without the escapes that its text may need."""
+
+
+def test_texts_of_a_call_stand_between_quotation_marks_with_their_escapes(tmp_path: Path) -> None:
+    """VLLM's pythonic template of Llama 3.2 writes `f(city=San Francisco)`, which no server reads as a call."""
+    call_as_json = "{{- '<call>' + call.function.name + call.function.arguments | tojson + '</call>' }}"
+    each = "{%- for name, value in call.function.arguments.items() %}{{ PAIR }}{%- endfor %}"
+    bare = SHOWS_ALL.replace(
+        call_as_json, "{{- call.function.name }}(" + each.replace("PAIR", "name ~ '=' ~ value") + ")"
+    )
+    raw = SHOWS_ALL.replace(call_as_json, "{{- call.function.name ~ '{' }}" + each.replace("PAIR", QUOTED) + "}")
+    assert SHOWS_ALL not in (bare, raw)
+    plain, quoted = called(city="San Francisco"), called(city='San "Frisco" Francisco')
+    assert outcome(tmp_path, bare, plain) == ["mangled_call"]
+    assert outcome(tmp_path, bare, called(days=7)) == [1]
+    assert outcome(tmp_path, raw, quoted) == ["mangled_call"]
+    assert outcome(tmp_path, raw, plain) == [1]
+    assert outcome(tmp_path, raw.replace(QUOTED, "(name | tojson) ~ ': ' ~ (value | tojson)"), quoted) == [1]
+
+
 def called(**arguments: Any) -> tuple[dict[str, Any], ...]:
     return user("What is the weather?"), assistant(None, tool_calls=[call("current_weather", arguments)])
 

@@ -154,7 +154,7 @@ def test_reasoning_that_holds_a_closing_tag_is_not_cut_there(make: Make) -> None
 
 def test_inline_does_not_put_a_second_block_before_the_text() -> None:
     both = {**INLINE, "reasoning_content": "Count."}
-    assert given_as(both, "inline") == both
+    assert given_as(both, "inline") == INLINE
 
 
 NATIVE = """\
@@ -262,3 +262,19 @@ def test_reasoning_is_closed_as_it_was_opened(prompt: str, reasoning: str, answe
     assert opened is not None
     assert prompt[: opened.start] == "P"
     assert continuation(opened, reasoning, answer) == written
+
+
+def test_the_same_reasoning_in_a_field_and_inline_is_written_once(make: Make) -> None:
+    """Qwen3's template writes both: the field in a block, and the text as it is, with a block of its own."""
+    both = OPENS.replace(
+        "{% set text =",
+        "{% set text = '<think>\\n' + message.reasoning_content + '\\n</think>\\n\\n' + message.content if message.reasoning_content else",
+    )
+    assert both != OPENS
+    stages = make(both)
+    assert learned(stages, ASKED, FIELD) == learned(stages, ASKED, {**INLINE, **FIELD, "content": INLINE["content"]})
+
+
+def test_other_reasoning_inline_than_in_the_field_refuses_the_row(make: Make) -> None:
+    [rejection] = make(OPENS).render([chat(ASKED, {**INLINE, "reasoning_content": "Guess."})]).rejections
+    assert (rejection.code, rejection.message) == ("wrong_type", 1)

@@ -179,11 +179,29 @@ def test_reasoning_stands_where_templates_look_whatever_its_name(sample, field):
     assert (fields["reasoning_content"], fields["thinking"]) == ("hm", "hm")
 
 
-def test_of_several_reasonings_the_first_name_wins_and_thinking_is_kept(sample):
-    fields = answer(sample, reasoning="c", thinking="b", reasoning_content="a").fields
-    assert (fields["reasoning_content"], fields["thinking"], fields["reasoning"]) == ("a", "b", "c")
-    fields = answer(sample, reasoning="c", thinking="b").fields
+def test_of_several_names_of_the_reasoning_the_one_that_says_something_counts(sample):
+    fields = answer(sample, reasoning=" a\n", thinking="", reasoning_content="a").fields
+    assert (fields["reasoning_content"], fields["thinking"]) == ("a", "a")
+    fields = answer(sample, reasoning_content="", thinking="b").fields
     assert (fields["reasoning_content"], fields["thinking"]) == ("b", "b")
+
+
+def test_different_reasoning_under_two_names_refuses_the_row(refusal):
+    """Which of them is trained would be up to the template, and the other would be lost."""
+    row = turn(reasoning="c", thinking="b")
+    assert refusal(row) == ("wrong_type", "different reasoning under `thinking` and `reasoning` at $.messages[1]")
+
+
+def test_a_call_under_both_of_its_names_is_one_call_and_two_calls_refuse_the_row(sample, refusal):
+    older = {"name": "f", "arguments": '{"x": 1}'}
+    both = {"content": None, "tool_calls": [{"function": older, "id": "1"}], "function_call": older}
+    [call] = answer(sample, **both).fields["tool_calls"]
+    assert (call["id"], call["function"]["arguments"]) == ("1", {"x": 1})
+    other = {**both, "function_call": {"name": "g", "arguments": "{}"}}
+    assert refusal(turn(**other)) == (
+        "bad_tools",
+        "`tool_calls` and $.messages[1].function_call say different things",
+    )
 
 
 def test_reasoning_in_two_places_refuses_the_row(refusal):
@@ -210,6 +228,12 @@ def test_null_fields_and_empty_calls_are_absent(sample):
         ({"train": True, "loss_weight": 0}, 0.0),
         ({"weight": 0.5, "loss_weight": 0.5}, 0.5),
         ({"train": None, "weight": None}, None),
+        ({"training": False}, 0.0),
+        ({"trainable": True}, 1.0),
+        ({"loss": False, "weight": 1}, 0.0),
+        ({"loss": 0.53}, None),
+        ({"loss_mask": 0}, 0.0),
+        ({"loss_mask": 1, "weight": 0.5}, 0.5),
     ],
 )
 def test_what_a_message_counts_leaves_its_fields_and_becomes_its_weight(sample, fields, weight):
@@ -225,6 +249,7 @@ def test_what_a_message_counts_leaves_its_fields_and_becomes_its_weight(sample, 
         ({"loss_weight": -1}, "expected `float` >= 0.0 at $.messages[1].loss_weight"),
         ({"weight": True}, "expected `float | null`, got `bool` at $.messages[1].weight"),
         ({"weight": 0.5, "loss_weight": 1}, "`weight` and `loss_weight` say different things at $.messages[1]"),
+        ({"train": True, "trainable": False}, "part of the message is trained and part is not at $.messages[1]"),
         ({"train": 1}, "expected `bool | null`, got `int` at $.messages[1].train"),
         ({"content": 5}, "expected `str | array | null`, got `int` at $.messages[1].content"),
         ({"reasoning": {}}, "expected `str | null`, got `object` at $.messages[1].reasoning"),
@@ -353,3 +378,58 @@ def test_one_side_of_a_pair_can_be_taken_by_columns(sample):
     row = {"chosen": turn()["messages"], "rejected": [USER]}
     found = sample(row, columns={"messages": "chosen", "rejected": None})
     assert [message.role for message in found.messages] == ["user", "assistant"]
+
+
+@pytest.mark.parametrize(
+    ("words", "weight"),
+    [
+        (({}, {}), None),
+        (({"train": False}, {"train": False}), 0.0),
+        (({"weight": 0}, {"weight": 0}), 0.0),
+        (({"train": True}, {"weight": 1}), 1.0),
+        (({"train": True}, {}), 1.0),
+    ],
+)
+def test_what_all_parts_say_of_training_is_what_the_message_says(sample, words, weight):
+    parts = [{"type": "text", "text": letter, **word} for letter, word in zip("ab", words, strict=True)]
+    found = answer(sample, content=parts)
+    assert (found.fields["content"], found.weight) == ("ab", weight)
+
+
+@pytest.mark.parametrize("words", [({"train": False}, {}), ({"train": True}, {"train": False}), ({"weight": 0.5}, {})])
+def test_a_message_of_which_a_part_is_trained_refuses_the_row(refusal, words):
+    parts = [{"type": "text", "text": letter, **word} for letter, word in zip("ab", words, strict=True)]
+    code, reason = refusal(turn(content=parts))
+    assert code == "wrong_type"
+    assert "part" in reason
+
+
+def test_what_parts_of_a_question_say_of_training_does_not_matter(sample):
+    parts = [{"type": "text", "text": "a", "train": False}, {"type": "text", "text": "b"}]
+    row = {"messages": [{"role": "user", "content": parts}, {"role": "assistant", "content": "c"}]}
+    assert sample(row).messages[0].fields["content"] == "ab"
+
+
+@pytest.mark.parametrize("word", [{"train": False}, {"weight": 0}, {"loss_weight": 0.0}, {"trainable": False}])
+@pytest.mark.parametrize(
+    ("schema", "row"),
+    [
+        ("messages", {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}),
+        ("alpaca", {"instruction": "a", "output": "b"}),
+        ("completion", {"prompt": "a", "completion": "b"}),
+        ("text", {"text": "a"}),
+    ],
+)
+def test_a_row_that_says_it_is_not_trained_is_refused(refusal, sample, schema, row, word):
+    [name] = word
+    assert refusal({**row, **word}, schema) == (
+        "nothing_trained",
+        f"the field `{name}` says that the row is not to be trained",
+    )
+    assert sample({**row, name: None}, schema) == sample({**row, name: 12}, schema) == sample(row, schema)
+
+
+@pytest.mark.parametrize(("role", "name"), [("user", "text"), ("assistant", "value"), ("tool", "output")])
+def test_an_empty_content_beside_a_text_under_another_key_refuses_the_row(refusal, role, name):
+    row = {"messages": [{"role": "user", "content": "a"}, {"role": role, "content": " ", name: "What is 2+2?"}]}
+    assert refusal(row) == ("no_content", f"no content at $.messages[1]; its other keys: `{name}`")

@@ -126,3 +126,13 @@ def test_other_troubles_have_their_own_codes(refusal):
         "unknown_schema",
         "no field `conversations` or `conversation`, which schema sharegpt needs",
     )
+
+
+def test_a_turn_with_two_texts_refuses_the_row_unless_one_says_nothing(sample, refusal):
+    turns = [{"from": "human", "value": "", "content": "2+2?"}, {"from": "gpt", "value": "4"}]
+    assert sample({"conversations": turns}, "sharegpt").messages[0].fields["content"] == "2+2?"
+    turns[0]["value"] = "3+3?"
+    assert refusal({"conversations": turns}, "sharegpt") == (
+        "wrong_type",
+        "`value` and `content` say different things at $.conversations[0]",
+    )

@@ -131,5 +131,22 @@ def test_a_text_is_taken_as_it_is_and_its_label_is_just_a_label(sample):
     assert (found.kind, found.text, found.row, found.sample_id) == ("text", " a\n", 7, "u")
 
 
+def test_a_text_or_a_completion_of_white_space_is_refused(refusal):
+    assert refusal({"text": " \n"}, "text") == ("empty", "`text` is empty")
+    assert refusal({"prompt": "a", "completion": "\n\n"}, "completion") == ("empty", "`completion` is empty")
+
+
 def test_a_picture_in_a_text_refuses_it(refusal):
     assert refusal({"text": "<img>a.png</img>"}, "text")[0] == "multimodal"
+
+
+def test_of_two_names_of_a_field_the_one_that_says_something_counts(sample):
+    row = {"instruction": "", "query": "2+2?", "output": "4", "response": ""}
+    question, answer = sample(row, "alpaca").messages
+    assert (question.fields["content"], answer.fields["content"]) == ("2+2?", "4")
+    assert sample(row | {"instruction": "2+2?"}, "alpaca").messages == (question, answer)
+
+
+def test_two_names_of_a_field_that_say_different_things_refuse_the_row(refusal):
+    row = {"instruction": "2+2?", "query": "3+3?", "output": "4"}
+    assert refusal(row, "alpaca") == ("wrong_type", "`instruction` and `query` say different things at $")

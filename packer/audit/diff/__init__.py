@@ -1,18 +1,4 @@
-"""Why two caches differ, from their identity down to tokens.
-
-report       what there is to say
-multisets    rows of integers that two lists have in common
-recipe       rules, places and software
-inputs       which input is which, and what became of it
-model        template, vocabulary, added tokens, settings
-documents    documents by identity, and the rows of those that differ
-tokens       two documents token by token
-examples     rows shown
-blocks       pieces and blocks
-numbers      totals, rejections, lengths
-meaning      the fingerprints in a sentence
-compare      all of these together
-"""
+"""Why two caches differ: what of their recipe, inputs and tokenizer, and which documents and blocks it changed."""
 
 from packer.audit.diff.compare import diff
 from packer.audit.diff.report import CacheDiff

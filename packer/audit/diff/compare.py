@@ -1,20 +1,27 @@
-"""Comparing two caches: identity first, then what may explain it, from the rules down to tokens."""
+"""Two caches compared: identity first, then what may explain it, from the rules down to tokens."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from packer.audit.diff.blocks import compare_blocks
-from packer.audit.diff.documents import DocumentComparison, InputPairs, Side
+import numpy as np
+
+from packer.audit.diff.document_rows import DocumentComparison, count_common
 from packer.audit.diff.examples import make_examples
-from packer.audit.diff.inputs import compare_inputs, pair_inputs
-from packer.audit.diff.meaning import causes_of, meaning_of
-from packer.audit.diff.model import compare_models
-from packer.audit.diff.numbers import compare_numbers
-from packer.audit.diff.recipe import compare_recipes, compare_software
-from packer.audit.diff.report import CacheDiff, Identity
+from packer.audit.diff.report import BlocksDiff, CacheDiff, DocumentsDiff, InputChange
+from packer.audit.diff.settings import changes, compare_inputs, compare_recipes, pair_inputs
+from packer.audit.diff.tokenizers import compare_models
+from packer.build.provenance import model_digests
 from packer.errors import CheckError
+from packer.recipe import to_json
 from packer.store.cache import Cache
+from packer.store.chunks import Chunks
 from packer.store.content import content_fingerprint
-from packer.store.document_shards import DocumentShards
+from packer.store.manifest import Totals
+from packer.store.views import block_rows
+
+_ENGINE = ("engine", "engine_version", "rules_version", "format_version")
+_CAUSES = {"rules": "rules", "inputs": "inputs", "model": "tokenizer or template", "engine": "engine"}
 
 
 def diff(old: Path | str, new: Path | str, *, documents: int = 3) -> CacheDiff:
@@ -43,68 +50,118 @@ def diff(old: Path | str, new: Path | str, *, documents: int = 3) -> CacheDiff:
         return _compare(before, after, documents)
 
 
-def _compare(old: Cache, new: Cache, most: int) -> CacheDiff:
-    inputs_old, inputs_new = old.manifest.inputs, new.manifest.inputs
-    pairs = pair_inputs(inputs_old, inputs_new)
-    splits = tuple(dict.fromkeys((*old.splits("documents"), *new.splits("documents"))))
-    comparisons = [(split, _compare_documents(old, new, split, pairs)) for split in splits]
-    reports = [(comparison, comparison.report()) for _, comparison in comparisons]
-    documents = tuple(report for _, report in reports if report is not None)
-    examples = make_examples(old, new, comparisons, most) if documents else ()
-    split_blocks = dict.fromkeys((*old.splits("blocks"), *new.splits("blocks")))
-    blocks = tuple(found for split in split_blocks if (found := compare_blocks(old, new, split)) is not None)
-    recipe = compare_recipes(old.manifest.recipe, new.manifest.recipe)
-    inputs = compare_inputs(inputs_old, inputs_new, pairs)
-    model = compare_models(old, new)
-    software = compare_software(old.manifest, new.manifest)
-    causes = causes_of(recipe, inputs, model, software)
-    pairs_of = tuple(
-        (getattr(old.manifest, name), getattr(new.manifest, name))
-        for name in ("content_fingerprint", "recipe_fingerprint")
-    )
-    identity = Identity(
-        fingerprint=(old.fingerprint, new.fingerprint),
-        content_fingerprint=pairs_of[0],
-        recipe_fingerprint=pairs_of[1],
-        manifest=tuple(
-            name
-            for name in old.manifest.__struct_fields__
-            if getattr(old.manifest, name) != getattr(new.manifest, name)
-        ),
-        causes=causes,
-        meaning=meaning_of(
-            same_bytes=old.fingerprint == new.fingerprint,
-            same_content=pairs_of[0][0] == pairs_of[0][1],
-            same_recipe=pairs_of[1][0] == pairs_of[1][1],
-            documents=documents,
-            causes=causes,
-        ),
-    )
+def _compare(old: Cache, new: Cache, num_examples: int) -> CacheDiff:
+    before, after = old.manifest, new.manifest
+    pairs = pair_inputs(before.inputs, after.inputs)
+    comparisons = [DocumentComparison.of(old, new, split, pairs) for split in _splits(old, new, "documents")]
+    documents = tuple(found for comparison in comparisons if (found := comparison.report()) is not None)
+    recipe = compare_recipes(before.recipe, after.recipe)
+    inputs = compare_inputs(before.inputs, after.inputs, pairs)
+    reordered = list(pairs.values()) != sorted(pairs.values())
+    model, templates, vocabulary = compare_models(old, new)
+    engine = changes(*({name: getattr(each, name) for name in _ENGINE} for each in (before, after)))
+    differs = {
+        "rules": bool(recipe),
+        "inputs": reordered or any(entry.kind != "renamed" for entry in inputs),
+        "model": model_digests(before.model) != model_digests(after.model),
+        "engine": bool(engine),
+    }
+    causes = tuple(name for name in differs if differs[name])
+    counts = _counts(before.totals), _counts(after.totals)
     return CacheDiff(
         old=old.folder,
         new=new.folder,
-        identity=identity,
+        fingerprint=(old.fingerprint, new.fingerprint),
+        content_fingerprint=(before.content_fingerprint, after.content_fingerprint),
+        recipe_fingerprint=(before.recipe_fingerprint, after.recipe_fingerprint),
+        causes=causes,
+        meaning=meaning_of(
+            same_bytes=old.fingerprint == new.fingerprint,
+            same_content=before.content_fingerprint == after.content_fingerprint,
+            same_recipe=before.recipe_fingerprint == after.recipe_fingerprint,
+            documents=documents,
+            causes=causes,
+        ),
         recipe=recipe,
-        inputs=inputs,
-        model=model,
+        inputs=_sorted(inputs),
+        inputs_reordered=reordered,
+        model=tuple(model),
+        templates=tuple(templates),
+        vocabulary=tuple(vocabulary[:5]),
+        num_vocabulary=len(vocabulary),
         documents=documents,
-        examples=examples,
-        numbers=compare_numbers(old, new, splits),
-        blocks=blocks,
-        software=software,
+        examples=make_examples(old, new, comparisons, num_examples) if documents else (),
+        totals=tuple(changes(*counts, names=dict.fromkeys([*counts[0], *counts[1]]))),
+        blocks=tuple(
+            blocks for split in _splits(old, new, "blocks") if (blocks := _compare_blocks(old, new, split)) is not None
+        ),
+        software=(*engine, *changes(before.versions, after.versions)),
     )
 
 
-def _compare_documents(old: Cache, new: Cache, split: str, pairs: dict[int, int]) -> DocumentComparison:
-    inputs = InputPairs.of(pairs, old.manifest.inputs, new.manifest.inputs, split)
-    before = Side.of(_documents(old, split), inputs.old, len(old.manifest.inputs))
-    after = Side.of(_documents(new, split), inputs.new, len(new.manifest.inputs))
-    return DocumentComparison(split, before, after, inputs)
+def meaning_of(
+    *,
+    same_bytes: bool,
+    same_content: bool,
+    same_recipe: bool,
+    documents: Sequence[DocumentsDiff],
+    causes: Sequence[str],
+) -> str:
+    """What differing fingerprints mean, in a sentence without a full stop."""
+    if same_bytes:
+        return "the same bytes"
+    if same_content and same_recipe:
+        return "the same data by the same recipe; names, places or versions in the manifest differ"
+    if same_content:
+        data = "the same data"
+    elif not documents:
+        data = "the same documents in other blocks"
+    elif any(entry.only_old or entry.only_new for entry in documents):
+        data = "other documents"
+    else:
+        data = "the same documents in another order, or of other rows"
+    if same_recipe:
+        return f"{data} by the same recipe, which should not be: the versions of software may tell why"
+    if not causes:
+        return f"{data} by another recipe: nothing in it differs that this version of packer knows of"
+    return f"{data} by another recipe: other {', '.join(_CAUSES[cause] for cause in causes)}"
 
 
-def _documents(cache: Cache, split: str) -> DocumentShards:
-    """None at all where the cache has no such split."""
-    return cache.documents(split) if split in cache.splits("documents") else DocumentShards(cache.folder, ())
+def _splits(old: Cache, new: Cache, kind: str) -> list[str]:
+    shards = (*old.manifest.shards, *new.manifest.shards)
+    return list(dict.fromkeys(shard.split for shard in shards if shard.kind == kind))
+
+
+def _sorted(inputs: Sequence[InputChange]) -> tuple[InputChange, ...]:
+    """Those that were only renamed last."""
+    return tuple(sorted(inputs, key=lambda entry: entry.kind == "renamed"))
+
+
+def _counts(totals: Totals) -> dict[str, Any]:
+    """All totals as numbers; those of a code that only one cache has are absent from the other."""
+    counts: dict[str, Any] = to_json(totals)
+    rejected, cut = counts.pop("rejected"), counts.pop("cut")
+    counts |= {f"rejected.{code}": rows for code, rows in rejected.items()}
+    return counts | {f"cut.{code}": entry["tokens"] for code, entry in cut.items()}
+
+
+def _compare_blocks(old: Cache, new: Cache, split: str) -> BlocksDiff | None:
+    """None where the blocks are the same in the same order."""
+    digests, fills = zip(*(_blocks(cache, split) for cache in (old, new)), strict=True)
+    if np.array_equal(*digests):
+        return None
+    only_old, only_new, both = count_common([digests[0]], [digests[1]])
+    return BlocksDiff(
+        split=split, only_old=only_old, only_new=only_new, both=both, old_fill=fills[0], new_fill=fills[1]
+    )
+
+
+def _blocks(cache: Cache, split: str) -> tuple[Any, float]:
+    """The digests of a split's blocks, and how full they are."""
+    shards = [shard for shard in cache.manifest.shards if (shard.kind, shard.split) == ("blocks", split)]
+    chunks = Chunks(cache.folder, shards, kind="blocks", opener=block_rows)
+    slots = len(chunks) * int(cache.manifest.recipe["pack"]["block_len"])
+    return chunks.digests(), sum(shard.num_tokens for shard in shards) / slots if slots else 0.0
 
 
 def _check_content(cache: Cache) -> None:

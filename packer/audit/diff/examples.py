@@ -1,90 +1,153 @@
 """Rows whose documents differ, shown: where they lie in each cache, where their tokens part, why a row is gone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
 
-from packer.audit.diff.documents import ChangedRow, DocumentComparison
-from packer.audit.diff.report import RowExample, RowPlace
-from packer.audit.diff.tokens import compare_documents
-from packer.audit.runs import kept_tokenizer
+import numpy as np
+from tokenizers import Tokenizer
+
+from packer.audit.diff.document_rows import ChangedRow, DocumentComparison
+from packer.audit.diff.report import RowExample, RowSide
+from packer.audit.runs import decode_runs, kept_tokenizer
+from packer.batches import Bool, Int32, Int64
+from packer.layout import MASKED
 from packer.store.cache import Cache
+from packer.store.document_shards import Document
 from packer.store.rejected import Rejected, read_rejected
 
-Place = tuple[str, int]
-"""Path of an input and a row of it."""
+_BEFORE, _SHOWN = 12, 24
+"""Tokens of which the text is given: before the first difference, and of what differs."""
+
+_SPANS = 4
+"""Runs of labels listed of each side."""
+
+Place = tuple[int, int]
+"""Input and row."""
 
 
 def make_examples(
-    old: Cache, new: Cache, comparisons: Sequence[tuple[str, DocumentComparison]], most: int
+    old: Cache, new: Cache, comparisons: Sequence[DocumentComparison], most: int
 ) -> tuple[RowExample, ...]:
-    """Up to `most` rows, splits in turn.
+    """Up to `most` rows.
 
     Raises:
         CheckError: a document, a kept tokenizer or rejected.jsonl is damaged.
 
     """
-    found = list(_in_turn([[(split, row) for row in comparison.rows(most)] for split, comparison in comparisons]))[
-        :most
-    ]
-    reasons = tuple(
-        _reasons(cache, _missing(cache, found, is_old=is_old)) for cache, is_old in ((old, True), (new, False))
+    rows: list[tuple[str, ChangedRow]] = []
+    for comparison in comparisons:
+        rows += [(comparison.split, row) for row in comparison.rows(most - len(rows))]
+    if not rows:
+        return ()
+    reasons = (
+        _rejections(old, [row.place_old for _, row in rows if not len(row.old)]),
+        _rejections(new, [row.place_new for _, row in rows if not len(row.new)]),
     )
-    return tuple(
-        RowExample(
-            split=split,
-            old=_place(old, row.source_old, row.row_old, row.num_old, reasons[0]),
-            new=_place(new, row.source_new, row.row_new, row.num_new, reasons[1]),
-            tokens=None
-            if row.document_old is None or row.document_new is None
-            else compare_documents(
-                old.documents(split).read(row.document_old),
-                new.documents(split).read(row.document_new),
-                (kept_tokenizer(old.folder, old.manifest), kept_tokenizer(new.folder, new.manifest)),
-            ),
-        )
-        for split, row in found
-    )
+    found = []
+    for split, row in rows:
+        before = _row_side(old, row.place_old, row.old, reasons[0])
+        after = _row_side(new, row.place_new, row.new, reasons[1])
+        if len(row.old) and len(row.new):
+            documents = old.documents(split).read(int(row.old[0])), new.documents(split).read(int(row.new[0]))
+            tokenizers = tuple(kept_tokenizer(cache.folder, cache.manifest) for cache in (old, new))
+            found.append(compare_documents(split, (before, after), documents, tokenizers))
+        else:
+            found.append(RowExample(split=split, old=before, new=after, what=None, at=0, same_text=False))
+    return tuple(found)
 
 
-def _in_turn(lists: Sequence[Sequence[tuple[str, ChangedRow]]]) -> Iterator[tuple[str, ChangedRow]]:
-    """The first of each list, then the second of each; rows that both caches have first."""
-    for both in (True, False):
-        kinds = [[entry for entry in entries if (entry[1].num_old > 0 < entry[1].num_new) == both] for entries in lists]
-        for place in range(max(map(len, kinds), default=0)):
-            yield from (entries[place] for entries in kinds if place < len(entries))
-
-
-def _missing(cache: Cache, rows: Sequence[tuple[str, ChangedRow]], *, is_old: bool) -> set[Place]:
-    """Rows of which this cache has no document that the other one lacks."""
-    places = [
-        (row.source_old, row.row_old) if is_old else (row.source_new, row.row_new)
-        for _, row in rows
-        if not (row.num_old if is_old else row.num_new)
-    ]
-    inputs = cache.manifest.inputs
-    return {(inputs[source].path, row) for source, row in places if source is not None and row is not None}
-
-
-def _reasons(cache: Cache, wanted: set[Place]) -> dict[Place, Rejected]:
+def _rejections(cache: Cache, places: Sequence[Place | None]) -> dict[Place, Rejected]:
     """Why some rows were rejected, of those that were."""
-    if not wanted:
+    numbers = {(cache.manifest.inputs[place[0]].path, place[1]): place for place in places if place is not None}
+    if not numbers:
         return {}
     lines = (line for line in read_rejected(cache.folder, cache.manifest) if line.document is None)
-    return {(line.source, line.row): line for line in lines if (line.source, line.row) in wanted}
+    return {numbers[line.source, line.row]: line for line in lines if (line.source, line.row) in numbers}
 
 
-def _place(
-    cache: Cache, source: int | None, row: int | None, documents: int, reasons: dict[Place, Rejected]
-) -> RowPlace | None:
-    if source is None or row is None:
+def _row_side(cache: Cache, place: Place | None, documents: Int64, rejections: dict[Place, Rejected]) -> RowSide | None:
+    line = None if place is None else rejections.get(place)
+    if place is None or (not len(documents) and line is None):
         return None
-    entry = cache.manifest.inputs[source]
-    line = reasons.get((entry.path, row))
-    if not documents and line is None:
-        return None
-    return RowPlace(
-        input=entry.path,
-        row=row,
-        documents=documents,
+    return RowSide(
+        input=cache.manifest.inputs[place[0]].path,
+        row=place[1],
+        documents=len(documents),
         code=None if line is None else line.code,
         reason=None if line is None else line.reason,
     )
+
+
+def compare_documents(
+    split: str,
+    sides: tuple[RowSide | None, ...],
+    documents: tuple[Document, Document],
+    tokenizers: tuple[Tokenizer, ...],
+) -> RowExample:
+    """Where two documents part, and what is trained in one of them only.
+
+    Worked example: ids 1 2 3 4 9 and 1 2 7 9 part at token 2; 3 4 became 7.
+    """
+    ids = [document.input_ids for document in documents]
+    at = common_start(*ids)
+    end = common_start(ids[0][at:][::-1], ids[1][at:][::-1])
+    trained = [document.labels[:at] != MASKED for document in documents]
+    other = np.flatnonzero(trained[0] != trained[1])
+    what: Literal["ids", "labels", "weights"] = "ids"
+    if at == len(ids[0]) == len(ids[1]):
+        what = "labels" if len(other) else "weights"
+        at = int(other[0]) if len(other) else common_start(*map(_weights, documents))
+    shown = []
+    for place, (side, document, tokenizer) in enumerate(zip(sides, documents, tokenizers, strict=True)):
+        assert side is not None
+        differing = document.length - at - end if what == "ids" else 0
+        first, last = max(0, at - _BEFORE), min(at + differing, at + _SHOWN)
+        before, text = decode_runs(tokenizer, document.input_ids[first:last], [0, at - first, last - first])
+        only = trained[place] & ~trained[1 - place]
+        shown.append(
+            replace(
+                side,
+                doc_id=document.doc_id,
+                num_tokens=document.length,
+                num_trained=document.num_trained,
+                before=before,
+                num_differing=differing,
+                text=text,
+                input_ids=tuple(document.input_ids[at:last].tolist()),
+                num_only_trained=int(only.sum()),
+                only_trained=tuple(
+                    (start, stop, _text(tokenizer, document.input_ids[start : min(stop, start + _SHOWN)]))
+                    for start, stop in spans_of(only)[:_SPANS]
+                ),
+            )
+        )
+    texts = [_text(tokenizer, each) for tokenizer, each in zip(tokenizers, ids, strict=True)]
+    return RowExample(split=split, old=shown[0], new=shown[1], what=what, at=at, same_text=texts[0] == texts[1])
+
+
+def common_start(old: Int32, new: Int32) -> int:
+    """Tokens that both begin with."""
+    length = min(len(old), len(new))
+    parted = np.flatnonzero(old[:length] != new[:length])
+    return int(parted[0]) if len(parted) else length
+
+
+def spans_of(mask: Bool) -> list[tuple[int, int]]:
+    """Start and end of each run of True.
+
+    Worked example: F T T F T gives (1, 3) and (4, 5).
+    """
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+def _weights(document: Document) -> Int32:
+    weights = document.loss_weights
+    bits: Int32 = ((document.labels != MASKED) if weights is None else weights).astype(np.float32).view(np.int32)
+    return bits
+
+
+def _text(tokenizer: Tokenizer, input_ids: Int32) -> str:
+    text: str = tokenizer.decode(input_ids.tolist(), skip_special_tokens=False)
+    return text

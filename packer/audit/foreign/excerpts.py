@@ -4,7 +4,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from packer.audit.foreign.dataset import ForeignRows
-from packer.audit.lint.findings import Example
+from packer.audit.lint.lint_report import Example
 from packer.batches import Int64
 
 _BEFORE, _AFTER, _MOST = 16, 8, 24

@@ -14,7 +14,7 @@ from packer.audit.foreign.known import Known, find_known
 from packer.audit.foreign.olmo import OlmoPart
 from packer.audit.foreign.opened import open_foreign
 from packer.audit.foreign.places import find_places
-from packer.audit.lint.findings import Example
+from packer.audit.lint.lint_report import Example
 from packer.audit.stats import Lengths, count_lengths
 from packer.backend import load_backend
 from packer.batches import Int64

@@ -128,25 +128,6 @@ HOLDS: dict[str, tuple[str, ...]] = {
 }
 """A shape → the simpler ones it holds: what is said of those need not be said of it."""
 
-CALLS = frozenset({"a tool call", "two tool calls at once"})
-"""Shapes whose answer is nothing but calls."""
-
-KINDS = {
-    "a system message": "system",
-    "a system message later on": "system",
-    "a developer message": "system",
-    "two turns with reasoning in fields": "reasoning",
-    "two turns with reasoning in <think> tags": "reasoning",
-    FIELD: "reasoning",
-    TAGS: "reasoning",
-    "tool definitions": "tools",
-    "a tool call": "tool_call",
-    "two tool calls at once": "tool_call",
-    TEXT_LABEL: "content",
-    RESULT_LABEL: "tool_result",
-}
-"""The kind of loss a shape is there to show."""
-
 
 def listed(names: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from packer.audit.lint.findings import Example, LintFinding
+from packer.audit.lint.lint_report import Example, LintFinding
 from packer.audit.lint.probes import ANSWER, CHAT, INLINE, NEXT_QUESTION, PLAIN, QUESTION, REASONED, WITH_SYSTEM
 from packer.audit.lint.subject import LearnedTurn, Outcome, Subject, mode_name
 from packer.build.stages import compile_template
@@ -35,24 +35,22 @@ def find_openings(subject: Subject) -> Iterator[LintFinding]:
             examples=(learned,),
             hint="a template that writes it into the prompt, for add_generation_prompt=True, teaches answers only",
         )
-    elif _ends_with_empty_block(turn.prompt + opening):
-        yield LintFinding(
-            code="empty_reasoning_learned",
-            message="an answer without reasoning is learned behind an empty reasoning block that the model has to "
-            "write: it learns to skip its reasoning",
-            examples=(learned,),
-            hint="right if the model is to answer at once under this prompt; else train on rows with reasoning only",
-        )
-    else:
-        yield LintFinding(
-            code="opening_learned",
-            message="every answer opens with text of the template, which the model learns to write",
-            examples=(learned,),
-        )
-
-
-def _ends_with_empty_block(text: str) -> bool:
-    return any(block.end() == len(text) for block in EMPTY_BLOCK.finditer(text))
+        return
+    is_empty_block = any(
+        block.end() == len(turn.prompt + opening) for block in EMPTY_BLOCK.finditer(turn.prompt + opening)
+    )
+    yield LintFinding(
+        code="opening_learned",
+        message="an answer without reasoning is learned behind an empty reasoning block that the model has to write: "
+        "it learns to skip its reasoning"
+        if is_empty_block
+        else "every answer opens with text of the template, which the model learns to write",
+        examples=(learned,),
+        hint="right if the model is to answer at once under this prompt; else train on rows with reasoning only"
+        if is_empty_block
+        else None,
+        level="warning" if is_empty_block else "note",
+    )
 
 
 def _ignores_prompt(subject: Subject) -> bool:

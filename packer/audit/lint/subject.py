@@ -1,8 +1,8 @@
 """What is asked: a tokenizer and its template under a recipe, by way of the stages that build."""
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -25,18 +25,12 @@ from packer.tokenize import ReferenceEncoder
 class LearnedTurn:
     """An answer as it is learned."""
 
-    row: int
-    """Of its sample."""
-
     message: int
     text: str
     """The text it is learned in, up to and including its terminator."""
 
     prompt_end: int
     """Characters of `text` that are the prompt."""
-
-    merged: bool
-    """The end of the prompt and the start of the completion make other ids together than apart."""
 
     document: int
     """Number of the text it is learned in."""
@@ -89,7 +83,7 @@ class Subject:
         self.model = model
         self.encoder = ReferenceEncoder(model.files[TOKENIZER_FILE])
         self._stages = Stages(self.recipe, model)
-        self._outcomes: dict[int, tuple[Row, Outcome]] = {}
+        self._outcomes: dict[int, Outcome] = {}
         self._renderers: dict[tuple[bytes, tuple[int, ...]], Renderer] = {}
 
     def tried(self, row: Row, *overrides: Override) -> Tried:
@@ -126,16 +120,14 @@ class Subject:
         return Tried(next(iter(turns.rejections), None), len(turns.text_offsets) - 1)
 
     def ask(self, row: Row) -> Outcome:
-        """What becomes of a row of schema `messages`; remembered for rows that stay."""
-        known = self._outcomes.get(id(row))
-        if known is None or known[0] is not row:
+        """What becomes of a row of :mod:`probes`; remembered."""
+        if id(row) not in self._outcomes:
             sample = read_row(dict(row), number=0, schema="messages", columns={})
             followed = self._stages.follow(RowBatch(samples=(sample,), rejections=(), num_rows=1))
-            rejections = followed.supervised.rejections
-            rejection = rejections[0] if rejections else None
-            turns = () if rejection else learned_turns(followed)
-            known = self._outcomes[id(row)] = (row, Outcome(sample=sample, turns=turns, rejection=rejection))
-        return known[1]
+            rejection = next(iter(followed.supervised.rejections), None)
+            turns = () if rejection else _learned_turns(followed)
+            self._outcomes[id(row)] = Outcome(sample=sample, turns=turns, rejection=rejection)
+        return self._outcomes[id(row)]
 
     @functools.cached_property
     def plain(self) -> LearnedTurn:
@@ -159,8 +151,12 @@ class Subject:
         return renderable(conversation, len(conversation.messages) - 1)
 
     def mode(self, outcome: Outcome, turn: LearnedTurn) -> Mode | None:
-        """The prompt mode a turn is learned under; None where its prompt is no prompt of the template."""
-        return mode_of(self.conversation(outcome), turn)
+        """The prompt mode a turn is learned under, the default before its equals; None where it is no mode's prompt."""
+        try:
+            prompts = self.conversation(outcome).prompts(turn.message)
+        except RenderError:
+            return None
+        return next((mode for prompt, mode in prompts if prompt == turn.prompt), None)
 
     def whole(self, outcome: Outcome, turn: LearnedTurn) -> str:
         """The rendering that ends with a turn, and what the template writes after its terminator."""
@@ -183,15 +179,6 @@ class Subject:
         return [int(token_id) for token_id in self.encoder.encode([text])[0]]
 
 
-def mode_of(conversation: Conversation, turn: LearnedTurn) -> Mode | None:
-    """The mode whose prompt is that of a turn, the default before its equals; None where no mode's is."""
-    try:
-        prompts = conversation.prompts(turn.message)
-    except RenderError:
-        return None
-    return next((mode for prompt, mode in prompts if prompt == turn.prompt), None)
-
-
 def mode_name(mode: Mode | None) -> str:
     """`enable_thinking=False`, or in words."""
     if mode is None:
@@ -199,25 +186,19 @@ def mode_name(mode: Mode | None) -> str:
     return " ".join(f"{name}={value}" for name, value in mode.items()) or "the default prompt"
 
 
-def learned_turns(followed: FollowedRows) -> tuple[LearnedTurn, ...]:
-    """The turns of a batch with their texts, in the order of rows and messages."""
-    turns, tokens = followed.turns, followed.tokens
-    texts = [
-        turns.text[start:stop]
-        for start, stop in zip(turns.text_offsets[:-1].tolist(), turns.text_offsets[1:].tolist(), strict=True)
-    ]
-    order: Sequence[int] = np.lexsort((turns.turn_message, turns.sample[turns.turn_text])).tolist()
+def _learned_turns(followed: FollowedRows) -> tuple[LearnedTurn, ...]:
+    """The turns of one row with their texts, in the order of its messages."""
+    turns = followed.turns
+    texts = [turns.text[start:stop] for start, stop in pairwise(turns.text_offsets.tolist())]
     found = []
-    for t in order:
+    for t in np.argsort(turns.turn_message, kind="stable").tolist():
         document = int(turns.turn_text[t])
         text = texts[document][: int(turns.completion_end[t])]
         found.append(
             LearnedTurn(
-                row=int(turns.sample[document]),
                 message=int(turns.turn_message[t]),
                 text=text.decode(),
                 prompt_end=len(text[: int(turns.prompt_end[t])].decode()),
-                merged=bool(tokens.merged[t]),
                 document=document,
             )
         )

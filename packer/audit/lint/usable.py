@@ -1,11 +1,11 @@
-"""Whether anything can be built: the errors of a report, and the way out of each that was found to work."""
+"""Whether anything can be built: the errors of a report, and for each the key that was found to help."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from packer.audit.lint.findings import Example, LintFinding
+from packer.audit.lint.lint_report import Example, LintFinding
 from packer.audit.lint.override import Override
 from packer.audit.lint.probes import CHAT, INLINE, PLAIN, REASONED, TOOLS, Row
 from packer.audit.lint.subject import Subject
@@ -15,6 +15,7 @@ from packer.build.stages import compile_template, split_markers
 from packer.errors import TemplateError
 from packer.model import Model
 from packer.recipe import Recipe
+from packer.render import ChatTemplate
 from packer.render.chat import Conversation
 from packer.render.parting import common_length
 from packer.render.reasoning import opened_by
@@ -25,6 +26,8 @@ _VALUES: tuple[Any, ...] = ([], "", {}, False)
 
 _MOST_STEPS = 4
 """Failures to get past, one after another."""
+
+_NO_MARKS = Override("supervision.source", "equivalence")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +42,19 @@ class Usable:
     """Keys that `built` has beside the user's own."""
 
     built: tuple[Recipe, Model] | None
-    """What rows can be taken through the stages with; None where there is no template that compiles."""
+    """What rows can be taken through the stages with; None where there is no template for this tokenizer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Failure:
+    """A plain row that cannot be built, and what gets past it."""
+
+    subject: Subject
+    row: Row
+    rejection: Rejection
+    override: Override | None
+    helped: Subject | None
+    """The same under that key."""
 
 
 def find_usable(recipe: Recipe) -> Usable:
@@ -53,33 +68,46 @@ def find_usable(recipe: Recipe) -> Usable:
     model = load_bare_model(recipe)
     if model.template is None:
         return Usable(findings=(_no_template(),), subject=None, assumed=(), built=(recipe, model))
+    sources = {"the template": model.template, "the template of rows with tools": model.tool_template}
     try:
-        findings = [*_no_marks(model, recipe), *_split_markers(model, recipe)]
+        templates = {
+            name: compile_template(source, model, recipe) for name, source in sources.items() if source is not None
+        }
     except TemplateError as error:
         invalid = LintFinding(code="bad_template", message=error.message, hint=error.hint)
         return Usable(findings=(invalid,), subject=None, assumed=(), built=None)
-    assumed = [_WITHOUT[finding.code] for finding in findings]
-    for override in assumed:
-        recipe = override.apply(recipe)
+    split = [] if recipe.supervision.markers == "text" else [*_split_markers([*templates.values()], model)]
+    if split:  # what else there is to say of the template depends on its tokenizer
+        return Usable(findings=tuple(split), subject=None, assumed=(), built=None)
+    assumed, findings = [], []
+    without = [name for name, template in templates.items() if not template.has_marks]
+    by_marks = recipe.supervision.source == "generation_tags"
+    if by_marks and without:
+        findings.append(_no_marks(without))
+        assumed.append(_NO_MARKS)
+        recipe = _NO_MARKS.apply(recipe)
     built = Subject(recipe, load_recipe_model(recipe))
     subject: Subject | None = built
     failures: list[_Failure] = []
-    while subject is not None and (failure := _failure(subject)) is not None:
-        way = _way_out(failure) if len(failures) < _MOST_STEPS else None
-        failures.append(replace(failure, way=way))
-        subject = way.subject if way is not None else None
-        if way is not None:
-            built = way.subject
-            assumed.append(way.override)
+    while subject is not None and (failed := _failed(subject)) is not None:
+        failure = (
+            _past(subject, *failed)
+            if len(failures) < _MOST_STEPS
+            else _Failure(subject=subject, row=failed[0], rejection=failed[1], override=None, helped=None)
+        )
+        failures.append(failure)
+        subject = failure.helped
+        if subject is not None and failure.override is not None:
+            built = subject
+            assumed.append(failure.override)
     firsts = {failure.rejection.code: failure for failure in reversed(failures)}
-    helping = {override.key: override for override in assumed}
-    told = [_failure_finding(failure, helping) for failure in firsts.values()]
-    by_marks = recipe.supervision.source == "generation_tags" and failures and failures[0].subject.kept_by_marks(PLAIN)
-    findings += [replace(each, level="note") for each in told] if by_marks else told
+    told = [_failure_finding(failure, assumed) for failure in firsts.values()]
+    if by_marks and not without and failures and failures[0].subject.kept_by_marks(PLAIN):
+        told = [replace(each, level="note") for each in told]
     return Usable(
-        findings=tuple(findings),
+        findings=(*findings, *told),
         subject=subject,
-        assumed=tuple(helping.values()),
+        assumed=tuple(assumed),
         built=(built.recipe_given, built.model),
     )
 
@@ -92,87 +120,46 @@ def _no_template() -> LintFinding:
     )
 
 
-_WITHOUT = {
-    "no_marks": Override("supervision.source", "equivalence"),
-    "split_marker": Override("supervision.markers", "text"),
-}
-"""Code of an error → what a build begins with in spite of it."""
+def _no_marks(without: Sequence[str]) -> LintFinding:
+    return LintFinding(
+        code="no_marks",
+        message=f"supervision.source is generation_tags, and {' and '.join(without)} has no {{% generation %}} block",
+        hint=f"{_NO_MARKS} needs no marks: what is learned is what inference asks for",
+    )
 
 
-def _no_marks(model: Model, recipe: Recipe) -> Iterator[LintFinding]:
-    if recipe.supervision.source != "generation_tags":
-        return
-    named = {"the template": model.template, "the template for rows with tools": model.tool_template}
-    templates = {name: compile_template(source, model, recipe) for name, source in named.items() if source is not None}
-    without = [name for name, template in templates.items() if not template.has_marks]
-    if without:
-        yield LintFinding(
-            code="no_marks",
-            message=f"supervision.source is generation_tags, and {' and '.join(without)} has no "
-            "{% generation %} block",
-            hint=f"{_WITHOUT['no_marks']} needs no marks: what is learned is what inference asks for",
-        )
-
-
-def _split_markers(model: Model, recipe: Recipe) -> Iterator[LintFinding]:
-    sources = [source for source in (model.template, model.tool_template) if source is not None]
-    templates = [compile_template(source, model, recipe) for source in sources]
-    if recipe.supervision.markers == "text":
-        return
+def _split_markers(templates: Sequence[ChatTemplate], model: Model) -> Iterator[LintFinding]:
     split: dict[str, int] = {}
     for template in templates:
         split |= split_markers(template, model)
     if split:
-        those = "a marker" if len(split) == 1 else f"{len(split)} markers"
-        does = "is not" if len(split) == 1 else "are not"
+        what = "a marker that is not" if len(split) == 1 else f"{len(split)} markers that are not"
         yield LintFinding(
             code="split_marker",
-            message=f"this template belongs to another tokenizer: it writes {those} that {does} one token of this one",
+            message=f"this template belongs to another tokenizer: it writes {what} one token of this one",
             examples=tuple(Example(label=f"{number} tokens", text=marker) for marker, number in split.items()),
             hint="use the tokenizer this template was made for, or add the tokens to it; "
-            f"{_WITHOUT['split_marker']} takes such markers as plain text, as some models were trained",
+            f"{Override('supervision.markers', 'text')} takes such markers as plain text, as some models were trained",
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Way:
-    """A key of the recipe that gets past a failure."""
-
-    override: Override
-    subject: Subject
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Failure:
-    """A plain row that cannot be built."""
-
-    subject: Subject
-    row: Row
-    rejection: Rejection
-    way: _Way | None = None
-
-
-def _failure(subject: Subject) -> _Failure | None:
+def _failed(subject: Subject) -> tuple[Row, Rejection] | None:
     """The first of a plain turn and a plain chat that cannot be built."""
-    for row in (PLAIN, CHAT):
-        rejection = subject.ask(row).rejection
-        if rejection is not None:
-            return _Failure(subject=subject, row=row, rejection=rejection)
-    return None
+    pairs = ((row, subject.ask(row).rejection) for row in (PLAIN, CHAT))
+    return next(((row, rejection) for row, rejection in pairs if rejection is not None), None)
 
 
-def _way_out(failure: _Failure) -> _Way | None:
-    """The first key that makes a plain chat possible; else the first that leaves it another failure to get past."""
-    partial: _Way | None = None
-    for override in ways_out(failure.subject, failure.rejection):
-        subject = with_override(failure.subject, override)
-        left = _failure(subject)
-        way = _Way(override=override, subject=subject)
+def _past(subject: Subject, row: Row, rejection: Rejection) -> _Failure:
+    """With the first key that makes a plain chat possible; else the first that leaves it another failure."""
+    past: tuple[Override | None, Subject | None] = (None, None)
+    for override in suggestions(subject, rejection):
+        other = with_override(subject, override)
+        left = _failed(other)
+        if left is None or (past[0] is None and _goes_on(rejection, left[1])):
+            past = override, other
         if left is None:
-            return way
-        if partial is None and _goes_on(failure.rejection, left.rejection):
-            partial = way
-    return partial
+            break
+    return _Failure(subject=subject, row=row, rejection=rejection, override=past[0], helped=past[1])
 
 
 def _goes_on(before: Rejection, after: Rejection) -> bool:
@@ -189,7 +176,7 @@ def with_override(subject: Subject, override: Override) -> Subject:
     return Subject(recipe, load_recipe_model(recipe))
 
 
-def ways_out(subject: Subject, rejection: Rejection) -> Iterator[Override]:
+def suggestions(subject: Subject, rejection: Rejection) -> Iterator[Override]:
     """Keys that may get past a rejection."""
     if rejection.code == "prompt_diverges":
         yield Override("supervision.divergent", "continue")
@@ -204,8 +191,8 @@ def ways_out(subject: Subject, rejection: Rejection) -> Iterator[Override]:
             yield Override.variable(undefined[1], value)
 
 
-def _failure_finding(failure: _Failure, helping: Mapping[str, Override]) -> LintFinding:
-    """`helping`: the keys that were found to help, by their names."""
+def _failure_finding(failure: _Failure, assumed: Sequence[Override]) -> LintFinding:
+    """`assumed`: all keys that were found to help."""
     if failure.rejection.code == "prompt_diverges":
         return _diverging(failure)
     if failure.rejection.code == "no_terminator":
@@ -215,76 +202,53 @@ def _failure_finding(failure: _Failure, helping: Mapping[str, Override]) -> Lint
         message = f"the template raises on {chat}: {failure.rejection.reason}"
     else:
         message = f"{chat} is rejected as {failure.rejection.code}: {failure.rejection.reason}"
-    variables = [override for key, override in helping.items() if key.startswith("template.kwargs.")]
-    return LintFinding(code="plain_chat_refused", message=message, hint=_refused_hint(failure, variables))
-
-
-def _refused_hint(failure: _Failure, variables: Sequence[Override]) -> str:
+    variables = [str(override) for override in assumed if override.key.startswith("template.kwargs.")]
     undefined = _UNDEFINED.search(failure.rejection.reason)
     if undefined is not None and variables:
-        give = "gives" if len(variables) == 1 else "give"
-        return f"{' '.join(map(str, variables))} {give} the template what it misses, with nothing in it"
-    if undefined is not None:
-        return f"give the template a {undefined[1]} in template.kwargs, or in a row's chat_template_kwargs"
-    if failure.subject.ask(TOOLS).rejection is None:
-        return "the template takes rows that have tool definitions"
-    return "these are the template's own words; use another template, or correct this one"
+        hint = f"{' '.join(variables)} gives the template what it misses, with nothing in it"
+    elif undefined is not None:
+        hint = f"give the template a {undefined[1]} in template.kwargs, or in a row's chat_template_kwargs"
+    elif failure.subject.ask(TOOLS).rejection is None:
+        hint = "the template takes rows that have tool definitions"
+    else:
+        hint = "these are the template's own words; use another template, or correct this one"
+    return LintFinding(code="plain_chat_refused", message=message, hint=hint)
 
 
 def _diverging(failure: _Failure) -> LintFinding:
     subject = failure.subject
     field, tags = (subject.ask(row).rejection is None for row in (REASONED, INLINE))
     where = "" if field and tags else " in a field" if field else " in <think> tags"
-    examples = parting(subject.conversation(subject.ask(failure.row)))
-    hints = [_divergent_hint(failure)]
-    for row, works, form in ((REASONED, field, "inline"), (INLINE, tags, "field")):
-        moved = Override("supervision.reasoning", form)
-        if (field or tags) and not works and subject.tried(row, moved).rejection is None:
-            hints.append(f"{moved} lets rows with reasoning be learned wherever they have it")
+    hint = "use another template, or correct this one"
+    if failure.helped is not None and failure.override is not None:
+        turns = failure.helped.ask(PLAIN).turns
+        opened = opened_by(turns[-1].prompt) if turns else None
+        hint = f"{failure.override} learns what follows the prompt"
+        if failure.override.value == "common_prefix":
+            hint = f"{failure.override} takes what both have in common as the prompt; the rest of the turn is learned"
+        elif opened is not None and not opened.closed:
+            hint += ": the reasoning it opens is closed at once, then comes the answer"
     return LintFinding(
         code="prompt_diverges",
         message="the template begins a plain answer in another way than it prompts for one"
         + (f"; answers with reasoning{where} can be learned" if field or tags else ""),
-        examples=examples,
-        hint="; ".join(hints),
+        examples=_divergence(subject.conversation(subject.ask(failure.row))),
+        hint=hint,
     )
 
 
-def _divergent_hint(failure: _Failure) -> str:
-    """What the key that helps does to a plain answer."""
-    if failure.way is None:
-        return "use another template, or correct this one"
-    override = failure.way.override
-    if override.value == "common_prefix":
-        return f"{override} takes what both have in common as the prompt; the rest of the turn is learned"
-    turns = failure.way.subject.ask(PLAIN).turns
-    opened = opened_by(turns[-1].prompt) if turns else None
-    how = (
-        "the answer, since the prompt has closed the reasoning already"
-        if opened is not None and opened.closed
-        else "the reasoning it opens is closed at once, then comes the answer"
-    )
-    return f"{override} learns what follows the prompt: {how}"
-
-
-def parting(conversation: Conversation) -> tuple[Example, ...]:
-    """Prompt and rendering of the first answer that continues no prompt, and where they part."""
-    prompt, whole = _divergence(conversation)
-    place = common_length(prompt, whole)
-    return (
-        Example(label="prompt", text=prompt, mark=(place, len(prompt)), note="only in the prompt"),
-        Example(label="turn", text=whole, mark=(place, place), note="differs from here"),
-    )
-
-
-def _divergence(conversation: Conversation) -> tuple[str, str]:
-    """The default prompt of the first answer that continues no prompt, and the rendering of the answer."""
+def _divergence(conversation: Conversation) -> tuple[Example, ...]:
+    """The default prompt of the first answer that continues no prompt, the rendering of the answer, where they part."""
     for k in (k for k, message in enumerate(conversation.messages) if message["role"] == "assistant"):
         upto = conversation.messages[: k + 1]
         pairs = [(prompt, conversation.render(upto, mode), mode) for prompt, mode in conversation.prompts(k)]
         if not any(whole.startswith(prompt) for prompt, whole, _ in pairs):
             prompt, whole, _ = next((pair for pair in pairs if not pair[2]), pairs[-1])
-            return prompt, whole
+            place = common_length(prompt, whole)
+            return (
+                Example(label="prompt", text=prompt, mark=(place, len(prompt)), note="only in the prompt"),
+                Example(label="turn", text=whole, mark=(place, place), note="differs from here"),
+            )
     raise AssertionError("a row that was rejected as prompt_diverges has an answer that diverges")
 
 
@@ -294,16 +258,14 @@ def _unterminated(failure: _Failure) -> LintFinding:
     text = conversation.render(conversation.messages, {})
     stops = subject.model.stops
     known = f"stop tokens: {', '.join(stops)}" if stops else "the tokenizer names no stop token"
-    name_it = "name the token that ends a turn in supervision.stop"
-    if failure.way is None:
-        hint = name_it
-    elif failure.way.override.key == "supervision.stop":
+    hint = "name the token that ends a turn in supervision.stop"
+    if failure.override is not None and failure.override.key == "supervision.stop":
         hint = (
-            f"{failure.way.override} makes the token that ends a turn a stop token; generation has to stop at it too "
+            f"{failure.override} makes the token that ends a turn a stop token; generation has to stop at it too "
             "(generation_config.json)"
         )
-    else:
-        hint = f"{failure.way.override} closes every answer with the EOS; or {name_it}"
+    elif failure.override is not None:
+        hint = f"{failure.override} closes every answer with the EOS; or {hint}"
     return LintFinding(
         code="no_terminator",
         message=f"the template writes no stop token of this tokenizer after an answer ({known})",

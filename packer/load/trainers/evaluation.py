@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 from packer.errors import UsageError
 from packer.load.arguments import instance
-from packer.load.labels import MicroBatch
 from packer.load.loader import PackedLoader
+from packer.load.step import MicroBatch
 
 Adapter = Callable[[MicroBatch], MicroBatch]
 """From a micro-batch to the keyword arguments of a model."""

@@ -32,8 +32,8 @@ from packer.errors import CheckError, InputError, UsageError
 from packer.load.adapters import huggingface
 from packer.load.arguments import instance
 from packer.load.loader import PackedLoader
-from packer.load.stateful import StepDataset
 from packer.load.step import Step
+from packer.load.step_dataset import StepDataset
 from packer.load.trainers.evaluation import Adapter, EvaluationBatches
 
 if int(transformers.__version__.split(".")[0]) < 5:
@@ -116,7 +116,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         Made for callbacks. The learning rate goes on by the number of steps it was made for.
 
         Raises:
-            UsageError: the size cannot be dealt into whole micro-batches.
+            UsageError: the size is no whole number of micro-batches.
 
         """
         self._reader.set_global_batch_size(size)

@@ -1,0 +1,214 @@
+"""Documents of two caches: how many they share, and which rows the others come from.
+
+Documents are the same where their doc_ids are: it is a digest of ids, labels and weights. Those that differ are told by
+row. Rows are paired by the input they lie in and their number; where rows were put in or taken out, a number is looked
+up as far off as the last shared document before it has moved.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from packer.audit.diff.report import DocumentsDiff
+from packer.batches import Bool, Int64
+from packer.store.cache import Cache
+from packer.store.document_shards import DocumentShards
+
+_ROW_BITS = 40
+"""A row of an input is one number: that of the pair of inputs it lies in, and below it its own."""
+
+Columns = Sequence[npt.NDArray[np.generic]]
+"""Rows as columns of one length."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Documents:
+    """The documents of one cache's split. N documents."""
+
+    doc_id: Int64  # [N]
+    source: Int64  # [N] input of the manifest
+    row: Int64  # [N] of that input
+    place: Int64  # [N] pair of inputs and row in one number; an input without a pair has a number that no pair has
+
+    @classmethod
+    def of(cls, doc_id: Int64, source: Int64, row: Int64, inputs: Sequence[int], *, is_new: bool) -> Self:
+        """`inputs`: of each pair, the input of this cache."""
+        size = max([int(source.max(initial=0)), *inputs]) + 2  # the last is for documents that name no input
+        pair_of = len(inputs) + 2 * np.arange(size, dtype=np.int64) + is_new
+        pair_of[list(inputs)] = np.arange(len(inputs))
+        return cls(doc_id=doc_id, source=source, row=row, place=(pair_of[source] << _ROW_BITS) | row)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedRow:
+    """A row whose documents differ: where it lies in each cache, and its documents that the other one does not have."""
+
+    place_old: tuple[int, int] | None
+    """Input and row, also where OLD should hold the row and has nothing of it; None where its input is not in OLD."""
+
+    place_new: tuple[int, int] | None
+    old: Int64
+    """Numbers of documents."""
+
+    new: Int64
+
+
+class DocumentComparison:
+    """The documents of a split in two caches."""
+
+    def __init__(
+        self, split: str, old: Documents, new: Documents, old_inputs: Sequence[int], new_inputs: Sequence[int]
+    ) -> None:
+        self.split = split
+        self._old, self._new = old, new
+        self._inputs = old_inputs, new_inputs
+        self._anchors = _anchors(old, new)
+        places_old, places_new = _moved(old.place, *self._anchors), new.place
+        # Equal documents of one row belong together before equal documents of any two rows do.
+        matched_old, matched_new = match_rows([places_old, old.doc_id], [places_new, new.doc_id])
+        rest_old, rest_new = np.flatnonzero(~matched_old), np.flatnonzero(~matched_new)
+        more_old, more_new = match_rows([old.doc_id[rest_old]], [new.doc_id[rest_new]])
+        self._left_old, self._left_new = rest_old[~more_old], rest_new[~more_new]
+        self._rows_old, self._rows_new = places_old[self._left_old], places_new[self._left_new]
+
+    @classmethod
+    def of(cls, old: Cache, new: Cache, split: str, pairs: Mapping[int, int]) -> Self:
+        """The documents of two caches; `pairs`: input of the old one → input of the new one."""
+        inputs = old.manifest.inputs, new.manifest.inputs
+        own = [(a, b) for a, b in pairs.items() if inputs[0][a].split == inputs[1][b].split == split]
+        ours, theirs = [a for a, _ in own], [b for _, b in own]
+        return cls(
+            split, _documents(old, split, ours, is_new=False), _documents(new, split, theirs, is_new=True), ours, theirs
+        )
+
+    def report(self) -> DocumentsDiff | None:
+        """Counts; None where documents, their order and their rows are the same."""
+        old, new = self._old, self._new
+        if np.array_equal(old.doc_id, new.doc_id) and np.array_equal(old.row, new.row):
+            return None
+        return DocumentsDiff(
+            split=self.split,
+            only_old=len(self._left_old),
+            only_new=len(self._left_new),
+            both=len(old.doc_id) - len(self._left_old),
+            rows_changed=len(np.intersect1d(self._rows_old, self._rows_new)),
+            rows_only_old=len(np.setdiff1d(self._rows_old, self._rows_new)),
+            rows_only_new=len(np.setdiff1d(self._rows_new, self._rows_old)),
+        )
+
+    def rows(self, most: int) -> list[ChangedRow]:
+        """Up to `most` rows that differ: first those of both caches, and of each input the first before any second."""
+        found: list[ChangedRow] = []
+        for rows in (
+            np.intersect1d(self._rows_old, self._rows_new),
+            np.setdiff1d(self._rows_old, self._rows_new),
+            np.setdiff1d(self._rows_new, self._rows_old),
+        ):
+            spread = np.lexsort((rows, occurrences(rows >> _ROW_BITS)))
+            found += [self._row(key) for key in rows[spread][: most - len(found)].tolist()]
+        return found
+
+    def _row(self, key: int) -> ChangedRow:
+        old, new = self._left_old[self._rows_old == key], self._left_new[self._rows_new == key]
+        place_new = _place(self._new, new) or self._expected(key, self._inputs[1])
+        here, there = self._anchors
+        moved = int(_moved(np.array([key]), there, here)[0])
+        return ChangedRow(
+            place_old=_place(self._old, old) or self._expected(moved, self._inputs[0]),
+            place_new=place_new,
+            old=old,
+            new=new,
+        )
+
+    @staticmethod
+    def _expected(key: int, inputs: Sequence[int]) -> tuple[int, int] | None:
+        """Where a cache should hold a row of which it has no document."""
+        pair, row = divmod(key, 1 << _ROW_BITS)
+        return (inputs[pair], row) if pair < len(inputs) else None
+
+
+def match_rows(old: Columns, new: Columns) -> tuple[Bool, Bool]:
+    """Which rows of each list have their like in the other; of equal rows, the first ones.
+
+    Worked example: [7, 7, 7, 8] and [9, 7, 7] give [T, T, F, F] and [F, T, T].
+
+    Returns:
+        bool[N] and bool[M]; both have the same number of True, the size of the multisets' intersection
+
+    """
+    ranks = np.zeros(len(old[0]) + len(new[0]), np.int64)
+    for old_column, new_column in zip(old, new, strict=True):
+        _, column = np.unique(np.concatenate([old_column, new_column]), return_inverse=True)
+        # Neither factor is larger than the number of rows, so the product is exact; then it is made small again.
+        _, ranks = np.unique(ranks * (int(column.max(initial=0)) + 1) + column, return_inverse=True)
+    old_ranks, new_ranks = ranks[: len(old[0])], ranks[len(old[0]) :]
+    old_counts, new_counts = (np.bincount(each, minlength=len(ranks)) for each in (old_ranks, new_ranks))
+    return occurrences(old_ranks) < new_counts[old_ranks], occurrences(new_ranks) < old_counts[new_ranks]
+
+
+def count_common(old: Columns, new: Columns) -> tuple[int, int, int]:
+    """Rows only in the old list, only in the new one, and in both.
+
+    Worked example: [7, 7, 7, 8] and [9, 7, 7] give (2, 1, 2).
+    """
+    matched, _ = match_rows(old, new)
+    both = int(matched.sum())
+    return len(old[0]) - both, len(new[0]) - both, both
+
+
+def occurrences(keys: Int64) -> Int64:
+    """How many equal keys are before each one.  # int64[N]
+
+    Worked example: [5, 3, 5, 5, 3] gives [0, 0, 1, 2, 1]. In sorted order 3 3 5 5 5 a key's place less the place where
+    its group begins: 0 1 2 3 4 - 0 0 2 2 2.
+    """
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    found = np.empty(len(keys), np.int64)
+    found[order] = np.arange(len(keys)) - np.searchsorted(ordered, ordered)
+    return found
+
+
+def _documents(cache: Cache, split: str, inputs: Sequence[int], *, is_new: bool) -> Documents:
+    """None at all where the cache has no such split."""
+    found = cache.documents(split) if split in cache.splits("documents") else DocumentShards(cache.folder, ())
+    return Documents.of(found.doc_ids(), *found.origins(), inputs, is_new=is_new)
+
+
+def _place(documents: Documents, numbers: Int64) -> tuple[int, int] | None:
+    return (int(documents.source[numbers[0]]), int(documents.row[numbers[0]])) if len(numbers) else None
+
+
+def _anchors(old: Documents, new: Documents) -> tuple[Int64, Int64]:
+    """Places in OLD and in NEW of the documents that are once in each, in the same pair of inputs."""
+    once_old, once_new = _once(old.doc_id), _once(new.doc_id)
+    _, first, second = np.intersect1d(
+        old.doc_id[once_old], new.doc_id[once_new], assume_unique=True, return_indices=True
+    )
+    places = old.place[once_old[first]], new.place[once_new[second]]
+    together = places[0] >> _ROW_BITS == places[1] >> _ROW_BITS
+    return places[0][together], places[1][together]
+
+
+def _once(doc_ids: Int64) -> Int64:
+    """Numbers of the documents that no other one equals."""
+    _, first, counts = np.unique(doc_ids, return_index=True, return_counts=True)
+    numbers: Int64 = first[counts == 1]
+    return numbers
+
+
+def _moved(places: Int64, here: Int64, there: Int64) -> Int64:
+    """Where rows are to be looked for in the other cache: as far off as the last anchor before them in their input.
+
+    Worked example: where row 8 became 9 and row 12 became 12, row 9 is looked for at 10 and row 13 at 13.
+    """
+    if not len(here):
+        return places
+    order = np.argsort(here, kind="stable")
+    here, shift = here[order], (there - here)[order]
+    before = np.searchsorted(here, places, side="right") - 1
+    known = (before >= 0) & (here[before] >> _ROW_BITS == places >> _ROW_BITS)
+    return np.where(known, places + shift[before], places)

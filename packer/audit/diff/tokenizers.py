@@ -1,0 +1,94 @@
+"""Tokenizer and template of two caches, from the files they keep."""
+
+import difflib
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from packer.audit.diff.report import Change, TemplateChange
+from packer.audit.diff.settings import changes
+from packer.audit.runs import kept_model_files
+from packer.build.provenance import model_digests
+from packer.errors import CheckError
+from packer.model import CONFIG_FILE, GENERATION_FILE, TEMPLATE_FILE, TOKENIZER_FILE, TOOL_TEMPLATE_FILE
+from packer.store.cache import Cache
+from packer.store.manifest import ModelRecord
+
+Files = Mapping[str, bytes]
+
+_IDS = ("vocab_size", "pad_id", "eos_id", "stop_ids", "control_ids")
+
+
+def compare_models(old: Cache, new: Cache) -> tuple[list[Change], list[TemplateChange], list[Change]]:
+    """What differs of files, settings and ids; of the chat templates; and of the vocabulary.
+
+    Raises:
+        CheckError: a kept file is missing or damaged.
+
+    """
+    before, after = (cache.manifest.model for cache in (old, new))
+    ids = changes(_ids(before), _ids(after), names=_IDS)
+    files = changes(model_digests(before), model_digests(after))
+    if not files:
+        return ids, [], []
+    kept = [kept_model_files(cache.folder, cache.manifest) for cache in (old, new)]
+    words = [_vocabulary(_json(each, TOKENIZER_FILE).get("model") or {}) for each in kept]
+    vocabulary = changes(words[0], words[1], names=[*words[0], *(piece for piece in words[1] if piece not in words[0])])
+    vocabulary.sort(key=lambda change: change.new if change.old is None else change.old)
+    return [*files, *changes(*map(_settings, kept)), *ids], _compare_templates(*kept), vocabulary
+
+
+def _compare_templates(old: Files, new: Files) -> list[TemplateChange]:
+    found = []
+    for name in (TEMPLATE_FILE, TOOL_TEMPLATE_FILE):
+        # Only at newlines: a template may hold other characters that some programs take for the end of a line.
+        before, after = (files.get(name, b"").decode().split("\n") for files in (old, new))
+        if before != after:
+            lines = [line.rstrip("\n") for line in difflib.unified_diff(before, after, n=2)][2:]
+            found.append(TemplateChange(name=name, lines=tuple(lines)))
+    return found
+
+
+def _ids(record: ModelRecord) -> dict[str, Any]:
+    values = {name: getattr(record, name) for name in _IDS}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def _settings(files: Files) -> dict[str, Any]:
+    """What the JSON files say, but for the ids of the vocabulary and a template that is told of as a template."""
+    definition = _json(files, TOKENIZER_FILE)
+    model = definition.pop("model", None) or {}
+    vocabulary, merges = model.pop("vocab", None), model.pop("merges", None)
+    if merges is not None:
+        model["merges"] = _digest([pair if isinstance(pair, str) else " ".join(pair) for pair in merges])
+    if isinstance(vocabulary, list):
+        model["scores"] = _digest([score for _, score in vocabulary])
+    found = {f"added token {token.pop('content')}": token for token in definition.pop("added_tokens", None) or []}
+    found |= {f"{TOKENIZER_FILE} {key}": value for key, value in definition.items()}
+    found |= {f"{TOKENIZER_FILE} model.{key}": value for key, value in model.items()}
+    in_use = files.get(TEMPLATE_FILE, b"").decode()
+    for name in (CONFIG_FILE, GENERATION_FILE):
+        values = _json(files, name).items()
+        found |= {f"{name} {key}": value for key, value in values if (key, value) != ("chat_template", in_use)}
+    return found
+
+
+def _digest(values: Sequence[Any]) -> str:
+    """Stands for a list that is too long to show."""
+    return f"{len(values):,} entries, sha256 {hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]}"
+
+
+def _json(files: Files, name: str) -> dict[str, Any]:
+    """A kept file; its digest is right, so that only another program can have written what is no object."""
+    try:
+        value = json.loads(files.get(name, b"{}"))
+    except ValueError as error:
+        raise CheckError(f"the kept {name} is not valid JSON: {error}") from None
+    return value if isinstance(value, dict) else {}
+
+
+def _vocabulary(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """Piece → id; a unigram vocabulary is a list, numbered as it stands."""
+    entries = definition.get("vocab") or {}
+    return entries if isinstance(entries, dict) else {piece: number for number, (piece, _) in enumerate(entries)}

@@ -1,0 +1,185 @@
+"""Where micro-batches are placed: in memory as int64 tensors, or on a CUDA device through pinned staging."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from packer.errors import UsageError
+from packer.load.batch_format import NO_BOUNDS, SequenceBounds
+from packer.load.memory import ReusedMemory
+from packer.load.step import MicroBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostBatches:
+    """The arrays of some micro-batches, M of them, all in memory of one piece a column."""
+
+    columns: dict[str, npt.NDArray[Any]]
+    """By name, [M, ...]: what every micro-batch has as much of."""
+
+    bounds: SequenceBounds = NO_BOUNDS
+
+    def split(self, tensor: Callable[[str, npt.NDArray[Any]], Tensor]) -> list[MicroBatch]:
+        """The micro-batches, each column and each kind of pieces made a tensor once."""
+        pieces, sizes, numbers = self.bounds
+        named: dict[str, Sequence[Any]] = {name: tensor(name, array).unbind() for name, array in self.columns.items()}
+        named |= {name: torch.split(tensor(name, array), sizes) for name, array in pieces.items()}
+        named |= numbers
+        return [dict(zip(named, values, strict=True)) for values in zip(*named.values(), strict=True)]
+
+
+WIDENED = frozenset({"input_ids", "labels", "position_ids", "attention_mask"})
+"""int32 in the cache, int64 for models: an embedding and a cross entropy index with int64."""
+
+
+class Placement(Protocol):
+    """How host arrays become tensors. `receive` runs in the consumer's thread, everything else in the reader's."""
+
+    def begin(self) -> None:
+        """Make room for the next micro-batches, which are written once and then placed."""
+
+    def room(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        """An integer array to write a column into; its values are not set. Its type is the placement's choice."""
+
+    def place(self, host: HostBatches) -> list[MicroBatch]:
+        """Arrays to tensors, `WIDENED` ones to int64, everything else in its own type."""
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """Work on placed tensors before they are handed over belongs inside."""
+
+    def mark(self) -> Any:
+        """A point after everything placed so far."""
+
+    def receive(self, micro_batches: tuple[MicroBatch, ...], mark: Any) -> None:
+        """Make what was placed before `mark` safe to use for the consumer."""
+
+
+class HostPlacement:
+    """Tensors in ordinary memory: columns are written as int64 at once, and become tensors without a copy."""
+
+    def __init__(self) -> None:
+        self._memory = ReusedMemory()
+
+    def begin(self) -> None:
+        return None
+
+    def room(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        return self._memory.empty(shape, np.int64 if name in WIDENED else np.int32)
+
+    def place(self, host: HostBatches) -> list[MicroBatch]:
+        return host.split(lambda _, array: torch.from_numpy(array))
+
+    def scope(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def mark(self) -> None:
+        return None
+
+    def receive(self, micro_batches: tuple[MicroBatch, ...], mark: Any) -> None:
+        del micro_batches, mark  # nothing is under way
+
+
+class _PinnedBuffer:
+    """Page-locked memory by column, used again once its last copies are done."""
+
+    def __init__(self) -> None:
+        self.pinned: dict[str, Tensor] = {}
+        self.written: dict[str, Tensor] = {}
+        self.copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+
+
+class CudaPlacement:
+    """Tensors on a CUDA device: copied from pinned memory on a side stream as int32, widened there.
+
+    Two pinned buffers take turns, so one is filled while the other is copied. The consumer's stream waits for the
+    copies, the host does not.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._buffer, self._other = _PinnedBuffer(), _PinnedBuffer()
+
+    def begin(self) -> None:
+        self._buffer, self._other = self._other, self._buffer
+        self._buffer.copied.synchronize()
+        self._buffer.written.clear()
+
+    def room(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        return self._room(name, shape, np.dtype(np.int32)).numpy()
+
+    def place(self, host: HostBatches) -> list[MicroBatch]:
+        with self.scope():
+            placed = host.split(self._copy)
+            self._buffer.copied.record()
+        return placed
+
+    def scope(self) -> AbstractContextManager[Any]:
+        return torch.cuda.stream(self._stream)
+
+    def mark(self) -> torch.cuda.Event:
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record(self._stream)
+        return event
+
+    def receive(self, micro_batches: tuple[MicroBatch, ...], mark: Any) -> None:
+        current = torch.cuda.current_stream(self._device)
+        current.wait_event(mark)
+        for micro_batch in micro_batches:
+            for value in micro_batch.values():
+                if isinstance(value, Tensor):
+                    value.record_stream(current)  # the allocator must not reuse it while the consumer works on it
+
+    def _copy(self, name: str, array: npt.NDArray[Any]) -> Tensor:
+        staged = self._buffer.written.get(name)
+        if staged is None:
+            staged = self._room(name, array.shape, array.dtype)
+            np.copyto(staged.numpy(), array)
+        copied = staged.view(array.shape).to(self._device, non_blocking=True)
+        return copied.to(torch.int64) if name in WIDENED else copied
+
+    def _room(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
+        size = int(np.prod(shape))
+        pinned = self._buffer.pinned.get(name)
+        if pinned is None or pinned.numel() < size:
+            kind = torch.from_numpy(np.empty(0, dtype)).dtype
+            pinned = self._buffer.pinned[name] = torch.empty(size, dtype=kind, pin_memory=True)
+        room = self._buffer.written[name] = pinned[:size].view(shape)
+        return room
+
+
+def placement_for(device: torch.device | str | None) -> Placement:
+    """The placement for a device; None is ordinary memory.
+
+    Raises:
+        ValueError: a kind of device other than ``cpu`` and ``cuda``.
+        UsageError: a CUDA device that is not there.
+
+    """
+    if device is not None and not isinstance(device, str | torch.device):
+        raise TypeError(f"device is {device!r}; expected cpu or cuda")
+    try:
+        kind = torch.device("cpu" if device is None else device)
+    except RuntimeError:
+        raise ValueError(f"device is {device!r}; expected cpu or cuda") from None
+    if kind.type == "cpu":
+        return HostPlacement()
+    if kind.type == "cuda":
+        _check_there(kind)
+        return CudaPlacement(torch.device("cuda", torch.cuda.current_device()) if kind.index is None else kind)
+    raise ValueError(f"device {kind}: expected cpu or cuda; move the micro-batches of a cpu loader yourself")
+
+
+def _check_there(device: torch.device) -> None:
+    number = torch.cuda.device_count()
+    if (device.index or 0) >= number:
+        raise UsageError(
+            f"device {device} is not there: torch {torch.__version__} finds {number} CUDA devices",
+            hint="open the loader with device='cpu', or see why torch.cuda.device_count() is so few",
+        )

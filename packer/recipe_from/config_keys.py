@@ -1,0 +1,165 @@
+"""The keys of a configuration: each is carried over, or reported with what packer makes of it."""
+
+import json
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from packer.errors import RecipeError
+
+_MOST_SHOWN = 60
+
+Kind = Literal["differs", "training", "unknown"]
+"""``differs``: about rows, and means something else in packer, or nothing. ``training``: the trainer's own."""
+
+KeyTable: TypeAlias = Mapping[str, tuple[Container[Any], str]]
+"""Keys that are not carried over: the values that are what packer does anyway, and what to report of others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """A key that is not carried over as it is."""
+
+    key: str
+    """As a path: ``datasets[0].shards``."""
+
+    value: Any
+    kind: Kind
+    says: str
+
+    @property
+    def shown(self) -> str:
+        """The key with its value, on one line and not too long."""
+        return f"{self.key}: {shown(self.value)}"
+
+
+def shown(value: Any) -> str:
+    """A value on one line and not too long."""
+    text = json.dumps(value, ensure_ascii=False, default=str, skipkeys=True)
+    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 1] + "…"
+
+
+class EntryLeftOutError(Exception):
+    """An entry whose rows cannot be had; `key` of it says why."""
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(reason)
+        self.key = key
+        self.reason = reason
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """What becomes of every key, filled while a configuration is read."""
+
+    taken: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    left_out: list[Note] = field(default_factory=list)
+    """Those of the notes that stand for a whole entry."""
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """Keys that mean in the recipe what they meant before, in the order in which they were read."""
+        reported = {note.key for note in self.notes}
+        return tuple(key for key in dict.fromkeys(self.taken) if key not in reported)
+
+    @contextmanager
+    def entry(self, keys: "Keys") -> Iterator[None]:
+        """Reading an entry of a list. Of one that is left out nothing is reported but why."""
+        num_taken, num_notes = len(self.taken), len(self.notes)
+        try:
+            yield
+            keys.report_rest()
+        except EntryLeftOutError as error:
+            del self.taken[num_taken:], self.notes[num_notes:]
+            keys.report(error.key, f"{error.reason}; the entry is left out", default="")
+            self.left_out.append(self.notes[-1])
+
+
+class Keys:
+    """The keys of one mapping of a configuration. Whoever takes a key answers for it; the rest is reported at the end.
+
+    Methods that take a key of one type raise RecipeError where it holds something else.
+    """
+
+    def __init__(self, values: Mapping[str, Any], report: Report, *, where: str = "") -> None:
+        self._values = {str(key): value for key, value in values.items()}
+        self._report = report
+        self._where = where
+        self._left = dict.fromkeys(self._values)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
+    def take(self, key: str) -> Any:
+        """Its value; None where it is not there or empty. The key counts as carried over, unless it is reported."""
+        if key in self._values:
+            self._left.pop(key, None)
+            self._report.taken.append(self._where + key)
+        value = self._values.get(key)
+        return None if value == "" else value
+
+    def text(self, key: str) -> str | None:
+        """A text."""
+        value: str | None = self._of_type(key, "a text", lambda value: isinstance(value, str))
+        return value
+
+    def texts(self, key: str) -> list[str] | None:
+        """A list of texts, or one text alone."""
+
+        def fits(value: Any) -> bool:
+            return isinstance(value, str) or (isinstance(value, list) and all(isinstance(item, str) for item in value))
+
+        value: list[str] | str | None = self._of_type(key, "a list of texts", fits)
+        return [value] if isinstance(value, str) else value
+
+    def number(self, key: str) -> int | None:
+        """A whole number."""
+        value: int | None = self._of_type(key, "a whole number", lambda value: type(value) is int)
+        return value
+
+    def mapping(self, key: str) -> Mapping[str, Any]:
+        """A mapping; an empty one where it is not there."""
+        return self._of_type(key, "a mapping", lambda value: isinstance(value, Mapping)) or {}
+
+    def inner(self, key: str) -> "Keys":
+        """The keys of a mapping."""
+        return Keys(self.mapping(key), self._report, where=f"{self._where}{key}.")
+
+    def _of_type(self, key: str, expected: str, fits: Callable[[Any], bool]) -> Any:
+        value = self.take(key)
+        if value is not None and not fits(value):
+            raise RecipeError(f"{self._where}{key}: expected {expected}, found {shown(self._values[key])}")
+        return value
+
+    def report(self, key: str, says: str, *, kind: Kind = "differs", default: Any = None) -> None:
+        """Report that a key is not carried over as it is, and what that means.
+
+        Where the key is not there nothing is reported, unless its `default` means something that a reader has to know.
+        """
+        if key in self._values or default is not None:
+            self._left.pop(key, None)
+            note = Note(key=self._where + key, value=self._values.get(key, default), kind=kind, says=says)
+            if note not in self._report.notes:  # an entry of two splits is read twice
+                self._report.notes.append(note)
+
+    def expect(self, key: str, same: Container[Any], says: str) -> Any:
+        """Take a key that packer has no word for: reported, unless its value is what packer does anyway."""
+        value = self.take(key)
+        if value is not None and value not in same:
+            self.report(key, says)
+        return value
+
+    def report_each(self, table: KeyTable) -> None:
+        """As :meth:`expect`, for each key of a table."""
+        for key, (same, says) in table.items():
+            self.expect(key, same, says)
+
+    def report_rest(self, *, is_training: Callable[[str], bool] = lambda _: False) -> None:
+        """Report what nobody took: the trainer's own keys, and those that nobody here knows."""
+        for key in list(self._left):
+            if is_training(key):
+                self.report(key, "the trainer's own", kind="training")
+            else:
+                self.report(key, "not known here", kind="unknown")

@@ -1,0 +1,170 @@
+"""Reads a configuration of axolotl or LLaMA-Factory, and writes the recipe of it."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from packer.errors import InputError, RecipeError, UsageError
+from packer.recipe import as_yaml, make_recipe, parse_mapping
+from packer.recipe_from.axolotl import TEMPLATE_FILE, read_axolotl
+from packer.recipe_from.config_keys import Note, Report
+from packer.recipe_from.config_paths import ConfigPaths, SourceFiles
+from packer.recipe_from.llamafactory import is_dataset_info, names_of, read_entries, read_llamafactory
+from packer.store.folder import write_atomically
+from packer.tokenizer_folder import read_regular
+
+RECIPE_FILE = "recipe.yaml"
+
+MAX_CONFIG_BYTES = 16 * 2**20
+"""Of a configuration. A list of ten thousand data sets has some two million."""
+
+_EXPECTED = "a configuration of axolotl (datasets:), one of LLaMA-Factory (dataset:), or a dataset_info.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Converted:
+    """A configuration as a recipe."""
+
+    kind: Literal["axolotl", "llamafactory", "dataset_info"]
+    path: Path
+    values: dict[str, Any]
+    """Of the recipe; what it does not say has packer's default."""
+
+    template: str | None
+    """Text of a chat template that stood in the configuration."""
+
+    carried: tuple[str, ...]
+    """Keys that mean in the recipe what they meant before."""
+
+    notes: tuple[Note, ...]
+    """The other keys, in the order in which they were read."""
+
+
+def read_config(path: Path, target: Path, *, datasets: Sequence[str] = ()) -> Converted:
+    """Read a configuration.
+
+    Args:
+        path: The file, YAML or JSON.
+        target: The folder the recipe will lie in: its paths are relative to that.
+        datasets: Of a bare `dataset_info.json`, the entries to take; all if none is named.
+
+    Raises:
+        RecipeError: no such file, not YAML or JSON, no configuration of these, or one that packer has no use for.
+
+    """
+    values = _load(path)
+    paths = ConfigPaths(bases=tuple(dict.fromkeys((Path.cwd(), path.absolute().parent))), target=target)
+    report = Report()
+    kind = _kind(values, path)
+    if datasets and kind != "dataset_info":
+        raise RecipeError(
+            f"{path}: says itself which data sets are meant", hint="--dataset is for a bare dataset_info.json"
+        )
+    template = None
+    if kind == "axolotl":
+        recipe, template = read_axolotl(values, paths, report)
+    elif kind == "llamafactory":
+        recipe = read_llamafactory(values, paths, report, load=_load)
+    else:
+        beside = ConfigPaths(bases=(path.absolute().parent,), target=target, absolute=path.is_absolute())
+        names = [part for name in datasets for part in ([name] if name in values else names_of([name]) or [name])]
+        files = SourceFiles(target=target)
+        recipe = {"sources": read_entries(values, names or list(values), beside, report, files, shared={})}
+    recipe = {key: value for key, value in recipe.items() if value not in (None, {}, [])}
+    if "sources" not in recipe:
+        told = "".join(f"; {note.shown}: {note.says}" for note in report.left_out[:1])
+        hint = "mend the rows or the entry, then run it again" if told else f"expected {_EXPECTED}"
+        raise RecipeError(f"{path}: nothing of it is rows that packer reads{told}", hint=hint)
+    make_recipe(recipe, where=f"{path} as a recipe")
+    return Converted(
+        kind=kind,
+        path=path,
+        values=recipe,
+        template=template,
+        carried=report.carried,
+        notes=tuple(report.notes),
+    )
+
+
+def write_recipe(converted: Converted, folder: Path) -> tuple[Path, ...]:
+    """Write `recipe.yaml` into a folder, which is made where it is not there; the recipe comes last.
+
+    Returns:
+        Paths of the files written.
+
+    Raises:
+        UsageError: there is a recipe already; nothing is written over.
+        StorageError: the disk refused.
+
+    """
+    texts = {} if converted.template is None else {folder / TEMPLATE_FILE: converted.template}
+    texts[folder / RECIPE_FILE] = _recipe_text(converted)
+    for path in texts:
+        if os.path.lexists(path):
+            raise UsageError(f"{path}: is there already, and nothing is written over it", hint="name another folder")
+    for path, text in texts.items():
+        write_atomically(path, text.encode())
+    return tuple(texts)
+
+
+def _recipe_text(converted: Converted) -> str:
+    """The recipe in YAML, below comments with the notes."""
+    told = [f"{note.shown}\n    {note.says}" for note in converted.notes if note.kind == "differs"]
+    others = {"training": "The trainer's own, and not about rows", "unknown": "Not known to packer"}
+    for kind, says in others.items():
+        keys = [note.key for note in converted.notes if note.kind == kind]
+        told += [f"{says}: {', '.join(keys)}"] if keys else []
+    head = [f"From {converted.path.name}; packer init --from wrote it.", *([""] if told else []), *told]
+    comments = "".join(f"# {_printable(line)}".rstrip() + "\n" for line in "\n".join(head).split("\n"))
+    return f"{comments}\n{as_yaml({'version': 1, **converted.values})}"
+
+
+def _printable(line: str) -> str:
+    """What YAML and a terminal can bear: a name may hold anything, bytes that are no text among it."""
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in line)
+
+
+def _load(path: Path) -> dict[str, Any]:
+    """The keys of a YAML or JSON file, as plain values that a recipe and a screen can say.
+
+    Raises:
+        RecipeError: no such file, no regular one, too large, not YAML or JSON, no mapping; or a value that holds
+            itself, is nested too deeply or cannot be written down.
+
+    """
+    hint = f"FILE is {_EXPECTED}"
+    if not os.path.lexists(path):
+        raise RecipeError(f"{path}: no such file", hint=hint)
+    try:
+        text = read_regular(path, max_bytes=MAX_CONFIG_BYTES, what=f"configuration {path}").decode("utf-8")
+    except InputError as error:
+        raise RecipeError(error.message, hint=hint) from None
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{path}: {error}", hint=hint) from None
+    values = parse_mapping(text, path, hint=hint)
+    try:
+        json.dumps(values, ensure_ascii=False, default=str, skipkeys=True).encode()
+    except UnicodeEncodeError as error:
+        found = ascii(error.object[max(error.start - 40, 0) : error.start + 40])
+        raise RecipeError(f"{path}: {found} is not UTF-8: it has half a surrogate") from None
+    except (RecursionError, ValueError) as error:
+        raise RecipeError(f"{path}: a value holds itself, is nested too deeply, or is too large: {error}") from None
+    return values
+
+
+def _kind(values: Mapping[str, Any], path: Path) -> Literal["axolotl", "llamafactory", "dataset_info"]:
+    if "sources" in values:
+        raise RecipeError(f"{path}: is a recipe of packer already", hint=f"packer build -c {path} -o CACHE")
+    if not values.keys().isdisjoint(("datasets", "pretraining_dataset")):
+        return "axolotl"
+    if "dataset" in values:
+        return "llamafactory"
+    if is_dataset_info(values):
+        return "dataset_info"
+    found = ", ".join(map(str, list(values)[:8])) or "no keys"
+    raise RecipeError(
+        f"{path}: expected {_EXPECTED}; found {found}", hint="packer init DIR without --from writes a starter recipe"
+    )

@@ -1,0 +1,103 @@
+"""Several steps planned and read in one go, several micro-batches laid out in one go: the same ones as one by one."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
+
+from small_blocks import small_cache  # noqa: E402
+
+from packer.load import PackedLoader, layouts, read_ahead  # noqa: E402
+from packer.load.batch_format import batch_format, sequence_bounds, sequence_ids  # noqa: E402
+from packer.load.batching import Packed  # noqa: E402
+from packer.load.read_ahead import most_rows, read_together  # noqa: E402
+from packer.load.steps import PADDING_ROW, Planned, StepPlan  # noqa: E402
+
+
+def planned(num_rows, num_real=None):
+    rows = np.arange(num_rows)
+    rows[num_real if num_real is not None else num_rows :] = PADDING_ROW
+    real = num_rows if num_real is None else num_real
+    plan = StepPlan(epoch=0, rows=rows, num_rows=real, coverage=0.5, next_epoch=0, next_cursor=0)
+    return Planned(plan, num_rows, None, None)
+
+
+@given(sizes=st.lists(st.integers(1, 40), max_size=60), most=st.integers(1, 100), ends=st.sets(st.integers(0, 59)))
+def test_groups_are_the_same_steps_in_order_and_bounded(sizes, most, ends):
+    """One step first; never more than 16, nor beyond the rows, but for a last step; nothing behind padding rows."""
+    steps = [planned(size, size - 1 if number in ends and size > 1 else None) for number, size in enumerate(sizes)]
+    made = list(read_together(iter(steps), most_rows=most))
+    assert [step for some in made for step in some] == steps
+    assert [len(some) for some in made[:1]] == [1] * bool(steps)
+    for some in made:
+        assert 1 <= len(some) <= 16
+        assert sum(len(step.plan.rows) for step in some[:-1]) <= most
+        assert all(step.plan.num_rows == len(step.plan.rows) for step in some[:-1])
+
+
+def test_steps_before_what_a_schedule_raises_are_handed_out():
+    def failing():
+        yield from (planned(2) for _ in range(6))
+        raise KeyError("the schedule's")
+
+    made = read_together(failing(), most_rows=1000)
+    assert [len(next(made)) for _ in range(3)] == [1, 2, 3]
+    with pytest.raises(KeyError):
+        next(made)
+
+
+def test_rows_that_are_read_in_one_go_are_bounded_by_their_tokens():
+    assert most_rows(2048, world_size=1) == 128
+    assert most_rows(2048, world_size=4) == 512
+    assert most_rows(10**9, world_size=1) == 1
+
+
+@pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
+@pytest.mark.parametrize("flatten", [True, False])
+@pytest.mark.parametrize("labels", ["unshifted", "shifted"])
+def test_steps_and_micro_batches_read_in_one_go_are_those_read_one_by_one(monkeypatch, end, flatten, labels):
+    """All columns, states and sizes, over three epochs, with micro-batches of one and of three rows."""
+    cache = small_cache(41)
+    for micro_batch_size in (1, 3):
+        options = {
+            "micro_batch_size": micro_batch_size,
+            "global_batch_size": 6,
+            "rank": 1,
+            "world_size": 2,
+            "end": end,
+            "flatten": flatten,
+            "labels": labels,
+        }
+        taken = []
+        for tokens in (1, 1 << 18):
+            monkeypatch.setattr(read_ahead, "_MOST_TOKENS", tokens)
+            monkeypatch.setattr(layouts, "_TOGETHER", tokens)
+            with PackedLoader(cache, prefetch=0, **options) as loader:
+                steps = loader.endless()
+                taken.append([(next(steps), loader.state_dict()) for _ in range(20)])
+        for (one, state_one), (other, state_other) in zip(*taken, strict=True):
+            assert state_one == state_other
+            assert one.block_ids.tolist() == other.block_ids.tolist()
+            assert len(one) == len(other)
+            for alone, together in zip(one, other, strict=True):
+                assert list(alone) == list(together)
+                for name, value in alone.items():
+                    assert torch.equal(value, together[name]) if torch.is_tensor(value) else value == together[name]
+
+
+@given(micro_batches=st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=6), min_size=1, max_size=6))
+def test_bounds_of_several_micro_batches_are_those_of_each(micro_batches):
+    form = batch_format(Packed(), flatten=True, labels="unshifted", weighted=False, columns=None)
+    runs = np.array([run for some in micro_batches for run in some], np.int32)
+    num_runs = [len(some) for some in micro_batches]
+    found = sequence_bounds(runs, num_runs, form)
+    pieces = np.split(found.pieces["cu_seq_lens_q"], np.cumsum(found.sizes)[:-1])
+    assert [piece.tolist() for piece in pieces] == [
+        [sum(some[:i]) for i in range(len(some) + 1)] for some in micro_batches
+    ]
+    assert found.pieces["cu_seq_lens_k"].tolist() == found.pieces["cu_seq_lens_q"].tolist()
+    assert found.numbers["max_length_q"] == found.numbers["max_length_k"] == [max(some) for some in micro_batches]
+    literal = [number for some in micro_batches for number, run in enumerate(some) for _ in range(run)]
+    assert sequence_ids(runs, num_runs).tolist() == literal

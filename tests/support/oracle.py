@@ -1,0 +1,699 @@
+"""Supervision by definition: slow, literal, and written without a line of packer.
+
+Rendering is transformers' own, encoding is `tokenizers`' own, and every prompt and every turn is rendered and encoded
+whole. What comes out is what packer's stages must give, id for id and label for label.
+"""
+
+import contextlib
+import copy
+import datetime as dt
+import functools
+import html
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jinja2.meta
+from tokenizers import Encoding, Tokenizer
+from transformers.utils.chat_template_utils import _compile_jinja_template, _render_with_assistant_indices
+
+MASKED = -100
+NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+SWITCHES = ("enable_thinking", "thinking")
+FIELDS = ("content", "reasoning_content", "thinking", "reasoning")
+
+Document = tuple[list[int], list[int]]
+"""input_ids and labels."""
+
+
+@functools.cache
+def compiled(template: str) -> jinja2.Template:
+    """As transformers compiles it, which itself keeps fewer than there are in a test."""
+    return _compile_jinja_template.__wrapped__(template)
+
+
+@functools.cache
+def undeclared(template: str) -> tuple[str, ...]:
+    """The variables that a template reads without having set them."""
+    return tuple(sorted(jinja2.meta.find_undeclared_variables(compiled("").environment.parse(template))))
+
+
+class Unmodelled(Exception):  # noqa: N818 - not an error
+    """A case this oracle does not define: a border that merges in rewritten history taken as it is rendered."""
+
+
+class Refused(Exception):  # noqa: N818 - a refusal is a result
+    """The row is rejected; the argument is the code."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    message: int
+    ids: list[int]
+    """S: prompt and completion, up to and including the terminator."""
+
+    num_prompt: int
+    text: str
+    """What S was encoded from."""
+
+    prompt: str
+
+    prompts: tuple[str, ...]
+    """The prompts, of all modes, that the text begins with, the longest first."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What of `supervision` the definition depends on, under the recipe's names."""
+
+    divergent: str = "refuse"
+    rewritten: str = "exact"
+    reasoning: str = "as_given"
+    source: str = "equivalence"
+    no_terminator: str = "refuse"
+
+
+class Oracle:
+    """One tokenizer folder and one template."""
+
+    def __init__(
+        self, files: Mapping[str, bytes], template: str, *, stop: Sequence[str] = (), date: str = "2026-01-01"
+    ) -> None:
+        config = json.loads(files.get("tokenizer_config.json", b"{}"))
+        self.tokenizer = Tokenizer.from_str(files["tokenizer.json"].decode())
+        self.definition = files["tokenizer.json"]
+        self.template = template
+        self.compiled = compiled(template)
+        self.named = {name: content(config[name]) for name in NAMED if config.get(name) is not None}
+        if "additional_special_tokens" in config:
+            self.named["additional_special_tokens"] = [content(t) for t in config["additional_special_tokens"]]
+        self.rules = Rules()
+        self.now = dt.datetime.fromisoformat(date)
+        eos = json.loads(files.get("generation_config.json", b"{}")).get("eos_token_id")
+        self.stops = {i for i in (eos if isinstance(eos, list) else [eos]) if i is not None}
+        self.stops |= {self.tokenizer.token_to_id(text) for text in stop}
+        self.stops |= {self.tokenizer.token_to_id(self.named["eos_token"])} if "eos_token" in self.named else set()
+        self.modes = self._find_modes()
+
+    def _find_modes(self) -> list[dict[str, bool]]:
+        """Known switches a template reads without having set them; other values that change a prompt and no text."""
+        asked = [{"role": "user", "content": "x"}]
+        answered = [*asked, {"role": "assistant", "content": "y"}]
+        found = []
+        for name in undeclared(self.template):
+            for value in (True, False):
+                if "think" not in name and "reason" not in name:
+                    continue
+                texts = [
+                    [self._try(chat, None, kwargs) for chat in (asked, answered)] for kwargs in ({}, {name: value})
+                ]
+                prompts = [self._try(asked, None, kwargs, prompt=True) for kwargs in ({}, {name: value})]
+                alone = texts[0] == texts[1] and None not in [*texts[0], *prompts] and prompts[0] != prompts[1]
+                if name in SWITCHES or alone:
+                    found.append({name: value})
+        return found
+
+    def with_template(self, template: str, **rules: str) -> "Oracle":
+        """The same tokenizer under another template and other rules, without loading it again."""
+        other = copy.copy(self)
+        other.rules = Rules(**rules)
+        other.template, other.compiled = template, compiled(template)
+        other.modes = other._find_modes()
+        return other
+
+    # -- the definition ------------------------------------------------------------------------------------------------
+
+    def documents(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        trained: Sequence[int] | None = None,
+    ) -> list[Document] | str:
+        """The documents of a chat, in the order of its turns, or the code of its rejection.
+
+        `trained`: numbers of the assistant messages to learn; all by default.
+        """
+        try:
+            return self._documents(list(messages), tools or None, dict(kwargs or {}), trained)
+        except Refused as refused:
+            return str(refused)
+
+    def is_possible(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None) -> bool:
+        """Whether every turn to learn has a P, a Q that continues it in some mode, and a stop token.
+
+        Asked of texts alone: no refusal of :meth:`documents` enters here.
+        """
+        messages = list(messages)
+        wanted = [k for k, message in enumerate(messages) if message["role"] == "assistant" and not is_empty(message)]
+        form = self._form(messages, max(wanted, default=0), tools, {})
+        return bool(wanted) and all(
+            any(self._is_learnable(form, k, tools, mode) for mode in self._modes({})) for k in wanted
+        )
+
+    def _is_learnable(self, messages: list, k: int, tools: Any, mode: dict) -> bool:
+        prompt, turn = self._try(messages[:k], tools, mode, prompt=True), self._try(messages[: k + 1], tools, mode)
+        if prompt is None or turn is None or not turn.startswith(prompt):
+            return False
+        return any(stop in turn[len(prompt) :] for stop in self._stop_texts())
+
+    def _documents(self, messages: list, tools: Any, kwargs: dict, trained: Sequence[int] | None) -> list[Document]:
+        wanted = [k for k, message in enumerate(messages) if message["role"] == "assistant" and not is_empty(message)]
+        if trained is not None:
+            wanted = [k for k in wanted if k in trained]
+        if not wanted:
+            raise Refused("nothing_trained")
+        for text in (as_text(messages[k].get("content")).lstrip() for k in wanted):
+            if any(text.startswith(opening) and closing not in text for opening, closing in TAGS.items()):
+                raise Refused("open_reasoning")
+        for message in (messages[k] for k in wanted):
+            inline = split_inline(message.get("content"))
+            if inline and inline[0].strip() and inline[0].strip() != spoken_reasoning(message):
+                raise Refused("wrong_type")
+        messages = [given_as(message, self.rules.reasoning) for message in messages]
+        messages = self._form(messages, max(wanted), tools, kwargs)
+        if self.rules.source == "generation_tags":
+            turns = self._marked(messages, wanted, tools, kwargs)
+        else:
+            turns = [turn for k in wanted if (turn := self._turn(messages, k, tools, kwargs)) is not None]
+        if not turns:
+            raise Refused("nothing_trained")
+        documents = self._as_rendered(turns) if self.rules.rewritten == "as_rendered" else self._dealt(turns)
+        documents = [document for document in documents if any(label != MASKED for label in document[1])]
+        if not documents:
+            raise Refused("nothing_trained")
+        return documents
+
+    def _dealt(self, turns: list[Turn]) -> list[Document]:
+        """The maximal S under the prefix relation; each turn is trained in the last document that begins with its S."""
+        bases = [
+            turn
+            for j, turn in enumerate(turns)
+            if not any(begins(o.ids, turn.ids) and (len(o.ids) > len(turn.ids) or i > j) for i, o in enumerate(turns))
+        ]
+        if self.rules.rewritten == "last":
+            bases = bases[-1:]
+        documents = [(list(base.ids), [MASKED] * len(base.ids)) for base in bases]
+        for turn in turns:
+            homes = [document for document in documents if begins(document[0], turn.ids)]
+            if homes:
+                ids, labels = homes[-1]
+                first = max(turn.num_prompt, 1)
+                labels[first : len(turn.ids)] = ids[first : len(turn.ids)]
+        return documents
+
+    def _as_rendered(self, turns: list[Turn]) -> list[Document]:
+        """From the last text back: it trains every turn it shows, be it without its empty reasoning block."""
+        documents = []
+        while turns:
+            text = turns[-1].text
+            ids, labels = turns[-1].ids, [MASKED] * len(turns[-1].ids)
+            left = []
+            for turn in turns:
+                place = self._shown(turn, text)
+                if place is None:
+                    left.append(turn)
+                    continue
+                first, end = (len(self._encode(text[:at]).ids) for at in place)
+                if not all(begins(ids, self._encode(text[:at]).ids) for at in place):
+                    raise Unmodelled
+                labels[max(first, 1) : end] = ids[max(first, 1) : end]
+            documents.append((ids, labels))
+            turns = left
+        return documents[::-1]
+
+    def _shown(self, turn: Turn, text: str) -> tuple[int, int] | None:
+        """Where a text shows a turn, in characters: from the end of one of its prompts to a stop token."""
+        if text.startswith(turn.text):
+            return len(turn.prompt), len(turn.text)
+        for prompt in turn.prompts:
+            ends = [
+                text.find(stop, len(prompt)) + len(stop) for stop in self._stop_texts() if stop in text[len(prompt) :]
+            ]
+            if text.startswith(prompt) and ends:
+                own, shown = turn.text[len(prompt) :], text[len(prompt) : min(ends)]
+                if shown == own or shows_without_empty_block(own, shown):
+                    return len(prompt), min(ends)
+        return None
+
+    def _marked(self, messages: list, wanted: list[int], tools: Any, kwargs: dict) -> list[Turn]:
+        """Turns as transformers finds the `{% generation %}` blocks; each ends with its first stop id."""
+        messages = messages[: max(wanted) + 1]
+        speakers = [k for k, message in enumerate(messages) if message["role"] == "assistant"]
+        try:
+            text, spans = _render_with_assistant_indices(
+                self.compiled, messages, tools, None, False, **self.named, **kwargs, strftime_now=self.now.strftime
+            )
+        except Exception:  # noqa: BLE001 - a template may raise anything; that is one of its answers
+            raise Refused("template_error") from None
+        begins_at = {k: self._shared(messages[:k], text, tools, kwargs) for k in speakers}
+        ends_at = {k: self._shared(messages[: k + 1], text, tools, kwargs) for k in speakers[:-1]} | {
+            speakers[-1]: len(text) + 1
+        }
+        owners = [next((k for k in speakers if begins_at[k] <= start < ends_at[k]), None) for start, _ in spans]
+        if None in owners and len(spans) == len(speakers):
+            owners = [k if begins_at[k] <= start else None for k, (start, _) in zip(speakers, spans, strict=True)]
+        if any(owner is None and start < end for owner, (start, end) in zip(owners, spans, strict=True)):
+            raise Refused("bad_marks")
+        own = {
+            k: [span for owner, span in zip(owners, spans, strict=True) if owner == k and span[0] < span[1]]
+            for k in speakers
+        }
+        turns = []
+        for k in speakers:
+            if k not in wanted or not own[k]:
+                continue
+            if any(a[1] != b[0] for a, b in itertools.pairwise(own[k])):
+                raise Refused("bad_marks")
+            start, end = own[k][0][0], own[k][-1][1]
+            ends = [at + len(stop) for stop in self._stop_texts() if (at := text.find(stop, start, end)) >= 0]
+            if not ends:
+                raise Refused("no_terminator")
+            if not self._is_blank(text[start : min(ends)]):
+                turns.append(self._border(k, text[:start], text[: min(ends)], (text[:start],)))
+        return turns
+
+    def _is_blank(self, completion: str) -> bool:
+        """Whether a completion is white space and tags of reasoning up to its stop token."""
+        ends = [completion.find(stop) for stop in self._stop_texts() if stop in completion]
+        written = completion[: min(ends)] if ends else completion
+        for pair in TAGS.items():
+            for tag in pair:
+                written = written.replace(tag, "")
+        return not written.strip()
+
+    def _shared(self, messages: list, text: str, tools: Any, kwargs: dict) -> int:
+        return len(common_prefix([self._try(messages, tools, kwargs) or "", text]))
+
+    def _turn(self, messages: list, k: int, tools: Any, kwargs: dict) -> Turn | None:
+        """P and Q of message k: the longest P of any mode that its Q continues."""
+        context, modes = messages[:k], self._modes(kwargs)
+        prompts = [self._try(context, tools, {**kwargs, **mode}, prompt=True) for mode in modes]
+        if all(prompt is None for prompt in prompts):
+            if any(message["role"] == "user" for message in context):
+                raise Refused("template_error")
+            return None
+        turns = [
+            None if prompt is None else self._try(messages[: k + 1], tools, {**kwargs, **mode})
+            for prompt, mode in zip(prompts, modes, strict=True)
+        ]
+        pairs = [
+            (prompt, turn, mode)
+            for prompt, turn, mode in zip(prompts, turns, modes, strict=True)
+            if prompt is not None and turn is not None and turn.startswith(prompt)
+        ]
+        tried = [(p, t, m) for p, t, m in zip(prompts, turns, modes, strict=True) if p is not None and t is not None]
+        if self.rules.divergent == "continue" and not any(shows_reasoning(messages[k], pair) for pair in pairs):
+            going_on = [found for entry in tried if (found := goes_on(*entry, messages[k])) is not None]
+            if going_on:
+                # Without reasoning a prompt that closes it at once comes first; then the longest.
+                pairs = [max(going_on, key=lambda found: (found[0], len(found[1])))[1:]]
+        elif self.rules.divergent == "continue":
+            pairs = [pair for pair in pairs if shows_reasoning(messages[k], pair)]
+        if not pairs and len(tried) < sum(p is not None for p in prompts):
+            raise Refused("template_error")
+        if not pairs and self.rules.divergent == "common_prefix" and tried[0][2] == {}:
+            prompt, turn, mode = tried[0]
+            if self._parts_in_context(messages[: k + 1], tools, kwargs):
+                raise Refused("prompt_diverges")
+            pairs = [(self._common_prompt(prompt, turn, messages[: k + 1], tools, kwargs), turn, mode)]
+        if not pairs:
+            raise Refused("prompt_diverges")
+        # What leaves the least to be written; the first of equals: the default mode.
+        prompt, turn, mode = min(pairs, key=lambda pair: len(pair[1]) - len(pair[0]))
+        closed = self._closed(messages, k, prompt, turn, tools=tools, kwargs={**kwargs, **mode})
+        if self._is_blank(closed[len(prompt) :]):
+            return None
+        self._refuse_garbled(messages, k, prompt, closed[len(prompt) :], tools)
+        known = dict.fromkeys(p for p in prompts if p is not None and closed.startswith(p))
+        return self._border(k, prompt, closed, tuple(sorted(known, key=len, reverse=True)) or (prompt,))
+
+    def _refuse_garbled(self, messages: list, k: int, prompt: str, completion: str, tools: Any) -> None:
+        """No escapes that the row does not have, and no arguments that are a string within JSON."""
+        own = json.dumps(messages[k], ensure_ascii=False)
+        calls = messages[k].get("tool_calls") or ()
+        if num_escapes(completion) > num_escapes(own) or any(quotes_arguments(call, completion) for call in calls):
+            raise Refused("mangled_call" if calls else "mangled_text")
+        if num_escapes(prompt) > num_escapes(json.dumps([messages[:k], tools], ensure_ascii=False)):
+            raise Refused("mangled_text")
+
+    def _parts_in_context(self, messages: list, tools: Any, kwargs: dict) -> bool:
+        """Whether a text of the context stands in the prompt where prompt and turn have parted already."""
+        *context, message = messages
+        named = [
+            {**m, "content": f"Zq{n}W"} if isinstance(m.get("content"), str) and m["content"] else m
+            for n, m in enumerate(context)
+        ]
+        prompt, turn = self._try(named, tools, kwargs, prompt=True), self._try([*named, message], tools, kwargs)
+        if prompt is None or turn is None:
+            return False
+        return re.search(r"Zq\d+W", prompt[len(common_prefix([prompt, turn])) :]) is not None
+
+    def _common_prompt(self, prompt: str, turn: str, messages: list, tools: Any, kwargs: dict) -> str:
+        """What prompt and turn have in common, and would have if the turn began with another letter."""
+        *context, message = messages
+        other = {
+            name: f"\x01{value}" if name in FIELDS and value and isinstance(value, str) else value
+            for name, value in message.items()
+        }
+        changed = self._try([*context, other], tools, kwargs)
+        return common_prefix([prompt, turn] if changed is None else [prompt, turn, changed])
+
+    def _closed(self, messages: list, k: int, prompt: str, turn: str, *, tools: Any, kwargs: dict) -> str:
+        """Q; where it holds no stop id after the prompt, with the one the next message's header begins with."""
+        q = self._encode(turn)
+        if any(i in self.stops and start >= len(prompt) for i, (start, _) in zip(q.ids, q.offsets, strict=True)):
+            return turn
+        calls = messages[k].get("tool_calls")
+        user, reply = {"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}
+        after = {"role": "tool", "content": "?"} if calls else user
+        reply |= {"tool_calls": calls} if calls else {}
+        following = messages[k + 1] if k + 1 < len(messages) else after
+        longer = self._try([*messages[: k + 1], following], tools, kwargs)
+        base: str | None = turn
+        if longer is None or not longer.startswith(turn):  # the next message rewrites this one: a chat without history
+            base, longer = self._try([user, reply], tools, kwargs), self._try([user, reply, after], tools, kwargs)
+        if base is not None and longer is not None and longer.startswith(base):
+            for stop in self._stop_texts():
+                if longer[len(base) :].startswith(stop):
+                    return turn + stop
+        if self.rules.no_terminator == "append":
+            return turn + self.named["eos_token"]
+        raise Refused("no_terminator")
+
+    def _border(self, k: int, prompt: str, turn: str, prompts: tuple[str, ...]) -> Turn:
+        """The prefix rule on ids, or prompt and completion encoded apart."""
+        p, q = self._encode(prompt), self._encode(turn)
+        if q.ids[: len(p.ids)] == p.ids:
+            end = next(i for i in range(len(p.ids), len(q.ids)) if q.ids[i] in self.stops) + 1
+            return Turn(k, q.ids[:end], len(p.ids), turn[: q.offsets[end - 1][1]], prompt, prompts)
+        end = next(b for i, (a, b) in zip(q.ids, q.offsets, strict=True) if i in self.stops and a >= len(prompt))
+        return Turn(k, p.ids + self._continuation(turn[len(prompt) : end]), len(p.ids), turn[:end], prompt, prompts)
+
+    # -- rendering and encoding ----------------------------------------------------------------------------------------
+
+    def _form(self, messages: list, last: int, tools: Any, kwargs: dict) -> list:
+        """The row as it is; only if the template raises (or prints a null as None), nulls and objects as strings.
+
+        Last, texts as lists of parts, for templates that take no text at all. Of the forms that render, the first of
+        which a reader of the text finds the most calls, and no escapes that the row does not have.
+        """
+        found, refused = [], []
+        for change in FORMS:
+            changed = [change(message) for message in messages]
+            text = self._try(changed[: last + 1], tools, kwargs)
+            refused += [changed] if text is None and self._refuses(changed[: last + 1], tools, kwargs) else []
+            empty = self._try([without_null(message) for message in changed[: last + 1]], tools, kwargs)
+            if text is not None and text.count("None") <= (text if empty is None else empty).count("None"):
+                calls = [call for message in messages[: last + 1] for call in message.get("tool_calls") or ()]
+                unread = sum(not reads_as_call(call, text) for call in calls)
+                row = json.dumps([messages[: last + 1], tools], ensure_ascii=False)
+                found.append((unread + bool(calls and num_escapes(text) > num_escapes(row)), changed))
+        return min(found, key=lambda each: each[0], default=(0, [*refused, messages][0]))[1]
+
+    def _refuses(self, messages: list, tools: Any, kwargs: Mapping[str, Any]) -> bool:
+        """Whether the template raises in words of its own, so that its reason is worth more than that it breaks."""
+        try:
+            self._render(messages, tools, kwargs)
+        except Exception as error:  # noqa: BLE001 - as in `_try`
+            return type(error) is jinja2.TemplateError
+        return False
+
+    def _modes(self, kwargs: Mapping[str, Any]) -> list[dict[str, bool]]:
+        return [{}, *(mode for mode in self.modes if not set(mode) & set(kwargs))]
+
+    def _try(self, messages: list, tools: Any, kwargs: Mapping[str, Any], *, prompt: bool = False) -> str | None:
+        try:
+            return self._render(messages, tools, kwargs, prompt=prompt)
+        except Exception:  # noqa: BLE001 - a template may raise anything; that is one of its answers
+            return None
+
+    def _render(self, messages: list, tools: Any, kwargs: Mapping[str, Any], *, prompt: bool = False) -> str:
+        return self.compiled.render(
+            **self.named,
+            **kwargs,
+            messages=messages,
+            tools=tools,
+            documents=None,
+            add_generation_prompt=prompt,
+            strftime_now=self.now.strftime,
+        )
+
+    def _encode(self, text: str) -> Encoding:
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def _continuation(self, text: str) -> list[int]:
+        """A completion on its own: nothing starts at its start; from its first added token on it is as in any text."""
+        added = [token.content for token in self.tokenizer.get_added_tokens_decoder().values()]
+        found = [(text.find(content), -len(content)) for content in added if content in text]
+        if not found:
+            return apart(self.definition).encode(text, add_special_tokens=False).ids
+        first, length = min(found)
+        start = apart(self.definition).encode(text[: first - length], add_special_tokens=False).ids
+        return start + self._encode(text[first:]).ids[1:]
+
+    def _stop_texts(self) -> Iterator[str]:
+        added = self.tokenizer.get_added_tokens_decoder()
+        yield from (added[i].content if i in added else self.tokenizer.id_to_token(i) for i in sorted(self.stops))
+
+
+def num_escapes(text: str) -> int:
+    """Letters written as HTML writes them, and letters that were lost."""
+    return sum(html.unescape(each) in set("<>&\"'") for each in re.findall("&#?[a-zA-Z0-9]+;", text)) + text.count(
+        "\ufffd"
+    )
+
+
+def reads_as_call(call: Mapping[str, Any], text: str) -> bool:
+    """Whether the arguments of a call are a JSON value in a text, or stand in it one by one, not quoted as a whole."""
+    arguments = call["function"].get("arguments") or {}
+    arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+    for brace in re.finditer("{", text):
+        with contextlib.suppress(ValueError):
+            if same_json(json.JSONDecoder().raw_decode(text, brace.start())[0], arguments):
+                return True
+    parts = list(parts_of(arguments))
+    quoted = any(f'\\"{key}\\"' in text for key, is_key in parts if is_key) or is_bare(arguments, text)
+    return str(arguments) not in text and not quoted and all(is_written(part, text) for part, _ in parts)
+
+
+def quotes_arguments(call: Mapping[str, Any], text: str) -> bool:
+    """Whether the arguments stand in a text only within a JSON string."""
+    arguments = call["function"].get("arguments") or {}
+    arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+    keys = [part for part, is_key in parts_of(arguments) if is_key]
+    if is_bare(arguments, text) and not reads_as_call(call, text):
+        return True
+    return any(f'\\"{key}\\"' in text and f'"{key}"' not in text.replace('\\"', "") for key in keys)
+
+
+def is_bare(arguments: Any, text: str) -> bool:
+    """Whether a text stands between quotation marks without its escapes, or without quotation marks as `f(x=text)`."""
+    if isinstance(arguments, list):
+        return any(is_bare(item, text) for item in arguments)
+    if not isinstance(arguments, dict):
+        return False
+    for key, value in arguments.items():
+        if is_bare(value, text):
+            return True
+        if isinstance(value, str) and value.strip():
+            squeezed = text.replace(" ", "").replace("\n", "")
+            bare = value.replace(" ", "").replace("\n", "")
+            if any(f"{before}{key}={bare}{after}" in squeezed for before in "(," for after in ",)"):
+                return True
+            if json.dumps(bare, ensure_ascii=False)[1:-1] != bare and f'"{key}":"{bare}"' in squeezed:
+                return True
+    return False
+
+
+def same_json(one: Any, other: Any) -> bool:
+    """Equal, and of the same kinds: 1 is neither 1.0 nor true, and keys stand in one order."""
+    return json.dumps(one) == json.dumps(other)
+
+
+def parts_of(value: Any) -> Iterator[tuple[Any, bool]]:
+    """Keys and values of a JSON value, with whether it is a key."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield key, True
+            yield from parts_of(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from parts_of(item)
+    else:
+        yield value, False
+
+
+def is_written(part: Any, text: str) -> bool:
+    """Whether a value stands in a text as it is, as JSON, or as Python writes it."""
+    if not isinstance(part, str):
+        whole = str(int(part)) if isinstance(part, float) and part.is_integer() else str(part)
+        return json.dumps(part) in text or whole in text
+    part = part.strip()
+    spellings = (part, json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1], repr(part)[1:-1])
+    return any(spelling in text for spelling in spellings)
+
+
+def common_prefix(texts: Sequence[str]) -> str:
+    first, last = min(texts), max(texts)
+    return first[: next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
+
+
+def begins(ids: list[int], start: list[int]) -> bool:
+    return ids[: len(start)] == start
+
+
+TAGS = {
+    "<think>": "</think>",
+    "<thinking>": "</thinking>",
+    "<|START_THINKING|>": "<|END_THINKING|>",
+    "[THINK]": "[/THINK]",
+}
+
+
+def goes_on(prompt: str, turn: str, mode: dict, message: Mapping[str, Any]) -> tuple[bool, str, str, dict] | None:
+    """What a model writes after a prompt that opens the reasoning: the reasoning, the closing tag, and the answer.
+
+    First of what comes back: whether the prompt closes the reasoning at once.
+    """
+    for opening, closing in TAGS.items():
+        bare = prompt.rstrip()
+        closed = bare.endswith(closing)
+        before = bare.removesuffix(closing).rstrip() if closed else bare
+        if not before.endswith(opening) or not turn.startswith(before.removesuffix(opening)):
+            continue
+        answer = turn[len(before) - len(opening) :]
+        reasoning, inline = spoken_reasoning(message), split_inline(message.get("content"))
+        block = str(message.get("content")).strip().removesuffix(inline[1].strip()).strip() if inline else ""
+        if inline and block in answer and split_inline(answer) is None:
+            reasoning = ""  # the block is written as part of the text
+        elif inline:
+            answer = answer.lstrip("\n")
+        if closed and reasoning:
+            continue
+        written = split_inline(answer)
+        if written:
+            reasoning, answer = written[0].strip() or reasoning, written[1]
+        answer = answer.removeprefix(closing)
+        if closed:
+            return True, prompt, prompt + answer, mode
+        if "\n" in prompt[len(before) :]:
+            return False, prompt, f"{prompt}{reasoning}\n{closing}\n\n{answer}", mode
+        return False, prompt, prompt + reasoning + closing + answer, mode
+    return None
+
+
+def shows_without_empty_block(own: str, shown: str) -> bool:
+    """Whether a turn is shown without its first empty block, and with or without white space in the block's place."""
+    found = [re.search(rf"{re.escape(a)}\s*{re.escape(b)}\s*", own) for a, b in TAGS.items()]
+    blocks = [match.span() for match in found if match]
+    if not blocks:
+        return False
+    start, end = min(blocks)
+    return re.fullmatch(re.escape(own[:start]) + r"\s*" + re.escape(own[end:]), shown) is not None
+
+
+def shows_reasoning(message: Mapping[str, Any], pair: tuple[str, str, dict]) -> bool:
+    """Whether the reasoning of a message, if it has any, stands in its completion before its text."""
+    completion, inline = pair[1][len(pair[0]) :], split_inline(message.get("content"))
+    text = as_text(inline[1] if inline else message.get("content")).strip()
+    if text and text in completion:
+        completion = completion[: completion.rindex(text)]
+    return spoken_reasoning(message) in completion
+
+
+def as_text(content: Any) -> str:
+    return content if isinstance(content, str) else ""
+
+
+def spoken_reasoning(message: Mapping[str, Any]) -> str:
+    for name in FIELDS[1:]:
+        if isinstance(message.get(name), str) and message[name].strip():
+            return message[name].strip()
+    inline = split_inline(message.get("content"))
+    return inline[0].strip() if inline else ""
+
+
+def split_inline(text: Any) -> tuple[str, str] | None:
+    """The reasoning in tags that a text opens with, and what follows."""
+    for opening, closing in TAGS.items():
+        if isinstance(text, str) and text.lstrip().startswith(opening) and closing in text.split(opening, 1)[1]:
+            reasoning, answer = text.split(opening, 1)[1].split(closing, 1)
+            return None if any(tag in answer for tag in TAGS.values()) else (reasoning, answer.lstrip())
+    return None
+
+
+def given_as(message: Mapping[str, Any], form: str) -> dict[str, Any]:
+    """`supervision.reasoning`: the reasoning of an assistant's message in a field, or inline."""
+    fields = [name for name in FIELDS[1:] if isinstance(message.get(name), str) and message[name].strip()]
+    inline = split_inline(message.get("content"))
+    if message["role"] == "assistant" and fields and inline and inline[0].strip() == message[fields[0]].strip():
+        message = {**message, "content": inline[1]}
+    if message["role"] == "assistant" and form == "inline" and fields and not split_inline(message.get("content")):
+        bare = {name: value for name, value in message.items() if name not in FIELDS[1:]}
+        return {**bare, "content": f"<think>\n{message[fields[0]].strip()}\n</think>\n\n{message.get('content') or ''}"}
+    inline = split_inline(message.get("content"))
+    if message["role"] == "assistant" and form == "field" and not fields and inline:
+        reasoning = inline[0].strip()
+        return {**message, "content": inline[1], "reasoning_content": reasoning, "thinking": reasoning}
+    return dict(message)
+
+
+def content(token: Any) -> str:
+    return token["content"] if isinstance(token, dict) else token
+
+
+def is_empty(message: Mapping[str, Any]) -> bool:
+    return not message.get("tool_calls") and not any(
+        isinstance(message.get(name), str) and message[name].strip() for name in FIELDS
+    )
+
+
+def without_null(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: "" if key == "content" and value is None else value for key, value in message.items()}
+
+
+def as_parts(message: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(message.get("content"), str):
+        return dict(message)
+    return {**message, "content": [{"type": "text", "text": message["content"]}]}
+
+
+def string_arguments(message: Mapping[str, Any]) -> dict[str, Any]:
+    if not message.get("tool_calls"):
+        return dict(message)
+    calls = [dict(call, function=dict(call["function"])) for call in message["tool_calls"]]
+    for call in calls:
+        arguments = call["function"].get("arguments")
+        if not isinstance(arguments, str | None):
+            call["function"]["arguments"] = json.dumps(arguments, ensure_ascii=False)
+    return {**message, "tool_calls": calls}
+
+
+FORMS: tuple[Callable[[Mapping[str, Any]], dict[str, Any]], ...] = (
+    dict,
+    without_null,
+    string_arguments,
+    lambda message: string_arguments(without_null(message)),
+    as_parts,
+)
+
+
+@functools.lru_cache(maxsize=2)
+def apart(definition: bytes) -> Tokenizer:
+    """The tokenizer of completions that are encoded on their own; most rows need none, and large ones load slowly."""
+    return Tokenizer.from_str(json.dumps(without_start(json.loads(definition))))
+
+
+def without_start(definition: dict[str, Any]) -> dict[str, Any]:
+    """A tokenizer.json without the space that some tokenizers put before the first word of a text."""
+    text = json.dumps(definition["pre_tokenizer"]).replace('"add_prefix_space": true', '"add_prefix_space": false')
+    text = re.sub(r'"prepend_scheme": "\w+"', '"prepend_scheme": "never"', text)
+    normalizer = definition["normalizer"] or {"type": "Sequence", "normalizers": []}
+    members = normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]
+    kept = {"type": "Sequence", "normalizers": [member for member in members if member["type"] != "Prepend"]}
+    return {**definition, "pre_tokenizer": json.loads(text), "normalizer": kept}

@@ -1,0 +1,33 @@
+"""The scripts of docs/examples run, each in a folder of its own."""
+
+import importlib.util
+import runpy
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "examples"
+NEEDS = {
+    "inspect_batch.py": ["torch"],
+    "pretrain_text.py": [],
+    "resume_elastic.py": ["torch"],
+    "tool_dialogues.py": [],
+    "train_loop.py": ["torch", "transformers"],
+    "train_trainer.py": ["torch", "transformers", "accelerate"],
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # trainers use what their libraries deprecated
+@pytest.mark.parametrize("script", NEEDS)
+def test_the_example_runs(script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = [name for name in NEEDS[script] if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"{' AND '.join(missing).upper()} MISSING: docs/examples/{script} is not run")
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(FOLDER / script), run_name="__main__")
+
+
+def test_every_example_is_run_and_listed() -> None:
+    page = (FOLDER / "README.md").read_text("utf-8")
+    assert {path.name for path in FOLDER.glob("*.py")} == set(NEEDS)
+    assert all(f"[{script}]({script})" in page for script in NEEDS)
