@@ -16,8 +16,8 @@ from packer.audit.view import DocumentView, RowView, find_inputs
 from packer.audit.way_out import WaysOut
 from packer.backend import load_backend
 from packer.batches import DocumentBatch, Int64
+from packer.build.input_resolution import pin_recipe
 from packer.build.inputs import open_inputs
-from packer.build.places import pin_recipe
 from packer.build.plan import load_recipe_model, refuse_untemplated, resolve_sources
 from packer.build.progress import Silent
 from packer.build.record import reason_of_part

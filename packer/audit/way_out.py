@@ -5,7 +5,7 @@ import functools
 import msgspec
 
 from packer.batches import Rejection, RowBatch, Sample
-from packer.build.hints import rejection_hint
+from packer.build.suggestions import rejection_hint
 from packer.model import Model
 from packer.recipe import Recipe
 from packer.render import Renderer, RenderRules

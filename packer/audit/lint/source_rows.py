@@ -19,8 +19,8 @@ from packer.audit.lint.subject import Subject
 from packer.batches import RowBatch, Sample
 from packer.build.inputs import open_inputs
 from packer.build.plan import load_recipe_model, resolve_sources
-from packer.build.price import LIMIT, last_tokens
 from packer.build.progress import Silent
+from packer.build.rewrite_cost import LIMIT, last_tokens
 from packer.build.stages import Stages, overruns_at
 from packer.errors import TemplateError
 from packer.model import Model
