@@ -10,7 +10,7 @@ from packer_cli.text import NEWLINES, cells, visible, wrap
 
 if TYPE_CHECKING:
     from packer.audit import CacheDiff
-    from packer.audit.diff.report import Change, InputChange, RowExample, RowSide, TemplateChange
+    from packer.audit.diff.cache_diff import Change, InputChange, RowExample, RowSide, TemplateChange
 
 _LISTED = 8
 """Lines of a list shown without -v."""

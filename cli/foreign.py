@@ -1,24 +1,19 @@
 """`--foreign PATH` of `verify`, `stats` and `inspect`: rows that another tool prepared."""
 
 import shlex
-import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from packer_cli.failures import error_object, print_error, print_json
-from packer_cli.marked import Marked
+from packer_cli.findings_page import FindingsPage
 from packer_cli.options import Function
 from packer_cli.output import number, percent, plural, print_table, stdout
 from packer_cli.progress import listener
-from packer_cli.text import visible
 
 if TYPE_CHECKING:
-    from packer.audit.foreign import ForeignFinding, ForeignReport
-
-_STYLES = {"error": "red bold", "warning": "yellow bold", "note": "cyan bold"}
+    from packer.audit.foreign import ForeignReport
 
 
 def foreign_options(function: Function) -> Function:
@@ -97,7 +92,7 @@ def verify_foreign(
         fields = {"command": "verify", "ok": report.ok, **_fields(report)}
         print_json(**fields, error=message and error_object("check_failed", message, None))
     else:
-        _Page(verbose=verbose).report(report, quiet=quiet, has_tokenizer=tokenizer is not None)
+        _print(report, verbose=verbose, quiet=quiet, has_tokenizer=tokenizer is not None)
         if message is not None:
             print_error(message, None)
     if message is not None:
@@ -163,78 +158,53 @@ def _looked_at(
     path: Path, tokenizer: str | None, template: Path | None, *, whole: bool, sample: int | None, quiet: bool
 ) -> "ForeignReport":
     from packer.audit.foreign import look_at  # noqa: PLC0415 - not for --help
-    from packer.audit.foreign.report import SAMPLE  # noqa: PLC0415 - as above
+    from packer.audit.foreign.foreign_report import SAMPLE  # noqa: PLC0415 - as above
 
     with listener(quiet=quiet) as progress:
         wanted = None if whole else sample or SAMPLE
         return look_at(path, tokenizer=tokenizer, template=template, sample=wanted, progress=progress)
 
 
-class _Page:
-    """Writes a report to stdout."""
-
-    def __init__(self, *, verbose: bool) -> None:
-        self._out = stdout()
-        self._verbose = verbose
-
-    def report(self, report: "ForeignReport", *, quiet: bool, has_tokenizer: bool) -> None:
-        if not quiet:
-            self._facts(report)
-        for place, finding in enumerate(report.findings):
-            if place or not quiet:
-                self._out.line()
-            self._finding(finding, report.rows_looked_at)
-        if not quiet:
-            self._out.line()
-            for entry in report.not_looked_at:
-                self._wrapped(f"not looked at: {entry.what} ({entry.why})", 0)
-            if report.ok:
-                self._wrapped(_fine(report, has_tokenizer=has_tokenizer), 0)
-            if not has_tokenizer:
-                named = shlex.quote(str(report.path))
-                self._wrapped(f"hint: packer verify --foreign {named} --tokenizer DIR looks at the rest", 2)
-                self._wrapped("--template FILE too, where the tokenizer has no chat template", 8)
-
-    def _facts(self, report: "ForeignReport") -> None:
-        which = "all" if report.rows_looked_at == report.num_rows else number(report.rows_looked_at)
-        of = f" of {number(report.num_rows)}" if which != "all" else f" {number(report.num_rows)}"
-        share = percent(report.trained / report.tokens_looked_at if report.tokens_looked_at else 0.0)
-        facts = [
-            ("rows", f"{which}{of}, {report.form}: {', '.join(report.columns)}"),
-            ("tokens", f"{number(report.tokens_looked_at)}, {number(report.trained)} trained ({share})"),
-            ("trained", f"by {report.labels_from}"),
-            ("answers", "not known" if report.header is None else f"behind {report.header!r}"),
-        ]
-        self._out.line(str(report.path))
-        for name, fact in facts:
-            first, *more = self._parts(fact, 11)
-            self._out.line(f"  {name:7}  {first}")
-            for part in more:
-                self._out.line(" " * 11 + part)
-
-    def _finding(self, finding: "ForeignFinding", looked_at: int) -> None:
-        head = f"{finding.level}[{finding.code}]:"
-        counted = f"{number(finding.num_rows)} of {plural(looked_at, 'row')}"
+def _print(report: "ForeignReport", *, verbose: bool, quiet: bool, has_tokenizer: bool) -> None:
+    page = FindingsPage(whole=verbose)
+    if not quiet:
+        page.out.line(str(report.path))
+        page.facts(_facts(report))
+    for place, finding in enumerate(report.findings):
+        if place or not quiet:
+            page.out.line()
+        counted = f"{number(finding.num_rows)} of {plural(report.rows_looked_at, 'row')}"
         if finding.unit != "row":
             counted = f"{plural(finding.count, finding.unit)} in {counted}"
         if finding.detail is not None:
             counted += f"; {finding.detail}"
-        first, *more = self._parts(f"{head} {finding.message}: {counted}", 2)
-        self._out.line((first[: len(head)], _STYLES[finding.level]), first[len(head) :])
-        for part in more:
-            self._out.line(f"  {part}")
-        shown = finding.examples if self._verbose else finding.examples[:1]
-        for text, is_mark in Marked(self._out.width, whole=self._verbose).lines(shown, indent=4):
-            self._out.line((text, "green" if is_mark else ""))
-        self._wrapped(f"hint: {finding.hint}", 2)
+        shown = finding.examples if verbose else finding.examples[:1]
+        page.finding(finding.level, finding.code, f"{finding.message}: {counted}", shown, finding.hint)
+    if quiet:
+        return
+    page.out.line()
+    for entry in report.not_looked_at:
+        page.words(f"not looked at: {entry.what} ({entry.why})")
+    if report.ok:
+        page.words(_fine(report, has_tokenizer=has_tokenizer))
+    if not has_tokenizer:
+        named = shlex.quote(str(report.path))
+        page.words(f"hint: packer verify --foreign {named} --tokenizer DIR looks at the rest", 2)
+        page.words("--template FILE too, where the tokenizer has no chat template", 8)
 
-    def _wrapped(self, text: str, indent: int) -> None:
-        for place, part in enumerate(self._parts(text, indent + 2)):
-            self._out.line(" " * (indent + 2 * (place > 0)) + part)
 
-    def _parts(self, text: str, indent: int) -> Iterator[str]:
-        width = max(20, self._out.width - indent)
-        yield from textwrap.wrap(visible(text), width, break_long_words=False, break_on_hyphens=False) or [""]
+def _facts(report: "ForeignReport") -> list[tuple[str, str]]:
+    is_all = report.rows_looked_at == report.num_rows
+    rows = (
+        f"all {number(report.num_rows)}" if is_all else f"{number(report.rows_looked_at)} of {number(report.num_rows)}"
+    )
+    share = percent(report.trained / report.tokens_looked_at if report.tokens_looked_at else 0.0)
+    return [
+        ("rows", f"{rows}, {report.form}: {', '.join(report.columns)}"),
+        ("tokens", f"{number(report.tokens_looked_at)}, {number(report.trained)} trained ({share})"),
+        ("trained", f"by {report.labels_from}"),
+        ("answers", "not known" if report.header is None else f"behind {report.header!r}"),
+    ]
 
 
 def _fine(report: "ForeignReport", *, has_tokenizer: bool) -> str:

@@ -1,24 +1,18 @@
 """`packer lint`: what a chat template does, before anything is built with it."""
 
 import shlex
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from packer_cli.failures import error_object, print_error, print_json
-from packer_cli.marked import Marked
+from packer_cli.findings_page import FindingsPage
 from packer_cli.options import HELP_OPTIONS, output_options
-from packer_cli.output import number, plural, stdout
+from packer_cli.output import number, plural
 from packer_cli.sources import Asked, recipe_options
-from packer_cli.text import visible
 
 if TYPE_CHECKING:
-    from packer.audit import LintFinding, LintReport, LookedAt
-
-_STYLES = {"error": "red bold", "warning": "yellow bold", "note": "cyan bold"}
-_INDENT = 2
-_NO_BREAK = "\N{NO-BREAK SPACE}"
+    from packer.audit import LintReport, LookedAt
 
 
 @click.command("lint", context_settings=HELP_OPTIONS)
@@ -40,7 +34,7 @@ def command(*, asked: Asked, rows: int, verbose: bool, quiet: bool, as_json: boo
     if as_json:
         print_json(**_fields(report), error=message and error_object("check_failed", message, None))
     else:
-        _Page(whole=verbose).report(report, summary=not quiet)
+        _print(report, whole=verbose, summary=not quiet)
         if message is not None:
             print_error(message, None)
     if message is not None:
@@ -56,50 +50,19 @@ def _counts(report: "LintReport", *, named: bool) -> str:
     return ", ".join(counts)
 
 
-class _Page:
-    """Writes a report to stdout."""
-
-    def __init__(self, *, whole: bool) -> None:
-        self._out = stdout()
-        self._whole = whole
-
-    def report(self, report: "LintReport", *, summary: bool) -> None:
-        """Header, findings, and their number; where there are errors, the error that ends the command has that."""
-        if summary:
-            for name, fact in _facts(report):
-                first, *more = self._wrap(fact, 13)
-                self._out.line(f"  {name:9}  {first}")
-                for part in more:
-                    self._out.line(" " * 13 + part)
-        for place, finding in enumerate(report.findings):
-            if place or summary:
-                self._out.line()
-            self._finding(finding)
-        if summary and report.ok:
-            self._out.line()
-            self._out.line(_counts(report, named=False))
-        elif summary:
-            self._out.line()
-
-    def _finding(self, finding: "LintFinding") -> None:
-        head = f"{finding.level}[{finding.code}]:"
-        first, *more = self._wrap(f"{head} {finding.message}")
-        self._out.line((first[: len(head)], _STYLES[finding.level]), first[len(head) :])
-        for part in more:
-            self._out.line(" " * _INDENT + part)
-        marked = Marked(self._out.width, whole=self._whole)
-        for shown, is_mark in marked.lines(finding.examples, indent=2 * _INDENT):
-            self._out.line((shown, "green" if is_mark else ""))
-        if finding.hint is not None:
-            for place, part in enumerate(self._wrap(f"hint: {finding.hint}")):
-                self._out.line(" " * (_INDENT if not place else 2 * _INDENT) + part)
-
-    def _wrap(self, text: str, indent: int = 2 * _INDENT) -> list[str]:
-        """Lines of a text; what is to be copied, paths and `--set`, is cut nowhere but at spaces."""
-        width = max(20, self._out.width - indent)
-        joined = visible(text).replace("--set ", f"--set{_NO_BREAK}")
-        lines = textwrap.wrap(joined, width, break_long_words=False, break_on_hyphens=False)
-        return [line.replace(f"--set{_NO_BREAK}", "--set ") for line in lines]
+def _print(report: "LintReport", *, whole: bool, summary: bool) -> None:
+    """Header, findings, and their number; where there are errors, the error that ends the command has that."""
+    page = FindingsPage(whole=whole)
+    if summary:
+        page.facts(_facts(report))
+    for place, finding in enumerate(report.findings):
+        if place or summary:
+            page.out.line()
+        page.finding(finding.level, finding.code, finding.message, finding.examples, finding.hint)
+    if summary:
+        page.out.line()
+    if summary and report.ok:
+        page.out.line(_counts(report, named=False))
 
 
 def _facts(report: "LintReport") -> list[tuple[str, str]]:

@@ -67,8 +67,6 @@ def _print(found: "Stats") -> None:
         )
     if found.skipped:
         facts.append(("skipped", number(found.skipped), SKIPPED))
-    if found.merged:
-        facts.append(("merged", number(found.merged), "turns encoded apart, as their text merges with the prompt's"))
     facts += [
         (
             "on disk",

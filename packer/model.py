@@ -1,6 +1,7 @@
-"""A tokenizer folder: its files, template, stop ids and control tokens.
+"""The model that a cache is made for, as its tokenizer folder tells: template, ids that stop, control tokens.
 
-Everything packer knows of a model comes from these files, byte for byte; their digests are part of a cache's identity.
+Nothing else is known of it. The files are read byte for byte, their digests are part of a cache's identity, and what
+contradicts itself in them is refused before anything is built.
 """
 
 import hashlib
@@ -15,6 +16,7 @@ from tokenizers import Tokenizer
 from packer.backend import definition_of, is_panic, load_backend
 from packer.errors import InputError, RecipeError
 from packer.limits import out_of
+from packer.tokenizer_checks import MAX_IDS, checked_vocab_size
 from packer.tokenizer_folder import MAX_TEMPLATE_BYTES, TOOL_USE_FILE, read_folder, read_regular
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -32,9 +34,6 @@ FOLDER_FILES = (
     TOOL_USE_FILE.as_posix(),
 )
 """All that is read of a tokenizer's folder; the first must be there."""
-
-MAX_IDS = 2**24
-"""Tables here have an entry an id; the largest vocabularies of language models have a fiftieth of this."""
 
 _RUNTIME_SETTINGS = ("truncation", "padding")
 
@@ -130,10 +129,7 @@ def load_model(
     files = read_model_files(tokenizer, template=template)
     backend = _load_tokenizer(files[TOKENIZER_FILE], tokenizer)
     definition = _read_json(files, TOKENIZER_FILE, tokenizer)
-    _refuse_dropout(definition, tokenizer)
-    _refuse_lost_text(definition.get("post_processor"), tokenizer)
-    vocab_size = _vocab_size(definition, backend, tokenizer)
-    _refuse_moved_ids(definition, backend, tokenizer)
+    vocab_size = checked_vocab_size(definition, backend, tokenizer)
     config = _read_json(files, CONFIG_FILE, tokenizer)
     added = _added_tokens(backend, config, tokenizer)
     named = _named_tokens(config, tokenizer)
@@ -203,70 +199,6 @@ def _load_tokenizer(content: bytes, where: Path) -> Tokenizer:
         if not isinstance(error, Exception) and not is_panic(error):
             raise
         raise out_of(error) or InputError(f"tokenizer {where}: {TOKENIZER_FILE} cannot be loaded: {error}") from error
-
-
-def _refuse_dropout(definition: Mapping[str, Any], where: Path) -> None:
-    """BPE dropout is not a setting of `encode` but part of the file, and no part of the text's ids can be relied on."""
-    dropout = definition["model"].get("dropout")
-    if dropout:
-        raise InputError(
-            f"tokenizer {where}: {TOKENIZER_FILE} has a dropout of {dropout}: the same text gets other ids every time",
-            hint=f"set model.dropout to null in {TOKENIZER_FILE}; dropout is for training, inference runs without it",
-        )
-
-
-def _refuse_lost_text(post_processor: Any, where: Path) -> None:
-    """A template of a post-processor decides what is left of a text, even where no special tokens are asked for."""
-    if not isinstance(post_processor, dict):
-        return
-    for member in post_processor.get("processors") or ():
-        _refuse_lost_text(member, where)
-    if post_processor.get("type") != "TemplateProcessing":
-        return
-    if sum("Sequence" in piece for piece in post_processor["single"]) != 1:
-        raise InputError(
-            f"tokenizer {where}: the post_processor of {TOKENIZER_FILE} does not write a text exactly once",
-            hint="its template `single` must hold one Sequence",
-        )
-
-
-def _refuse_moved_ids(definition: Mapping[str, Any], backend: Tokenizer, where: Path) -> None:
-    """`tokenizers` numbers added tokens on from the vocabulary, without a word where the file says otherwise."""
-    for token in definition.get("added_tokens") or ():
-        given = backend.token_to_id(token["content"])
-        if token["content"] and given != token["id"]:
-            raise InputError(
-                f"tokenizer {where}: {TOKENIZER_FILE} gives the added token '{token['content']}' id {token['id']}, "
-                f"but tokenizers reads it as {given}",
-                hint="ids of added tokens must go on from the vocabulary without a gap and without a repeat",
-            )
-
-
-def _vocab_size(definition: Mapping[str, Any], backend: Tokenizer, where: Path) -> int:
-    written = definition["model"].get("vocab")
-    if isinstance(written, dict):  # what the backend would say, without waiting for it to say it
-        added = backend.get_added_tokens_decoder()
-        vocabulary: dict[str, int] = {**written, **{token.content: token_id for token_id, token in added.items()}}
-    else:
-        vocabulary = backend.get_vocab(with_added_tokens=True)
-    ids = set(vocabulary.values())
-    if not ids:
-        raise InputError(f"tokenizer {where}: {TOKENIZER_FILE} has no tokens")
-    if max(ids) >= MAX_IDS:
-        raise InputError(
-            f"tokenizer {where}: {TOKENIZER_FILE} has the id {max(ids)} among {len(ids)} tokens; "
-            f"packer takes ids below {MAX_IDS}"
-        )
-    if len(ids) < len(vocabulary):
-        seen: dict[int, str] = {}
-        first, second, shared = next(
-            (seen[i], token, i) for token, i in sorted(vocabulary.items()) if seen.setdefault(i, token) != token
-        )
-        raise InputError(
-            f"tokenizer {where}: {TOKENIZER_FILE} gives '{first[:40]}' and '{second[:40]}' the same id {shared}",
-            hint="a token has an id of its own; take the tokenizer.json its makers published",
-        )
-    return max(ids) + 1
 
 
 def _read_json(files: Mapping[str, bytes], name: str, where: Path) -> dict[str, Any]:

@@ -12,7 +12,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # From the bottom up: a module imports only from layers above its own line.
 LAYERS = (
-    "errors", "limits", "names", "rejections", "literals", "batches", "recipe", "data_files", "hub", "tokenizer_folder", "backend", "model", "spelling",
+    "errors", "limits", "names", "rejections", "literals", "batches", "strict_yaml", "recipe", "data_files", "hub", "tokenizer_folder", "backend", "tokenizer_checks",
+    "model", "spelling",
     "layout", "permute", "preload",
     "source", "render", "tokenize", "supervise", "pack", "store", "build", "audit", "load", "export", "starter",
     "recipe_from",
@@ -61,7 +62,7 @@ def test_modules_import_only_what_stands_before_them() -> None:
 
 @pytest.mark.parametrize(
     ("library", "allowed"),
-    [("click", None), ("rich", None), ("torch", "load"), ("yaml", "recipe"), ("huggingface_hub", "hub")],
+    [("click", None), ("rich", None), ("torch", "load"), ("yaml", "strict_yaml"), ("huggingface_hub", "hub")],
 )
 def test_a_library_is_imported_only_where_it_belongs(library: str, allowed: str | None) -> None:
     for path in MODULES:

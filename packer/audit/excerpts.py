@@ -3,12 +3,11 @@
 An excerpt is only what was really rendered or read. Where the reason says all there is to say, there is none.
 """
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from packer.batches import REASONING_FIELDS, Rejection, Sample
+from packer.batches import Rejection, Sample
 from packer.model import Model
 from packer.render import Renderer, RenderError
 from packer.render.chat import Conversation, Mode, renderable, says_something
@@ -54,27 +53,22 @@ def excerpts_of(
     if sample.kind != "chat":
         return ()
     try:
-        return _of_chat(rejection.code, sample, rejection.message, renderer, model)
+        return _of_chat(rejection.code, sample, rejection.message, renderer)
     except RenderError:
         return ()  # it cannot be rendered even for showing it
 
 
-def _of_chat(code: str, sample: Sample, message: int | None, renderer: Renderer, model: Model) -> tuple[Excerpt, ...]:
+def _of_chat(code: str, sample: Sample, message: int | None, renderer: Renderer) -> tuple[Excerpt, ...]:
     if code in ("template_error", "nothing_trained"):
         roles = ", ".join(each.role for each in sample.messages)
         return (Excerpt(what="its messages are from", text=_head(roles), blamed=False),)
     conversation = renderer.conversation(sample)
-    if code == "dropped_tools":
-        return _dropped_tools(conversation)
-    if message is None:
-        return ()
-    conversation = renderable(conversation, message)
-    if code == "prompt_diverges":
+    last = len(conversation.messages) - 1
+    conversation = renderable(conversation, last if message is None else message)
+    if code == "prompt_diverges" and message is not None:
         return _parting(conversation, message)
-    if code == "no_terminator":
-        return _unclosed(conversation, message, model)
-    if code.startswith("dropped_"):
-        return _dropped(conversation, message, code.removeprefix("dropped_"))
+    if code.startswith("dropped_") or code == "no_terminator":
+        return _rendered(conversation, message or 0, start=code in ("dropped_system", "dropped_tools"))
     return ()
 
 
@@ -104,28 +98,7 @@ def _rendering(conversation: Conversation, message: int, mode: Mode) -> str | No
         return None
 
 
-def _unclosed(conversation: Conversation, message: int, model: Model) -> tuple[Excerpt, ...]:
-    stops = ", ".join(model.stops) or "none"
-    rendered = conversation.render(conversation.messages[: message + 1], {})
-    return (
-        _blamed("the template ends the turn so", _tail(rendered)),
-        Excerpt(what="the stop tokens are", text=stops, blamed=False),
-    )
-
-
-def _dropped(conversation: Conversation, message: int, kind: str) -> tuple[Excerpt, ...]:
-    lost = _said(conversation.messages[message], kind)
-    shown = (_blamed(f"messages[{message}] has the {kind.replace('_', ' ')}", _head(lost)),) if lost else ()
-    return (*shown, _rendered(conversation, message, start=kind == "system"))
-
-
-def _dropped_tools(conversation: Conversation) -> tuple[Excerpt, ...]:
-    tools = json.dumps(conversation.tools, ensure_ascii=False)
-    conversation = renderable(conversation, len(conversation.messages) - 1)
-    return (_blamed("the tool definitions", _head(tools)), _rendered(conversation, 0, start=True))
-
-
-def _rendered(conversation: Conversation, message: int, *, start: bool) -> Excerpt:
+def _rendered(conversation: Conversation, message: int, *, start: bool) -> tuple[Excerpt, ...]:
     """The start or the end of the rendering up to the first turn from `message` on."""
     messages = conversation.messages
     turns = (k for k in range(message, len(messages)) if messages[k]["role"] == "assistant")
@@ -133,14 +106,7 @@ def _rendered(conversation: Conversation, message: int, *, start: bool) -> Excer
     rendered = conversation.render(messages[: last + 1], {})
     text, verb = (_head(rendered, _LONG), "begins") if start else (_tail(rendered, _LONG), "ends")
     what = f"the rendering up to messages[{last}]" + (f" {verb}" if text != rendered else "")
-    return Excerpt(what=what, text=text, blamed=False)
-
-
-def _said(message: Mapping[str, Any], kind: str) -> str:
-    if kind == "tool_call":
-        return json.dumps(message.get("tool_calls"), ensure_ascii=False)
-    names = REASONING_FIELDS if kind == "reasoning" else ("content",)
-    return next((message[name] for name in names if isinstance(message.get(name), str)), "")
+    return (_blamed(what, text),)
 
 
 def _typed_control(sample: Sample, message: int | None, model: Model) -> tuple[Excerpt, ...]:

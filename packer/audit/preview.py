@@ -11,9 +11,8 @@ from itertools import islice
 import numpy as np
 
 from packer.audit.excerpts import Excerpt, excerpts_of
-from packer.audit.runs import Spans, make_runs
+from packer.audit.text_runs import Spans, make_runs
 from packer.audit.view import DocumentView, RowView, find_inputs
-from packer.audit.way_out import WaysOut
 from packer.backend import load_backend
 from packer.batches import DocumentBatch, Int64
 from packer.build.input_resolution import pin_recipe
@@ -22,6 +21,7 @@ from packer.build.plan import load_recipe_model, refuse_untemplated, resolve_sou
 from packer.build.progress import Silent
 from packer.build.record import reason_of_part
 from packer.build.stages import Stages, named_template, overruns_at
+from packer.build.suggestions import rejection_hint
 from packer.errors import UsageError
 from packer.layout import document_labels, document_weights
 from packer.model import TOKENIZER_FILE, Model
@@ -45,7 +45,7 @@ class PreviewedRow:
     """Of a rejected row: what shows why."""
 
     hint: str | None
-    """Of a rejected row: the way out."""
+    """Of a rejected row: what to do about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +157,6 @@ class _Maker:
         self._recipe = recipe
         self._model = model
         self._stages = Stages(recipe, model)
-        self._ways_out = WaysOut(recipe, model)
         self._tokenizer = load_backend(model.files[TOKENIZER_FILE])
         self._with_ids = with_ids
 
@@ -174,6 +173,7 @@ class _Maker:
     def _row(self, entry: InputFile, raw: RawRow) -> PreviewedRow:
         done = self._stages.run(raw.batch)
         views = tuple(self._documents(entry, raw.number, done.documents))
+        allowed = self._recipe.supervision.allow_dropped
         source, sample = entry.name, next(iter(raw.batch.samples), None)
         lines = [
             Rejected(source=source, row=raw.number, line=raw.line, code=each.code, reason=each.reason)
@@ -195,7 +195,7 @@ class _Maker:
             ),
             split=entry.split,
             excerpts=tuple(excerpts),
-            hint=next((self._ways_out.of(each, sample) for each in done.rejections), None),
+            hint=next((rejection_hint(each.code, allowed=allowed) for each in done.rejections), None),
         )
 
     def _left_out(self, source: str, views: Sequence[DocumentView], documents: DocumentBatch) -> Iterator[Rejected]:

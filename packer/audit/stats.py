@@ -1,5 +1,6 @@
 """Numbers of a cache: what went in, what came out, how long documents are, how full blocks are."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from packer.batches import Int32, Int64
 from packer.build.losses import LeftOut, left_out
 from packer.errors import CheckError
 from packer.limits import out_of
-from packer.pack import mixing_of_pieces
+from packer.pack import mixing
 from packer.recipe import to_json
 from packer.rejections import CODES
 from packer.store.cache import Cache, DocumentShards
@@ -70,12 +71,6 @@ class SplitStats:
     documents: int
     tokens: int
     trained: int
-    merged: int
-    """Turns whose text merges with their prompt's; they are encoded apart from it."""
-
-    skipped: int
-    """Answers that say nothing and are not learned."""
-
     lengths: Lengths | None
     """None where there are no documents."""
 
@@ -84,18 +79,12 @@ class SplitStats:
     """blocks × block length."""
 
     packed_tokens: int
-    separators: int
-    padding: int
     documents_per_block: float
     """Mean number of pieces; 0 where there are no blocks."""
 
-    max_documents_per_block: int
     mixing: float
     """How mixed blocks are by source: 1 as by chance, 0 where each holds a single one; see :mod:`packer.pack.mixing`.
     A source is an input; where there is one only, a sixteenth of it."""
-
-    rewriting: float
-    """Tokens of all documents over those of each row's last: 1 where the template rewrites nothing."""
 
     @property
     def trained_share(self) -> float:
@@ -133,13 +122,16 @@ class Stats:
     documents: int
     tokens: int
     trained: int
-    merged: int
     skipped: int
+    """Answers that say nothing and are not learned."""
+
     blocks: int
     slots: int
     separators: int
     padding: int
     rewriting: float
+    """Tokens of all documents over those of each row's last: 1 where the template rewrites nothing."""
+
     documents_bytes: int
     blocks_bytes: int
     other_bytes: int
@@ -197,7 +189,6 @@ def stats(folder: Path | str) -> Stats:
             documents=totals.documents,
             tokens=totals.tokens,
             trained=totals.trained,
-            merged=totals.merged,
             skipped=totals.skipped,
             blocks=totals.blocks,
             slots=totals.slots,
@@ -233,8 +224,8 @@ def _split_stats(cache: Cache, split: str) -> SplitStats:
     documents = cache.documents(split)
     shards = documents.shards
     lengths = documents.lengths()
-    pieces = _Pieces.of(cache, split)
     blocks = [shard for shard in cache.manifest.shards if (shard.kind, shard.split) == ("blocks", split)]
+    piece_ids, piece_blocks = _pieces(cache, blocks)
     num_blocks = sum(shard.num_rows for shard in blocks)
     packed = sum(shard.num_tokens for shard in blocks)
     slots = num_blocks * int(cache.manifest.recipe["pack"]["block_len"])
@@ -246,47 +237,26 @@ def _split_stats(cache: Cache, split: str) -> SplitStats:
         documents=len(lengths),
         tokens=sum(shard.num_tokens for shard in shards),
         trained=sum(shard.num_trained for shard in shards),
-        merged=sum(shard.num_merged for shard in shards),
-        skipped=sum(shard.num_skipped for shard in shards),
         lengths=count_lengths(lengths),
         blocks=num_blocks,
         slots=slots,
         packed_tokens=packed,
-        separators=pieces.separators,
-        padding=slots - packed - pieces.separators,
-        documents_per_block=_ratio(len(pieces.doc_id), num_blocks),
-        max_documents_per_block=int(np.bincount(pieces.block).max(initial=0)),
-        mixing=_mixing(documents, pieces),
-        rewriting=_rewriting(shards),
+        documents_per_block=_ratio(len(piece_ids), num_blocks),
+        mixing=_mixing(documents, piece_ids, piece_blocks),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pieces:
-    """The pieces in the blocks of a split. P pieces."""
-
-    doc_id: Int64  # [P]
-    block: Int64  # [P] number of its block
-    separators: int
-
-    @classmethod
-    def of(cls, cache: Cache, split: str) -> "_Pieces":
-        shards = [shard for shard in cache.manifest.shards if (shard.kind, shard.split) == ("blocks", split)]
-        ids, counts, separators = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
-        has_separators = cache.manifest.recipe["pack"]["mode"] == "eos"
-        for rows, _ in Chunks(cache.folder, shards, kind="blocks", opener=block_rows):
-            ids += [rows.doc_ids.row(row) for row in range(len(rows.length))]
-            counts.append(rows.doc_ids.lengths())
-            if has_separators:  # all in one run, the first of the block
-                filled = rows.seq_lengths.values[rows.seq_lengths.offsets[:-1]]
-                separators += int((filled - rows.length).sum())
-        num_pieces = np.concatenate(counts)
-        return cls(
-            doc_id=np.concatenate(ids), block=np.repeat(np.arange(len(num_pieces)), num_pieces), separators=separators
-        )
+def _pieces(cache: Cache, shards: Sequence[Shard]) -> tuple[Int64, Int64]:
+    """The document of each piece in some blocks, and the number of its block.  # int64[P] each"""
+    ids, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for rows, _ in Chunks(cache.folder, shards, kind="blocks", opener=block_rows):
+        ids += [rows.doc_ids.row(row) for row in range(len(rows.length))]
+        counts.append(rows.doc_ids.lengths())
+    num_pieces = np.concatenate(counts)
+    return np.concatenate(ids), np.repeat(np.arange(len(num_pieces)), num_pieces)
 
 
-def _mixing(documents: DocumentShards, pieces: _Pieces) -> float:
+def _mixing(documents: DocumentShards, piece_ids: Int64, piece_blocks: Int64) -> float:
     """Identical documents are taken for one."""
     source, _ = documents.origins()
     if not len(np.unique(source)) > 1:
@@ -294,9 +264,9 @@ def _mixing(documents: DocumentShards, pieces: _Pieces) -> float:
     ids = documents.doc_ids()
     order = np.argsort(ids, kind="stable")
     # A document counts once, where it begins: the many pieces of a long one would be a source of their own.
-    unique, first = np.unique(pieces.doc_id, return_index=True)
+    unique, first = np.unique(piece_ids, return_index=True)
     found = np.searchsorted(ids[order], unique)
-    return mixing_of_pieces(pieces.block[first], source[order][np.minimum(found, max(len(order) - 1, 0))]).index
+    return mixing(piece_blocks[first], source[order][np.minimum(found, max(len(order) - 1, 0))]).index
 
 
 _STRETCHES = 16

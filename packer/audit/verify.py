@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from packer.audit.files import check_file, check_input, check_rejected, check_size, find_strays
-from packer.audit.findings import Checked, Finding, Level, VerifyReport
-from packer.audit.identity import check_identity, check_tokenizer
-from packer.audit.pieces import check_counts, check_pieces
+from packer.audit.block_pieces import check_counts, check_pieces
+from packer.audit.cache_files import check_file, check_input, check_rejected, check_size, find_strays
+from packer.audit.claimed_identity import check_identity, check_tokenizer
 from packer.audit.reencode import Reencoded, Reencoding
-from packer.audit.shards import ShardAudit, audit_shard
+from packer.audit.shard_checks import ShardAudit, audit_shard
+from packer.audit.verify_report import Checked, Finding, Level, VerifyReport
 from packer.build.blocks import BlockForm
 from packer.build.executor import default_jobs
 from packer.build.progress import Progress, Silent

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from tokenizers import Tokenizer
 
-from packer.audit.runs import Run, Spans, kept_tokenizer, make_runs, padding_run, separator_run
+from packer.audit.text_runs import Run, Spans, kept_tokenizer, make_runs, padding_run, separator_run
 from packer.batches import BlockBatch, Int32
 from packer.errors import UsageError
 from packer.layout import MASKED
@@ -168,7 +168,8 @@ def view_row(cache: Cache, source: str, row: int, *, with_ids: bool = False) -> 
     for number in numbers:
         split = cache.manifest.inputs[number].split
         documents = cache.documents(split)
-        found = _documents_of_row(documents, number, row)
+        source_of, row_of = documents.origins()
+        found = np.flatnonzero((source_of == number) & (row_of == row)).tolist()
         if found:
             reader = _Reader(cache, split, with_ids=with_ids)
             views += [reader.document(index) for index in found]
@@ -271,31 +272,4 @@ def find_inputs(paths: Sequence[str], source: str, *, missing: str) -> list[int]
         raise UsageError(missing, hint=f"its inputs: {listed}")
     if len(different) > 1:
         raise UsageError(f"'{source}' names several inputs: {', '.join(different)}", hint="give more of the path")
-    return found
-
-
-def _documents_of_row(documents: DocumentShards, source: int, row: int) -> list[int]:
-    """Numbers of the documents made of a row; documents lie in the order of shards and rows."""
-    found: list[int] = []
-    first = 0
-    for shard in documents.shards:
-        if shard.source == source and shard.first_row <= row < shard.first_row + shard.num_input_rows:
-            found += _with_origin(documents, range(first, first + shard.num_rows), row)
-        first += shard.num_rows
-    return found
-
-
-def _with_origin(documents: DocumentShards, numbers: range, row: int) -> list[int]:
-    """Bisects: rows only grow within a shard."""
-    low, high = numbers.start, numbers.stop
-    while low < high:
-        middle = (low + high) // 2
-        if documents.origin(middle)[1] < row:
-            low = middle + 1
-        else:
-            high = middle
-    found = []
-    while low < numbers.stop and documents.origin(low)[1] == row:
-        found.append(low)
-        low += 1
     return found

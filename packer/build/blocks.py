@@ -14,7 +14,16 @@ import numpy as np
 from packer.batches import Bool, Int64, PackPlan
 from packer.errors import RecipeError
 from packer.layout import offsets_of
-from packer.pack import CountTrained, DocumentColumns, EndsOpen, LeftOut, Loss, arrange, gather, trained_counter
+from packer.pack import (
+    CountTrained,
+    DocumentColumns,
+    DropCount,
+    DroppedTokens,
+    EndsOpen,
+    arrange,
+    gather,
+    trained_counter,
+)
 from packer.recipe import Pack
 from packer.store.blocks import BlockShardWriter
 from packer.store.document_shards import DocumentShards
@@ -83,8 +92,8 @@ class PackedSplit:
     """A split's packing: its tasks, and what is in no block."""
 
     tasks: tuple[BlockTask, ...]
-    left_out: LeftOut
-    losses: dict[str, Loss]
+    left_out: DroppedTokens
+    losses: dict[str, DropCount]
     """What each code costs."""
 
     num_blocks: int
@@ -123,7 +132,7 @@ def pack_split(
     return PackedSplit(
         tasks=tasks,
         left_out=left_out,
-        losses=left_out.losses(planned.block_of),
+        losses=left_out.counts(planned.block_of),
         num_blocks=planned.num_blocks,
         num_packed=int(np.count_nonzero(planned.block_of >= 0)),
         num_separators=separators,

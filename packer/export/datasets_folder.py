@@ -14,9 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import BlockBatch, Int64
-from packer.export.files import OpenFile
 from packer.export.source import FlatDocuments
-from packer.export.target import Asked
+from packer.export.writer import OpenFile, SplitToWrite
 
 _MAX_BYTES = 500 * 10**6
 """A file ends with the batch that reaches this, as save_to_disk has it."""
@@ -31,7 +30,7 @@ _TYPES = {"attention_mask": pa.int8(), "loss_weights": pa.float32()}
 class DatasetsWriter:
     """One split as a folder that ``datasets.load_from_disk`` loads."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: SplitToWrite) -> None:
         self._asked = asked
         names = _COLUMNS[asked.unit] + (("loss_weights",) if asked.weighted else ())
         fields = [(name, pa.list_(_TYPES.get(name, pa.int32()))) for name in names]
@@ -81,10 +80,6 @@ class DatasetsWriter:
         for name, value in (("dataset_info.json", self._info), ("state.json", state)):
             self._asked.files.write(f"{self._asked.folder}{name}", json.dumps(value, indent=2, sort_keys=True).encode())
         return {"columns": list(self._schema.names), "path": self._asked.folder.rstrip("/") or "."}
-
-    def abort(self) -> None:
-        for file, _ in self._open:
-            file.abort()
 
     def _write(self, columns: dict[str, pa.Array]) -> None:
         if not self._open or self._open[-1][0].num_bytes >= _MAX_BYTES:

@@ -17,7 +17,7 @@ import numpy as np
 
 from packer.batches import BlockBatch, Int32
 from packer.export.source import FlatDocuments
-from packer.export.target import Asked
+from packer.export.writer import SplitToWrite
 from packer.layout import MASKED
 
 _MAX_BYTES = 1 << 26
@@ -39,7 +39,7 @@ _CONFIG_BYTES = json.dumps(_CONFIG, sort_keys=True).encode()
 class MdsWriter:
     """One split as a folder that ``streaming.StreamingDataset`` reads."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: SplitToWrite) -> None:
         self._asked = asked
         self._samples: list[bytes] = []
         self._num_bytes = 0
@@ -64,9 +64,6 @@ class MdsWriter:
             "documents_that_get_another_eos": self._without_eos,
         }
 
-    def abort(self) -> None:
-        self._samples.clear()
-
     def _append(self, input_ids: Int32, labels: Int32) -> None:
         turns, left_out = turns_of(input_ids, labels)
         self._left_out += left_out
@@ -86,11 +83,11 @@ class MdsWriter:
         count = len(self._samples)
         offsets = np.cumsum([4 + 4 * (count + 1) + len(_CONFIG_BYTES), *map(len, self._samples)]).astype("<u4")
         name = f"shard.{len(self._shards):05d}.mds"
-        with self._asked.files.open(f"{self._asked.folder}{name}") as file:
-            file.write(count.to_bytes(4, "little") + offsets.tobytes() + _CONFIG_BYTES)
-            file.write(b"".join(self._samples))
-            info = {"basename": name, "bytes": file.num_bytes, "hashes": {}}
-            file.finish()
+        file = self._asked.files.open(f"{self._asked.folder}{name}")
+        file.write(count.to_bytes(4, "little") + offsets.tobytes() + _CONFIG_BYTES)
+        file.write(b"".join(self._samples))
+        info = {"basename": name, "bytes": file.num_bytes, "hashes": {}}
+        file.finish()
         self._shards.append(_CONFIG | {"raw_data": info, "samples": count, "zip_data": None})
         self._samples, self._num_bytes = [], 0
 

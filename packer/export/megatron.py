@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import BlockBatch, Int64
-from packer.export.files import OpenFile
 from packer.export.source import FlatDocuments
-from packer.export.target import Asked
+from packer.export.writer import OpenFile, SplitToWrite
 from packer.layout import offsets_of
 
 _MAGIC = b"MMIDIDX\x00\x00"
@@ -30,7 +29,7 @@ _SMALL_VOCABULARY = 65_500
 class MegatronWriter:
     """One split as ``<split>_text_document``, and where it was asked for ``<split>_loss_mask_document``."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: SplitToWrite) -> None:
         dtype = np.uint16 if asked.model.vocab_size < _SMALL_VOCABULARY else np.int32
         self._prefixes = {"tokens": f"{asked.folder}{asked.split}_text_document"}
         self._pairs = {"tokens": _Pair(asked, self._prefixes["tokens"], dtype)}
@@ -54,15 +53,11 @@ class MegatronWriter:
             "dtypes": {name: np.dtype(pair.dtype).name for name, pair in self._pairs.items()},
         }
 
-    def abort(self) -> None:
-        for pair in self._pairs.values():
-            pair.abort()
-
 
 class _Pair:
     """A .bin and its .idx."""
 
-    def __init__(self, asked: Asked, prefix: str, dtype: type[np.generic]) -> None:
+    def __init__(self, asked: SplitToWrite, prefix: str, dtype: type[np.generic]) -> None:
         self.dtype = dtype
         self._asked, self._prefix = asked, prefix
         self._bin: OpenFile = asked.files.open(f"{prefix}.bin")
@@ -75,12 +70,9 @@ class _Pair:
     def finish(self) -> None:
         self._bin.finish()
         lengths = np.concatenate(self._lengths)
-        with self._asked.files.open(f"{self._prefix}.idx") as file:
-            file.write(_MAGIC + struct.pack("<QBQQ", 1, _CODES[self.dtype], len(lengths), len(lengths) + 1))
-            file.write_array(lengths.astype(np.int32))
-            file.write_array(offsets_of(lengths)[:-1] * np.dtype(self.dtype).itemsize)
-            file.write_array(np.arange(len(lengths) + 1, dtype=np.int64))
-            file.finish()
-
-    def abort(self) -> None:
-        self._bin.abort()
+        file = self._asked.files.open(f"{self._prefix}.idx")
+        file.write(_MAGIC + struct.pack("<QBQQ", 1, _CODES[self.dtype], len(lengths), len(lengths) + 1))
+        file.write_array(lengths.astype(np.int32))
+        file.write_array(offsets_of(lengths)[:-1] * np.dtype(self.dtype).itemsize)
+        file.write_array(np.arange(len(lengths) + 1, dtype=np.int64))
+        file.finish()

@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import BlockBatch
-from packer.export.files import OpenFile
 from packer.export.source import FlatDocuments
-from packer.export.target import Asked
+from packer.export.writer import OpenFile, SplitToWrite
 from packer.layout import MASKED
 
 _MAX_TOKENS = 2**28
@@ -34,7 +33,7 @@ def token_dtype(vocab_size: int) -> type[np.unsignedinteger[Any]]:
 class OlmoWriter:
     """One split as parts of ids, of masks and, of documents, of borders."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: SplitToWrite) -> None:
         self._asked = asked
         self._dtype = token_dtype(asked.model.vocab_size)
         self._parts: list[_Part] = []
@@ -62,10 +61,6 @@ class OlmoWriter:
             return told | {"sequence_length": self._asked.block_len}
         return told | {"eos_ends_documents": self._eos_ends_documents}
 
-    def abort(self) -> None:
-        for part in self._parts:
-            part.abort()
-
     def _append(self, input_ids: npt.NDArray[Any], trained: npt.NDArray[np.bool_]) -> "_Part":
         if not self._parts or self._parts[-1].num_tokens >= _MAX_TOKENS:
             self._parts.append(_Part(self._asked, len(self._parts)))
@@ -79,7 +74,7 @@ class OlmoWriter:
 class _Part:
     """The files of one part."""
 
-    def __init__(self, asked: Asked, number: int) -> None:
+    def __init__(self, asked: SplitToWrite, number: int) -> None:
         self._asked = asked
         self.tokens: OpenFile = asked.files.open(f"{asked.folder}token_ids_part_{number:04d}.npy")
         self.mask: OpenFile = asked.files.open(f"{asked.folder}labels_mask_part_{number:04d}.npy")
@@ -97,7 +92,3 @@ class _Part:
         if self._lines:
             content = gzip.compress("".join(self._lines).encode(), mtime=0)
             self._asked.files.write(f"{self.tokens.path.removesuffix('.npy')}.csv.gz", content)
-
-    def abort(self) -> None:
-        self.tokens.abort()
-        self.mask.abort()

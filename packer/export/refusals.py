@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from packer.errors import UsageError
-from packer.export.target import FORMS, Form, Unit
+from packer.export.writer import FORMS, Form, Unit
 from packer.store.cache import Cache
 from packer.store.exported import RECORD, read_record
 from packer.store.manifest import Shard

@@ -9,18 +9,17 @@ from typing import Any
 
 from packer.build.progress import Progress, Silent
 from packer.export.datasets_folder import DatasetsWriter, dataset_dict
-from packer.export.files import ExportedFile, Files
 from packer.export.mds import MdsWriter
 from packer.export.megatron import MegatronWriter
 from packer.export.olmo import OlmoWriter
 from packer.export.place import replacing
 from packer.export.refusals import asked_splits, refuse_form, refuse_place, shards_of
 from packer.export.source import blocks_of, documents_of
-from packer.export.target import FORMS, Asked, Form, Unit, Writer
+from packer.export.writer import FORMS, ExportedFile, Files, Form, SplitToWrite, Unit, Writer
 from packer.store.cache import Cache
 from packer.store.exported import RECORD
 
-_WRITERS: dict[Form, Callable[[Asked], Writer]] = {
+_WRITERS: dict[Form, Callable[[SplitToWrite], Writer]] = {
     "datasets": DatasetsWriter,
     "megatron": MegatronWriter,
     "olmo": OlmoWriter,
@@ -84,6 +83,7 @@ def export(
     Raises:
         UsageError: the form cannot hold this, or `out` is there.
         InputError: not a cache.
+        BusyError: another process is exporting to `out`.
         CheckError: the cache is damaged; nothing is left behind.
         StorageError: the disk refuses; nothing is left behind.
 
@@ -117,9 +117,9 @@ def export(
     return found
 
 
-def _asked(cache: Cache, split: str, files: Files, unit: Unit, *, alone: bool, to: Form, mask: bool) -> Asked:
+def _asked(cache: Cache, split: str, files: Files, unit: Unit, *, alone: bool, to: Form, mask: bool) -> SplitToWrite:
     name = f"{cache.manifest.content_fingerprint} {to} {unit} {split}"
-    return Asked(
+    return SplitToWrite(
         files=files,
         split=split,
         folder="" if to == "megatron" or (to == "datasets" and alone) else f"{split}/",
@@ -132,7 +132,7 @@ def _asked(cache: Cache, split: str, files: Files, unit: Unit, *, alone: bool, t
     )
 
 
-def _write_split(cache: Cache, asked: Asked, to: Form, progress: Progress) -> ExportedSplit:
+def _write_split(cache: Cache, asked: SplitToWrite, to: Form, progress: Progress) -> ExportedSplit:
     split, unit = asked.split, asked.unit
     shards = shards_of(cache, [split], unit)
     writer = _WRITERS[to](asked)
@@ -147,7 +147,7 @@ def _write_split(cache: Cache, asked: Asked, to: Form, progress: Progress) -> Ex
                 progress.advance(len(blocks.length), blocks.input_ids.size)
         told = writer.finish()
     finally:
-        writer.abort()
+        asked.files.abort()
     num_rows = sum(shard.num_rows for shard in shards)
     return ExportedSplit(
         split=split,

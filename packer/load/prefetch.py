@@ -6,10 +6,17 @@ import sys
 from collections.abc import Iterator
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakSet
 
 T = TypeVar("T")
+
+
+class _Last(NamedTuple):
+    """What comes after the last item."""
+
+    error: BaseException | None
+    """What was raised, or nothing."""
 
 
 class Prefetch(Generic[T]):
@@ -23,7 +30,7 @@ class Prefetch(Generic[T]):
 
     def __init__(self, items: Iterator[T], *, depth: int) -> None:
         self._items = items
-        self._ready: SimpleQueue[_Item[T] | _Last] = SimpleQueue()
+        self._ready: SimpleQueue[T | _Last] = SimpleQueue()
         self._permits: SimpleQueue[bool] = SimpleQueue()  # True: make one more; False: stop
         self._last: _Last | None = None
         self._closed = False
@@ -52,7 +59,7 @@ class Prefetch(Generic[T]):
                 raise taken.error
             raise StopIteration
         self._permits.put(True)
-        return taken.value
+        return taken
 
     def close(self) -> None:
         """Stop and wait for the thread. Calling it again does nothing."""
@@ -68,7 +75,7 @@ class Prefetch(Generic[T]):
         error: BaseException | None = None
         try:
             while self._permits.get() and not self._closed:
-                self._ready.put(_Item(next(self._items)))
+                self._ready.put(next(self._items))
         except StopIteration:
             pass
         except BaseException as raised:  # noqa: BLE001 - handed to the consumer, whatever it is
@@ -85,19 +92,3 @@ def _stop_all() -> None:
     """Before the interpreter ends: a thread it cut off within torch would take the process down with it."""
     for prefetch in list(_running):
         prefetch.close()
-
-
-class _Item(Generic[T]):
-    __slots__ = ("value",)
-
-    def __init__(self, value: T) -> None:
-        self.value = value
-
-
-class _Last:
-    """What comes after the last item: what was raised, or nothing."""
-
-    __slots__ = ("error",)
-
-    def __init__(self, error: BaseException | None) -> None:
-        self.error = error

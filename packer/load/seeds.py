@@ -17,8 +17,7 @@ import xxhash
 
 from packer.batches import Int64
 
-_HEAD = Struct("<QQ")
-_DOC_ID_BYTES = 8
+_NUMBERS = Struct("<QQq")
 _MAX_UNSIGNED = 2**64 - 1
 _INT64 = np.iinfo(np.int64)
 
@@ -42,10 +41,13 @@ def example_seed(seed: int, doc_id: int, epoch: int) -> int:
         ValueError: a number out of range.
 
     """
-    doc_id = index(doc_id)
+    seed, doc_id, epoch = index(seed), index(doc_id), index(epoch)
     if not _INT64.min <= doc_id <= _INT64.max:
         raise ValueError(f"doc_id is {doc_id}; expected -2^63 to 2^63 - 1")
-    return _seed_of(_head(seed, epoch) + doc_id.to_bytes(_DOC_ID_BYTES, "little", signed=True))
+    for name, number in (("seed", seed), ("epoch", epoch)):
+        if not 0 <= number <= _MAX_UNSIGNED:
+            raise ValueError(f"{name} is {number}; expected 0 to 2^64 - 1")
+    return xxhash.xxh3_64_intdigest(_NUMBERS.pack(seed, epoch, doc_id)) >> 1
 
 
 def example_seeds(seed: int, doc_ids: npt.NDArray[np.integer], epoch: int) -> Int64:
@@ -64,26 +66,7 @@ def example_seeds(seed: int, doc_ids: npt.NDArray[np.integer], epoch: int) -> In
         ValueError: a number out of range, ids of another shape or type.
 
     """
-    head, encoded = _head(seed, epoch), _encoded(doc_ids)
-    places = range(0, len(encoded), _DOC_ID_BYTES)
-    return np.fromiter((_seed_of(head + encoded[at : at + _DOC_ID_BYTES]) for at in places), np.int64, len(places))
-
-
-def _seed_of(encoded: bytes) -> int:
-    return xxhash.xxh3_64_intdigest(encoded) >> 1
-
-
-def _head(seed: int, epoch: int) -> bytes:
-    numbers = index(seed), index(epoch)
-    for name, number in zip(("seed", "epoch"), numbers, strict=True):
-        if not 0 <= number <= _MAX_UNSIGNED:
-            raise ValueError(f"{name} is {number}; expected 0 to 2^64 - 1")
-    return _HEAD.pack(*numbers)
-
-
-def _encoded(doc_ids: npt.NDArray[np.integer]) -> bytes:
+    example_seed(seed, 0, epoch)  # refuses a seed or an epoch where there are no documents, too
     if doc_ids.ndim != 1 or doc_ids.dtype.kind not in "iu":
         raise ValueError(f"doc_ids are {doc_ids.dtype}{list(doc_ids.shape)}; expected integers [N]")
-    if doc_ids.size and int(doc_ids.max()) > _INT64.max:
-        raise ValueError(f"doc_ids go up to {doc_ids.max()}; expected -2^63 to 2^63 - 1")
-    return doc_ids.astype("<i8").tobytes()
+    return np.fromiter((example_seed(seed, doc_id, epoch) for doc_id in doc_ids.tolist()), np.int64, len(doc_ids))

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import Bool, Int32, Int64, PackPlan
-from packer.pack.cut import CountTrained, LeftOut, Pieces, cut
-from packer.pack.plan import plan_pieces
+from packer.pack.cut import CountTrained, DroppedTokens, Pieces, cut
+from packer.pack.plan import plan
 from packer.pack.stream import stream
 from packer.recipe import Pack
 
@@ -24,7 +24,7 @@ EndsOpen: TypeAlias = Callable[[Int64, Int64], Bool]
 
 def arrange(
     lengths: npt.NDArray[np.integer], pack: Pack, count_trained: CountTrained, ends_open: EndsOpen
-) -> tuple[PackPlan, LeftOut]:
+) -> tuple[PackPlan, DroppedTokens]:
     """Plan the blocks of some documents.
 
     Args:
@@ -34,34 +34,14 @@ def arrange(
         ends_open: asked in mode ``eos`` alone, about every piece.
 
     Returns:
-        the plan, and the ledger of what is in no block
-
-    Raises:
-        ValueError: lengths that are negative or no integers, numbers that no recipe can have.
+        the plan, and what is dropped
 
     """
     if pack.mode == "stream":
-        return stream(
-            lengths,
-            pack.block_len,
-            count_trained,
-            in_order=pack.strategy == "sequential",
-            seed=pack.seed,
-            group_documents=pack.group_documents,
-            min_length=pack.min_length,
-        )
-    pieces, left_out = cut(lengths, pack.block_len, count_trained, overlong=pack.overlong, min_length=pack.min_length)
-    planned = plan_pieces(
-        pieces,
-        pack.block_len,
-        strategy=pack.strategy,
-        seed=pack.seed,
-        group_documents=pack.group_documents,
-        max_documents=pack.max_documents,
-        align=pack.align,
-        slots=_with_separators(pieces, pack.block_len, ends_open) if pack.mode == "eos" else None,
-    )
-    return planned, left_out
+        return stream(lengths, pack, count_trained)
+    pieces, dropped = cut(lengths, pack.block_len, count_trained, overlong=pack.overlong, min_length=pack.min_length)
+    slots = _with_separators(pieces, pack.block_len, ends_open) if pack.mode == "eos" else None
+    return plan(pieces, pack, slots=slots), dropped
 
 
 def _with_separators(pieces: Pieces, block_len: int, ends_open: EndsOpen) -> Int32:

@@ -1,4 +1,4 @@
-"""Pieces of documents, cut before they are placed, and the ledger of what is left out.
+"""Pieces of documents, cut before they are placed, and the report of dropped tokens.
 
 A document that fits in a block is one piece. One that does not is
 
@@ -11,8 +11,8 @@ A piece is a range of its document's tokens: nothing is appended, so a reply tha
 not have. The first token of a piece is never trained, as nothing before it is in the block. A piece of a document that
 was cut is left out where that leaves it nothing to train, and so is one shorter than ``min_length``.
 
-Every token of every document is in exactly one piece or in exactly one range of the ledger; every trained token is
-trained in a piece, or in a range of the ledger, or is the first token of a piece and counted as ``piece_start``.
+Every token of every document is in exactly one piece or in exactly one dropped range; every trained token is
+trained in a piece, or in a dropped range, or is the first token of a piece and counted as ``piece_start``.
 
 Worked example, ``block_len`` 4, ``split``: a document of 9 tokens with tokens 1, 2 and 4 trained is cut into [0, 4),
 [4, 8) and [8, 9). The first trains two tokens. In the second, token 4 is the first, and nothing else is trained: it is
@@ -56,9 +56,20 @@ class Pieces:
     length: Int32  # [P]
     num_documents: int
 
+    @classmethod
+    def whole(cls, lengths: npt.NDArray[np.integer], block_len: int) -> "Pieces":
+        """One piece of each document that has a token and fits in a block."""
+        document = np.flatnonzero((lengths > 0) & (lengths <= block_len))
+        return cls(
+            document=document,
+            start=np.zeros(len(document), np.int64),
+            length=lengths[document].astype(np.int32),
+            num_documents=len(lengths),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
+class DropCount:
     """What a reason costs."""
 
     num_documents: int
@@ -70,8 +81,8 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """The ledger: Q ranges of tokens that are in no piece, in source order."""
+class DroppedTokens:
+    """The dropped-token report: Q ranges of tokens that are in no piece, in source order."""
 
     document: Int64  # [Q]
     start: Int64  # [Q]
@@ -81,7 +92,30 @@ class LeftOut:
     num_piece_start: int
     """Trained tokens that are kept but not trained, as the first token of a piece."""
 
-    def losses(self, block_of: Int64) -> dict[str, Loss]:
+    @classmethod
+    def of(
+        cls,
+        document: Int64,
+        start: Int64,
+        end: Int64,
+        reason: npt.NDArray[np.uint8],
+        count_trained: CountTrained,
+        *,
+        num_piece_start: int,
+    ) -> "DroppedTokens":
+        """Put ranges ``[start, end)`` in source order and count what is trained in them."""
+        order = np.lexsort([start, document])
+        document, start, end = document[order], start[order], end[order]
+        return cls(
+            document=document,
+            start=start,
+            length=end - start,
+            reason=reason[order],
+            trained=count_trained(document, start, end),
+            num_piece_start=num_piece_start,
+        )
+
+    def counts(self, block_of: Int64) -> dict[str, DropCount]:
         """What each reason of :data:`REASONS` costs; those that cost nothing too.
 
         A document of which nothing is in a block may have lost its parts for several reasons. It counts under the one
@@ -97,7 +131,7 @@ class LeftOut:
         losses = {}
         for number, name in enumerate(REASONS):
             mine = self.reason == number
-            losses[name] = Loss(
+            losses[name] = DropCount(
                 num_documents=int((decided == _DECIDES[number]).sum()),
                 num_parts=int(mine.sum()),
                 num_tokens=int(self.length[mine].sum()),
@@ -113,7 +147,7 @@ def cut(
     *,
     overlong: Overlong = "reject",
     min_length: int = 1,
-) -> tuple[Pieces, LeftOut]:
+) -> tuple[Pieces, DroppedTokens]:
     """Cut documents into pieces of at most ``block_len`` tokens.
 
     Args:
@@ -142,7 +176,7 @@ def cut(
     kept, out = np.flatnonzero(reason == _KEPT), np.flatnonzero(reason != _KEPT)
     inner = kept[ranges.start[kept] > 0]
     first = ranges.start[inner]
-    left_out = _ledger(
+    dropped = DroppedTokens.of(
         np.concatenate([ranges.document[out], short]),
         np.concatenate([ranges.start[out], np.zeros(len(short), np.int64)]),
         np.concatenate([ranges.end[out], lengths[short].astype(np.int64)]),
@@ -150,29 +184,7 @@ def cut(
         count_trained,
         num_piece_start=int(count_trained(ranges.document[inner], first, first + 1).sum()),
     )
-    return _pieces(lengths, long, short, ranges, kept), left_out
-
-
-def ledger(
-    document: Int64, start: Int64, end: Int64, reason: int, count_trained: CountTrained, *, num_piece_start: int
-) -> LeftOut:
-    """The ledger of ranges ``[start, end)`` that are left out for one reason, a number of :data:`REASONS`."""
-    reasons = np.full(len(document), reason, np.uint8)
-    return _ledger(document, start, end, reasons, count_trained, num_piece_start=num_piece_start)
-
-
-def joined(one: LeftOut, other: LeftOut) -> LeftOut:
-    """Two ledgers of different ranges as one."""
-    document, start = np.concatenate([one.document, other.document]), np.concatenate([one.start, other.start])
-    order = np.lexsort([start, document])
-    return LeftOut(
-        document=document[order],
-        start=start[order],
-        length=np.concatenate([one.length, other.length])[order],
-        reason=np.concatenate([one.reason, other.reason])[order],
-        trained=np.concatenate([one.trained, other.trained])[order],
-        num_piece_start=one.num_piece_start + other.num_piece_start,
-    )
+    return _pieces(lengths, long, short, ranges, kept), dropped
 
 
 def trained_counter(
@@ -267,25 +279,3 @@ def _pieces(lengths: npt.NDArray[np.integer], long: Int64, short: Int64, ranges:
     start[place] = ranges.start[kept]
     length[place] = ranges.end[kept] - ranges.start[kept]
     return Pieces(document=document, start=start, length=length, num_documents=len(lengths))
-
-
-def _ledger(
-    document: Int64,
-    start: Int64,
-    end: Int64,
-    reason: npt.NDArray[np.uint8],
-    count_trained: CountTrained,
-    *,
-    num_piece_start: int,
-) -> LeftOut:
-    """Put ranges in source order and count what is trained in them."""
-    order = np.lexsort([start, document])
-    document, start, end = document[order], start[order], end[order]
-    return LeftOut(
-        document=document,
-        start=start,
-        length=end - start,
-        reason=reason[order],
-        trained=count_trained(document, start, end),
-        num_piece_start=num_piece_start,
-    )

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from packer.batches import BlockBatch, Bool, Float32, Int32, Int64, PackPlan
 from packer.layout import MASKED, concatenated_ranges, offsets_of, positions
@@ -18,11 +17,8 @@ _INDEX_SLOTS = 2**16  # slots indexed one by one at a time: half a MiB an index 
 class DocumentColumns:
     """Documents in the flat columns of C chunks (shards, usually), and where each of N documents lies in them.
 
-    Arrays may be read-only views of mapped files; only the pages that are asked for are touched.
-
-    Raises:
-        ValueError: chunks that differ in number, length or type, or are not contiguous.
-
+    Arrays are contiguous and alike in chunks. They may be read-only views of mapped files; only the pages that are
+    asked for are touched.
     """
 
     input_ids: tuple[Int32, ...]
@@ -34,15 +30,6 @@ class DocumentColumns:
     start: Int64  # [N] place of its first token in the chunk's flat columns
     length: Int32  # [N] tokens
     doc_id: Int64  # [N]
-
-    def __post_init__(self) -> None:
-        _check_chunks("labels", self.labels, self.input_ids, np.int32)
-        _check_chunks("input_ids", self.input_ids, self.input_ids, np.int32)
-        if self.loss_weights is not None:
-            _check_chunks("loss_weights", self.loss_weights, self.input_ids, np.float32)
-        sizes = {len(self.chunk), len(self.start), len(self.length), len(self.doc_id)}
-        if len(sizes) > 1:
-            raise ValueError(f"chunk, start, length and doc_id have {sorted(sizes)} entries; expected one a document")
 
 
 def gather(
@@ -169,16 +156,6 @@ class _Pieces:
             filled=filled,
             tokens=np.diff(offsets_of(length)[offsets]),
         )
-
-
-def _check_chunks(name: str, chunks: tuple[npt.NDArray[np.generic], ...], like: tuple[Int32, ...], dtype: type) -> None:
-    if [len(chunk) for chunk in chunks] != [len(chunk) for chunk in like]:
-        raise ValueError(f"{name} and input_ids differ in chunks or in their lengths")
-    for number, chunk in enumerate(chunks):
-        if chunk.dtype != dtype or chunk.ndim != 1 or not chunk.flags.c_contiguous:
-            raise ValueError(
-                f"chunk {number} of {name} is {chunk.dtype}{list(chunk.shape)}; expected contiguous {np.dtype(dtype)}"
-            )
 
 
 def _check_pieces(pieces: _Pieces, columns: DocumentColumns) -> None:

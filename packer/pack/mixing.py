@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from packer.batches import Int64, PackPlan
+from packer.batches import Int64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,28 +51,7 @@ class Mixing:
         return self.same_within / self.pairs_within / (self.same_overall / self.pairs_overall)
 
 
-def mixing(plan: PackPlan, source: npt.NDArray[np.integer], *, blocks: int = 1) -> Mixing:
-    """Count the pairs of pieces that share a source.
-
-    Args:
-        plan: of N documents.
-        source: source of each document, from 0.  # integers [N]
-        blocks: of a window, from the first block on; the last window may have fewer.
-
-    Raises:
-        ValueError: another number of documents, a negative source, a window without blocks.
-
-    """
-    if len(source) != len(plan.block_of) or blocks < 1 or (source.size and int(source.min()) < 0):
-        raise ValueError(
-            f"{len(source)} sources for {len(plan.block_of)} documents, windows of {blocks} blocks; "
-            "expected one source from 0 on a document, and windows of at least 1 block"
-        )
-    window_of_block = np.arange(plan.num_blocks) // blocks
-    return mixing_of_pieces(np.repeat(window_of_block, np.diff(plan.block_offsets)), source[plan.document])
-
-
-def mixing_of_pieces(window: Int64, source: npt.NDArray[np.integer]) -> Mixing:
+def mixing(window: Int64, source: npt.NDArray[np.integer]) -> Mixing:
     """Count the pairs of pieces that share a source.
 
     Args:

@@ -4,28 +4,31 @@ A piece takes so many slots of a block; one that takes none is in no block. Ever
 from the first of the group.
 
 The decreasing strategies pack a histogram of the slots and say how many pieces of which size go into which bin: the
-*fills*. Pieces, dealt in decreasing size, are handed to the fills one after another. Bins become blocks by a keyed
+*fills*. Pieces, in decreasing size, are handed to the fills one after another. Bins become blocks by a keyed
 permutation, so that reading the blocks in order gives a mixture. In a block, pieces lie in the order they were placed,
 the larger before the smaller; equal ones in source order.
 
-Worked example, capacity 10: sizes [3, 6, 4, 6] are dealt as pieces 3, 1, 2, 0. Bins take [6, 4] and [6, 3]; the fills
+Worked example, capacity 10: sizes [3, 6, 4, 6] are ordered as pieces 3, 1, 2, 0. Bins take [6, 4] and [6, 3]; the fills
 are (bin 0, one 6), (bin 1, one 6), (bin 0, one 4), (bin 1, one 3). If bin 0 becomes block 1 and bin 1 block 0, the
-fills sorted by block are the second, fourth, first and third, so that their ranks are [2, 0, 3, 1]. The pieces as
-dealt, sorted by the rank of their fill, are 1, 0, 3, 2: block 0 holds pieces 1 and 0, block 1 pieces 3 and 2.
+fills sorted by block are the second, fourth, first and third, so that their ranks are [2, 0, 3, 1]. The pieces in
+that order, sorted by the rank of their fill, are 1, 0, 3, 2: block 0 holds pieces 1 and 0, block 1 pieces 3 and 2.
 """
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 
 from packer.batches import Int32, Int64, UInt64
 from packer.layout import offsets_of
-from packer.pack.best_fit import best_fit_decreasing
-from packer.pack.deal import deal_key, deal_keys, deal_order, shuffled
-from packer.pack.first_fit import first_fit_decreasing
+from packer.pack.decreasing import best_fit_decreasing, first_fit_decreasing
+from packer.pack.keyed_order import order_key, order_keys, shuffled, sorted_items
 from packer.pack.next_fit import next_fit
-from packer.pack.threads import both
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 Strategy: TypeAlias = Literal["best_fit", "first_fit", "sequential"]
 
@@ -62,15 +65,15 @@ def place(slots: Int32, capacity: int, *, strategy: Strategy, max_pieces: int | 
         return _nothing(len(slots))
     if strategy == "sequential":
         return _sequential(slots, capacity, max_pieces)
-    keys, counts = both(
-        lambda: deal_keys(slots, deal_key("pack.deal", seed, group)), lambda: _histogram(slots, capacity)
+    keys, counts = _both(
+        lambda: order_keys(slots, order_key("pack.deal", seed, group)), lambda: _histogram(slots, capacity)
     )
-    pieces, fills = both(
-        lambda: deal_order(keys, len(slots)),
-        lambda: _stored_fills(counts, strategy, max_pieces, deal_key("pack.store", seed, group)),
+    pieces, fills = _both(
+        lambda: sorted_items(keys, len(slots)),
+        lambda: _stored_fills(counts, strategy, max_pieces, order_key("pack.store", seed, group)),
     )
     by_rank, by_piece = _hand_out(pieces, fills)
-    piece, (block_of, sizes) = both(
+    piece, (block_of, sizes) = _both(
         lambda: _in_order(by_rank, _bits(len(slots))).view(np.int64),
         lambda: (_in_order(by_piece, _bits(len(fills.pieces_of_blocks) + 1)).view(np.int64), fills.slots_of_pieces()),
     )
@@ -150,7 +153,7 @@ def _histogram(slots: Int32, capacity: int) -> Int64:
 
 
 def _hand_out(pieces: UInt64, fills: _Fills) -> tuple[UInt64, UInt64]:
-    """Hand the pieces, as they are dealt, to the fills: numbers that say who lies where, to be sorted.
+    """Hand the pieces, in their order, to the fills: numbers that say who lies where, to be sorted.
 
     One sort gives the pieces of each block, another the block of each piece. Writing the blocks to their pieces in no
     order needs no sort, and takes longer where pieces are many: hardly one is in the cache.
@@ -163,7 +166,7 @@ def _hand_out(pieces: UInt64, fills: _Fills) -> tuple[UInt64, UInt64]:
     by_rank = np.empty(int(fills.num_pieces.sum()), np.uint64)
     half = len(fills.rank) // 2
     middle = int(fills.num_pieces[:half].sum())
-    both(
+    _both(
         lambda: _hand_out_to(slice(0, half), 0, pieces, fills, by_rank),
         lambda: _hand_out_to(slice(half, len(fills.rank)), middle, pieces, fills, by_rank),
     )
@@ -195,3 +198,13 @@ def _in_order(numbers: UInt64, low_bits: np.uint64) -> UInt64:
 def _bits(count: int) -> np.uint64:
     """Bits that hold a number below ``count``."""
     return np.uint64((count - 1).bit_length())
+
+
+def _both(first: Callable[[], A], second: Callable[[], B]) -> tuple[A, B]:
+    """The results of two functions that do not touch each other's arrays, run at once.
+
+    Numpy lets go of the interpreter while it sorts and copies.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        beside = pool.submit(second)
+        return first(), beside.result()

@@ -16,52 +16,34 @@ import numpy.typing as npt
 
 from packer.batches import Int64, PackPlan
 from packer.layout import concatenated_ranges, offsets_of
-from packer.pack.cut import TOO_SHORT, UNTRAINED, CountTrained, LeftOut, joined, ledger
-from packer.pack.deal import deal_key, shuffled
-from packer.pack.plan import checked_lengths, group_bounds
-from packer.recipe import MAX_BLOCK_LEN
+from packer.pack.cut import TOO_SHORT, UNTRAINED, CountTrained, DroppedTokens
+from packer.pack.keyed_order import order_key, shuffled
+from packer.pack.plan import group_bounds
+from packer.recipe import Pack
 
 
-def stream(
-    lengths: npt.NDArray[np.integer],
-    block_len: int,
-    count_trained: CountTrained,
-    *,
-    in_order: bool = False,
-    seed: int = 0,
-    group_documents: int | None = None,
-    min_length: int = 1,
-) -> tuple[PackPlan, LeftOut]:
+def stream(lengths: npt.NDArray[np.integer], pack: Pack, count_trained: CountTrained) -> tuple[PackPlan, DroppedTokens]:
     """Cut the stream of some documents into blocks.
 
     Args:
         lengths: tokens of each document.  # integers [N], at least 0
-        block_len: tokens of a block, at least 1.
+        pack: the rules, as a recipe may have them.
         count_trained: asked about every piece; see :func:`packer.pack.cut.trained_counter`.
-        in_order: documents and blocks in source order.
-        seed: of the orders.
-        group_documents: so many consecutive documents are a stream of their own; None makes one of all.
-        min_length: shorter documents are left out.
 
     Returns:
-        the plan, and the ledger of documents that are too short and of the pieces of blocks that would train nothing
-
-    Raises:
-        ValueError: lengths that are negative or no integers, a number out of range.
+        the plan, and what is dropped: documents that are too short, and the pieces of blocks that would train nothing
 
     """
-    lengths = checked_lengths(lengths)
-    if not 1 <= block_len <= MAX_BLOCK_LEN or min_length < 1:
-        raise ValueError(
-            f"block_len is {block_len} and min_length {min_length}; expected 1 to {MAX_BLOCK_LEN}, and at least 1"
-        )
+    min_length = pack.min_length
     sizes: Int64 = np.where(lengths < min_length, 0, lengths).astype(np.int64)
     parts = [
-        _stream_of(np.arange(first, last), sizes, block_len, None if in_order else (seed, group))
-        for group, (first, last) in enumerate(_groups(len(lengths), group_documents))
+        _stream_of(
+            np.arange(first, last), sizes, pack.block_len, None if pack.strategy == "sequential" else (pack.seed, group)
+        )
+        for group, (first, last) in enumerate(pairwise(group_bounds(len(lengths), pack.group_documents).tolist()))
     ]
-    document, start, length = (np.concatenate([np.zeros(0, np.int64), *columns]) for columns in _columns(parts))
-    num_pieces = np.concatenate([np.zeros(0, np.int64), *(np.asarray(part[3]) for part in parts)])
+    nothing = (np.zeros(0, np.int64),) * 4
+    document, start, length, num_pieces = (np.concatenate(columns) for columns in zip(nothing, *parts, strict=True))
     block = np.repeat(np.arange(len(num_pieces)), num_pieces)
     targets = count_trained(document, start + 1, start + length)
     is_kept = np.bincount(block, targets, minlength=len(num_pieces)) > 0
@@ -69,18 +51,13 @@ def stream(
     inner = np.flatnonzero(kept & (start > 0))
     short = np.flatnonzero((lengths < min_length) & (lengths > 0))
     first = start[inner]
-    left_out = joined(
-        ledger(
-            document[out],
-            start[out],
-            start[out] + length[out],
-            UNTRAINED,
-            count_trained,
-            num_piece_start=int(count_trained(document[inner], first, first + 1).sum()),
-        ),
-        ledger(
-            short, np.zeros_like(short), lengths[short].astype(np.int64), TOO_SHORT, count_trained, num_piece_start=0
-        ),
+    dropped = DroppedTokens.of(
+        np.concatenate([document[out], short]),
+        np.concatenate([start[out], np.zeros_like(short)]),
+        np.concatenate([start[out] + length[out], lengths[short].astype(np.int64)]),
+        np.repeat(np.array([UNTRAINED, TOO_SHORT], np.uint8), [len(out), len(short)]),
+        count_trained,
+        num_piece_start=int(count_trained(document[inner], first, first + 1).sum()),
     )
     document, start, pieces = document[kept], start[kept], length[kept].astype(np.int32)
     block_offsets = offsets_of(num_pieces[is_kept])
@@ -93,17 +70,8 @@ def stream(
             block_offsets=block_offsets,
             block_of=_first_blocks(document, start, block_offsets, len(lengths)),
         ),
-        left_out,
+        dropped,
     )
-
-
-def _groups(num_documents: int, group_documents: int | None) -> list[tuple[int, int]]:
-    return list(pairwise(group_bounds(num_documents, group_documents).tolist()))
-
-
-def _columns(parts: list[tuple[Int64, Int64, Int64, Int64]]) -> list[list[Int64]]:
-    """Document, start and length of all parts."""
-    return [[part[column] for part in parts] for column in range(3)]
 
 
 def _stream_of(
@@ -115,7 +83,7 @@ def _stream_of(
     documents begin at 0, 3, 7 and blocks at 0, 4; pieces at 0, 3, 4 and 7, of documents 0, 1, 1, 2.
     """
     if seed_and_group is not None:
-        documents = documents[shuffled(len(documents), deal_key("pack.stream", *seed_and_group)).view(np.int64)]
+        documents = documents[shuffled(len(documents), order_key("pack.stream", *seed_and_group)).view(np.int64)]
     documents = documents[sizes[documents] > 0]
     begins = offsets_of(sizes[documents])
     total = int(begins[-1])
@@ -124,7 +92,7 @@ def _stream_of(
     start, length = place - begins[which], np.diff(place, append=total)
     num_pieces = np.bincount(place // block_len)
     if seed_and_group is not None:
-        stored = shuffled(len(num_pieces), deal_key("pack.stream.store", *seed_and_group)).view(np.int64)
+        stored = shuffled(len(num_pieces), order_key("pack.stream.store", *seed_and_group)).view(np.int64)
         moved = concatenated_ranges(offsets_of(num_pieces)[:-1][stored], num_pieces[stored])
         which, start, length, num_pieces = which[moved], start[moved], length[moved], num_pieces[stored]
     return documents[which], start, length, num_pieces

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from packer.source.roles import CALL_ROLES, ROLES
+from packer.source.chat import CALL_ROLES, ROLES
 
 MESSAGE_FIELDS = {
     "role": ("role", "from"),

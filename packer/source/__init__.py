@@ -4,22 +4,24 @@
 that depend on nothing but their bytes, and `read_rows` turns a piece into batches of samples and rejections. No row is
 lost: each is one or the other. `InputFile` reads the first rows of a file without cutting it.
 
-Lines and elements of JSON are bytes until they are decoded; rows of CSV (`csv_rows`) and of Parquet and Arrow
-(`tables`) come as values. From `read_row` on nobody can tell them apart.
+`rows` has the rows of every format as `FileRow`s: lines and elements of JSON are bytes until they are decoded, those of
+CSV (`csv_rows`) and of Parquet and Arrow (`tables`) come as values. From `read_row` on nobody can tell them apart.
 """
 
 from packer.source.chat import unused_keys
 from packer.source.chunks import NoRowsError, shown
+from packer.source.columns import fields_read
+from packer.source.cut import partition_file
 from packer.source.dataset_folder import data_set_files, is_data_set, splits_without_files
 from packer.source.detect import detect_format, detect_schema, field_names, hint_of_schema, refuse_missing_columns
 from packer.source.files import expand
-from packer.source.first_rows import InputFile, RawRow, refuse_empty
-from packer.source.partition import FilePartitions, Partition, partition_file
-from packer.source.projection import fields_read
-from packer.source.read import lines_of_rows, read_rows
+from packer.source.input_file import InputFile, RawRow
+from packer.source.partition import FilePartitions, Partition
+from packer.source.read import read_rows
+from packer.source.rows import lines_of_rows, refuse_empty
 from packer.source.schema import Schema
+from packer.source.schema_errors import listed, refuse_absent_columns, refuse_unread_columns
 from packer.source.standard_input import STANDARD_INPUT, naming_standard_input, place_of
-from packer.source.unfit import listed, refuse_absent_columns, refuse_unread_columns
 
 __all__ = [
     "STANDARD_INPUT",

@@ -8,8 +8,8 @@ from typing import Any
 from packer.batches import Message, Sample
 from packer.source.chat import chat_sample, reasoned
 from packer.source.decode import Refused
-from packer.source.row import OPTIONAL_FIELDS, RowFields, filled, one_of, typed
-from packer.source.unsuited import refuse_media_tags
+from packer.source.row import RowFields, one_of, typed_row
+from packer.source.unsupported_rows import refuse_media_tags
 
 
 class AlpacaRow(RowFields, frozen=True, kw_only=True):
@@ -31,8 +31,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
         Refused: the row cannot be a sample.
 
     """
-    row = filled(row, OPTIONAL_FIELDS)
-    shape = typed(row, AlpacaRow)
+    shape = typed_row(row, AlpacaRow)
     instruction = one_of({"instruction": shape.instruction, "query": shape.query}, where="$")
     output = one_of({"output": shape.output, "response": shape.response}, where="$")
     assert instruction is not None, "rows without it do not get here"

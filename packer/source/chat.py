@@ -1,4 +1,4 @@
-"""Messages of a chat, as every schema of chats hands them on.
+"""Schema `messages`, OpenAI's chat format with its dialects, and the messages of every schema of chats.
 
 The fields of a message keep their names and values, with these exceptions: the role gets its OpenAI name; a content
 list becomes a string; a refusal is a content; calls are read; reasoning stands where templates look for it; what says
@@ -6,6 +6,7 @@ how much a message counts is taken out; a null counts as absent, except in the `
 reasoning. A message without content, calls and reasoning is refused: its text may stand under another key.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
@@ -17,8 +18,7 @@ from packer.batches import REASONING_FIELDS, Message, Sample
 from packer.source.chunks import shown
 from packer.source.content import Content, Part, read_content
 from packer.source.decode import Refused
-from packer.source.roles import CALL_ROLES, role_of
-from packer.source.row import TRAIN_FIELDS, RowFields, one_of, sample_id
+from packer.source.row import TRAIN_FIELDS, RowFields, one_of, sample_id, typed_row
 from packer.source.tool_calls import read_calls, read_tools
 
 Weight = Annotated[float, Meta(ge=0, le=1)]
@@ -29,8 +29,28 @@ _READ_FIELDS = frozenset(
 _KNOWN_FIELDS = _READ_FIELDS.union(REASONING_FIELDS, ("tool_call_id",))
 _TEXT_FIELDS = ("text", "value", "output", "result", "response", "answer", "completion", "message", "body")
 _MOST_NAMED = 8
-_PLAIN_FIELDS = 2
-"""A message has a role and a content at least."""
+_PLAIN_FIELDS = frozenset({"role", "content"})
+
+
+ROLES = {
+    "system": "system",
+    "developer": "developer",
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "bot": "assistant",
+    "model": "assistant",
+    "chatgpt": "assistant",
+    "tool": "tool",
+    "function": "tool",
+    "observation": "tool",
+    "ipython": "tool",
+    "tool_response": "tool",
+}
+
+CALL_ROLES = frozenset({"function_call", "tool_call"})
+"""Senders whose message is the JSON of a call, or of a list of calls, made by the assistant."""
 
 
 class MessageFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +84,37 @@ class ChatMessage(MessageFields, frozen=True, kw_only=True):
     content: str | list[Part] | UnsetType | None = UNSET
 
 
+class MessagesRow(RowFields, frozen=True, kw_only=True):
+    messages: list[ChatMessage]
+
+
+def role_of(name: str, *, where: str) -> str:
+    """The OpenAI name of a role.
+
+    Raises:
+        Refused: `unknown_role`; the reason quotes the role only where it looks like a name.
+
+    """
+    role = ROLES.get(name) or ROLES.get(name.lower())
+    if role is None:
+        named = f"`{name}`" if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,31}", name) else "no role packer knows"
+        raise Refused("unknown_role", f"the role at {where} is {named}; known: {', '.join(ROLES)}")
+    return role
+
+
+def read(row: dict[str, Any], number: int) -> Sample:
+    """``{"messages": [{"role": "user", "content": "…"}, …], "tools": […], …}``
+
+    Raises:
+        Refused: the row cannot be a sample.
+
+    """
+    shape = typed_row(row, MessagesRow, "messages")
+    raw = row["messages"]
+    messages = [read_message(raw[i], message, where=f"$.messages[{i}]") for i, message in enumerate(shape.messages)]
+    return chat_sample(row, shape, messages, number=number)
+
+
 def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Message:
     """Build a message.
 
@@ -76,6 +127,9 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
         Refused: `unknown_role`, `wrong_type`, `bad_tools`, `multimodal`, `no_content`.
 
     """
+    role = ROLES.get(shape.role)
+    if role is not None and type(shape.content) is str and raw.keys() <= _PLAIN_FIELDS and "<img>" not in shape.content:
+        return Message(fields={"role": role, "content": shape.content})  # as below, and four times as fast
     content = _content(shape, where=where)
     calls = [*read_calls(shape.tool_calls, where=f"{where}.tool_calls"), *content.calls]
     if shape.function_call:
@@ -105,7 +159,7 @@ def unused_keys(samples: Iterable[Sample]) -> Iterator[str]:
     """
     for sample in samples:
         for message in sample.messages:
-            if len(message.fields) > _PLAIN_FIELDS:
+            if len(message.fields) > len(_PLAIN_FIELDS):
                 yield from (key for key in message.fields if key not in _KNOWN_FIELDS)
 
 

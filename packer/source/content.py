@@ -11,7 +11,7 @@ import msgspec
 
 from packer.source.decode import Refused
 from packer.source.tool_calls import read_calls
-from packer.source.unsuited import is_media_part, refuse_media_tags
+from packer.source.unsupported_rows import is_media_part, refuse_media_tags
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,9 +1,8 @@
 """What a file is, by its bytes: its format, and the schema of its rows."""
 
-import csv
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -11,17 +10,16 @@ from typing import Any, cast
 
 from packer.errors import InputError
 from packer.source.arrow_ipc import CONTINUATION, MAGIC
-from packer.source.chunks import BYTE_ORDER_MARK, no_rows, read_chunks, shown, unreadable
-from packer.source.columns import rename
+from packer.source.chunks import BLANK, BYTE_ORDER_MARK, no_rows, read_chunks, shown, unreadable
 from packer.source.compression import codec_of, decompressed
-from packer.source.csv_rows import CsvFormat, delimiter_of, fields_of, split_csv
+from packer.source.csv_rows import cells_of, delimiter_of, read_csv
 from packer.source.decode import Refused, decode_json
-from packer.source.first_rows import raw_rows, text_chunks, value_rows
-from packer.source.lines import BLANK
-from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
-from packer.source.schema import FIELDS, Schema, schema_of
-from packer.source.tables import TableFormat, table_schema
-from packer.source.unfit import listed, no_schema, schema_hint
+from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, CsvFormat, Format, TableFormat
+from packer.source.row import FileRow
+from packer.source.rows import file_rows, text_chunks
+from packer.source.schema import FIELDS, Schema, rename, schema_of
+from packer.source.schema_errors import listed, no_schema, schema_hint
+from packer.source.tables import table_schema
 
 _HEAD_ROWS = 500
 _SPREAD_PLACES = 50
@@ -57,7 +55,7 @@ _EXPECTED = "JSON lines, a JSON array, CSV, Parquet or Arrow"
 
 _SAY_CSV = "say format: csv in the recipe's source, or --set sources.format=csv"
 
-_WAY_OUT = {
+_HINTS = {
     "CSV": f"its header names no field of a schema; if it is CSV, {_SAY_CSV}, and give `columns`",
     "what may be CSV of one column": f"if it is, {_SAY_CSV}; or end its name in .csv",
     "xz": "unpack it first: xz -dk {path}; or pipe it in: xz -dc {path} | packer build - …",
@@ -118,9 +116,9 @@ def _text_format(path: Path, head: bytes) -> Format:
         one_line = len([line for line in lines if line.strip(BLANK)]) == 1
         return "jsonl" if one_line else "json"
     delimiter = delimiter_of(text)
-    names = fields_of(lines[0].decode("utf-8", "replace"), delimiter.decode())
+    names = cells_of(lines[0].decode("utf-8", "replace"), delimiter)
     if len(names) > 1 and not _KNOWN_FIELDS.isdisjoint(names):
-        return "tsv" if delimiter == b"\t" else "csv"
+        return "tsv" if delimiter == "\t" else "csv"
     raise _neither(path, head)
 
 
@@ -147,7 +145,7 @@ def _neither(path: Path, head: bytes) -> InputError:
         found = "CSV"
     if found is None and _has_header_of_one(head):
         found = "what may be CSV of one column"
-    hint = _WAY_OUT.get(found or "", "convert it to JSON lines first: one object a line, UTF-8")
+    hint = _HINTS.get(found or "", "convert it to JSON lines first: one object a line, UTF-8")
     message = f"{path}: expected {_EXPECTED}, found " + (found or "text that is not JSON")
     return InputError(message, hint=hint.format(path=path))
 
@@ -155,20 +153,14 @@ def _neither(path: Path, head: bytes) -> InputError:
 def _has_header_of_one(head: bytes) -> bool:
     """Whether the first of several lines is the name of a field of a schema, as the header of one column would be."""
     lines = [line for line in head.decode("utf-8-sig", "replace").splitlines() if line.strip()]
-    return len(lines) > 1 and _KNOWN_FIELDS.issuperset(fields_of(lines[0], ","))
+    return len(lines) > 1 and _KNOWN_FIELDS.issuperset(cells_of(lines[0], ","))
 
 
 def _looks_like_csv(head: bytes) -> bool:
     """Whether the first lines have the same number of fields, at least two."""
     first = head.decode("utf-8-sig", "replace").splitlines()[:3]
-    for delimiter in ",\t;":
-        try:
-            num_fields = {len(fields) for fields in csv.reader(first, delimiter=delimiter)}
-        except csv.Error:
-            continue
-        if len(num_fields) == 1 and num_fields.pop() > 1:
-            return True
-    return False
+    widths = [{len(cells_of(line, delimiter)) for line in first} for delimiter in ",\t;"]
+    return any(len(found) == 1 and min(found) > 1 for found in widths)
 
 
 def detect_schema(path: Path, *, format: Format, columns: Mapping[str, str | None]) -> Schema:  # noqa: A002 - the recipe's word
@@ -185,7 +177,7 @@ def detect_schema(path: Path, *, format: Format, columns: Mapping[str, str | Non
         InputError: the file cannot be read, or no row looked at fits a schema.
 
     """
-    rows = [value for value in _sampled_rows(path, format, columns) if isinstance(value, dict)]
+    rows = [*_sampled_rows(path, format, columns)]
     if not rows and format not in CSV_FORMATS and format not in TABLE_FORMATS:
         rows = _first_long_row(path, format)
     votes = Counter(schema for row in rows if (schema := schema_of(rename(row, columns))) is not None)
@@ -201,13 +193,13 @@ def detect_schema(path: Path, *, format: Format, columns: Mapping[str, str | Non
 
 
 def hint_of_schema(path: Path, *, format: Format, schema: Schema, columns: Mapping[str, str | None]) -> str:  # noqa: A002
-    """The way out for a file none of whose rows fits the schema that was named for it, by the rows it has.
+    """The hint for a file none of whose rows fits the schema that was named for it, by the rows it has.
 
     Raises:
         InputError: the file cannot be read.
 
     """
-    rows = [value for value in _sampled_rows(path, format, columns) if isinstance(value, dict)]
+    rows = [*_sampled_rows(path, format, columns)]
     return schema_hint(rows, schema, columns)
 
 
@@ -225,14 +217,11 @@ def field_names(path: Path, *, format: Format, most: int | None = None) -> set[s
     """
     if format in TABLE_FORMATS or format in CSV_FORMATS:
         return {*_columns_of(path, format)}
-    if most is None:
-        return {name for row in _sampled_rows(path, format, {}) if isinstance(row, dict) for name in row}
-    names: set[str] = set()
-    for text, _ in islice(raw_rows(path, format=format, max_row_bytes=_LONGEST_SAMPLED_BYTES), most):
-        with suppress(Refused):
-            row = decode_json(text) if text is not None else None
-            names |= row.keys() if isinstance(row, dict) else set()
-    return names
+    rows: Iterable[dict[str, Any]] = _sampled_rows(path, format, {})
+    if most is not None:
+        found = file_rows(path, format=format, schema=None, columns={}, max_row_bytes=_LONGEST_SAMPLED_BYTES)
+        rows = _objects(islice(found, most))
+    return {name for row in rows for name in row}
 
 
 def refuse_missing_columns(
@@ -270,26 +259,29 @@ def refuse_missing_columns(
 def _columns_of(path: Path, format: Format) -> dict[str, str]:  # noqa: A002
     """Columns of a table → their types."""
     if format in CSV_FORMATS:
-        kind = cast("CsvFormat", format)
-        names = split_csv(path, text_chunks(path), kind, max_row_bytes=_LONGEST_SAMPLED_BYTES).names
-        return dict.fromkeys(names, "string")
+        return dict.fromkeys(read_csv(path, text_chunks(path), cast("CsvFormat", format)).names, "string")
     schema = table_schema(path, cast("TableFormat", format))
     return {field.name: str(field.type) for field in schema}
 
 
-def _sampled_rows(path: Path, format: Format, columns: Mapping[str, str | None]) -> Iterator[Any]:  # noqa: A002
-    if format in CSV_FORMATS or format in TABLE_FORMATS:
-        values = value_rows(path, format=format, schema=None, columns=columns, max_row_bytes=_LONGEST_SAMPLED_BYTES)
-        yield from (value for value, _ in islice(values, 2 * _HEAD_ROWS))
+def _sampled_rows(path: Path, format: Format, columns: Mapping[str, str | None]) -> Iterator[dict[str, Any]]:  # noqa: A002
+    """The objects among the rows that are looked at."""
+    rows = file_rows(path, format=format, schema=None, columns=columns, max_row_bytes=_LONGEST_SAMPLED_BYTES)
+    if format != "jsonl" or codec_of(path) is not None:
+        yield from _objects(islice(rows, 2 * _HEAD_ROWS))
         return
-    rows = (row for row, _ in raw_rows(path, format=format, max_row_bytes=_LONGEST_SAMPLED_BYTES))
-    read_on = format == "json" or codec_of(path) is not None
-    for row in islice(rows, 2 * _HEAD_ROWS) if read_on else _spread_lines(path, rows):
-        if row is not None:
-            try:
-                yield decode_json(row)
-            except Refused:
-                continue
+    head_bytes = 0
+    for row in islice(rows, _HEAD_ROWS):
+        head_bytes += row.num_bytes
+        yield from _objects([row])
+    yield from _objects(_spread_lines(path, head_bytes))
+
+
+def _objects(rows: Iterable[FileRow]) -> Iterator[dict[str, Any]]:
+    for row in rows:
+        with suppress(Refused):
+            if isinstance(value := row.value(), dict):
+                yield value
 
 
 def _first_long_row(path: Path, format: Format) -> list[dict[str, Any]]:  # noqa: A002
@@ -299,13 +291,13 @@ def _first_long_row(path: Path, format: Format) -> list[dict[str, Any]]:  # noqa
         InputError: all of them are longer still.
 
     """
-    sizes = set()
-    for row, _ in islice(raw_rows(path, format=format, max_row_bytes=_LONGEST_ALONE_BYTES), _LONG_ROWS):
-        sizes.add(row is None)
-        with suppress(Refused):
-            if row is not None and isinstance(value := decode_json(row), dict):
-                return [value]
-    if sizes == {True}:
+    found = file_rows(path, format=format, schema=None, columns={}, max_row_bytes=_LONGEST_ALONE_BYTES)
+    are_too_long = set()
+    for row in islice(found, _LONG_ROWS):
+        are_too_long.add(isinstance(row.content, Refused))
+        if objects := [*_objects([row])]:
+            return objects
+    if are_too_long == {True}:
         raise InputError(
             f"{path}: its first rows have more than {_LONGEST_ALONE_BYTES // 2**20} MiB each, and are not looked at",
             hint="name their schema (--schema, or `schema` in the recipe's source); rows.max_bytes says which rows are "
@@ -314,12 +306,8 @@ def _first_long_row(path: Path, format: Format) -> list[dict[str, Any]]:  # noqa
     return []
 
 
-def _spread_lines(path: Path, rows: Iterator[bytes | None]) -> Iterator[bytes | None]:
-    """The first rows, then the rows after places at equal distances; a place within the first rows is passed over."""
-    head_bytes = 0
-    for row in islice(rows, _HEAD_ROWS):
-        head_bytes += len(row or b"")
-        yield row
+def _spread_lines(path: Path, head_bytes: int) -> Iterator[FileRow]:
+    """The rows after places at equal distances; a place within the first rows is passed over."""
     try:
         with path.open("rb") as file:
             num_bytes = file.seek(0, 2)
@@ -333,6 +321,6 @@ def _spread_lines(path: Path, rows: Iterator[bytes | None]) -> Iterator[bytes | 
                     if line[-1:] != b"\n":
                         break  # too long, or the end of the file
                     if i and line.strip(BLANK):
-                        yield line.strip(BLANK)
+                        yield FileRow(line.strip(BLANK), None, len(line))
     except OSError as error:
         raise unreadable(path, error) from error

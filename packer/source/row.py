@@ -1,7 +1,7 @@
 """What every schema shares: typed views of JSON values, and the fields a row may have beside its messages."""
 
 import re
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -11,6 +11,35 @@ T = TypeVar("T")
 
 ID_FIELDS = ("sample_id", "id", "uuid")
 _ID_SET = frozenset(ID_FIELDS)
+
+
+class FileRow(NamedTuple):
+    """A row as its file holds it."""
+
+    content: bytes | dict[str, Any] | Refused
+    """JSON that is not decoded yet; of CSV and tables the value; or why there is none."""
+
+    line: int | None
+    """From 1 in the partition, or in the file, where rows are lines."""
+
+    num_bytes: int
+
+    def value(self) -> Any:
+        """The row, decoded.
+
+        Raises:
+            Refused: it has no value.
+
+        """
+        if isinstance(self.content, bytes):
+            return decode_json(self.content)
+        if isinstance(self.content, Refused):
+            raise self.content
+        return self.content
+
+
+def row_too_large(max_row_bytes: int) -> Refused:
+    return Refused("row_too_large", f"more than rows.max_bytes, {max_row_bytes} bytes")
 
 
 class RowFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +96,24 @@ def typed(value: Any, shape: type[T]) -> T:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
         raise Refused("wrong_type", type_reason(str(error))) from None
+
+
+def typed_row(row: dict[str, Any], shape: type[T], *names: str) -> T:
+    """The row as a struct of `shape`; an optional field that holds nothing may hold it in any type.
+
+    Args:
+        row: The row.
+        shape: Its fields.
+        names: Those of its fields that are lists of messages.
+
+    Raises:
+        Refused: `wrong_type`, as :func:`typed`.
+
+    """
+    try:
+        return msgspec.convert(row, shape)
+    except msgspec.ValidationError:
+        return typed(with_filled_messages(row, *names), shape)
 
 
 def type_reason(message: str) -> str:

@@ -4,27 +4,20 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from packer.batches import Sample
-from packer.source import alpaca, completion, messages, plain, plain_text, sharegpt, tokens
-from packer.source.columns import rename
+from packer.source import alpaca, chat, completion, sharegpt, tokens
 from packer.source.decode import Refused
 from packer.source.row import type_name
-from packer.source.unsuited import is_preference, refuse_unsuited
+from packer.source.unsupported_rows import is_preference, refuse_unsupported
 
 Schema = Literal["messages", "sharegpt", "alpaca", "completion", "text", "tokens"]
 
 _READERS: dict[Schema, Callable[[dict[str, Any], int], Sample]] = {
-    "messages": messages.read,
+    "messages": chat.read,
     "sharegpt": sharegpt.read,
     "alpaca": alpaca.read,
     "completion": completion.read,
-    "text": plain_text.read,
+    "text": completion.read_text,
     "tokens": tokens.read,
-}
-
-_PLAIN: dict[Schema, plain.Plain] = {
-    "messages": plain.messages,
-    "sharegpt": plain.sharegpt,
-    "alpaca": plain.alpaca,
 }
 
 FIELDS: dict[Schema, tuple[tuple[str, ...], ...]] = {
@@ -67,6 +60,25 @@ def schema_of(row: dict[str, Any]) -> Schema | None:
     return "text" if isinstance(row.get("chosen"), str) else "messages"
 
 
+def rename(row: dict[str, Any], columns: Mapping[str, str | None]) -> dict[str, Any]:
+    """The row under its new names, as `columns` of a source says.
+
+    `columns` maps a new name to the name in the rows, or to None, which hides the field. A renamed field is gone under
+    its old name, and a new name covers a field that had it already.
+
+    Example:
+        >>> rename({"q": "2+2?", "a": "4", "label": True}, {"instruction": "q", "output": "a", "label": None})
+        {'instruction': '2+2?', 'output': '4'}
+
+    """
+    if not columns:
+        return row
+    taken = {*columns, *columns.values()}
+    renamed = {name: value for name, value in row.items() if name not in taken}
+    renamed |= {new: row[old] for new, old in columns.items() if old is not None and old in row}
+    return renamed
+
+
 def read_row(value: Any, *, number: int, schema: Schema, columns: Mapping[str, str | None]) -> Sample:
     """One decoded row as a sample.
 
@@ -83,19 +95,7 @@ def read_row(value: Any, *, number: int, schema: Schema, columns: Mapping[str, s
     if not isinstance(value, dict):
         raise Refused("wrong_type", f"expected `object`, got `{type_name(value)}`")
     row = rename(value, columns)
-    if schema in _PLAIN and (sample := _PLAIN[schema](row, number)) is not None:
-        return sample
-    return read_closely(row, number=number, schema=schema)
-
-
-def read_closely(row: dict[str, Any], *, number: int, schema: Schema) -> Sample:
-    """As :func:`read_row`, for a row whose columns are renamed, however plain it is.
-
-    Raises:
-        Refused: the row cannot be a sample.
-
-    """
-    refuse_unsuited(row, rated=schema != "text")
+    refuse_unsupported(row, rated=schema != "text")
     missing = missing_field(row, schema)
     if missing is not None:
         if missing == tokens.MARKS:

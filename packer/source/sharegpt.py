@@ -13,8 +13,8 @@ from packer.batches import Message, Sample
 from packer.source.chat import ChatMessage, MessageFields, chat_sample, read_message
 from packer.source.content import Part
 from packer.source.decode import Refused
-from packer.source.row import RowFields, one_of, typed, with_filled_messages
-from packer.source.unsuited import refuse_media_tags
+from packer.source.row import RowFields, one_of, typed_row
+from packer.source.unsupported_rows import refuse_media_tags
 
 
 class Turn(MessageFields, frozen=True, kw_only=True):
@@ -47,14 +47,13 @@ def read(row: dict[str, Any], number: int) -> Sample:
 
     """
     name = "conversations" if row.get("conversations") else "conversation"
-    row = with_filled_messages(row, name)
     raw: Any = row.get(name)
     if isinstance(raw, list) and raw and isinstance(raw[0], dict) and "human" in raw[0]:
-        exchanges = typed(row, ExchangesRow)
+        exchanges = typed_row(row, ExchangesRow, name)
         turns = exchanges.conversations or exchanges.conversation or []
         messages = [message for i, turn in enumerate(turns) for message in _exchange(raw[i], turn)]
         return chat_sample(row, exchanges, messages, number=number)
-    shape = typed(row, TurnsRow)
+    shape = typed_row(row, TurnsRow, name)
     turns_of_row = shape.conversations or shape.conversation or []
     messages = [_message(raw[i], turn, where=f"$.{name}[{i}]") for i, turn in enumerate(turns_of_row)]
     return chat_sample(row, shape, messages, number=number)

@@ -2,30 +2,23 @@
 
 A build reads its inputs more than once: for digests and partitions, in several processes, and again before it commits.
 So standard input is copied to a temporary file first (in the folder that `TMPDIR` names), which goes when the program
-ends. A program that is killed leaves it behind; the next that reads standard input removes it, since nobody locks it.
-A cache names such an input ``-``; the same rows piped in again are the same input.
+ends. A program that is killed leaves it behind, as any temporary file. A cache names such an input ``-``; the same rows
+piped in again are the same input.
 """
 
 import atexit
-import fcntl
 import functools
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from packer.errors import PackerError, StorageError, UsageError
 from packer.source.chunks import NoRowsError
 
 STANDARD_INPUT = "-"
-
-_PREFIX = "packer-stdin-"
-_NAME = "standard-input"
-_SETTLED_S = 60
-"""A younger folder may be another program's that has not locked its file yet."""
 
 
 def place_of(name: str) -> Path:
@@ -60,17 +53,6 @@ def naming_standard_input() -> Iterator[None]:
         raise type(error)(error.message.replace(place, "standard input"), hint=hint) from error
 
 
-def _sweep(folder: Path) -> None:
-    """Remove what programs that were killed have left."""
-    for left in folder.glob(f"{_PREFIX}*"):
-        with suppress(OSError):  # another user's, locked, or gone
-            if time.time() - left.stat().st_mtime < _SETTLED_S:
-                continue
-            with (left / _NAME).open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(left)
-
-
 @functools.cache
 def _spooled() -> Path:
     if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
@@ -78,16 +60,12 @@ def _spooled() -> Path:
             "source '-' is standard input, and nothing is piped in",
             hint="for example: zcat rows.jsonl.gz | packer build - --tokenizer DIR -o CACHE; or name a file",
         )
-    _sweep(Path(tempfile.gettempdir()))
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    folder = Path(tempfile.mkdtemp(prefix="packer-stdin-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = folder / _NAME
+    path = folder / "standard-input"
     try:
-        file = path.open("wb")
-        atexit.register(file.close)
-        fcntl.flock(file, fcntl.LOCK_SH)  # as long as the program lives
-        shutil.copyfileobj(sys.stdin.buffer, file, 2**20)
-        file.flush()
+        with path.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file, 2**20)
     except OSError as error:
         raise StorageError(
             f"{path}: standard input cannot be kept: {error.strerror or error}",

@@ -1,70 +1,49 @@
 """Rows of Parquet and Arrow files, as the values a row of JSON would have."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 
 from packer.errors import InputError
 from packer.limits import out_of
 from packer.source.arrow_ipc import arrow_batches, arrow_schema, open_arrow
-from packer.source.arrow_message import MAX_UNFOLDED_BYTES
-from packer.source.chunks import shown
+from packer.source.chunks import changed, read_chunks, shown
+from packer.source.columns import JSON_FIELDS, MESSAGES_FIELDS, columns_of
 from packer.source.decode import Refused
-from packer.source.groups import Group
-from packer.source.parquet import open_parquet, parquet_batches
-from packer.source.parquet_footer import row_groups
-from packer.source.projection import JSON_FIELDS, MESSAGES_FIELDS, columns_of
-from packer.source.row import ID_FIELDS, json_in_text, messages_in_text
-from packer.source.unsuited import MEDIA_FIELDS, PREFERENCE_FIELDS
-from packer.source.validated import all_in_utf8
-from packer.source.values import Convert, bytes_of, converter, is_foreign, is_text, shares_buffers
+from packer.source.parquet import open_parquet, parquet_batches, parquet_groups
+from packer.source.partition import FileStatus, Partition, TableFormat
+from packer.source.row import ID_FIELDS, FileRow, json_in_text, messages_in_text, row_too_large
+from packer.source.row_groups import Group
+from packer.source.table_values import Convert, bytes_of, converter, is_foreign, is_text, shares_buffers
+from packer.source.unsupported_rows import MEDIA_FIELDS, PREFERENCE_FIELDS
 
-TableFormat = Literal["parquet", "arrow"]
-
-BATCH_ROWS = 1000
-_BATCH_BYTES = 16 * 2**20
-
-RowValue: TypeAlias = tuple[dict[str, Any] | Refused, int]
-"""A row, or why it is none, and about how many bytes it has."""
+_SLICE_ROWS = 1000
+"""Rows of a record batch of Arrow that are Python values at one time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """The outline of a file."""
-
-    schema: pa.Schema
-    groups: tuple[Group, ...]
-
-    @property
-    def outline(self) -> bytes:
-        """What of the file, beside the bytes of a group, decides its rows: names and types of the columns."""
-        return "\n".join(f"{field.name}: {field.type}" for field in self.schema).encode()
-
-
-def open_table(path: Path, kind: TableFormat) -> Table:
-    """Read the outline of a file.
+def row_groups(path: Path, kind: TableFormat) -> tuple[Group, ...]:
+    """The row groups of a Parquet file, or the record batches of an Arrow file.
 
     Raises:
         InputError: it cannot be read, or is not whole; or two columns have the same name.
 
     """
-    with _told(path, kind):
+    with _named(path, kind):
         if kind == "parquet":
             with open_parquet(path) as file:
-                table = Table(schema=file.schema_arrow, groups=row_groups(path))
-                if file.metadata.num_row_groups != len(table.groups):
-                    raise ValueError("its footer is damaged")
+                schema, groups = file.schema_arrow, parquet_groups(path, file.metadata)
         else:
             outline = open_arrow(path)
-            table = Table(schema=outline.schema, groups=outline.groups)
-        _refuse_repeated(path, table.schema)
-        return table
+            schema, groups = outline.schema, outline.groups
+        _refuse_repeated(path, schema)
+        return groups
 
 
 def table_schema(path: Path, kind: TableFormat) -> pa.Schema:
@@ -74,7 +53,7 @@ def table_schema(path: Path, kind: TableFormat) -> pa.Schema:
         InputError: the file cannot be read, or two columns have the same name.
 
     """
-    with _told(path, kind):
+    with _named(path, kind):
         if kind == "arrow":
             schema = arrow_schema(path)
         else:
@@ -110,39 +89,25 @@ class _Uses:
     """Which say something if they hold what JSON can hold, and nothing otherwise."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extent:
-    """Some groups of a file: where they are, by whichever of the two its format goes by."""
-
-    groups: range | None = None
-    """Of a Parquet file."""
-
-    start: int = 0
-    stop: int | None = None
-    """Bytes of an Arrow file."""
-
-
 def table_rows(
     path: Path,
     kind: TableFormat,
     names: Sequence[str],
     *,
-    max_row_bytes: int,
-    extent: Extent | None = None,
-    skip: int = 0,
     columns: Mapping[str, str | None],
-) -> Iterator[RowValue]:
-    """The rows of some groups, or of a whole file.
+    max_row_bytes: int,
+    partition: Partition | None = None,
+) -> Iterator[FileRow]:
+    """The rows of a file, or those from the start of a partition on, to the end of its groups.
 
     Args:
         path: The file.
         kind: Its format.
         names: Columns that are read.
-        max_row_bytes: A larger row comes as `row_too_large`; sizes are those of the columns that are read.
-        extent: The groups; None for all.
-        skip: Rows at their beginning that are passed over.
         columns: New name of a field → its name in the rows, or None to hide it: tells which columns hold pictures, of
             which only is asked whether there is one, and of which a text is JSON.
+        max_row_bytes: A larger row comes as `row_too_large`; sizes are those of the columns that are read.
+        partition: Whose rows; None for all.
 
     Raises:
         InputError: the file cannot be read, or is damaged.
@@ -154,19 +119,48 @@ def table_rows(
         messages=frozenset(columns_of(MESSAGES_FIELDS, names, columns)),
         optional=frozenset(columns_of((*ID_FIELDS, *PREFERENCE_FIELDS, "label"), names, columns)),
     )
-    with _told(path, kind):
-        for batch in _batches(path, kind, names, extent or Extent()):
+    skip = partition.skip if partition is not None else 0
+    with _named(path, kind):
+        for batch in _batches(path, kind, names, partition):
             passed = min(skip, batch.num_rows)
             skip -= passed
-            if passed == batch.num_rows:
-                continue
-            in_utf8 = all_in_utf8(batch)
-            for start in range(passed, batch.num_rows, BATCH_ROWS):
-                yield from _rows(batch.slice(start, BATCH_ROWS), max_row_bytes, uses, in_utf8=in_utf8)
+            own = batch.select(list(names))  # a name with a dot in it brings others
+            for start in range(passed, own.num_rows, _SLICE_ROWS):
+                yield from _rows(own.slice(start, _SLICE_ROWS), max_row_bytes, uses)
+
+
+def _batches(
+    path: Path, kind: TableFormat, names: Sequence[str], partition: Partition | None
+) -> Iterator[pa.RecordBatch]:
+    if kind == "arrow":
+        return arrow_batches(path) if partition is None else arrow_batches(path, partition.start, partition.stop)
+    if partition is None:
+        return parquet_batches(path, None, names)
+    return parquet_batches(path, range(partition.first_group, partition.first_group + partition.num_groups), names)
+
+
+def refuse_changed(partition: Partition) -> None:
+    """Compare the file of a table's partition with what it was. One that was only touched is read once more.
+
+    Raises:
+        InputError: it is another file, or cannot be read.
+
+    """
+    assert partition.table is not None, "partitions of tables have it"
+    path = partition.path
+    if FileStatus.of(path) != partition.table.status and table_sha256(path) != partition.table.sha256:
+        raise changed(path, "it is not the file it was")
+
+
+def table_sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    for chunk in read_chunks(path):
+        digest.update(chunk)
+    return digest.hexdigest()
 
 
 @contextmanager
-def _told(path: Path, kind: TableFormat) -> Iterator[None]:
+def _named(path: Path, kind: TableFormat) -> Iterator[None]:
     """Whatever a broken file makes of the reader, the file is named."""
     try:
         yield
@@ -181,39 +175,24 @@ def _told(path: Path, kind: TableFormat) -> Iterator[None]:
         ) from error
 
 
-def _batches(path: Path, kind: TableFormat, names: Sequence[str], extent: Extent) -> Iterator[pa.RecordBatch]:
-    if kind == "arrow":
-        for batch in arrow_batches(path, extent.start, extent.stop):
-            yield batch.select(list(names))
-        return
-    with open_parquet(path) as file:
-        groups = extent.groups if extent.groups is not None else range(file.metadata.num_row_groups)
-        outlines = row_groups(path)
-        for group in groups:
-            outline = file.metadata.row_group(group)
-            row_bytes = outline.total_byte_size // max(outline.num_rows, 1) + 1
-            repeated_bytes = max(outlines[group].repeated_bytes, 1)  # a row may have the longest text of a dictionary
-            batch_rows = max(1, min(BATCH_ROWS, _BATCH_BYTES // row_bytes, MAX_UNFOLDED_BYTES // repeated_bytes))
-            for batch in parquet_batches(file, range(group, group + 1), names, batch_rows=batch_rows):
-                yield batch.select(list(names))  # a name with a dot in it brings others
-
-
-def _rows(batch: pa.RecordBatch, max_row_bytes: int, uses: _Uses, *, in_utf8: bool) -> Iterator[RowValue]:
-    """The rows of a batch in which nothing points outside of it."""
-    if batch.num_rows > 1 and (bytes_of(batch) > max_row_bytes or not in_utf8):
+def _rows(batch: pa.RecordBatch, max_row_bytes: int, uses: _Uses) -> Iterator[FileRow]:
+    """The rows of a batch; one by one where they may be too large, or where a text is not UTF-8."""
+    num_bytes = bytes_of(batch)
+    is_single = batch.num_rows == 1
+    values: Sequence[dict[str, Any] | Refused] | None = None
+    if num_bytes <= max_row_bytes or (is_single and _fits(batch, max_row_bytes)):
+        try:
+            values = list(_values(batch, uses))
+        except UnicodeDecodeError:
+            values = [Refused("not_utf8", "a text is not valid UTF-8")] if is_single else None
+    elif is_single:
+        values = [row_too_large(max_row_bytes)]
+    if values is None:
         for i in range(batch.num_rows):
-            yield from _rows(batch.slice(i, 1), max_row_bytes, uses, in_utf8=in_utf8)
+            yield from _rows(batch.slice(i, 1), max_row_bytes, uses)
         return
-    if bytes_of(batch) > max_row_bytes and not _fits(batch, max_row_bytes):
-        yield Refused("row_too_large", f"more than rows.max_bytes, {max_row_bytes} bytes"), 0
-        return
-    row_bytes = bytes_of(batch) // max(batch.num_rows, 1)
-    try:
-        for row in _values(batch, uses):
-            yield row, row_bytes
-    except UnicodeDecodeError:
-        assert not in_utf8, "all texts of the batch were looked at"
-        yield Refused("not_utf8", "a text is not valid UTF-8"), row_bytes
+    for value in values:
+        yield FileRow(value, None, num_bytes // batch.num_rows)
 
 
 def _fits(row: pa.RecordBatch, max_row_bytes: int) -> bool:

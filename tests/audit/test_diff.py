@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.audit import diff
+from packer.audit.diff.cache_diff import Change
 from packer.audit.diff.compare import meaning_of
 from packer.audit.diff.document_rows import DocumentComparison, Documents, count_common, match_rows, occurrences
-from packer.audit.diff.examples import common_start, spans_of
-from packer.audit.diff.report import Change
+from packer.audit.diff.row_examples import common_start, spans_of
 from packer.audit.diff.settings import compare_recipes, pair_inputs
 from packer.build import build
 from packer.errors import CheckError, InputError

@@ -172,7 +172,7 @@ def test_of_a_large_file_only_the_beginning_is_read(recipe_of, tmp_path, monkeyp
             taken += len(chunk)
             yield chunk
 
-    monkeypatch.setattr("packer.source.first_rows.read_chunks", counted)
+    monkeypatch.setattr("packer.source.rows.read_chunks", counted)
     # Given a schema, none is looked for.
     values = {"sources": [{"path": str(path), "schema": "messages"}], "tokenizer": recipe_of().tokenizer}
     assert len(preview(make_recipe(values)).rows) == 3
@@ -256,28 +256,6 @@ def test_a_prompt_that_diverges_is_shown_with_the_turn_from_where_they_part(reci
     assert [blamed for _, _, blamed in shown] == [False, True, True]
 
 
-PARTING = OPENING.replace("<think>", "Well, ")
-"""A prompt that no turn has, and that opens no reasoning."""
-
-
-@pytest.mark.parametrize(
-    ("template", "given", "way"),
-    [
-        (OPENING, "refuse", "continue"),
-        (PARTING, "refuse", "common_prefix"),
-        (PARTING, "continue", "common_prefix"),
-    ],
-)
-def test_the_way_past_a_prompt_that_diverges_is_one_that_leads_past_it(template, given, way, recipe_of, tmp_path):
-    path = write(tmp_path / "a.jsonl", chat("Hi", "Hello"))
-    (row,) = preview(recipe_of(path, template=template, supervision={"divergent": given})).rows
-    assert row.view.rejected[0].code == "prompt_diverges"
-    assert row.hint.startswith(f"--set supervision.divergent={way} ")
-    (row,) = preview(recipe_of(path, template=template, supervision={"divergent": way})).rows
-    assert (row.view.rejected, row.hint) == ((), None)
-    assert "Hello<|im_end|>" in row.view.documents[0].runs[-1].text
-
-
 def test_other_rejected_rows_have_the_hint_of_a_build(recipe_of, tmp_path):
     rows = [{"messages": [{"role": "system", "content": "Be brief."}, *chat("Hi", "Hello")["messages"]]}, "not json"]
     hints = []
@@ -301,26 +279,21 @@ def test_a_message_that_is_dropped_is_shown_with_the_rendering_that_lacks_it(rec
     code, shown = excerpts(recipe_of(write(tmp_path / "a.jsonl", row), template=SILENT))
     rendered = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n"
     assert code == "dropped_system"
-    assert shown == [
-        ("messages[0] has the system", "Be brief.", True),
-        ("the rendering up to messages[2]", rendered, False),
-    ]
+    assert shown == [("the rendering up to messages[2]", rendered, True)]
 
 
 def test_tools_that_are_dropped_are_shown_with_the_rendering_that_lacks_them(recipe_of, tmp_path):
     tool = {"type": "function", "function": {"name": "look_up", "parameters": {}}}
     code, shown = excerpts(recipe_of(write(tmp_path / "a.jsonl", chat("Hi", "Hello", tools=[tool])), template=SILENT))
     assert code == "dropped_tools"
-    assert "look_up" in shown[0][1]
-    assert shown[1][1].endswith("Hello<|im_end|>\n")
+    assert shown[0][1].endswith("Hello<|im_end|>\n")
 
 
-def test_a_turn_without_a_stop_token_is_shown_with_the_tokens_that_would_stop_it(recipe_of, tmp_path):
+def test_a_turn_without_a_stop_token_is_shown_as_it_is_rendered(recipe_of, tmp_path):
     path = write(tmp_path / "a.jsonl", chat("Hi", "Hello"))
     code, shown = excerpts(recipe_of(path, template=ENDLESS))
     assert code == "no_terminator"
-    assert shown[0][1] == "user: Hi\nassistant: Hello\n"
-    assert "<|im_end|>" in shown[1][1]
+    assert shown == [("the rendering up to messages[1]", "user: Hi\nassistant: Hello\n", True)]
 
 
 def test_a_template_that_raises_is_shown_the_roles_it_was_given(recipe_of, tmp_path):

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import twins
 
+from packer.audit import reencode as module
+from packer.audit import reencoded_partition as comparing
 from packer.audit import verify
-from packer.audit.reencode import compare as comparing
-from packer.audit.reencode import run as module
 from packer.batches import DocumentBatch
 from packer.build import build, repack
 from packer.build.engine import resolve_engine

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from packer.audit import shards, verify
-from packer.audit.rows import block_rules, document_rules
-from packer.audit.shards import MAX_ROWS
+from packer.audit import shard_checks, verify
+from packer.audit.row_rules import block_rules, document_rules
+from packer.audit.shard_checks import MAX_ROWS
 from packer.build import build
 from packer.build.blocks import BlockForm
 from packer.errors import InputError
@@ -496,7 +496,7 @@ def test_loss_weights_that_are_not_one_for_each_token_are_named_by_row(weighted_
     assert broken(document_rules(rows, model)) == {}
     rows.loss_weights.offsets[2] += 1
     assert broken(document_rules(rows, model)) == {"loss_weights": [1, 2]}
-    _, _, wrong = shards._doc_id_rule(rows)
+    _, _, wrong = shard_checks._doc_id_rule(rows)
     assert np.flatnonzero(wrong).tolist() == [1, 3, 5], "with no weights to go by, those that have any are others"
 
 
@@ -587,14 +587,14 @@ def test_a_shard_under_a_name_that_is_not_its_digest_is_found(cache):
 def test_whatever_a_shard_breaks_is_its_finding_and_the_other_files_are_checked(error, cache, monkeypatch):
     first, second = read_manifest(cache).shards[:2]
     flip(cache / second.path, (cache / second.path).stat().st_size // 2)
-    batches = shards._batches
+    batches = shard_checks._batches
 
     def breaks(folder, shard):
         if shard == first:
             raise error("broken")
         return batches(folder, shard)
 
-    monkeypatch.setattr(shards, "_batches", breaks)
+    monkeypatch.setattr(shard_checks, "_batches", breaks)
     found = {(finding.path, finding.what, finding.found) for finding in verify(cache).findings}
     assert (first.path, "structure", "broken") in found
     assert {path for path, _, _ in found} == {first.path, second.path}

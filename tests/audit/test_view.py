@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from twins import byte_level, metaspace_first, sentencepiece_like
 
 from packer.audit import view_block, view_document, view_row
-from packer.audit.runs import Spans, borders_of, decode_runs, make_runs
+from packer.audit.text_runs import Spans, borders_of, decode_runs, make_runs
 from packer.build import build, repack
 from packer.errors import CheckError, UsageError
 from packer.layout import MASKED

@@ -5,7 +5,8 @@ from rich.table import Table
 from timing import best
 
 from packer.batches import Int32
-from packer.pack import DocumentColumns, gather, plan
+from packer.pack import DocumentColumns, Pieces, gather, plan
+from packer.recipe import Pack
 
 BLOCK_LEN = 4096
 NUM_TOKENS = 8_000_000
@@ -22,7 +23,7 @@ def gathering(table: Table) -> None:
 
 
 def _gather(table: Table, name: str, lengths: Int32) -> None:
-    packed = plan(lengths, BLOCK_LEN)
+    packed = plan(Pieces.whole(lengths, BLOCK_LEN), Pack(block_len=BLOCK_LEN))
     tokens = np.arange(int(lengths.sum()), dtype=np.int32)
     columns = DocumentColumns(
         input_ids=(tokens,),

@@ -14,7 +14,8 @@ from importlib.util import find_spec
 import numpy as np
 
 from packer.batches import Int32
-from packer.pack import plan
+from packer.pack import Pieces, plan
+from packer.recipe import Pack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,7 @@ def packers() -> list[Packer]:
 
 
 def _plan(lengths: Int32, block_len: int, *, strategy: str) -> int:
-    return plan(lengths, block_len, strategy=strategy).num_blocks
+    return plan(Pieces.whole(lengths, block_len), Pack(block_len=block_len, strategy=strategy)).num_blocks
 
 
 def best_fit_by_item(lengths: Int32, block_len: int) -> int:

@@ -17,7 +17,7 @@ from processes import HANG_S, start
 
 import packer.export.mds
 from packer.build.repacking import repack
-from packer.errors import CheckError, InputError, StorageError, UsageError
+from packer.errors import BusyError, CheckError, InputError, StorageError, UsageError
 from packer.export import FORMS, export, run
 from packer.export.mds import turns_of
 from packer.store.cache import Cache
@@ -174,10 +174,9 @@ def scratch(tmp_path_factory):
 def test_any_documents_come_back_from_every_form(scratch, data):
     from store.samples import document_batch
 
-    from packer.export.files import Files
     from packer.export.run import _WRITERS
     from packer.export.source import FlatDocuments
-    from packer.export.target import Asked
+    from packer.export.writer import Files, SplitToWrite
     from packer.layout import document_labels
     from packer.store.manifest import ModelRecord
 
@@ -192,7 +191,7 @@ def test_any_documents_come_back_from_every_form(scratch, data):
         expected += [(batch.input_ids[a:b].tolist(), labels[a:b].tolist()) for a, b in bounds]
     assert max(i for ids, _ in expected for i in ids) < 40_000
     for form in FORMS:
-        asked = Asked(
+        asked = SplitToWrite(
             files=Files(folder / form), split="train", folder="", unit="documents", weighted=False, model=model,
             block_len=8, separate_mask=True, identity="0" * 64,
         )  # fmt: skip
@@ -307,30 +306,29 @@ with replacing(Path(sys.argv[1])) as folder:
 """
 
 
-def test_what_a_killed_export_left_is_swept_by_the_next_one_to_its_place_and_a_live_ones_is_not(
-    starter_cache, tmp_path, monkeypatch
-):
+def test_an_export_that_is_killed_between_its_renames_loses_nothing_and_a_live_one_is_alone(starter_cache, tmp_path):
     def lying():
-        return sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".tmp-packer-"))
+        return [path.name for path in tmp_path.iterdir() if path.name.startswith(".tmp-packer-")]
 
+    export(starter_cache, tmp_path / "out", to="olmo")
+    before = (tmp_path / "out" / "export.json").read_bytes()
     with start(WRITES, tmp_path / "out", interactive=True) as process:
         assert process.stdout.readline() == "writing\n"
         live = lying()
-        export(starter_cache, tmp_path / "out", to="olmo")
+        with pytest.raises(BusyError, match="another process is writing"):
+            export(starter_cache, tmp_path / "out", to="mds", force=True)
         export(starter_cache, tmp_path / "other", to="olmo")
-        assert lying() == live and len(live) == 1 and (tmp_path / live[0] / "part").exists()
+        assert lying() == live and (tmp_path / live[0] / "new" / "part").exists()
         process.communicate(timeout=HANG_S)  # it goes on to its renames, and is killed between them
     assert process.returncode == -signal.SIGKILL
-    assert sorted(lying()) == [live[0], f"{live[0]}-old"] and not (tmp_path / "out").exists()
-    with monkeypatch.context() as patch:
-        patch.setattr("packer.store.folder.AtomicFile.commit", refuse)
-        with pytest.raises(StorageError):
-            export(starter_cache, tmp_path / "out", to="olmo")
-    assert lying() == [f"{live[0]}-old"], "all that is left of what was there"
+    assert lying() == live and not (tmp_path / "out").exists()
     export(starter_cache, tmp_path / "other", to="olmo", force=True)
-    assert lying() == [f"{live[0]}-old"]
-    export(starter_cache, tmp_path / "out", to="olmo")
-    assert lying() == [] and (tmp_path / "out/export.json").exists()
+    assert lying() == live
+    with pytest.raises(UsageError, match="is there"):
+        export(starter_cache, tmp_path / "out", to="mds")
+    assert lying() == [] and (tmp_path / "out" / "export.json").read_bytes() == before
+    export(starter_cache, tmp_path / "out", to="mds", force=True)
+    assert lying() == [] and (tmp_path / "out" / "export.json").read_bytes() != before
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, OSError])

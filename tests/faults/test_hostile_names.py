@@ -15,7 +15,7 @@ from packer.build import repack
 from packer.build.identity import Provenance
 from packer.errors import CheckError, InputError, PackerError, StorageError
 from packer.export import FORMS, export
-from packer.export.files import Files
+from packer.export.writer import Files
 from packer.names import is_file_name, is_file_path
 from packer.recipe import make_recipe
 from packer.source.dataset_folder import data_set_files, files_of_splits

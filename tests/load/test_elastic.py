@@ -117,9 +117,10 @@ def test_drop_names_what_it_left_out_of_the_epoch_before_in_an_endless_run_too()
 
 
 def test_counters_say_what_was_returned():
-    (loader,) = loaders_of(small_cache(NUM_BLOCKS), 1, 4, end="pad")
+    cache = small_cache(NUM_BLOCKS)
+    (loader,) = loaders_of(cache, 1, 4, end="pad")
     rows = tokens = slots = trained = 0
-    stored = loader._source.blocks("train").read(np.arange(NUM_BLOCKS))
+    stored = cache.blocks("train").read(np.arange(NUM_BLOCKS))
     for step in loader:
         real = step.block_ids[step.block_ids >= 0]
         rows += len(real)

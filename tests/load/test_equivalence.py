@@ -7,10 +7,11 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 
 from small_blocks import PAD_ID, random_documents, write_cache  # noqa: E402
 from tiny_decoder import TinyDecoder, causal, summed_loss  # noqa: E402
+from whole_documents import plan_whole  # noqa: E402
 
 from packer.load import PackedLoader  # noqa: E402
 from packer.load.attention import block_diagonal_mask, document_ids, document_mask_mod  # noqa: E402
-from packer.pack import DocumentColumns, gather, plan  # noqa: E402
+from packer.pack import DocumentColumns, gather  # noqa: E402
 
 BLOCK_LEN = 24
 
@@ -32,7 +33,7 @@ def packed(documents, *, weighted=False):
         length=lengths,
         doc_id=np.arange(len(documents), dtype=np.int64),
     )
-    layout = plan(lengths, BLOCK_LEN)
+    layout = plan_whole(lengths, BLOCK_LEN)
     return gather(layout, 0, layout.num_blocks, columns, block_len=BLOCK_LEN, pad_id=PAD_ID)
 
 

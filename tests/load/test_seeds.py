@@ -119,7 +119,7 @@ def test_what_is_no_integer_is_refused(arguments):
         (np.array([0.0]), "float64"),
         (np.array([[0]]), r"\[1, 1\]"),
         (np.array([True]), "bool"),
-        (np.array([2**63], np.uint64), "go up to 9223372036854775808"),
+        (np.array([2**63], np.uint64), "doc_id is 9223372036854775808"),
     ],
 )
 def test_doc_ids_of_another_kind_are_refused(doc_ids, match):

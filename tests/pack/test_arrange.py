@@ -18,8 +18,9 @@ from pack.oracles import (
     pieces_of_blocks,
     reasons_of,
 )
+from whole_documents import stream_of
 
-from packer.pack import arrange, stream
+from packer.pack import arrange
 from packer.pack.cut import OVERLONG, REASONS
 from packer.pack.place import STRATEGIES
 from packer.recipe import MAX_BLOCK_LEN, Pack
@@ -66,7 +67,7 @@ def test_each_token_is_in_one_block_or_in_the_ledger(corpus, pack):
     num_firsts = sum(start in trained[d] for d, start, _ in pieces)
     assert left_out.num_piece_start == num_firsts
     assert num_trained + num_firsts + left_out.trained.sum() == sum(map(len, trained))
-    losses = left_out.losses(packed.block_of)
+    losses = left_out.counts(packed.block_of)
     assert sum(loss.num_tokens for loss in losses.values()) == len(reasons)
     nowhere = sum(block < 0 < length for block, length in zip(packed.block_of.tolist(), lengths, strict=True))
     assert sum(loss.num_documents for loss in losses.values()) == nowhere
@@ -120,7 +121,7 @@ def test_pieces_are_those_of_the_literal_cut_in_the_blocks_of_the_literal_algori
 def test_a_stream_is_in_order_where_the_strategy_is_sequential_and_mixed_where_not(corpus, pack):
     lengths, trained, _ = corpus
     found = arranged(corpus, pack)
-    expected = stream(
+    expected = stream_of(
         np.array(lengths, np.int32),
         pack.block_len,
         counter_of(lengths, trained),

@@ -1,16 +1,15 @@
 """Cutting documents: each token in one piece or in the ledger, and nothing kept that trains nothing."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pack.cases import counter_of, trained_documents
 from pack.oracles import literal_cut
+from whole_documents import plan_pieces
 
-from packer.pack import cut, plan_pieces
-from packer.pack.cut import OVERLONG, REASONS, Loss, joined
+from packer.pack import cut
+from packer.pack.cut import OVERLONG, REASONS, DropCount
 
 
 def cut_all(case, block_len, overlong, min_length=1):
@@ -43,7 +42,7 @@ def test_each_token_and_each_trained_token_is_accounted_for_once(case, block_len
     everything = sorted((d, t) for d, length in enumerate(lengths) for t in range(length))
     covered = [(d, t) for d, start, length in rows(pieces) + rows(left_out) for t in range(start, start + length)]
     assert sorted(covered) == everything
-    losses = left_out.losses(np.full(len(lengths), -1))
+    losses = left_out.counts(np.full(len(lengths), -1))
     in_pieces = sum(len(trained[d] & set(range(start + 1, start + length))) for d, start, length in rows(pieces))
     in_ledger = sum(loss.num_trained for loss in losses.values())
     assert in_pieces + in_ledger + left_out.num_piece_start == sum(map(len, trained))
@@ -80,26 +79,10 @@ def test_a_document_that_is_nowhere_counts_once_under_the_reason_that_decided(ca
         if mine:
             expected[next(name for name in ("overlong", "untrained", "too_short", "truncated") if name in mine)] += 1
     block_of = np.array([-1 if document in nowhere else 0 for document in range(len(case[0]))], np.int64)
-    losses = left_out.losses(block_of)
+    losses = left_out.counts(block_of)
     assert {name: loss.num_documents for name, loss in losses.items()} == expected
     tokens = {name: list(reasons.values()).count(name) for name in REASONS}
     assert {name: loss.num_tokens for name, loss in losses.items()} == tokens
-
-
-@given(trained_documents(), st.integers(1, 12))
-def test_two_ledgers_joined_are_one_in_source_order(case, block_len):
-    """Every other range in one ledger, the rest in the other."""
-    _, whole = cut_all(case, block_len, "truncate_right", 3)
-    columns = ("document", "start", "length", "reason", "trained")
-    one, other = (
-        replace(whole, num_piece_start=number + 2, **{name: getattr(whole, name)[number::2] for name in columns})
-        for number in range(2)
-    )
-    found = joined(other, one)
-    assert found.num_piece_start == 5
-    for name in columns:
-        assert getattr(found, name).tolist() == getattr(whole, name).tolist(), name
-        assert getattr(found, name).dtype == getattr(whole, name).dtype, name
 
 
 def ten_tokens(trained):
@@ -133,7 +116,7 @@ def test_a_piece_trained_at_its_first_token_alone_is_left_out_with_that_token():
     pieces, left_out = cut_all(([9], [{1, 2, 4}]), 4, "split")
     assert rows(pieces) == [(0, 0, 4)]
     assert rows(left_out) == [(0, 4, 4), (0, 8, 1)]
-    assert left_out.losses(np.array([0]))["untrained"].num_trained == 1
+    assert left_out.counts(np.array([0]))["untrained"].num_trained == 1
     assert left_out.num_piece_start == 0
 
 
@@ -157,11 +140,11 @@ def test_a_whole_document_that_is_kept_is_not_asked_about():
 
 def test_reasons_are_named_with_what_they_cost():
     _, left_out = cut_all(([2, 20, 3], [{1}, {5, 6}, {1}]), 8, "reject", min_length=3)
-    assert left_out.losses(np.array([-1, -1, 0])) == {
-        "too_short": Loss(num_documents=1, num_parts=1, num_tokens=2, num_trained=1),
-        "overlong": Loss(num_documents=1, num_parts=1, num_tokens=20, num_trained=2),
-        "truncated": Loss(num_documents=0, num_parts=0, num_tokens=0, num_trained=0),
-        "untrained": Loss(num_documents=0, num_parts=0, num_tokens=0, num_trained=0),
+    assert left_out.counts(np.array([-1, -1, 0])) == {
+        "too_short": DropCount(num_documents=1, num_parts=1, num_tokens=2, num_trained=1),
+        "overlong": DropCount(num_documents=1, num_parts=1, num_tokens=20, num_trained=2),
+        "truncated": DropCount(num_documents=0, num_parts=0, num_tokens=0, num_trained=0),
+        "untrained": DropCount(num_documents=0, num_parts=0, num_tokens=0, num_trained=0),
     }
     assert left_out.num_piece_start == 0
 

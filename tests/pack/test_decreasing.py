@@ -16,8 +16,7 @@ from pack.oracles import (
     optimum,
 )
 
-from packer.pack.best_fit import best_fit_decreasing
-from packer.pack.first_fit import first_fit_decreasing
+from packer.pack.decreasing import best_fit_decreasing, first_fit_decreasing
 
 ALGORITHMS = {
     "best_fit": (best_fit_decreasing, literal_best_fit_decreasing),

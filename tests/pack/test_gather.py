@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pack.cases import DOCUMENT_STRIDE, PAD, make_columns, make_documents
 from pack.oracles import literal_blocks
+from whole_documents import plan_pieces, plan_whole
 
 from packer.batches import PackPlan
-from packer.pack import cut, gather, plan, plan_pieces
+from packer.pack import cut, gather
 
 
 def assert_batches_equal(one, other):
@@ -53,7 +54,7 @@ def gather_all(packed, columns, block_len, **form):
 
 
 def plan_of(documents, block_len, **options):
-    return plan(np.array([len(ids) for ids, _, _ in documents], np.int32), block_len, **options)
+    return plan_whole(np.array([len(ids) for ids, _, _ in documents], np.int32), block_len, **options)
 
 
 @given(cases(), st.booleans())
@@ -255,21 +256,3 @@ def test_a_document_outside_its_chunk_is_refused(two, change, match):
     packed, columns = two
     with pytest.raises(ValueError, match=match):
         gather_all(packed, replace(columns, **change), 8)
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ({"labels": (np.zeros(3, np.int32),)}, "labels and input_ids differ"),
-        ({"labels": (np.zeros(3, np.int32), np.zeros(4, np.int32))}, "labels and input_ids differ"),
-        ({"labels": (np.zeros(3, np.int32), np.zeros(5, np.int64))}, "chunk 1 of labels is int64"),
-        ({"input_ids": (np.zeros(3, np.int64), np.zeros(5, np.int32))}, "chunk 0 of input_ids is int64"),
-        ({"input_ids": (np.zeros(6, np.int32)[::2], np.zeros(5, np.int32))}, "chunk 0 of input_ids"),
-        ({"loss_weights": (np.zeros(3, np.float32), np.zeros(5))}, "chunk 1 of loss_weights is float64"),
-        ({"doc_id": np.zeros(3, np.int64)}, "one a document"),
-    ],
-)
-def test_columns_that_do_not_belong_together_are_refused(two, change, match):
-    _, columns = two
-    with pytest.raises(ValueError, match=match):
-        replace(columns, **change)

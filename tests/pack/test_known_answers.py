@@ -22,9 +22,10 @@ Where packer differs, on purpose:
 
 import numpy as np
 import pytest
+from whole_documents import plan_pieces, stream_of
 
 from packer.layout import cu_seq_lens
-from packer.pack import DocumentColumns, cut, gather, plan_pieces, stream
+from packer.pack import DocumentColumns, cut, gather
 
 PAD = 0
 
@@ -49,7 +50,7 @@ def packed(documents, block_len, *, overlong="truncate_right", count_trained=at_
 def streamed(documents, block_len, *, count_trained=at_least_one):
     """The blocks of one stream, in order."""
     lengths = np.array([len(ids) for ids in documents], np.int32)
-    layout, _ = stream(lengths, block_len, count_trained, in_order=True)
+    layout, _ = stream_of(lengths, block_len, count_trained, in_order=True)
     return laid_out(layout, documents, block_len, one_run=True)
 
 

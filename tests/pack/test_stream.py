@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pack.cases import counter_of, trained_documents
 from pack.oracles import literal_stream, pieces_of_blocks, reasons_of
+from whole_documents import mixing_of, stream_of
 
-from packer.pack import mixing, stream
 from packer.pack.cut import REASONS
-from packer.pack.deal import deal_key, shuffled
+from packer.pack.keyed_order import order_key, shuffled
 
 block_lens = st.integers(1, 30)
 min_lengths = st.integers(1, 6)
@@ -23,7 +23,7 @@ COLUMNS = ("document", "start", "length", "slots", "block_offsets", "block_of")
 
 def stream_all(case, block_len, **options):
     lengths, trained = case
-    return stream(np.array(lengths, np.int32), block_len, counter_of(lengths, trained), **options)
+    return stream_of(np.array(lengths, np.int32), block_len, counter_of(lengths, trained), **options)
 
 
 def groups_of(num_documents, group_documents):
@@ -69,7 +69,7 @@ def test_mixed_the_blocks_are_those_of_the_literal_stream_of_the_documents_as_sh
     packed, left_out = stream_all(case, block_len, min_length=min_length, group_documents=group_documents, seed=seed)
 
     def order_of(group, documents):
-        return [documents[i] for i in shuffled(len(documents), deal_key("pack.stream", seed, group)).tolist()]
+        return [documents[i] for i in shuffled(len(documents), order_key("pack.stream", seed, group)).tolist()]
 
     blocks, reasons = literal_groups(case, block_len, min_length, group_documents, order_of)
     found = pieces_of_blocks(packed)
@@ -160,26 +160,26 @@ LENGTHS = np.random.default_rng(8).integers(0, 100, 500)
 
 @pytest.mark.parametrize("in_order", [True, False])
 def test_the_plan_is_the_same_for_every_integer_type_and_every_time(in_order):
-    expected, _ = stream(LENGTHS, 64, trains_all, in_order=in_order, seed=1, group_documents=77)
+    expected, _ = stream_of(LENGTHS, 64, trains_all, in_order=in_order, seed=1, group_documents=77)
     assert expected.num_blocks > 300
     for dtype in (np.int64, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.uint64):
         lengths = LENGTHS.astype(dtype)
-        packed, _ = stream(lengths, 64, trains_all, in_order=in_order, seed=1, group_documents=77)
+        packed, _ = stream_of(lengths, 64, trains_all, in_order=in_order, seed=1, group_documents=77)
         assert_plans_equal(packed, expected)
         assert lengths.tolist() == LENGTHS.tolist()
         assert not np.shares_memory(packed.length, lengths)
 
 
 def test_another_seed_gives_another_order_and_keeps_as_many_tokens():
-    one, other = (stream(LENGTHS, 64, trains_all, seed=seed)[0] for seed in (0, 1))
+    one, other = (stream_of(LENGTHS, 64, trains_all, seed=seed)[0] for seed in (0, 1))
     assert one.document.tolist() != other.document.tolist()
     assert sorted(pieces_of_blocks(one)) != sorted(pieces_of_blocks(other))
     assert one.length.sum() == other.length.sum() == LENGTHS.sum()
-    assert_plans_equal(*(stream(LENGTHS, 64, trains_all, seed=seed, in_order=True)[0] for seed in (0, 1)))
+    assert_plans_equal(*(stream_of(LENGTHS, 64, trains_all, seed=seed, in_order=True)[0] for seed in (0, 1)))
 
 
 def test_groups_have_orders_of_their_own():
-    packed, _ = stream(np.full(200, 10), 100, trains_all, group_documents=100)
+    packed, _ = stream_of(np.full(200, 10), 100, trains_all, group_documents=100)
     first, second = packed.document[:100], packed.document[100:] - 100
     assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(100))
     assert first.tolist() != second.tolist()
@@ -187,7 +187,7 @@ def test_groups_have_orders_of_their_own():
 
 def test_golden_streams():
     lengths = np.array([7, 3, 12, 2, 9, 0, 5])
-    packed, _ = stream(lengths, 8, trains_all, in_order=True)
+    packed, _ = stream_of(lengths, 8, trains_all, in_order=True)
     assert pieces_of_blocks(packed) == [
         [(0, 0, 7), (1, 0, 1)],
         [(1, 1, 2), (2, 0, 6)],
@@ -196,7 +196,7 @@ def test_golden_streams():
         [(4, 8, 1), (6, 0, 5)],
     ]
     assert packed.block_of.tolist() == [0, 0, 1, 2, 3, -1, 4]
-    assert pieces_of_blocks(stream(lengths, 8, trains_all, seed=3)[0]) == [
+    assert pieces_of_blocks(stream_of(lengths, 8, trains_all, seed=3)[0]) == [
         [(0, 3, 4), (2, 0, 4)],
         [(2, 4, 8)],
         [(4, 8, 1), (3, 0, 2), (1, 0, 3)],
@@ -208,25 +208,25 @@ def test_golden_streams():
 def test_the_blocks_of_a_long_document_are_not_stored_side_by_side():
     """Twenty documents of 200 blocks each: neighbours in a document are neighbours in the store as often as by chance."""
     lengths = np.full(20, 200 * 16)
-    packed, _ = stream(lengths, 16, trains_all)
+    packed, _ = stream_of(lengths, 16, trains_all)
     assert packed.num_blocks == 4000
     follows = (np.diff(packed.start) == 16) & (np.diff(packed.document) == 0)
     assert follows.sum() < 10
-    assert abs(mixing(packed, np.arange(20), blocks=50).index - 1) < 0.02
-    in_order, _ = stream(lengths, 16, trains_all, in_order=True)
+    assert abs(mixing_of(packed, np.arange(20), blocks=50).index - 1) < 0.02
+    in_order, _ = stream_of(lengths, 16, trains_all, in_order=True)
     assert ((np.diff(in_order.start) == 16) & (np.diff(in_order.document) == 0)).sum() == 20 * 199
-    assert mixing(in_order, np.arange(20), blocks=50).index == 0
+    assert mixing_of(in_order, np.arange(20), blocks=50).index == 0
 
 
 def test_neighbours_of_the_source_share_a_block_no_more_often_than_by_chance():
     lengths = np.clip(np.random.default_rng(1).lognormal(4, 1, 40_000), 1, 1000).astype(np.int32)
-    packed, _ = stream(lengths, 1000, trains_all)
+    packed, _ = stream_of(lengths, 1000, trains_all)
     for source in (np.arange(40_000) // 5_000, np.arange(40_000) % 8):
-        assert abs(mixing(packed, source).index - 1) < 0.01
+        assert abs(mixing_of(packed, source).index - 1) < 0.01
 
 
 def test_a_document_of_many_blocks_goes_on_in_each():
-    packed, left_out = stream(np.array([10]), 4, trains_all, in_order=True)
+    packed, left_out = stream_of(np.array([10]), 4, trains_all, in_order=True)
     assert pieces_of_blocks(packed) == [[(0, 0, 4)], [(0, 4, 4)], [(0, 8, 2)]]
     assert left_out.num_piece_start == 2
     assert left_out.length.tolist() == []
@@ -250,7 +250,7 @@ def test_a_document_whose_first_block_is_left_out_begins_in_the_first_that_is_ke
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("lengths", [np.empty(0, np.int32), np.zeros(3, np.int64), np.array([2, 2])])
 def test_no_documents_give_no_blocks(lengths, in_order):
-    packed, left_out = stream(lengths, 8, trains_all, min_length=3, group_documents=2, in_order=in_order)
+    packed, left_out = stream_of(lengths, 8, trains_all, min_length=3, group_documents=2, in_order=in_order)
     assert packed.num_blocks == 0
     assert packed.block_offsets.tolist() == [0]
     assert packed.block_of.tolist() == [-1] * len(lengths)
@@ -258,7 +258,7 @@ def test_no_documents_give_no_blocks(lengths, in_order):
 
 
 def test_blocks_of_one_token_train_nothing():
-    packed, left_out = stream(np.array([3, 1]), 1, trains_all)
+    packed, left_out = stream_of(np.array([3, 1]), 1, trains_all)
     assert packed.num_blocks == 0
     assert left_out.length.tolist() == [1, 1, 1, 1]
 
@@ -266,7 +266,7 @@ def test_blocks_of_one_token_train_nothing():
 def test_the_longest_blocks():
     longest = 2**20
     lengths = np.array([longest - 1, 3, 2 * longest, 5])
-    packed, left_out = stream(lengths, longest, trains_all, in_order=True)
+    packed, left_out = stream_of(lengths, longest, trains_all, in_order=True)
     assert pieces_of_blocks(packed) == [
         [(0, 0, longest - 1), (1, 0, 1)],
         [(1, 1, 2), (2, 0, longest - 2)],
@@ -274,22 +274,6 @@ def test_the_longest_blocks():
         [(2, 2 * longest - 2, 2), (3, 0, 5)],
     ]
     assert left_out.length.tolist() == []
-    mixed, _ = stream(lengths, longest, trains_all)
+    mixed, _ = stream_of(lengths, longest, trains_all)
     filled = [int(mixed.length[a:b].sum()) for a, b in pairwise(mixed.block_offsets.tolist())]
     assert sorted(filled) == [7, longest, longest, longest]
-
-
-@pytest.mark.parametrize(
-    ("lengths", "block_len", "min_length", "match"),
-    [
-        ([3, 4], 0, 1, "block_len is 0"),
-        ([3, 4], 2**20 + 1, 1, "block_len is 1048577"),
-        ([3, 4], 8, 0, "min_length 0"),
-        ([3, -4], 8, 1, "document 1 has length -4"),
-        ([3.5, 4.0], 8, 1, "lengths are float64"),
-        ([[3], [4]], 8, 1, "expected one integer a document"),
-    ],
-)
-def test_misuse_is_refused(lengths, block_len, min_length, match):
-    with pytest.raises(ValueError, match=match):
-        stream(np.array(lengths), block_len, trains_all, min_length=min_length)

@@ -14,7 +14,7 @@ from supervised import Stages, assistant, call, chat, user
 from packer.batches import Sample
 from packer.layout import document_labels
 from packer.recipe import make_recipe
-from packer.source import messages as messages_schema
+from packer.source import chat as messages_schema
 
 pytestmark = pytest.mark.real
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from fitted import Fitted, templates
 
-from packer.audit.foreign.checks import check
-from packer.audit.foreign.dataset import ForeignRows
-from packer.audit.foreign.known import Known, ask_template, space_ids
-from packer.audit.foreign.places import find_places
+from packer.audit.foreign.foreign_rows import ForeignRows
+from packer.audit.foreign.row_checks import check
+from packer.audit.foreign.token_kinds import find_places
+from packer.audit.foreign.tokenizer_facts import Known, ask_template, space_ids
 from packer.layout import document_labels
 from packer.source.schema import read_row
 

@@ -4,9 +4,11 @@ import random
 from pathlib import Path
 
 from packer.errors import InputError
-from packer.source.csv_rows import split_csv
-from packer.source.elements import BrokenArray, split_elements
-from packer.source.lines import BLANK, split_lines
+from packer.source.chunks import BLANK
+from packer.source.csv_rows import csv_rows
+from packer.source.decode import Refused
+from packer.source.json_array import BrokenArray, split_elements
+from packer.source.json_lines import split_lines
 
 
 def cut(text: bytes, rng: random.Random) -> list[bytes]:
@@ -41,10 +43,12 @@ def test_records_and_elements_are_the_same_however_blanks_are_dealt_to_chunks() 
         assert elements(cut(array, rng)) == elements([array])
 
 
-def records(chunks: list[bytes]) -> list[tuple[int, bytes | None] | str]:
-    found: list[tuple[int, bytes | None] | str] = []
+def records(chunks: list[bytes]) -> list[tuple[object, int | None] | str]:
+    found: list[tuple[object, int | None] | str] = []
     try:
-        found.extend(split_csv(Path("f"), iter(chunks), "csv", max_row_bytes=99).records)
+        for row in csv_rows(Path("f"), iter(chunks), "csv", columns={}, max_row_bytes=99):
+            content = row.content
+            found.append((content.reason if isinstance(content, Refused) else content, row.line))
     except InputError as error:
         found.append(error.message)
     return found

@@ -65,9 +65,7 @@ def test_something_else_behind_the_data_is_an_error(tmp_path, codec):
 
 
 @pytest.mark.parametrize("padding", [1, 511, 70000])
-def test_zeros_behind_members_of_gzip_are_nothing_and_other_bytes_are_an_error_that_says_where(
-    tmp_path, monkeypatch, padding
-):
+def test_zeros_behind_members_of_gzip_are_nothing_and_other_bytes_are_an_error(tmp_path, monkeypatch, padding):
     monkeypatch.setattr(chunks_module, "READ_BYTES", 100)
     path = tmp_path / "rows"
     members = [packed(as_jsonl(ROWS[:5]), "gzip"), bytes(padding), packed(as_jsonl(ROWS[5:9]), "gzip"), bytes(padding)]
@@ -76,29 +74,8 @@ def test_zeros_behind_members_of_gzip_are_nothing_and_other_bytes_are_an_error_t
     assert rows_of(path) == ([row["text"] for row in ROWS[:9]], [])
     assert gzip.decompress(whole) == as_jsonl(ROWS[:9])
     path.write_bytes(whole + b"something else")
-    with pytest.raises(InputError, match=f"something else behind its gzip data, from byte {len(whole):,} on") as caught:
+    with pytest.raises(InputError, match="gzip data is damaged or cut off: something else stands behind it"):
         rows_of(path)
-    assert f"head -c {len(whole)} " in caught.value.hint
-
-
-def test_how_much_of_a_damaged_gzip_file_could_be_read_is_counted_to_the_byte(tmp_path):
-    text, path = as_jsonl(ROWS), tmp_path / "rows"
-    stored = gzip.compress(text, 0, mtime=0)
-    # Its text stands in it as it is, after 10 bytes of the member's head and 5 of the block's.
-    assert stored[15:-8] == text
-    checked = 0
-    for length in range(16, len(stored), 1009):
-        path.write_bytes(stored[:length])
-        with pytest.raises(InputError, match=f" {min(length - 15, len(text)):,} bytes of text could be read before"):
-            rows_of(path)
-        checked += 1
-    assert checked > 15
-    for place, said in ((-5, f"incorrect data check; {len(text):,} bytes"), (10, "invalid block type; 0 bytes")):
-        damaged = bytearray(stored)
-        damaged[place] ^= 6
-        path.write_bytes(damaged)
-        with pytest.raises(InputError, match=said):
-            rows_of(path)
 
 
 def test_small_and_empty_members_are_read_together(tmp_path):

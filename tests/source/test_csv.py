@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+from itertools import chain, repeat
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from packer.errors import InputError
 from packer.source import chunks as chunks_module
 from packer.source import csv_rows as csv_rows_module
 from packer.source import detect_format, detect_schema, lines_of_rows, partition_file, read_rows
-from packer.source.csv_rows import csv_rows, delimiter_of, fields_of, split_csv
+from packer.source.csv_rows import csv_rows, delimiter_of, read_csv
 from packer.source.decode import Refused
 
 cells = st.text(alphabet='a",;\t \n', max_size=8)
@@ -45,7 +46,8 @@ def begins(text):
 def values(content, *, kind="csv", columns=None, max_row_bytes=1000, step=2**20):
     rows = csv_rows("rows.csv", pieces(content, step), kind, columns=columns or {}, max_row_bytes=max_row_bytes)
     return [
-        (row.line, row.value if isinstance(row.value, dict) else (row.value.code, row.value.reason)) for row in rows
+        (row.line, row.content if isinstance(row.content, dict) else (row.content.code, row.content.reason))
+        for row in rows
     ]
 
 
@@ -73,13 +75,11 @@ def test_records_and_cells_are_those_of_pythons_reader_however_the_quotes_stand(
     expected = [row for row in csv.reader(io.StringIO(text, newline="")) if row and "".join(row).strip()]
     content = b"h,h2\n" + text.encode()
     try:
-        records = [
-            record.decode() for _, record in split_csv("x", pieces(content, step), "csv", max_row_bytes=99).records
-        ]
+        records = [record.cells for record in read_csv("x", pieces(content, step), "csv").records]
     except InputError:
         assert not begins(text)[1]
         return
-    assert [row for record in records if "".join(row := fields_of(record, ",")).strip()] == expected
+    assert [row for row in records if "".join(row).strip()] == expected
 
 
 @pytest.fixture(scope="module")
@@ -150,13 +150,27 @@ def test_lines_are_those_at_which_records_begin(kind):
     assert [(line, value["text"]) for line, value in values(content, kind=kind)] == [(4, "a\n\nb"), (8, "c")]
 
 
-def test_a_row_that_is_too_large_is_one_bad_row_and_is_not_held():
+def test_a_row_that_is_too_large_is_one_bad_row():
     content = b'text\nshort\n"' + b"long,\n" * 100 + b'"\nshort\n'
     found = values(content, max_row_bytes=50, step=7)
     assert found == [
         (2, {"text": "short"}),
         (3, ("row_too_large", "more than rows.max_bytes, 50 bytes")),
         (104, {"text": "short"}),
+    ]
+
+
+def test_a_record_that_goes_on_for_ever_is_an_error_that_says_where_it_begins(monkeypatch):
+    monkeypatch.setattr(csv_rows_module, "MAX_RECORD_BYTES", 1000)
+    endless = chain([b'text\nshort\n"never closed\n'], repeat(b"more\n" * 100, 1000))
+    with pytest.raises(InputError, match="the record of line 3 has more than 1,000 bytes"):
+        list(csv_rows("x", endless, "csv", columns={}, max_row_bytes=50))
+
+
+def test_a_bare_carriage_return_is_one_bad_row():
+    assert [value for _, value in values(b'a,b\n1,"2\r"\n1\r,2\n')] == [
+        {"a": "1", "b": "2\r"},
+        ("wrong_type", "a bare carriage return outside of quotes"),
     ]
 
 
@@ -200,7 +214,7 @@ def test_a_file_that_is_no_csv_is_one_error_that_says_where(content, said):
 
 @pytest.mark.parametrize(
     ("header", "delimiter"),
-    [(b"a,b\n", b","), (b"a;b,c;d\n", b";"), (b'"a,b,c"\td\n', b"\t"), (b"text\n", b","), (b"a|b\r\n", b"|")],
+    [(b"a,b\n", ","), (b"a;b,c;d\n", ";"), (b'"a,b,c"\td\n', "\t"), (b"text\n", ","), (b"a|b\r\n", "|")],
 )
 def test_the_header_tells_the_delimiter(header, delimiter):
     assert delimiter_of(header) == delimiter
@@ -215,4 +229,4 @@ def test_a_name_says_that_a_single_column_is_csv(tmp_path, name, kind):
 
 def test_refusals_of_cells_are_values_not_errors():
     rows = list(csv_rows("x", iter([b"text\n\xff\n"]), "csv", columns={}, max_row_bytes=9))
-    assert isinstance(rows[0].value, Refused)
+    assert isinstance(rows[0].content, Refused)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from packer.errors import InputError
 from packer.source import chunks as chunks_module
 from packer.source import partition_file, read_rows
-from packer.source.lines import split_lines
+from packer.source.json_lines import split_lines
 
 MARK = b"\xef\xbb\xbf"
 

@@ -5,7 +5,7 @@ from typing import Any
 from supervised import assistant, call, result, system, user
 
 from packer.batches import Sample
-from packer.source.messages import read
+from packer.source.chat import read
 
 TOOL = {
     "type": "function",

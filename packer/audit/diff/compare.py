@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from packer.audit.diff.cache_diff import BlocksDiff, CacheDiff, DocumentsDiff, InputChange
 from packer.audit.diff.document_rows import DocumentComparison, count_common
-from packer.audit.diff.examples import make_examples
-from packer.audit.diff.report import BlocksDiff, CacheDiff, DocumentsDiff, InputChange
+from packer.audit.diff.row_examples import make_examples
 from packer.audit.diff.settings import changes, compare_inputs, compare_recipes, pair_inputs
 from packer.audit.diff.tokenizers import compare_models
 from packer.build.identity import model_digests

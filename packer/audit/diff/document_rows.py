@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from packer.audit.diff.report import DocumentsDiff
+from packer.audit.diff.cache_diff import DocumentsDiff
 from packer.batches import Bool, Int64
 from packer.store.cache import Cache
 from packer.store.document_shards import DocumentShards

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from packer.audit.diff.report import Change, InputChange
+from packer.audit.diff.cache_diff import Change, InputChange
 from packer.build.changes import PLACES, flat_keys
 from packer.recipe import Recipe, to_json
 from packer.store.manifest import Input

@@ -1,21 +1,23 @@
 """Folders of MosaicML streaming (MDS): ``index.json`` and shards, as they are or compressed.
 
 The layout of a shard stands in :mod:`packer.export.mds`. A sample is the uint32 size of each column that has no fixed
-one, then the columns. Which tokens a sample has is for :mod:`packer.audit.foreign.mds_values` to say.
+one, then the columns: arrays, bytes or JSON of ids and labels, or turns. Turns are llm-foundry's: each a context and a
+target, ``{"input_ids": […], "labels": […]}``. Its older data sets have one turn a sample, in columns of these names and
+of different lengths. (The library's own reader comes with torch and the clients of four clouds, for these lines.)
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 
-from packer.audit.foreign.dataset import ForeignRows, flat_rows
-from packer.audit.foreign.mds_values import SampleReader
+from packer.audit.foreign.foreign_rows import TOKEN_COLUMNS, ForeignRows, flat_rows
 from packer.batches import Int64
 from packer.errors import InputError
-from packer.layout import offsets_of
+from packer.layout import MASKED, offsets_of
 from packer.limits import out_of
 from packer.names import FilePath, in_words
 from packer.source.chunks import read_chunks
@@ -24,6 +26,23 @@ from packer.source.compression import codec_of, decompressed
 _INDEX = "index.json"
 _MOST_BYTES = 2**32
 """No shard is larger: its offsets are uint32."""
+
+_IDS = ("input_ids", "tokens")
+"""Names of a column of ids: Hugging Face's, and that of llm-foundry's pretraining."""
+
+_DTYPES = {
+    8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 32: "uint32", 33: "int32", 64: "uint64", 65: "int64",
+}  # fmt: skip
+"""Byte in front of an array whose type its column does not name → type."""
+
+_MOST_IDS = 2**24
+"""No vocabulary is larger: of bytes without a type, the first type under which all ids are below it is theirs."""
+
+
+class _Turn(msgspec.Struct, frozen=True):
+    input_ids: list[int]
+    labels: list[int]
+
 
 Bytes: TypeAlias = memoryview
 
@@ -74,14 +93,28 @@ class MdsPart:
         self._firsts = offsets_of([shard.samples for shard in self._shards])
         self._opened = lru_cache(1)(self._open)
         first = self._shards[0] if self._shards else None
-        self._reader = SampleReader(
-            folder, dict(zip(first.column_names, first.column_encodings, strict=True) if first else ())
-        )
-        self._reader.look([self._sample(number) for number in range(min(len(self), 16))])
+        names = first.column_names if first else []
+        self._encodings = dict(zip(names, first.column_encodings, strict=True)) if first else {}
+        self._has_turns = "turns" in self._encodings
+        self._ids = next((name for name in _IDS if name in self._encodings), "")
+        if self._encodings and not self._has_turns and not self._ids:
+            raise InputError(
+                f"{folder} has neither a column turns nor input_ids nor tokens (found: {', '.join(names)})",
+                hint="an audit looks at rows that are tokenized already",
+            )
+        self._others = [name for name in TOKEN_COLUMNS if name in self._encodings and not self._has_turns]
+        self._bytes_dtype, self._is_turn = np.dtype(np.int64), False
+        if not self._has_turns:
+            samples = [self._sample(number) for number in range(min(len(self), 16))]
+            if self._encodings.get(self._ids) == "bytes":
+                self._bytes_dtype = _dtype_of([sample[self._ids] for sample in samples])
+            rows = [self._row(sample, number) for number, sample in enumerate(samples)]
+            lengths_differ = any(len(row["input_ids"]) != len(row["labels"]) for row in rows if "labels" in row)
+            self._is_turn = self._others == ["labels"] and lengths_differ
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self._reader.columns
+        return ("turns",) if self._has_turns or self._is_turn else ("input_ids", *self._others)
 
     def __len__(self) -> int:
         return int(self._firsts[-1])
@@ -90,13 +123,42 @@ class MdsPart:
         """Only reading all samples would tell."""
 
     def read(self, numbers: Int64) -> ForeignRows:
-        rows = [self._reader.row(self._sample(number), number) for number in numbers.tolist()]
+        rows = [self._row(self._sample(number), number) for number in numbers.tolist()]
         flat = {
             name: (np.concatenate([np.zeros(0, np.int64), *(row[name] for row in rows)]),
                    offsets_of([len(row[name]) for row in rows]))
             for name in (rows[0] if rows else {"input_ids": None})
         }  # fmt: skip
         return flat_rows(numbers, flat.pop("input_ids"), flat)
+
+    def _row(self, sample: dict[str, memoryview], number: int) -> dict[str, Int64]:
+        """input_ids, and the columns of :data:`TOKEN_COLUMNS` that are there; labels of turns.
+
+        Raises:
+            InputError: the bytes are not what the encoding says.
+
+        """
+        try:
+            if self._has_turns:
+                return _joined(msgspec.json.decode(sample["turns"], type=list[_Turn]))
+            row = {"input_ids": self._values(sample, self._ids)}
+            row |= {name: self._values(sample, name) for name in self._others}
+        except (ValueError, OverflowError, KeyError, IndexError, TypeError, msgspec.MsgspecError) as error:
+            raise InputError(f"{self._folder}: sample {number:,} cannot be read: {error}") from error
+        if self._is_turn:
+            return _joined([_Turn(input_ids=row["input_ids"].tolist(), labels=row["labels"].tolist())])
+        return row
+
+    def _values(self, sample: dict[str, memoryview], name: str) -> Int64:
+        encoding, data = self._encodings[name], sample[name]
+        if encoding == "json":
+            return np.array(msgspec.json.decode(data, type=list[int]), np.int64)
+        if encoding == "bytes":
+            return np.frombuffer(data, self._bytes_dtype).astype(np.int64)
+        kind, _, form = encoding.partition(":")
+        if kind == "ndarray":
+            return _array(data, *(form.split(":") if form else ()))
+        raise ValueError(f"column {name} is encoded as {encoding}; json, bytes and ndarray are read")
 
     def _sample(self, number: int) -> dict[str, Bytes]:
         """Column → bytes."""
@@ -204,3 +266,36 @@ def _unpacked(path: Path, shard: _Shard) -> Bytes:
         if len(content) > shard.raw_data.bytes:
             raise InputError(f"{path}: holds more than the {shard.raw_data.bytes:,} bytes that {_INDEX} says")
     return memoryview(content)
+
+
+def _joined(turns: Sequence[_Turn]) -> dict[str, Int64]:
+    """Contexts and targets as one row of ids and labels."""
+    ids = [token for turn in turns for token in (*turn.input_ids, *turn.labels)]
+    labels = [label for turn in turns for label in (*[MASKED] * len(turn.input_ids), *turn.labels)]
+    return {"input_ids": np.array(ids, np.int64), "labels": np.array(labels, np.int64)}
+
+
+def _array(data: memoryview, dtype: str | None = None, shape: str | None = None) -> Int64:
+    """An array as MDSWriter has it: type and shape stand in front where the column does not name them."""
+    at = 0
+    if dtype is None:
+        dtype, at = _DTYPES[data[0]], 1
+    if dtype not in _DTYPES.values():
+        raise ValueError(f"an array of {dtype}; whole numbers are expected")
+    if shape is None:
+        axes, width = data[at] >> 2, 1 << (data[at] & 3)
+        if axes != 1:
+            raise ValueError(f"an array of {axes} axes; one is expected")
+        at += 1 + axes * width
+    elif "," in shape:
+        raise ValueError(f"arrays of shape {shape}; one axis is expected")
+    return np.frombuffer(data[at:], dtype).astype(np.int64)
+
+
+def _dtype_of(values: Sequence[memoryview]) -> np.dtype[Any]:
+    """The type of ids that are written as bare bytes."""
+    for dtype in (np.int64, np.int32, np.uint16):
+        whole = all(len(data) % np.dtype(dtype).itemsize == 0 for data in values)
+        if whole and all((np.frombuffer(data, dtype).astype(np.int64) < _MOST_IDS).all() for data in values):
+            return np.dtype(dtype)
+    return np.dtype(np.int64)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from packer.audit.foreign.dataset import ForeignRows, flat_rows
+from packer.audit.foreign.foreign_rows import ForeignRows, flat_rows
 from packer.batches import Int64
 from packer.errors import InputError
 from packer.layout import concatenated_ranges, offsets_of

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer.audit.foreign.dataset import ForeignRows, flat_rows
+from packer.audit.foreign.foreign_rows import ForeignRows, flat_rows
 from packer.batches import Int64
 from packer.errors import InputError
 from packer.layout import concatenated_ranges, offsets_of

@@ -1,140 +1,173 @@
-"""Rows of Arrow and Parquet files: mapped, or read row group by row group, and of those only the columns asked for."""
+"""Rows with a column ``input_ids`` in Arrow and Parquet files: those of ``Dataset.save_to_disk``, and single ones."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from packer.audit.foreign.foreign_rows import MASKS, TOKEN_COLUMNS, ForeignRows, flat_rows
 from packer.batches import Int64
 from packer.errors import InputError
 from packer.layout import offsets_of
 from packer.limits import out_of
 from packer.source.arrow_ipc import MAGIC
+from packer.source.dataset_folder import files_of_splits
 from packer.source.parquet import open_parquet
 
-
-class TableRows(Protocol):
-    """Rows numbered from 0."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Of all columns."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Of the columns that may be read, at least."""
-
-    def __len__(self) -> int:
-        """Rows."""
-
-    def total(self, column: str) -> int | None:
-        """Values in all lists of a column; None where only reading them would tell."""
-
-    def take(self, numbers: Int64, columns: Sequence[str]) -> pa.Table:
-        """Some rows, ascending.
-
-        Raises:
-            ArrowException, OSError: they cannot be read.
-
-        """
+_READ = ("input_ids", "seq_lengths", *TOKEN_COLUMNS)
+_PATTERNS = ("*.parquet", "*/*.parquet", "*.arrow")
 
 
-class ArrowRows:
-    """Rows of Arrow files, streams or not, one file behind the other."""
+class _Group(NamedTuple):
+    """Rows that are read at a time: a row group of Parquet, or a mapped Arrow file."""
 
-    def __init__(self, place: Path, files: Sequence[Path], columns: Collection[str]) -> None:
-        """Map the files; of other columns than those named nothing is read or checked.
-
-        Raises:
-            InputError: they cannot be read, or differ in their columns.
-
-        """
-        found = [_mapped(file, columns) for file in files]
-        self.names = tuple(dict.fromkeys(name for names, _ in found for name in names))
-        try:
-            self._table = pa.concat_tables([table for _, table in found], promote_options="permissive")
-        except pa.ArrowException as error:
-            raise InputError(f"{place}: its files differ in their columns: {error}") from error
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._table.schema
-
-    def __len__(self) -> int:
-        return int(self._table.num_rows)
-
-    def total(self, column: str) -> int:
-        return int(pc.sum(pc.list_value_length(self._table.column(column))).as_py() or 0)
-
-    def take(self, numbers: Int64, columns: Sequence[str]) -> pa.Table:
-        """Rows one behind the other are a view; others are gathered."""
-        table = self._table.select(list(columns))
-        if len(numbers) and int(numbers[-1] - numbers[0]) == len(numbers) - 1:
-            return table.slice(int(numbers[0]), len(numbers))
-        return table.take(pa.array(numbers))
+    num_rows: int
+    read: Callable[[], pa.Table]
 
 
-class ParquetRows:
-    """Rows of one Parquet file."""
+class _File(NamedTuple):
+    schema: pa.Schema
+    groups: list[_Group]
 
-    def __init__(self, path: Path, columns: Collection[str]) -> None:
-        """Read the footer; it is looked at whether each of some columns is there but once.
+
+def split_parts(path: Path) -> tuple["TablePart", ...]:
+    """The splits of a folder of save_to_disk.
+
+    Raises:
+        InputError: a file of it is missing or not what it should be, or there are no token ids.
+
+    """
+    splits = [(split or "", files) for split, files in files_of_splits(path) if files]
+    if not splits:
+        raise InputError(f"{path} holds no rows: it names no files")
+    return tuple(TablePart(path / split, split, files) for split, files in splits)
+
+
+def table_files(path: Path) -> list[Path]:
+    """The Parquet or Arrow file at a path, or those of a folder; sorted."""
+    if path.is_file():
+        return [path] if path.suffix in {".parquet", ".arrow"} else []
+    return next((found for found in (sorted(path.glob(pattern)) for pattern in _PATTERNS) if found), [])
+
+
+class TablePart:
+    """The rows of one split, or of one file."""
+
+    def __init__(self, place: Path, name: str, files: Sequence[Path]) -> None:
+        """Open the files; of columns that are not understood nothing is read or checked.
 
         Raises:
-            InputError: it cannot be read.
+            InputError: one cannot be read, they differ in their columns, or there are no token ids.
 
         """
-        try:
-            self._file = open_parquet(path)
-            groups = self._file.metadata
-            self._firsts = offsets_of([groups.row_group(i).num_rows for i in range(groups.num_row_groups)])
-            self.schema: pa.Schema = self._file.schema_arrow
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise out_of(error) or InputError(f"{path} cannot be read: {error}") from error
-        self.names = tuple(dict.fromkeys(self.schema.names))
-        _check_once(path, self.schema, columns)
-        self._read_group = lru_cache(1)(self._group)
+        self.name = name
+        self._place = place
+        opened = [_opened(file) for file in files]
+        schema = opened[0].schema
+        self.columns = tuple(dict.fromkeys(schema.names))
+        self._read_columns = [column for column in _READ if column in schema.names]
+        if any([name for name in _READ if name in file.schema.names] != self._read_columns for file in opened):
+            raise InputError(f"{place}: its files differ in their columns")
+        if "input_ids" not in schema.names:
+            raise InputError(
+                f"{place} has no column input_ids (found: {', '.join(self.columns) or 'none'})",
+                hint="an audit looks at rows that are tokenized already",
+            )
+        kind = schema.field("input_ids").type
+        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+            raise InputError(f"{place}: expected input_ids to be lists of numbers, found {kind}")
+        self._groups = [group for file in opened for group in file.groups]
+        self._firsts = offsets_of([group.num_rows for group in self._groups])
+        self._is_mapped = all(file.suffix == ".arrow" for file in files)
+        self._read_group = lru_cache(1)(lambda number: self._groups[number].read())
 
     def __len__(self) -> int:
         return int(self._firsts[-1])
 
-    def total(self, column: str) -> None:
-        """It stands in no footer."""
+    def tokens(self) -> int | None:
+        if not self._is_mapped:
+            return None
+        lengths = (pc.sum(pc.list_value_length(group.read().column("input_ids"))) for group in self._groups)
+        return sum(int(length.as_py() or 0) for length in lengths)
 
-    def take(self, numbers: Int64, columns: Sequence[str]) -> pa.Table:
-        groups = np.searchsorted(self._firsts, numbers, side="right") - 1
-        found = [
-            self._read_group(group, tuple(columns)).take(pa.array(numbers[groups == group] - self._firsts[group]))
-            for group in np.unique(groups).tolist()
-        ]
-        return pa.concat_tables(found) if found else self.schema.empty_table().select(list(columns))
+    def read(self, numbers: Int64) -> ForeignRows:
+        try:
+            tables = list(self._tables(numbers))
+            table = pa.concat_tables(tables, promote_options="permissive")
+            found = {name: _lists(table.column(name), weights=name in MASKS) for name in self._read_columns}
+        except (pa.ArrowException, ValueError, TypeError, OSError) as error:
+            raise out_of(error) or InputError(
+                f"{self._place}: its rows cannot be read as lists of numbers: {error}"
+            ) from error
+        return flat_rows(numbers, found.pop("input_ids"), found, found.pop("seq_lengths", None))
 
-    def _group(self, group: int, columns: tuple[str, ...]) -> pa.Table:
-        return self._file.read_row_group(group, columns=list(columns))
+    def _tables(self, numbers: Int64) -> Iterator[pa.Table]:
+        """Rows one behind the other are a view; others are gathered."""
+        group_of = np.searchsorted(self._firsts, numbers, side="right") - 1
+        for group in np.unique(group_of).tolist():
+            rows = numbers[group_of == group] - self._firsts[group]
+            table = self._read_group(group)
+            is_run = int(rows[-1] - rows[0]) == len(rows) - 1
+            yield table.slice(int(rows[0]), len(rows)) if is_run else table.take(pa.array(rows))
 
 
-def _mapped(path: Path, columns: Collection[str]) -> tuple[list[str], pa.Table]:
-    """Names of all columns of a file, and those that are read."""
+def _opened(path: Path) -> _File:
     try:
-        with pa.memory_map(str(path)) as file:
-            is_stream = file.read(len(MAGIC)) != MAGIC
-            file.seek(0)
-            table = (pa.ipc.open_stream if is_stream else pa.ipc.open_file)(file).read_all()
-            names = table.schema.names
-            table = table.select([place for place, name in enumerate(names) if name in columns])
-            table.validate(full=True)
+        found = _parquet(path) if path.suffix == ".parquet" else _arrow(path)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise out_of(error) or InputError(f"{path} cannot be read: {error}") from error
-    _check_once(path, table.schema, columns)
-    return names, table
-
-
-def _check_once(path: Path, schema: pa.Schema, columns: Collection[str]) -> None:
-    for name in columns:
-        count = schema.names.count(name)
+    for name in _READ:
+        count = found.schema.names.count(name)
         if count > 1:
             raise InputError(f"{path} has {count} columns named {name}, and nothing says which is meant")
+    return found
+
+
+def _parquet(path: Path) -> _File:
+    file = open_parquet(path)
+    columns = [name for name in _READ if name in file.schema_arrow.names]
+
+    def reading(group: int) -> Callable[[], pa.Table]:
+        return lambda: file.read_row_group(group, columns=columns)
+
+    sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+    return _File(file.schema_arrow, [_Group(size, reading(group)) for group, size in enumerate(sizes)])
+
+
+def _arrow(path: Path) -> _File:
+    """A mapped file, or stream."""
+    with pa.memory_map(str(path)) as file:
+        is_stream = file.read(len(MAGIC)) != MAGIC
+        file.seek(0)
+        table = (pa.ipc.open_stream if is_stream else pa.ipc.open_file)(file).read_all()
+    schema = table.schema
+    table = table.select([place for place, name in enumerate(schema.names) if name in _READ])
+    table.validate(full=True)
+    return _File(schema, [_Group(table.num_rows, lambda: table)])
+
+
+def _lists(column: pa.ChunkedArray, *, weights: bool) -> tuple[npt.NDArray[Any], Int64]:
+    """Values and offsets of a list column; of weights whether they are more than nothing.
+
+    Raises:
+        ValueError: a null, or values that are not whole numbers.
+
+    """
+    if column.null_count:
+        raise ValueError(f"{column.null_count} rows are null")
+    lengths = pc.list_value_length(column).to_numpy().astype(np.int64)
+    flat = pc.list_flatten(column)
+    if flat.null_count:
+        raise ValueError(f"{flat.null_count} values are null")
+    kind = flat.type
+    if weights and pa.types.is_floating(kind):
+        return flat.to_numpy() != 0, offsets_of(lengths)
+    if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+        raise ValueError(f"expected whole numbers, found {kind}")
+    values = flat.cast(pa.int64()).to_numpy() if len(flat) else np.zeros(0, np.int64)
+    return values, offsets_of(lengths)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from searching import percent_of_examples
 
 from packer.audit.foreign import CODES, look_at
-from packer.audit.foreign.known import find_known
+from packer.audit.foreign.tokenizer_facts import find_known
 
 QUESTIONS = ("why is the sky blue?", "and at night?\nwhy", "\n\nhm", "count: 1 2 3")
 ANSWERS = ("light is scattered", "it is dark\n\n1. no sun", "well", "x " * 30, "\nfirst a newline")
@@ -31,7 +31,7 @@ def scratch(tmp_path_factory):
 def known_once():
     """Tokenizer and template are asked once for all of these tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("packer.audit.foreign.report.find_known", functools.cache(find_known))
+        patch.setattr("packer.audit.foreign.foreign_report.find_known", functools.cache(find_known))
         yield
 
 
@@ -412,15 +412,14 @@ def test_an_example_shows_the_tokens_that_are_meant(scratch, words):
     assert (example.label, example.note) == ("row 0", f"token {stop}")
 
 
-def test_rows_that_break_off_at_one_length_are_told_with_the_length(scratch, words):
+def test_rows_that_break_off_are_told(scratch, words):
     rows = [Row(words.conversation([("a", ANSWERS[-1] * 9)])) for _ in range(5)]
     for row, length in zip(rows, [20, 20, 18, 20, None], strict=True):
         row.ids, row.labels = row.ids[:length], row.labels[:length]
     rows[4] = Row(words.conversation([("a", "b")]))
     assert len(rows[4].ids) < 20
-    counts, report = found(write(new(scratch), rows), words)
+    counts, _ = found(write(new(scratch), rows), words)
     assert counts == {"no_terminator": (4, 4)}
-    assert report.findings[0].detail == "3 of them at the end of rows of 20 tokens, the most that any has"
 
 
 def test_rows_of_another_template_are_not_said_to_begin_within_a_message(scratch, words):

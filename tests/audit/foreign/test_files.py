@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from packer.audit.foreign import look_at, view_foreign_row
-from packer.audit.foreign.known import find_known
+from packer.audit.foreign.tokenizer_facts import find_known
 from packer.build.repacking import repack
 from packer.errors import InputError, UsageError
 from packer.export import FORMS as EXPORTS
@@ -24,7 +24,7 @@ from packer.export import export
 def known_once():
     """Tokenizer and template are asked once for all of these tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("packer.audit.foreign.report.find_known", functools.cache(find_known))
+        patch.setattr("packer.audit.foreign.foreign_report.find_known", functools.cache(find_known))
         yield
 
 

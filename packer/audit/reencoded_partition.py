@@ -1,0 +1,270 @@
+"""One partition made again, row by row, beside the documents and the rejections the cache has of it."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from packer.audit.shard_checks import MAX_ROWS
+from packer.audit.verify_report import Finding
+from packer.batches import Int32, Int64, RowBatch, UInt64
+from packer.build.stages import Stages
+from packer.errors import CheckError
+from packer.limits import out_of
+from packer.source import Partition, Schema, read_rows
+from packer.store.chunks import Chunks
+from packer.store.columns import DocumentRows, Ragged
+from packer.store.documents import rows_of
+from packer.store.manifest import Input, Shard
+from packer.store.views import document_rows
+
+WHAT = "re-encoded"
+"""What a finding compared."""
+
+_Place: TypeAlias = tuple[DocumentRows, int]
+"""A document: rows, and which of them it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One partition to be compared with its shard."""
+
+    partition: Partition
+    entry: Input
+    shard: Shard
+    rejected: Mapping[int, str] | None
+    """Row of the partition → code of its rejection as the cache tells it; None where the cache cannot tell."""
+
+    chosen: Int64 | None = None
+    """Rows of the partition that are compared, ascending; None for all."""
+
+    @property
+    def num_rows(self) -> int:
+        return self.partition.num_rows if self.chosen is None else len(self.chosen)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What came of one partition."""
+
+    num_rows: int
+    num_tokens: int
+    findings: tuple[Finding, ...]
+
+
+class Comparison:
+    """One partition made again, a batch of rows at a time."""
+
+    def __init__(self, task: Task, folder: Path, stages: Stages, special_ids: Int32) -> None:
+        self._task = task
+        self._stages = stages
+        self._special_ids = special_ids
+        self._stored = _StoredDocuments(folder, task.shard)
+        self._num_tokens = 0
+        self._num_different = 0
+        self._findings: list[Finding] = []
+
+    def run(self, max_row_bytes: int) -> Compared:
+        """Compare every row of the partition, or every chosen one.
+
+        Raises:
+            InputError: the input is not what it was when it was cut.
+            CheckError, StorageError: the shard cannot be read.
+
+        """
+        task, first = self._task, 0
+        batches = read_rows(
+            task.partition,
+            schema=cast("Schema", task.entry.schema),
+            columns=task.entry.columns,
+            max_row_bytes=max_row_bytes,
+        )
+        for batch in batches:
+            stop = first + batch.num_rows
+            asked = np.arange(first, stop) if task.chosen is None else between(task.chosen, first, stop)
+            if len(asked):
+                self._compare(batch if len(asked) == batch.num_rows else _only(batch, asked), asked)
+            first = stop
+            # Where rows differ, reading goes on: at its end it is seen whether the input changed meanwhile.
+            if task.chosen is not None and stop > task.chosen[-1] and not self._num_different:
+                break
+        more = self._num_different - len(self._findings)
+        if more:
+            rows = rows_told(task.partition.first_row, task.partition.num_rows)
+            found = f"{more:,} more of {rows} with something else"
+            self._findings.append(row_finding(task.entry, None, "the same documents and rejections", found))
+        return Compared(num_rows=task.num_rows, num_tokens=self._num_tokens, findings=tuple(self._findings))
+
+    def _compare(self, rows: RowBatch, asked: Int64) -> None:
+        done = self._stages.run(rows)
+        special = np.isin(done.documents.input_ids, self._special_ids)
+        made = rows_of(done.documents, special=special, weighted=self._stored.weighted)
+        self._num_tokens += len(done.documents.input_ids)
+        numbers = self._stored.of_rows(asked)
+        digests, stored_digests = made.digests(), self._stored.digests(numbers)
+        stored_row = self._stored.row[numbers]
+        codes = {rejection.row: rejection.code for rejection in done.rejections}
+        stored_codes = self._stored_codes(asked, codes)
+        if np.array_equal(made.row, stored_row) and np.array_equal(digests, stored_digests) and codes == stored_codes:
+            return
+        for row in asked.tolist():
+            ours, theirs = _of_row(made.row, row), _of_row(stored_row, row)
+            if codes.get(row) == stored_codes.get(row) and np.array_equal(digests[ours], stored_digests[theirs]):
+                continue
+            self._num_different += 1
+            if self._num_different <= MAX_ROWS:
+                own = [(made, number) for number in range(ours.start, ours.stop)]
+                self._findings.append(self._difference(row, own, codes.get(row), numbers[theirs]))
+
+    def _difference(self, row: int, ours: list[_Place], code: str | None, stored: Int64) -> Finding:
+        task = self._task
+        stored_code = None if task.rejected is None else task.rejected.get(row)
+        with _damage_told(task.shard.path):
+            theirs = [self._stored.place(number) for number in stored.tolist()]
+            expected, found = _tell(ours, code, theirs, stored_code)
+        return row_finding(task.entry, task.partition.first_row + row, expected, found)
+
+    def _stored_codes(self, asked: Int64, codes: Mapping[int, str]) -> Mapping[int, str]:
+        """Codes of the asked rows as the cache tells them; where it cannot tell, those that were found now."""
+        if self._task.rejected is None:
+            return codes
+        return {row: code for row in asked.tolist() if (code := self._task.rejected.get(row)) is not None}
+
+
+class _StoredDocuments:
+    """The documents of one shard, numbered through its record batches; nothing in them is believed.
+
+    Raises:
+        CheckError: from any method, where the shard cannot be read.
+
+    """
+
+    def __init__(self, folder: Path, shard: Shard) -> None:
+        self._path = shard.path
+        with _damage_told(shard.path):
+            self._chunks = Chunks(
+                folder, (shard,), kind="documents", opener=lambda batch, _, pages: document_rows(batch, pages)
+            )
+            self.weighted = self._chunks.mapped(0).weighted
+            self.row = np.concatenate([np.zeros(0, np.int32), *(rows.row for rows, _ in self._chunks)])
+        ascending = not (self.row[1:] < self.row[:-1]).any()
+        if len(self.row) and not (ascending and self.row[0] >= 0 and self.row[-1] < shard.num_input_rows):
+            raise CheckError(f"{shard.path}: its documents are not in the order of the partition's rows")
+
+    def of_rows(self, rows: Int64) -> Int64:
+        """Numbers of the documents of some rows of the partition, which are ascending.  # int64[D]"""
+        first, last = np.searchsorted(self.row, (rows[0], rows[-1] + 1))
+        numbers = np.arange(first, last)
+        of_rows: Int64 = numbers[np.isin(self.row[first:last], rows)]
+        return of_rows
+
+    def digests(self, numbers: Int64) -> UInt64:
+        """Row digests worked out from the values.  # uint64[D]"""
+        digests = np.zeros(len(numbers), np.uint64)
+        with _damage_told(self._path):
+            for chunk, positions, places in self._chunks.by_chunk(numbers):
+                digests[positions] = self._chunks[chunk][0].digests(places)
+        return digests
+
+    def place(self, number: int) -> _Place:
+        """The record batch of a document, and its row there."""
+        chunks, places = self._chunks.locate(np.array([number], np.int64))
+        return self._chunks[int(chunks[0])][0], int(places[0])
+
+
+@contextmanager
+def _damage_told(path: str) -> Iterator[None]:
+    """Flipped bits can name any length and any place; whatever breaks, the shard is damaged."""
+    try:
+        yield
+    except (OSError, ValueError, IndexError, MemoryError, OverflowError) as error:
+        if (limit := out_of(error, f"cannot read {path}")) is not None:
+            raise limit from error
+        raise CheckError(f"{path}: {error}") from error
+
+
+def _tell(ours: list[_Place], code: str | None, theirs: list[_Place], stored_code: str | None) -> tuple[str, str]:
+    """What a row should have come to, and what is stored: of as many documents, the first that is another one."""
+    if not ours or len(ours) != len(theirs):
+        return _outcome(ours, code), _outcome(theirs, stored_code)
+    columns = [_other_columns(*our, *their) for our, their in zip(ours, theirs, strict=True)]
+    first = next((i for i, names in enumerate(columns) if names), 0)
+    which = "document" if len(ours) == 1 else f"document {first + 1} of {len(ours)}"
+    others = f"; other {' and '.join(columns[first])}" if columns[first] else ""
+    rejected = "" if stored_code is None else f"; and rejected: {stored_code}"
+    return f"{which} {_of_document(*ours[first])}", f"{which} {_of_document(*theirs[first])}{others}{rejected}"
+
+
+def _outcome(documents: list[_Place], code: str | None) -> str:
+    parts = [] if code is None else [f"rejected: {code}"]
+    if len(documents) == 1:
+        parts.insert(0, f"document {_of_document(*documents[0])}")
+    elif documents:
+        parts.insert(0, f"{len(documents)} documents, the first {_of_document(*documents[0])}")
+    return "; and ".join(parts) or "no document"
+
+
+def _of_document(rows: DocumentRows, number: int) -> str:
+    return f"with {int(rows.length[number]):,} tokens, doc_id {int(rows.doc_id[number])}"
+
+
+def _other_columns(made: DocumentRows, number: int, stored: DocumentRows, stored_number: int) -> list[str]:
+    """Names of the columns in which two documents differ; of ids and labels also from which token on."""
+    names = []
+    for column in ("input_ids", "labels", "special_tokens_mask", "loss_weights", "spans", "num_trained", "sample_id"):
+        ours, theirs = _values(made, column, number), _values(stored, column, stored_number)
+        if np.array_equal(ours, theirs):
+            continue
+        shared = min(len(ours), len(theirs))
+        differing = np.flatnonzero(ours[:shared] != theirs[:shared])
+        place = int(differing[0]) if len(differing) else shared
+        names.append(f"{column} from token {place} on" if column in {"input_ids", "labels"} else column)
+    pairs = ((name, getattr(made, name)[number], getattr(stored, name)[stored_number]) for name in ("doc_id", "length"))
+    return names or [name for name, ours, theirs in pairs if ours != theirs]
+
+
+def _values(rows: DocumentRows, column: str, number: int) -> npt.NDArray[Any]:
+    """What a document has in a column, as one flat array."""
+    if column == "spans":
+        spans = (rows.span_message, rows.span_start, rows.span_end)
+        return np.concatenate([Ragged(values=values, offsets=rows.span_offsets).row(number) for values in spans])
+    if column == "special_tokens_mask":
+        return rows.special_tokens(number)
+    if column == "sample_id":
+        return np.append(rows.sample_id.row(number), rows.has_sample_id[number])
+    if column == "num_trained":
+        return rows.num_trained[number : number + 1]
+    values: Ragged | None = getattr(rows, column)
+    return np.zeros(0, np.float32) if values is None else values.row(number)
+
+
+def _only(rows: RowBatch, asked: Int64) -> RowBatch:
+    """Some rows of a batch."""
+    wanted = set(asked.tolist())
+    return RowBatch(
+        samples=tuple(sample for sample in rows.samples if sample.row in wanted),
+        rejections=tuple(rejection for rejection in rows.rejections if rejection.row in wanted),
+        num_rows=len(wanted),
+    )
+
+
+def between(numbers: Int64, first: int, stop: int) -> Int64:
+    """Those of ascending numbers that lie in ``[first, stop)``."""
+    return numbers[slice(*np.searchsorted(numbers, (first, stop)).tolist())]
+
+
+def _of_row(rows: Int32, row: int) -> slice:
+    """Where a row's documents stand among ascending rows."""
+    return slice(*np.searchsorted(rows, (row, row + 1)).tolist())
+
+
+def rows_told(first: int, number: int) -> str:
+    return f"rows {first:,} to {first + number - 1:,}"
+
+
+def row_finding(entry: Input, row: int | None, expected: str, found: str) -> Finding:
+    return Finding(path=entry.path, row=row, what=WHAT, expected=expected, found=found)

@@ -1,0 +1,176 @@
+"""Best-fit and first-fit decreasing over a histogram of lengths: what packing item by item gives, at the cost of the
+lengths.
+
+Both take the items from the longest to the shortest and put each into an open bin, or into a new one where no open bin
+holds it: best fit into the fullest that holds it, the one opened first among equals; first fit into the one opened
+first. Johnson, "Near-Optimal Bin Packing Algorithms", 1973: at most 11/9 of the optimum and a constant.
+
+The bin that took an item of length l takes the next one too, as long as there is room: it is now the fullest that holds
+it, and still the first. So items of one length are placed together. A bin with r free takes m = r // l of them, or
+fewer where it would hold too many items, before another bin is touched; a new bin takes L // l.
+
+Worked example, L = 10, best fit: lengths 6, 6, 4, 3, 3. Two bins take a 6 and have 4 free. The 4 fills bin 0. For the
+3s, r = 4 and m = 1: bin 1 takes one and has 1 free. No bin holds the other: bin 2.
+
+Bins that follow each other and are alike are kept as one range. A length adds at most two ranges, and a range is closed
+or at least halves its free space each time it is filled, so with D distinct lengths the work is O(D log D log L) and
+does not depend on how many items there are.
+"""
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from packer.batches import Int64
+from packer.layout import concatenated_ranges
+
+BinRange: TypeAlias = tuple[int, int, int, int, int]
+"""Consecutive bins that are alike: the first, how many, and of each its free space (at least 1), the items it holds
+(fewer than it may) and the runs it has been filled by. A plain tuple: thousands are made."""
+
+
+class OpenBins(Protocol):
+    """The open bins, asked with lengths that never grow."""
+
+    def put(self, bins: BinRange) -> None: ...
+
+    def take(self, length: int) -> BinRange | None:
+        """Remove and return bins that hold an item of this length, those to be used first; None where none does."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BinRuns:
+    """Who goes where: run i puts ``items_per_bin[i]`` items into each of ``num_bins[i]`` consecutive bins.  # R runs
+
+    The runs take the items in order of decreasing length, from the first to the last. No bin has two runs of the same
+    length.
+    """
+
+    first_bin: Int64  # [R]
+    num_bins: Int64  # [R]
+    items_per_bin: Int64  # [R]
+    length: Int64  # [R] of each item
+    depth: Int64  # [R] runs that these bins were filled by before
+    total_bins: int
+
+    def bins(self) -> Int64:
+        """The bins of each run, one run after another.  # int64[Σ num_bins]"""
+        return concatenated_ranges(self.first_bin, self.num_bins)
+
+
+class _FullestFirst:
+    """Open bins by their free space."""
+
+    def __init__(self) -> None:
+        self._spaces: list[int] = []  # sorted; those that have bins
+        self._ranges: dict[int, list[BinRange]] = {}  # heaps: the lowest bin number is used first
+
+    def put(self, bins: BinRange) -> None:
+        space = bins[2]
+        ranges = self._ranges.get(space)
+        if ranges is None:
+            insort(self._spaces, space)
+            self._ranges[space] = [bins]
+        else:
+            heappush(ranges, bins)
+
+    def take(self, length: int) -> BinRange | None:
+        at = bisect_left(self._spaces, length)
+        if at == len(self._spaces):
+            return None
+        space = self._spaces[at]
+        ranges = self._ranges[space]
+        if len(ranges) > 1:
+            return heappop(ranges)
+        del self._spaces[at]
+        del self._ranges[space]
+        return ranges[0]
+
+
+class _LowestFirst:
+    """Open bins by their number, as far as they hold the current length."""
+
+    def __init__(self) -> None:
+        self._holding: list[BinRange] = []  # heap by number: room for the last length asked for
+        self._waiting: list[tuple[int, BinRange]] = []  # heap by falling space: perhaps too little room
+
+    def put(self, bins: BinRange) -> None:
+        heappush(self._waiting, (-bins[2], bins))
+
+    def take(self, length: int) -> BinRange | None:
+        while self._waiting and -self._waiting[0][0] >= length:
+            heappush(self._holding, heappop(self._waiting)[1])
+        return heappop(self._holding) if self._holding else None
+
+
+def best_fit_decreasing(lengths: Int64, counts: Int64, capacity: int, *, max_items: int | None = None) -> BinRuns:
+    """Best-fit decreasing; arguments as for :func:`first_fit_decreasing`."""
+    return _decreasing(lengths, counts, capacity, _FullestFirst(), max_items)
+
+
+def first_fit_decreasing(lengths: Int64, counts: Int64, capacity: int, *, max_items: int | None = None) -> BinRuns:
+    """First-fit decreasing: ``counts[i]`` items of ``lengths[i]`` into bins of ``capacity``.
+
+    Args:
+        lengths: distinct, decreasing, each from 1 to ``capacity``.  # int64[D]
+        counts: at least 1 each.  # int64[D]
+        capacity: of a bin.
+        max_items: a bin that holds so many is closed, whatever its free space.
+
+    """
+    return _decreasing(lengths, counts, capacity, _LowestFirst(), max_items)
+
+
+def _decreasing(lengths: Int64, counts: Int64, capacity: int, open_bins: OpenBins, max_items: int | None) -> BinRuns:
+    most = capacity if max_items is None else max_items
+    runs: list[tuple[int, int, int, int, int]] = []
+    total_bins = 0
+    for length, count in zip(lengths.tolist(), counts.tolist(), strict=True):
+        left = count
+        while left and (bins := open_bins.take(length)):
+            left = _fill(bins, length, left, most, open_bins, runs)
+        if left:
+            needed = -(-left // min(capacity // length, most))
+            _fill((total_bins, needed, capacity, 0, 0), length, left, most, open_bins, runs)
+            total_bins += needed
+    columns = np.array(runs, np.int64).reshape(-1, 5).T
+    return BinRuns(
+        first_bin=columns[0],
+        num_bins=columns[1],
+        items_per_bin=columns[2],
+        length=columns[3],
+        depth=columns[4],
+        total_bins=total_bins,
+    )
+
+
+def _fill(  # noqa: PLR0917  called for every length: names cost as much as the work
+    bins: BinRange, length: int, count: int, most: int, open_bins: OpenBins, runs: list[tuple[int, int, int, int, int]]
+) -> int:
+    """Place items of one length in bins that are alike, and return how many are left."""
+    first, available, space, held, depth = bins
+    per_bin = min(space // length, most - held)
+    full = min(available, count // per_bin)
+    if full:
+        runs.append((first, full, per_bin, length, depth))
+        rest = space - per_bin * length
+        if rest and held + per_bin < most:
+            open_bins.put((first, full, rest, held + per_bin, depth + 1))
+        first += full
+        available -= full
+        count -= full * per_bin
+    if not available:
+        return count
+    if count:
+        # Fewer than one bin takes: it is left with room, and so is open still.
+        runs.append((first, 1, count, length, depth))
+        open_bins.put((first, 1, space - count * length, held + count, depth + 1))
+        first += 1
+        available -= 1
+    if available:
+        open_bins.put((first, available, space, held, depth))
+    return 0

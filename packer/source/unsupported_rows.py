@@ -1,0 +1,75 @@
+"""Rows that are no examples to imitate: with pictures or sound in them, or rated answers."""
+
+import re
+from typing import Any
+
+from packer.source.decode import Refused
+
+MEDIA_FIELDS = ("images", "image", "videos", "video", "audios", "audio")
+PREFERENCE_FIELDS = (
+    "chosen",
+    "rejected",
+    "chosen_messages",
+    "rejected_messages",
+    "chosen_response",
+    "rejected_response",
+)
+UNTRAINED = {"train": False, "training": False, "trainable": False, "weight": 0, "loss_weight": 0}
+"""Fields of a row, and the value by which it says that nothing of it is to be trained."""
+
+SUSPECT_FIELDS = frozenset({*MEDIA_FIELDS, *PREFERENCE_FIELDS, *UNTRAINED, "label"})
+"""A row without any of these is an example to imitate, as far as its fields tell."""
+
+_MEDIA_PART = re.compile(r"(?:input_)?(?:image|video|audio)(?:_url)?")
+_MEDIA_TAG = re.compile(r"<img>[^<>\n]+</img>")
+
+
+def refuse_unsupported(row: dict[str, Any], *, rated: bool) -> None:
+    """Look at the fields of a row.
+
+    Args:
+        row: The row, its columns renamed.
+        rated: Whether a boolean `label` is a rating of the answer; in plain text it is some label like others.
+
+    Raises:
+        Refused: `multimodal`, `preference` or `nothing_trained`.
+
+    """
+    if SUSPECT_FIELDS.isdisjoint(row):
+        return
+    for field in MEDIA_FIELDS:
+        if row.get(field):
+            raise Refused("multimodal", f"the field `{field}` is not empty")
+    for field, value in UNTRAINED.items():
+        if isinstance(row.get(field), bool | int | float) and row[field] == value:
+            raise Refused("nothing_trained", f"the field `{field}` says that the row is not to be trained")
+    if is_preference(row):
+        field = next(field for field in PREFERENCE_FIELDS if _holds_answer(row.get(field)))
+        raise Refused("preference", f"the field `{field}` makes it a preference pair")
+    if rated and isinstance(row.get("label"), bool):
+        raise Refused("preference", "the field `label` rates the answer; `columns: {label: null}` takes the row anyway")
+
+
+def is_preference(row: dict[str, Any]) -> bool:
+    return any(_holds_answer(row.get(field)) for field in PREFERENCE_FIELDS)
+
+
+def _holds_answer(value: Any) -> bool:
+    """An answer is a text, a message or messages; a flag or a score under such a name is something else."""
+    return isinstance(value, str | list | dict) and bool(value)
+
+
+def is_media_part(part_type: str) -> bool:
+    """Whether a content part of this type holds a picture, a film or sound."""
+    return _MEDIA_PART.fullmatch(part_type) is not None
+
+
+def refuse_media_tags(text: str) -> None:
+    """Refuse pictures that are named in the text, as in ``<img>https://…</img>``.
+
+    Raises:
+        Refused: `multimodal`.
+
+    """
+    if "<img>" in text and _MEDIA_TAG.search(text):
+        raise Refused("multimodal", "a text holds an <img> tag with a picture's place in it")

@@ -1,0 +1,140 @@
+"""YAML and JSON as people write them, read strictly: no key twice, no dates, no aliases that stand for billions."""
+
+import json
+from collections.abc import Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from packer.errors import RecipeError
+
+_MOST_REPEATED = 1_000_000
+
+
+def load_mapping(path: Path, *, what: str = "", hint: str | None = None) -> dict[str, Any]:
+    """The keys of a YAML or JSON file, as plain values; none where the file is empty.
+
+    Args:
+        path: The file.
+        what: Stands before its name in errors.
+        hint: What to do where there is no such file.
+
+    Raises:
+        RecipeError: unreadable file, not YAML, a duplicate key, no mapping.
+
+    """
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        raise RecipeError(f"{what}{path}: no such file", hint=hint) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{what}{path}: {error}") from error
+    return parse_mapping(text, path, what=what)
+
+
+def parse_mapping(text: str, path: Path, *, what: str = "", hint: str | None = None) -> dict[str, Any]:
+    """As :func:`load_mapping`, of a file that was read.
+
+    Args:
+        text: What it holds.
+        path: The file.
+        what: Stands before its name in errors.
+        hint: What to do where it is no mapping.
+
+    Raises:
+        RecipeError: not YAML, a duplicate key, no mapping.
+
+    """
+    values = _parse_json(text) if path.suffix == ".json" else None
+    values = parse_yaml(text, str(path)) if values is None else values
+    if values is None:
+        values = {}
+    if not isinstance(values, dict):
+        raise RecipeError(f"{what}{path}: expected a mapping of keys, found {type(values).__name__}", hint=hint)
+    return values
+
+
+def as_yaml(values: Mapping[str, Any]) -> str:
+    """Plain values as a recipe's YAML, in their order; the innermost mappings and lists on one line each."""
+    text: str = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+    return text
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """A value in YAML.
+
+    Raises:
+        RecipeError: not YAML, a duplicate key, aliases that stand for too much.
+
+    """
+    try:
+        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
+    except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
+        # ValueError: a number of thousands of digits, a day that is in no calendar.
+        said = " ".join(str(error).split()).replace('"<unicode string>"', f'"{where}"')
+        raise RecipeError(
+            f"{where}: not valid YAML: {said}",
+            hint="quote what is text" + (": --set 'a.b=\"text\"'" if where.startswith("--set") else ""),
+        ) from None
+    except RecipeError as error:
+        raise RecipeError(f"{where}: {error.message}") from None
+
+
+def _num_values(node: yaml.Node, known: dict[int, int]) -> int:
+    """Values of a node, those that aliases repeat counted each time; of one that holds itself only the rest."""
+    found = known.get(id(node))
+    if found is None:
+        known[id(node)] = found = 1
+        if isinstance(node, yaml.CollectionNode):
+            parts = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else node.value
+            found += sum(_num_values(part, known) for part in parts)
+            known[id(node)] = found
+    return found
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML without duplicate keys and without dates: ``date: 2026-01-01`` stays the text that was typed.
+
+    Aliases may be used, and repeat at most `_MOST_REPEATED` values: a few lines of them may stand for billions.
+    """
+
+    def compose_document(self) -> yaml.Node | None:
+        node: yaml.Node | None = super().compose_document()
+        if node is not None and _num_values(node, {}) > _MOST_REPEATED:
+            raise RecipeError(f"its aliases (*name) stand for too many values, more than {_MOST_REPEATED:,}")
+        return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - yaml's signature
+        seen = set()
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue  # `<<: *other` brings the keys of another mapping, which this one's own may cover
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise RecipeError(f"duplicate key '{key}' in line {key_node.start_mark.line + 1}")
+            seen.add(key)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
+
+
+_StrictLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _parse_json(text: str) -> Any:
+    """JSON, which YAML would refuse where it is indented by tabs; None for whatever is no JSON."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(pairs)
+        if len(values) < len(pairs):
+            raise ValueError("a key twice: YAML says which")
+        return values
+
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,75 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer.source.json_array import BrokenArray, split_elements
+
+values = st.recursive(
+    st.none() | st.integers() | st.text('\\"[]{},a\né', max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('\\"a', max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def pieces(content, step):
+    return [content[i : i + step] for i in range(0, len(content), step)]
+
+
+@given(
+    rows=st.lists(values, max_size=6),
+    step=st.integers(1, 40),
+    indent=st.sampled_from([None, 0, 2]),
+    ascii_only=st.booleans(),
+    max_row_bytes=st.integers(0, 60),
+)
+def test_elements_of_any_array_come_out_whole_however_it_is_read(rows, step, indent, ascii_only, max_row_bytes):
+    content = f" {json.dumps(rows, indent=indent, ensure_ascii=ascii_only)}\n".encode()
+    found = list(split_elements(pieces(content, step), max_row_bytes=10**6))
+    assert [json.loads(row) for row in found] == rows
+    whole = list(split_elements([content], max_row_bytes=max_row_bytes))
+    assert list(split_elements(pieces(content, step), max_row_bytes=max_row_bytes)) == whole
+    assert [row for row in whole if row is not None] == [
+        row for row, kept in zip(found, whole, strict=True) if kept is not None
+    ]
+
+
+@given(row=st.dictionaries(st.text('\\"a', max_size=3), values, max_size=4), step=st.integers(1, 40))
+def test_a_single_object_is_one_element(row, step):
+    content = json.dumps(row, indent=1).encode()
+    assert [json.loads(found) for found in split_elements(pieces(content, step), max_row_bytes=10**6)] == [row]
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 100])
+def test_an_element_that_is_not_json_spoils_no_other(step):
+    content = b'[{"a": 1}, {"a" nonsense [}], , {"a": 2},]'
+    found = list(split_elements(pieces(content, step), max_row_bytes=100))
+    assert found == [b'{"a": 1}', b'{"a" nonsense [}]', b"", b'{"a": 2}', b""]
+
+
+def test_an_element_too_large_is_never_held():
+    stream = (b"x" * 1000 for _ in range(1000))
+
+    def chunks():
+        yield b'["'
+        yield from stream
+        yield b'", 2]'
+
+    assert list(split_elements(chunks(), max_row_bytes=5)) == [None, b"2"]
+
+
+@pytest.mark.parametrize("step", [1, 3, 100])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "begins neither"),
+        (b" x", "begins neither"),
+        (b"[1", "ends inside"),
+        (b'["]', "ends inside"),
+        (b"[1]\n[2]", "something follows"),
+    ],
+)
+def test_brackets_that_do_not_add_up_are_told(content, said, step):
+    with pytest.raises(BrokenArray, match=said):
+        list(split_elements(pieces(content, step), max_row_bytes=10))

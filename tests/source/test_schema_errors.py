@@ -1,0 +1,87 @@
+"""The `columns` that are suggested are made of the fields there are, and nothing is guessed."""
+
+import json
+
+import pytest
+
+from packer.errors import InputError
+from packer.source import detect_schema, refuse_unread_columns
+from packer.source.schema_errors import columns_hint
+
+CHAT = [{"role": "user", "content": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("row", "pairs"),
+    [
+        ({"question": "a", "answer": "b"}, "{instruction: question, output: answer}"),
+        (
+            {"Question": "a", "Complex_CoT": "b", "Response": "c"},
+            "{instruction: Question, reasoning: Complex_CoT, output: Response}",
+        ),
+        ({"instruction": "a", "answer": "b", "id": 1}, "{output: answer}"),
+        ({"The Answer": "b", "Answer:": "b", "problem": "a"}, '{instruction: problem, output: "Answer:"}'),
+        ({"dialog": CHAT, "id": 1}, "{messages: dialog}"),
+        ({"dialog": [{"from": "human", "value": "a"}]}, "{conversations: dialog}"),
+    ],
+)
+def test_fields_with_usual_names_are_mapped(row, pairs):
+    assert columns_hint([{}, row], {}) == f"say which field is which with `columns`: --set 'sources.columns={pairs}'"
+
+
+def test_a_hint_keeps_what_columns_says_already_and_names_the_schema_it_is_for():
+    rows, columns = [{"q": "a", "answer": "b"}], {"instruction": "q"}
+    assert columns_hint(rows, columns).endswith("{instruction: q, output: answer}'")
+    assert "`columns`: --schema alpaca --set" in columns_hint(rows, columns, "messages")
+
+
+def test_two_fields_that_may_be_the_same_are_both_named():
+    row = {"problem": "a", "solution": "b", "answer": "c"}
+    assert columns_hint([row], {}) == (
+        "`solution` or `answer` may be the output; say which field is which with `columns`: "
+        "--set 'sources.columns={instruction: problem, output: FIELD}'"
+    )
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"title": "a", "body": "b"},
+        {"question": "a", "body": "b"},
+        {"question": "a", "answer": 4},
+        {"question": "a", "chosen": "b", "rejected": "c"},
+        {"question": "a", "chosen": CHAT},
+        {"dialog": CHAT, "response": "b"},
+        {"instruction": None, "output": "b"},
+    ],
+)
+def test_fields_with_other_names_are_not_guessed(row):
+    assert "{instruction: FIELD, output: FIELD}" in columns_hint([row], {})
+
+
+def test_the_suggested_columns_are_taken(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"Question": "a", "thinking": "b", "Response": "c"}), "utf-8")
+    with pytest.raises(InputError) as caught:
+        detect_schema(path, format="jsonl", columns={})
+    assert "{instruction: Question, reasoning: thinking, output: Response}" in caught.value.hint
+    columns = {"instruction": "Question", "reasoning": "thinking", "output": "Response"}
+    assert detect_schema(path, format="jsonl", columns=columns) == "alpaca"
+
+
+@pytest.mark.parametrize(
+    ("columns", "schema", "near"),
+    [
+        ({"reasoning_content": "cot"}, "alpaca", "did you mean `reasoning`?"),
+        ({"reasoning_content": "cot"}, None, "did you mean `reasoning`?"),
+        ({"question": "q"}, "alpaca", "did you mean `instruction`?"),
+        ({"mesages": "talk"}, "messages", "did you mean `messages`?"),
+        ({"output": "a"}, "messages", "its fields: chat_template_kwargs, functions, id, messages, "),
+        ({"banana": "x"}, None, "its fields: assistant_masks, attention_mask, "),
+    ],
+)
+def test_columns_that_no_row_is_read_from_are_refused_with_near_names(tmp_path, columns, schema, near):
+    with pytest.raises(InputError, match=f"`columns` names `{next(iter(columns))}`") as caught:
+        refuse_unread_columns(tmp_path, columns, schema)
+    assert caught.value.hint.startswith(near)
+    refuse_unread_columns(tmp_path, dict.fromkeys(columns), schema)

@@ -1,0 +1,30 @@
+"""Plans by rules that are named one by one, of pieces and of documents that are not cut; how mixed their blocks are."""
+
+import numpy as np
+
+from packer.pack import Pieces, mixing, plan, stream
+from packer.recipe import Pack
+
+
+def rules_of(block_len, **rules):
+    return Pack(block_len=block_len, **{name: value for name, value in rules.items() if value is not None})
+
+
+def plan_pieces(pieces, block_len, *, slots=None, **rules):
+    return plan(pieces, rules_of(block_len, **rules), slots=None if slots is None else np.asarray(slots, np.int32))
+
+
+def plan_whole(lengths, block_len, **rules):
+    """Documents that are empty or longer than a block are in no block."""
+    return plan_pieces(Pieces.whole(np.asarray(lengths), block_len), block_len, **rules)
+
+
+def stream_of(lengths, block_len, count_trained, *, in_order=False, **rules):
+    strategy = "sequential" if in_order else None
+    return stream(np.asarray(lengths), rules_of(block_len, mode="stream", strategy=strategy, **rules), count_trained)
+
+
+def mixing_of(planned, source, *, blocks=1):
+    """Of windows of some consecutive blocks, from the first one on; the last window may have fewer."""
+    window_of_block = np.arange(planned.num_blocks) // blocks
+    return mixing(np.repeat(window_of_block, np.diff(planned.block_offsets)), source[planned.document])
