@@ -8,9 +8,9 @@ from pathlib import Path
 
 from packer import __version__
 from packer.audit.verify_report import Finding, is_elsewhere
-from packer.build.kept import kept_model
+from packer.build.identity import Provenance, model_digests
+from packer.build.kept_tokenizer import kept_model
 from packer.build.plan import load_bare_model
-from packer.build.provenance import Provenance, model_digests
 from packer.errors import PackerError
 from packer.model import TEMPLATE_FILE
 from packer.recipe import Recipe, make_recipe

@@ -27,8 +27,8 @@ from packer.audit.verify_report import Checked, Finding
 from packer.build.engine import resolve_engine
 from packer.build.executor import local_executor
 from packer.build.identity import RULES_VERSION
-from packer.build.kept import kept_model
-from packer.build.places import input_place
+from packer.build.input_resolution import input_place
+from packer.build.kept_tokenizer import kept_model
 from packer.build.progress import Progress
 from packer.build.stages import Stages, named_row, overruns_at, with_role_markers
 from packer.errors import CheckError, InputError, PackerError, RecipeError, StorageError, UsageError

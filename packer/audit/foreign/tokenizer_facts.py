@@ -16,7 +16,7 @@ import numpy as np
 
 from packer.backend import load_backend
 from packer.batches import Int64
-from packer.build.places import pin_recipe, tokenizer_place
+from packer.build.input_resolution import pin_recipe, tokenizer_place
 from packer.build.progress import Silent
 from packer.build.stages import compile_template
 from packer.errors import UsageError

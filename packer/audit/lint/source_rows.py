@@ -14,12 +14,12 @@ from packer.audit.lint.history import AS_RENDERED, EXACT, LAST, ending_stop
 from packer.audit.lint.lint_report import Example, LintFinding, LookedAt
 from packer.audit.lint.subject import Subject
 from packer.batches import RowBatch, Sample
-from packer.build.hints import rejection_hint
 from packer.build.inputs import open_inputs
 from packer.build.plan import load_recipe_model, resolve_sources
-from packer.build.price import LIMIT, last_tokens
 from packer.build.progress import Silent
+from packer.build.rewrite_cost import LIMIT, last_tokens
 from packer.build.stages import Stages, overruns_at
+from packer.build.suggestions import rejection_hint
 from packer.errors import TemplateError
 from packer.model import Model
 from packer.recipe import Recipe
