@@ -14,8 +14,8 @@ import jinja2
 import jinja2.meta
 import jinja2.nodes
 
+from packer.render.bounds import OverLimitError
 from packer.render.cacheable import CACHE, CachedLoop, make_cacheable
-from packer.render.limits import OverLimitError
 from packer.render.render_cache import RenderCache, UncacheableError
 from packer.render.sandbox import CLOSE, OPEN, Context, Environment, environment_of, marking
 from packer.render.settings import is_default
