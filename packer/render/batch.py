@@ -35,7 +35,7 @@ from packer.render.reasoning import ANY_TAG, Reasoning, given_as, has_two_reason
 from packer.render.recorder import TemplateRecorder
 from packer.render.watchdog import ROW, place
 
-COMPARED = 64
+COMPARED = 128
 """Of so many rows that are filled in one is rendered too, the first of a batch among them."""
 
 

@@ -42,7 +42,7 @@ WAYS = {
     "trimmed": "{% set t = messages[0].content | trim %}",
     "stripped": "{% set t = messages[0].content.rstrip() %}",
     "split": "{% set t = messages[0].content.split('</think>')[-1] %}",
-    "replaced": "{% set t = messages[0].content.replace('x', 'yy') %}",
+    "replaced": "{% set t = messages[0].content.replace('y', 'zz') %}",
     "mapped": "{% set t = messages | map(attribute='content') | first %}",
     "selected": "{% set t = (messages | selectattr('role', 'equalto', 'user') | list)[0].content %}",
     "default": "{% set t = messages[0].content | default('d') %}",
@@ -165,14 +165,14 @@ def a_skeleton_for_each_shape(monkeypatch):
     ("way", "every"),
     [("itself", 1), *((way, 8) for way in WAYS), *(pytest.param(way, 1, marks=pytest.mark.slow) for way in WAYS)],
 )
-def test_whatever_a_template_does_with_a_text_a_trace_is_right_or_there_is_none(way, every):
+def test_whatever_a_template_does_with_a_text_a_recording_is_right_or_there_is_none(way, every):
     """In `make test` every doing on the text itself, and on it after each way an eighth, another one each time."""
     tried = DOES[list(WAYS).index(way) % every :: every]
     outcomes = [hold_to(WAYS[way] + does, WORDS) for does in tried]
     assert len(outcomes) > 550 // every
-    num_traces = sum(outcome is not None for outcome in outcomes)
-    assert num_traces > 24 // every, "only what is refused was tried"
-    assert sum(filter(None, outcomes)) >= 5 * num_traces
+    num_skeletons = sum(outcome is not None for outcome in outcomes)
+    assert num_skeletons > 24 // every, "only what is refused was tried"
+    assert sum(filter(None, outcomes)) >= 5 * num_skeletons
 
 
 @given(
@@ -180,7 +180,7 @@ def test_whatever_a_template_does_with_a_text_a_trace_is_right_or_there_is_none(
     way=st.sampled_from(sorted(WAYS)),
     words=st.lists(st.text(alphabet=" \nab<>/thinkxü{%}0", max_size=12), min_size=1, max_size=8),
 )
-def test_a_trace_is_right_for_any_words_after_several_doings(steps, way, words):
+def test_a_recording_is_right_for_any_words_after_several_doings(steps, way, words):
     hold_to(WAYS[way] + "|".join(steps), [*words, *WORDS])
 
 
