@@ -284,11 +284,6 @@ class _Joiner(jinja2.utils.Joiner):
         return "<joiner>"
 
 
-def hands_on(callee: Any) -> bool:
-    """Whether a function of templates only keeps what it is given: `namespace(…)`."""
-    return callee is _Namespace
-
-
 @functools.cache
 def environment_of(date: str, max_render_bytes: int) -> Environment:
     """The environment of every template of a recipe."""
