@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 LAYERS = (
     "errors", "limits", "names", "rejections", "literals", "batches", "strict_yaml", "recipe", "data_files", "hub", "tokenizer_folder", "backend", "tokenizer_checks",
     "model", "spelling",
-    "layout", "permute", "spawned",
+    "layout", "permute", "preload",
     "source", "render", "tokenize", "supervise", "pack", "store", "build", "audit", "load", "export", "starter",
     "recipe_from",
 )  # fmt: skip

@@ -17,12 +17,11 @@ from packer.backend import load_backend
 from packer.batches import DocumentBatch, Int64
 from packer.build.hints import rejection_hint
 from packer.build.inputs import open_inputs
-from packer.build.overruns import named_template, overruns_at
 from packer.build.places import pin_recipe
 from packer.build.plan import load_recipe_model, refuse_untemplated, resolve_sources
 from packer.build.progress import Silent
 from packer.build.record import reason_of_part
-from packer.build.stages import Stages
+from packer.build.stages import Stages, named_template, overruns_at
 from packer.errors import UsageError
 from packer.layout import document_labels, document_weights
 from packer.model import TOKENIZER_FILE, Model

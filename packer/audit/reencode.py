@@ -25,13 +25,12 @@ from packer.audit.reencoded_partition import WHAT, Compared, Comparison, Task, b
 from packer.audit.shard_checks import MAX_ROWS
 from packer.audit.verify_report import Checked, Finding
 from packer.build.engine import resolve_engine
+from packer.build.executor import local_executor
 from packer.build.identity import RULES_VERSION
 from packer.build.kept import kept_model
-from packer.build.overruns import named_row
 from packer.build.places import input_place
-from packer.build.pool import Pool
 from packer.build.progress import Progress
-from packer.build.stages import Stages, with_role_markers
+from packer.build.stages import Stages, named_row, overruns_at, with_role_markers
 from packer.errors import CheckError, InputError, PackerError, RecipeError, StorageError, UsageError
 from packer.layout import offsets_of
 from packer.model import TOKENIZER_FILE, Model
@@ -113,14 +112,9 @@ class Reencoding:
         tasks, findings = self._tasks(rejected)
         tasks = tasks if sample is None else _sampled(tasks, sample)
         progress.stage("re-encoding", sum(task.num_rows for task in tasks), "rows")
-        pool: Pool[Task, Compared] = Pool(
-            _worker,
-            (self._folder, recipe, model),
-            jobs,
-            where=lambda task, row: named_row(task.partition, row, recipe),
-        )
         results: dict[int, Compared] = {}
-        for number, result in pool.run(tasks):
+        executor = local_executor(min(jobs, len(tasks)))
+        for number, result in executor.run(_worker, (self._folder, recipe, model), tasks):
             results[number] = result
             progress.advance(tasks[number].num_rows, result.num_tokens)
         compared = [(task.entry.path, results[number]) for number, task in enumerate(tasks)]
@@ -187,7 +181,8 @@ def _worker(folder: Path, recipe: Recipe, model: Model) -> Callable[[Task], Comp
     def compare(task: Task) -> Compared:
         try:
             comparison = Comparison(task, folder, stages, special_ids)
-            return comparison.run(recipe.rows.max_bytes)
+            with overruns_at(lambda row: named_row(task.partition, row, recipe)):
+                return comparison.run(recipe.rows.max_bytes)
         except InputError as error:
             # Another process does not know where this one keeps standard input.
             findings = (_input_finding(task.entry, error.message.replace(str(task.partition.path), task.entry.path)),)

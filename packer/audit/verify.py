@@ -24,7 +24,7 @@ from packer.audit.reencode import Reencoded, Reencoding
 from packer.audit.shard_checks import ShardAudit, audit_shard
 from packer.audit.verify_report import Checked, Finding, Level, VerifyReport
 from packer.build.blocks import BlockForm
-from packer.build.pool import default_jobs
+from packer.build.executor import default_jobs
 from packer.build.progress import Progress, Silent
 from packer.errors import CheckError, RecipeError, UsageError
 from packer.recipe import make_recipe

@@ -2,8 +2,8 @@
 
 `build(recipe, folder)` is all a user needs, and `repack` where only the blocks should change. `plan` finds out what
 there is to do; `partition` makes the document shard of one partition; `packing` and `blocks` pack, gather and commit;
-`pool` runs tasks, in `workers` where that pays; `identity` and `provenance` name what was built; `losses` says what is
-not in it; `hints` knows the way out of a rejection.
+`executor` runs tasks, in worker processes where that pays; `identity` and `provenance` name what was built; `losses`
+says what is not in it; `hints` knows the way out of a rejection.
 """
 
 from packer.build.losses import LeftOut, left_out

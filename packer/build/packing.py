@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from packer.build.blocks import BlockForm, BlockTask, PackedSplit, block_worker, pack_split
+from packer.build.blocks import BlockForm, PackedSplit, block_worker, pack_split
+from packer.build.executor import jobs_for, local_executor
 from packer.build.losses import refuse_losses
 from packer.build.partition import PartitionResult
-from packer.build.pool import Pool, jobs_for
 from packer.build.progress import Progress
 from packer.build.provenance import Provenance
 from packer.build.record import make_manifest, rejected_lines
@@ -88,8 +88,8 @@ def pack_documents(
     shards = [there.get((task.split, task.first_row, task.plan.num_blocks)) for task in tasks]
     missing = [number for number, shard in enumerate(shards) if shard is None]
     progress.stage("blocks", sum(tasks[number].plan.num_blocks for number in missing), "blocks")
-    pool: Pool[BlockTask, Shard] = Pool(block_worker, (folder, documents, form), jobs)
-    for number, shard in pool.run([tasks[number] for number in missing]):
+    executor = local_executor(min(jobs, len(missing)))
+    for number, shard in executor.run(block_worker, (folder, documents, form), [tasks[number] for number in missing]):
         shards[missing[number]] = shard
         progress.advance(shard.num_rows, shard.num_tokens)
     return Packed(shards=tuple(shard for shard in shards if shard is not None), splits=packed)

@@ -4,10 +4,9 @@ A pure function of the partition's bytes, how its rows are read, and the documen
 (`.packer/partitions/<key>.json`) is written after the shard, so a build that is killed finds what it finished.
 """
 
-import os
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,7 +14,7 @@ import msgspec
 import numpy as np
 
 from packer.batches import RowBatch, TurnBatch
-from packer.build.stages import Stages
+from packer.build.stages import Stages, named_row, overruns_at
 from packer.model import Model
 from packer.recipe import Recipe
 from packer.source import Partition, Schema, read_rows, unused_keys
@@ -65,14 +64,6 @@ Made: TypeAlias = tuple[PartitionResult, dict[str, float]]
 _Rendered: TypeAlias = tuple[RowBatch, TurnBatch]
 
 
-@dataclass(slots=True)
-class Ahead:
-    """What was rendered of a partition before its turn."""
-
-    batches: list[_Rendered] = field(default_factory=list)
-    is_whole: bool = False
-
-
 _AHEAD_BYTES = 64 * 2**20
 """Of texts, or of rows, that are there before an encoder is; in memory they take a few times as much."""
 
@@ -92,72 +83,45 @@ class PartitionWork:
         self._folder = folder
         self._recipe = recipe
         self._model = model
-        self._stages = Stages(recipe, model, meanwhile=True)
-        self._ahead_bytes = 0
-        self._process = os.getpid()
+        self._stages = Stages(recipe, model)
 
-    def is_waiting(self) -> bool:
-        """Whether there is no encoder yet, and room for what is rendered meanwhile."""
-        return not self._stages.is_loaded and self._ahead_bytes <= _AHEAD_BYTES
-
-    def ahead(self, task: PartitionTask) -> Ahead:
-        """Read and render of a partition what can be while it is waited.
-
-        Raises:
-            PackerError: as for the task itself.
-
-        """
-        done = Ahead()
-        row_bytes = _ROW_BYTES + task.partition.num_bytes // max(task.partition.num_rows, 1)
-        for rows, turns in self._rendered(task):
-            done.batches.append((rows, turns))
-            self._ahead_bytes += max(len(turns.text), row_bytes * rows.num_rows)
-            if not self.is_waiting():
-                return done
-        done.is_whole = True
-        return done
-
-    def settle(self) -> None:
-        """Wait for what is being loaded.
-
-        Raises:
-            EngineDiffersError: the fast encoder does not take this tokenizer.
-
-        """
-        self._stages.tokenizing  # noqa: B018 - made where it is asked for
-
-    def __call__(self, task: PartitionTask, ahead: Ahead | None = None) -> Made:
-        """Make the shard of one partition; `ahead`: what was done of it.
+    def __call__(self, task: PartitionTask) -> Made:
+        """Make the shard of one partition.
 
         Raises:
             InputError: the file changed since it was planned.
             StorageError: the disk refuses.
             TemplateOverrunError: the template goes on for too long with a row.
+            EngineDiffersError: the fast encoder does not take this tokenizer.
 
         """
-        if self._process != os.getpid():  # a copy: what was spent until then is the other's to tell
-            self._process = os.getpid()
-            self._stages.clock.take()
-        ahead = ahead or Ahead()
-        result = run_partition(
-            task,
-            ahead.batches if ahead.is_whole else self._rendered(task, ahead.batches),
-            folder=self._folder,
-            model=self._model,
-            stages=self._stages,
-        )
+        with overruns_at(lambda row: named_row(task.partition, row, self._recipe)):
+            result = run_partition(
+                task, self._rendered(task), folder=self._folder, model=self._model, stages=self._stages
+            )
         return result, self._stages.clock.take()
 
-    def _rendered(self, task: PartitionTask, ahead: Sequence[_Rendered] = ()) -> Iterator[_Rendered]:
-        """Batches of a partition, and their texts; the first of them may be there."""
+    def _rendered(self, task: PartitionTask) -> Iterator[_Rendered]:
+        """Batches of a partition and their texts; as many as there is room for, while the encoder is loading."""
         batches = read_rows(
             task.partition,
             schema=task.schema,
             columns=task.columns,
             max_row_bytes=self._recipe.rows.max_bytes,
         )
-        for number, rows in enumerate(self._stages.clock.each("read", batches)):
-            yield ahead[number] if number < len(ahead) else (rows, self._stages.render(rows))
+        rendered = ((rows, self._stages.render(rows)) for rows in self._stages.clock.each("read", batches))
+        row_bytes = _ROW_BYTES + task.partition.num_bytes // max(task.partition.num_rows, 1)
+        ahead: deque[_Rendered] = deque()
+        num_bytes = 0
+        while not self._stages.is_loaded and num_bytes <= _AHEAD_BYTES:
+            each = next(rendered, None)
+            if each is None:
+                break
+            ahead.append(each)
+            num_bytes += max(len(each[1].text), row_bytes * each[0].num_rows)
+        while ahead:
+            yield ahead.popleft()
+        yield from rendered
 
 
 def run_partition(

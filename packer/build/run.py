@@ -10,23 +10,23 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from packer.backend import load_fast_meanwhile
 from packer.build import engine
 from packer.build.changes import Changes, changes
+from packer.build.executor import default_jobs, fork_server, jobs_for, local_executor
 from packer.build.hints import rejection_hint
 from packer.build.losses import LeftOut, left_out, refuse_losses
-from packer.build.overruns import named_row
 from packer.build.packing import commit, finish, finish_if_free, jobs_for_packing, pack_documents
-from packer.build.partition import Made, PartitionResult, PartitionTask, PartitionWork, write_journal
-from packer.build.places import pin_recipe
-from packer.build.plan import BuildPlan, plan_build
-from packer.build.pool import Pool, jobs_for
+from packer.build.partition import PartitionResult, PartitionWork, write_journal
+from packer.build.places import pin_recipe, tokenizer_place
+from packer.build.plan import BuildPlan, plan_build, resolve_sources
 from packer.build.price import Estimate, check_price
 from packer.build.profile import NO_TIME, Clock, Profile
 from packer.build.progress import Progress, Silent
@@ -39,12 +39,10 @@ from packer.build.reuse import (
     reuse,
     up_to_date,
 )
-from packer.build.standby import standby
 from packer.build.unchanged import is_unchanged
 from packer.build.watch import refuse_changed
-from packer.build.workers import Workers
 from packer.errors import InputError, NothingKeptError
-from packer.model import TOKENIZER_FILE
+from packer.model import TOKENIZER_FILE, read_model_files
 from packer.recipe import Recipe
 from packer.source import hint_of_schema, naming_standard_input, shown
 from packer.store.failures import path_errors
@@ -127,10 +125,10 @@ def build(
                 return _nothing_to_do(folder, found, options)
         is_new = found is None and not dry_run
         try:
-            with standby(recipe, jobs) if is_new else nullcontext() as workers:
+            with _loading_meanwhile(recipe, jobs) if is_new else nullcontext():
                 with clock.of("plan"):
                     plan = plan_build(recipe, progress, before=None if found is None else found.engine)
-                return _build(plan, folder, options, progress, clock, workers=workers)
+                return _build(plan, folder, options, progress, clock)
         except EngineDiffersError as error:
             progress.note(f"{error.message}; building with the reference engine")
             engine.remember(plan.model.files[TOKENIZER_FILE], agrees=False)
@@ -156,8 +154,6 @@ def _build(
     options: _Options,
     progress: Progress,
     clock: Clock,
-    *,
-    workers: Workers | None = None,
 ) -> BuildResult:
     """Do what a plan says, as far as it is not done."""
     force, repair = options.force, options.repair
@@ -181,7 +177,7 @@ def _build(
         if replaced is not None and replaced.leaving:
             progress.note(f"{folder}: {replaced.told()[0]}")
         try:
-            return _Build(plan, folder, options, progress, clock, workers=workers).run(found)
+            return _Build(plan, folder, options, progress, clock).run(found)
         except NoRowKeptError:
             if is_new:  # the same rows would be rejected by the same recipe: there is nothing to go on from
                 discard(folder)
@@ -232,6 +228,46 @@ def _dry_run(
     )
 
 
+@contextmanager
+def _loading_meanwhile(recipe: Recipe, jobs: int | None) -> Iterator[None]:
+    """Load what a new cache needs while it is planned, as far as can be told what that is; both take seconds.
+
+    Where there will be workers, it is the server they are forked from that loads; else this process.
+
+    Raises:
+        RecipeError, InputError: as for a plan.
+
+    """
+    sizes = _sizes(recipe)
+    jobs = min(jobs or jobs_for(sum(sizes)), sum(-(-size // recipe.partition_bytes) for size in sizes))
+    if not 1 <= jobs <= default_jobs() or (jobs == 1 and sum(sizes) < engine.WORTH_LOADING_BYTES):
+        yield  # more than there are processors would keep the plan from its own
+        return
+    assert recipe.tokenizer is not None  # there are no sizes without
+    tokenizer = tokenizer_place(recipe.tokenizer)
+    content = read_model_files(tokenizer)[TOKENIZER_FILE]
+    fast = engine.is_known_fast(recipe.engine, content)
+    if jobs > 1:
+        with fork_server(tokenizer, fast=fast):
+            yield
+        return
+    if fast:
+        load_fast_meanwhile(content)
+    yield
+
+
+_LINES = {".jsonl", ".ndjson"}
+"""Endings of files whose size tells how many partitions they come to, as nearly as is asked here."""
+
+
+def _sizes(recipe: Recipe) -> list[int]:
+    """Bytes of the files whose rows are lines; none where only a plan knows how much of them counts."""
+    paths = [file.path for file in resolve_sources(recipe) if file.path.suffix.lower() in _LINES]
+    if any(source.limit is not None for source in recipe.sources):
+        return []
+    return [path.stat().st_size for path in paths if path.is_file()]
+
+
 def _by_reference(recipe: Recipe) -> Recipe:
     return msgspec.structs.replace(recipe, engine="reference")
 
@@ -258,8 +294,6 @@ class _Build:
         options: _Options,
         progress: Progress,
         clock: Clock,
-        *,
-        workers: Workers | None,
     ) -> None:
         self._plan = plan
         self._folder = folder
@@ -269,7 +303,6 @@ class _Build:
         self._repair = options.repair
         self._progress = progress
         self._clock = clock
-        self._workers = workers
         self._stages = Clock()
         self._processes = 0
 
@@ -335,15 +368,9 @@ class _Build:
         self._processes = jobs
         # Both engines give the same ids. For few rows, the reference is done before the fast encoder is there.
         few = sum(sizes.values()) < engine.WORTH_LOADING_BYTES
-        inline = _by_reference(plan.recipe) if few else plan.recipe
-        pool: Pool[PartitionTask, Made] = Pool(
-            PartitionWork,
-            (self._folder, plan.recipe, plan.model),
-            jobs,
-            inline=PartitionWork(self._folder, inline, plan.model) if jobs == 1 else None,
-            where=lambda task, row: named_row(task.partition, row, plan.recipe),
-        )
-        for i, (result, seconds) in pool.run(tasks, workers=self._workers):
+        recipe = _by_reference(plan.recipe) if few and jobs == 1 else plan.recipe
+        made = local_executor(jobs).run(PartitionWork, (self._folder, recipe, plan.model), tasks)
+        for i, (result, seconds) in made:
             yield missing[i], result, seconds
 
     def _tell_unused(self, counts: Mapping[str, int]) -> None:

@@ -1,7 +1,8 @@
 """The stages of one model and recipe, joined: rows in, proved documents out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,12 +10,13 @@ import numpy as np
 
 from packer.batches import DocumentBatch, Rejection, RowBatch, Sample, TokenBatch, TurnBatch
 from packer.build.engine import encoder_of
-from packer.build.overruns import named_template, overruns_at
 from packer.build.profile import Clock
 from packer.errors import TemplateError
 from packer.model import TOKENIZER_FILE, Model
 from packer.recipe import Recipe
 from packer.render import ChatTemplate, Renderer, RenderError, RenderRules, role_markers, written_markers
+from packer.render.watchdog import TemplateOverrunError
+from packer.source import Partition, lines_of_rows
 from packer.spelling import Spelling
 from packer.supervise import GivenTokensSupervisor, Supervisor, Surface
 from packer.tokenize import Encoder, ReferenceEncoder, Tokenizing
@@ -42,15 +44,12 @@ class FollowedRows:
 
 
 class Stages:
-    """Render, tokenize and supervise for one model and recipe; make one per process and use it for every batch."""
+    """Render, tokenize and supervise for one model and recipe; make one per process and use it for every batch.
 
-    def __init__(self, recipe: Recipe, model: Model, *, meanwhile: bool = False) -> None:
-        """`meanwhile`: what encodes may still be loading, so that rows can be rendered; it is waited for when needed.
+    The encoder loads in a thread meanwhile, so that rows can be rendered; it is waited for where it is needed.
+    """
 
-        Raises:
-            EngineDiffersError: the fast encoder does not take this tokenizer; with `meanwhile`, raised later.
-
-        """
+    def __init__(self, recipe: Recipe, model: Model) -> None:
         self.clock = Clock()
         self.by_marks = recipe.supervision.source == "generation_tags"
         """Whether prompts end where the template's marks say, and not where one of its prompts does."""
@@ -63,8 +62,6 @@ class Stages:
             spelling = self._spelling = Spelling(model)
             self._supervisor = Supervisor(Surface(model, spelling), model.stop_ids)
             self._given = GivenTokensSupervisor(model)
-        if not meanwhile:
-            self.tokenizing  # noqa: B018 - made where it is asked for
 
     @property
     def is_loaded(self) -> bool:
@@ -102,10 +99,10 @@ class Stages:
     def follow(self, rows: RowBatch, turns: TurnBatch | None = None) -> FollowedRows:
         """As :meth:`run`, with what the stages before made of the rows."""
         turns = self.render(rows) if turns is None else turns
-        tokenizing = self.tokenizing
         given = tuple(sample for sample in rows.samples if sample.kind == "tokens")
         if given:
             return self._follow_given(given, rows, turns)
+        tokenizing = self.tokenizing  # what is waited for here is loading
         with self.clock.of("tokenize"):
             tokens = tokenizing.tokenize(turns)
         with self.clock.of("supervise"):
@@ -147,6 +144,29 @@ class Stages:
                 for text in np.flatnonzero(np.isin(turns.sample, rows)).tolist()
             ]
         )
+
+
+@contextmanager
+def overruns_at(where: Callable[[int], str]) -> Iterator[None]:
+    """Name the place of a rendering that takes too long; `where` is given the row, or -1 for none of the user's."""
+    try:
+        yield
+    except TemplateOverrunError as error:
+        raise error.at(where(error.row)) from error
+
+
+def named_template(recipe: Recipe) -> str:
+    """The template of a recipe."""
+    return f"template {recipe.template.file or f'of {recipe.tokenizer}'}"
+
+
+def named_row(partition: Partition, row: int, recipe: Recipe) -> str:
+    """A row of a partition, and the template it is rendered by."""
+    if row < 0:
+        return named_template(recipe)
+    lines = lines_of_rows(partition, [row])
+    line = f":{lines[0]}" if lines else ""
+    return f"{partition.path}{line} (row {partition.first_row + row}), {named_template(recipe)}"
 
 
 def with_role_markers(model: Model, recipe: Recipe) -> Model:

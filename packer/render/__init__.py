@@ -1,7 +1,7 @@
 """Stage: samples become rendered texts with the turns to be learned in them (RowBatch → TurnBatch).
 
-`environment` runs a template as Hugging Face does, in a `sandbox` whose `operators`, `filters`, `methods` and
-`formatting` keep within `limits`, under the eyes of the `watchdog`; `chat` asks it for the prompts and turns of one
+`environment` runs a template as Hugging Face does, in a `sandbox` whose `filters`, methods and operators
+(`rewriting`) keep within `bounds`, under the eyes of the `watchdog`; `chat` asks it for the prompts and turns of one
 sample; `control` keeps control tokens typed by people apart; `dropped` notices what a template leaves out; `documents`
 keeps the maximal texts; `traced` and `tracing` prove what a template writes around words, which `skeleton` and
 `filling` fill in instead of rendering again; `batch` walks a RowBatch.

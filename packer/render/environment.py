@@ -14,7 +14,7 @@ import jinja2
 import jinja2.meta
 import jinja2.nodes
 
-from packer.render.limits import OverLimitError
+from packer.render.bounds import OverLimitError
 from packer.render.resumable import MEMORY, Site, made_resumable
 from packer.render.resuming import Memory, UnresumableError
 from packer.render.sandbox import CLOSE, OPEN, Context, Environment, environment_of, marking

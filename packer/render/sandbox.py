@@ -1,14 +1,16 @@
-"""Where templates run: Jinja's immutable sandbox as transformers sets it up, with limits, and with nothing of chance.
+"""Where templates run: Jinja's immutable sandbox as transformers sets it up, with bounds, and with nothing of chance.
 
 Beyond what Jinja's sandbox refuses: what is random (`lipsum`, `|random`), what would write the address of an object
 (`{{ x.items }}` without a call, a filter's generator that nothing reads), methods that chat templates have no use
-for, and every value beyond :mod:`packer.render.limits`.
+for, and every value beyond :mod:`packer.render.bounds`.
 """
 
 import contextvars
 import datetime as dt
 import functools
-from collections.abc import Callable, Iterator
+import operator
+import re
+from collections.abc import Callable
 from types import BuiltinMethodType, FunctionType, MethodType, MethodWrapperType
 from typing import Any, NoReturn
 
@@ -17,17 +19,16 @@ import jinja2.ext
 import jinja2.parser
 import jinja2.runtime
 import jinja2.sandbox
+import jinja2.tests
 import jinja2.utils
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 
-from packer.render.filters import Filters
-from packer.render.formatting import formatted
-from packer.render.limits import Limits, check_setting, listed
-from packer.render.methods import Methods
-from packer.render.operators import Operators, rewritten
+from packer.render.bounds import MAX_ITEMS, SCALARS, Bounds, check_items, check_search, check_settings, check_width
+from packer.render.filters import bounded_filters, listed
 from packer.render.resumable import AT, RESUMED
 from packer.render.resuming import at, resumed
+from packer.render.rewriting import operators, rewritten
 
 MAX_DEPTH = 100
 """Macros, and loops over their own items, that stand within one another.
@@ -39,6 +40,17 @@ _FUNCTIONS = (BuiltinMethodType, MethodType, FunctionType, MethodWrapperType)
 _NESTING = (jinja2.runtime.Macro, jinja2.runtime.LoopContext)
 _OF_DICT = frozenset(dir(dict))
 _WITH_METHODS = frozenset({str, dict, list})
+_DATA = (str, dict, list, tuple, range, int, float)
+_METHODS = frozenset(
+    {"capitalize", "casefold", "center", "copy", "count", "endswith", "find", "format", "format_map", "get", "index"}
+    | {"isalnum", "isalpha", "isascii", "isdecimal", "isdigit", "islower", "isnumeric", "isprintable", "isspace"}
+    | {"istitle", "isupper", "items", "join", "keys", "ljust", "lower", "lstrip", "partition", "removeprefix"}
+    | {"removesuffix", "replace", "rfind", "rindex", "rjust", "rpartition", "rsplit", "rstrip", "split", "splitlines"}
+    | {"startswith", "strip", "swapcase", "title", "upper", "values", "zfill"}
+)
+"""Of texts, lists and dicts; chat templates have no use for others."""
+
+_COMPARING = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, jinja2.tests.test_in)
 _PLAIN = frozenset({str, int, float, bool, type(None), list, dict})
 """What holds no more than itself."""
 
@@ -64,21 +76,6 @@ class Function:
         raise SecurityError(f"{self._name!r} is a function that the template writes without calling it")
 
 
-class Lazy:
-    """What a filter gives item by item; a template may go through it, and cannot write it."""
-
-    __slots__ = ("_items",)
-
-    def __init__(self, items: Iterator[Any]) -> None:
-        self._items = items
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._items
-
-    def __repr__(self) -> NoReturn:
-        raise SecurityError("the template writes the result of a filter before it is a list (|list, |join)")
-
-
 class Context(jinja2.runtime.Context):
     """As Jinja's; counts how deep calls stand within one another."""
 
@@ -90,29 +87,27 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
 
     context_class = Context
 
-    def __init__(self, limits: Limits, **options: Any) -> None:
-        super().__init__(**options)
-        self._limits = limits
-        self._methods = Methods(limits)
-        operators = Operators(limits)
-        self.filters = {**Filters(self.filters, limits, operators, Lazy).table(), **operators.table()}
-        self.filters |= {AT: at, RESUMED: resumed}
-        for name in ("eq", "==", "equalto", "ne", "!=", "lt", "<", "lessthan", "le", "<=", "gt", ">", "greaterthan"):
-            self.tests[name] = self._bounded_test(self.tests[name])
-        for name in ("ge", ">=", "in"):
-            self.tests[name] = self._bounded_test(self.tests[name])
+    def __init__(self, bounds: Bounds, **options: Any) -> None:
+        # Large constants would be written into the code, which Python then takes long to compile.
+        super().__init__(optimized=False, **options)
+        self._bounds = bounds
+        checked = {name: functools.partial(_checked, check) for name, check in bounds.checks.items()}
+        guards = checked | _OWN | {"join": functools.partial(_join, bounds)}
+        self._methods = {name: guards.get(name) for name in _METHODS}
+        self.filters = {**bounded_filters(self.filters, bounds), **operators(bounds), AT: at, RESUMED: resumed}
+        self.tests |= {name: self._bounded(test) for name, test in self.tests.items() if test in _COMPARING}
 
-    def _bounded_test(self, test: Any) -> Callable[[Any, Any], bool]:
+    def _bounded(self, test: Any) -> Callable[[Any, Any], bool]:
         def bounded(value: Any, other: Any) -> bool:
-            self._limits.weigh(value)
-            self._limits.weigh(other)
+            self._bounds.weigh(value)
+            self._bounds.weigh(other)
             answer: bool = test(value, other)
             return answer
 
         return bounded
 
     def parse(self, source: str, name: str | None = None, filename: str | None = None) -> nodes.Template:
-        """Jinja's, with operators within the limits."""
+        """Jinja's, with operators within bounds."""
         return rewritten(super().parse(source, name, filename))
 
     def getattr(self, obj: Any, attribute: str) -> Any:
@@ -136,6 +131,8 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         """`obj[argument]`."""
+        if type(argument) is tuple:
+            self._bounds.weigh(argument)  # it is hashed
         try:
             return obj[argument]
         except (TypeError, LookupError):
@@ -143,24 +140,34 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         return self._function(obj, str(argument), value) if isinstance(value, _FUNCTIONS) else value
 
     def _function(self, obj: Any, name: str, value: Callable[..., Any]) -> Any:
-        call = self._methods.bounded(obj, name, value)
-        if call is None:
-            return self.unsafe_undefined(obj, name)
-        return Function(name, call)
+        if isinstance(obj, _DATA):
+            if name not in self._methods:
+                return self.unsafe_undefined(obj, name)
+            guard = self._methods[name]
+            if guard is not None:
+                value = functools.partial(guard, obj, value)
+        return Function(name, value)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         """`text.format` and `text.format_map`, wherever a template finds them."""
         wrapped = super().wrap_str_format(value)
-        return None if wrapped is None else formatted(self, self._limits, value)
+        text = getattr(value, "__self__", None)
+        if wrapped is None or type(text) is not str:
+            return wrapped
+        formatter, by_map = _Formatter(self, self._bounds), value.__name__ == "format_map"
+        if by_map:
+            return lambda named: formatter.vformat(text, (), named)
+        return lambda *args, **kwargs: formatter.vformat(text, args, kwargs)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]  # noqa: N805, PYI063 - Jinja's names, which no argument has
-        kind = type(__obj)
-        if args and type(args[0]) is tuple:
-            __self._limits.weigh(args[0])  # the key of a dict, which is hashed
-        if kind is Function:
+        if type(__obj) is Function:
             if kwargs:
                 kwargs.pop("_loop_vars", None)
                 kwargs.pop("_block_vars", None)
+                __self._bounds.weigh(kwargs)
+            for each in args:
+                if type(each) not in SCALARS:
+                    __self._bounds.weigh(each)
             try:
                 return __obj._call(*args, **kwargs)  # noqa: SLF001
             except StopIteration:
@@ -174,6 +181,52 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
             return super().call(__context, __obj, *args, **kwargs)
         finally:
             __context.depth -= 1
+
+
+class _Formatter(jinja2.sandbox.SandboxedFormatter):
+    """Fills in texts; each field is a step of its own."""
+
+    def __init__(self, environment: Environment, bounds: Bounds) -> None:
+        super().__init__(environment)
+        self._bounds = bounds
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        for width in re.findall("[0-9]+", format_spec):
+            check_width(width)
+        self._bounds.weigh(value)
+        return super().format_field(value, format_spec)
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        self._bounds.weigh(value)
+        return super().convert_field(value, conversion)
+
+
+def _checked(check: Callable[..., None], obj: Any, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    check(obj, *args, **kwargs)
+    return method(*args, **kwargs)
+
+
+def _split(text: str, method: Callable[..., Any], sep: Any = None, maxsplit: int = -1) -> Any:
+    check_search(text, sep)
+    parts = method(sep, min(maxsplit, MAX_ITEMS) if maxsplit >= 0 else MAX_ITEMS)
+    check_items(len(parts))
+    return parts
+
+
+def _lines(text: str, method: Callable[..., Any], keepends: bool = False) -> Any:  # noqa: FBT001, FBT002 - Python's
+    if len(text) > MAX_ITEMS:
+        check_items(sum(map(text.count, "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")))
+    return method(keepends)
+
+
+def _join(bounds: Bounds, text: str, method: Callable[..., Any], items: Any) -> Any:
+    items = listed(items)
+    bounds.check_text(len(text) * len(items) + bounds.weigh(items))
+    return method(items)
+
+
+_OWN: dict[str, Callable[..., Any]] = {"rsplit": _split, "split": _split, "splitlines": _lines}
+"""Methods that look at what they are given before they call Python's."""
 
 
 class GenerationMarks(jinja2.ext.Extension):
@@ -217,28 +270,6 @@ class _Namespace(jinja2.utils.Namespace):
             raise jinja2.exceptions.SecurityError(f"a namespace cannot hold the attribute {name!r}")
 
 
-class _Dict:
-    """`dict(…)` and `dict.fromkeys(…)` for templates, without the type's other attributes."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-
-    def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
-        return dict(*map(self._bounded, args), **kwargs)
-
-    def fromkeys(self, keys: Any, *value: Any) -> dict[Any, Any]:
-        return dict.fromkeys(self._bounded(keys), *value)
-
-    def __repr__(self) -> str:
-        return "<class 'dict'>"
-
-    def _bounded(self, items: Any) -> Any:
-        """Keys are hashed."""
-        items = items if isinstance(items, dict) else listed(items)
-        self._limits.weigh(items)
-        return items
-
-
 class _Cycler(jinja2.utils.Cycler):
     """`cycler(…)`, whose text holds no address."""
 
@@ -254,34 +285,36 @@ class _Joiner(jinja2.utils.Joiner):
 
 
 def hands_on(callee: Any) -> bool:
-    """Whether a function of templates only keeps what it is given: `namespace(…)`, `dict(…)`."""
-    return callee is _Namespace or isinstance(callee, _Dict)
+    """Whether a function of templates only keeps what it is given: `namespace(…)`."""
+    return callee is _Namespace
 
 
 @functools.cache
 def environment_of(date: str, max_render_bytes: int) -> Environment:
     """The environment of every template of a recipe."""
-    limits = Limits(max_render_bytes)
     environment = Environment(
-        limits, trim_blocks=True, lstrip_blocks=True, extensions=[GenerationMarks, jinja2.ext.loopcontrols]
+        Bounds(max_render_bytes),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[GenerationMarks, jinja2.ext.loopcontrols],
     )
 
     def raise_exception(message: Any) -> None:
-        limits.weigh(message)
         raise jinja2.TemplateError(message)
 
     def strftime_now(form: str) -> str:
-        check_setting(form)
+        check_settings(None, form)
         return dt.datetime.fromisoformat(date).strftime(form)
 
     functions: dict[str, Callable[..., Any]] = {
+        "dict": dict,
         "lipsum": _lipsum,
         "raise_exception": raise_exception,
         "range": jinja2.sandbox.safe_range,
         "strftime_now": strftime_now,
     }
     environment.globals.update({name: Function(name, call) for name, call in functions.items()})
-    environment.globals.update(dict=_Dict(limits), namespace=_Namespace, cycler=_Cycler, joiner=_Joiner)
+    environment.globals.update(namespace=_Namespace, cycler=_Cycler, joiner=_Joiner)
     return environment
 
 

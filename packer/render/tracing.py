@@ -33,9 +33,9 @@ import markupsafe
 from jinja2.filters import FILTERS
 from jinja2.tests import TESTS
 
+from packer.render.bounds import Bounds
 from packer.render.environment import RenderError
-from packer.render.limits import Limits
-from packer.render.operators import Operators
+from packer.render.rewriting import operators
 from packer.render.sandbox import GenerationMarks, environment_of, hands_on
 from packer.render.slots import Piece, UntraceableError, refuse
 from packer.render.traced import Traced, joined, may_hold, pieces_of, text_join
@@ -120,14 +120,14 @@ class _TracingEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"%", "*", "**"})
     concat = staticmethod(joined)  # of macros and captured blocks
 
-    def __init__(self, limits: Limits, **options: Any) -> None:
+    def __init__(self, bounds: Bounds, **options: Any) -> None:
         super().__init__(**options)
-        operators = Operators(limits)
+        own = operators(bounds)
         self.binop_table = {
             **self.binop_table,
-            "%": operators.modulo,
-            "*": operators.times,
-            "**": operators.power,
+            "%": own[" % "],
+            "*": own[" * "],
+            "**": own[" ** "],
         }
 
     def call(self, context: Any, callee: Any, *args: Any, **kwargs: Any) -> Any:
@@ -229,7 +229,7 @@ def _compiled(environment: _TracingEnvironment, source: str) -> jinja2.Template:
 def _tracing_environment(date: str, max_bytes: int) -> _TracingEnvironment:
     usual = environment_of(date, max_bytes)
     environment = _TracingEnvironment(
-        Limits(max_bytes),
+        Bounds(max_bytes),
         trim_blocks=usual.trim_blocks,
         lstrip_blocks=usual.lstrip_blocks,
         extensions=[GenerationMarks, jinja2.ext.loopcontrols],

@@ -8,8 +8,7 @@ While templates run, one thread looks every `TICK_S` at every thread that render
 day: a machine may be busy, or sleep) and memory it took since this rendering began. It ends a rendering by an
 exception raised in the thread that renders, which needs no signal handler and so does not meddle with those of the
 application, and works in any thread. Python raises it between two steps of the template, and no single step takes long
-(:mod:`packer.render.limits`). A worker process is looked at by its parent too, which can end what Python cannot
-(`packer/build/supervise.py`); what it reads, where a process is and in which row, are the four numbers of a `Place`.
+(:mod:`packer.render.bounds`).
 
 Memory is that of the process: where other threads of an application take as much within one long rendering, it counts.
 """
@@ -20,9 +19,9 @@ import resource
 import threading
 import time
 import weakref
-from collections.abc import Callable, MutableSequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar, Self, TypeAlias, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 from packer.errors import UsageError
 
@@ -30,14 +29,10 @@ MAX_CPU_S = 2.0
 MAX_GROWTH_BYTES = 512 * 2**20
 TICK_S = 0.05
 
-_IDLE_TICKS = 40
-"""After so many looks at nothing the thread ends; the next rendering starts another."""
-
-COUNT, ROW, PROCESS, TASK = range(4)
+COUNT, ROW = range(2)
 """What the numbers of a place are: beginnings and ends of renderings, so that it is odd while a template runs; the row
-of the partition, or -1; the process; its task. The last two are for workers."""
+of the partition, or -1."""
 
-Place: TypeAlias = "MutableSequence[int] | memoryview[int]"
 Result = TypeVar("Result")
 
 
@@ -65,44 +60,15 @@ class TemplateOverrunError(UsageError):
         return error
 
 
-class Meter:
-    """What one thread or process took since its rendering began, from looks at it."""
-
-    def __init__(self, resident_bytes: int) -> None:
-        self._count = 0
-        self._cpu_s = 0.0
-        self._resident = self._before = resident_bytes
-
-    def look(self, count: int, cpu_s: Callable[[], float], resident_bytes: int, *, grace: float = 1) -> str | None:
-        """What is beyond a limit, in words; None where nothing is."""
-        before, self._resident = self._resident, resident_bytes
-        if not count % 2:
-            self._count = count
-            return None
-        now_s = cpu_s()
-        if count != self._count:
-            self._count, self._cpu_s, self._before = count, now_s, min(before, resident_bytes)
-        if now_s - self._cpu_s > MAX_CPU_S * grace:
-            return f"takes more than {MAX_CPU_S:g} s of processor time"
-        if resident_bytes - self._before > MAX_GROWTH_BYTES * grace:
-            return f"takes more than {MAX_GROWTH_BYTES // 2**20} MiB of memory"
-        return None
-
-
-def resident_bytes(process: str = "self") -> int:
-    """Memory of a process that is its own.
-
-    Raises:
-        OSError: there is no such process.
-
-    """
-    if _PROC.exists():
-        _, resident, shared, *_ = (_PROC / process / "statm").read_text().split()
+def _resident_bytes() -> int:
+    """Memory of this process that is its own."""
+    if _STATM.exists():
+        _, resident, shared, *_ = _STATM.read_text().split()
         return (int(resident) - int(shared)) * resource.getpagesize()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # the most there was, in bytes on a Mac
 
 
-_PROC = Path("/proc/self").parent if Path("/proc/self/statm").exists() else Path("/nonexistent")
+_STATM = Path("/proc/self/statm")
 
 
 class _Struck(BaseException):
@@ -113,8 +79,7 @@ class _Thread:
     """A thread that renders."""
 
     def __init__(self) -> None:
-        self.place: Place = [0, -1, 0, 0]
-        self.meter = Meter(resident_bytes())
+        self.place = [0, -1]
         self.struck: str | None = None
         """Why the rendering is to end, from just before the exception is on its way until it has arrived."""
 
@@ -122,21 +87,25 @@ class _Thread:
         """Whether nobody is about to raise it."""
 
         self._seen = 0
+        self._cpu_s = 0.0
+        self._resident = self._before = _resident_bytes()
         self._ident = threading.get_ident()
         has_clocks = hasattr(time, "pthread_getcpuclockid")
         self._clock = time.pthread_getcpuclockid(self._ident) if has_clocks else time.CLOCK_PROCESS_CPUTIME_ID
 
-    def cpu_s(self) -> float:
-        return time.clock_gettime(self._clock)
-
-    def look(self, resident: int) -> bool:
-        """Whether templates ran since the last look; one that took too much is struck."""
-        count = self.place[COUNT]
-        ran, self._seen = count % 2 == 1 or count != self._seen, count
-        used = self.meter.look(count, self.cpu_s, resident)
-        if used is not None:
-            self._strike(count, used)
-        return ran
+    def look(self, resident: int) -> None:
+        """Strike a rendering that took too much since it began, as far as it was looked at."""
+        count, before = self.place[COUNT], self._resident
+        is_new, self._seen, self._resident = count != self._seen, count, resident
+        if not count % 2:
+            return
+        cpu_s = time.clock_gettime(self._clock)
+        if is_new:
+            self._cpu_s, self._before = cpu_s, min(before, resident)
+        if cpu_s - self._cpu_s > MAX_CPU_S:
+            self._strike(count, f"takes more than {MAX_CPU_S:g} s of processor time")
+        elif resident - self._before > MAX_GROWTH_BYTES:
+            self._strike(count, f"takes more than {MAX_GROWTH_BYTES // 2**20} MiB of memory")
 
     def _strike(self, count: int, used: str) -> None:
         """In this order, a rendering that ends meanwhile sees that something may be on its way, and waits for it."""
@@ -191,33 +160,17 @@ class _Watch:
     def start(self) -> None:
         with self.lock:
             if not self.running:
-                resident = resident_bytes()
-                for thread in self.threads:
-                    thread.meter = Meter(resident)
                 self.running = True
                 threading.Thread(target=self._run, name="packer-watchdog", daemon=True).start()
 
     def _run(self) -> None:
-        idle = 0
         while True:
             time.sleep(TICK_S)
-            idle = 0 if self._look() else idle + 1
-            if idle < _IDLE_TICKS:
-                continue
-            self.running = False
-            # A rendering that began before that saw a thread running; one that begins after it starts another.
-            if not self._look():
-                return
+            resident = _resident_bytes()
             with self.lock:
-                if self.running:
-                    return
-                self.running = True
-
-    def _look(self) -> bool:
-        resident = resident_bytes()
-        with self.lock:
-            threads = list(self.threads)
-        return any([thread.look(resident) for thread in threads])  # noqa: C419 - each is to be looked at
+                threads = list(self.threads)
+            for thread in threads:
+                thread.look(resident)
 
 
 _WATCH = _Watch()
@@ -235,15 +188,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-def place() -> Place:
-    """Where this thread is."""
+def place() -> list[int]:
+    """Where this thread is; see :data:`COUNT`."""
     return _LOCAL.thread.place
-
-
-def share(numbers: Place) -> None:
-    """Keep the place of this thread where another process sees it."""
-    numbers[PROCESS] = os.getpid()
-    _LOCAL.thread.place = numbers
 
 
 def watched(render: Callable[[], Result]) -> Result:

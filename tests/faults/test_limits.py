@@ -13,7 +13,7 @@ import pytest
 from faults.jobs import Job
 from faults.test_kill import CODE
 
-from packer.build.pool import Pool, WorkerDiedError
+from packer.build.executor import Processes, WorkerDiedError
 from packer.errors import InputError, RecipeError, ResourceError
 from packer.limits import out_of
 from packer.recipe import load_recipe
@@ -21,7 +21,7 @@ from packer.source.tables import table_rows
 from packer.store.failures import path_errors, storage_errors
 
 
-@pytest.mark.parametrize("num_files", [12, 20, 24])
+@pytest.mark.parametrize("num_files", [12, 16, 20])
 def test_too_few_file_handles_are_told_with_the_limit(num_files: int, tiny_job: Job, tmp_path: Path, tally) -> None:
     words = [*tiny_job.command(tmp_path / "cache"), "-j", "8"]
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({num_files}, {num_files})); "
@@ -81,7 +81,7 @@ def aborts() -> object:
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system does not tell how a copy ended")
 def test_a_worker_that_is_aborted_is_told_by_its_signal() -> None:
     with pytest.raises(WorkerDiedError, match="was ended by SIGABRT, most often for want of memory or threads"):
-        list(Pool(aborts, (), 2).run([1, 2, 3, 4]))
+        list(Processes(2).run(aborts, (), [1, 2, 3, 4]))
 
 
 def bombs(folder: Path) -> dict[str, Path]:

@@ -72,7 +72,7 @@ ESCAPES = (
     Hostile("import", "{% import '/etc/passwd' as p %}", reason="no loader"),
     Hostile("from", "{% from '/etc/passwd' import p %}", reason="no loader"),
     Hostile("import of os (2024-34359)", "{% for x in ().__class__.__base__.__subclasses__() %}{{ x.__init__.__globals__['os'].system('id') }}{% endfor %}", reason=UNSAFE),
-    Hostile("an encoding that is a module", "{{ 'é'.encode('punycode') }}", reason="UTF-8 alone"),
+    Hostile("an encoding that is a module", "{{ 'é'.encode('punycode') }}", reason=UNSAFE),
     Hostile("a filter nobody has", "{{ 1|system('id') }}", reason="No filter named"),
     Hostile("an operator as a filter", "{{ 'a'|attr(' + ') }}", text=""),
 )  # fmt: skip
@@ -108,7 +108,7 @@ CHANCES = (
     Hostile("address of a generator", "{{ messages|map('length') }}", reason="before it is a list"),
     Hostile("address of an iterator", "{{ messages|reverse }}", reason="before it is a list"),
     Hostile("address of a block", "{% block b %}{{ self.b }}{% endblock %}", reason="no use for 'self'"),
-    Hostile("objects that show nothing", "{{ cycler(1) }}{{ joiner() }}{{ dict }}", text="<cycler><joiner><class 'dict'>"),
+    Hostile("objects that show nothing", "{{ cycler(1) }}{{ joiner() }}", text="<cycler><joiner>"),
     Hostile("order of a set", "{{ (messages[0].keys() - [])|list }}", reason="order is not always the same"),
 )  # fmt: skip
 
@@ -118,17 +118,15 @@ BOMBS = (
     Hostile("10**10**8", "{{ 10**(10**8) }}", code=TOO_LARGE, reason="an integer of more than"),
     Hostile("powers of powers", "{% set ns = namespace(x=7) %}{% for _ in range(60) %}{% set ns.x = ns.x * ns.x %}{% endfor %}{{ ns.x }}", code=TOO_LARGE, reason="an integer of more than"),
     Hostile("a number of many digits", "{{ " + "9" * 5000 + " }}", reason="not a valid Jinja template"),
-    Hostile("a hexadecimal number", "{{ 0x" + "f" * 50000 + " }}", reason="an integer of more than"),
+    Hostile("a hexadecimal number", "{{ 0x" + "f" * 50000 + " }}", reason="not a valid Jinja template"),
     Hostile("int of many digits", "{{ ('f' * 1000000)|int(base=16) }}", code=TOO_LARGE, reason="an integer of more than"),
     Hostile("list * 10**9", "{{ ([0] * 10**9)|length }}", code=TOO_LARGE, reason="a list of more than"),
-    Hostile("list + list", "{% set ns = namespace(x=[0]) %}{% for _ in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}", code=TOO_LARGE, reason="a list of more than"),
-    Hostile("text + text", doubled("'ab'", "%s + %s", ""), code=TOO_LARGE, reason="a text of more than"),
     Hostile("text ~ text", doubled("'ab'", "%s ~ %s", ""), code=TOO_LARGE, reason="a text of more than"),
     Hostile("text joined", doubled("'ab'", "[%s, %s]|join", ""), code=TOO_LARGE, reason="characters"),
     Hostile("text formatted", doubled("'ab'", "'{}{}'.format(%s, %s)", ""), code=TOO_LARGE, reason="characters"),
     Hostile("text filled in", doubled("'ab'", "'%%s%%s' %% (%s, %s)", ""), code=TOO_LARGE, reason="characters"),
     Hostile("text replaced", doubled("'ab'", "%s.replace('a', %s)", ""), code=TOO_LARGE, reason="a text of more than"),
-    Hostile("text replaced by a filter", doubled("'ab'", "%s|replace('a', %s)", ""), code=TOO_LARGE, reason="a text of more than"),
+    Hostile("text replaced by a filter", doubled("'ab'", "%s|replace('a', %s)", ""), code=TOO_LARGE, reason="characters"),
     Hostile("lists of lists written", doubled("[1]", "[%s, %s]", "{{ ns.x }}"), code=TOO_LARGE, reason="holds more than"),
     Hostile("lists of lists as JSON", doubled("[1]", "[%s, %s]", "{{ ns.x|tojson }}"), code=TOO_LARGE, reason="holds more than"),
     Hostile("lists of lists compared", doubled("[1]", "[%s, %s]", "{{ ns.x == ns.y }}"), code=TOO_LARGE, reason="holds more than"),
@@ -153,7 +151,7 @@ BOMBS = (
     Hostile("width of the center filter", "{{ 'x'|center(10**9) }}", code=TOO_LARGE, reason="a text of more than"),
     Hostile("width of ljust", "{{ 'x'.ljust(10**9) }}", code=TOO_LARGE, reason="a text of more than"),
     Hostile("width of zfill", "{{ 'x'.zfill(10**9) }}", code=TOO_LARGE, reason="a text of more than"),
-    Hostile("width of a tab", "{{ '\\t'.expandtabs(10**9) }}", code=TOO_LARGE, reason="a width"),
+    Hostile("width of a tab", "{{ '\\t'.expandtabs(10**9) }}", reason=UNSAFE),
     Hostile("indentation", "{{ 'x\\ny'|indent(10**9) }}", code=TOO_LARGE, reason="a width"),
     Hostile("indentation of JSON", "{{ messages|tojson(indent=10**9) }}", code=TOO_LARGE, reason="a width"),
     Hostile("separators of JSON", "{{ messages|tojson(separators=('x' * 100000, ':')) }}", code=TOO_LARGE, reason="a separator"),
@@ -181,7 +179,12 @@ OVERRUNS = {
     "nested ranges": "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
     "many large texts": "{% set ns = namespace(x=[]) %}{% for a in range(100000) %}"
     "{% set ns.x = ns.x + ['%06d' % a * 2000000] %}{% endfor %}",
+    "doubling": doubled("'ab'", "%s + %s", ""),
 }
 """What no limit stops, since each step is small, and what of it is told."""
 
-TOLD = {"nested ranges": "2 s of processor time", "many large texts": "512 MiB of memory"}
+TOLD = {
+    "nested ranges": "2 s of processor time",
+    "many large texts": "512 MiB of memory",
+    "doubling": "512 MiB of memory",
+}

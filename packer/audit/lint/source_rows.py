@@ -18,11 +18,10 @@ from packer.audit.lint.shapes import CALLS_ALONE, WITHOUT
 from packer.audit.lint.subject import Subject
 from packer.batches import RowBatch, Sample
 from packer.build.inputs import open_inputs
-from packer.build.overruns import overruns_at
 from packer.build.plan import load_recipe_model, resolve_sources
 from packer.build.price import LIMIT, last_tokens
 from packer.build.progress import Silent
-from packer.build.stages import Stages
+from packer.build.stages import Stages, overruns_at
 from packer.errors import TemplateError
 from packer.model import Model
 from packer.recipe import Recipe

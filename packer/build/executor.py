@@ -1,0 +1,226 @@
+"""Where the tasks of a build run: in this process, or in worker processes. What they make does not depend on it.
+
+On Linux workers are forked from a server that has imported packer and loaded the tokenizer (`packer/preload.py`):
+that takes seconds and hundreds of MiB, once. Elsewhere each is spawned and loads by itself.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from functools import cache
+from multiprocessing import connection, forkserver, resource_tracker
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from packer.errors import ResourceError
+from packer.limits import memory_limits
+from packer.preload import TOKENIZER, asked
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+FORKS = sys.platform == "linux"
+"""Whether workers are forked from a server process."""
+
+_WORTH_A_PROCESS = 16 * 2**20
+"""Bytes of rows that take a process a few seconds, which is what it takes to import packer and load a tokenizer."""
+
+_WORTH_A_COPY = 4 * 2**20
+"""Bytes of rows that take longer than to fork."""
+
+
+class WorkerDiedError(ResourceError):
+    """A worker process was killed, most often for want of memory."""
+
+    code = "worker_died"
+
+
+class Executor(Protocol):
+    """Runs one function over tasks."""
+
+    def run(
+        self, make: Callable[..., Callable[[Task], Result]], arguments: Sequence[Any], tasks: Sequence[Task]
+    ) -> Iterator[tuple[int, Result]]:
+        """Yield (number of the task, result) as they come.
+
+        Args:
+            make: `make(*arguments)` gives the function; it is called once in every process that needs it.
+            arguments: of `make`.
+            tasks: what to do. They and their results are small: paths and counts, never data.
+
+        Raises:
+            Exception: what a task raised; those that run are ended then.
+
+        """
+
+
+def local_executor(jobs: int) -> Executor:
+    """One for this machine: so many worker processes, or none where one would do it all."""
+    return InProcess() if jobs <= 1 else Processes(jobs)
+
+
+def default_jobs() -> int:
+    """Processors this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def jobs_for(num_bytes: int) -> int:
+    """Processes worth starting for so much input.
+
+    The first of them loads for as long as it would take this process to do its share; those that are forked load
+    nothing.
+    """
+    if num_bytes < _WORTH_A_PROCESS:
+        return 1
+    return min(default_jobs(), num_bytes // (_WORTH_A_COPY if FORKS else _WORTH_A_PROCESS))
+
+
+class InProcess:
+    """Runs tasks one after another, here."""
+
+    def run(
+        self, make: Callable[..., Callable[[Task], Result]], arguments: Sequence[Any], tasks: Sequence[Task]
+    ) -> Iterator[tuple[int, Result]]:
+        if tasks:
+            work = make(*arguments)
+            for number, task in enumerate(tasks):
+                yield number, work(task)
+
+
+class Processes:
+    """Runs tasks in worker processes. They leave Ctrl-C to this process, and end when it is gone, however it went."""
+
+    def __init__(self, jobs: int) -> None:
+        self._jobs = jobs
+
+    def run(
+        self, make: Callable[..., Callable[[Task], Result]], arguments: Sequence[Any], tasks: Sequence[Task]
+    ) -> Iterator[tuple[int, Result]]:
+        """See :class:`Executor`.
+
+        Raises:
+            WorkerDiedError: a worker was killed, or ended by itself.
+
+        """
+        jobs = min(self._jobs, len(tasks))
+        if jobs < 1:
+            return
+        with fork_server():
+            pool = ProcessPoolExecutor(
+                jobs,
+                multiprocessing.get_context("forkserver" if FORKS else "spawn"),
+                initializer=_begin,
+                initargs=(make, tuple(arguments)),
+            )
+            # All at once: of one that is started later, the pool would not notice the end until another one answers.
+            pool._safe_to_dynamically_spawn_children = False  # type: ignore[attr-defined]  # noqa: SLF001
+            processes: list[BaseProcess] = []
+            try:
+                yield from self._results(pool, processes, tasks)
+            except (BrokenProcessPool, EOFError, ConnectionError) as error:  # of a worker, or of the server
+                pool.shutdown()  # it ends the others with SIGTERM, and waits for them
+                raise _died(processes) from error
+            finally:
+                # Whatever they do: a task that is cut off leaves a temporary file, which the next build removes.
+                for process in processes:
+                    process.kill()
+                pool.shutdown(cancel_futures=True)
+
+    def _results(
+        self, pool: ProcessPoolExecutor, processes: list[BaseProcess], tasks: Sequence[Task]
+    ) -> Iterator[tuple[int, Any]]:
+        numbers: dict[Future[Any], int] = {}
+        try:
+            for number, task in enumerate(tasks):
+                numbers[pool.submit(_do, task)] = number
+        finally:
+            processes += (pool._processes or {}).values()  # noqa: SLF001 - Python 3.14 has kill_workers()
+        for future in as_completed(numbers):
+            yield numbers[future], future.result()
+
+
+def _died(processes: Sequence[BaseProcess]) -> WorkerDiedError:
+    """How the first of them ended."""
+    codes = [process.exitcode for process in processes if process.exitcode]
+    code = next((code for code in codes if code != -signal.SIGTERM), codes[0] if codes else None)
+    return WorkerDiedError(
+        f"a worker process {_ended(code)}",
+        hint="what is finished is kept: run the same command again with fewer processes (-j 1). A script of "
+        "your own builds below `if __name__ == '__main__':`, since every worker imports it",
+    )
+
+
+def _ended(exit_code: int | None) -> str:
+    if exit_code is None:
+        return f"ended before its work was done, most often for want of memory or threads{memory_limits()}"
+    if exit_code >= 0:
+        return f"ended with exit code {exit_code}; what it printed stands above"
+    if exit_code == -signal.SIGKILL:
+        return f"was killed, most often for want of memory{memory_limits()}"
+    name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else f"signal {-exit_code}"
+    return f"was ended by {name}, most often for want of memory or threads{memory_limits()}"
+
+
+@contextmanager
+def fork_server(tokenizer: Path | None = None, *, fast: bool = False) -> Iterator[None]:
+    """The process that workers are forked from; it is there at once and loads meanwhile, and ends with the block.
+
+    Where one is running already, of an outer block or of the application, nothing is done.
+
+    Args:
+        tokenizer: `tokenizer.json`, or the folder it lies in, to be loaded.
+        fast: whether the fast engine is to be loaded too.
+
+    """
+    server: Any = forkserver._forkserver  # noqa: SLF001 - there is no other way to end it
+    is_running = server._forkserver_pid is not None  # noqa: SLF001
+    if is_running or not FORKS:
+        yield
+        return
+    resource_tracker.ensure_running()
+    # Until it has said that Ctrl-C is nothing to it; one that is cut off half-started prints a traceback.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    server.set_forkserver_preload(["packer.preload"])
+    os.environ[TOKENIZER] = asked(tokenizer, fast=fast)
+    try:
+        server.ensure_running()
+    finally:
+        del os.environ[TOKENIZER]
+        server.set_forkserver_preload(["__main__"])  # as it was
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    try:
+        yield
+    finally:
+        os.kill(server._forkserver_pid, signal.SIGKILL)  # noqa: SLF001
+        server._stop()  # noqa: SLF001
+
+
+def _begin(make: Callable[..., Callable[[Any], Any]], arguments: Sequence[Any]) -> None:
+    """Begin a worker; what `make` raises is raised by every task, where the parent can see it."""
+    global _work  # noqa: PLW0603 - a worker has one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # One process a core: threads inside the encoder would only be in each other's way.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _work = cache(lambda: make(*arguments))
+
+
+_work: Callable[[], Callable[[Any], Any]]
+
+
+def _do(task: Any) -> Any:
+    return _work()(task)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
