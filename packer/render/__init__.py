@@ -3,8 +3,8 @@
 `environment` runs a template as Hugging Face does, in a `sandbox` whose `filters`, methods and operators
 (`rewriting`) keep within `bounds`, under the eyes of the `watchdog`; `chat` asks it for the prompts and turns of one
 sample; `control` keeps control tokens typed by people apart; `dropped` notices what a template leaves out; `documents`
-keeps the maximal texts; `traced` and `tracing` prove what a template writes around words, which `skeleton` and
-`filling` fill in instead of rendering again; `batch` walks a RowBatch.
+keeps the maximal texts; `filling` spares renderings: what a template writes around the texts of a `shape` of
+conversation is kept as a `skeleton`; `batch` walks a RowBatch.
 """
 
 from packer.render.batch import Renderer, RenderRules

@@ -1,10 +1,11 @@
 """A RowBatch becomes a TurnBatch: each sample rendered, checked for losses, and dealt to texts."""
 
+import copy
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from itertools import permutations
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,18 +25,18 @@ from packer.render.chat import (
     turn_weights,
 )
 from packer.render.control import StandIns, control_pattern, find_control, holds_stand_in, typed_fields
-from packer.render.documents import Dealer, Document, Rewritten
+from packer.render.documents import Dealer, Document, EncodedText, RenderedRow, Rewritten, encoded
 from packer.render.dropped import ConversationLosses, LossCheck
-from packer.render.environment import ChatTemplate, RenderError
-from packer.render.filling import Renderings
+from packer.render.environment import CachingTemplate, ChatTemplate, RenderError
+from packer.render.filling import Filling
 from packer.render.marks import marked_turns
 from packer.render.placeholders import Loss
 from packer.render.reasoning import ANY_TAG, Reasoning, given_as, has_two_reasonings, is_cut_off
-from packer.render.remembering import RememberingTemplate
-from packer.render.skeleton import Defined, Skeletons
-from packer.render.slots import UntraceableError
-from packer.render.tracing import Tracer
+from packer.render.recorder import TemplateRecorder
 from packer.render.watchdog import ROW, place
+
+COMPARED = 128
+"""Of so many rows that are filled in one is rendered too, the first of a batch among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,49 +80,6 @@ class RenderRules:
         )
 
 
-class _Rendered(NamedTuple):
-    """What became of a sample."""
-
-    texts: "list[_Encoded]"
-    num_skipped: int
-    """Answers that were to be learned and are not: they say nothing, the template writes nothing of them, or it has no
-    prompt, or no mark, for them."""
-
-
-class _Encoded(NamedTuple):
-    """A text to be encoded as UTF-8, its turns and guarded ranges in bytes."""
-
-    content: bytes
-    raw: bool
-    turns: tuple[tuple[int, int, int, float], ...]
-    guarded: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """One text to be encoded, and its turns as (message, prompt end, completion end, weight) in characters."""
-
-    text: str
-    raw: bool
-    turns: tuple[tuple[int, int, int, float], ...]
-    guarded: tuple[tuple[int, int], ...] = ()
-
-    def encoded(self) -> _Encoded:
-        """The same in bytes.
-
-        Raises:
-            RenderError: half of a surrogate pair.
-
-        """
-        try:
-            content = self.text.encode()
-        except UnicodeEncodeError:
-            raise RenderError("half of a surrogate pair in the rendering", code="not_utf8") from None
-        places = int if len(content) == len(self.text) else lambda position: len(self.text[:position].encode())
-        turns = tuple((message, places(a), places(b), weight) for message, a, b, weight in self.turns)
-        return _Encoded(content, self.raw, turns, tuple((places(a), places(b)) for a, b in self.guarded))
-
-
 class Renderer:
     """Renders samples by one model's template and one recipe's rules."""
 
@@ -142,7 +100,15 @@ class Renderer:
         self._eos = eos if eos is not None else (model.stops[0] if model.stops else None)
         append = self._eos if rules.append_terminator else None
         self._turn_rules = TurnRules(stops=stops, append=append, divergent=rules.divergent)
-        self._skeletons, self._renderings = self._traced(model)
+        self._filling: Filling | None = None
+        if self._template is not None and not rules.marked and Filling.suits(model.stops):
+            self._filling = Filling(self._template, self._define, stops=model.stops, control=model.control)
+
+    def by_reference(self) -> "Renderer":
+        """The same, where each row is rendered and none is filled in."""
+        other = copy.copy(self)
+        other._filling = None  # noqa: SLF001 - a copy of this one
+        return other
 
     def render(self, rows: RowBatch) -> TurnBatch:
         """Render every sample; what cannot be rendered rightly comes back as a rejection.
@@ -151,51 +117,53 @@ class Renderer:
             TemplateOverrunError: a rendering takes too long, or too much memory; it knows the row.
 
         """
-        texts: list[_Encoded] = []
+        filled = self._filling.fill(rows.samples) if self._filling else {}
+        turns = self._render(rows, filled, compared={*list(filled)[::COMPARED]})
+        if turns is None:
+            turns = self._render(rows, {})
+            assert turns is not None  # nothing is compared
+        return turns
+
+    def _render(
+        self, rows: RowBatch, filled: Mapping[int, RenderedRow], *, compared: AbstractSet[int] = frozenset()
+    ) -> TurnBatch | None:
+        """The same, where some rows are filled in; None where one that is compared is rendered otherwise."""
+        texts: list[EncodedText] = []
         owners: list[int] = []
         skipped: list[int] = []
         rejections: list[Rejection] = []
         # What the template answered is forgotten between batches: no row depends on which others a process has seen.
         losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops, marks=self._marks)
         here = place()
-        for sample in rows.samples:
+        for number, sample in enumerate(rows.samples):
             here[ROW] = sample.row
-            try:
-                rendered = self._encoded(sample, losses)
-            except RenderError as error:
-                rejections.append(Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message))
-                continue
+            known = rendered = filled.get(number)
+            if rendered is None or number in compared:
+                try:
+                    rendered = self._rendered(sample, losses)
+                except RenderError as error:
+                    rejection = Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message)
+                    rejections.append(rejection)
+                    rendered = RenderedRow((), 0)
+                if known is not None and rendered != known:
+                    return None
             texts += rendered.texts
             owners += [sample.row] * len(rendered.texts)
             skipped += [sample.row] * rendered.num_skipped
         here[ROW] = -1
         return _turn_batch(texts, owners, skipped, rejections)
 
-    def _traced(self, model: Model) -> tuple[Skeletons | None, Renderings | None]:
-        """What spares renderings, where the template can be traced."""
-        if self._template is None or model.template is None or self._rules.marked:
-            return None, None
-        max_bytes = self._rules.max_render_bytes
-        try:
-            tracer = Tracer(model.template, date=self._rules.date, variables=model.named_tokens, max_bytes=max_bytes)
-        except UntraceableError:
-            return None, None
-        renderings = Renderings(self._template, tracer, max_bytes=max_bytes)
-        if not model.stops or any(stop in other for stop, other in permutations(model.stops, 2)):
-            return None, renderings  # of a stop token within another, which one ends a turn is up to what follows
-        skeletons = Skeletons(
-            self._template, tracer, self._define, stops=model.stops, control=tuple(model.control), max_bytes=max_bytes
-        )
-        return skeletons, renderings
-
-    def _define(self, sample: Sample, template: Template) -> list[Defined]:
-        """The definition, for made-up words; no texts where something is lost."""
-        losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops, thorough=True)
-        texts, num_skipped = self._render_chat(sample, losses, template)
-        return [] if losses.found_any else [Defined(text.text, text.turns, num_skipped) for text in texts]
+    def _define(self, sample: Sample, template: Template) -> RenderedRow:
+        """What a template makes of a conversation, for made-up words; no texts where something is lost or rewritten."""
+        thorough = isinstance(template, TemplateRecorder)
+        losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops, thorough=thorough)
+        rendered = self._render_chat(sample, losses, template, rewritten="exact")
+        if losses.found_any or (len(rendered.texts) > 1 and self._rules.rewritten != "exact"):
+            return RenderedRow((), rendered.num_skipped)
+        return rendered
 
     def conversation(self, sample: Sample, template: Template | None = None) -> Conversation:
-        """The sample's messages under the template that fits it, or another.
+        """The sample's messages under the template that suits it, or another.
 
         Raises:
             RenderError: there is no template.
@@ -217,14 +185,8 @@ class Renderer:
         rules = self._rules
         return ChatTemplate(source, date=rules.date, variables=model.named_tokens, max_bytes=rules.max_render_bytes)
 
-    def _encoded(self, sample: Sample, losses: LossCheck) -> _Rendered:
-        filled = (
-            self._skeletons.fill(sample) if self._skeletons and not (sample.tools and self._tool_template) else None
-        )
-        if filled is not None:
-            return _Rendered([_Encoded(filled.content, False, filled.turns)], filled.num_skipped)
-        texts, num_skipped = self._render_chat(sample, losses) if sample.kind == "chat" else ([self._plain(sample)], 0)
-        return _Rendered([text.encoded() for text in texts], num_skipped)
+    def _rendered(self, sample: Sample, losses: LossCheck) -> RenderedRow:
+        return self._render_chat(sample, losses) if sample.kind == "chat" else RenderedRow((self._plain(sample),), 0)
 
     def _refuse_empty_user(self, sample: Sample) -> None:
         """An answer is not learned as the answer to nothing, unless the recipe says so."""
@@ -235,7 +197,7 @@ class Renderer:
             if fields["role"] == "user" and not fields.get("content"):
                 raise RenderError(f"messages[{k}]: the user says nothing", code="no_content", message=k)
 
-    def _plain(self, sample: Sample) -> _Text:
+    def _plain(self, sample: Sample) -> EncodedText:
         """A completion (trained after its prompt) or a text (trained throughout), closed by EOS."""
         completion = sample.kind == "completion"
         if not sample.text:
@@ -257,7 +219,7 @@ class Renderer:
             raise RenderError("control tokens typed beside private-use characters", code="control_render")
         prompt_end = len(sample.prompt)
         turn = (0, prompt_end, len(whole) + len(close), 1.0)
-        return _Text(whole + close, True, (turn,), tuple(guarded))
+        return encoded(whole + close, (turn,), raw=True, guarded=guarded)
 
     def _refuse_control(self, value: Any, where: str, message: int | None = None) -> None:
         if self._control is None or self._rules.control_tokens == "allow":
@@ -272,10 +234,9 @@ class Renderer:
             )
 
     def _render_chat(
-        self, sample: Sample, losses: LossCheck, template: Template | None = None
-    ) -> tuple[list[_Text], int]:
-        """The texts of a sample, and how many answers are skipped."""
-        self._refuse_empty_user(sample)  # not of filled rows: no skeleton is made of what is refused
+        self, sample: Sample, losses: LossCheck, template: Template | None = None, rewritten: Rewritten | None = None
+    ) -> RenderedRow:
+        self._refuse_empty_user(sample)
         wanted = turn_weights(sample, self._rules.turns)
         weights = {k: weight for k, weight in wanted.items() if says_something(sample.messages[k].fields)}
         if not weights:
@@ -289,31 +250,35 @@ class Renderer:
                 raise RenderError(reason, code="wrong_type", message=k)
         original = self.conversation(sample, template)
         if template is None and isinstance(original.template, ChatTemplate) and not self._rules.marked:
-            own = original.template
-            original.template = RememberingTemplate(own)
-            if self._renderings is not None and own is self._template:
-                original.template = self._renderings.of(original.template)
+            original.template = CachingTemplate(original.template)
         stand_ins, conversation = self._hide_control(original, sample.template_kwargs)
         last = max(weights)
         conversation = renderable(conversation, last)
-        documents, num_learned = self._deal(conversation, weights, losses.of(conversation))
+        documents, num_learned = self._deal(conversation, weights, losses.of(conversation), rewritten)
         if not documents:
             raise RenderError("no assistant turn that the template can prompt for", code="nothing_trained")
         num_skipped = len(wanted) - num_learned
         if stand_ins is None:
-            return [_plain_text(document) for document in documents], num_skipped
+            return RenderedRow(tuple([encoded(document.text, document.turns) for document in documents]), num_skipped)
         same_form = renderable(original, last)
-        return [_revealed(document, stand_ins, conversation, same_form) for document in documents], num_skipped
+        revealed = [_revealed(document, stand_ins, conversation, same_form) for document in documents]
+        return RenderedRow(tuple(revealed), num_skipped)
 
     def _deal(
-        self, conversation: Conversation, weights: Mapping[int, float], losses: ConversationLosses
+        self,
+        conversation: Conversation,
+        weights: Mapping[int, float],
+        losses: ConversationLosses,
+        rewritten: Rewritten | None = None,
     ) -> tuple[tuple[Document, ...], int]:
         """Render turn after turn; every message must show in the rendering of the first learned turn after it.
 
         With the documents comes how many turns were learned.
         """
         rules, num_learned = self._rules, 0
-        dealer = Dealer(rewritten=rules.rewritten, stops=self._turn_rules.stops, max_bytes=rules.max_render_bytes)
+        dealer = Dealer(
+            rewritten=rewritten or rules.rewritten, stops=self._turn_rules.stops, max_bytes=rules.max_render_bytes
+        )
         for turn in self._turns(conversation, weights):
             lost = losses.find(turn)
             if lost is not None:
@@ -384,12 +349,7 @@ def _dropped(loss: Loss) -> RenderError:
     )
 
 
-def _plain_text(document: Document) -> _Text:
-    turns = tuple((p.message, p.prompt_end, p.completion_end, p.weight) for p in document.placed)
-    return _Text(document.text, False, turns)
-
-
-def _revealed(document: Document, stand_ins: StandIns, hidden: Conversation, original: Conversation) -> _Text:
+def _revealed(document: Document, stand_ins: StandIns, hidden: Conversation, original: Conversation) -> EncodedText:
     upto = document.num_messages
     whole, _, _ = stand_ins.reveal(hidden.render(hidden.messages[:upto], document.mode))
     if whole != original.render(original.messages[:upto], document.mode):
@@ -397,12 +357,12 @@ def _revealed(document: Document, stand_ins: StandIns, hidden: Conversation, ori
             "a control token typed in a message changes how the template renders the row", code="control_render"
         )
     text, guarded, moved = stand_ins.reveal(document.text)
-    turns = tuple((p.message, moved(p.prompt_end), moved(p.completion_end), p.weight) for p in document.placed)
-    return _Text(text, False, turns, tuple(guarded))
+    turns = [(message, moved(a), moved(b), weight) for message, a, b, weight in document.turns]
+    return encoded(text, turns, guarded=guarded)
 
 
 def _turn_batch(
-    texts: Sequence[_Encoded], owners: Sequence[int], skipped: Sequence[int], rejections: Sequence[Rejection]
+    texts: Sequence[EncodedText], owners: Sequence[int], skipped: Sequence[int], rejections: Sequence[Rejection]
 ) -> TurnBatch:
     """Lay the texts end to end."""
     offsets = np.zeros(len(texts) + 1, np.int64)

@@ -10,15 +10,63 @@ one begins with is let go.
 
 import bisect
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple, TypeAlias
 
 from packer.render.chat import Mode, RenderedTurn
 from packer.render.environment import RenderError
 from packer.render.reasoning import EMPTY_BLOCK
 
 Rewritten = Literal["exact", "last", "as_rendered"]
+
+EncodedTurn: TypeAlias = tuple[int, int, int, float]
+"""Message, end of the prompt, end of the completion, weight."""
+
+
+class EncodedText(NamedTuple):
+    """A text to be tokenized, as UTF-8; places count bytes."""
+
+    content: bytes
+    turns: tuple[EncodedTurn, ...]
+    raw: bool = False
+    guarded: tuple[tuple[int, int], ...] = ()
+
+
+def encoded(
+    text: str, turns: Iterable[EncodedTurn], *, raw: bool = False, guarded: Iterable[tuple[int, int]] = ()
+) -> EncodedText:
+    """A text and places that count its characters, in UTF-8.
+
+    Raises:
+        RenderError: half of a surrogate pair.
+
+    """
+    try:
+        content = text.encode()
+    except UnicodeEncodeError:
+        raise RenderError("half of a surrogate pair in the rendering", code="not_utf8") from None
+    if len(content) == len(text):
+        return EncodedText(content, tuple(turns), raw, tuple(guarded))
+
+    def place(position: int) -> int:
+        return len(text[:position].encode())
+
+    return EncodedText(
+        content,
+        tuple((message, place(a), place(b), weight) for message, a, b, weight in turns),
+        raw,
+        tuple((place(a), place(b)) for a, b in guarded),
+    )
+
+
+class RenderedRow(NamedTuple):
+    """What a row is rendered to."""
+
+    texts: tuple[EncodedText, ...]
+    num_skipped: int
+    """Answers that were to be learned and are not: they say nothing, the template writes nothing of them, or it has no
+    prompt, or no mark, for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +95,11 @@ class Document:
     """The mode it was rendered in."""
 
     placed: tuple[PlacedTurn, ...]
+
+    @property
+    def turns(self) -> list[EncodedTurn]:
+        """Places count characters."""
+        return [(turn.message, turn.prompt_end, turn.completion_end, turn.weight) for turn in self.placed]
 
 
 @dataclass(slots=True)

@@ -15,8 +15,8 @@ import jinja2.meta
 import jinja2.nodes
 
 from packer.render.bounds import OverLimitError
-from packer.render.resumable import MEMORY, Site, made_resumable
-from packer.render.resuming import Memory, UnresumableError
+from packer.render.cacheable import CACHE, CachedLoop, make_cacheable
+from packer.render.render_cache import RenderCache, UncacheableError
 from packer.render.sandbox import CLOSE, OPEN, Context, Environment, environment_of, marking
 from packer.render.settings import is_default
 from packer.render.watchdog import TemplateOverrunError, watched
@@ -60,11 +60,14 @@ class ChatTemplate:
             RenderError: the template is not valid Jinja.
 
         """
-        self._source = source
-        self._max_bytes = max_bytes
+        self.source = source
+        self.date = date
+        self.max_bytes = max_bytes
         self._num_asked = 0
         self._num_useless = 0
-        self._variables = dict(variables)
+        self.variables = dict(variables)
+        """Those that never change between rows."""
+
         environment = environment_of(date, max_bytes)
         self.has_marks: bool
         """Whether the template has `{% generation %}` blocks."""
@@ -114,6 +117,13 @@ class ChatTemplate:
             return False
 
     @functools.cached_property
+    def constants(self) -> tuple[str, ...]:
+        """Texts that stand in its expressions, in their order."""
+        parsed = self._template.environment.parse(self.source)
+        found = (each.value for each in parsed.find_all(jinja2.nodes.Const) if isinstance(each.value, str))
+        return tuple(dict.fromkeys(found))
+
+    @functools.cached_property
     def takes_only_parts(self) -> bool:
         """Whether it raises on a text as content and takes a list of one part: templates of some vision models."""
         for content in ("x", [{"type": "text", "text": "x"}]):
@@ -131,7 +141,7 @@ class ChatTemplate:
         tools: Sequence[Any] | None = None,
         add_generation_prompt: bool = False,
         kwargs: Mapping[str, Any] | None = None,
-        memory: Memory | None = None,
+        cache: RenderCache | None = None,
     ) -> str:
         """Render messages to text.
 
@@ -140,60 +150,60 @@ class ChatTemplate:
             tools: definitions of tools.
             add_generation_prompt: end with what the model goes on from.
             kwargs: further variables.
-            memory: of :meth:`memory`, for renderings of one conversation; what is given must stay as it is.
+            cache: of :meth:`new_cache`, for renderings of one conversation; what is given must stay as it is.
 
         Raises:
             RenderError: whatever the template raised, in its own words.
             TemplateOverrunError: it takes too long, or too much memory.
-            UnresumableError: it cannot go on from what is remembered.
+            UncacheableError: it cannot go on from what is remembered.
 
         """
-        variables = {"documents": None, **self._variables, **(kwargs or {})}
+        variables = {"documents": None, **self.variables, **(kwargs or {})}
         variables |= {"messages": messages, "tools": tools, "add_generation_prompt": add_generation_prompt}
         template, joined = self._template, "".join
-        if memory is not None:
-            template, joined = self._resumable[0], memory.joined
-            variables[MEMORY] = memory
+        if cache is not None:
+            template, joined = self._cacheable[0], cache.joined
+            variables[CACHE] = cache
         # What `Template.render` does, without gathering the globals every time.
         context = Context(
             template.environment, {**self._globals, **variables}, template.name, template.blocks, self._globals
         )
         try:
             text = watched(lambda: joined(template.root_render_func(context)))
-        except (TemplateOverrunError, UnresumableError):
+        except (TemplateOverrunError, UncacheableError):
             raise
         except OverLimitError as error:
             raise RenderError(str(error), code="render_too_large") from error
         except Exception as error:
             raise RenderError(_explain(error), refusal=type(error) is jinja2.TemplateError) from error
-        if len(text) * 4 > self._max_bytes and len(text.encode("utf-8", "surrogatepass")) > self._max_bytes:
-            raise RenderError(f"rendered to more than {self._max_bytes} bytes", code="render_too_large")
+        if len(text) * 4 > self.max_bytes and len(text.encode("utf-8", "surrogatepass")) > self.max_bytes:
+            raise RenderError(f"rendered to more than {self.max_bytes} bytes", code="render_too_large")
         return text
 
-    def memory(self) -> Memory | None:
+    def new_cache(self) -> RenderCache | None:
         """What lets renderings of one conversation share what they have in common; None where none of its loops can."""
-        sites = self._resumable[1]
-        return Memory(sites) if sites else None
+        sites = self._cacheable[1]
+        return RenderCache(sites) if sites else None
 
-    def memory_for(self, num_messages: int) -> Memory | None:
+    def cache_for(self, num_messages: int) -> RenderCache | None:
         """The same; None until the template has rendered so many messages that compiling it again is worth it.
 
-        Nor is there one where too many were of no use: see :meth:`forget_memories`.
+        Nor is there one where too many were of no use: see :meth:`count_useless_cache`.
         """
         self._num_asked += num_messages
         is_worth_it = self._num_asked >= WORTH_COMPILING and self._num_useless < _MAX_USELESS
-        return self.memory() if is_worth_it else None
+        return self.new_cache() if is_worth_it else None
 
-    def forget_memories(self) -> None:
-        """Count a conversation that could not go on, whatever its memory: so it is with some templates."""
+    def count_useless_cache(self) -> None:
+        """Count a conversation that could not go on, whatever its cache: so it is with some templates."""
         self._num_useless += 1
 
     @functools.cached_property
-    def _resumable(self) -> tuple[jinja2.Template, tuple[Site, ...]]:
+    def _cacheable(self) -> tuple[jinja2.Template, tuple[CachedLoop, ...]]:
         environment = self._template.environment
         assert isinstance(environment, Environment)
         try:
-            return watched(lambda: _compiled_resumable(environment, self._source))
+            return watched(lambda: _compiled_cacheable(environment, self.source))
         except (RecursionError, SyntaxError, jinja2.TemplateError):  # less of the stack is left than the first time
             return self._template, ()
 
@@ -232,6 +242,56 @@ class ChatTemplate:
         return text, tuple(sorted(ranges))
 
 
+_FEW_MESSAGES = 4
+"""A shorter conversation is rendered in the time that looking into its cache takes."""
+
+_MAX_FAILED = 2
+"""Renderings that could not be taken from a cache, and were done twice, before there is no further try."""
+
+
+class CachingTemplate:
+    """A template that keeps what its loops wrote of one conversation.
+
+    Args:
+        template: renders what is new.
+
+    """
+
+    def __init__(self, template: ChatTemplate) -> None:
+        self.modes = template.modes
+        self.takes_only_parts = template.takes_only_parts
+        self._template = template
+        self._cache: RenderCache | None = None
+        self._num_failed = 0
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Any] | None = None,
+        add_generation_prompt: bool = False,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> str:
+        """As :meth:`ChatTemplate.render`."""
+        if len(messages) >= _FEW_MESSAGES and self._cache is None:
+            self._cache = self._template.cache_for(len(messages))
+        if len(messages) >= _FEW_MESSAGES and self._cache is not None and self._num_failed < _MAX_FAILED:
+            try:
+                return self._template.render(
+                    messages,
+                    tools=tools,
+                    add_generation_prompt=add_generation_prompt,
+                    kwargs=kwargs,
+                    cache=self._cache,
+                )
+            except UncacheableError:
+                self._num_failed = _MAX_FAILED
+                self._template.count_useless_cache()
+            except RenderError:
+                self._num_failed += 1  # it is told as the template by itself puts it
+        return self._template.render(messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs)
+
+
 @functools.lru_cache(maxsize=256)
 def _compiled(
     environment: Environment, source: str
@@ -255,10 +315,10 @@ def _is_switch(name: str) -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def _compiled_resumable(environment: Environment, source: str) -> tuple[jinja2.Template, tuple[Site, ...]]:
+def _compiled_cacheable(environment: Environment, source: str) -> tuple[jinja2.Template, tuple[CachedLoop, ...]]:
     """The same template with loops that can go on from where they were, and those loops."""
     parsed = environment.parse(source)
-    sites = made_resumable(parsed)
+    sites = make_cacheable(parsed)
     return environment.from_string(parsed if sites else ""), sites
 
 

@@ -1,134 +1,138 @@
-"""A template that fills words into renderings it has traced, for one conversation at a time.
+"""Documents of conversations without rendering each: the fast path of rendering.
 
-What a whole skeleton (:mod:`packer.render.skeleton`) does not cover, say history that the template rewrites, is left to
-the definition, which asks for many renderings of a conversation that differ in their words alone from those of others.
-Each is traced once for its form and variables, and filled in from then on; everything that is then made of a rendering
-is made of the text itself. With tools or calls, filling in takes longer than rendering what is new in a conversation
-(:mod:`packer.render.remembering`).
+A shape of conversation that comes often in a batch gets a skeleton (:mod:`packer.render.skeleton`), and its
+conversations are filled in. It is checked against the reference, which is rendering, three times:
+
+1. *Recorded*: whatever the template asks about a text becomes a condition. A text that does not meet it is rendered.
+2. *Tried*: conversations made to be hard, with white space at both ends of each text, every constant of the template
+   within it, one letter, many thousands, have to be filled in as they are rendered. One difference: no skeleton.
+3. *Compared*: one conversation in 128, and the first of each batch, is rendered too. One difference: the whole batch is
+   rendered.
+
+Which shapes are filled in, and which conversations compared, is up to the batch alone. So what a row becomes does not
+depend on which rows a process has seen before.
 """
 
+import re
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from itertools import permutations
+from typing import TypeAlias
 
+from packer.batches import Sample
+from packer.literals import longest_of
 from packer.render.chat import Template
-from packer.render.environment import ChatTemplate
-from packer.render.forms import Form, FormlessError
-from packer.render.reading import Message, Read, Reader
-from packer.render.slots import UntraceableError
-from packer.render.tracing import Tracer
-from packer.render.trial import Rendering, Trial, traced
+from packer.render.documents import RenderedRow
+from packer.render.environment import ChatTemplate, RenderError
+from packer.render.reasoning import ANY_TAG
+from packer.render.recorder import TemplateRecorder, made_up
+from packer.render.shape import Shape, conversation_of, num_texts, shape_of
+from packer.render.skeleton import Skeleton, skeleton_of
+from packer.render.symbolic import OpaqueError
+from packer.render.watchdog import TemplateOverrunError
 
-_FEW = 3
-"""Renderings of a kind before it is traced: that costs as much as some of them."""
+WORTH_A_SKELETON = 4
+"""Conversations of a shape in a batch that take about as long to render as a skeleton takes to be made."""
 
-_MOST_MESSAGES = 64
-"""Of a conversation that is filled in: of a longer one, what is new is rendered sooner than the whole is filled in."""
+_MAX_SHAPES = 4096
+_LONGEST = 2**18
+"""Characters of all texts that a skeleton is tried with."""
 
-_MAX_KINDS = 8192
-_LONGEST_VARIABLES = 2**10
-"""Characters of variables, written out, that renderings are kept under."""
-
-Kind: TypeAlias = tuple[tuple[int, ...], str]
-"""Numbers of the forms of messages; and variables, of which one says whether it is a prompt."""
-
-_MAX_READ = 4
-"""Conversations that are read of a row: as it is, without nulls, as lists of parts, with others for its words."""
+_HARD = ("'", '"', "\\", "<b>", "{{ 1 }}", "%s", "None", "ÜmläUT ß", "http://example.org", "1", "\t", "\u2028")
 
 
-class Renderings:
-    """The traced renderings of one template.
+Define: TypeAlias = Callable[[Sample, Template], RenderedRow]
+"""What a template makes of a conversation: no texts where one of its messages is lost."""
+
+
+class Filling:
+    """The skeletons of one template and one recipe.
 
     Args:
-        template: renders what cannot be filled in.
-        tracer: the same template.
-        max_bytes: what a rendering may come to.
+        template: the reference.
+        define: renders a conversation by a template.
+        stops: texts of the stop tokens.
+        control: texts of the control tokens.
 
     """
 
-    def __init__(self, template: ChatTemplate, tracer: Tracer, *, max_bytes: int) -> None:
-        self.template = template
-        self._tracer = tracer
-        self._max_bytes = max_bytes
-        self._traced: OrderedDict[Kind, Rendering | int | None] = OrderedDict()
-        self._numbers: dict[Hashable, int] = {}
-        self._trial: Trial | None = None
+    def __init__(self, template: ChatTemplate, define: Define, *, stops: Sequence[str], control: Iterable[str]) -> None:
+        self._template = template
+        self._define = define
+        self._stops = re.compile(longest_of(stops).encode())
+        tokens = list(control)
+        self._special = re.compile("|".join([ANY_TAG.pattern, *([longest_of(tokens)] if tokens else [])]))
+        self._made: OrderedDict[Shape, Skeleton | None] = OrderedDict()
 
-    def of(self, otherwise: Template) -> Template:
-        """The template for one conversation; `otherwise` renders what is not filled in."""
-        return FillingTemplate(self, otherwise)
+    @staticmethod
+    def suits(stops: Sequence[str]) -> bool:
+        """Whether turns can be seen to end; of a stop token within another, which one it is is up to what follows."""
+        return bool(stops) and not any(stop in other for stop, other in permutations(stops, 2))
 
-    def number_of(self, fields: Hashable) -> int:
-        """A number for the form of a message.
+    def fill(self, samples: Sequence[Sample]) -> dict[int, RenderedRow]:
+        """Conversations of a batch that need not be rendered, by their number in it."""
+        by_shape: dict[Shape, list[tuple[int, list[str]]]] = {}
+        for number, sample in enumerate(samples):
+            texts: list[str] = []
+            shape = shape_of(sample, texts)
+            if shape is not None:
+                by_shape.setdefault(shape, []).append((number, texts))
+        filled = {}
+        for shape, conversations in by_shape.items():
+            skeleton = self._skeleton(shape) if len(conversations) >= WORTH_A_SKELETON else None
+            if skeleton is None:
+                continue
+            for number, texts in conversations:
+                row = self._filled(skeleton, texts)
+                if row is not None:
+                    filled[number] = row
+        return filled
 
-        Raises:
-            FormlessError: there are too many.
-
-        """
-        number = self._numbers.get(fields)
-        if number is None:
-            if len(self._numbers) >= _MAX_KINDS:
-                raise FormlessError
-            number = self._numbers[fields] = len(self._numbers)
-        return number
-
-    def text(self, read: Read, number: int, variables: Mapping[str, Any]) -> str | None:
-        """The rendering of the first messages of a conversation; None where it has to be rendered."""
-        kind = tuple(read.numbers[:number]), repr(variables)
-        if len(kind[1]) > _LONGEST_VARIABLES:
-            return None
-        known = self._traced.get(kind, 0)
-        if isinstance(known, int):
-            known = known + 1 if known < _FEW else self._trace(read.form(number), variables)
-            self._traced[kind] = known
-            if len(self._traced) > _MAX_KINDS:
-                self._traced.popitem(last=False)
-        return known.fill(read.words) if isinstance(known, Rendering) else None
-
-    def _trace(self, form: Form, variables: Mapping[str, Any]) -> Rendering | None:
+    def _filled(self, skeleton: Skeleton, texts: Sequence[str]) -> RenderedRow | None:
         try:
-            if self._trial is None or self._trial.form != form:  # prompts in all modes come one after another
-                self._trial = Trial(form, self._max_bytes)
-            return traced(self.template, self._tracer, self._trial, variables)
-        except UntraceableError:
+            return None if self._special.search("\n".join(texts)) else skeleton.fill(texts, self._stops)
+        except UnicodeEncodeError:  # half of a surrogate pair
             return None
 
+    def _skeleton(self, shape: Shape) -> Skeleton | None:
+        if shape not in self._made:
+            try:
+                self._made[shape] = self._make(shape)
+            except (OpaqueError, RenderError, TemplateOverrunError):
+                self._made[shape] = None
+            if len(self._made) > _MAX_SHAPES:
+                self._made.popitem(last=False)
+        return self._made[shape]
 
-class FillingTemplate:
-    """A chat template, as far as the definition asks for it, that fills in what it can of one conversation."""
-
-    def __init__(self, renderings: Renderings, otherwise: Template) -> None:
-        self.modes = renderings.template.modes
-        self.takes_only_parts = renderings.template.takes_only_parts
-        self._renderings = renderings
-        self._otherwise = otherwise
-        self._read: list[Read] = []
-        self._reader = Reader(renderings.number_of)
-
-    def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Any] | None = None,
-        add_generation_prompt: bool = False,
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> str:
-        """As :meth:`ChatTemplate.render`."""
-        number = len(messages)
-        read = None if tools or number > _MOST_MESSAGES else self._reading(messages)
-        if read is not None and read.has_form(messages):
-            variables = {**(kwargs or {}), "add_generation_prompt": add_generation_prompt}
-            text = self._renderings.text(read, number, variables)
-            if text is not None:
-                return text
-        return self._otherwise.render(messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs)
-
-    def _reading(self, messages: Sequence[Message]) -> Read | None:
-        """The conversation these messages are part of; none where many were made of it."""
-        for read in self._read:
-            if read.is_of(messages):
-                return read
-        if len(self._read) >= _MAX_READ:
+    def _make(self, shape: Shape) -> Skeleton | None:
+        number = num_texts(shape)
+        longest = min(_LONGEST, self._template.max_bytes // 32) // max(number, 1)
+        long = [f"Word{k:06d}".ljust(longest, "w")[:longest] for k in range(number)]
+        # The sandbox first: a recording has no limits of its own.
+        rendered = self._define(conversation_of(shape, long), self._template)
+        if sum(len(text.content) for text in rendered.texts) > self._template.max_bytes // 4:
             return None
-        self._read.append(Read(self._reader))
-        return self._read[-1]
+        recorder = TemplateRecorder(self._template)
+        recorded = self._define(conversation_of(shape, [made_up(k) for k in range(number)]), recorder)
+        if not recorder.is_straight:
+            return None
+        skeleton = skeleton_of(recorded.texts, recorder, longest=longest, num_skipped=recorded.num_skipped)
+        if skeleton is None or not self._agrees(skeleton, long, rendered):
+            return None
+        for texts in (["7"] * number, self._hard(skeleton, number)):
+            if not self._agrees(skeleton, texts, self._define(conversation_of(shape, texts), self._template)):
+                return None
+        return skeleton
+
+    def _agrees(self, skeleton: Skeleton, texts: Sequence[str], rendered: RenderedRow) -> bool:
+        """Whether a conversation is filled in as it is rendered, if its texts meet the conditions."""
+        return not skeleton.meets(texts) or skeleton.fill(texts, self._stops) == rendered
+
+    def _hard(self, skeleton: Skeleton, number: int) -> list[str]:
+        """Texts that hold whatever the template may look for and was not seen to ask about."""
+        text = "A"
+        for constant in (*_HARD, *self._template.constants):
+            longer = f"{text} {constant} a"
+            if not self._special.search(longer) and skeleton.meets([longer] * number):
+                text = longer
+        return [f" \n {text[: skeleton.longest - 20]}{k}Z \n " for k in range(number)]

@@ -25,9 +25,9 @@ from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 
 from packer.render.bounds import MAX_ITEMS, SCALARS, Bounds, check_items, check_search, check_settings, check_width
+from packer.render.cacheable import AT, CACHED
 from packer.render.filters import bounded_filters, listed
-from packer.render.resumable import AT, RESUMED
-from packer.render.resuming import at, resumed
+from packer.render.render_cache import at, cached
 from packer.render.rewriting import operators, rewritten
 
 MAX_DEPTH = 100
@@ -94,7 +94,7 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         checked = {name: functools.partial(_checked, check) for name, check in bounds.checks.items()}
         guards = checked | _OWN | {"join": functools.partial(_join, bounds)}
         self._methods = {name: guards.get(name) for name in _METHODS}
-        self.filters = {**bounded_filters(self.filters, bounds), **operators(bounds), AT: at, RESUMED: resumed}
+        self.filters = {**bounded_filters(self.filters, bounds), **operators(bounds), AT: at, CACHED: cached}
         self.tests |= {name: self._bounded(test) for name, test in self.tests.items() if test in _COMPARING}
 
     def _bounded(self, test: Any) -> Callable[[Any, Any], bool]:

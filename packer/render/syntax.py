@@ -1,5 +1,6 @@
 """What expressions and statements of a template say, as far as several who read its syntax tree ask."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from jinja2 import nodes
@@ -32,3 +33,16 @@ def names(node: nodes.Node, *contexts: str) -> set[str]:
     """Names in a node: all, or those in some contexts; an attribute of a namespace that is set stores its name."""
     found = all_of(node, nodes.Name, nodes.NSRef)
     return {each.name for each in found if not contexts or getattr(each, "ctx", "store") in contexts}
+
+
+def namespaces(body: Iterable[nodes.Node]) -> set[str]:
+    """Names that are given namespaces outside loops."""
+    found = set()
+    for node in body:
+        if isinstance(node, nodes.If):
+            branches = [*node.body, *node.else_, *(each for other in node.elif_ for each in other.body)]
+            found |= namespaces(branches)
+        elif isinstance(node, nodes.Assign) and isinstance(node.target, nodes.Name):
+            made = node.node.node if isinstance(node.node, nodes.Call) else None
+            found |= {node.target.name} if isinstance(made, nodes.Name) and made.name == "namespace" else set()
+    return found

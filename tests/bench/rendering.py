@@ -49,10 +49,9 @@ def rendering_table() -> Table:
                 "supervision": {"rewritten": "as_rendered"},
             }
         )
-        going_on = Stages(recipe, load_recipe_model(recipe)).renderer
-        going_on._skeletons = None
+        going_on = Stages(recipe, load_recipe_model(recipe)).renderer.by_reference()
         letter = copy.copy(going_on)
-        letter._renderings, letter._template = None, _Letter(going_on._template)
+        letter._template = _Letter(going_on._template)
         for length in _LENGTHS:
             row = RowBatch(samples=(_conversation(length),), rejections=(), num_rows=1)
             assert going_on.render(row).text == letter.render(row).text

@@ -1,6 +1,5 @@
 """Rows rendered from what is known of others and by the letter, to be held to each other."""
 
-import copy
 import dataclasses
 
 import numpy as np
@@ -13,7 +12,7 @@ from packer.recipe import make_recipe
 def renderers(made, folder, template, *overrides):
     """One that fills in, and one that renders."""
     stages = Stages.load(folder).with_template(template, make_recipe({}, overrides))
-    assert (stages.renderer._skeletons is not None) == made
+    assert (stages.renderer._filling is not None) == made
     return stages.renderer, literal(stages.renderer)
 
 
@@ -29,8 +28,7 @@ class Literal:
 
 def literal(renderer):
     """The same renderer, by the letter of the definition."""
-    rendering = copy.copy(renderer)
-    rendering._skeletons = rendering._renderings = None
+    rendering = renderer.by_reference()
     rendering._template = rendering._template and Literal(rendering._template)
     rendering._tool_template = rendering._tool_template and Literal(rendering._tool_template)
     return rendering
@@ -49,4 +47,11 @@ def assert_same(one, other):
 
 
 def count_filled(renderer, rows):
-    return sum(renderer._skeletons.fill(row) is not None for row in rows)
+    return len(renderer._filling.fill(rows))
+
+
+def filling_in(renderer, rows):
+    """What a renderer makes of rows, where it does not look at what it filled in; as many as can be are filled in."""
+    turns = renderer._render(batch(rows), renderer._filling.fill(rows))
+    assert turns is not None
+    return turns

@@ -1,8 +1,8 @@
-"""Which loops of a template can go on from where an earlier rendering was, as its syntax tree tells.
+"""Which loops of a template can be cached between renderings, as its syntax tree tells.
 
-The definition renders a conversation again and again, each time with a message more. A loop over its messages goes on
-where an earlier rendering was (:mod:`packer.render.resuming`) if what an iteration writes, and leaves in namespaces,
-depends on nothing but these, all of which are known when the loop begins, or are watched while it runs:
+The definition renders a conversation again and again, each time with a message more. Iterations of a loop over its
+messages are taken from an earlier rendering (:mod:`packer.render.render_cache`) if what an iteration writes, and leaves
+in namespaces, depends on nothing but these, all of which are known when the loop begins, or are watched while it runs:
 
 1. its item, the items before it, and its number: what `loop.index`, `loop.first` and `loop.previtem` say;
 2. the next item, or that there is none: `loop.last`, `loop.nextitem`;
@@ -30,21 +30,21 @@ from jinja2 import nodes
 from jinja2.idtracking import symbols_for_node
 from jinja2.visitor import NodeTransformer
 
-from packer.render.idle import stop_when_idle
-from packer.render.syntax import MESSAGES, SHIFTS, all_of, is_plain, names, own_number
+from packer.render.early_exit import stop_early
+from packer.render.syntax import MESSAGES, SHIFTS, all_of, is_plain, names, namespaces, own_number
 
 AT = " at "
-RESUMED = " resumed "
+CACHED = " cached "
 """Filters by names that no template can write: a message by its number, and what is left of the items of a loop."""
 
-MEMORY = "packer_memory"
+CACHE = "packer_cache"
 _LOOP = "packer_loop"
 
 _BEHIND = {"index", "index0", "first", "previtem", "depth", "depth0"}
 _AHEAD = {"last", "nextitem"}
 _MIRRORED = {"gt": "lt", "gteq": "lteq", "lt": "gt", "lteq": "gteq", "eq": "eq", "ne": "ne"}
 
-_NEVER = {MEMORY, _LOOP, "self", "cycler", "joiner"}
+_NEVER = {CACHE, _LOOP, "self", "cycler", "joiner"}
 """Names that leave a template as it is."""
 
 _IDENTITY = "sameas"
@@ -73,7 +73,7 @@ class Bound(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class CachedLoop:
     """A loop that can go on.
 
     Attributes:
@@ -100,7 +100,7 @@ class Site:
     bounds: tuple[Bound, ...]
 
 
-def made_resumable(template: nodes.Template) -> tuple[Site, ...]:
+def make_cacheable(template: nodes.Template) -> tuple[CachedLoop, ...]:
     """Change a parsed template so that its loops can go on, and do not run idle; those that can go on are told."""
     macros = {node.name: node for node in template.body if isinstance(node, nodes.Macro)}
     hidden = len(list(template.find_all(nodes.Macro))) > len(macros)
@@ -134,10 +134,10 @@ class _Changing:
     def __init__(self, template: nodes.Template, macros: Mapping[str, nodes.Macro]) -> None:
         self._template = template
         self._macros = macros
-        self._spaces = _namespaces(template.body)
+        self._spaces = namespaces(template.body)
         self._stored = names(template, "store")
         self._loaded = _loaded(template)
-        self.sites: list[Site] = []
+        self.sites: list[CachedLoop] = []
 
     def statements(self, body: list[nodes.Node]) -> None:
         for place, node in enumerate(body):
@@ -148,7 +148,7 @@ class _Changing:
                 try:
                     body[place] = self._loop(node, body, place)
                 except _UnfitError:
-                    stop_when_idle(node, self._spaces, self._stored)
+                    stop_early(node, self._spaces, self._stored)
 
     def _loop(self, node: nodes.For, body: list[nodes.Node], place: int) -> nodes.For:
         """The loop in a form that can go on.
@@ -183,8 +183,8 @@ class _Changing:
         )
         self._refuse_other_scope(outside, body, place)
         self.sites.append(site)
-        given = [nodes.Name(MEMORY, "load"), nodes.Const(site.number), outside]
-        left = nodes.Filter(node.iter, RESUMED, given, [], None, None)
+        given = [nodes.Name(CACHE, "load"), nodes.Const(site.number), outside]
+        left = nodes.Filter(node.iter, CACHED, given, [], None, None)
         pair = nodes.Tuple([nodes.Name(target.name, "store"), nodes.Name(_LOOP, "store")], "store")
         changed = nodes.For(pair, left, [_Renaming(watched).visit(each) for each in node.body], [], None, False)
         changed.set_lineno(node.lineno)
@@ -236,7 +236,7 @@ class _Facts:
         """Names that stand in macros which iterations may call."""
         return {name for macro in self._called for name in names(self._macros[macro]) - _given(self._macros[macro])}
 
-    def site(self, number: int, target: str, loaded: AbstractSet[str]) -> Site:
+    def site(self, number: int, target: str, loaded: AbstractSet[str]) -> CachedLoop:
         """The loop.
 
         Args:
@@ -249,7 +249,7 @@ class _Facts:
         names = self._names | {b.source for b in self._bounds if isinstance(b.source, str) and b.source not in loaded}
         bounds = {bound for bound in self._bounds if bound.source not in names | read}
         held = read | {bound.source for bound in bounds if isinstance(bound.source, Held)}
-        return Site(
+        return CachedLoop(
             number=number,
             looks_ahead=self._ahead,
             watches=self._watches,
@@ -388,16 +388,3 @@ def _loaded(template: nodes.Template) -> dict[str, str]:
 def _given(macro: nodes.Macro) -> set[str]:
     """Names of what a macro is called with; not those that stand in what it takes by default."""
     return {name.name for name in macro.args} - {name for default in macro.defaults for name in names(default)}
-
-
-def _namespaces(body: Iterable[nodes.Node]) -> set[str]:
-    """Names that are given namespaces outside loops."""
-    found = set()
-    for node in body:
-        if isinstance(node, nodes.If):
-            branches = [*node.body, *node.else_, *(each for other in node.elif_ for each in other.body)]
-            found |= _namespaces(branches)
-        elif isinstance(node, nodes.Assign) and isinstance(node.target, nodes.Name):
-            made = node.node.node if isinstance(node.node, nodes.Call) else None
-            found |= {node.target.name} if isinstance(made, nodes.Name) and made.name == "namespace" else set()
-    return found

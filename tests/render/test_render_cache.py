@@ -17,9 +17,9 @@ from shapes import OTHER_TOOL, TOOL
 from supervised import Stages, assistant, chat, result, system, user
 
 from packer.render import ChatTemplate, RenderError
-from packer.render.remembering import RememberingTemplate
-from packer.render.resumable import made_resumable
-from packer.render.resuming import Memory, UnresumableError
+from packer.render.cacheable import make_cacheable
+from packer.render.environment import CachingTemplate
+from packer.render.render_cache import RenderCache, UncacheableError
 from packer.render.sandbox import environment_of
 
 TOOLS = [TOOL, OTHER_TOOL]
@@ -170,9 +170,9 @@ def asked(messages: list[dict[str, Any]], chance: random.Random) -> list[dict[st
     ]
 
 
-def told(chat_template: ChatTemplate, rendering: dict[str, Any], memory: Memory | None = None) -> str | None:
+def told(chat_template: ChatTemplate, rendering: dict[str, Any], cache: RenderCache | None = None) -> str | None:
     try:
-        return chat_template.render(**rendering, memory=memory)
+        return chat_template.render(**rendering, cache=cache)
     except RenderError:
         return None
 
@@ -182,10 +182,10 @@ def told(chat_template: ChatTemplate, rendering: dict[str, Any], memory: Memory 
 @given(messages=conversations(), seed=st.integers(0, 2**32))
 def test_a_rendering_that_goes_on_is_the_rendering(name: str, messages: list[dict[str, Any]], seed: int) -> None:
     chat_template = template(ALL[name])
-    memory = chat_template.memory()
-    assert memory is not None  # the first loop of all goes on in each
+    cache = chat_template.new_cache()
+    assert cache is not None  # the first loop of all goes on in each
     for rendering in asked(messages, random.Random(seed)):
-        assert told(chat_template, rendering, memory) == told(chat_template, rendering), rendering
+        assert told(chat_template, rendering, cache) == told(chat_template, rendering), rendering
 
 
 PROMPT, PLAIN = {"add_generation_prompt": True}, {}
@@ -327,12 +327,12 @@ LOOSER: dict[str, tuple[str, tuple[tuple[int, dict[str, Any]], ...]]] = {
 def test_what_a_loop_cannot_know_beforehand_is_not_taken_for_known(name: str) -> None:
     source, steps = LOOSER[name]
     chat_template, messages = template(source), [user("a"), assistant("b"), user("c"), assistant("d")]
-    memory = chat_template.memory()
+    cache = chat_template.new_cache()
     for number, rest in steps:
         rendering = {"messages": messages[:number], **rest}
         try:
-            assert told(chat_template, rendering, memory) == told(chat_template, rendering)
-        except UnresumableError:
+            assert told(chat_template, rendering, cache) == told(chat_template, rendering)
+        except UncacheableError:
             continue
 
 
@@ -346,11 +346,11 @@ def counted(source: str, conversation: list[dict[str, Any]]) -> list[int]:
             return super().__getitem__(key)
 
     chat_template = template(source)
-    memory = chat_template.memory()
+    cache = chat_template.new_cache()
     items, numbers = [Counting(message) for message in conversation], []
     for end in range(1, len(items) + 1):
         seen.clear()
-        chat_template.render(items[:end], memory=memory)
+        chat_template.render(items[:end], cache=cache)
         numbers.append(len(seen))
     return numbers
 
@@ -370,7 +370,7 @@ def test_loops_do_go_on(name: str) -> None:
 def test_only_loops_that_do_nothing_more_are_ended(name: str) -> None:
     ends, body = IDLE[name]
     parsed = environment_of("2026-01-01", 2**20).parse(_BEFORE + body)
-    assert made_resumable(parsed) == ()
+    assert make_cacheable(parsed) == ()
     assert (parsed.find(jinja2.nodes.Break) is not None) == ends
 
 
@@ -388,7 +388,7 @@ def test_a_loop_that_only_looks_for_the_last_question_ends_there(monkeypatch: py
     text = chat_template.render(conversation)
     assert num_gone > len(conversation)
     num_gone = 0
-    assert chat_template.render(conversation, memory=chat_template.memory()) == text
+    assert chat_template.render(conversation, cache=chat_template.new_cache()) == text
     assert num_gone <= 4
 
 
@@ -400,37 +400,37 @@ def test_what_cannot_go_on_is_told_and_rendered_as_it_is() -> None:
     no_list = template("{% for m in messages | map(attribute='content') %}{{ m }}{% endfor %}")
     conversation = [user("a"), assistant("b"), user("c"), assistant("d")]
     for chat_template, text in ((hidden, "1111"), (no_list, "abcd")):
-        memory = chat_template.memory()
-        with pytest.raises(UnresumableError):
-            chat_template.render(conversation, memory=memory)
-        remembering = RememberingTemplate(chat_template)
-        assert [remembering.render(conversation) for _ in range(4)] == [text] * 4
+        cache = chat_template.new_cache()
+        with pytest.raises(UncacheableError):
+            chat_template.render(conversation, cache=cache)
+        caching = CachingTemplate(chat_template)
+        assert [caching.render(conversation) for _ in range(4)] == [text] * 4
 
 
 def test_an_error_is_the_templates_own() -> None:
     source = "{% for m in messages %}{{ m.content }}{{ raise_exception('at ' ~ loop.index) if m.role == 'tool' }}{% endfor %}"
-    remembering = RememberingTemplate(template(source))
+    caching = CachingTemplate(template(source))
     conversation = [user("a"), assistant("b"), user("c"), assistant("d"), result("e")]
-    assert remembering.render(conversation[:4]) == "abcd"
+    assert caching.render(conversation[:4]) == "abcd"
     for _ in range(4):
         with pytest.raises(RenderError, match=r"^at 5$"):
-            remembering.render(conversation)
-    assert remembering.render(conversation[:4]) == "abcd"
+            caching.render(conversation)
+    assert caching.render(conversation[:4]) == "abcd"
 
 
 def test_few_messages_are_rendered_before_a_template_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("packer.render.environment.WORTH_COMPILING", 10)
     chat_template = template(twins.CHATML)
-    assert [chat_template.memory_for(4) is not None for _ in range(4)] == [False, False, True, True]
+    assert [chat_template.cache_for(4) is not None for _ in range(4)] == [False, False, True, True]
 
 
-def test_a_conversation_may_get_its_memory_midway(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_conversation_may_get_its_cache_midway(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("packer.render.environment.WORTH_COMPILING", 60)
     chat_template = template(twins.QWEN3_LIKE)
-    remembering = RememberingTemplate(chat_template)
+    caching = CachingTemplate(chat_template)
     for end in range(1, len(LONG) + 1):
-        assert (remembering._memory is not None) == (sum(range(4, end)) >= 60)
-        assert remembering.render(LONG[:end]) == chat_template.render(LONG[:end])
+        assert (caching._cache is not None) == (sum(range(4, end)) >= 60)
+        assert caching.render(LONG[:end]) == chat_template.render(LONG[:end])
 
 
 LONG = [system("Be brief."), *itertools.chain(*((user(f"Ask {i}?"), assistant(f"Say {i}.")) for i in range(40)))]

@@ -7,12 +7,12 @@ import pytest
 import twins
 from hypothesis import given
 from hypothesis import strategies as st
-from rendered_twice import assert_same, batch, count_filled, renderers
+from rendered_twice import assert_same, batch, count_filled, filling_in, renderers
 from supervised import assistant, chat, samples, system, user
 from tokenizers import Tokenizer
 
-from packer.render import filling as filling_module
-from packer.render import skeleton
+from packer.render import batch as batches
+from packer.render import filling as fast_path
 
 TWO_MODES = """{%- for m in messages %}{{ '<|im_start|>' ~ m.role ~ '\n' }}
 {%- if m.role == 'assistant' and loop.last and enable_thinking is defined and not enable_thinking %}{{ '<think>\n\n</think>\n\n' }}
@@ -69,17 +69,6 @@ WORDS = (
 )
 
 
-class Counting:
-    """A function that counts how often it is called."""
-
-    def __init__(self, function):
-        self.function, self.calls = function, 0
-
-    def __call__(self, *args, **kwargs):
-        self.calls += 1
-        return self.function(*args, **kwargs)
-
-
 def random_conversation(rng, row):
     roles = rng.choice([["user", "assistant"], ["user", "assistant"] * 2, ["system", "user", "assistant"]])
     if rng.random() < 0.1:
@@ -93,22 +82,15 @@ def random_conversation(rng, row):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_what_is_filled_is_what_is_rendered(name, rule, tmp_path, monkeypatch):
-    for module in (skeleton, filling_module):
-        monkeypatch.setattr(module, "_FEW", 0)
+    monkeypatch.setattr(fast_path, "WORTH_A_SKELETON", 1)
     overrides = [f"supervision.{rule}" if "." not in rule else rule] if rule else []
     twin = twins.header_stops if name == "closed by headers" else twins.byte_level
     filling, rendering = renderers(True, twin(tmp_path, template=TEMPLATES[name]), TEMPLATES[name], *overrides)
     rng = random.Random(f"{name} {rule}")
     rows = [random_conversation(rng, row) for row in range(150)]
     rendered = rendering.render(batch(rows))
-    assert_same(filling.render(batch(rows)), rendered)
+    assert_same(filling_in(filling, rows), rendered)
     filled = count_filled(filling, rows)
-    filling._skeletons = None
-    monkeypatch.setattr(
-        filling._renderings.template, "render", counting := Counting(filling._renderings.template.render)
-    )
-    assert_same(filling.render(batch(rows)), rendered)
-    assert counting.calls < 600 if name in FILLED | {"thinking"} else counting.calls > 0
     assert filled > 40 if name in FILLED else filled < 150, filled
 
 
@@ -125,14 +107,14 @@ def test_any_words_are_filled_as_they_are_rendered(name, words, made):
     roles = ["user", "assistant"] * 3
     conversations = [[{"role": role, "content": word} for role, word in zip(roles, words, strict=False)]]
     rows = samples(conversations * 2)
-    assert_same(filling.render(batch(rows)), rendering.render(batch(rows)))
+    assert_same(filling_in(filling, rows), rendering.render(batch(rows)))
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Renderers with and without skeletons, for every template."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(skeleton, "_FEW", 0)
+        patch.setattr(fast_path, "WORTH_A_SKELETON", 1)
         renderers_of = {}
         for name, template in TEMPLATES.items():
             twin = twins.header_stops if name == "closed by headers" else twins.byte_level
@@ -140,21 +122,36 @@ def made(tmp_path_factory):
         yield renderers_of
 
 
-def test_a_skeleton_is_made_for_a_form_that_comes_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(skeleton, "_FEW", 3)
+def test_a_skeleton_is_made_for_a_shape_that_a_batch_holds_often(tmp_path, monkeypatch):
+    monkeypatch.setattr(fast_path, "WORTH_A_SKELETON", 4)
     filling, _ = renderers(True, twins.byte_level(tmp_path, template=twins.CHATML), twins.CHATML)
-    talk = chat(user("one?"), assistant("One."))
-    assert [filling._skeletons.fill(talk) is not None for _ in range(5)] == [False, False, False, True, True]
-    assert filling._skeletons.fill(chat(system("be"), user("one?"), assistant("One."))) is None
+    rows = samples([*[[user("one?"), assistant("One.")]] * 4, [system("be"), user("one?"), assistant("One.")]])
+    assert sorted(filling._filling.fill(rows)) == [0, 1, 2, 3]
+    assert not filling._filling.fill(rows[1:])
+
+
+@pytest.mark.parametrize("place", [0, batches.COMPARED])
+def test_one_row_that_is_filled_in_otherwise_has_the_whole_batch_rendered(place, tmp_path, monkeypatch):
+    filling, rendering = renderers(True, twins.byte_level(tmp_path, template=twins.CHATML), twins.CHATML)
+    rows = samples([[user(f"{number}?"), assistant("One.")] for number in range(2 * batches.COMPARED)])
+    fill = filling._filling.fill
+
+    def wrong(given_rows):
+        filled = fill(given_rows)
+        assert len(filled) == len(rows)
+        return filled | {3: filled[4], place: filled[place + 1]}
+
+    monkeypatch.setattr(filling._filling, "fill", wrong)
+    assert_same(filling.render(batch(rows)), rendering.render(batch(rows)))
 
 
 def test_words_that_would_pass_the_limit_of_a_rendering_are_rendered(tmp_path, monkeypatch):
     """Which rejects them, or finds that they do not pass it."""
-    monkeypatch.setattr(skeleton, "_FEW", 0)
+    monkeypatch.setattr(fast_path, "WORTH_A_SKELETON", 1)
     folder = twins.byte_level(tmp_path, template=twins.CHATML)
     filling, rendering = renderers(True, folder, twins.CHATML, "rows.max_render_bytes=1500")
     rows = samples([[user("u" * size), assistant("a")] for size in (1, 5, 20, 30, *range(300, 1700, 40))])
-    assert_same(filling.render(batch(rows)), rendering.render(batch(rows)))
+    assert_same(filling_in(filling, rows), rendering.render(batch(rows)))
     assert 0 < len(rendering.render(batch(rows)).rejections) < len(rows)
     assert 0 < count_filled(filling, rows) < len(rows) - len(rendering.render(batch(rows)).rejections)
 
@@ -185,22 +182,21 @@ AROUND = """{% for m in messages %}{{ '<|im_start|>' ~ m.role ~ '\n' ~ BEFORE ~ 
 )
 def test_words_that_the_template_around_them_gives_a_meaning_are_rendered(template, contents, tmp_path, monkeypatch):
     """They complete a tag of reasoning, are those that skeletons are made with, or those that losses are found with."""
-    for module in (skeleton, filling_module):
-        monkeypatch.setattr(module, "_FEW", 0)
+    monkeypatch.setattr(fast_path, "WORTH_A_SKELETON", 1)
     kwargs = "template.kwargs={style: zqslot000001c000x}"
     filling, rendering = renderers(True, twins.byte_level(tmp_path, template=template), template, kwargs)
     rows = samples(
         [[{"role": role, "content": text} for role, text in zip(("user", "assistant"), contents, strict=True)]]
     )
-    assert_same(filling.render(batch(rows)), rendering.render(batch(rows)))
-    assert not filling._skeletons.fill(rows[0])
+    assert_same(filling_in(filling, rows), rendering.render(batch(rows)))
+    assert count_filled(filling, rows) == 0
 
 
 def test_a_role_may_be_named_as_what_stands_for_words(tmp_path, monkeypatch):
-    monkeypatch.setattr(skeleton, "_FEW", 0)
+    monkeypatch.setattr(fast_path, "WORTH_A_SKELETON", 1)
     filling, rendering = renderers(True, twins.byte_level(tmp_path, template=twins.CHATML), twins.CHATML)
     rows = samples([[{"role": "zqslot000001c000x", "content": "be"}, user("one?"), assistant("One.")]])
-    assert_same(filling.render(batch(rows)), rendering.render(batch(rows)))
+    assert_same(filling_in(filling, rows), rendering.render(batch(rows)))
 
 
 def test_stop_tokens_within_one_another_have_no_skeletons(tmp_path):
@@ -216,9 +212,9 @@ def test_stop_tokens_within_one_another_have_no_skeletons(tmp_path):
 
 def test_a_header_that_is_looked_for_leaves_no_skeleton(tmp_path, monkeypatch):
     """Words and what stands behind them may be a stop token, which closes the turn before."""
-    monkeypatch.setattr(skeleton, "_FEW", 0)
+    monkeypatch.setattr(fast_path, "WORTH_A_SKELETON", 1)
     template = "{% for m in messages %}{{ m.content ~ 'text|>\n' }}{% endfor %}"
     filling, rendering = renderers(True, twins.nfc(tmp_path), template, "supervision.no_terminator=append")
     rows = samples([[user("one?"), assistant("One."), user(words)] for words in ("<|endof", "two?")])
-    assert_same(filling.render(batch(rows)), rendering.render(batch(rows)))
+    assert_same(filling_in(filling, rows), rendering.render(batch(rows)))
     assert count_filled(filling, rows) == 0

@@ -1,6 +1,5 @@
 """Real conversations under every real template: filled into skeletons and rendered, the same bytes."""
 
-import copy
 import itertools
 import json
 from collections.abc import Iterator, Sequence
@@ -9,12 +8,11 @@ from typing import Any
 
 import pytest
 from fitted import ALLOW_ALL, Fitted, templates
-from rendered_twice import literal
+from rendered_twice import filling_in, literal
 from supervised import chat
 
 from packer.batches import RowBatch, Sample
-from packer.render import filling as filling_module
-from packer.render import skeleton
+from packer.render import filling
 
 pytestmark = pytest.mark.real
 
@@ -54,25 +52,21 @@ def hold(names: Sequence[str], rows: Sequence[Sample], fitted: Fitted) -> dict[s
     batch = RowBatch(samples=tuple(rows), rejections=(), num_rows=len(rows))
     num_filled = dict.fromkeys(names, 0)
     for name in names:
-        filling = copy.copy(fitted.stages(name, ALLOW_ALL).renderer)
-        rendered = literal(filling).render(batch)
-        by_renderings = copy.copy(filling)
-        by_renderings._skeletons = None
-        assert by_renderings.render(batch).text == rendered.text, name
-        by_skeletons = filling.render(batch)
+        renderer = fitted.stages(name, ALLOW_ALL).renderer
+        rendered = literal(renderer).render(batch)
+        by_skeletons = filling_in(renderer, rows) if renderer._filling else renderer.render(batch)
         assert by_skeletons.text == rendered.text, name
         for column in ("text_offsets", "sample", "turn_text", "turn_message", "prompt_end", "completion_end", "weight"):
             assert getattr(by_skeletons, column).tolist() == getattr(rendered, column).tolist(), (name, column)
         assert by_skeletons.rejections == rendered.rejections, name
-        if filling._skeletons is not None:
-            num_filled[name] = sum(filling._skeletons.fill(row) is not None for row in rows)
+        if renderer._filling is not None:
+            num_filled[name] = len(renderer._filling.fill(rows))
     return num_filled
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (skeleton, filling_module):
-        monkeypatch.setattr(module, "_FEW", 0)
+    monkeypatch.setattr(filling, "WORTH_A_SKELETON", 1)
 
 
 @pytest.mark.parametrize("number", [16, pytest.param(240, marks=pytest.mark.slow)])

@@ -9,8 +9,8 @@ import pytest
 from fitted import compiled
 
 from packer.render import ChatTemplate, RenderError
-from packer.render.resumable import Site
-from packer.render.resuming import Memory, UnresumableError
+from packer.render.cacheable import CachedLoop
+from packer.render.render_cache import RenderCache, UncacheableError
 
 pytestmark = pytest.mark.real
 
@@ -32,9 +32,9 @@ def conversations(real: Path, number: int) -> list[tuple[list[dict[str, Any]], A
     return found
 
 
-def told(template: ChatTemplate, memory: Memory | None, **rendering: Any) -> str | None:
+def told(template: ChatTemplate, cache: RenderCache | None, **rendering: Any) -> str | None:
     try:
-        return template.render(**rendering, memory=memory)
+        return template.render(**rendering, cache=cache)
     except RenderError:
         return None
 
@@ -44,19 +44,19 @@ def test_every_real_template_goes_on_as_it_renders(number: int, real: Path, monk
     """As for a build: prompts in every mode, turns, and the same with other words."""
     num_equal = num_items = num_taken = 0
 
-    def begin(memory: Memory, site: Site, run: Any, begin: Any = Memory._begin) -> None:
+    def begin(cache: RenderCache, site: CachedLoop, run: Any, begin: Any = RenderCache._begin) -> None:
         nonlocal num_items, num_taken
-        begin(memory, site, run)
+        begin(cache, site, run)
         num_items, num_taken = num_items + len(run.items), num_taken + len(run.texts)
 
-    monkeypatch.setattr(Memory, "_begin", begin)
+    monkeypatch.setattr(RenderCache, "_begin", begin)
     taken: dict[str, float] = {}
     for name, template in compiled(real).items():
         num_items = num_taken = 0
-        if template.memory() is None:
+        if template.new_cache() is None:
             continue
         for messages, tools in conversations(real, number):
-            memory = template.memory()
+            cache = template.new_cache()
             worded = [{**message, "content": f"Zq{k}xW"} for k, message in enumerate(messages)]
             modes = [{}, *({switch: value} for switch, value in template.modes)]
             for k in range(1, len(messages) + 1):
@@ -64,8 +64,8 @@ def test_every_real_template_goes_on_as_it_renders(number: int, real: Path, monk
                 renderings += [{"messages": messages[:k], "add_generation_prompt": True, "kwargs": m} for m in modes]
                 for rendering in renderings:
                     try:
-                        text = told(template, memory, tools=tools, **rendering)
-                    except UnresumableError:
+                        text = told(template, cache, tools=tools, **rendering)
+                    except UncacheableError:
                         continue
                     assert text == told(template, None, tools=tools, **rendering), (name, k)
                     num_equal += text is not None

@@ -1,10 +1,10 @@
-"""Loops that go on from where an earlier rendering of the same conversation was.
+"""The render cache of a conversation: iterations of loops that earlier renderings of it went through already.
 
 A *run* is how a loop went: its items, what it found outside when it began, and of each iteration the text, what it left
 in namespaces, and its *reach*: the last item, and the last message, that it looked at. Iterations are taken from a run,
 from the first on, where a later rendering begins with the same items, finds the same outside, and each of them looked
 at nothing that is another now. So what is written is the same, byte for byte; why nothing else can make a difference
-stands in :mod:`packer.render.resumable`.
+stands in :mod:`packer.render.cacheable`.
 
 Items are the same by identity: a run keeps them, and a template cannot change them. What is found outside is the same
 by identity too, or as a text, a number or a list of such.
@@ -20,7 +20,7 @@ import jinja2.runtime
 import jinja2.utils
 from jinja2 import pass_context, pass_environment
 
-from packer.render.resumable import Bound, Held, Site
+from packer.render.cacheable import Bound, CachedLoop, Held
 from packer.render.syntax import MESSAGES
 
 _MAX_RUNS = 4
@@ -41,7 +41,7 @@ _MISSING = object()
 _EVERYTHING = 2**62
 
 
-class UnresumableError(Exception):
+class UncacheableError(Exception):
     """A loop found something that it cannot go on with."""
 
 
@@ -102,7 +102,7 @@ class _Run:
         self.reaches = earlier.reaches[0][:number], earlier.reaches[1][:number]
 
 
-class Memory:
+class RenderCache:
     """What is remembered of the renderings of one conversation under one template.
 
     Args:
@@ -110,7 +110,7 @@ class Memory:
 
     """
 
-    def __init__(self, sites: Sequence[Site]) -> None:
+    def __init__(self, sites: Sequence[CachedLoop]) -> None:
         self._sites = sites
         self._runs: list[list[_Run]] = [[] for _ in sites]
         self._written: list[str] = []
@@ -134,17 +134,17 @@ class Memory:
             number: of the loop.
             items: all of them.
             outside: the list of messages, in a list that is empty where it is the context's; the values of the names in
-                :attr:`Site.values`; the namespaces in :attr:`Site.spaces`; and the values of those of
-                :attr:`Site.bounds` that are names.
+                :attr:`CachedLoop.values`; the namespaces in :attr:`CachedLoop.spaces`; and the values of those of
+                :attr:`CachedLoop.bounds` that are names.
 
         Raises:
-            UnresumableError: there is something that it cannot go on with.
+            UncacheableError: there is something that it cannot go on with.
 
         """
         known, values, spaces, bounds = outside
         messages = known[0] if known else context.resolve(MESSAGES)
         if type(messages) is not list or not isinstance(items, _FINITE):
-            raise UnresumableError
+            raise UncacheableError
         if type(items) is not list:
             items = list(items)
         site = self._sites[number]
@@ -152,12 +152,12 @@ class Memory:
         attributes = {}
         if spaces:
             if len(set(map(id, spaces))) < len(spaces):
-                raise UnresumableError  # one namespace by two names
+                raise UncacheableError  # one namespace by two names
             attributes = dict(zip(site.spaces, map(_attributes, spaces), strict=True))
             values += [attributes[held.space].get(held.attribute, _MISSING) for held in site.held]
             bounds = list(_bounds(site, attributes, bounds))
         if any(isinstance(value, jinja2.utils.Namespace) for value in values):
-            raise UnresumableError
+            raise UncacheableError
         run = _Run(items, messages, values, bounds)
         self._begin(site, run)
         if run.texts:
@@ -169,7 +169,7 @@ class Memory:
         return self._left(site, run, attributes, _Loop(items, context.environment.undefined))
 
     def _left(
-        self, site: Site, run: _Run, attributes: dict[str, dict[str, Any]], loop: _Loop
+        self, site: CachedLoop, run: _Run, attributes: dict[str, dict[str, Any]], loop: _Loop
     ) -> Iterator[tuple[Any, _Loop]]:
         """Iterations that have to run; each is remembered when it is done."""
         written, items, texts, (by_item, by_message) = self._written, run.items, run.texts, run.reaches
@@ -182,7 +182,7 @@ class Memory:
             if site.written:
                 left = tuple(attributes[held.space].get(held.attribute, _MISSING) for held in site.written)
                 if not all(map(self._is_data, left)):
-                    raise UnresumableError  # what has a state of its own may be in another when it is looked at again
+                    raise UncacheableError  # what has a state of its own may be in another when it is looked at again
                 run.held.append(left)
             text = "".join(written[begin:])
             written[begin:] = (text,)
@@ -202,7 +202,7 @@ class Memory:
         self._data[id(value)] = value
         return True
 
-    def _begin(self, site: Site, run: _Run) -> None:
+    def _begin(self, site: CachedLoop, run: _Run) -> None:
         """Take from the runs there are what holds for this one, and keep it beside them, or in place of one."""
         runs = self._runs[site.number]
         best, number = None, 0
@@ -228,7 +228,7 @@ class Memory:
             del runs[0]
 
 
-def _reusable(site: Site, earlier: _Run, run: _Run) -> int:
+def _reusable(site: CachedLoop, earlier: _Run, run: _Run) -> int:
     """How many iterations of an earlier run, from the first on, hold for another."""
     if not earlier.texts or not run.items or earlier.items[0] is not run.items[0]:
         return 0
@@ -294,16 +294,16 @@ def _attributes(space: Any) -> dict[str, Any]:
     """What a namespace holds.
 
     Raises:
-        UnresumableError: it is none.
+        UncacheableError: it is none.
 
     """
     if not isinstance(space, jinja2.utils.Namespace):
-        raise UnresumableError
+        raise UncacheableError
     attributes: dict[str, Any] = object.__getattribute__(space, "_Namespace__attrs")
     return attributes
 
 
-def _bounds(site: Site, attributes: dict[str, dict[str, Any]], given: Sequence[Any]) -> Iterator[Any]:
+def _bounds(site: CachedLoop, attributes: dict[str, dict[str, Any]], given: Sequence[Any]) -> Iterator[Any]:
     of_names = iter(given)
     for bound in site.bounds:
         source = bound.source
@@ -311,11 +311,11 @@ def _bounds(site: Site, attributes: dict[str, dict[str, Any]], given: Sequence[A
 
 
 @pass_context
-def resumed(
-    context: jinja2.runtime.Context, items: Any, memory: Memory, number: int, outside: Sequence[Any]
+def cached(
+    context: jinja2.runtime.Context, items: Any, cache: RenderCache, number: int, outside: Sequence[Any]
 ) -> Iterator[tuple[Any, _Loop]]:
-    """The filter that stands in place of the items of a loop: see :meth:`Memory.items`."""
-    return memory.items(context, number, items, outside)
+    """The filter that stands in place of the items of a loop: see :meth:`RenderCache.items`."""
+    return cache.items(context, number, items, outside)
 
 
 @pass_environment

@@ -13,7 +13,7 @@ from jinja2 import nodes
 from packer.render.syntax import MESSAGES, all_of, is_plain, own_number
 
 
-def stop_when_idle(node: nodes.For, spaces: AbstractSet[str], stored: AbstractSet[str]) -> None:
+def stop_early(node: nodes.For, spaces: AbstractSet[str], stored: AbstractSet[str]) -> None:
     """Have a loop end there, if it is such a loop.
 
     Args:

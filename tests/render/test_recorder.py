@@ -1,4 +1,4 @@
-"""A trace proves what a template writes for words it was never shown, or there is none.
+"""What was recorded of a template is what it writes for words it was never shown, or nothing is filled in.
 
 Whatever a template can do with a text is tried on every way a text can come to it, with words made to give each way away.
 """
@@ -7,15 +7,14 @@ import jinja2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from supervised import chat
 
 from packer.render import ChatTemplate, RenderError
-from packer.render.filling import Renderings
-from packer.render.forms import read_message
+from packer.render.documents import EncodedText, RenderedRow
+from packer.render.filling import Filling
+from packer.render.recorder import TemplateRecorder, made_up
 from packer.render.sandbox import environment_of
-from packer.render.slots import Condition, Slot, UntraceableError, Words
-from packer.render.traced import Traced
-from packer.render.tracing import Tracer
-from packer.render.trial import Trial, traced
+from packer.render.symbolic import Condition, OpaqueError, Slot, SymbolicText
 
 DATE = "2026-01-01"
 WORDS = (
@@ -43,7 +42,7 @@ WAYS = {
     "trimmed": "{% set t = messages[0].content | trim %}",
     "stripped": "{% set t = messages[0].content.rstrip() %}",
     "split": "{% set t = messages[0].content.split('</think>')[-1] %}",
-    "replaced": "{% set t = messages[0].content.replace('x', 'yy') %}",
+    "replaced": "{% set t = messages[0].content.replace('y', 'zz') %}",
     "mapped": "{% set t = messages | map(attribute='content') | first %}",
     "selected": "{% set t = (messages | selectattr('role', 'equalto', 'user') | list)[0].content %}",
     "default": "{% set t = messages[0].content | default('d') %}",
@@ -122,14 +121,20 @@ def template_of(source):
     return ChatTemplate(source, date=DATE, variables={}, max_bytes=2**20)
 
 
-def tracer_of(source):
-    return Tracer(source, date=DATE, variables={}, max_bytes=2**20)
+def define(sample, template):
+    """The whole conversation as one text without turns."""
+    text = template.render([message.fields for message in sample.messages])
+    return RenderedRow((EncodedText(text.encode(), ()),), 0)
 
 
-def rendering_of(source, number=1):
-    """What is filled in of conversations of so many messages of users."""
-    form = tuple(read_message({"role": "user", "content": "word"}, []) for _ in range(number))
-    return traced(template_of(source), tracer_of(source), Trial(form, 2**20), {})
+def filling_of(source):
+    return Filling(template_of(source), define, stops=["<|im_end|>"], control=[])
+
+
+def filled(filling, all_words):
+    """What is filled in of conversations of users, by their number; as many as there are words in the first."""
+    rows = [chat(*({"role": "user", "content": word} for word in words), row=k) for k, words in enumerate(all_words)]
+    return {number: row.texts[0].content.decode() for number, row in filling.fill(rows).items()}
 
 
 def written(template, words):
@@ -140,31 +145,34 @@ def written(template, words):
 
 
 def hold_to(source, all_words):
-    """How many of some words a trace spoke for, each of them rightly; None where there is no trace."""
+    """How many of some words were filled in, each of them rightly; None where there is no skeleton."""
     try:
-        rendering = rendering_of(source)
-    except (UntraceableError, RenderError, jinja2.TemplateError):
+        filling, template = filling_of(source), template_of(source)
+    except (RenderError, jinja2.TemplateError):
         return None
-    template, spoken_for = template_of(source), 0
-    for word in filter(str.strip, all_words):
-        text = rendering.fill(Words([word]))
-        spoken_for += text is not None
-        assert text is None or text == written(template, [word]), (source, word)
-    return spoken_for
+    texts = filled(filling, [[word] for word in all_words])
+    for number, text in texts.items():
+        assert text == written(template, [all_words[number]]), (source, all_words[number])
+    return len(texts) if any(filling._made.values()) else None
+
+
+@pytest.fixture(autouse=True)
+def a_skeleton_for_each_shape(monkeypatch):
+    monkeypatch.setattr("packer.render.filling.WORTH_A_SKELETON", 1)
 
 
 @pytest.mark.parametrize(
     ("way", "every"),
     [("itself", 1), *((way, 8) for way in WAYS), *(pytest.param(way, 1, marks=pytest.mark.slow) for way in WAYS)],
 )
-def test_whatever_a_template_does_with_a_text_a_trace_is_right_or_there_is_none(way, every):
+def test_whatever_a_template_does_with_a_text_a_recording_is_right_or_there_is_none(way, every):
     """In `make test` every doing on the text itself, and on it after each way an eighth, another one each time."""
     tried = DOES[list(WAYS).index(way) % every :: every]
     outcomes = [hold_to(WAYS[way] + does, WORDS) for does in tried]
     assert len(outcomes) > 550 // every
-    num_traces = sum(outcome is not None for outcome in outcomes)
-    assert num_traces > 24 // every, "only what is refused was tried"
-    assert sum(filter(None, outcomes)) >= 5 * num_traces
+    num_skeletons = sum(outcome is not None for outcome in outcomes)
+    assert num_skeletons > 24 // every, "only what is refused was tried"
+    assert sum(filter(None, outcomes)) >= 5 * num_skeletons
 
 
 @given(
@@ -172,7 +180,7 @@ def test_whatever_a_template_does_with_a_text_a_trace_is_right_or_there_is_none(
     way=st.sampled_from(sorted(WAYS)),
     words=st.lists(st.text(alphabet=" \nab<>/thinkxü{%}0", max_size=12), min_size=1, max_size=8),
 )
-def test_a_trace_is_right_for_any_words_after_several_doings(steps, way, words):
+def test_a_recording_is_right_for_any_words_after_several_doings(steps, way, words):
     hold_to(WAYS[way] + "|".join(steps), [*words, *WORDS])
 
 
@@ -199,65 +207,59 @@ def test_a_trace_is_right_for_any_words_after_several_doings(steps, way, words):
 )
 def test_several_texts_do_not_speak_for_each_other(sources, words):
     source = "".join(sources)
-    try:
-        rendering = rendering_of(source, 2)
-    except UntraceableError:
-        return
-    text = rendering.fill(Words([*words])) if all(word.strip() for word in words) else None
-    assert text is None or text == written(template_of(source), words)
+    for text in filled(filling_of(source), [words]).values():
+        assert text == written(template_of(source), words)
 
 
-def test_a_traced_text_has_no_method_of_a_text_that_it_does_not_answer_for_itself():
-    """A method that a later Python adds to texts ends the trace too."""
-    inherited = {name for name in dir(str) if getattr(Traced, name) is getattr(str, name, None)}
+def test_a_symbolic_text_has_no_method_of_a_text_that_it_does_not_answer_for_itself():
+    """A method that a later Python adds to texts ends the recording too."""
+    inherited = {name for name in dir(str) if getattr(SymbolicText, name) is getattr(str, name, None)}
     harmless = {"__class__", "__dir__", "__getattribute__", "__getstate__", "__init__", "__setattr__", "__delattr__"}
     assert inherited <= harmless | {"__init_subclass__", "__subclasshook__", "__doc__"}
-    text = Traced([Slot(0)], [])
+    text = SymbolicText([Slot(0)], [])
     refused = 0
     for name in METHODS:
         if name in {"strip", "lstrip", "rstrip", "split", "rsplit", "replace", "startswith", "endswith"}:
             continue
-        with pytest.raises(UntraceableError):
+        with pytest.raises(OpaqueError):
             getattr(text, name)("a")
         refused += 1
     assert refused > 35
 
 
-def test_jinja_leaves_the_joins_to_the_tracer():
-    """The names that Jinja's code joins texts by; where a later Jinja has others, traces must end here first."""
+def recorded(source):
+    recorder = TemplateRecorder(template_of(source))
+    return recorder, recorder.render([{"role": "user", "content": made_up(0)}])
+
+
+def test_joins_of_a_template_keep_what_is_joined():
+    """Also under the names that Jinja's code joins texts by; where a later Jinja has others, this fails first."""
     source = "{{ 'a' ~ messages[0].content }}{% macro f() %}{{ messages[0].content }}{% endmacro %}{{ f() }}"
-    tracer = tracer_of(source)
     code = jinja2.Environment(extensions=[]).compile(source, raw=True)
     assert "str_join(" in code
     assert "concat = environment.concat" in code
-    pieces = tracer.render({"messages": [{"role": "user", "content": Traced([Slot(0)], [])}]})
-    assert pieces == ("a", Slot(0), Slot(0))
+    assert recorded(source)[1] == "a" + f"{made_up(0)}s000x" * 2
 
 
-def test_questions_are_noted_as_conditions_on_what_is_written():
-    rendering = rendering_of(
-        "{% set t = messages[0].content | trim %}{% if t.startswith('a') or '</think>' in t or t == 'x' %}{% endif %}{{ t }}"
+def test_questions_are_kept_as_conditions_on_what_is_written():
+    source = (
+        "{% set t = messages[0].content | trim %}"
+        "{% if t.startswith('a') or '</think>' in t or t == 'y' %}{% endif %}{{ t }}"
     )
     slot = Slot(0, (("lstrip", None), ("rstrip", None)))
-    assert rendering.pieces == (slot,)
-    assert rendering.conditions == (
+    assert recorded(source)[0].conditions == (
         Condition(slot, "starts", "a"),
         Condition(slot, "holds", "</think>"),
-        Condition(slot, "equals", "x"),
+        Condition(slot, "equals", "y"),
     )
-    assert [rendering.fill(Words([word])) for word in ("b", " ab", "b</think>", " x ", "xx")] == [
-        "b",
-        None,
-        None,
-        None,
-        "xx",
-    ]
+    assert filled(filling_of(source), [[word] for word in ("b", " ab", "b</think>", " y ", "yy")]) == {0: "b", 4: "yy"}
 
 
 def test_words_longer_than_those_of_the_trial_are_rendered():
-    rendering = rendering_of("{{ messages[0].content }}")
-    assert rendering.fill(Words(["w" * rendering.longest])) == "w" * rendering.longest
-    assert rendering.fill(Words(["w" * (rendering.longest + 1)])) is None
+    filling = filling_of("{{ messages[0].content }}")
+    assert filled(filling, [["w"]])
+    longest = next(iter(filling._made.values())).longest
+    assert [*filled(filling, [["w" * longest], ["w" * (longest + 1)]])] == [0]
 
 
 @pytest.mark.parametrize(
@@ -271,8 +273,7 @@ def test_words_longer_than_those_of_the_trial_are_rendered():
     ],
 )
 def test_what_the_sandbox_refuses_or_limits_is_not_filled_in(source):
-    with pytest.raises(UntraceableError):
-        rendering_of(source + "{{ messages[0].content }}" * 9)
+    assert not filled(filling_of(source + "{{ messages[0].content }}" * 9), [["word"]])
 
 
 @pytest.mark.parametrize(
@@ -293,14 +294,3 @@ def test_what_the_sandbox_compiles_and_bounds_neither_crashes_a_trace_nor_keeps_
     outcome = written(template_of(source + "{{ messages[0].content }}"), ["word"])
     spoken_for = hold_to(source + "{{ messages[0].content }}", ["word"])
     assert not spoken_for or outcome.endswith("word")
-
-
-def test_renderings_are_not_kept_under_variables_without_end():
-    """A row may bring documents of its own, as large as it likes."""
-    source = "{{ messages[0].content }}"
-    renderings = Renderings(template_of(source), tracer_of(source), max_bytes=2**20)
-    for row in range(9):
-        template = renderings.of(renderings.template)
-        template.render([{"role": "user", "content": "word"}], kwargs={"documents": [f"{row} " * 2**16]})
-        template.render([{"role": "user", "content": "word"}], kwargs={"style": "plain"})
-    assert len(renderings._traced) == 1

@@ -1,0 +1,221 @@
+"""A template that records how it treats texts, while the documents of a made-up conversation are worked out.
+
+In place of every made-up text the template gets a symbolic one (:mod:`packer.render.symbolic`), and writes where it
+went. What the sandbox refuses, and its limits, are not kept here: the same conversation was rendered there before.
+"""
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Never
+
+import jinja2
+import jinja2.ext
+import jinja2.nodes
+import jinja2.sandbox
+import jinja2.visitor
+from jinja2.tests import test_sequence
+
+from packer.render.environment import ChatTemplate, RenderError
+from packer.render.sandbox import GenerationMarks, environment_of
+from packer.render.symbolic import Condition, OpaqueError, Slot, SymbolicText, joined, pieces_of
+from packer.render.watchdog import TemplateOverrunError, watched
+
+_MARK = "zqslot"
+_MADE_UP = re.compile(rf"{_MARK}([0-9]{{6}})")
+WRITTEN = re.compile(rf"{_MARK}([0-9]{{6}})s([0-9]{{3,}})x".encode())
+"""Number of a text, and of how it was stripped."""
+
+_STAND_IN_LETTERS = frozenset("Zq0123456789xW")
+"""Letters of the words, of any length, that :mod:`packer.render.placeholders` puts in place of others."""
+
+
+def made_up(number: int) -> str:
+    """A text that is in no conversation but as a whole."""
+    return f"{_MARK}{number:06d}"
+
+
+class TemplateRecorder:
+    """Renders what is asked for, as :class:`ChatTemplate` does, and keeps what the documents rest on.
+
+    Args:
+        template: what is recorded; it renders conversations that hold no made-up text itself.
+
+    """
+
+    def __init__(self, template: ChatTemplate) -> None:
+        self.modes = template.modes
+        self.takes_only_parts = template.takes_only_parts
+        self._template = template
+        self._conditions: list[Condition] = []
+        self._strips: list[tuple[Any, ...]] = []
+        self._prompts: dict[int, list[Counter[Slot]]] = {}
+        self._turns: list[int] = []
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Any] | None = None,
+        add_generation_prompt: bool = False,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> str:
+        """As :meth:`ChatTemplate.render`; a made-up text comes out with how it was stripped.
+
+        Raises:
+            OpaqueError: the template looks into a text.
+            RenderError: it raises.
+
+        """
+        if tools:
+            raise OpaqueError("tools")
+        if _MARK not in str(messages):
+            return self._template.render(messages, add_generation_prompt=add_generation_prompt, kwargs=kwargs)
+        symbolic = [{name: self._symbolic(value) for name, value in message.items()} for message in messages]
+        variables: dict[str, Any] = {"documents": None, **self._template.variables, **(kwargs or {}), "tools": None}
+        variables |= {"messages": symbolic, "add_generation_prompt": add_generation_prompt}
+        pieces = pieces_of(_recorded(self._template, variables))
+        if any(isinstance(piece, str) and _MARK in piece for piece in pieces):
+            raise OpaqueError("the template writes what stands for texts")
+        if any(_STAND_IN_LETTERS.issuperset(condition.text) for condition in self._conditions):
+            raise OpaqueError("the template may ask for the words that losses are looked for with")
+        if add_generation_prompt:
+            slots = Counter(piece for piece in pieces if isinstance(piece, Slot))
+            self._prompts.setdefault(len(messages), []).append(slots)
+        elif self._prompts:
+            self._turns.append(len(messages))
+        return "".join(piece if isinstance(piece, str) else self._written(piece) for piece in pieces)
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """What texts must not hold, begin with, end with or be."""
+        return tuple(dict.fromkeys(self._conditions))
+
+    @property
+    def is_straight(self) -> bool:
+        """Whether the first turn that was tried for each message fitted, after prompts that hold the same texts."""
+        alike = all(prompt == prompts[0] for prompts in self._prompts.values() for prompt in prompts)
+        prompted = all(number - 1 in self._prompts for number in self._turns)  # else a header was looked for
+        return alike and prompted and len(set(self._turns)) == len(self._turns)
+
+    def slot(self, written: re.Match[bytes]) -> Slot:
+        """The slot that was written so."""
+        return Slot(int(written[1]), self._strips[int(written[2])])
+
+    def _symbolic(self, value: Any) -> Any:
+        match = _MADE_UP.fullmatch(value) if isinstance(value, str) else None
+        if match is None and _MARK in str(value):
+            raise OpaqueError("a text that was changed")
+        return SymbolicText([Slot(int(match[1]))], self._conditions) if match else value
+
+    def _written(self, slot: Slot) -> str:
+        if slot.strips not in self._strips:
+            self._strips.append(slot.strips)
+        return f"{made_up(slot.number)}s{self._strips.index(slot.strips):03d}x"
+
+
+def _recorded(template: ChatTemplate, variables: dict[str, Any]) -> str:
+    try:
+        compiled = watched(lambda: _compiled(_environment(template.date, template.max_bytes), template.source))
+        return watched(lambda: joined(compiled.root_render_func(compiled.new_context(variables))))
+    except TemplateOverrunError as error:
+        raise OpaqueError("recording takes too long") from error
+    except OpaqueError:
+        raise
+    except Exception as error:
+        raise RenderError(str(error)) from error
+
+
+class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
+    """The sandbox of templates, where no other text is asked about a symbolic one."""
+
+    concat = staticmethod(joined)  # of macros and captured blocks
+
+    def call(self, context: Any, callee: Any, *args: Any, **kwargs: Any) -> Any:
+        owner = getattr(callee, "__self__", None)
+        if isinstance(owner, str) and not isinstance(owner, SymbolicText):
+            _refuse_symbolic(*args, *kwargs.values())
+        return super().call(context, callee, *args, **kwargs)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        _refuse_symbolic(argument)
+        return super().getitem(obj, argument)
+
+
+def _refuse_symbolic(*values: Any) -> None:
+    if any(isinstance(value, SymbolicText) for value in values):
+        raise OpaqueError("something else is asked about a text")
+
+
+class _AsksTheContainer(jinja2.visitor.NodeTransformer):
+    """Makes the operator `in` the test of that name."""
+
+    def visit_ScopedEvalContextModifier(self, node: jinja2.nodes.Node) -> Never:  # noqa: N802 - the name Jinja calls
+        del node
+        raise OpaqueError("autoescape")
+
+    def visit_Compare(self, node: jinja2.nodes.Compare) -> jinja2.nodes.Expr:  # noqa: N802 - the name Jinja calls
+        self.generic_visit(node)
+        if all(operand.op not in ("in", "notin") for operand in node.ops):
+            return node
+        if len(node.ops) > 1:
+            raise OpaqueError("a chain of comparisons")
+        asked = jinja2.nodes.Test(node.expr, "in", [node.ops[0].expr], [], None, None, lineno=node.lineno)
+        return asked if node.ops[0].op == "in" else jinja2.nodes.Not(asked, lineno=node.lineno)
+
+
+def _text_join(values: Iterable[Any]) -> str:
+    return joined(map(str, values))
+
+
+@functools.lru_cache(maxsize=16)
+def _compiled(environment: _Environment, source: str) -> jinja2.Template:
+    """Kept for the reason that :mod:`packer.render.environment` keeps its own."""
+    template = environment.from_string(_AsksTheContainer().visit(environment.parse(source)))
+    template.root_render_func.__globals__.update(str_join=_text_join, markup_join=_text_join)
+    return template
+
+
+@functools.cache
+def _environment(date: str, max_bytes: int) -> _Environment:
+    usual = environment_of(date, max_bytes)
+    environment = _Environment(
+        trim_blocks=usual.trim_blocks,
+        lstrip_blocks=usual.lstrip_blocks,
+        optimized=False,  # no constants are worked out beforehand, however large
+        extensions=[GenerationMarks, jinja2.ext.loopcontrols],
+    )
+    environment.globals.update(usual.globals)
+    environment.filters |= {"tojson": usual.filters["tojson"], "join": _join}
+    environment.filters |= dict.fromkeys(("safe", "e", "escape", "forceescape"), _mark_as_safe)
+    environment.tests |= {"in": _is_in, "sameas": _is_same, "sequence": _is_sequence}
+    return environment
+
+
+def _mark_as_safe(value: Any) -> Never:
+    del value
+    raise OpaqueError("a text marked as safe, which compares before a symbolic one is asked")
+
+
+def _join(values: Iterable[Any], between: str = "", attribute: Any = None) -> str:
+    """The filter `join`."""
+    if attribute is not None:
+        raise OpaqueError("join by an attribute")
+    parts = [part for value in map(str, values) for part in (between, value)]
+    return joined(parts[1:])
+
+
+def _is_in(value: Any, container: Any) -> bool:
+    if isinstance(container, str) and not isinstance(container, SymbolicText):
+        _refuse_symbolic(value)
+    return value in container
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    _refuse_symbolic(value, other)
+    return value is other
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, SymbolicText) or test_sequence(value)

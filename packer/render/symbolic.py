@@ -1,0 +1,189 @@
+"""A text of which nothing is known but where it goes: what a template gets in place of the texts of a conversation.
+
+It may be written, stripped and joined to others. Whether it holds, begins with, ends with or is another text is
+answered with no, and noted as a condition. Anything else (its length, its letters, a loop over it) ends the recording
+by :class:`OpaqueError`. Code that reads a text beneath Python's methods, such as JSON's, gets a letter of its own.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, Never, Self, TypeAlias
+
+Strip: TypeAlias = tuple[Literal["lstrip", "rstrip"], str | None]
+
+
+class Slot(NamedTuple):
+    """Where a text goes, and how it is stripped."""
+
+    number: int
+    strips: tuple[Strip, ...] = ()
+
+    def value(self, text: str) -> str:
+        """What of a text is written."""
+        for method, letters in self.strips:
+            text = getattr(text, method)(letters)
+        return text
+
+
+Piece: TypeAlias = str | Slot
+
+
+class Condition(NamedTuple):
+    """What must not be so: a stripped text holds, starts with, ends with or equals another."""
+
+    slot: Slot
+    question: Literal["holds", "starts", "ends", "equals"]
+    text: str
+
+    def met(self, value: str) -> bool:
+        if self.question == "holds":
+            return self.text not in value
+        if self.question == "starts":
+            return not value.startswith(self.text)
+        if self.question == "ends":
+            return not value.endswith(self.text)
+        return value != self.text
+
+
+class OpaqueError(Exception):
+    """A template looks into a text."""
+
+
+class SymbolicText(str):
+    """Texts and slots, one after another; at least one slot, which counts as a text that is not blank."""
+
+    __slots__ = ("_conditions", "pieces")
+    pieces: tuple[Piece, ...]
+    _conditions: list[Condition]
+
+    def __new__(cls, pieces: Iterable[Piece], conditions: list[Condition]) -> Self:
+        self = super().__new__(cls, "\ue0f5")
+        self.pieces = tuple(pieces)
+        self._conditions = conditions
+        return self
+
+    def __str__(self) -> str:
+        return self
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __add__(self, other: str) -> "SymbolicText":
+        return self._joined(self, other) if isinstance(other, str) else NotImplemented
+
+    def __radd__(self, other: str) -> "SymbolicText":
+        return self._joined(other, self)
+
+    def __contains__(self, text: object) -> bool:
+        return self._no("holds", text)
+
+    def __eq__(self, other: object) -> bool:
+        return self._no("equals", other) if isinstance(other, str) else False
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        raise OpaqueError("__hash__")
+
+    def __iter__(self) -> Iterator[str]:
+        yield _refuse("__iter__")  # only where it is gone through: whether it can be is asked of texts and lists
+
+    def __getitem__(self, place: Any) -> Never:
+        if isinstance(place, str):
+            raise TypeError("string indices must be integers")  # to Jinja: there is no such attribute
+        _refuse("__getitem__")
+
+    def startswith(self, text: Any, *places: Any) -> bool:
+        return self._any("starts", text, places)
+
+    def endswith(self, text: Any, *places: Any) -> bool:
+        return self._any("ends", text, places)
+
+    def strip(self, letters: Any = None) -> "SymbolicText":
+        return self.lstrip(letters).rstrip(letters)
+
+    def lstrip(self, letters: Any = None) -> "SymbolicText":
+        return SymbolicText(_stripped(self.pieces, ("lstrip", letters)), self._conditions)
+
+    def rstrip(self, letters: Any = None) -> "SymbolicText":
+        return SymbolicText(_stripped(self.pieces[::-1], ("rstrip", letters))[::-1], self._conditions)
+
+    def split(self, separator: Any = None, limit: Any = -1) -> list[Any]:
+        del limit  # there is nothing to split
+        self._no("holds", separator)
+        return [self]
+
+    def rsplit(self, separator: Any = None, limit: Any = -1) -> list[Any]:
+        return self.split(separator, limit)
+
+    def replace(self, old: Any, new: Any, *count: Any) -> "SymbolicText":
+        del new, count  # there is nothing to replace
+        self._no("holds", old)
+        return self
+
+    def _joined(self, *texts: str) -> "SymbolicText":
+        return SymbolicText((piece for text in texts for piece in pieces_of(text)), self._conditions)
+
+    def _any(self, question: Any, texts: Any, places: tuple[Any, ...]) -> bool:
+        if places:
+            _refuse("startswith or endswith from a place on")
+        asked = [self._no(question, text) for text in (texts if isinstance(texts, tuple) else (texts,))]
+        return any(asked)
+
+    def _no(self, question: Any, text: object) -> bool:
+        """No, on condition that it is so."""
+        if len(self.pieces) != 1 or type(text) is not str or not text:
+            _refuse(question)
+        (slot,) = self.pieces
+        assert isinstance(slot, Slot)
+        self._conditions.append(Condition(slot, question, text))
+        return False
+
+
+def joined(texts: Iterable[str]) -> str:
+    """`"".join`, of symbolic texts too."""
+    parts = list(texts)
+    symbolic = next((part for part in parts if isinstance(part, SymbolicText)), None)
+    return "".join(parts) if symbolic is None else symbolic._joined(*parts)  # noqa: SLF001 - of the same module
+
+
+def pieces_of(text: str) -> tuple[Piece, ...]:
+    if isinstance(text, SymbolicText):
+        return text.pieces
+    return (text,) if text else ()
+
+
+def _stripped(pieces: Sequence[Piece], strip: Strip) -> list[Piece]:
+    """Pieces stripped at the first of them: texts until something is left, or a slot, whose text is not blank."""
+    method, letters = strip
+    if letters is not None and (type(letters) is not str or letters.strip()):
+        _refuse("strip of letters that are not white space")
+    rest = list(pieces)
+    while rest and isinstance(rest[0], str):
+        rest[0] = getattr(rest[0], method)(letters)
+        if rest[0]:
+            return rest
+        del rest[0]
+    if rest and isinstance(rest[0], Slot):
+        rest[0] = rest[0]._replace(strips=(*rest[0].strips, strip))
+    return rest
+
+
+def _refuse(what: str) -> Never:
+    raise OpaqueError(what)
+
+
+def _refusing(name: str) -> Callable[..., Never]:
+    def method(*_: Any, **__: Any) -> Never:
+        _refuse(name)
+
+    return method
+
+
+_HARMLESS = {
+    *("__class__", "__delattr__", "__dir__", "__doc__", "__getattribute__", "__getstate__", "__init__", "__new__"),
+    *("__init_subclass__", "__setattr__", "__subclasshook__"),
+}
+for _name in dir(str):
+    if _name not in SymbolicText.__dict__ and _name not in _HARMLESS:
+        setattr(SymbolicText, _name, _refusing(_name))
