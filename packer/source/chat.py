@@ -155,7 +155,7 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
 def unused_keys(samples: Iterable[Sample]) -> Iterator[str]:
     """Keys of messages that have no meaning here, one for each message that has it.
 
-    The template is given them all the same, and may write them.
+    The template receives them all the same, and may write them.
     """
     for sample in samples:
         for message in sample.messages:
