@@ -171,8 +171,8 @@ class DiffPage:
         rows = []
         for each in found.blocks:
             fill = f"{percent(each.old_fill)} {self._arrow} {percent(each.new_fill)}"
-            told = "" if each.only_old or each.only_new else "in another order"
-            rows.append((each.split, *(number(getattr(each, name)) for name in names), fill, told))
+            note = "" if each.only_old or each.only_new else "in another order"
+            rows.append((each.split, *(number(getattr(each, name)) for name in names), fill, note))
         print_table(self._out, columns, rows)
 
     def _heading(self, text: str) -> None:
@@ -207,8 +207,8 @@ def _side(side: "RowSide", name: str) -> str:
         return f"rejected, {side.code}: {side.reason}"
     if side.doc_id is None:
         return f"{plural(side.documents, 'document')} that only {name} has"
-    told = f"{plural(side.num_tokens, 'token')}, {number(side.num_trained)} trained, doc {side.doc_id}"
-    return told + (f", and {side.documents - 1:,} more that only {name} has" if side.documents > 1 else "")
+    what = f"{plural(side.num_tokens, 'token')}, {number(side.num_trained)} trained, doc {side.doc_id}"
+    return what + (f", and {side.documents - 1:,} more that only {name} has" if side.documents > 1 else "")
 
 
 def _value(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Labels, positions, cumulative lengths and document numbers: one definition, for build, audit and reader alike.
+"""Labels, weights and positions: one definition, for build, audit and reader alike.
 
 Labels are unshifted: ``labels[t]`` is ``input_ids[t]`` or -100, and the consumer shifts, as Hugging Face models do. The
 first token of every document, of every piece and of every block is -100, so that no shift and no flattening
@@ -67,20 +67,6 @@ def positions(seq_lengths: npt.NDArray[np.integer]) -> Int32:
     place = np.arange(total, dtype=width)
     np.subtract(place, np.repeat(offsets[:-1].astype(width), seq_lengths), out=place)
     return place.astype(np.int32, copy=False)
-
-
-def cu_seq_lens(seq_lengths: npt.NDArray[np.integer]) -> Int32:
-    """Cumulative lengths as variable-length attention wants them: [3, 2] gives [0, 3, 5].  # int32[S + 1]
-
-    A sequence of no tokens has no place in it: kernels reject an empty range.
-    """
-    return offsets_of(seq_lengths).astype(np.int32)
-
-
-def sequence_numbers(seq_lengths: npt.NDArray[np.integer]) -> Int32:
-    """Number of the sequence each token belongs to: [3, 2] gives [0, 0, 0, 1, 1].  # int32[Σ seq_lengths]"""
-    numbers: Int32 = np.repeat(np.arange(len(seq_lengths), dtype=np.int32), seq_lengths)
-    return numbers
 
 
 def _run_tokens(documents: DocumentBatch) -> Int64:

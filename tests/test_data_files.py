@@ -3,7 +3,7 @@
 import pytest
 
 from packer.errors import InputError
-from packer.hub.listing import choose
+from packer.hub.fetch import choose
 from packer.hub.names import data_name
 from packer.source import data_set_files
 

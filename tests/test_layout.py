@@ -8,12 +8,10 @@ from packer.batches import DocumentBatch
 from packer.layout import (
     MASKED,
     concatenated_ranges,
-    cu_seq_lens,
     document_labels,
     document_weights,
     offsets_of,
     positions,
-    sequence_numbers,
     trained_tokens,
 )
 
@@ -87,20 +85,6 @@ def test_positions_count_from_zero_in_every_sequence(lengths):
     result = positions(np.array(lengths, np.int32))
     assert result.dtype == np.int32
     assert result.tolist() == [t for length in lengths for t in range(length)]
-
-
-@given(seq_lengths)
-def test_sequence_numbers_name_the_sequence_of_every_token(lengths):
-    result = sequence_numbers(np.array(lengths, np.int32))
-    assert result.dtype == np.int32
-    assert result.tolist() == [number for number, length in enumerate(lengths) for _ in range(length)]
-
-
-@given(st.lists(st.integers(1, 9), max_size=12))
-def test_cu_seq_lens_bound_every_sequence(lengths):
-    result = cu_seq_lens(np.array(lengths, np.int32))
-    assert result.dtype == np.int32
-    assert result.tolist() == [sum(lengths[:number]) for number in range(len(lengths) + 1)]
 
 
 @given(documents())

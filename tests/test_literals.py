@@ -1,4 +1,4 @@
-"""The tree of literals matches what trying the longest first matches."""
+"""The longest literal that stands at a place is matched, whatever stands beside it."""
 
 import re
 

@@ -82,9 +82,9 @@ def check_counts(totals: Totals, audits: Sequence[PiecesAudit]) -> list[Finding]
         ("cut trained", sum(cut.trained for cut in totals.cut.values()), sum(each.cut_trained for each in audits)),
     ]
     return [
-        Finding(path=MANIFEST_NAME, row=None, what=f"totals.{what}", expected=f"{found:,}", found=f"{told:,}")
-        for what, told, found in numbers
-        if told != found
+        Finding(path=MANIFEST_NAME, row=None, what=f"totals.{what}", expected=f"{found:,}", found=f"{stated:,}")
+        for what, stated, found in numbers
+        if stated != found
     ]
 
 

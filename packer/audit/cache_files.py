@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from packer.audit.verify_report import Finding, is_elsewhere
-from packer.build.places import input_place
+from packer.build.input_resolution import input_place
 from packer.errors import PackerError
 from packer.store.digest import digest_file
 from packer.store.manifest import Manifest

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from packer import __version__
 from packer.audit.verify_report import Finding, is_elsewhere
-from packer.build.kept import kept_model
+from packer.build.identity import Provenance, model_digests
+from packer.build.kept_tokenizer import kept_model
 from packer.build.plan import load_bare_model
-from packer.build.provenance import Provenance, model_digests
 from packer.errors import PackerError
 from packer.model import TEMPLATE_FILE
 from packer.recipe import Recipe, make_recipe
@@ -53,8 +53,8 @@ def check_tokenizer(manifest: Manifest) -> list[Finding]:
         found = load_bare_model(recipe).digests
     except PackerError as error:
         place = str(manifest.recipe.get("tokenizer"))
-        told = f"{error.message} (looked for from {Path.cwd()})" if is_elsewhere(place) else error.message
-        return [Finding(path=place, row=None, what="tokenizer", expected=f"{len(recorded)} files", found=told)]
+        reason = f"{error.message} (looked for from {Path.cwd()})" if is_elsewhere(place) else error.message
+        return [Finding(path=place, row=None, what="tokenizer", expected=f"{len(recorded)} files", found=reason)]
     return [
         Finding(
             path=_place(recipe, name),

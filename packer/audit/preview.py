@@ -4,7 +4,7 @@ What is shown is what :func:`~packer.audit.view.view_row` shows of the rows once
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -15,13 +15,13 @@ from packer.audit.text_runs import Spans, make_runs
 from packer.audit.view import DocumentView, RowView, find_inputs
 from packer.backend import load_backend
 from packer.batches import DocumentBatch, Int64
-from packer.build.hints import rejection_hint
+from packer.build.input_resolution import pin_recipe
 from packer.build.inputs import open_inputs
-from packer.build.places import pin_recipe
 from packer.build.plan import load_recipe_model, refuse_untemplated, resolve_sources
 from packer.build.progress import Silent
 from packer.build.record import reason_of_part
 from packer.build.stages import Stages, named_template, overruns_at
+from packer.build.suggestions import rejection_hint
 from packer.errors import UsageError
 from packer.layout import document_labels, document_weights
 from packer.model import TOKENIZER_FILE, Model
@@ -119,21 +119,28 @@ def preview(
         files = [files[number] for number in numbers]
     model = load_recipe_model(recipe)
     maker = _Maker(recipe, model, with_ids=with_ids)
-    tally = _Tally()
+    seen: list[PreviewedRow] = []
     inputs: list[InputFile] = []
     shown: list[PreviewedRow] = []
     for _, entry in open_inputs(files, recipe, Silent().note):
         refuse_untemplated(entry, model)
         inputs.append(entry)
-        made = (tally.add(maker.row(entry, raw)) for raw in _chosen(entry, rows, row, rejected_only=rejected_only))
-        shown += islice((each for each in made if each.view.rejected), rows) if rejected_only else made
+        left = rows
+        for raw in _chosen(entry, rows, row, rejected_only=rejected_only):
+            made = maker.row(entry, raw)
+            seen.append(made)
+            if made.view.rejected or not rejected_only:
+                shown.append(made)
+                left -= 1
+            if rejected_only and not left:
+                break
     return Preview(
         inputs=tuple(
             PreviewedInput(path=entry.name, split=entry.split, format=entry.format, schema=entry.schema)
             for entry in inputs
         ),
         rows=tuple(shown),
-        totals=tally.totals(),
+        totals=_totals(seen),
     )
 
 
@@ -272,36 +279,20 @@ def _document_ids(documents: DocumentBatch) -> Int64:
     )
 
 
-class _Tally:
-    """Counts rows that are looked at."""
+def _totals(rows: Sequence[PreviewedRow]) -> PreviewTotals:
+    documents = [document for row in rows for document in row.view.documents]
+    lines = [line for row in rows for line in row.view.rejected]
+    return PreviewTotals(
+        rows=len(rows),
+        kept=sum(bool(row.view.documents) for row in rows),
+        rejected=_counted(line.code for line in lines if line.document is None),
+        documents=len(documents),
+        tokens=sum(document.length for document in documents),
+        trained=sum(document.num_trained for document in documents),
+        left_out=_counted(line.code for line in lines if line.document is not None),
+        last_tokens=sum(row.view.documents[-1].length for row in rows if row.view.documents),
+    )
 
-    def __init__(self) -> None:
-        self.num_rows = self._kept = self._last = 0
-        self._documents = self._tokens = self._trained = 0
-        self._rejected: Counter[str] = Counter()
-        self._left_out: Counter[str] = Counter()
 
-    def add(self, row: PreviewedRow) -> PreviewedRow:
-        """Count a row; returns it."""
-        documents = row.view.documents
-        self.num_rows += 1
-        self._kept += bool(documents)
-        self._last += documents[-1].length if documents else 0
-        self._documents += len(documents)
-        self._tokens += sum(document.length for document in documents)
-        self._trained += sum(document.num_trained for document in documents)
-        self._rejected.update(line.code for line in row.view.rejected if line.document is None)
-        self._left_out.update(line.code for line in row.view.rejected if line.document is not None)
-        return row
-
-    def totals(self) -> PreviewTotals:
-        return PreviewTotals(
-            rows=self.num_rows,
-            kept=self._kept,
-            rejected=dict(sorted(self._rejected.items())),
-            documents=self._documents,
-            tokens=self._tokens,
-            trained=self._trained,
-            left_out=dict(sorted(self._left_out.items())),
-            last_tokens=self._last,
-        )
+def _counted(codes: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(codes).items()))

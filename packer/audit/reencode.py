@@ -21,14 +21,14 @@ import msgspec
 import numpy as np
 
 from packer.audit.cache_files import check_input, unreadable
-from packer.audit.reencoded_partition import WHAT, Compared, Comparison, Task, between, rows_told
+from packer.audit.reencoded_partition import WHAT, Compared, Comparison, Task, between, named_rows
 from packer.audit.shard_checks import MAX_ROWS
 from packer.audit.verify_report import Checked, Finding
 from packer.build.engine import resolve_engine
 from packer.build.executor import local_executor
 from packer.build.identity import RULES_VERSION
-from packer.build.kept import kept_model
-from packer.build.places import input_place
+from packer.build.input_resolution import input_place
+from packer.build.kept_tokenizer import kept_model
 from packer.build.progress import Progress
 from packer.build.stages import Stages, named_row, overruns_at, with_role_markers
 from packer.errors import CheckError, InputError, PackerError, RecipeError, StorageError, UsageError
@@ -46,7 +46,7 @@ _KEY = permutation_key("rows that verify encodes again", 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reencoded:
-    """What came of making documents again."""
+    """The result of making documents again."""
 
     checked: Checked
     findings: tuple[Finding, ...]
@@ -156,13 +156,13 @@ class Reencoding:
             partition = left.pop((shard.source, shard.first_row, shard.num_input_rows), None)
             entry = inputs[shard.source]
             if partition is None:
-                rows = rows_told(shard.first_row, shard.num_input_rows)
+                rows = named_rows(shard.first_row, shard.num_input_rows)
                 findings.append(_partition_finding(shard.path, "a partition as the recipe cuts it", rows))
                 continue
             codes = None if rejected is None else _codes_of(rejected[shard.source], partition)
             tasks.append(Task(partition=partition, entry=entry, shard=shard, rejected=codes))
         missing = [
-            _partition_finding(inputs[source].path, rows_told(first_row, num_rows), "no document shard of these rows")
+            _partition_finding(inputs[source].path, named_rows(first_row, num_rows), "no document shard of these rows")
             for source, first_row, num_rows in left
         ]
         return tasks, [*_capped(findings), *_capped(missing)]

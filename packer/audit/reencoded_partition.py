@@ -49,7 +49,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What came of one partition."""
+    """The result of one partition."""
 
     num_rows: int
     num_tokens: int
@@ -94,7 +94,7 @@ class Comparison:
                 break
         more = self._num_different - len(self._findings)
         if more:
-            rows = rows_told(task.partition.first_row, task.partition.num_rows)
+            rows = named_rows(task.partition.first_row, task.partition.num_rows)
             found = f"{more:,} more of {rows} with something else"
             self._findings.append(row_finding(task.entry, None, "the same documents and rejections", found))
         return Compared(num_rows=task.num_rows, num_tokens=self._num_tokens, findings=tuple(self._findings))
@@ -123,9 +123,9 @@ class Comparison:
     def _difference(self, row: int, ours: list[_Place], code: str | None, stored: Int64) -> Finding:
         task = self._task
         stored_code = None if task.rejected is None else task.rejected.get(row)
-        with _damage_told(task.shard.path):
+        with _reported_as_damage(task.shard.path):
             theirs = [self._stored.place(number) for number in stored.tolist()]
-            expected, found = _tell(ours, code, theirs, stored_code)
+            expected, found = _described(ours, code, theirs, stored_code)
         return row_finding(task.entry, task.partition.first_row + row, expected, found)
 
     def _stored_codes(self, asked: Int64, codes: Mapping[int, str]) -> Mapping[int, str]:
@@ -145,7 +145,7 @@ class _StoredDocuments:
 
     def __init__(self, folder: Path, shard: Shard) -> None:
         self._path = shard.path
-        with _damage_told(shard.path):
+        with _reported_as_damage(shard.path):
             self._chunks = Chunks(
                 folder, (shard,), kind="documents", opener=lambda batch, _, pages: document_rows(batch, pages)
             )
@@ -165,7 +165,7 @@ class _StoredDocuments:
     def digests(self, numbers: Int64) -> UInt64:
         """Row digests worked out from the values.  # uint64[D]"""
         digests = np.zeros(len(numbers), np.uint64)
-        with _damage_told(self._path):
+        with _reported_as_damage(self._path):
             for chunk, positions, places in self._chunks.by_chunk(numbers):
                 digests[positions] = self._chunks[chunk][0].digests(places)
         return digests
@@ -177,7 +177,7 @@ class _StoredDocuments:
 
 
 @contextmanager
-def _damage_told(path: str) -> Iterator[None]:
+def _reported_as_damage(path: str) -> Iterator[None]:
     """Flipped bits can name any length and any place; whatever breaks, the shard is damaged."""
     try:
         yield
@@ -187,8 +187,8 @@ def _damage_told(path: str) -> Iterator[None]:
         raise CheckError(f"{path}: {error}") from error
 
 
-def _tell(ours: list[_Place], code: str | None, theirs: list[_Place], stored_code: str | None) -> tuple[str, str]:
-    """What a row should have come to, and what is stored: of as many documents, the first that is another one."""
+def _described(ours: list[_Place], code: str | None, theirs: list[_Place], stored_code: str | None) -> tuple[str, str]:
+    """What a row should have yielded, and what is stored: of as many documents, the first that is another one."""
     if not ours or len(ours) != len(theirs):
         return _outcome(ours, code), _outcome(theirs, stored_code)
     columns = [_other_columns(*our, *their) for our, their in zip(ours, theirs, strict=True)]
@@ -262,7 +262,7 @@ def _of_row(rows: Int32, row: int) -> slice:
     return slice(*np.searchsorted(rows, (row, row + 1)).tolist())
 
 
-def rows_told(first: int, number: int) -> str:
+def named_rows(first: int, number: int) -> str:
     return f"rows {first:,} to {first + number - 1:,}"
 
 

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from packer.backend import load_backend
 from packer.batches import Float32, Int32
-from packer.build.kept import kept_files
+from packer.build.kept_tokenizer import kept_files
 from packer.errors import CheckError
 from packer.layout import MASKED
 from packer.model import TOKENIZER_FILE

@@ -7,8 +7,7 @@ says what is not in it; `hints` knows the way out of a rejection.
 """
 
 from packer.build.losses import LeftOut, left_out
-from packer.build.profile import Profile
-from packer.build.progress import Progress
+from packer.build.progress import Profile, Progress
 from packer.build.repacking import repack
 from packer.build.run import BuildResult, build
 

@@ -15,8 +15,7 @@ from typing import Any
 
 import msgspec
 
-from packer.build.provenance import Provenance, model_digests
-from packer.build.recipe_changes import PLACES, flat_keys, short_json
+from packer.build.identity import Provenance, model_digests
 from packer.errors import UsageError
 from packer.hub import data_name
 from packer.recipe import Source, to_json
@@ -24,6 +23,9 @@ from packer.source import STANDARD_INPUT
 from packer.store.manifest import Input, Manifest
 
 _MOST_NAMED = 8
+
+PLACES = ("sources", "tokenizer", "template.file")
+"""Keys that name places; what lies there is compared by its digests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +100,21 @@ def named(names: Sequence[str]) -> str:
     """Names for a message, the first few of them."""
     more = len(names) - _MOST_NAMED
     return ", ".join(names[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def flat_keys(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested keys as dotted ones: `{"pack": {"seed": 1}}` gives `{"pack.seed": 1}`; an empty mapping is a value."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        nested = isinstance(value, Mapping) and value
+        flat |= flat_keys(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return flat
+
+
+def short_json(value: object) -> str:
+    """A value as JSON of at most 60 characters."""
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 60 else text[:57] + "…"
 
 
 def _grouped(inputs: Iterable[Input]) -> tuple[dict[str, list[Input]], dict[str, list[Input]]]:

@@ -1,4 +1,4 @@
-"""Names of what is built: keys of partitions, and the fingerprint of the recipe.
+"""What a cache is made from, and the names of what is made: keys of partitions, the fingerprint of the recipe.
 
 Both are sha256 of canonical JSON. Places (paths, folders), times and numbers of workers never enter. Of a
 recipe only the keys that differ from their default enter, so that a later version of packer can add a key without
@@ -8,11 +8,13 @@ making every cache look stale.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
 from packer.recipe import Recipe
 from packer.source import Partition
-from packer.store.manifest import FORMAT_VERSION, Input
+from packer.store.manifest import FORMAT_VERSION, Input, Manifest, ModelRecord
 
 RULES_VERSION = 5
 """Raised when the same rows, recipe and engine come to other documents."""
@@ -67,6 +69,47 @@ def recipe_fingerprint(recipe: Recipe, documents: Mapping[str, Any], inputs: Seq
     blocks = _changed(recipe.blocks_half(), Recipe().blocks_half())
     partition_bytes = recipe.partition_bytes
     return _digest({"documents": documents, "blocks": blocks, "inputs": read, "partition_bytes": partition_bytes})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Everything a manifest says of a cache's origin."""
+
+    recipe: Recipe
+    engine: str
+    engine_version: str
+    rules_version: int
+    model: ModelRecord
+    inputs: tuple[Input, ...]
+
+    @property
+    def model_digests(self) -> dict[str, str]:
+        """File of the tokenizer → its sha256."""
+        return model_digests(self.model)
+
+    @property
+    def recipe_fingerprint(self) -> str:
+        documents = documents_identity(
+            self.recipe, self.model_digests, self.engine_version, rules_version=self.rules_version
+        )
+        return recipe_fingerprint(self.recipe, documents, self.inputs)
+
+    @classmethod
+    def of(cls, manifest: Manifest, recipe: Recipe) -> "Provenance":
+        """That of a cache, with a recipe whose documents half is the cache's own."""
+        return cls(
+            recipe=recipe,
+            engine=manifest.engine,
+            engine_version=manifest.engine_version,
+            rules_version=manifest.rules_version,
+            model=manifest.model,
+            inputs=manifest.inputs,
+        )
+
+
+def model_digests(model: ModelRecord) -> dict[str, str]:
+    """File of a tokenizer → its sha256."""
+    return {PurePosixPath(file.path).name: file.sha256 for file in model.files}
 
 
 def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

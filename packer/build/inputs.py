@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from packer.build.places import SourceFile
+from packer.build.input_resolution import SourceFile
 from packer.errors import InputError
 from packer.recipe import Recipe
 from packer.source import (

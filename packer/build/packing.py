@@ -8,10 +8,10 @@ from typing import TypeAlias
 
 from packer.build.blocks import BlockForm, PackedSplit, block_worker, pack_split
 from packer.build.executor import jobs_for, local_executor
+from packer.build.identity import Provenance
 from packer.build.losses import refuse_losses
 from packer.build.partition import PartitionResult
 from packer.build.progress import Progress
-from packer.build.provenance import Provenance
 from packer.build.record import make_manifest, rejected_lines
 from packer.errors import BusyError, CheckError, InputError, NothingKeptError, PackerError, StorageError
 from packer.recipe import Pack
@@ -155,7 +155,7 @@ def finish(folder: Path, manifest: Manifest) -> None:
 
     """
     if is_pending(folder, manifest):
-        sweep(folder, manifest)
+        sweep(folder, manifest.named_files)
         publish_rejected(folder, manifest)
 
 

@@ -8,15 +8,14 @@ import msgspec
 
 from packer.build.blocks import BlockForm
 from packer.build.engine import Engine, resolve_engine
-from packer.build.identity import RULES_VERSION, documents_identity, partition_key
+from packer.build.identity import RULES_VERSION, Provenance, documents_identity, partition_key
+from packer.build.input_changes import Look
+from packer.build.input_resolution import SourceFile, pin_recipe, source_files, tokenizer_place
 from packer.build.inputs import open_inputs, tell_unread
+from packer.build.kept_tokenizer import model_record
 from packer.build.partition import PartitionTask
-from packer.build.places import SourceFile, pin_recipe, source_files, tokenizer_place
 from packer.build.progress import Progress
-from packer.build.provenance import Provenance
-from packer.build.record import model_record
 from packer.build.stages import with_role_markers
-from packer.build.watch import Look
 from packer.errors import InputError, RecipeError
 from packer.hub import data_name
 from packer.model import TOKENIZER_FILE, Model, load_model

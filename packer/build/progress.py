@@ -1,6 +1,13 @@
-"""What a build tells while it runs."""
+"""What a build tells: while it runs, and of where its time went."""
 
-from typing import Protocol
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
 
 
 class Progress(Protocol):
@@ -27,3 +34,58 @@ class Silent:
     def advance(self, amount: int, tokens: int = 0) -> None: ...
 
     def note(self, message: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """Seconds of a build; parts that had nothing to do are not there."""
+
+    parts: Mapping[str, float]
+    """One after another: ``plan``, ``documents``, ``blocks``, ``commit``. Seconds that passed."""
+
+    stages: Mapping[str, float]
+    """What ``documents`` consists of, added up over processes: ``load``, ``read``, ``render``, ``tokenize``,
+    ``supervise``, ``write``."""
+
+    processes: int
+    """Those that made documents."""
+
+
+NO_TIME = Profile(parts={}, stages={}, processes=0)
+"""Of what was no build."""
+
+
+class Clock:
+    """Adds up the seconds that parts of a program take."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def of(self, part: str) -> Iterator[None]:
+        """Seconds inside belong to a part."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[part] += time.perf_counter() - began
+
+    def each(self, part: str, items: Iterable[T]) -> Iterator[T]:
+        """The items; the seconds until each comes belong to a part."""
+        iterator = iter(items)
+        while True:
+            with self.of(part):
+                item = next(iterator, None)
+            if item is None:
+                return
+            yield item
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Seconds that another clock counted."""
+        for part, more in seconds.items():
+            self._seconds[part] += more
+
+    def take(self) -> dict[str, float]:
+        """What was counted since the last time."""
+        seconds, self._seconds = dict(self._seconds), defaultdict(float)
+        return seconds

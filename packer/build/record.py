@@ -1,25 +1,20 @@
-"""The record of a build: its ledger of what was left out, the tokenizer's files, the totals, the manifest."""
+"""The record of a build: what was left out, the totals, the manifest."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from packer import __version__
 from packer.build.blocks import PackedSplit
+from packer.build.identity import Provenance
 from packer.build.partition import PartitionResult
-from packer.build.provenance import Provenance
-from packer.model import Model
 from packer.pack import REASONS
 from packer.recipe import to_json
 from packer.rejections import CODES
 from packer.store.content import content_fingerprint
-from packer.store.digest import digest_file
 from packer.store.document_shards import DocumentShards
-from packer.store.failures import storage_errors
-from packer.store.folder import inside, sync_folder, write_atomically
-from packer.store.manifest import Cut, Input, Manifest, ModelFile, ModelRecord, Shard, Totals
+from packer.store.manifest import Cut, Input, Manifest, Shard, Totals
 from packer.store.rejected import Rejected
 
 _VERSIONED = ("jinja2", "numpy", "pyarrow", "tokenizers")
@@ -105,45 +100,6 @@ def reason_of_part(code: str, *, start: int, tokens: int, length: int) -> str:
     if tokens == length:
         return f"{CODES[code]} ({length} tokens)"
     return f"{CODES[code]} (tokens {start} to {start + tokens - 1} of {length})"
-
-
-def model_record(model: Model) -> ModelRecord:
-    """What a manifest says of a tokenizer; its files lie under a name that is theirs alone."""
-    digests = model.digests
-    listed = "".join(f"{file} {digest}\n" for file, digest in sorted(digests.items()))
-    name = hashlib.sha256(listed.encode()).hexdigest()[:12]
-    return ModelRecord(
-        files=tuple(
-            ModelFile(path=f"{name}/{file}", num_bytes=len(content), sha256=digests[file])
-            for file, content in sorted(model.files.items())
-        ),
-        vocab_size=model.vocab_size,
-        pad_id=model.pad_id,
-        eos_id=model.eos_id,
-        stop_ids=model.stop_ids,
-        control_ids=tuple(sorted(model.control.values())),
-    )
-
-
-def write_model(folder: Path, record: ModelRecord, files: Mapping[str, bytes]) -> None:
-    """Keep a tokenizer's files in the cache; those that are there and whole stay as they are.
-
-    Raises:
-        StorageError: the disk refuses.
-
-    """
-    kept: set[Path] = set()
-    for file in record.files:
-        path = inside(folder, f"model/{file.path}")
-        if path.is_file() and digest_file(path)[2] == file.sha256:
-            kept.add(path.parent)
-        else:
-            write_atomically(path, files[PurePosixPath(file.path).name])
-    # A build that was killed may have named a file, and its folder, without flushing the name.
-    for place in sorted(kept):
-        with storage_errors("write", place):
-            sync_folder(place)
-            sync_folder(place.parent)
 
 
 def _totals(

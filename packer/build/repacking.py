@@ -12,13 +12,12 @@ import msgspec
 
 from packer.build.blocks import BlockForm
 from packer.build.changes import changes
-from packer.build.kept import kept_files, kept_model
+from packer.build.identity import Provenance
+from packer.build.kept_tokenizer import kept_files, kept_model, write_model
 from packer.build.losses import left_out, refuse_losses
 from packer.build.packing import Packed, commit, finish, jobs_for_packing, pack_documents
 from packer.build.partition import PartitionResult
 from packer.build.progress import Progress, Silent
-from packer.build.provenance import Provenance
-from packer.build.record import write_model
 from packer.build.reuse import committed, existing, refuse_foreign, up_to_date
 from packer.build.run import BuildResult
 from packer.errors import CheckError, PackerError, RecipeError, UsageError

@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 
 from packer import __version__
+from packer.build.identity import Provenance
 from packer.build.packing import BlockRange
 from packer.build.partition import PartitionResult, PartitionTask, RejectedRow, read_journal
 from packer.build.progress import Progress
-from packer.build.provenance import Provenance
 from packer.errors import CheckError, UsageError
 from packer.store.digest import digest_file, digest_file_xxh3
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, read_manifest

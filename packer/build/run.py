@@ -21,16 +21,14 @@ from packer.backend import load_fast_meanwhile
 from packer.build import engine
 from packer.build.changes import Changes, changes
 from packer.build.executor import default_jobs, fork_server, jobs_for, local_executor
-from packer.build.hints import rejection_hint
+from packer.build.input_changes import refuse_changed
+from packer.build.input_resolution import pin_recipe, tokenizer_place
+from packer.build.kept_tokenizer import write_model
 from packer.build.losses import LeftOut, left_out, refuse_losses
 from packer.build.packing import commit, finish, finish_if_free, jobs_for_packing, pack_documents
 from packer.build.partition import PartitionResult, PartitionWork, write_journal
-from packer.build.places import pin_recipe, tokenizer_place
 from packer.build.plan import BuildPlan, plan_build, resolve_sources
-from packer.build.price import Estimate, check_price
-from packer.build.profile import NO_TIME, Clock, Profile
-from packer.build.progress import Progress, Silent
-from packer.build.record import write_model
+from packer.build.progress import NO_TIME, Clock, Profile, Progress, Silent
 from packer.build.reuse import (
     existing,
     refuse_foreign,
@@ -39,8 +37,9 @@ from packer.build.reuse import (
     reuse,
     up_to_date,
 )
+from packer.build.rewrite_cost import Estimate, check_rewrite_cost
+from packer.build.suggestions import rejection_hint
 from packer.build.unchanged import is_unchanged
-from packer.build.watch import refuse_changed
 from packer.errors import InputError, NothingKeptError
 from packer.model import TOKENIZER_FILE, read_model_files
 from packer.recipe import Recipe
@@ -312,7 +311,7 @@ class _Build:
             results, num_built = self._documents(reusable(folder, found, repair=repair))
         shards = [result.shard for result in results]
         self._check_kept(results)
-        check_price(plan, sum(s.num_tokens for s in shards), sum(s.num_last_tokens for s in shards))
+        check_rewrite_cost(plan, sum(s.num_tokens for s in shards), sum(s.num_last_tokens for s in shards))
         with self._clock.of("blocks"):
             there = reusable_blocks(folder, found, plan.provenance, shards, repair=repair)
             jobs = self._jobs or jobs_for_packing(shards)

@@ -1,6 +1,6 @@
 """The stages of one model and recipe, joined: rows in, proved documents out."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
-from packer.batches import DocumentBatch, Rejection, RowBatch, Sample, TokenBatch, TurnBatch
+from packer.batches import DocumentBatch, Rejection, RowBatch, TurnBatch
 from packer.build.engine import encoder_of
-from packer.build.profile import Clock
+from packer.build.progress import Clock
 from packer.errors import TemplateError
 from packer.model import TOKENIZER_FILE, Model
 from packer.recipe import Recipe
@@ -32,15 +32,6 @@ class SupervisedRows:
 
     num_merged: int
     num_skipped: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FollowedRows:
-    """What each stage made of a batch of rows."""
-
-    turns: TurnBatch
-    tokens: TokenBatch
-    supervised: SupervisedRows
 
 
 class Stages:
@@ -85,10 +76,6 @@ class Stages:
         self._loader.shutdown()
         return encoder
 
-    def run(self, rows: RowBatch, turns: TurnBatch | None = None) -> SupervisedRows:
-        """Take rows to documents; `turns`: what :meth:`render` made of them, where it was asked before."""
-        return self.follow(rows, turns).supervised
-
     def render(self, rows: RowBatch) -> TurnBatch:
         """The first stage alone; rows that bring their tokens have no texts."""
         if any(sample.kind == "tokens" for sample in rows.samples):
@@ -96,39 +83,23 @@ class Stages:
         with self.clock.of("render"):
             return self.renderer.render(rows)
 
-    def follow(self, rows: RowBatch, turns: TurnBatch | None = None) -> FollowedRows:
-        """As :meth:`run`, with what the stages before made of the rows."""
+    def run(self, rows: RowBatch, turns: TurnBatch | None = None) -> SupervisedRows:
+        """Take rows to documents; `turns`: what :meth:`render` made of them, where it was asked before."""
         turns = self.render(rows) if turns is None else turns
         given = tuple(sample for sample in rows.samples if sample.kind == "tokens")
-        if given:
-            return self._follow_given(given, rows, turns)
+        if given:  # a partition has one schema, so there are no others
+            with self.clock.of("supervise"):
+                documents, rejections = self._given.supervise(given)
+            return _supervised(documents, (*rows.rejections, *rejections))
         tokenizing = self.tokenizing  # what is waited for here is loading
         with self.clock.of("tokenize"):
             tokens = tokenizing.tokenize(turns)
         with self.clock.of("supervise"):
             sample_ids = {sample.row: sample.sample_id for sample in rows.samples}
-            supervised = self._supervisor.supervise(turns, tokens, sample_ids)
-        self._confirm(turns, supervised.rejections)
-        rejections = (*rows.rejections, *turns.rejections, *supervised.rejections)
-        outcome = SupervisedRows(
-            documents=supervised.documents,
-            rejections=tuple(sorted(rejections, key=lambda rejection: rejection.row)),
-            num_merged=supervised.num_merged,
-            num_skipped=supervised.num_skipped,
-        )
-        return FollowedRows(turns=turns, tokens=tokens, supervised=outcome)
-
-    def _follow_given(self, given: Sequence[Sample], rows: RowBatch, turns: TurnBatch) -> FollowedRows:
-        """Rows that bring their tokens. A partition has one schema, so there are no others."""
-        with self.clock.of("supervise"):
-            documents, rejections = self._given.supervise(given)
-        outcome = SupervisedRows(
-            documents=documents,
-            rejections=tuple(sorted((*rows.rejections, *rejections), key=lambda rejection: rejection.row)),
-            num_merged=0,
-            num_skipped=0,
-        )
-        return FollowedRows(turns=turns, tokens=self.tokenizing.tokenize(turns), supervised=outcome)
+            done = self._supervisor.supervise(turns, tokens, sample_ids)
+        self._confirm(turns, done.rejections)
+        rejections = (*rows.rejections, *turns.rejections, *done.rejections)
+        return _supervised(done.documents, rejections, num_merged=done.num_merged, num_skipped=done.num_skipped)
 
     def _confirm(self, turns: TurnBatch, rejections: Sequence[Rejection]) -> None:
         """Before a row is rejected for its ids, they are made sure of.
@@ -144,6 +115,17 @@ class Stages:
                 for text in np.flatnonzero(np.isin(turns.sample, rows)).tolist()
             ]
         )
+
+
+def _supervised(
+    documents: DocumentBatch, rejections: Iterable[Rejection], *, num_merged: int = 0, num_skipped: int = 0
+) -> SupervisedRows:
+    return SupervisedRows(
+        documents=documents,
+        rejections=tuple(sorted(rejections, key=lambda rejection: rejection.row)),
+        num_merged=num_merged,
+        num_skipped=num_skipped,
+    )
 
 
 @contextmanager

@@ -14,11 +14,10 @@ import msgspec
 
 from packer import __version__
 from packer.build.engine import resolve_engine
-from packer.build.identity import RULES_VERSION
-from packer.build.places import SourceFile, tokenizer_place
+from packer.build.identity import RULES_VERSION, model_digests
+from packer.build.input_resolution import SourceFile, tokenizer_place
 from packer.build.plan import resolve_sources
 from packer.build.progress import Progress
-from packer.build.provenance import model_digests
 from packer.build.reuse import is_as_committed
 from packer.errors import InputError, StorageError
 from packer.model import TOKENIZER_FILE, digests_of, read_model_files

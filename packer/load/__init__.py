@@ -1,17 +1,17 @@
 """The reader: the only part of packer that imports torch, and only once one of its names is asked for.
 
     order, mixture                     which row comes when
-    rows, row_counts, row_source       blocks or documents under one numbering, and the steps that are cut from them
+    rows, row_source                   blocks or documents under one numbering, and the steps that are cut from them
     steps, batching                    what a step holds, in which micro-batches
     state                              where a reader stands
     reading                            from plans to tensors: which rank reads what
     batch_format, layouts, attention   what a micro-batch looks like
-    placement, memory                  where it is placed
-    read_ahead, prefetch               steps made in the background
+    placement                          where it is placed
+    read_ahead                         steps made in the background
     loader, step                       what a training loop imports
     dataset, step_dataset              the same for frameworks with a sampler or a loop of their own
     adapters                           micro-batches as particular libraries take them
-    poison, poison_runs, poison_report, seeds    tools of honesty
+    poison, poison_report, seeds       tools of honesty
     trainers/                          the same in trainers that bring a loop of their own
 
 Orders, steps and state are arithmetic, and need no torch.

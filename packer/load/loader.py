@@ -19,8 +19,7 @@ from packer.load.layouts import layout_of
 from packer.load.mixture import Mixture
 from packer.load.order import OrderKind
 from packer.load.placement import placement_for
-from packer.load.prefetch import Prefetch
-from packer.load.read_ahead import MadeStep, StepMaker
+from packer.load.read_ahead import MadeStep, Prefetch, StepMaker
 from packer.load.reading import Assignment, EpochSummary, StepReader, check_weights
 from packer.load.row_source import RowSource, check_room
 from packer.load.state import Counters, ReaderState, restore
@@ -244,12 +243,9 @@ class PackedLoader:
         epoch, state = whole("epoch", epoch), self._state
         if self._size_of is not None or state.batching == "token_budget":
             return sum(1 for _ in self._planned_anew(last_epoch=epoch - 1))
+        left = epoch - state.epoch
         return steps_left(
-            num_items=self.num_blocks,
-            cursor=state.cursor,
-            size=state.batch_size,
-            end=state.end,
-            num_epochs=epoch - state.epoch,
+            num_items=self.num_blocks, cursor=state.cursor, size=state.batch_size, end=state.end, num_epochs=left
         )
 
     def outlook(self) -> EpochSummary:

@@ -1,7 +1,13 @@
-"""Steps made ahead: several are planned, read and placed in one go, while the consumer works on those before them."""
+"""Steps made ahead: planned, read and placed several at a time, in a thread of their own, while the consumer works."""
 
+import atexit
+import os
+import sys
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, Generic, NamedTuple, TypeVar
+from weakref import WeakSet
 
 import msgspec
 
@@ -13,6 +19,91 @@ from packer.load.row_source import RowSource
 from packer.load.state import Counters, ReaderState
 from packer.load.step import Step
 from packer.load.steps import Planned
+
+T = TypeVar("T")
+
+
+class _Last(NamedTuple):
+    """What comes after the last item."""
+
+    error: BaseException | None
+    """What was raised, or nothing."""
+
+
+class Prefetch(Generic[T]):
+    """Iterates over `items` in a thread, at most `depth` items ahead; with depth 0 there is no thread.
+
+    What `items` raises is raised here, after the items before it. :meth:`close` stops the thread and waits for it;
+    items that were made and not taken are thrown away. In a forked process there is no thread, and nothing to wait for.
+    """
+
+    _ending = staticmethod(sys.is_finalizing)
+
+    def __init__(self, items: Iterator[T], *, depth: int) -> None:
+        self._items = items
+        self._ready: SimpleQueue[T | _Last] = SimpleQueue()
+        self._permits: SimpleQueue[bool] = SimpleQueue()  # True: make one more; False: stop
+        self._last: _Last | None = None
+        self._closed = False
+        self._pid = os.getpid()
+        self._thread = Thread(target=self._run, name="packer-load", daemon=True) if depth else None
+        for _ in range(depth):
+            self._permits.put(True)
+        if self._thread is not None:
+            _running.add(self)
+            self._thread.start()
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        if self._last is not None:
+            raise StopIteration
+        if self._thread is None:
+            return next(self._items)
+        if os.getpid() != self._pid:
+            raise RuntimeError("this iteration was begun in another process; begin a new one here")
+        taken = self._ready.get()
+        if isinstance(taken, _Last):
+            self._last = taken
+            if taken.error is not None:
+                raise taken.error
+            raise StopIteration
+        self._permits.put(True)
+        return taken
+
+    def close(self) -> None:
+        """Stop and wait for the thread. Calling it again does nothing."""
+        if self._ending():
+            return  # no thread runs any more, and this module's names are gone
+        self._closed = True
+        self._last = self._last or _Last(None)
+        if self._thread is not None and os.getpid() == self._pid:
+            self._permits.put(False)
+            self._thread.join()
+
+    def _run(self) -> None:
+        error: BaseException | None = None
+        try:
+            while self._permits.get() and not self._closed:
+                self._ready.put(next(self._items))
+        except StopIteration:
+            pass
+        except BaseException as raised:  # noqa: BLE001 - handed to the consumer, whatever it is
+            error = raised
+        finally:
+            self._ready.put(_Last(error))
+
+
+_running: WeakSet[Prefetch[Any]] = WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """Before the interpreter ends: a thread it cut off within torch would take the process down with it."""
+    for prefetch in list(_running):
+        prefetch.close()
+
 
 _MOST_STEPS = 16
 """Steps that are read together: what a step costs besides its bytes is then paid once for several of them."""

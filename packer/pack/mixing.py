@@ -40,16 +40,6 @@ class Mixing:
             return 1.0
         return (1 - self.same_within / self.pairs_within) / (1 - self.same_overall / self.pairs_overall)
 
-    @property
-    def excess(self) -> float:
-        """How many times as often as by chance pieces of one window share a source; 1 is chance. NaN without pairs.
-
-        Tells apart what ``index`` does not where sources are small: neighbours that share a block, say.
-        """
-        if not self.pairs_within or not self.same_overall:
-            return float("nan")
-        return self.same_within / self.pairs_within / (self.same_overall / self.pairs_overall)
-
 
 def mixing(window: Int64, source: npt.NDArray[np.integer]) -> Mixing:
     """Count the pairs of pieces that share a source.

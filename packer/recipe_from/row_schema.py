@@ -39,13 +39,13 @@ def chat_rows(*, messages: str, role: str, content: str, columns: Mapping[str, s
 
 def unread_message_fields(messages: str, role: str, content: str) -> str:
     """Why rows of messages are not read under these names, and the command that renames them."""
-    named = {"role": role, "content": content}
-    moved = " | ".join(f".{new} = .{old}" for new, old in named.items() if new != old)
-    gone = ", ".join(f".{old}" for new, old in named.items() if new != old)
-    return (
-        "packer reads who speaks in role or from, and what is said in content or value; rename the fields in the rows: "
-        f"jq -c '.{messages} |= map({moved} | del({gone}))' FILE > NEW"
-    )
+    why = "packer reads who speaks in role or from, and what is said in content or value; rename the fields in the rows"
+    if not all(name.isidentifier() for name in (messages, role, content)):
+        return why  # a name that jq or a shell would read otherwise
+    renamed = [(new, old) for new, old in (("role", role), ("content", content)) if new != old]
+    moved = " | ".join(f".{new} = .{old}" for new, old in renamed)
+    gone = ", ".join(f".{old}" for _, old in renamed)
+    return f"{why}: jq -c '.{messages} |= map({moved} | del({gone}))' FILE > NEW"
 
 
 def alpaca_rows(columns: Mapping[str, str | None]) -> RowSchema:

@@ -17,8 +17,8 @@ from packer.source.detect import detect_format, detect_schema, field_names, hint
 from packer.source.files import expand
 from packer.source.input_file import InputFile, RawRow
 from packer.source.partition import FilePartitions, Partition
-from packer.source.read import read_rows
-from packer.source.rows import lines_of_rows, refuse_empty
+from packer.source.read import lines_of_rows, read_rows
+from packer.source.rows import refuse_empty
 from packer.source.schema import Schema
 from packer.source.schema_errors import listed, refuse_absent_columns, refuse_unread_columns
 from packer.source.standard_input import STANDARD_INPUT, naming_standard_input, place_of

@@ -15,14 +15,12 @@ from packer.errors import InputError
 from packer.limits import out_of
 from packer.names import SPLIT_NAME, FileName, in_words, is_file_name
 from packer.source.chunks import no_rows
-from packer.source.plain_folder import no_data_set
+from packer.source.files import no_data_set
 
 T = TypeVar("T")
 
 _STATE = "state.json"
 _SPLITS = "dataset_dict.json"
-DATA_SET_FILES = f"{_STATE} or {_SPLITS}"
-"""What tells a data set from other folders."""
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -60,7 +58,7 @@ def data_set_files(folder: Path) -> list[tuple[str | None, Path]]:
     elif (folder / _SPLITS).is_file():
         found = [(split, path) for split in _splits(folder) for path in _files(folder / split)]
     else:
-        raise no_data_set(folder, DATA_SET_FILES)
+        raise no_data_set(folder)
     if not found:
         raise no_rows(folder)
     return found

@@ -1,13 +1,23 @@
 """Reading the rows of a partition: every row becomes a sample or a rejection."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import cast
+
+import xxhash
 
 from packer.batches import Rejection, RowBatch, Sample
+from packer.source.chunks import changed, read_chunks, without_mark
+from packer.source.columns import columns_read
+from packer.source.compression import decompressed
 from packer.source.decode import Refused
-from packer.source.partition import Partition
+from packer.source.json_array import BrokenArray
+from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Partition, TableFormat
 from packer.source.row import FileRow
-from packer.source.rows import partition_rows
+from packer.source.rows import text_rows
 from packer.source.schema import Schema, read_row
+from packer.source.tables import refuse_changed, table_rows, table_schema
 
 BATCH_BYTES = 16 * 2**20
 """A batch of large rows ends early: batches are bounded by bytes as well as by rows."""
@@ -39,7 +49,7 @@ def read_rows(
     """
     first = num_bytes = 0
     pending: list[FileRow] = []
-    for row in partition_rows(partition, schema=schema, columns=columns, max_row_bytes=max_row_bytes):
+    for row in _partition_rows(partition, schema=schema, columns=columns, max_row_bytes=max_row_bytes):
         pending.append(row)
         num_bytes += row.num_bytes
         if len(pending) == batch_rows or num_bytes >= BATCH_BYTES:
@@ -72,3 +82,80 @@ def read_batch(
             rejections.append(Rejection(row=number, code=refused.code, reason=refused.reason))
     lines = tuple(first_line + row.line for row in rows if row.line is not None)
     return RowBatch(samples=tuple(samples), rejections=tuple(rejections), num_rows=len(rows), lines=lines or None)
+
+
+def _partition_rows(
+    partition: Partition, *, schema: Schema, columns: Mapping[str, str | None], max_row_bytes: int
+) -> Iterator[FileRow]:
+    """The rows of a partition. Whoever writes what he read must read to the end: only there is it compared.
+
+    Raises:
+        InputError: the file cannot be read, or is not what it was when it was cut.
+
+    """
+    path = partition.path
+    num_rows = 0
+    if partition.format in TABLE_FORMATS:
+        kind = cast("TableFormat", partition.format)
+        refuse_changed(partition)
+        names = columns_read(table_schema(path, kind).names, schema, columns)
+        rows = table_rows(path, kind, names, columns=columns, max_row_bytes=max_row_bytes, partition=partition)
+        for row in islice(rows, partition.num_rows):
+            num_rows += 1
+            yield row
+        refuse_changed(partition)
+    else:
+        digest = xxhash.xxh3_128()
+        # No generator: one that is left early would not hand out the rest.
+        chunks = map(partial(_hashed, digest), read_chunks(path, partition.start, partition.stop))
+        for row in _text_of(partition, chunks, columns, max_row_bytes):
+            num_rows += 1
+            yield row
+        for _ in chunks:
+            pass  # what stands behind the rows that are taken
+        if num_rows == partition.num_rows and digest.hexdigest() != partition.xxh3:
+            raise changed(path, f"bytes {partition.start} to {partition.stop} are not what they were")
+    if num_rows != partition.num_rows:
+        raise changed(path, f"expected {partition.num_rows} rows, found {num_rows}")
+
+
+def lines_of_rows(partition: Partition, rows: Sequence[int]) -> list[int] | None:
+    """The lines of the file, from 1, at which these rows of a partition begin; None where rows are no lines.
+
+    The partition is read again: for the row of an error, where no batch told.
+
+    Args:
+        partition: The piece of the file.
+        rows: Row numbers from 0 within it, ascending.
+
+    Raises:
+        InputError: the file cannot be read, or is not what it was when it was cut.
+
+    """
+    if partition.format != "jsonl" and partition.format not in CSV_FORMATS:
+        return None
+    if not rows:
+        return []
+    chunks = read_chunks(partition.path, partition.start, partition.stop)
+    lines = [row.line for row in _text_of(partition, chunks, columns={}, max_row_bytes=0) if row.line is not None]
+    if len(lines) != partition.num_rows:
+        raise changed(partition.path, f"expected {partition.num_rows} rows, found {len(lines)}")
+    return [partition.first_line + lines[row] for row in rows]
+
+
+def _hashed(digest: xxhash.xxh3_128, chunk: bytes) -> bytes:
+    digest.update(chunk)
+    return chunk
+
+
+def _text_of(
+    partition: Partition, chunks: Iterator[bytes], columns: Mapping[str, str | None], max_row_bytes: int
+) -> Iterator[FileRow]:
+    """The rows in the bytes of a partition."""
+    text = decompressed(partition.path, chunks, partition.codec)
+    text = text if partition.start else without_mark(text)
+    rows = text_rows(partition.path, text, partition.format, columns=columns, max_row_bytes=max_row_bytes)
+    try:
+        yield from islice(rows, partition.num_rows)
+    except BrokenArray as error:
+        raise changed(partition.path, str(error)) from None

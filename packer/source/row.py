@@ -1,6 +1,7 @@
 """What every schema shares: typed views of JSON values, and the fields a row may have beside its messages."""
 
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -136,7 +137,7 @@ def type_name(value: Any) -> str:
     return names[type(value)]
 
 
-def one_of(fields: dict[str, T | None], *, where: str) -> T | None:
+def one_of(fields: Mapping[str, T], *, where: str) -> T | None:
     """The value of a field that has two names: of those that are given, the one that says something.
 
     Raises:

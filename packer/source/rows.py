@@ -1,23 +1,20 @@
-"""The rows of a file or of a partition, of whatever format, one at a time and not yet understood."""
+"""The rows of a file, of whatever format, one at a time and not yet understood."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from itertools import chain, islice
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import cast
 
-import xxhash
-
-from packer.source.chunks import broken_array, changed, no_rows, read_chunks, without_mark
+from packer.source.chunks import broken_array, no_rows, read_chunks, without_mark
 from packer.source.columns import columns_read
 from packer.source.compression import codec_of, decompressed
 from packer.source.csv_rows import csv_rows
 from packer.source.json_array import BrokenArray, split_elements
 from packer.source.json_lines import split_lines
-from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, CsvFormat, Format, Partition, TableFormat
+from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, CsvFormat, Format, TableFormat
 from packer.source.row import FileRow, row_too_large
 from packer.source.schema import Schema
-from packer.source.tables import refuse_changed, table_rows, table_schema
+from packer.source.tables import table_rows, table_schema
 
 
 def text_rows(
@@ -109,80 +106,3 @@ def refuse_empty(path: Path, *, format: Format) -> None:  # noqa: A002 - the rec
     """
     if next(file_rows(path, format=format, schema=None, columns={}, max_row_bytes=1), None) is None:
         raise no_rows(path)
-
-
-def partition_rows(
-    partition: Partition, *, schema: Schema, columns: Mapping[str, str | None], max_row_bytes: int
-) -> Iterator[FileRow]:
-    """The rows of a partition. Whoever writes what he read must read to the end: only there is it compared.
-
-    Raises:
-        InputError: the file cannot be read, or is not what it was when it was cut.
-
-    """
-    path = partition.path
-    num_rows = 0
-    if partition.format in TABLE_FORMATS:
-        kind = cast("TableFormat", partition.format)
-        refuse_changed(partition)
-        names = columns_read(table_schema(path, kind).names, schema, columns)
-        rows = table_rows(path, kind, names, columns=columns, max_row_bytes=max_row_bytes, partition=partition)
-        for row in islice(rows, partition.num_rows):
-            num_rows += 1
-            yield row
-        refuse_changed(partition)
-    else:
-        digest = xxhash.xxh3_128()
-        # No generator: one that is left early would not hand out the rest.
-        chunks = map(partial(_hashed, digest), read_chunks(path, partition.start, partition.stop))
-        for row in _text_of(partition, chunks, columns, max_row_bytes):
-            num_rows += 1
-            yield row
-        for _ in chunks:
-            pass  # what stands behind the rows that are taken
-        if num_rows == partition.num_rows and digest.hexdigest() != partition.xxh3:
-            raise changed(path, f"bytes {partition.start} to {partition.stop} are not what they were")
-    if num_rows != partition.num_rows:
-        raise changed(path, f"expected {partition.num_rows} rows, found {num_rows}")
-
-
-def lines_of_rows(partition: Partition, rows: Sequence[int]) -> list[int] | None:
-    """The lines of the file, from 1, at which these rows of a partition begin; None where rows are no lines.
-
-    The partition is read again: for the row of an error, where no batch told.
-
-    Args:
-        partition: The piece of the file.
-        rows: Row numbers from 0 within it, ascending.
-
-    Raises:
-        InputError: the file cannot be read, or is not what it was when it was cut.
-
-    """
-    if partition.format != "jsonl" and partition.format not in CSV_FORMATS:
-        return None
-    if not rows:
-        return []
-    chunks = read_chunks(partition.path, partition.start, partition.stop)
-    lines = [row.line for row in _text_of(partition, chunks, columns={}, max_row_bytes=0) if row.line is not None]
-    if len(lines) != partition.num_rows:
-        raise changed(partition.path, f"expected {partition.num_rows} rows, found {len(lines)}")
-    return [partition.first_line + lines[row] for row in rows]
-
-
-def _hashed(digest: xxhash.xxh3_128, chunk: bytes) -> bytes:
-    digest.update(chunk)
-    return chunk
-
-
-def _text_of(
-    partition: Partition, chunks: Iterator[bytes], columns: Mapping[str, str | None], max_row_bytes: int
-) -> Iterator[FileRow]:
-    """The rows in the bytes of a partition."""
-    text = decompressed(partition.path, chunks, partition.codec)
-    text = text if partition.start else without_mark(text)
-    rows = text_rows(partition.path, text, partition.format, columns=columns, max_row_bytes=max_row_bytes)
-    try:
-        yield from islice(rows, partition.num_rows)
-    except BrokenArray as error:
-        raise changed(partition.path, str(error)) from None

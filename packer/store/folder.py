@@ -9,19 +9,16 @@ import fcntl
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import NoReturn, Self
 
 from packer.errors import BusyError, StorageError
 from packer.names import is_file_path
 from packer.store.digest import FileDigest
 from packer.store.failures import storage_errors
-
-if TYPE_CHECKING:  # the manifest is written through this module
-    from packer.store.manifest import Manifest
 
 PRIVATE = ".packer"
 """Folder within a cache for what is not part of it: the lock, pieces of an unfinished build."""
@@ -259,7 +256,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def sweep(cache: Path, manifest: "Manifest") -> tuple[str, ...]:
+def sweep(cache: Path, named: Collection[str]) -> tuple[str, ...]:
     """Remove what a committed manifest does not name; returns the relative paths removed.
 
     Looks only into documents/, blocks/, model/ and .packer/, and for packer's own temporary files beside the manifest.
@@ -269,11 +266,9 @@ def sweep(cache: Path, manifest: "Manifest") -> tuple[str, ...]:
         StorageError: a file cannot be removed.
 
     """
-    named = {shard.path for shard in manifest.shards}
-    named |= {f"model/{file.path}" for file in manifest.model.files}
-    named |= {f"{PRIVATE}/{LOCK_NAME}", manifest.pending_rejected}
+    kept = {f"{PRIVATE}/{LOCK_NAME}", *named}
     found = [path for name in _SWEPT for path in _files_below(cache / name)]
-    removed = [path for path in found if path.relative_to(cache).as_posix() not in named]
+    removed = [path for path in found if path.relative_to(cache).as_posix() not in kept]
     removed += _temporaries(cache)
     _remove(removed)
     # What is done after this says that it was done: a power cut must not bring back what was removed.

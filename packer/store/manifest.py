@@ -208,6 +208,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What wrote the bytes; not part of the fingerprints above."""
 
     @property
+    def named_files(self) -> frozenset[str]:
+        """Relative paths of all that belongs to the cache beside its manifest and rejected.jsonl."""
+        model = (f"model/{file.path}" for file in self.model.files)
+        return frozenset([*(shard.path for shard in self.shards), *model, self.pending_rejected])
+
+    @property
     def pending_rejected(self) -> str:
         """Where its rejected.jsonl lies until the commit is finished; see :mod:`packer.store.rejected`."""
         return f"{PRIVATE}/rejected-{self.rejected_sha256[:12]}.jsonl"

@@ -17,7 +17,7 @@ from packer.audit import verify
 from packer.batches import DocumentBatch
 from packer.build import build, repack
 from packer.build.engine import resolve_engine
-from packer.build.provenance import Provenance
+from packer.build.identity import Provenance
 from packer.build.stages import Stages
 from packer.layout import offsets_of
 from packer.recipe import load_recipe, make_recipe

@@ -276,7 +276,7 @@ def test_a_build_reads_every_byte_twice_whatever_it_rejects(
             yield chunk
 
     monkeypatch.setattr("packer.source.cut.read_chunks", counted)
-    monkeypatch.setattr("packer.source.rows.read_chunks", counted)
+    monkeypatch.setattr("packer.source.read.read_chunks", counted)
     result = build_one(starter, cache, *options)
     assert result.manifest is not None
     assert (result.manifest.totals.kept, sum(result.manifest.totals.rejected.values())) == (900, 3)

@@ -9,7 +9,7 @@ import pytest
 
 from packer.build import build
 from packer.build.changes import changes
-from packer.build.provenance import Provenance
+from packer.build.identity import Provenance
 from packer.errors import UsageError
 from packer.recipe import make_recipe, to_json
 from packer.store.manifest import Input, read_manifest

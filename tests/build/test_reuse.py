@@ -12,13 +12,13 @@ import pytest
 
 from packer import __version__
 from packer.audit import verify
-from packer.build import build, packing, plan, record, repack, run, watch
+from packer.build import build, input_changes, kept_tokenizer, packing, plan, record, repack, run
 from packer.build.engine import Engine
+from packer.build.identity import Provenance
+from packer.build.input_changes import Look, refuse_changed
 from packer.build.packing import finish_if_free
 from packer.build.partition import JOURNAL
-from packer.build.provenance import Provenance
 from packer.build.reuse import committed, reusable_blocks
-from packer.build.watch import Look, refuse_changed
 from packer.errors import CheckError, InputError, StorageError
 from packer.recipe import Pack, Supervision, load_recipe, make_recipe, to_json
 from packer.store.digest import digest_file
@@ -186,7 +186,7 @@ def test_an_input_that_can_no_longer_be_read_is_an_input_error(starter_cache, tm
     path.unlink()
     path.mkdir()
     with pytest.raises(InputError, match="Is a directory"):
-        watch.refuse_changed([look], [entry])
+        input_changes.refuse_changed([look], [entry])
 
 
 def test_a_ledger_that_is_damaged_is_refused_with_the_cache_it_lies_in(starter_cache, cache, tmp_path):
@@ -340,8 +340,8 @@ def test_a_cache_alone_answers_where_it_came_from_and_what_was_left_out(starter,
 def test_names_of_files_that_are_kept_are_flushed_before_the_commit(starter, cache, monkeypatch):
     """A build that was killed may have given them their names and not flushed the folder; then the power goes."""
     events = []
-    sync, write = record.sync_folder, packing.write_manifest
-    monkeypatch.setattr(record, "sync_folder", lambda folder: events.append(folder) or sync(folder))
+    sync, write = kept_tokenizer.sync_folder, packing.write_manifest
+    monkeypatch.setattr(kept_tokenizer, "sync_folder", lambda folder: events.append(folder) or sync(folder))
     monkeypatch.setattr(packing, "write_manifest", lambda *given: events.append("commit") or write(*given))
     place = (cache / "model" / read_manifest(cache).model.files[0].path).parent
     (cache / "manifest.json").unlink()

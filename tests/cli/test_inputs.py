@@ -1,6 +1,5 @@
 """The same rows, given in every way a user has them: the same documents, and commands that take them up again."""
 
-import fcntl
 import gzip
 import json
 import os
@@ -9,7 +8,6 @@ import re
 import shlex
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -349,16 +347,6 @@ def test_a_table_that_changes_between_plan_and_reading_is_told(tmp_path, starter
     assert f"{path}: " in build(path, tmp_path / "cache", starter, exit_code=3).output
 
 
-def test_rows_that_are_appended_to_a_table_are_the_only_ones_that_are_built(tmp_path, starter):
-    rows = [{"prompt": "a " * 20, "completion": f"{i} " * 20} for i in range(400)]
-    path, cache = tmp_path / "rows.parquet", tmp_path / "cache"
-    path.write_bytes(as_parquet(rows[:300], row_group_size=50))
-    first = json.loads(build(path, cache, starter, "--set", "partition_bytes=8KiB", "--json").stdout)
-    path.write_bytes(as_parquet(rows, row_group_size=50))
-    second = json.loads(build(path, cache, starter, "--set", "partition_bytes=8KiB", "--json").stdout)
-    assert second["partitions_reused"] >= first["partitions_built"] - 1 > 2
-
-
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "inputs.md"
 
 
@@ -394,27 +382,3 @@ def test_the_examples_of_the_page_about_inputs_run(tmp_path, starter, monkeypatc
     contents = {made[f"from_{name}"].content_fingerprint for name in ("jsonl", "parquet", "saved", "pipe")}
     assert len(contents) == 1
     assert [entry.split for entry in made["from_recipe"].inputs] == ["train", "train", "eval"]
-
-
-def test_what_a_killed_program_left_of_standard_input_is_removed_by_the_next(tmp_path, starter, monkeypatch):
-    """Not what another program that goes on has locked, nor what one has only begun with."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    places = {name: tmp_path / f"packer-stdin-{name}" for name in ("killed", "running", "begun", "other")}
-    for place in places.values():
-        place.mkdir()
-        (place / "standard-input").write_bytes(b"rows")
-    (places["other"] / "standard-input").unlink()
-    for name in ("killed", "running", "other"):
-        os.utime(places[name], (0, 0))
-    with (places["running"] / "standard-input").open("rb") as held:
-        fcntl.flock(held, fcntl.LOCK_SH)
-        build("-", tmp_path / "cache", starter, stdin=as_jsonl(CHATS))
-    assert {name: place.exists() for name, place in places.items()} == {
-        "killed": False,
-        "running": True,
-        "begun": True,
-        "other": True,
-    }
-    (own,) = set(tmp_path.glob("packer-stdin-*")) - set(places.values())
-    with (own / "standard-input").open("rb") as file, pytest.raises(BlockingIOError):
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

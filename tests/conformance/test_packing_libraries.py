@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from pack.cases import PAD, counter_of, make_columns
 from searching import percent_of_examples
 
-from packer.layout import cu_seq_lens, sequence_numbers
+from packer.layout import offsets_of
 from packer.pack import arrange, gather
 from packer.recipe import Pack
 
@@ -241,9 +241,9 @@ def test_trls_padding_free_collator_finds_packers_runs_positions_and_labels(leng
     found = collated(batch, padding_free=True)
     for name in ("input_ids", "labels", "position_ids"):
         assert found[name].tolist() == [getattr(batch, name).reshape(-1).tolist()], name
-    assert found["cu_seq_lens_q"].tolist() == cu_seq_lens(batch.seq_lengths).tolist()
+    assert found["cu_seq_lens_q"].tolist() == offsets_of(batch.seq_lengths).tolist()
     assert found["max_length_q"] == batch.seq_lengths.max()
-    assert found["seq_idx"].tolist() == [sequence_numbers(batch.seq_lengths).tolist()]
+    assert found["seq_idx"].tolist() == [np.repeat(np.arange(len(batch.seq_lengths)), batch.seq_lengths).tolist()]
 
 
 @modest
@@ -260,7 +260,7 @@ def test_trls_collator_of_rows_finds_packers_positions_and_attends_to_the_paddin
 
 def features_of(batch):
     """Every run of packer's blocks as a feature of its own, as a trainer that does not pack would have them."""
-    bounds = cu_seq_lens(batch.seq_lengths).tolist()
+    bounds = offsets_of(batch.seq_lengths).tolist()
     flat = {name: getattr(batch, name).reshape(-1).tolist() for name in ("input_ids", "labels")}
     return [{name: values[a:b] for name, values in flat.items()} for a, b in pairwise(bounds)]
 
@@ -278,9 +278,9 @@ def test_runs_one_by_one_through_either_collator_are_packers_blocks_in_one_row(l
         for name in ("input_ids", "labels", "position_ids"):
             assert found[name].tolist() == [getattr(batch, name).reshape(-1).tolist()], name
         for name in ("cu_seq_lens_q", "cu_seq_lens_k"):
-            assert found[name].tolist() == cu_seq_lens(batch.seq_lengths).tolist()
+            assert found[name].tolist() == offsets_of(batch.seq_lengths).tolist()
         assert found["max_length_q"] == found["max_length_k"] == batch.seq_lengths.max()
-        assert found["seq_idx"].tolist() == [sequence_numbers(batch.seq_lengths).tolist()]
+        assert found["seq_idx"].tolist() == [np.repeat(np.arange(len(batch.seq_lengths)), batch.seq_lengths).tolist()]
         seen += 1
     assert seen == 2
 
@@ -336,6 +336,6 @@ def test_trl_makes_a_sequence_of_every_slot_of_padding_and_packer_one_of_all():
     found = padded([{"input_ids": ids} for ids in documents_of([3, 2])])
     assert found["cu_seq_lens_q"].tolist() == [0, 3, 5, 6, 7, 8]
     batch = packed(documents_of([3, 2]), Pack(block_len=8))
-    assert cu_seq_lens(batch.seq_lengths).tolist() == [0, 3, 5, 8]
+    assert offsets_of(batch.seq_lengths).tolist() == [0, 3, 5, 8]
     assert batch.input_ids.tolist() == found["input_ids"].tolist()
     assert batch.labels.tolist() == found["labels"].tolist()

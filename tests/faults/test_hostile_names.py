@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from packer.audit import verify
 from packer.build import repack
-from packer.build.provenance import Provenance
+from packer.build.identity import Provenance
 from packer.errors import CheckError, InputError, PackerError, StorageError
 from packer.export import FORMS, export
 from packer.export.writer import Files

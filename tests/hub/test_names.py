@@ -4,7 +4,7 @@ import pytest
 
 from packer.errors import InputError, RecipeError
 from packer.hub import data_name, tokenizer_name
-from packer.hub.listing import choose
+from packer.hub.fetch import choose
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 from small_blocks import small_cache  # noqa: E402
 
 from packer.load import PackedLoader  # noqa: E402
-from packer.load.memory import ReusedMemory  # noqa: E402
+from packer.load.placement import ReusedMemory  # noqa: E402
 
 LARGE = (40, 1000)
 

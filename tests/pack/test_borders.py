@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from pack.cases import DOCUMENT_STRIDE, PAD, arranged, corpora, make_columns, packs
 
-from packer.layout import cu_seq_lens
+from packer.layout import offsets_of
 from packer.pack import gather
 from packer.recipe import MAX_BLOCK_LEN, Pack
 
@@ -172,7 +172,7 @@ def test_masks_by_documents_by_cumulative_lengths_and_by_positions_are_one_mask(
         numbers = np.full(pack.block_len, -1)
         for number, (_, _, length, place) in enumerate(pieces):
             numbers[place : place + aligned(length, pack)] = number
-        bounds = cu_seq_lens(batch.seq_lengths[batch.seq_offsets[row] : batch.seq_offsets[row + 1]])
+        bounds = offsets_of(batch.seq_lengths[batch.seq_offsets[row] : batch.seq_offsets[row + 1]])
         by_document.append(mask(numbers))
         by_length.append(mask(np.searchsorted(bounds, np.arange(pack.block_len), side="right")))
         by_position.append(mask(np.cumsum(batch.position_ids[row] == 0)))
@@ -180,7 +180,7 @@ def test_masks_by_documents_by_cumulative_lengths_and_by_positions_are_one_mask(
         assert np.array_equal(a, b)
         assert np.array_equal(b, c)
     slots = np.arange(batch.input_ids.size)
-    flat = mask(np.searchsorted(cu_seq_lens(batch.seq_lengths), slots, side="right"))
+    flat = mask(np.searchsorted(offsets_of(batch.seq_lengths), slots, side="right"))
     assert np.array_equal(flat, mask(np.cumsum(batch.position_ids.reshape(-1) == 0)))
     for row, expected in enumerate(by_document):
         here = slice(row * pack.block_len, (row + 1) * pack.block_len)

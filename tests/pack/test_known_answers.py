@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 from whole_documents import plan_pieces, stream_of
 
-from packer.layout import cu_seq_lens
+from packer.layout import offsets_of
 from packer.pack import DocumentColumns, cut, gather
 
 PAD = 0
@@ -149,7 +149,7 @@ def test_llama_factory_mask():
         (row,) = rows(packed(documents, 6, strategy="sequential"))
         lengths += row[1]
     assert lengths == [2, 3, 1, 2, 3]
-    assert cu_seq_lens(lengths).tolist() == [0, 2, 5, 6, 8, 11]
+    assert offsets_of(lengths).tolist() == [0, 2, 5, 6, 8, 11]
 
 
 NEMO = [[1, 2, 3], [4, 5, 6, 7], [8, 9], [10, 11, 12, 13, 14]]

@@ -255,8 +255,8 @@ def test_sweep_removes_what_the_manifest_does_not_name_and_nothing_else(tmp_path
     (cache / "mine").mkdir()
     (cache / "mine" / "old.arrow").write_text("mine")
     with lock(cache):
-        removed = sweep(cache, manifest)
-        assert sweep(cache, manifest) == ()
+        removed = sweep(cache, manifest.named_files)
+        assert sweep(cache, manifest.named_files) == ()
     assert set(removed) == {*strangers, ".tmp-packer-1-cd", "blocks/link"}
     assert (outside / "precious.arrow").exists()
     kept = {path.relative_to(cache).as_posix() for path in cache.rglob("*") if path.is_file()}
@@ -278,7 +278,7 @@ def test_sweep_does_not_follow_a_folder_that_is_a_link(tmp_path: Path) -> None:
     outside = (cache / "documents").rename(tmp_path / "outside")
     (cache / "documents").symlink_to(outside)
     (outside / "precious.arrow").write_text("x")
-    assert sweep(cache, manifest) == ()
+    assert sweep(cache, manifest.named_files) == ()
     assert sweep_temporary(cache) == ()
     assert (outside / "precious.arrow").exists()
 
@@ -383,7 +383,7 @@ def test_a_folder_that_cannot_be_listed_is_told_and_not_passed_over(
 
     monkeypatch.setattr(os, "scandir", refuse_blocks)
     with pytest.raises(StorageError, match=r"cannot list .*blocks: Permission denied"):
-        sweep(tmp_path, manifest)
+        sweep(tmp_path, manifest.named_files)
 
 
 def test_a_shard_that_cannot_be_begun_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from packer.audit.diff.document_rows import DocumentComparison, count_common
 from packer.audit.diff.row_examples import make_examples
 from packer.audit.diff.settings import changes, compare_inputs, compare_recipes, pair_inputs
 from packer.audit.diff.tokenizers import compare_models
-from packer.build.provenance import model_digests
+from packer.build.identity import model_digests
 from packer.errors import CheckError
 from packer.recipe import to_json
 from packer.store.cache import Cache

@@ -239,8 +239,8 @@ def _num_tokens(parts: tuple[ForeignPart, ...], gathered: _Gathered) -> int | No
 
 
 def _findings(gathered: _Gathered) -> Iterator[ForeignFinding]:
-    told = OF_NO_TOKENIZER & gathered.found.keys() if gathered.is_anothers else gathered.found
-    for code in sorted(told, key=lambda code: (LEVELS.index(CODES[code].level), ORDER[code])):
+    reported = OF_NO_TOKENIZER & gathered.found.keys() if gathered.is_anothers else gathered.found
+    for code in sorted(reported, key=lambda code: (LEVELS.index(CODES[code].level), ORDER[code])):
         entries, kind = gathered.found[code], CODES[code]
         yield ForeignFinding(
             code=code,

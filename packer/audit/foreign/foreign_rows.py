@@ -1,7 +1,7 @@
 """Foreign rows as flat arrays, whatever files they come from."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,10 @@ TOKEN_COLUMNS = ("labels", "completion_mask", "assistant_masks", "loss_mask", "p
 MASKS = ("completion_mask", "assistant_masks", "loss_mask")
 LABELLING = ("labels", *MASKS)
 """Those that say what is trained."""
+
+
+Lists: TypeAlias = tuple[npt.NDArray[Any], Int64]
+"""A list column: flat values, and offsets of the rows into them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,35 +85,29 @@ class ForeignPart(Protocol):
 
 def flat_rows(
     numbers: Int64,
-    ids: tuple[npt.NDArray[Any], Int64],
-    columns: dict[str, tuple[npt.NDArray[Any], Int64]],
-    seq_lengths: tuple[npt.NDArray[Any], Int64] | None = None,
+    ids: Lists,
+    columns: dict[str, Lists],
+    seq_lengths: Lists | None = None,
 ) -> ForeignRows:
     """Rows from list columns, each flat values and offsets; rows whose token columns differ in length are set aside."""
     lengths = np.diff(ids[1])
     equal = np.ones(len(numbers), np.bool_)
     for _, offsets in columns.values():
         equal &= np.diff(offsets) == lengths
-    if equal.all():
-        kept = {name: values.astype(np.int64) for name, (values, _) in columns.items()}
-        sequences = None if seq_lengths is None else (seq_lengths[0].astype(np.int64), seq_lengths[1])
-        return ForeignRows(
-            numbers=numbers, input_ids=ids[0].astype(np.int64), offsets=ids[1], columns=kept,
-            seq_lengths=sequences, unequal=numbers[:0],
-        )  # fmt: skip
-    some = flat_rows(
-        numbers[equal],
-        _rows(ids, equal),
-        {name: _rows(column, equal) for name, column in columns.items()},
-        None if seq_lengths is None else _rows(seq_lengths, equal),
-    )
+    if not equal.all():
+        ids, seq_lengths = _rows(ids, equal), None if seq_lengths is None else _rows(seq_lengths, equal)
+        columns = {name: _rows(column, equal) for name, column in columns.items()}
     return ForeignRows(
-        numbers=some.numbers, input_ids=some.input_ids, offsets=some.offsets, columns=some.columns,
-        seq_lengths=some.seq_lengths, unequal=numbers[~equal],
-    )  # fmt: skip
+        numbers=numbers[equal],
+        input_ids=ids[0].astype(np.int64),
+        offsets=ids[1],
+        columns={name: values.astype(np.int64) for name, (values, _) in columns.items()},
+        seq_lengths=None if seq_lengths is None else (seq_lengths[0].astype(np.int64), seq_lengths[1]),
+        unequal=numbers[~equal],
+    )
 
 
-def _rows(column: tuple[npt.NDArray[Any], Int64], wanted: Bool) -> tuple[npt.NDArray[Any], Int64]:
+def _rows(column: Lists, wanted: Bool) -> Lists:
     values, offsets = column
     lengths = np.diff(offsets)
     return values[np.repeat(wanted, lengths)], offsets_of(lengths[wanted])

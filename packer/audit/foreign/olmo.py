@@ -60,15 +60,15 @@ class OlmoPart:
 
         """
         self.name = name
-        told = _recorded(path)
+        recorded = _recorded(path)
         mask = path.with_name(path.name.replace(_TOKENS, _MASK))
         self._mask = _array(mask, 1).reshape(-1) if mask != path and mask.is_file() else None
         ids = _array(path, None if _has_header(path) else self._width(path, model))
         self._ids = ids.reshape(-1)
         if self._mask is not None and len(self._mask) != len(self._ids):
             raise InputError(f"{path} has {len(self._ids):,} ids, its mask {len(self._mask):,} values")
-        self._eos_id = told.get("eos_id") if model is None else model.eos_id
-        row_length = ids.shape[1] if ids.ndim > 1 else told.get("sequence_length")
+        self._eos_id = recorded.get("eos_id") if model is None else model.eos_id
+        row_length = ids.shape[1] if ids.ndim > 1 else recorded.get("sequence_length")
         self._eos_begins_sequences = ids.ndim == 1 and row_length is not None and self._eos_id is not None
         self.rows_end_at_eos = not row_length and not path.with_suffix(".csv.gz").is_file()
         self._starts, self._lengths = self._rows(row_length) if row_length else self._documents(path)
@@ -139,8 +139,8 @@ def _recorded(path: Path) -> dict[str, Any]:
     folder = path.parent.parent
     record = read_record(folder) or {}
     try:
-        told = record["splits"][path.parent.name]
-        found = {"sequence_length": told.get("sequence_length"), "eos_id": record["model"]["eos_id"]}
+        recorded = record["splits"][path.parent.name]
+        found = {"sequence_length": recorded.get("sequence_length"), "eos_id": record["model"]["eos_id"]}
     except (KeyError, TypeError, AttributeError):
         return {}
     for (name, value), least in zip(found.items(), (1, 0), strict=True):

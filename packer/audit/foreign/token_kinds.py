@@ -135,8 +135,8 @@ def _padding(rows: ForeignRows, known: Known) -> Bool:
     """
     mask = rows.columns.get("attention_mask")
     if mask is not None and (mask == 0).any():
-        told: Bool = mask == 0
-        return told
+        is_padding: Bool = mask == 0
+        return is_padding
     padding = np.zeros(len(rows.input_ids), np.bool_)
     if known.model is None or not len(padding):
         return padding
@@ -167,12 +167,12 @@ def _starts(rows: ForeignRows, row_of: Int64, padding: Bool, known: Known) -> tu
     of_row = np.zeros(total, np.bool_)
     of_row[rows.offsets[:-1][np.diff(rows.offsets) > 0]] = True
     disagree = np.zeros(num_rows, np.bool_)
-    told: list[Bool] = []
+    stated: list[Bool] = []
     mask = rows.columns.get("attention_mask")
     seen = np.ones(total, np.bool_) if mask is None else mask != 0  # positions of padding say nothing
     if rows.seq_lengths is not None:
         found, wrong, left_out = _of_lengths(rows, of_row, padding, known)
-        told.append(found)
+        stated.append(found)
         disagree |= wrong
         seen &= ~left_out
     positions = rows.columns.get("position_ids")
@@ -180,12 +180,12 @@ def _starts(rows: ForeignRows, row_of: Int64, padding: Bool, known: Known) -> tu
         found = of_row | ((positions == 0) & seen)
         step = np.diff(positions, prepend=-1)
         disagree[row_of[(positions != 0) & (of_row | (step != 1)) & seen]] = True
-        told.append(found)
+        stated.append(found)
     if mask is not None and (mask > 1).any():
-        told.append(of_row | (np.diff(mask, prepend=-1) != 0))
-    for other in told[1:]:
-        disagree[row_of[(other != told[0]) & seen]] = True
-    return (told[0] if told else of_row), disagree
+        stated.append(of_row | (np.diff(mask, prepend=-1) != 0))
+    for other in stated[1:]:
+        disagree[row_of[(other != stated[0]) & seen]] = True
+    return (stated[0] if stated else of_row), disagree
 
 
 def _of_lengths(rows: ForeignRows, of_row: Bool, padding: Bool, known: Known) -> tuple[Bool, Bool, Bool]:

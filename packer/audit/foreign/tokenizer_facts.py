@@ -16,7 +16,7 @@ import numpy as np
 
 from packer.backend import load_backend
 from packer.batches import Int64
-from packer.build.places import pin_recipe, tokenizer_place
+from packer.build.input_resolution import pin_recipe, tokenizer_place
 from packer.build.progress import Silent
 from packer.build.stages import compile_template
 from packer.errors import UsageError
@@ -131,78 +131,60 @@ def ask_template(known: Known, model: Model, source: str) -> Known:
     def ids(text: str) -> list[int]:
         return [int(i) for i in encoder.encode([text])[0]]
 
-    question, answer = _message("user", _QUESTION), _message("assistant", _ANSWER)
     try:
-        prompt = template.render([question], add_generation_prompt=True)
-        chat = template.render(
-            [question, answer, _message("user", _NEXT_QUESTION), _message("assistant", _NEXT_ANSWER)]
-        )
-        plain = template.render([question, answer])
+        prompt = _rendered(template, _QUESTION, prompt=True)
+        plain = _rendered(template, _QUESTION, _ANSWER)
+        chat = _rendered(template, _QUESTION, _ANSWER, _NEXT_QUESTION, _NEXT_ANSWER)
     except RenderError as error:
-        return _with(known, no_header=f"the template refuses a plain chat: {error}")
-    system = _system_prefix(template)
-    befores = [ids(text) for text in (_before(chat, _QUESTION), _before(chat, _NEXT_QUESTION), system or "")]
-    control = {token.id for token in model.added_tokens} | set(model.stop_ids)
-    header = _header(
-        [_behind(text, _QUESTION) for text in (prompt, chat, plain)], [each for each in befores if each], control, ids
+        return replace(known, no_header=f"the template refuses a plain chat: {error}")
+    first, later, system = (
+        ids(text) for text in (_before(chat, _QUESTION), _before(chat, _NEXT_QUESTION), _system_prefix(template))
     )
-    header = _without_spaces(header, known.space_ids)
-    all_ids = ids(chat)
-    once = known.bos_id is not None and all_ids[:1] == [known.bos_id] and all_ids.count(known.bos_id) == 1
-    return _with(
+    # Behind a question: of a block of reasoning only that it opens is part of the header.
+    endings = [ids(_REASONING.split(_behind(text, _QUESTION))[0]) for text in (prompt, chat, plain)]
+    same = endings[0][: min(_common(endings[0], other) for other in endings[1:])]
+    control = {token.id for token in model.added_tokens} | set(model.stop_ids)
+    header = _distinct(same, [each for each in (first, later, system) if each], control)
+    while header and header[-1] in known.space_ids:
+        header = header[:-1]
+    chat_ids = ids(chat)
+    writes_bos = chat_ids[:1] == [known.bos_id]
+    words = [[token for token in before if token != known.bos_id][:1] for before in (first, system)]
+    openings = [*words[0], *words[1], *first[:1], *system[:1]] if words[0] else []
+    return replace(
         known,
         header=np.array(header, np.int64),
-        openings=_openings(befores, known.bos_id),
-        bos_opens=once,
+        openings=np.unique(np.array(openings, np.int64)),
+        bos_opens=writes_bos and chat_ids.count(chat_ids[0]) == 1,
         eos_ends_prompts=model.eos_id in ids(_behind(prompt, _QUESTION)),
-        writes_bos=all_ids[:1] == [known.bos_id],
+        writes_bos=writes_bos,
         no_header="" if header else "no control token tells the header of an answer from that of a question",
     )
 
 
-def _with(known: Known, **changes: object) -> Known:
-    return replace(known, **changes)  # type: ignore[arg-type]
+def _rendered(template: ChatTemplate, *said: str, prompt: bool = False) -> str:
+    roles = ("user", "assistant")
+    messages = [{"role": roles[place % 2], "content": text} for place, text in enumerate(said)]
+    return template.render(messages, add_generation_prompt=prompt)
 
 
-def _message(role: str, content: str) -> dict[str, str]:
-    return {"role": role, "content": content}
-
-
-def _system_prefix(template: ChatTemplate) -> str | None:
-    """What stands before the text of a system message; None where the template takes none, or writes it elsewhere."""
-    messages = [_message("system", _SYSTEM), _message("user", _QUESTION), _message("assistant", _ANSWER)]
+def _system_prefix(template: ChatTemplate) -> str:
+    """What stands before the text of a system message; nothing where the template takes none."""
+    said = (("system", _SYSTEM), ("user", _QUESTION), ("assistant", _ANSWER))
     try:
-        text = template.render(messages)
+        text = template.render([{"role": role, "content": content} for role, content in said])
     except RenderError:
-        return None
+        return ""
     place = text.find(_SYSTEM)
-    return text[:place] if 0 <= place < text.find(_QUESTION) else None
+    return text[:place] if 0 <= place < text.find(_QUESTION) else ""
 
 
 def _before(text: str, content: str) -> str:
     return text[: max(text.find(content), 0)]
 
 
-def _openings(befores: Sequence[Sequence[int]], bos_id: int | None) -> Int64:
-    """The first ids of conversations, sorted, of what stands before the first question and before a system message."""
-    first, _, system = befores
-    words = [[token for token in before if token != bos_id][:1] for before in (first, system)]
-    if not words[0]:
-        return _NONE
-    return np.unique(np.array([*words[0], *words[1], *first[:1], *system[:1]], np.int64))
-
-
 def _behind(text: str, content: str) -> str:
     return text[text.find(content) + len(content) :] if content in text else ""
-
-
-def _header(
-    endings: Sequence[str], befores: Sequence[Sequence[int]], control: set[int], ids: Callable[[str], list[int]]
-) -> list[int]:
-    """The header's ids: what all texts behind the question begin with, its last ids that are an answer's alone."""
-    first, *others = [ids(_REASONING.split(ending)[0]) for ending in endings]
-    same = min(_common(first, other) for other in others)
-    return _distinct(first[:same], befores, control)
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> int:
@@ -218,9 +200,3 @@ def _distinct(own: Sequence[int], others: Sequence[Sequence[int]], control: set[
         if control.intersection(tail) and all(list(other[-size:]) != tail for other in others):
             return tail
     return []
-
-
-def _without_spaces(tail: list[int], spaces: Int64) -> list[int]:
-    while tail and tail[-1] in spaces:
-        tail = tail[:-1]
-    return tail

@@ -15,7 +15,7 @@ from packer.audit.lint.source_rows import SourceRows, find_in_rows, look_at_rows
 from packer.audit.lint.subject import Subject
 from packer.audit.lint.tokenizer_files import find_bos, find_other_reading, find_settings
 from packer.audit.lint.usable import find_usable
-from packer.build.places import pin_recipe
+from packer.build.input_resolution import pin_recipe
 from packer.build.plan import TEMPLATED
 from packer.build.progress import Silent
 from packer.build.stages import named_template, overruns_at
@@ -54,7 +54,7 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
     if recipe.sources and num_rows and usable.built is not None:
         assumed, model = usable.built
         rows = look_at_rows(assumed, model, recipe, num_rows=num_rows)
-        findings += find_in_rows(rows, assumed, model, subject, assumed=bool(usable.assumed))
+        findings += find_in_rows(rows, assumed, subject, assumed=bool(usable.assumed))
     schemas = {each.schema for each in rows.files}
     if schemas and not schemas & {*TEMPLATED}:
         findings = [replace(each, level="note") if each.code == "no_template" else each for each in findings]

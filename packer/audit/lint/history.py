@@ -8,8 +8,8 @@ from packer.audit.lint.probes import ANSWER, CHAT, INLINE_CHAT, NEXT_QUESTION, P
 from packer.audit.lint.subject import LearnedTurn, Outcome, Subject
 from packer.render.parting import common_length
 
-_EXACT = Override("supervision.rewritten", "exact")
-_LAST = Override("supervision.rewritten", "last")
+EXACT = Override("supervision.rewritten", "exact")
+LAST = Override("supervision.rewritten", "last")
 AS_RENDERED = Override("supervision.rewritten", "as_rendered")
 
 
@@ -59,7 +59,7 @@ def ending_stop(subject: Subject) -> Override | None:
     if subject.turn_end is None:
         return None
     stop = Override.stopping(subject.recipe_given, subject.turn_end)
-    return stop if subject.tried(CHAT, _EXACT, stop).num_documents == 1 else None
+    return stop if subject.tried(CHAT, EXACT, stop).num_documents == 1 else None
 
 
 def _rewritten(
@@ -75,8 +75,8 @@ def _rewritten(
         message += "; each answer is learned as it was given, in a document of its own, which costs tokens"
         if subject.tried(row, AS_RENDERED).num_documents == 1:
             ways.append(f"{AS_RENDERED} learns this chat in one document, earlier answers as history shows them")
-        ways.append(f"{_EXACT} learns every answer as it was given, a document for each")
-        ways.append(f"{_LAST} learns only the last document of each conversation")
+        ways.append(f"{EXACT} learns every answer as it was given, a document for each")
+        ways.append(f"{LAST} learns only the last document of each conversation")
     else:
         message += f"; the recipe says what is learned ({decided})"
     learned, own, later = shown

@@ -84,7 +84,7 @@ class LintReport:
 
     rows: tuple[LookedAt, ...]
     verdict: str
-    """What a build of the recipe would come to, in one line."""
+    """What a build of the recipe would give, in one line."""
 
     def count(self, level: Level) -> int:
         return sum(finding.level == level for finding in self.findings)

@@ -70,10 +70,10 @@ def find_modes(subject: Subject) -> Iterator[LintFinding]:
     )
     names = {f"{label}s": mode_name(subject.mode(outcome, outcome.turns[-1])) for label, outcome in learned.items()}
     switches = " and ".join(dict.fromkeys(switch for mode in modes for switch in mode))
-    told = ", ".join(f"{label} are learned under {name}" for label, name in names.items())
+    which = ", ".join(f"{label} are learned under {name}" for label, name in names.items())
     yield LintFinding(
         code="prompt_modes",
-        message=f"the prompt depends on {switches}: {told}",
+        message=f"the prompt depends on {switches}: {which}",
         examples=tuple(_prompt_example(label, outcome.turns[-1]) for label, outcome in learned.items()),
         hint="a row's chat_template_kwargs, or template.kwargs, can set it; answers are then learned under that prompt",
     )

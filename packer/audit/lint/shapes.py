@@ -23,7 +23,7 @@ from packer.audit.lint.subject import Outcome, Subject
 from packer.audit.lint.usable import suggestions, with_override
 from packer.render import RenderError
 
-WITHOUT = {
+_WITHOUT = {
     "system": "the system message",
     "user": "the user message",
     "content": "the text",
@@ -33,8 +33,6 @@ WITHOUT = {
     "tools": "the tool definitions",
 }
 """What rows are learned without, where a kind of loss is allowed."""
-
-CALLS_ALONE = ": an answer that is nothing but a call is then not learned"
 
 
 def find_losses(subject: Subject) -> Iterator[LintFinding]:
@@ -91,8 +89,8 @@ def _hint(subject: Subject, kind: str, labels: Sequence[str]) -> str | None:
         needed = [lost for lost in kinds if lost not in subject.allowed]
         override = Override.allowing(subject.recipe_given, needed)
         if any(subject.tried(SHAPES[label], override).rejection is None for label in beside):
-            without = listed([WITHOUT[lost] for lost in needed])
-            calls = CALLS_ALONE if "tool_call" in needed else ""
+            without = listed([_WITHOUT[lost] for lost in needed])
+            calls = ": an answer that is nothing but a call is then not learned" if "tool_call" in needed else ""
             ways.append(f"{override} learns such rows without {without}{calls}")
             break
     return "; or ".join(ways) or None

@@ -10,18 +10,16 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from packer.audit.excerpts import texts_in
-from packer.audit.lint.history import AS_RENDERED, ending_stop
+from packer.audit.lint.history import AS_RENDERED, EXACT, LAST, ending_stop
 from packer.audit.lint.lint_report import Example, LintFinding, LookedAt
-from packer.audit.lint.override import Override
-from packer.audit.lint.probes import listed
-from packer.audit.lint.shapes import CALLS_ALONE, WITHOUT
 from packer.audit.lint.subject import Subject
 from packer.batches import RowBatch, Sample
 from packer.build.inputs import open_inputs
 from packer.build.plan import load_recipe_model, resolve_sources
-from packer.build.price import LIMIT, last_tokens
 from packer.build.progress import Silent
+from packer.build.rewrite_cost import LIMIT, last_tokens
 from packer.build.stages import Stages, overruns_at
+from packer.build.suggestions import rejection_hint
 from packer.errors import TemplateError
 from packer.model import Model
 from packer.recipe import Recipe
@@ -32,7 +30,7 @@ _BATCH_ROWS = 100
 
 @dataclass(slots=True, kw_only=True)
 class FileRows:
-    """The first rows of one file, and what they came to."""
+    """The first rows of one file, and their results."""
 
     path: str
     name: str
@@ -117,9 +115,7 @@ def look_at_rows(recipe: Recipe, model: Model, given: Recipe, *, num_rows: int) 
     )
 
 
-def find_in_rows(
-    rows: SourceRows, recipe: Recipe, model: Model, subject: Subject | None, *, assumed: bool
-) -> Iterator[LintFinding]:
+def find_in_rows(rows: SourceRows, recipe: Recipe, subject: Subject | None, *, assumed: bool) -> Iterator[LintFinding]:
     """Findings on rows that went through the stages under `recipe`; `assumed`: it has keys the user did not give."""
     under = ", with the keys assumed" if assumed else ""
     rejected, num_rows = rows.counted("rejected"), rows.total("num_rows")
@@ -133,7 +129,7 @@ def find_in_rows(
                 for each in rows.files
                 for code, count in each.rejected.most_common()
             ),
-            hint=_rejected_hint(rows, recipe, model),
+            hint=_rejected_hint(rejected, recipe),
             level="warning" if some else "error",
         )
     if rows.price > 1:
@@ -147,7 +143,7 @@ def find_in_rows(
                 for each in rows.files
                 if len(rows.files) > 1
             ),
-            hint=_cheaper(rows, recipe, model, subject) if asks else None,
+            hint=_cheaper(subject) if asks else None,
             level="warning" if asks else "note",
         )
     control = rows.counted("control")
@@ -162,7 +158,7 @@ def find_in_rows(
 
 
 def verdict(rows: SourceRows, recipe: Recipe, *, ok: bool, begins: bool) -> str:
-    """What a build of the recipe as given would come to.
+    """What a build of the recipe as given would give.
 
     Args:
         rows: of its inputs; none where none were looked at.
@@ -241,46 +237,23 @@ def _kept(given: Recipe, files: Sequence[FileRows]) -> tuple[int, ...] | None:
     return tuple(sum(len(set(stages.run(batch).documents.sample.tolist())) for batch in each.batches) for each in files)
 
 
-def _rejected_hint(rows: SourceRows, recipe: Recipe, model: Model) -> str | None:
-    """Where the template loses something, how to keep such rows without it: all kinds, as they come to light."""
-    rejected = rows.counted("rejected")
-    kinds: list[str] = []
-    left = rejected
-    while new := [kind for kind in _lost(left) if kind not in kinds]:
-        kinds += new
-        stages = Stages(Override.allowing(recipe, kinds).apply(recipe), model)
-        left = Counter(
-            rejection.code
-            for each in rows.files
-            for batch in each.batches
-            for rejection in stages.run(batch).rejections
-        )
-    more = rejected.total() - left.total()
-    if not kinds or more <= 0:
-        return None
-    without = listed([WITHOUT[kind] for kind in kinds])
-    told = f"{Override.allowing(recipe, kinds)} keeps {more:,} of them, learned without {without}"
-    return told + (CALLS_ALONE if "tool_call" in kinds else "")
+def _rejected_hint(rejected: Mapping[str, int], recipe: Recipe) -> str:
+    """What a build says of the most frequent code; of losses all kinds that were seen are allowed."""
+    lost = [code.removeprefix("dropped_") for code in rejected if code.startswith("dropped_")]
+    code = max(rejected, key=lambda each: rejected[each])
+    return rejection_hint(code, allowed=(*recipe.supervision.allow_dropped, *lost))
 
 
-def _lost(codes: Mapping[str, int]) -> list[str]:
-    return [code.removeprefix("dropped_") for code in codes if code.startswith("dropped_")]
-
-
-def _cheaper(rows: SourceRows, recipe: Recipe, model: Model, subject: Subject | None) -> str:
-    """The values of supervision.rewritten, with what the cheaper one comes to here."""
+def _cheaper(subject: Subject | None) -> str:
+    """The values of supervision.rewritten, and a stop token that makes them needless."""
     ways = []
     if subject is not None and (stop := ending_stop(subject)) is not None:
         ways.append(f"{stop} makes the token that ends a turn a stop token, and nothing is rewritten")
-    stages, paid, last = Stages(AS_RENDERED.apply(recipe), model), 0, 0
-    for batch in (batch for each in rows.files for batch in each.batches):
-        documents = stages.run(batch).documents
-        paid += len(documents.input_ids)
-        last += last_tokens(documents) if documents.num_documents else 0
-    if _ratio(paid, last) < rows.price:
-        ways.append(f"{AS_RENDERED} takes {_ratio(paid, last):.2f} times: earlier answers as history shows them")
-    ways.append(f"{Override('supervision.rewritten', 'exact')} takes it as it is")
-    ways.append(f"{Override('supervision.rewritten', 'last')} learns only the last document of each conversation")
+    ways += [
+        f"{AS_RENDERED} learns earlier answers as history shows them, where only an empty reasoning block is gone",
+        f"{EXACT} takes it as it is",
+        f"{LAST} learns only the last document of each conversation",
+    ]
     return "; or ".join(ways)
 
 

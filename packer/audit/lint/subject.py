@@ -10,8 +10,8 @@ import numpy as np
 
 from packer.audit.lint.override import Override
 from packer.audit.lint.probes import PLAIN, Row
-from packer.batches import Rejection, RowBatch, Sample
-from packer.build.stages import FollowedRows, Stages, compile_template, turn_end_marker
+from packer.batches import Rejection, RowBatch, Sample, TurnBatch
+from packer.build.stages import Stages, compile_template, turn_end_marker
 from packer.model import TOKENIZER_FILE, Model
 from packer.recipe import Recipe
 from packer.render import ChatTemplate, Renderer, RenderError, RenderRules
@@ -123,9 +123,10 @@ class Subject:
         """What becomes of a row of :mod:`probes`; remembered."""
         if id(row) not in self._outcomes:
             sample = read_row(dict(row), number=0, schema="messages", columns={})
-            followed = self._stages.follow(RowBatch(samples=(sample,), rejections=(), num_rows=1))
-            rejection = next(iter(followed.supervised.rejections), None)
-            turns = () if rejection else _learned_turns(followed)
+            rows = RowBatch(samples=(sample,), rejections=(), num_rows=1)
+            rendered = self._stages.render(rows)
+            rejection = next(iter(self._stages.run(rows, rendered).rejections), None)
+            turns = () if rejection else _learned_turns(rendered)
             self._outcomes[id(row)] = Outcome(sample=sample, turns=turns, rejection=rejection)
         return self._outcomes[id(row)]
 
@@ -186,9 +187,8 @@ def mode_name(mode: Mode | None) -> str:
     return " ".join(f"{name}={value}" for name, value in mode.items()) or "the default prompt"
 
 
-def _learned_turns(followed: FollowedRows) -> tuple[LearnedTurn, ...]:
+def _learned_turns(turns: TurnBatch) -> tuple[LearnedTurn, ...]:
     """The turns of one row with their texts, in the order of its messages."""
-    turns = followed.turns
     texts = [turns.text[start:stop] for start, stop in pairwise(turns.text_offsets.tolist())]
     found = []
     for t in np.argsort(turns.turn_message, kind="stable").tolist():

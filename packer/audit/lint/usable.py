@@ -101,11 +101,11 @@ def find_usable(recipe: Recipe) -> Usable:
             built = subject
             assumed.append(failure.override)
     firsts = {failure.rejection.code: failure for failure in reversed(failures)}
-    told = [_failure_finding(failure, assumed) for failure in firsts.values()]
+    reported = [_failure_finding(failure, assumed) for failure in firsts.values()]
     if by_marks and not without and failures and failures[0].subject.kept_by_marks(PLAIN):
-        told = [replace(each, level="note") for each in told]
+        reported = [replace(each, level="note") for each in reported]
     return Usable(
-        findings=(*findings, *told),
+        findings=(*findings, *reported),
         subject=subject,
         assumed=tuple(assumed),
         built=(built.recipe_given, built.model),

@@ -61,7 +61,7 @@ class Estimate:
             raise _error(self._plan, f"about {self._paid / self._last:.1f}")
 
 
-def check_price(plan: BuildPlan, num_tokens: int, num_last_tokens: int) -> None:
+def check_rewrite_cost(plan: BuildPlan, num_tokens: int, num_last_tokens: int) -> None:
     """Compare tokens of all documents with those of each row's last.
 
     Raises:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from packer.build import build, price
+from packer.build import build, rewrite_cost
 from packer.build.partition import read_journal
 from packer.build.plan import plan_build
-from packer.build.price import CLEARLY, Estimate, RewrittenError
 from packer.build.progress import Silent
+from packer.build.rewrite_cost import CLEARLY, Estimate, RewrittenError
 from packer.recipe import load_recipe, make_recipe, to_json
 
 COUNTING = (
@@ -46,7 +46,7 @@ def test_the_first_partitions_tell_in_whatever_order_they_come(data, rows, parti
     last = sum(rows[n // partitions] * made[n].num_last_tokens / made[n].num_input_rows for n in first)
     assume(not math.isclose(paid, CLEARLY * last, rel_tol=1e-9))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(price, "way_out", lambda *_: "")
+        patch.setattr(rewrite_cost, "way_out", lambda *_: "")
         estimate = Estimate(plan_of(rows, partitions))
         assert estimate.numbers == tuple(first)
         told = None

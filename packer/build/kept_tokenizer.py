@@ -1,15 +1,57 @@
-"""The tokenizer a cache keeps, as a model: what it was built with, whatever has become of the folder it came from."""
+"""The tokenizer that a cache keeps: what it was built with, whatever has become of the folder it came from."""
 
 import hashlib
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from packer.errors import CheckError
 from packer.model import TOOL_TEMPLATE_FILE, Model, load_model
 from packer.recipe import Recipe
+from packer.store.digest import digest_file
 from packer.store.failures import storage_errors
-from packer.store.manifest import Manifest
+from packer.store.folder import inside, sync_folder, write_atomically
+from packer.store.manifest import Manifest, ModelFile, ModelRecord
+
+
+def model_record(model: Model) -> ModelRecord:
+    """What a manifest says of a tokenizer; its files lie under a name that is theirs alone."""
+    digests = model.digests
+    listed = "".join(f"{file} {digest}\n" for file, digest in sorted(digests.items()))
+    name = hashlib.sha256(listed.encode()).hexdigest()[:12]
+    return ModelRecord(
+        files=tuple(
+            ModelFile(path=f"{name}/{file}", num_bytes=len(content), sha256=digests[file])
+            for file, content in sorted(model.files.items())
+        ),
+        vocab_size=model.vocab_size,
+        pad_id=model.pad_id,
+        eos_id=model.eos_id,
+        stop_ids=model.stop_ids,
+        control_ids=tuple(sorted(model.control.values())),
+    )
+
+
+def write_model(folder: Path, record: ModelRecord, files: Mapping[str, bytes]) -> None:
+    """Keep a tokenizer's files in the cache; those that are there and whole stay as they are.
+
+    Raises:
+        StorageError: the disk refuses.
+
+    """
+    kept: set[Path] = set()
+    for file in record.files:
+        path = inside(folder, f"model/{file.path}")
+        if path.is_file() and digest_file(path)[2] == file.sha256:
+            kept.add(path.parent)
+        else:
+            write_atomically(path, files[PurePosixPath(file.path).name])
+    # A build that was killed may have named a file, and its folder, without flushing the name.
+    for place in sorted(kept):
+        with storage_errors("write", place):
+            sync_folder(place)
+            sync_folder(place.parent)
 
 
 def kept_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
