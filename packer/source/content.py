@@ -95,7 +95,7 @@ def _part_text(part: Part, *, where: str) -> str:
     for name, value in given.items():
         if not isinstance(value, str):
             raise Refused("wrong_type", f"expected `str` at {where}.{name}")
-    text = one_of(given, where=where)
+    text: str | None = one_of(given, where=where)
     if text is None:
         raise Refused("wrong_type", f"no field `text` at {where}")
     return text
