@@ -15,6 +15,7 @@ import jinja2.ext
 import jinja2.nodes
 import jinja2.sandbox
 import jinja2.visitor
+from jinja2.filters import FILTERS
 from jinja2.tests import test_sequence
 
 from packer.render.environment import ChatTemplate, RenderError
@@ -127,8 +128,21 @@ def _recorded(template: ChatTemplate, variables: dict[str, Any]) -> str:
         raise RenderError(str(error)) from error
 
 
+_BLIND_FILTERS = (
+    *("trim", "string", "default", "d", "length", "count", "first", "last", "list", "reverse"),
+    *("map", "select", "reject", "selectattr", "rejectattr"),
+)
+"""Filters that hand texts on, ask them by their own methods, or look at the lists that they are in.
+
+The others are the sandbox's, which keep their limits while Jinja works out constants.
+"""
+
+
 class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
     """The sandbox of templates, where no other text is asked about a symbolic one."""
+
+    intercepted_binops = frozenset(jinja2.sandbox.SandboxedEnvironment.default_binop_table)
+    """So Jinja does not work them out while it compiles, however large a constant becomes."""
 
     concat = staticmethod(joined)  # of macros and captured blocks
 
@@ -183,11 +197,10 @@ def _environment(date: str, max_bytes: int) -> _Environment:
     environment = _Environment(
         trim_blocks=usual.trim_blocks,
         lstrip_blocks=usual.lstrip_blocks,
-        optimized=False,  # no constants are worked out beforehand, however large
         extensions=[GenerationMarks, jinja2.ext.loopcontrols],
     )
     environment.globals.update(usual.globals)
-    environment.filters |= {"tojson": usual.filters["tojson"], "join": _join}
+    environment.filters = {**usual.filters, **{name: FILTERS[name] for name in _BLIND_FILTERS}, "join": _join}
     environment.filters |= dict.fromkeys(("safe", "e", "escape", "forceescape"), _mark_as_safe)
     environment.tests |= {"in": _is_in, "sameas": _is_same, "sequence": _is_sequence}
     return environment

@@ -6,7 +6,7 @@ their record batches stand.
 A compressed batch says in its message what it decodes to, and pyarrow does not tell; so the sizes are read here, before
 anything is decoded. A message is a flatbuffer of metadata and a body of buffers. A compressed buffer begins with its
 uncompressed length in eight bytes, -1 where it is not compressed after all. A table of a flatbuffer begins with the
-distance back to the list of its fields' places; what lies elsewhere is told by the distance to it.
+distance back to the list of its fields' places; what lies elsewhere is referred to by the distance to it.
 
     Message          1 header_type: 2 dictionary, 3 record batch   2 header   3 bodyLength
     DictionaryBatch  1 data: RecordBatch

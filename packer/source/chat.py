@@ -70,7 +70,7 @@ class MessageFields(msgspec.Struct, frozen=True, kw_only=True):
     training: bool | None = None
     trainable: bool | None = None
     loss: bool | float | None = None
-    """A number is a loss that was measured, and says nothing of training."""
+    """Another number than 0 and 1 is a loss that was measured, and says nothing of training."""
 
     loss_mask: bool | Literal[0, 1] | None = None
     weight: Weight | None = None
@@ -155,7 +155,7 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
 def unused_keys(samples: Iterable[Sample]) -> Iterator[str]:
     """Keys of messages that have no meaning here, one for each message that has it.
 
-    The template is given them all the same, and may write them.
+    The template receives them all the same, and may write them.
     """
     for sample in samples:
         for message in sample.messages:
@@ -230,7 +230,7 @@ def _weight(shape: MessageFields, content: Content, *, where: str) -> float | No
     if shape.loss_weight is not None and given != shape.loss_weight:
         raise Refused("wrong_type", f"`weight` and `loss_weight` say different things at {where}")
     words = [getattr(shape, name) for name in TRAIN_FIELDS if name != "loss"] + [*content.trained]
-    words += [shape.loss] if isinstance(shape.loss, bool) else []
+    words += [bool(shape.loss)] if shape.loss in {0, 1} else []
     trained = {bool(word) for word in words if word is not None}
     if len(trained) > 1:
         raise Refused("wrong_type", f"part of the message is trained and part is not at {where}")

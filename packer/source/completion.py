@@ -52,6 +52,13 @@ def read(row: dict[str, Any], number: int) -> Sample:
         raise Refused("wrong_type", f"`prompt` is `{type_name(prompt)}`, but `completion` is `{type_name(completion)}`")
     if isinstance(prompt, list):
         return _chat(row, number)
+    unused = next((name for name in ("system", "tools", "functions") if row.get(name)), None)
+    if unused is not None:
+        raise Refused(
+            "wrong_type",
+            f"strings have no place for `{unused}`; `columns: {{instruction: prompt, output: completion}}` reads the "
+            f"row as alpaca, which has; `columns: {{{unused}: null}}` leaves it out",
+        )
     strings = typed(row, StringsRow)
     if not strings.completion or strings.completion.isspace():
         raise Refused("empty", "`completion` is empty")

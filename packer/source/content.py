@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from packer.source.decode import Refused
+from packer.source.row import one_of
 from packer.source.tool_calls import read_calls
 from packer.source.unsupported_rows import is_media_part, refuse_media_tags
 
@@ -34,6 +35,8 @@ class Content:
     trained: frozenset[bool] = frozenset()
     """What its parts say of being trained; parts without a word of their own say nothing if none has one."""
 
+
+_TEXT_FIELDS = ("text", "value", "thinking", "refusal")
 
 _ORDER = {"thinking": 0, "reasoning": 0, "text": 1, "refusal": 1, "tool_call": 2}
 """A message has its reasoning first, then its text, then its calls; no other order can be kept."""
@@ -64,6 +67,8 @@ def read_content(content: str | list[Part] | None, *, where: str) -> Content:
             raise Refused("wrong_type", f"a part out of order at {at}: reasoning, then text, then calls")
         rank = _ORDER[part.type]
         if rank == _ORDER["tool_call"]:
+            if part.value is None:
+                raise Refused("bad_tools", f"no call under `value` at {at}")
             calls += read_calls(part.value, where=f"{at}.value")
         else:
             (texts if rank else reasoning).append(_part_text(part, where=at))
@@ -86,14 +91,11 @@ def _trained(parts: list[Part], *, where: str) -> frozenset[bool]:
 
 
 def _part_text(part: Part, *, where: str) -> str:
-    for field, value in (
-        ("text", part.text),
-        ("value", part.value),
-        ("thinking", part.thinking),
-        ("refusal", part.refusal),
-    ):
-        if value is not None:
-            if not isinstance(value, str):
-                raise Refused("wrong_type", f"expected `str` at {where}.{field}")
-            return value
-    raise Refused("wrong_type", f"no field `text` at {where}")
+    given = {name: getattr(part, name) for name in _TEXT_FIELDS if getattr(part, name) is not None}
+    for name, value in given.items():
+        if not isinstance(value, str):
+            raise Refused("wrong_type", f"expected `str` at {where}.{name}")
+    text: str | None = one_of(given, where=where)
+    if text is None:
+        raise Refused("wrong_type", f"no field `text` at {where}")
+    return text

@@ -50,7 +50,7 @@ def read_csv(path: Path, chunks: Iterator[bytes], kind: CsvFormat) -> CsvTable:
     Args:
         path: The file, for errors.
         chunks: Its text, without byte order mark.
-        kind: Tells a tab from the other delimiters, which are told by the header: the one that is in it most often.
+        kind: TSV has tabs; the delimiter of CSV is the one that its header has most often.
 
     Raises:
         InputError: there is no header, or a column stands in it twice; from `records`, a quote is never closed.

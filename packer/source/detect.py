@@ -186,7 +186,7 @@ def detect_schema(path: Path, *, format: Format, columns: Mapping[str, str | Non
     if format not in CSV_FORMATS and format not in TABLE_FORMATS:
         raise no_schema(path, rows, columns)
     found = _columns_of(path, format)
-    schema = schema_of(rename(found, columns))  # its rows are empty, or unreadable: each is told why
+    schema = schema_of(rename(found, columns))  # its rows are empty or unreadable: each is rejected with its reason
     if schema is None:
         raise no_schema(path, [found], columns)
     return schema

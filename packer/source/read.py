@@ -68,7 +68,7 @@ def read_batch(
     Args:
         rows: The rows.
         first: Number of the first of them.
-        first_line: Lines of the file before those that rows tell.
+        first_line: Lines of the file before line 1 of the rows.
         schema: How to read a row.
         columns: New name of a field → its name in the rows, or None to hide it.
 
@@ -122,7 +122,7 @@ def _partition_rows(
 def lines_of_rows(partition: Partition, rows: Sequence[int]) -> list[int] | None:
     """The lines of the file, from 1, at which these rows of a partition begin; None where rows are no lines.
 
-    The partition is read again: for the row of an error, where no batch told.
+    The partition is read again, for the row of an error that came without its batch.
 
     Args:
         partition: The piece of the file.

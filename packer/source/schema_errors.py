@@ -106,7 +106,7 @@ def refuse_absent_columns(path: str, names: Collection[str], columns: Mapping[st
 
 
 def absent_column(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str | None]) -> tuple[str, str] | None:
-    """What is wrong and the way out, where `columns` names a field that no row has; else None."""
+    """Message and hint, where `columns` names a field that no row has; else None."""
     names = Counter(name for row in rows for name in row)
     for new, old in columns.items():
         if old is not None and old not in names:
@@ -122,7 +122,7 @@ def _spelling(name: str, names: Iterable[str]) -> str:
 
 
 def schema_hint(rows: Sequence[Mapping[str, Any]], schema: Schema, columns: Mapping[str, str | None]) -> str:
-    """The way out where no row fits the schema that was named for it.
+    """The hint where no row fits the schema that was named for it.
 
     Args:
         rows: Some of them, before their columns are renamed.

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from packer.batches import Message, Sample
-from packer.source.chat import ChatMessage, MessageFields, chat_sample, read_message
+from packer.source.chat import ChatMessage, MessageFields, chat_sample, read_message, role_of
 from packer.source.content import Part
 from packer.source.decode import Refused
 from packer.source.row import RowFields, one_of, typed_row
@@ -24,7 +24,9 @@ class Turn(MessageFields, frozen=True, kw_only=True):
     content: str | list[Part] | None = None
 
 
-class Exchange(msgspec.Struct, frozen=True, kw_only=True):
+class Exchange(MessageFields, frozen=True, kw_only=True):
+    """A question and its answer; what it says beside them is of the answer."""
+
     human: str
     assistant: str
 
@@ -46,12 +48,14 @@ def read(row: dict[str, Any], number: int) -> Sample:
         Refused: the row cannot be a sample.
 
     """
+    one_of({name: row[name] for name in ("conversations", "conversation") if name in row}, where="$")
     name = "conversations" if row.get("conversations") else "conversation"
     raw: Any = row.get(name)
     if isinstance(raw, list) and raw and isinstance(raw[0], dict) and "human" in raw[0]:
         exchanges = typed_row(row, ExchangesRow, name)
         turns = exchanges.conversations or exchanges.conversation or []
-        messages = [message for i, turn in enumerate(turns) for message in _exchange(raw[i], turn)]
+        pairs = [_exchange(raw[i], turn, where=f"$.{name}[{i}]") for i, turn in enumerate(turns)]
+        messages = [message for pair in pairs for message in pair]
         return chat_sample(row, exchanges, messages, number=number)
     shape = typed_row(row, TurnsRow, name)
     turns_of_row = shape.conversations or shape.conversation or []
@@ -59,20 +63,21 @@ def read(row: dict[str, Any], number: int) -> Sample:
     return chat_sample(row, shape, messages, number=number)
 
 
-def _exchange(raw: dict[str, Any], turn: Exchange) -> tuple[Message, Message]:
-    other = {key: value for key, value in raw.items() if value is not None and key not in ("human", "assistant")}
+def _exchange(raw: dict[str, Any], turn: Exchange, *, where: str) -> tuple[Message, Message]:
+    own = {key: value for key, value in raw.items() if key in MessageFields.__struct_fields__}
+    other = {key: value for key, value in raw.items() if value is not None and key not in {*own, "human", "assistant"}}
+    shared = {field: getattr(turn, field) for field in MessageFields.__struct_fields__}
     refuse_media_tags(turn.human)
-    refuse_media_tags(turn.assistant)
-    return (
-        Message(fields=other | {"role": "user", "content": turn.human}),
-        Message(fields={"role": "assistant", "content": turn.assistant}),
-    )
+    answer = ChatMessage(role="assistant", content=turn.assistant, **shared)
+    return Message(fields=other | {"role": "user", "content": turn.human}), read_message(own, answer, where=where)
 
 
 def _message(raw: dict[str, Any], turn: Turn, *, where: str) -> Message:
     role = turn.sender if turn.sender is not None else turn.role
     if role is None:
         raise Refused("wrong_type", f"no field `from` at {where}")
+    if turn.role is not None and role_of(turn.role, where=where) != role_of(role, where=where):
+        raise Refused("wrong_type", f"`from` and `role` say different things at {where}")
     content = one_of({"value": turn.value, "content": turn.content}, where=where)
     other = {key: value for key, value in raw.items() if key not in ("from", "role", "value", "content")}
     shared = {field: getattr(turn, field) for field in MessageFields.__struct_fields__}

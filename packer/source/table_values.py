@@ -180,7 +180,7 @@ def bytes_of(batch: pa.RecordBatch) -> int:
 
 
 def shares_buffers(kind: pa.DataType) -> bool:
-    """Whether the bytes of a value cannot be told from those of its column: one text may stand for many values."""
+    """Whether the bytes of a value cannot be separated from those of its column: one text may stand for many values."""
     if isinstance(kind, pa.BaseExtensionType):
         return shares_buffers(kind.storage_type)
     views = (_types.is_string_view, _types.is_binary_view, _types.is_list_view, _types.is_large_list_view)

@@ -168,9 +168,9 @@ def _named(path: Path, kind: TableFormat) -> Iterator[None]:
         if (limit := out_of(error, f"{path}: cannot be read")) is not None:
             raise limit from error
         name = {"parquet": "Parquet", "arrow": "an Arrow file"}[kind]
-        told = str(error).strip().splitlines() or [type(error).__name__]
+        lines = str(error).strip().splitlines() or [type(error).__name__]
         raise InputError(
-            f"{path}: cannot be read as {name}: {shown(told[0], 200)[1:-1]}",
+            f"{path}: cannot be read as {name}: {shown(lines[0], 200)[1:-1]}",
             hint="is the file whole? Write or fetch it again",
         ) from error
 

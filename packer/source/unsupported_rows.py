@@ -14,10 +14,11 @@ PREFERENCE_FIELDS = (
     "chosen_response",
     "rejected_response",
 )
-UNTRAINED = {"train": False, "training": False, "trainable": False, "weight": 0, "loss_weight": 0}
-"""Fields of a row, and the value by which it says that nothing of it is to be trained."""
+_FLAGS = ("train", "training", "trainable")
+_WEIGHTS = ("weight", "loss_weight")
+"""Fields by which a row may say whether, or how much, it is trained as a whole."""
 
-SUSPECT_FIELDS = frozenset({*MEDIA_FIELDS, *PREFERENCE_FIELDS, *UNTRAINED, "label"})
+SUSPECT_FIELDS = frozenset({*MEDIA_FIELDS, *PREFERENCE_FIELDS, *_FLAGS, *_WEIGHTS, "label"})
 """A row without any of these is an example to imitate, as far as its fields tell."""
 
 _MEDIA_PART = re.compile(r"(?:input_)?(?:image|video|audio)(?:_url)?")
@@ -40,14 +41,28 @@ def refuse_unsupported(row: dict[str, Any], *, rated: bool) -> None:
     for field in MEDIA_FIELDS:
         if row.get(field):
             raise Refused("multimodal", f"the field `{field}` is not empty")
-    for field, value in UNTRAINED.items():
-        if isinstance(row.get(field), bool | int | float) and row[field] == value:
-            raise Refused("nothing_trained", f"the field `{field}` says that the row is not to be trained")
+    for field in (*_FLAGS, *_WEIGHTS):
+        _refuse_weight(field, row.get(field))
     if is_preference(row):
         field = next(field for field in PREFERENCE_FIELDS if _holds_answer(row.get(field)))
         raise Refused("preference", f"the field `{field}` makes it a preference pair")
     if rated and isinstance(row.get("label"), bool):
         raise Refused("preference", "the field `label` rates the answer; `columns: {label: null}` takes the row anyway")
+
+
+def _refuse_weight(field: str, value: Any) -> None:
+    """Refuse a row that is not to be trained; cells of CSV are texts. Weights of whole rows are not there yet."""
+    number = {"false": 0.0, "no": 0.0, "true": 1.0, "yes": 1.0}.get(str(value).strip().lower())
+    if number is None and isinstance(value, int | float | str):
+        try:
+            number = float(value)
+        except ValueError:
+            return
+    if number == 0:
+        raise Refused("nothing_trained", f"the field `{field}` says that the row is not to be trained")
+    if number is not None and 0 < number < 1:
+        reason = f"`{field}` weighs the whole row; give its messages weights, or `columns: {{{field}: null}}`"
+        raise Refused("wrong_type", reason)
 
 
 def is_preference(row: dict[str, Any]) -> bool:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from fitted import ALLOW_ALL, Fitted, templates
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rendered_twice import filling_in, literal
 from supervised import chat
 
@@ -77,3 +79,21 @@ def test_every_real_template_writes_the_same_by_skeletons(number: int, real: Pat
         f"\n{len(used)} of {len(num_filled)} real templates are filled in; not: {sorted(set(num_filled) - set(used))}"
     )
     assert len(used) >= 70
+
+
+@settings(max_examples=15)
+@given(
+    data=st.data(),
+    words=st.lists(
+        st.text(alphabet=st.sampled_from(list(" \n<>|/![]{}%'\"abcimnstx_ékd7")), max_size=14)
+        | st.sampled_from(AWKWARD),
+        min_size=2,
+        max_size=5,
+    ),
+)
+def test_any_words_are_filled_in_as_they_are_rendered(
+    data: st.DataObject, words: list[str], real: Path, fitted: Fitted
+) -> None:
+    name = data.draw(st.sampled_from(sorted(templates(real))))
+    roles = itertools.cycle(("user", "assistant"))
+    hold([name], [chat(*({"role": role, "content": word} for role, word in zip(roles, words, strict=False)))], fitted)

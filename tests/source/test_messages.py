@@ -232,6 +232,8 @@ def test_null_fields_and_empty_calls_are_absent(sample):
         ({"trainable": True}, 1.0),
         ({"loss": False, "weight": 1}, 0.0),
         ({"loss": 0.53}, None),
+        ({"loss": 0}, 0.0),
+        ({"loss": 1.0}, 1.0),
         ({"loss_mask": 0}, 0.0),
         ({"loss_mask": 1, "weight": 0.5}, 0.5),
     ],
@@ -410,7 +412,10 @@ def test_what_parts_of_a_question_say_of_training_does_not_matter(sample):
     assert sample(row).messages[0].fields["content"] == "ab"
 
 
-@pytest.mark.parametrize("word", [{"train": False}, {"weight": 0}, {"loss_weight": 0.0}, {"trainable": False}])
+@pytest.mark.parametrize(
+    "word",
+    [{"train": False}, {"weight": 0}, {"loss_weight": 0.0}, {"trainable": False}, {"train": "False"}, {"weight": "0"}],
+)
 @pytest.mark.parametrize(
     ("schema", "row"),
     [
@@ -433,3 +438,24 @@ def test_a_row_that_says_it_is_not_trained_is_refused(refusal, sample, schema, r
 def test_an_empty_content_beside_a_text_under_another_key_refuses_the_row(refusal, role, name):
     row = {"messages": [{"role": "user", "content": "a"}, {"role": role, "content": " ", name: "What is 2+2?"}]}
     assert refusal(row) == ("no_content", f"no content at $.messages[1]; its other keys: `{name}`")
+
+
+def test_a_weight_of_a_whole_row_is_refused_and_columns_take_it_away(refusal, sample):
+    row = {"instruction": "a", "output": "b", "weight": 0.5}
+    code, reason = refusal(row, "alpaca")
+    assert code == "wrong_type" and "`columns: {weight: null}`" in reason
+    assert sample(row, "alpaca", columns={"weight": None}).messages[1].weight is None
+
+
+def test_a_call_in_a_part_that_packer_cannot_read_refuses_the_row(refusal):
+    part = {"type": "tool_call", "name": "get_weather", "args": {"city": "Paris"}, "id": "x1"}
+    row = turn(content=[{"type": "text", "text": "Let me look."}, part])
+    assert refusal(row) == ("bad_tools", "no call under `value` at $.messages[1].content[1]")
+
+
+def test_of_two_texts_of_a_part_the_one_that_says_something_counts(sample, refusal):
+    part = {"type": "text", "text": "", "value": "Hi."}
+    assert answer(sample, content=[part]).fields["content"] == "Hi."
+    both = {"type": "text", "text": "Hi.", "refusal": "No."}
+    code, reason = refusal(turn(content=[both]))
+    assert code == "wrong_type" and reason.endswith("say different things at $.messages[1].content[0]")

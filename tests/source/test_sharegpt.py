@@ -136,3 +136,21 @@ def test_a_turn_with_two_texts_refuses_the_row_unless_one_says_nothing(sample, r
         "wrong_type",
         "`value` and `content` say different things at $.conversations[0]",
     )
+
+
+def test_what_an_exchange_says_beside_its_texts_is_of_its_answer(sample, refusal):
+    call = {"name": "f", "arguments": "{}"}
+    exchange = {"human": "a", "assistant": "b", "train": False, "reasoning": "hm", "tool_calls": [call]}
+    question, answer = sample({"conversations": [exchange]}, "sharegpt").messages
+    assert question.fields == {"role": "user", "content": "a"}
+    assert (answer.weight, answer.fields["reasoning_content"], len(answer.fields["tool_calls"])) == (0.0, "hm", 1)
+
+
+def test_two_conversations_or_two_senders_that_differ_refuse_the_row(refusal):
+    turns = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]
+    row = {"conversations": turns, "conversation": turns[:1]}
+    assert refusal(row, "sharegpt")[1] == "`conversations` and `conversation` say different things at $"
+    turns[1]["role"] = "user"
+    assert refusal({"conversations": turns}, "sharegpt")[1] == (
+        "`from` and `role` say different things at $.conversations[1]"
+    )

@@ -150,3 +150,11 @@ def test_of_two_names_of_a_field_the_one_that_says_something_counts(sample):
 def test_two_names_of_a_field_that_say_different_things_refuse_the_row(refusal):
     row = {"instruction": "2+2?", "query": "3+3?", "output": "4"}
     assert refusal(row, "alpaca") == ("wrong_type", "`instruction` and `query` say different things at $")
+
+
+@pytest.mark.parametrize("name", ["system", "tools"])
+def test_what_a_completion_of_strings_has_no_place_for_refuses_the_row(refusal, sample, name):
+    row = {"prompt": "a", "completion": "b", name: "c"}
+    code, reason = refusal(row, "completion")
+    assert code == "wrong_type" and f"no place for `{name}`" in reason
+    assert sample({**row, name: ""}, "completion") == sample(row, "completion", columns={name: None})
