@@ -165,7 +165,7 @@ def compile_template() -> None:
     """That of the jobs, once for all experiments: it takes longer than the rest of their builds; and starts no thread."""
     from packer.model import load_model
     from packer.recipe import make_recipe
-    from packer.render import environment, tracing
+    from packer.render import environment, recorder
     from packer.starter import write_starter
 
     recipe = make_recipe({})
@@ -174,7 +174,7 @@ def compile_template() -> None:
         write_starter(Path(place, "starter"))
         template = load_model(Path(place, "starter", "tokenizer")).template
     environment._compiled(environment.environment_of(*usual), template)
-    tracing._compiled(tracing._tracing_environment(*usual), template)
+    recorder._compiled(recorder._environment(*usual), template)
     assert threading.active_count() == 1
 
 
