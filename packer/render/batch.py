@@ -154,11 +154,15 @@ class Renderer:
         return _turn_batch(texts, owners, skipped, rejections)
 
     def _define(self, sample: Sample, template: Template) -> RenderedRow:
-        """What a template makes of a conversation, for made-up words; no texts where something is lost or rewritten."""
-        thorough = isinstance(template, TemplateRecorder)
-        losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops, thorough=thorough)
+        """What a template makes of a conversation, for made-up words; no texts where something is lost or rewritten.
+
+        What a recording loses is lost in every conversation of its shape; the others are only compared with it.
+        """
+        losses = None
+        if isinstance(template, TemplateRecorder):
+            losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops, thorough=True)
         rendered = self._render_chat(sample, losses, template, rewritten="exact")
-        if losses.found_any or (len(rendered.texts) > 1 and self._rules.rewritten != "exact"):
+        if (losses is not None and losses.found_any) or (len(rendered.texts) > 1 and self._rules.rewritten != "exact"):
             return RenderedRow((), rendered.num_skipped)
         return rendered
 
@@ -234,7 +238,11 @@ class Renderer:
             )
 
     def _render_chat(
-        self, sample: Sample, losses: LossCheck, template: Template | None = None, rewritten: Rewritten | None = None
+        self,
+        sample: Sample,
+        losses: LossCheck | None,
+        template: Template | None = None,
+        rewritten: Rewritten | None = None,
     ) -> RenderedRow:
         self._refuse_empty_user(sample)
         wanted = turn_weights(sample, self._rules.turns)
@@ -254,7 +262,9 @@ class Renderer:
         stand_ins, conversation = self._hide_control(original, sample.template_kwargs)
         last = max(weights)
         conversation = renderable(conversation, last)
-        documents, num_learned = self._deal(conversation, weights, losses.of(conversation), rewritten)
+        documents, num_learned = self._deal(
+            conversation, weights, losses.of(conversation) if losses else None, rewritten
+        )
         if not documents:
             raise RenderError("no assistant turn that the template can prompt for", code="nothing_trained")
         num_skipped = len(wanted) - num_learned
@@ -268,7 +278,7 @@ class Renderer:
         self,
         conversation: Conversation,
         weights: Mapping[int, float],
-        losses: ConversationLosses,
+        losses: ConversationLosses | None,
         rewritten: Rewritten | None = None,
     ) -> tuple[tuple[Document, ...], int]:
         """Render turn after turn; every message must show in the rendering of the first learned turn after it.
@@ -280,7 +290,7 @@ class Renderer:
             rewritten=rewritten or rules.rewritten, stops=self._turn_rules.stops, max_bytes=rules.max_render_bytes
         )
         for turn in self._turns(conversation, weights):
-            lost = losses.find(turn)
+            lost = losses.find(turn) if losses else None
             if lost is not None:
                 raise _dropped(lost)
             if not self._is_blank(turn):
