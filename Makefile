@@ -60,7 +60,7 @@ minimums: .venv/bin/python ## The tests under the oldest versions that pyproject
 coverage: $(DEV) ## Branches of store, resume and verify that no test takes: none, or it fails; a few minutes
 	@rm -f .coverage .coverage.*
 	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m coverage run -m pytest -q -m "not slow" -n 2 --dist worksteal \
-	  tests/store tests/build tests/audit tests/cli tests/faults
+	  tests/store tests/pipeline tests/audit tests/cli tests/faults
 	@.venv/bin/python -m coverage combine -q
 	.venv/bin/python -m coverage report
 

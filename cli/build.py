@@ -60,7 +60,7 @@ def command(
 
     The bytes depend on the recipe and the inputs alone, never on -j or on how often a build was interrupted.
     """
-    from packer.build import build  # noqa: PLC0415 - not for --help
+    from packer.pipeline import build  # noqa: PLC0415 - not for --help
 
     recipe = _recipe(asked, output, block_len)
     began = time.monotonic()

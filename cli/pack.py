@@ -54,7 +54,7 @@ def command(
     What is not named stays as CACHE has it. CACHE2 gets the same document shards, by hard link where both are on one
     disk, and is what `packer build` would make with these rules, byte for byte.
     """
-    from packer.build import repack  # noqa: PLC0415 - not for --help
+    from packer.pipeline import repack  # noqa: PLC0415 - not for --help
 
     began = time.monotonic()
     pack = {key: value for key, value in asked.items() if value is not None}

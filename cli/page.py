@@ -208,7 +208,7 @@ def trained_messages(runs: "Sequence[Run]") -> str:
 
 def repeated(before: str, text: str) -> int:
     """Characters of whole lines that `text` begins with as `before` does, but for the last three; 0 where few."""
-    from packer.render.parting import common_length  # noqa: PLC0415 - not for --help
+    from packer.render.common_prefix import common_length  # noqa: PLC0415 - not for --help
 
     lines = text[: common_length(before, text)].split("\n")[:-1]
     return sum(len(line) + 1 for line in lines[:-3]) if len(lines) > _REPEATED + 3 else 0

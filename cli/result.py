@@ -10,7 +10,7 @@ from packer_cli.output import duration, number, percent, plural, print_table, ra
 from packer_cli.text import wrap_words
 
 if TYPE_CHECKING:
-    from packer.build import BuildResult, LeftOut, Profile
+    from packer.pipeline import BuildResult, LeftOut, Profile
     from packer.store.manifest import Manifest
 
 SKIPPED = "answers not learned: they are empty, or the template has no prompt for them"

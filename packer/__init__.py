@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from packer.audit.diff import diff as cache_diff
     from packer.audit.stats import stats as cache_stats
     from packer.audit.verify import verify as verify_cache
-    from packer.build import build as build_cache
-    from packer.build.repacking import repack as repack_cache
     from packer.errors import PackerError
     from packer.export import export as export_cache
     from packer.load import PackedDataset, PackedLoader
+    from packer.pipeline import build as build_cache
+    from packer.pipeline.repacking import repack as repack_cache
     from packer.recipe import Recipe, load_recipe, make_recipe
     from packer.store.cache import Cache
 
@@ -39,20 +39,20 @@ __all__ = [
     "verify_cache",
 ]
 
-# Name → module, and the name there: `packer.build` is a folder, so its function goes by another name here.
+# Name → module, and the name there: `packer.pipeline` is a folder, so its function goes by another name here.
 _HOME = {
     "Cache": ("packer.store.cache", "Cache"),
     "PackedDataset": ("packer.load", "PackedDataset"),
     "PackedLoader": ("packer.load", "PackedLoader"),
     "PackerError": ("packer.errors", "PackerError"),
     "Recipe": ("packer.recipe", "Recipe"),
-    "build_cache": ("packer.build", "build"),
+    "build_cache": ("packer.pipeline", "build"),
     "cache_diff": ("packer.audit.diff", "diff"),
     "cache_stats": ("packer.audit.stats", "stats"),
     "export_cache": ("packer.export", "export"),
     "load_recipe": ("packer.recipe", "load_recipe"),
     "make_recipe": ("packer.recipe", "make_recipe"),
-    "repack_cache": ("packer.build.repacking", "repack"),
+    "repack_cache": ("packer.pipeline.repacking", "repack"),
     "verify_cache": ("packer.audit.verify", "verify"),
 }
 

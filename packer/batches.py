@@ -39,7 +39,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GivenTokens:
+class PretokenizedTokens:
     """The ids a row brings, and what it says is trained of them. N tokens, at least one."""
 
     input_ids: Int32  # [N] none negative
@@ -69,7 +69,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     text: str = ""
     """The completion of a ``completion``, the whole of a ``text``."""
 
-    given: GivenTokens | None = None
+    given: PretokenizedTokens | None = None
     """Only for ``tokens``."""
 
     sample_id: str | None = None

@@ -28,7 +28,7 @@ def _load(wanted: str) -> None:
         if wanted:
             backend = import_module("packer.backend")
             loading = backend.warm_up(Path(wanted[1:]), fast=wanted[0] == "1")
-    import_module("packer.build")
+    import_module("packer.pipeline")
     if loading is not None:
         loading.join()
     gc.freeze()  # a collection would write to every page that is shared

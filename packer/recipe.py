@@ -2,7 +2,7 @@
 
 A recipe has two halves. A change in the *documents half* (sources, tokenizer, template, supervision, …) tokenizes
 again; a change in the *blocks half* (``pack``, ``shard_bytes``) only packs again. Paths, job counts and folders are
-not part of a recipe's identity; see :mod:`packer.build.identity`.
+not part of a recipe's identity; see :mod:`packer.pipeline.identity`.
 """
 
 import datetime as dt

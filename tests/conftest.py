@@ -30,7 +30,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 @pytest.fixture(autouse=True)
 def _few_rows_are_made_as_many_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small builds are left to what is there at once, and then would not test what large ones wait for."""
-    monkeypatch.setattr("packer.build.engine.WORTH_LOADING_BYTES", 0)
+    monkeypatch.setattr("packer.pipeline.engine.WORTH_LOADING_BYTES", 0)
     monkeypatch.setattr("packer.render.environment.WORTH_COMPILING", 0)
 
 
@@ -64,7 +64,7 @@ def starter(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def starter_cache(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The cache of the starter recipe. Shared: tests that change something copy it."""
-    from packer.build import build
+    from packer.pipeline import build
     from packer.recipe import load_recipe
 
     folder = tmp_path_factory.mktemp("built") / "cache"

@@ -15,11 +15,11 @@ LAYERS = (
     "errors", "limits", "names", "rejections", "literals", "batches", "strict_yaml", "recipe", "data_files", "hub", "tokenizer_folder", "backend", "tokenizer_checks",
     "model", "spelling",
     "layout", "permute", "preload",
-    "source", "render", "tokenize", "supervise", "pack", "store", "build", "audit", "load", "export", "starter",
+    "source", "render", "tokenize", "supervise", "pack", "store", "pipeline", "audit", "load", "export", "starter",
     "recipe_from",
 )  # fmt: skip
 STAGES = {"source", "render", "tokenize", "supervise", "pack", "store", "starter"}
-COMPOSERS = {"build", "audit", "load", "export"}
+COMPOSERS = {"pipeline", "audit", "load", "export"}
 
 
 def layer_of(path: Path) -> str:
@@ -54,8 +54,10 @@ def test_modules_import_only_what_stands_before_them() -> None:
             assert {parts[1], own} <= {*LAYERS}, f"{path} imports {name}, and one of them has no place"
             assert LAYERS.index(parts[1]) < LAYERS.index(own), f"{path} imports {name}"
             assert not (own in STAGES and parts[1] in STAGES), f"stage {own} imports stage {parts[1]} in {path}"
-            assert not (own == "load" and parts[1] in {"build", "audit"} | STAGES - {"store"}), f"{path} imports {name}"
-            above = parts[:3] != ["packer", "build", "progress"] and parts[1] in {"build", "audit", "load"} | STAGES
+            assert not (own == "load" and parts[1] in {"pipeline", "audit"} | STAGES - {"store"}), (
+                f"{path} imports {name}"
+            )
+            above = parts[:3] != ["packer", "pipeline", "progress"] and parts[1] in {"build", "audit", "load"} | STAGES
             assert not (own == "export" and above and parts[1] != "store"), f"{path} imports {name}"
     assert checked > 100
 

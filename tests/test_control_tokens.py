@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import twins
-from loaded import oracle_of, stages_of
+from loaded_tokenizers import oracle_of, stages_of
 from oracle import Oracle
-from supervised import Stages, assistant, call, chat, result, system, user
+from supervision_stages import Stages, assistant, call, chat, result, system, user
 from tokenizers import AddedToken, Tokenizer, normalizers
 
 from packer.batches import Sample

@@ -13,12 +13,12 @@ import numpy as np
 from packer.audit.shard_checks import MAX_ROWS, open_chunks
 from packer.audit.verify_report import Finding
 from packer.batches import Int32, Int64
-from packer.build.blocks import BlockForm
 from packer.errors import PackerError
 from packer.layout import MASKED
-from packer.store.chunks import Chunks
-from packer.store.columns import BlockRows, DocumentRows
+from packer.pipeline.blocks import BlockForm
+from packer.store.arrow_columns import BlockRows, DocumentRows
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, Totals
+from packer.store.numbered_rows import Chunks
 from packer.store.rejected import read_rejected
 
 

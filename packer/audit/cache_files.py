@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from packer.audit.verify_report import Finding, is_elsewhere
-from packer.build.input_resolution import input_place
 from packer.errors import PackerError
+from packer.pipeline.input_resolution import input_place
 from packer.store.digest import digest_file
 from packer.store.manifest import Manifest
 from packer.store.rejected import read_rejected, rejected_path

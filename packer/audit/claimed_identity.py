@@ -8,11 +8,11 @@ from pathlib import Path
 
 from packer import __version__
 from packer.audit.verify_report import Finding, is_elsewhere
-from packer.build.identity import Provenance, model_digests
-from packer.build.kept_tokenizer import kept_model
-from packer.build.plan import load_bare_model
 from packer.errors import PackerError
 from packer.model import TEMPLATE_FILE
+from packer.pipeline.identity import Provenance, model_digests
+from packer.pipeline.kept_tokenizer import kept_model
+from packer.pipeline.plan import load_bare_model
 from packer.recipe import Recipe, make_recipe
 from packer.store.manifest import MANIFEST_NAME, Manifest
 

@@ -10,9 +10,9 @@ from typing import Any
 from packer.batches import Rejection, Sample
 from packer.model import Model
 from packer.render import Renderer, RenderError
-from packer.render.chat import Conversation, Mode, renderable, says_something
+from packer.render.common_prefix import common_length
 from packer.render.control import control_pattern
-from packer.render.parting import common_length
+from packer.render.conversation import Conversation, Mode, renderable, says_something
 
 _SHORT, _LONG = 300, 1000
 """Characters of an excerpt, and of one of a whole rendering."""

@@ -15,17 +15,17 @@ from packer.audit.text_runs import Spans, make_runs
 from packer.audit.view import DocumentView, RowView, find_inputs
 from packer.backend import load_backend
 from packer.batches import DocumentBatch, Int64
-from packer.build.input_resolution import pin_recipe
-from packer.build.inputs import open_inputs
-from packer.build.plan import load_recipe_model, refuse_untemplated, resolve_sources
-from packer.build.progress import Silent
-from packer.build.record import reason_of_part
-from packer.build.stages import Stages, named_template, overruns_at
-from packer.build.suggestions import rejection_hint
 from packer.errors import UsageError
 from packer.layout import document_labels, document_weights
 from packer.model import TOKENIZER_FILE, Model
 from packer.pack import REASONS, cut, trained_counter
+from packer.pipeline.input_resolution import pin_recipe
+from packer.pipeline.inputs import open_inputs
+from packer.pipeline.plan import load_recipe_model, refuse_untemplated, resolve_sources
+from packer.pipeline.progress import Silent
+from packer.pipeline.record import reason_of_part
+from packer.pipeline.stages import Stages, named_template, overruns_at
+from packer.pipeline.suggestions import rejection_hint
 from packer.recipe import Recipe
 from packer.source import InputFile, RawRow, naming_standard_input
 from packer.store.digest import document_ids

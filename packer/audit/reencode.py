@@ -24,17 +24,17 @@ from packer.audit.cache_files import check_input, unreadable
 from packer.audit.reencoded_partition import WHAT, Compared, Comparison, Task, between, named_rows
 from packer.audit.shard_checks import MAX_ROWS
 from packer.audit.verify_report import Checked, Finding
-from packer.build.engine import resolve_engine
-from packer.build.executor import local_executor
-from packer.build.identity import RULES_VERSION
-from packer.build.input_resolution import input_place
-from packer.build.kept_tokenizer import kept_model
-from packer.build.progress import Progress
-from packer.build.stages import Stages, named_row, overruns_at, with_role_markers
 from packer.errors import CheckError, InputError, PackerError, RecipeError, StorageError, UsageError
 from packer.layout import offsets_of
 from packer.model import TOKENIZER_FILE, Model
 from packer.permute import permutation_key, permute
+from packer.pipeline.engine import resolve_engine
+from packer.pipeline.executor import local_executor
+from packer.pipeline.identity import RULES_VERSION
+from packer.pipeline.input_resolution import input_place
+from packer.pipeline.kept_tokenizer import kept_model
+from packer.pipeline.progress import Progress
+from packer.pipeline.stages import Stages, named_row, overruns_at, with_role_markers
 from packer.recipe import Recipe, make_recipe
 from packer.source import Partition, Schema, naming_standard_input, partition_file
 from packer.source.partition import Format

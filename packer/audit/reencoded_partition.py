@@ -12,14 +12,14 @@ import numpy.typing as npt
 from packer.audit.shard_checks import MAX_ROWS
 from packer.audit.verify_report import Finding
 from packer.batches import Int32, Int64, RowBatch, UInt64
-from packer.build.stages import Stages
 from packer.errors import CheckError
 from packer.limits import out_of
+from packer.pipeline.stages import Stages
 from packer.source import Partition, Schema, read_rows
-from packer.store.chunks import Chunks
-from packer.store.columns import DocumentRows, Ragged
+from packer.store.arrow_columns import DocumentRows, Ragged
 from packer.store.documents import rows_of
 from packer.store.manifest import Input, Shard
+from packer.store.numbered_rows import Chunks
 from packer.store.views import document_rows
 
 WHAT = "re-encoded"

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from packer.batches import Bool, Int64
-from packer.build.blocks import BlockForm
 from packer.layout import MASKED, concatenated_ranges, positions
-from packer.store.columns import BlockRows, DocumentRows, Ragged
+from packer.pipeline.blocks import BlockForm
+from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
 from packer.store.manifest import ModelRecord
 from packer.store.schema import BLOCK_PIECES
 

@@ -12,13 +12,13 @@ from packer.audit.cache_files import check_size, unreadable
 from packer.audit.row_rules import Rule, block_rules, document_rules
 from packer.audit.verify_report import Finding, Level
 from packer.batches import UInt64
-from packer.build.blocks import BlockForm
 from packer.errors import PackerError, ResourceError
 from packer.limits import out_of
-from packer.store.chunks import Chunks
-from packer.store.columns import BlockRows, DocumentRows
+from packer.pipeline.blocks import BlockForm
+from packer.store.arrow_columns import BlockRows, DocumentRows
 from packer.store.digest import digest_file, digest_file_xxh3, document_ids
 from packer.store.manifest import ModelRecord, Place, Shard
+from packer.store.numbered_rows import Chunks
 from packer.store.views import block_rows, document_rows
 
 MAX_ROWS = 20

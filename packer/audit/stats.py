@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 
 from packer.batches import Int32, Int64
-from packer.build.losses import LeftOut, left_out
 from packer.errors import CheckError
 from packer.limits import out_of
 from packer.pack import mixing
+from packer.pipeline.losses import LeftOut, left_out
 from packer.recipe import to_json
 from packer.rejections import CODES
 from packer.store.cache import Cache, DocumentShards
-from packer.store.chunks import Chunks
 from packer.store.manifest import Cut, Manifest, Shard
+from packer.store.numbered_rows import Chunks
 from packer.store.rejected import rejected_path
 from packer.store.views import block_rows
 

@@ -14,11 +14,11 @@ from tokenizers import Tokenizer
 
 from packer.backend import load_backend
 from packer.batches import Float32, Int32
-from packer.build.kept_tokenizer import kept_files
 from packer.errors import CheckError
 from packer.layout import MASKED
 from packer.model import TOKENIZER_FILE
-from packer.render.parting import common_length
+from packer.pipeline.kept_tokenizer import kept_files
+from packer.render.common_prefix import common_length
 from packer.store.manifest import Manifest
 
 RunKind: TypeAlias = Literal["trained", "masked", "separator", "padding"]

@@ -23,14 +23,14 @@ from packer.audit.claimed_identity import check_identity, check_tokenizer
 from packer.audit.reencode import Reencoded, Reencoding
 from packer.audit.shard_checks import ShardAudit, audit_shard
 from packer.audit.verify_report import Checked, Finding, Level, VerifyReport
-from packer.build.blocks import BlockForm
-from packer.build.executor import default_jobs
-from packer.build.progress import Progress, Silent
 from packer.errors import CheckError, RecipeError, UsageError
+from packer.pipeline.blocks import BlockForm
+from packer.pipeline.executor import default_jobs
+from packer.pipeline.progress import Progress, Silent
 from packer.recipe import make_recipe
 from packer.source import STANDARD_INPUT, naming_standard_input, place_of
 from packer.store.conservation import check_conservation
-from packer.store.content import content_fingerprint
+from packer.store.content_fingerprint import content_fingerprint
 from packer.store.manifest import (
     MANIFEST_NAME,
     Manifest,

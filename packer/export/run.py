@@ -7,15 +7,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from packer.build.progress import Progress, Silent
 from packer.export.datasets_folder import DatasetsWriter, dataset_dict
 from packer.export.mds import MdsWriter
 from packer.export.megatron import MegatronWriter
 from packer.export.olmo import OlmoWriter
-from packer.export.place import replacing
 from packer.export.refusals import asked_splits, refuse_form, refuse_place, shards_of
+from packer.export.replacing import replacing
 from packer.export.source import blocks_of, documents_of
 from packer.export.writer import FORMS, ExportedFile, Files, Form, SplitToWrite, Unit, Writer
+from packer.pipeline.progress import Progress, Silent
 from packer.store.cache import Cache
 from packer.store.exported import RECORD
 

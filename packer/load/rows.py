@@ -16,9 +16,9 @@ from packer.batches import Int32, Int64
 from packer.errors import CheckError, StorageError
 from packer.layout import offsets_of
 from packer.store.cache import BlockShards, DocumentShards, FoundBlocks, FoundDocuments
-from packer.store.failures import storage_errors
 from packer.store.manifest import Shard
 from packer.store.mapping import check_size, repair_hint
+from packer.store.path_errors import storage_errors
 
 _FEW = 256
 """A record batch of which more than one row in so many was asked for is read whole."""

@@ -1,10 +1,10 @@
 """Stage: which piece of which document lies where, and the blocks themselves."""
 
 from packer.pack.arrange import EndsOpen, arrange
-from packer.pack.cut import REASONS, CountTrained, DropCount, DroppedTokens, Pieces, cut, trained_counter
 from packer.pack.gather import DocumentColumns, gather
 from packer.pack.mixing import Mixing, mixing
-from packer.pack.plan import plan
+from packer.pack.overlong import REASONS, CountTrained, DropCount, DroppedTokens, Pieces, cut, trained_counter
+from packer.pack.pack_plan import plan
 from packer.pack.stream import stream
 
 __all__ = [

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import Bool, Int32, Int64, PackPlan
-from packer.pack.cut import CountTrained, DroppedTokens, Pieces, cut
-from packer.pack.plan import plan
+from packer.pack.overlong import CountTrained, DroppedTokens, Pieces, cut
+from packer.pack.pack_plan import plan
 from packer.pack.stream import stream
 from packer.recipe import Pack
 
@@ -30,7 +30,7 @@ def arrange(
     Args:
         lengths: tokens of each document.  # integers [N], at least 0
         pack: the rules, as a recipe may have them; its mode is not ``none``.
-        count_trained: see :func:`packer.pack.cut.trained_counter`.
+        count_trained: see :func:`packer.pack.overlong.trained_counter`.
         ends_open: asked in mode ``eos`` alone, about every piece.
 
     Returns:

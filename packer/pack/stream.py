@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from packer.batches import Int64, PackPlan
 from packer.layout import concatenated_ranges, offsets_of
-from packer.pack.cut import TOO_SHORT, UNTRAINED, CountTrained, DroppedTokens
 from packer.pack.keyed_order import order_key, shuffled
-from packer.pack.plan import group_bounds
+from packer.pack.overlong import TOO_SHORT, UNTRAINED, CountTrained, DroppedTokens
+from packer.pack.pack_plan import group_bounds
 from packer.recipe import Pack
 
 
@@ -28,7 +28,7 @@ def stream(lengths: npt.NDArray[np.integer], pack: Pack, count_trained: CountTra
     Args:
         lengths: tokens of each document.  # integers [N], at least 0
         pack: the rules, as a recipe may have them.
-        count_trained: asked about every piece; see :func:`packer.pack.cut.trained_counter`.
+        count_trained: asked about every piece; see :func:`packer.pack.overlong.trained_counter`.
 
     Returns:
         the plan, and what is dropped: documents that are too short, and the pieces of blocks that would train nothing

@@ -7,8 +7,8 @@ keeps the maximal texts; `filling` spares renderings: what a template writes aro
 conversation is kept as a `skeleton`; `batch` walks a RowBatch.
 """
 
-from packer.render.batch import Renderer, RenderRules
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.probe import role_markers, written_markers
+from packer.render.renderer import Renderer, RenderRules
 
 __all__ = ["ChatTemplate", "RenderError", "RenderRules", "Renderer", "role_markers", "written_markers"]

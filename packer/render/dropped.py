@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from packer.batches import REASONING_FIELDS
-from packer.render.chat import Conversation, RenderedTurn
+from packer.render.conversation import Conversation, RenderedTurn
 from packer.render.placeholders import (
     KINDS,
     Loss,

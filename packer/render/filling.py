@@ -21,11 +21,11 @@ from typing import TypeAlias
 
 from packer.batches import Sample
 from packer.literals import longest_of
-from packer.render.chat import Template
-from packer.render.documents import RenderedRow
+from packer.render.conversation import Template
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.reasoning import ANY_TAG
 from packer.render.recorder import TemplateRecorder, made_up
+from packer.render.rewritten_history import RenderedRow
 from packer.render.shape import Shape, conversation_of, num_texts, shape_of
 from packer.render.skeleton import Skeleton, skeleton_of
 from packer.render.symbolic import OpaqueError

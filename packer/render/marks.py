@@ -8,9 +8,9 @@ stop, and its row is refused.
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-from packer.render.chat import Conversation, RenderedTurn, TurnRules
+from packer.render.common_prefix import common_length
+from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.parting import common_length
 
 Range = tuple[int, int]
 """Start and end of a block, in characters."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from packer.batches import REASONING_FIELDS
-from packer.render.chat import Conversation, RenderedTurn
+from packer.render.conversation import Conversation, RenderedTurn
 from packer.render.environment import RenderError
 from packer.render.readback import arguments_of, function_of
 

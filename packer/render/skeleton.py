@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, combinations, pairwise
 
-from packer.render.documents import EncodedText, EncodedTurn, RenderedRow
 from packer.render.reasoning import may_make_tags
 from packer.render.recorder import WRITTEN, TemplateRecorder
+from packer.render.rewritten_history import EncodedText, EncodedTurn, RenderedRow
 from packer.render.symbolic import Condition, Slot
 
 

@@ -9,11 +9,11 @@ CSV (`csv_rows`) and of Parquet and Arrow (`tables`) come as values. From `read_
 """
 
 from packer.source.chat import unused_keys
-from packer.source.chunks import NoRowsError, shown
 from packer.source.columns import fields_read
-from packer.source.cut import partition_file
 from packer.source.dataset_folder import data_set_files, is_data_set, splits_without_files
 from packer.source.detect import detect_format, detect_schema, field_names, hint_of_schema, refuse_missing_columns
+from packer.source.file_bytes import NoRowsError, shown
+from packer.source.file_cuts import partition_file
 from packer.source.files import expand
 from packer.source.input_file import InputFile, RawRow
 from packer.source.partition import FilePartitions, Partition

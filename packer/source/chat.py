@@ -15,9 +15,9 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from packer.batches import REASONING_FIELDS, Message, Sample
-from packer.source.chunks import shown
-from packer.source.content import Content, Part, read_content
+from packer.source.content_parts import Content, Part, read_content
 from packer.source.decode import Refused
+from packer.source.file_bytes import shown
 from packer.source.row import TRAIN_FIELDS, RowFields, one_of, sample_id, typed_row
 from packer.source.tool_calls import read_calls, read_tools
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from packer.errors import InputError
 from packer.limits import out_of
-from packer.source.chunks import READ_BYTES, read_chunks
+from packer.source.file_bytes import READ_BYTES, read_chunks
 
 Codec = Literal["gzip", "zstd", "bz2"]
 

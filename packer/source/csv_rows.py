@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from packer.errors import InputError
-from packer.source.chunks import BLANK, READ_BYTES, count_newlines, is_blank, no_rows, shown
 from packer.source.columns import JSON_FIELDS, MESSAGES_FIELDS, columns_of
 from packer.source.decode import Refused
+from packer.source.file_bytes import BLANK, READ_BYTES, count_newlines, is_blank, no_rows, shown
 from packer.source.partition import CsvFormat
 from packer.source.row import FileRow, json_in_text, messages_in_text, row_too_large
 from packer.source.unsupported_rows import MEDIA_FIELDS

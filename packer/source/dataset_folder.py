@@ -14,7 +14,7 @@ import msgspec
 from packer.errors import InputError
 from packer.limits import out_of
 from packer.names import SPLIT_NAME, FileName, in_words, is_file_name
-from packer.source.chunks import no_rows
+from packer.source.file_bytes import no_rows
 from packer.source.files import no_data_set
 
 T = TypeVar("T")

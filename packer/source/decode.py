@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from packer.source.chunks import READ_BYTES
+from packer.source.file_bytes import READ_BYTES
 from packer.source.json_array import Scanner
 
 MAX_DEPTH = 256

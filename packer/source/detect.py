@@ -10,10 +10,10 @@ from typing import Any, cast
 
 from packer.errors import InputError
 from packer.source.arrow_ipc import CONTINUATION, MAGIC
-from packer.source.chunks import BLANK, BYTE_ORDER_MARK, no_rows, read_chunks, shown, unreadable
 from packer.source.compression import codec_of, decompressed
 from packer.source.csv_rows import cells_of, delimiter_of, read_csv
 from packer.source.decode import Refused, decode_json
+from packer.source.file_bytes import BLANK, BYTE_ORDER_MARK, no_rows, read_chunks, shown, unreadable
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, CsvFormat, Format, TableFormat
 from packer.source.row import FileRow
 from packer.source.rows import file_rows, text_chunks

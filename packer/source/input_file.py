@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from packer.batches import RowBatch
-from packer.source.chunks import no_rows
 from packer.source.decode import Refused
+from packer.source.file_bytes import no_rows
 from packer.source.partition import Format
 from packer.source.read import read_batch
 from packer.source.row import FileRow

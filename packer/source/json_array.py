@@ -15,7 +15,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from packer.source.chunks import BLANK, is_blank
+from packer.source.file_bytes import BLANK, is_blank
 
 _QUOTE, _BACKSLASH, _COMMA = b'"\\,'
 

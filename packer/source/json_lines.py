@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from packer.source.chunks import BLANK, BYTE_ORDER_MARK, count_newlines, is_blank
+from packer.source.file_bytes import BLANK, BYTE_ORDER_MARK, count_newlines, is_blank
 from packer.source.partition import Partition, nominal
 
 _SOLID = np.ones(256, np.bool_)

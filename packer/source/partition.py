@@ -12,8 +12,8 @@ from typing import Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from packer.source.chunks import unreadable
 from packer.source.compression import Codec
+from packer.source.file_bytes import unreadable
 
 CsvFormat = Literal["csv", "tsv"]
 TableFormat = Literal["parquet", "arrow"]

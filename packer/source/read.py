@@ -8,10 +8,10 @@ from typing import cast
 import xxhash
 
 from packer.batches import Rejection, RowBatch, Sample
-from packer.source.chunks import changed, read_chunks, without_mark
 from packer.source.columns import columns_read
 from packer.source.compression import decompressed
 from packer.source.decode import Refused
+from packer.source.file_bytes import changed, read_chunks, without_mark
 from packer.source.json_array import BrokenArray
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Partition, TableFormat
 from packer.source.row import FileRow

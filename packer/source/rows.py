@@ -5,10 +5,10 @@ from itertools import chain
 from pathlib import Path
 from typing import cast
 
-from packer.source.chunks import broken_array, no_rows, read_chunks, without_mark
 from packer.source.columns import columns_read
 from packer.source.compression import codec_of, decompressed
 from packer.source.csv_rows import csv_rows
+from packer.source.file_bytes import broken_array, no_rows, read_chunks, without_mark
 from packer.source.json_array import BrokenArray, split_elements
 from packer.source.json_lines import split_lines
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, CsvFormat, Format, TableFormat

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from packer.errors import InputError
-from packer.source.chunks import shown
 from packer.source.columns import fields_read
+from packer.source.file_bytes import shown
 from packer.source.schema import FIELDS, Schema, rename, schema_of
 from packer.source.unsupported_rows import SUSPECT_FIELDS
 

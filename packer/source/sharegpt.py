@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from packer.batches import Message, Sample
 from packer.source.chat import ChatMessage, MessageFields, chat_sample, read_message, role_of
-from packer.source.content import Part
+from packer.source.content_parts import Part
 from packer.source.decode import Refused
 from packer.source.row import RowFields, one_of, typed_row
 from packer.source.unsupported_rows import refuse_media_tags

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from packer.errors import PackerError, StorageError, UsageError
-from packer.source.chunks import NoRowsError
+from packer.source.file_bytes import NoRowsError
 
 STANDARD_INPUT = "-"
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 from packer.errors import InputError
 from packer.limits import out_of
 from packer.source.arrow_ipc import arrow_batches, arrow_schema, open_arrow
-from packer.source.chunks import changed, read_chunks, shown
 from packer.source.columns import JSON_FIELDS, MESSAGES_FIELDS, columns_of
 from packer.source.decode import Refused
+from packer.source.file_bytes import changed, read_chunks, shown
 from packer.source.parquet import open_parquet, parquet_batches, parquet_groups
 from packer.source.partition import FileStatus, Partition, TableFormat
 from packer.source.row import ID_FIELDS, FileRow, json_in_text, messages_in_text, row_too_large

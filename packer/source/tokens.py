@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from packer.batches import Bool, Float32, GivenTokens, Int64, Sample
+from packer.batches import Bool, Float32, Int64, PretokenizedTokens, Sample
 from packer.source.decode import Refused
 from packer.source.row import sample_id, typed
 
@@ -74,7 +74,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
         raise Refused("unknown_token", f"input_ids[{at}] is {ids[at]}, and no id is negative")
     if "labels" in fields:
         _refuse_other_labels(ids, fields["labels"])
-    given = GivenTokens(
+    given = PretokenizedTokens(
         input_ids=np.minimum(ids[kept], _MAX_ID).astype(np.int32),
         weight=_weight(fields)[kept],
         by_labels="labels" in fields,

@@ -5,8 +5,8 @@ Arguments become objects: chat templates print an object as JSON, but a string a
 
 from typing import Any
 
-from packer.source.chunks import shown
 from packer.source.decode import Refused
+from packer.source.file_bytes import shown
 from packer.source.row import nested_json, type_name
 
 _CALL_KEYS = frozenset({"name", "arguments", "id", "type"})

@@ -12,10 +12,10 @@ import numpy.typing as npt
 from packer.batches import BlockBatch, Float32, Int32, Int64, UInt64
 from packer.errors import CheckError
 from packer.layout import MASKED
-from packer.store.chunks import Chunks
-from packer.store.columns import BlockRows
+from packer.store.arrow_columns import BlockRows
 from packer.store.manifest import Shard
 from packer.store.mapping import repair_hint
+from packer.store.numbered_rows import Chunks
 from packer.store.schema import BLOCK_PIECES
 from packer.store.views import block_rows
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from packer.batches import BlockBatch
-from packer.store.columns import BlockRows, Ragged, flat_array, list_array
+from packer.store.arrow_columns import BlockRows, Ragged, flat_array, list_array
 from packer.store.schema import BLOCK_LISTS, BLOCK_PIECES, blocks_schema
 from packer.store.shard_file import ShardFile, WrittenShard
 

@@ -16,8 +16,8 @@ import numpy as np
 from xxhash import xxh3_128
 
 from packer.batches import BlockBatch, Float32, Int32, Int64, UInt64
-from packer.store.columns import BlockRows
-from packer.store.failures import storage_errors
+from packer.store.arrow_columns import BlockRows
+from packer.store.path_errors import storage_errors
 from packer.store.row_digest import Pieces, digest_rows
 
 _CHUNK_BYTES = 4 * 2**20

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from packer.batches import Bool, Float32, Int32, Int64, UInt64
 from packer.layout import MASKED, offsets_of
-from packer.store.chunks import Chunks
-from packer.store.columns import DocumentRows, Ragged
+from packer.store.arrow_columns import DocumentRows, Ragged
 from packer.store.manifest import Shard
+from packer.store.numbered_rows import Chunks
 from packer.store.pages import Pages
 from packer.store.views import document_rows
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from packer.batches import Bool, DocumentBatch, Int32, Int64
 from packer.layout import MASKED, document_labels, document_weights
-from packer.store.columns import DocumentRows, Ragged, flat_array, list_array
+from packer.store.arrow_columns import DocumentRows, Ragged, flat_array, list_array
 from packer.store.digest import document_ids
 from packer.store.schema import documents_schema
 from packer.store.shard_file import ShardFile, WrittenShard, map_file

@@ -18,9 +18,9 @@ from xxhash import xxh3_128_hexdigest
 
 from packer.errors import CheckError, StorageError, UsageError
 from packer.names import FilePath, SplitName, in_words
-from packer.store.failures import storage_errors
 from packer.store.folder import PRIVATE, is_inside, write_atomically
-from packer.store.mistaken import not_a_cache
+from packer.store.not_a_cache import not_a_cache
+from packer.store.path_errors import storage_errors
 
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"

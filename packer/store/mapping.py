@@ -15,9 +15,9 @@ from xxhash import xxh3_128
 
 from packer.errors import CheckError, StorageError
 from packer.limits import out_of
-from packer.store.failures import storage_errors
 from packer.store.manifest import Shard
 from packer.store.pages import MAPPED, Pages, ReadPages
+from packer.store.path_errors import storage_errors
 from packer.store.schema import blocks_schema, documents_schema
 from packer.store.shard_file import map_file, place_of
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.errors import CheckError
-from packer.store.failures import storage_errors
+from packer.store.path_errors import storage_errors
 
 
 class Pages(Protocol):

@@ -19,9 +19,9 @@ from pathlib import Path
 import msgspec
 
 from packer.errors import CheckError
-from packer.store.failures import storage_errors
 from packer.store.folder import is_inside, rename, write_atomically
 from packer.store.manifest import Manifest
+from packer.store.path_errors import storage_errors
 
 REJECTED_NAME = "rejected.jsonl"
 

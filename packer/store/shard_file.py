@@ -16,9 +16,9 @@ import pyarrow as pa
 from xxhash import xxh3_128
 
 from packer.errors import CheckError
-from packer.store.failures import storage_errors
 from packer.store.folder import TEMPORARY_PREFIX, AtomicFile, inside, make_folder, sync_folder
 from packer.store.manifest import Place, Shard
+from packer.store.path_errors import storage_errors
 from packer.store.schema import Kind, fixed_columns
 from packer.store.views import flat_view
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from packer.store.columns import BlockRows, DocumentRows, Ragged
+from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
 from packer.store.pages import MAPPED, Pages
 
 

@@ -3,8 +3,8 @@
 Rows that bring their tokens become documents here without the stages before.
 """
 
-from packer.supervise.documents import Supervised, Supervisor
-from packer.supervise.given import GivenTokensSupervisor
-from packer.supervise.surface import Surface
+from packer.supervise.pretokenized import PretokenizedSupervisor
+from packer.supervise.round_trip import Surface
+from packer.supervise.supervisor import Supervised, Supervisor
 
-__all__ = ["GivenTokensSupervisor", "Supervised", "Supervisor", "Surface"]
+__all__ = ["PretokenizedSupervisor", "Supervised", "Supervisor", "Surface"]

@@ -4,10 +4,10 @@
 completions end in them; `guard` encodes control tokens typed by people as ordinary text.
 """
 
-from packer.tokenize.batch import Tokenizing
 from packer.tokenize.fast import EngineDiffersError, FastEncoder, differences, fast_version
 from packer.tokenize.patterns import refuse_runaway_patterns
-from packer.tokenize.reference import Encoder, ReferenceEncoder
+from packer.tokenize.reference_encoder import Encoder, ReferenceEncoder
+from packer.tokenize.tokenizing import Tokenizing
 
 __all__ = [
     "Encoder",

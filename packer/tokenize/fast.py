@@ -21,7 +21,7 @@ from packer.backend import load_backend, load_fast_backend
 from packer.batches import Int32, Int64
 from packer.errors import PackerError
 from packer.tokenize.deadline import encode_in_time
-from packer.tokenize.reference import ReferenceEncoder, is_about_a_text
+from packer.tokenize.reference_encoder import ReferenceEncoder, is_about_a_text
 
 if TYPE_CHECKING:
     import fastokens

@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 from packer.backend import definition_of
 from packer.errors import InputError
 from packer.tokenize.deadline import encode_in_time
-from packer.tokenize.reference import is_about_a_text
+from packer.tokenize.reference_encoder import is_about_a_text
 
 _RUN = 40
 _PATIENCE_S = 5.0

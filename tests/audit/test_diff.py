@@ -20,8 +20,8 @@ from packer.audit.diff.compare import meaning_of
 from packer.audit.diff.document_rows import DocumentComparison, Documents, count_common, match_rows, occurrences
 from packer.audit.diff.row_examples import common_start, spans_of
 from packer.audit.diff.settings import compare_recipes, pair_inputs
-from packer.build import build
 from packer.errors import CheckError, InputError
+from packer.pipeline import build
 from packer.recipe import load_recipe, make_recipe, to_json
 from packer.store.manifest import Input, read_manifest, write_manifest
 

@@ -10,8 +10,8 @@ from twins import byte_level
 
 from packer.audit import preview, view_row
 from packer.audit.preview import LOOKED_AT
-from packer.build import build
 from packer.errors import NothingKeptError, PackerError, UsageError
+from packer.pipeline import build
 from packer.recipe import load_recipe, make_recipe
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest
@@ -160,7 +160,7 @@ def test_only_the_first_rows_of_each_input_are_shown(recipe_of, tmp_path):
 
 
 def test_of_a_large_file_only_the_beginning_is_read(recipe_of, tmp_path, monkeypatch):
-    from packer.source import chunks
+    from packer.source import file_bytes
 
     path = write(tmp_path / "large.jsonl", *(chat("Hi", "Hello " * 2000) for _ in range(400)))
     size = path.stat().st_size
@@ -168,7 +168,7 @@ def test_of_a_large_file_only_the_beginning_is_read(recipe_of, tmp_path, monkeyp
 
     def counted(*arguments):
         nonlocal taken
-        for chunk in chunks.read_chunks(*arguments):
+        for chunk in file_bytes.read_chunks(*arguments):
             taken += len(chunk)
             yield chunk
 
@@ -176,7 +176,7 @@ def test_of_a_large_file_only_the_beginning_is_read(recipe_of, tmp_path, monkeyp
     # Given a schema, none is looked for.
     values = {"sources": [{"path": str(path), "schema": "messages"}], "tokenizer": recipe_of().tokenizer}
     assert len(preview(make_recipe(values)).rows) == 3
-    assert 0 < taken <= 2 * chunks.READ_BYTES < size / 2  # a megabyte for the rows and one for their lines
+    assert 0 < taken <= 2 * file_bytes.READ_BYTES < size / 2  # a megabyte for the rows and one for their lines
 
 
 def test_one_row_is_found_by_the_end_of_its_path_and_blank_lines_are_no_rows(recipe_of, tmp_path):

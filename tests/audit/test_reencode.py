@@ -15,14 +15,14 @@ from packer.audit import reencode as module
 from packer.audit import reencoded_partition as comparing
 from packer.audit import verify
 from packer.batches import DocumentBatch
-from packer.build import build, repack
-from packer.build.engine import resolve_engine
-from packer.build.identity import Provenance
-from packer.build.stages import Stages
 from packer.layout import offsets_of
+from packer.pipeline import build, repack
+from packer.pipeline.engine import resolve_engine
+from packer.pipeline.identity import Provenance
+from packer.pipeline.stages import Stages
 from packer.recipe import load_recipe, make_recipe
 from packer.source import partition_file
-from packer.store.content import content_fingerprint
+from packer.store.content_fingerprint import content_fingerprint
 from packer.store.document_shards import DocumentShards
 from packer.store.documents import DocumentShardWriter
 from packer.store.manifest import read_manifest, write_manifest

@@ -10,8 +10,8 @@ import pytest
 
 from packer.audit import stats
 from packer.audit.stats import count_lengths
-from packer.build import build
 from packer.errors import CheckError
+from packer.pipeline import build
 from packer.recipe import load_recipe
 from packer.rejections import CODES
 

@@ -15,18 +15,18 @@ import pytest
 from packer.audit import shard_checks, verify
 from packer.audit.row_rules import block_rules, document_rules
 from packer.audit.shard_checks import MAX_ROWS
-from packer.build import build
-from packer.build.blocks import BlockForm
 from packer.errors import InputError
+from packer.pipeline import build
+from packer.pipeline.blocks import BlockForm
 from packer.recipe import load_recipe, make_recipe
 from packer.starter import write_starter
 from packer.store import digest
 from packer.store import manifest as manifest_module
 from packer.store.blocks import BlockShardWriter
 from packer.store.cache import Cache
-from packer.store.content import content_fingerprint
-from packer.store.failures import storage_errors
+from packer.store.content_fingerprint import content_fingerprint
 from packer.store.manifest import read_manifest, sealed, write_manifest
+from packer.store.path_errors import storage_errors
 from packer.store.views import block_rows, document_rows
 
 LEVELS = ("quick", "default", "full")

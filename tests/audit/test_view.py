@@ -11,9 +11,9 @@ from twins import byte_level, metaspace_first, sentencepiece_like
 
 from packer.audit import view_block, view_document, view_row
 from packer.audit.text_runs import Spans, borders_of, decode_runs, make_runs
-from packer.build import build, repack
 from packer.errors import CheckError, UsageError
 from packer.layout import MASKED
+from packer.pipeline import build, repack
 from packer.recipe import load_recipe, make_recipe
 from packer.store.cache import Cache
 

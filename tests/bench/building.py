@@ -23,7 +23,7 @@ from typing import Any
 from preparers import OTHERS, TRL, prepare
 from rich.table import Table
 
-from packer.build.executor import default_jobs
+from packer.pipeline.executor import default_jobs
 from packer.tokenize import fast_version
 
 _REAL = Path(os.environ.get("PACKER_REAL", Path(__file__).parents[3] / "shared" / "real"))

@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-from packer.build import build
+from packer.pipeline import build
 from packer.recipe import make_recipe
 
 _LOOK_S = 0.05

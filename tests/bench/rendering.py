@@ -14,8 +14,8 @@ from rich.table import Table
 from timing import best
 
 from packer.batches import Message, RowBatch, Sample
-from packer.build.plan import load_recipe_model
-from packer.build.stages import Stages
+from packer.pipeline.plan import load_recipe_model
+from packer.pipeline.stages import Stages
 from packer.recipe import make_recipe
 from packer.render import ChatTemplate, environment
 

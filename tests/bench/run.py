@@ -23,11 +23,11 @@ from rich.table import Table
 from timing import best
 from verifying import verifying_table
 
-from packer.build import build
-from packer.build.plan import plan_build
-from packer.build.progress import Silent
-from packer.build.stages import Stages
 from packer.model import TOKENIZER_FILE
+from packer.pipeline import build
+from packer.pipeline.plan import plan_build
+from packer.pipeline.progress import Silent
+from packer.pipeline.stages import Stages
 from packer.recipe import make_recipe
 from packer.source import read_rows
 from packer.starter import write_starter

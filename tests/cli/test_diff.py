@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from packer.audit import diff
-from packer.build import build
+from packer.pipeline import build
 from packer.recipe import load_recipe
 from packer.store.manifest import read_manifest
 from packer_cli.main import cli

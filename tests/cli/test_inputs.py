@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from processes import HANG_S
-from written import FORMATS, as_jsonl, as_parquet, as_table
+from written_formats import FORMATS, as_jsonl, as_parquet, as_table
 
 from packer.audit import verify
 from packer.errors import UsageError
@@ -187,8 +187,8 @@ def test_standard_input_is_an_input_like_others(tmp_path, starter, expected, mon
 
 
 def test_a_build_from_standard_input_goes_on_where_it_was_ended(tmp_path, starter, expected, monkeypatch):
-    from packer.build import run as run_module
     from packer.errors import StorageError
+    from packer.pipeline import run as run_module
 
     def full(*_, **__):
         raise StorageError("no room")
@@ -245,8 +245,8 @@ def test_what_is_wrong_with_standard_input_is_said_of_it_and_not_of_the_file_it_
 
 def test_what_happens_to_standard_input_on_the_way_is_said_of_it(tmp_path, starter, monkeypatch):
     """A row on which a template goes on for too long; bytes that are others when they are read again."""
-    from packer.build import partition
-    from packer.build import run as run_module
+    from packer.pipeline import partition
+    from packer.pipeline import run as run_module
     from packer.render.watchdog import TemplateOverrunError
 
     def ends(*_, **__):
@@ -332,7 +332,7 @@ def test_a_field_that_a_late_row_lacks_rejects_that_row_by_number_and_name(tmp_p
 
 
 def test_a_table_that_changes_between_plan_and_reading_is_told(tmp_path, starter, monkeypatch):
-    from packer.build import run as run_module
+    from packer.pipeline import run as run_module
 
     path = tmp_path / "rows.parquet"
     path.write_bytes(as_parquet(CHATS))

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from packer.audit import verify
-from packer.build import BuildResult
+from packer.pipeline import BuildResult
 from packer.store.manifest import read_manifest
 from packer_cli.main import cli
 from packer_cli.result import print_result

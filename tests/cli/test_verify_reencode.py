@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from packer.build import build
+from packer.pipeline import build
 from packer.recipe import load_recipe
 from packer.store.manifest import read_manifest, write_manifest
 from packer_cli.main import cli

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from supervised import aliased, assistant, call, result, system, user
+from supervision_stages import aliased, assistant, call, result, system, user
 from transformers.utils import chat_template_utils
 
 from packer.render import ChatTemplate, RenderError

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 import twins
-from fitted import templates
-from supervised import Stages, aliased, assistant, call, chat, result, system, user
+from fitted_tokenizers import templates
+from supervision_stages import Stages, aliased, assistant, call, chat, result, system, user
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import _compile_jinja_template, _render_with_assistant_indices

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from pack.cases import PAD, counter_of, make_columns
-from searching import percent_of_examples
+from search_effort import percent_of_examples
 
 from packer.layout import offsets_of
 from packer.pack import arrange, gather

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from supervised import aliased, assistant, call, result, system, user
+from supervision_stages import aliased, assistant, call, result, system, user
 from transformers import AutoTokenizer, TokenizersBackend
 from transformers.utils import chat_template_utils
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from processes import HANG_S, start
 
 import packer.export.mds
-from packer.build.repacking import repack
 from packer.errors import BusyError, CheckError, InputError, StorageError, UsageError
 from packer.export import FORMS, export, run
 from packer.export.mds import turns_of
+from packer.pipeline.repacking import repack
 from packer.store.cache import Cache
 
 SPLITS = ("train", "eval")
@@ -36,7 +36,7 @@ def stream(starter_cache, tmp_path_factory):
 @pytest.fixture
 def texts(starter, tmp_path):
     """A cache where every token is trained but the first of each document."""
-    from packer.build import build
+    from packer.pipeline import build
     from packer.recipe import make_recipe
 
     rows = tmp_path / "rows.jsonl"
@@ -291,7 +291,7 @@ def refuse(self, name):
 WRITES = """
 import os, signal, sys
 from pathlib import Path
-from packer.export.place import replacing
+from packer.export.replacing import replacing
 rename, asked = Path.rename, []
 def killed_at_the_second(self, target):
     asked.append(target)
@@ -411,7 +411,7 @@ def test_what_cannot_be_held_is_refused_with_a_way_out(starter_cache, weighted_c
 
 @pytest.fixture
 def weighted_cache(starter, tmp_path_factory):
-    from packer.build import build
+    from packer.pipeline import build
     from packer.recipe import make_recipe
 
     folder = tmp_path_factory.mktemp("weighted")

@@ -180,7 +180,7 @@ def compile_template() -> None:
 
 def serve() -> None:
     """Answer requests, one a line, until there are no more."""
-    for name in ("packer.audit", "packer.build", "packer_cli.build", "packer_cli.pack", "packer_cli.verify"):
+    for name in ("packer.audit", "packer.pipeline", "packer_cli.build", "packer_cli.pack", "packer_cli.verify"):
         importlib.import_module(name)  # once, for all experiments
     compile_template()
 

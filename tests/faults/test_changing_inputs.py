@@ -9,10 +9,10 @@ import pytest
 from faults.amount import FULL
 from faults.jobs import Job, contents, row
 
-from packer.build import build
-from packer.build import run as building
-from packer.build.stages import Stages
 from packer.errors import InputError
+from packer.pipeline import build
+from packer.pipeline import run as building
+from packer.pipeline.stages import Stages
 from packer.recipe import load_recipe
 
 

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.audit import verify
-from packer.build import repack
-from packer.build.identity import Provenance
 from packer.errors import CheckError, InputError, PackerError, StorageError
 from packer.export import FORMS, export
 from packer.export.writer import Files
 from packer.names import is_file_name, is_file_path
+from packer.pipeline import repack
+from packer.pipeline.identity import Provenance
 from packer.recipe import make_recipe
 from packer.source.dataset_folder import data_set_files, files_of_splits
 from packer.store.cache import Cache
-from packer.store.content import content_fingerprint
+from packer.store.content_fingerprint import content_fingerprint
 from packer.store.folder import inside
 from packer.store.manifest import Manifest, read_manifest, write_manifest
 
@@ -121,7 +121,7 @@ def test_an_index_of_a_data_set_names_files_of_its_own_folder_alone(tmp_path: Pa
 
 def test_a_forged_journal_is_as_good_as_none(starter_cache: Path, tmp_path: Path) -> None:
     """What a build that was killed left behind names shards, too."""
-    from packer.build.partition import JOURNAL, PartitionResult, read_journal, write_journal
+    from packer.pipeline.partition import JOURNAL, PartitionResult, read_journal, write_journal
 
     shard = next(shard for shard in read_manifest(starter_cache).shards if shard.kind == "documents")
     for number, change in enumerate(({}, {"path": "../../secret.arrow"}, {"split": "../x"}, {"sha256": "ab\n"})):

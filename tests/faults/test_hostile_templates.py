@@ -11,8 +11,8 @@ from faults.jobs import Job, contents, row
 from hostile_templates import ALL, OVERRUNS, TOLD
 
 from packer.audit import verify
-from packer.build import build
 from packer.errors import TemplateError
+from packer.pipeline import build
 from packer.recipe import Recipe, load_recipe
 from packer.store.cache import Cache
 from packer.store.rejected import read_rejected

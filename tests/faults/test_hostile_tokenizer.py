@@ -14,7 +14,7 @@ from faults.jobs import Job
 
 RUN = """
 import json, os, signal, sys, time
-import packer.build, packer.store.rejected
+import packer.pipeline, packer.store.rejected
 from packer_cli.main import cli
 
 for line in sys.stdin:

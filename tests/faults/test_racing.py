@@ -14,15 +14,15 @@ from faults.jobs import Job, contents, write_job
 from faults.readers import read_cache
 from processes import HANG_S
 
-from packer.build import build
 from packer.errors import BusyError, CheckError, InputError
+from packer.pipeline import build
 from packer.recipe import load_recipe
 from packer.store.folder import lock
 
 RACER = """
 import sys, time
 from packer_cli.main import cli
-import packer.build, packer_cli.build
+import packer.pipeline, packer_cli.build
 while time.time() < float(sys.argv[1]):
     time.sleep(0.001)
 cli.main(sys.argv[2:], prog_name="packer")

@@ -15,9 +15,9 @@ from small_hub import TOKEN, SmallHub, files_of
 
 from packer.audit import lint, preview, verify, view_row
 from packer.audit.foreign import look_at, view_foreign_row
-from packer.build import build
 from packer.errors import InputError, PackerError, StorageError
 from packer.hub import data_name, fetch_data, pin, tokenizer_name
+from packer.pipeline import build
 from packer.recipe import load_recipe, make_recipe, to_json
 from packer.store.cache import Cache
 from packer_cli.main import cli
@@ -303,7 +303,7 @@ def test_the_command_line_takes_them_and_nothing_else_imports_the_client(hub, tm
     lines = done.stderr.splitlines()
     assert [line.split(" is commit ")[0] for line in lines] == [f"note: {DATA}", "note: tokenizer tiny/chat"]
     looking = (
-        "import sys, packer_cli.main; from packer.build import build; from packer.recipe import load_recipe\n"
+        "import sys, packer_cli.main; from packer.pipeline import build; from packer.recipe import load_recipe\n"
         "import packer.audit; from pathlib import Path\n"
         f"build(load_recipe(Path({str(FILES / 'recipe.yaml')!r})), Path('starter'), jobs=1)\n"
         "assert not [name for name in sys.modules if name.startswith(('huggingface_hub', 'httpx', 'requests'))]"

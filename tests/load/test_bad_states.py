@@ -16,10 +16,10 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 from processes import FORKED, in_a_process, printed, start  # noqa: E402
 from small_blocks import random_blocks, small_cache, write_cache  # noqa: E402
 
-from packer.build import build  # noqa: E402
 from packer.errors import CheckError, PackerError  # noqa: E402
 from packer.load import PackedDataset, PackedLoader  # noqa: E402
 from packer.load.batching import Padded  # noqa: E402
+from packer.pipeline import build  # noqa: E402
 from packer.recipe import load_recipe  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 

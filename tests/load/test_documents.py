@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
-from searching import percent_of_examples  # noqa: E402
+from search_effort import percent_of_examples  # noqa: E402
 from small_blocks import small_cache  # noqa: E402
 from small_documents import PAD_ID, small_document_cache  # noqa: E402
 

@@ -8,9 +8,9 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 from packed_caches import table  # noqa: E402
 from tiny_decoder import TinyDecoder, causal, summed_loss  # noqa: E402
 
-from packer.build import repack  # noqa: E402
 from packer.load import PackedDataset, PackedLoader, collate  # noqa: E402
 from packer.load.attention import block_diagonal_mask, document_ids  # noqa: E402
+from packer.pipeline import repack  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 
 

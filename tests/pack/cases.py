@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from packer.layout import offsets_of
 from packer.pack import DocumentColumns, arrange, trained_counter
-from packer.pack.cut import OVERLONG
+from packer.pack.overlong import OVERLONG
 from packer.pack.place import STRATEGIES
 from packer.recipe import Pack
 

@@ -21,7 +21,7 @@ from pack.oracles import (
 from whole_documents import stream_of
 
 from packer.pack import arrange
-from packer.pack.cut import OVERLONG, REASONS
+from packer.pack.overlong import OVERLONG, REASONS
 from packer.pack.place import STRATEGIES
 from packer.recipe import MAX_BLOCK_LEN, Pack
 

@@ -9,7 +9,7 @@ from pack.oracles import literal_cut
 from whole_documents import plan_pieces
 
 from packer.pack import cut
-from packer.pack.cut import OVERLONG, REASONS, DropCount
+from packer.pack.overlong import OVERLONG, REASONS, DropCount
 
 
 def cut_all(case, block_len, overlong, min_length=1):

@@ -75,7 +75,7 @@ def test_olmo_core_packs_the_documents_with_their_targets(starter_cache, tmp_pat
 
 def test_olmo_core_reads_blocks_of_one_run_as_they_are(starter_cache, tmp_path):
     data = pytest.importorskip("olmo_core.data", reason="PEER MISSING: ai2-olmo-core; make peers", exc_type=ImportError)
-    from packer.build.repacking import repack
+    from packer.pipeline.repacking import repack
 
     repack(starter_cache, tmp_path / "cache", {"mode": "eos", "block_len": 512}, (), jobs=1)
     told = export(tmp_path / "cache", tmp_path / "out", to="olmo", unit="blocks", split="train").splits[0].told

@@ -15,8 +15,8 @@ import twins
 from conversations import conversations
 from hypothesis import given
 from hypothesis import strategies as st
-from searching import percent_of_examples
-from supervised import Stages, assistant, chat, samples, system, user
+from search_effort import percent_of_examples
+from supervision_stages import Stages, assistant, chat, samples, system, user
 
 from packer.batches import Sample
 from packer.layout import document_labels

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from fitted import Fitted
+from fitted_tokenizers import Fitted
 
 
 @pytest.fixture(scope="session")

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import loaded
+import loaded_tokenizers
 import pytest
-from fitted import ALLOW_ALL, Fitted, templates
-from shapes import sample
-from supervised import Stages, assistant, call, chat, user
+from conversation_shapes import sample
+from fitted_tokenizers import ALLOW_ALL, Fitted, templates
+from supervision_stages import Stages, assistant, call, chat, user
 
 from packer.batches import Sample
 from packer.layout import document_labels
@@ -217,7 +217,7 @@ PRICES = [
 def test_rewritten_history_has_its_price_under_every_rule(
     corpus: str, prices: dict[str, tuple[float, float]], num_rows: int, real: Path
 ) -> None:
-    base = loaded.stages_of(real / "tokenizers" / "qwen3")
+    base = loaded_tokenizers.stages_of(real / "tokenizers" / "qwen3")
     samples = rows(real, corpus, num_rows)
     num_turns, tokens = {}, {}
     for rule in prices:
@@ -240,7 +240,7 @@ def test_rewritten_history_has_its_price_under_every_rule(
 def test_rewritten_history_agrees_with_the_definition(rule: str, corpus: str, num_rows: int, real: Path) -> None:
     source = templates(real)["trl__qwen3.jinja"]
     folder = real / "tokenizers" / "qwen3"
-    base, definition = loaded.stages_of(folder), loaded.oracle_of(folder)
+    base, definition = loaded_tokenizers.stages_of(folder), loaded_tokenizers.oracle_of(folder)
     stages = base.with_template(source, make_recipe({}, [ALLOW_ALL, f"supervision.rewritten={rule}"]))
     oracle = definition.with_template(source, rewritten=rule)
     samples = rows(real, corpus, num_rows)

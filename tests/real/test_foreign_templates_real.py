@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fitted import Fitted, templates
+from fitted_tokenizers import Fitted, templates
 
 from packer.audit.foreign.foreign_rows import ForeignRows
 from packer.audit.foreign.row_checks import check

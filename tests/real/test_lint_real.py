@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fitted import STOPS, markers, templates
+from fitted_tokenizers import STOPS, markers, templates
 from tokenizers import AddedToken, Tokenizer
 
 from packer.audit import LintReport, lint

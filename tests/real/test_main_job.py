@@ -13,8 +13,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from packer.audit.verify import verify
-from packer.build import BuildResult, build
 from packer.errors import PackerError
+from packer.pipeline import BuildResult, build
 from packer.recipe import make_recipe
 from packer.store.cache import Cache
 
@@ -53,7 +53,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 MEASURED = """
 import json, sys, time
-from packer.build import build
+from packer.pipeline import build
 from packer.recipe import make_recipe
 start = time.perf_counter()
 result = build(make_recipe(json.loads(sys.argv[1])), sys.argv[2], jobs=1)
@@ -213,7 +213,7 @@ def test_one_and_two_processes_give_the_same_bytes_and_building_again_does_nothi
 
 KILLED = """
 import json, os, signal, sys, threading
-from packer.build import partition, run
+from packer.pipeline import partition, run
 from packer.recipe import make_recipe
 made, original = [], partition.run_partition
 

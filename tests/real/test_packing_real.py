@@ -8,7 +8,7 @@ from pack.oracles import best_fit_count, first_fit_count
 from packed_caches import check_packing
 
 from packer.audit import stats, verify
-from packer.build import build, repack
+from packer.pipeline import build, repack
 from packer.recipe import make_recipe
 from packer.store.cache import Cache
 

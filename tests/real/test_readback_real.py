@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 import tool_rows
-from fitted import Fitted, templates
-from readers import Twin, misread
+from blind_reader import Twin, misread
+from fitted_tokenizers import Fitted, templates
 
 from packer.batches import Sample
 from packer.source.schema import read_row

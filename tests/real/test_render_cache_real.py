@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fitted import compiled
+from fitted_tokenizers import compiled
 
 from packer.render import ChatTemplate, RenderError
 from packer.render.cacheable import CachedLoop

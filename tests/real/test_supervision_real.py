@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loaded import oracle_of, stages_of
+from loaded_tokenizers import oracle_of, stages_of
 from oracle import Oracle
-from supervised import Outcome, assistant, chat, user
+from supervision_stages import Outcome, assistant, chat, user
 
 from packer.batches import Sample
 

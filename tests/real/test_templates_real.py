@@ -6,11 +6,11 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
-from fitted import ALLOW_ALL, Fitted, compiled, templates
-from loaded import oracle_of, stages_of
+from conversation_shapes import SHAPES, WORDS, sample
+from fitted_tokenizers import ALLOW_ALL, Fitted, compiled, templates
+from loaded_tokenizers import oracle_of, stages_of
 from oracle import Oracle
-from shapes import SHAPES, WORDS, sample
-from supervised import Outcome
+from supervision_stages import Outcome
 
 from packer.recipe import make_recipe
 from packer.rejections import CODES

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.build import build
 from packer.errors import RecipeError, StorageError, UsageError
+from packer.pipeline import build
 from packer.recipe import load_recipe, make_recipe
 from packer.recipe_from import read_config, write_recipe
 from packer_cli.main import cli

@@ -7,7 +7,7 @@ import pytest
 import twins
 from hypothesis import given
 from hypothesis import strategies as st
-from supervised import Stages, assistant, chat, system, user
+from supervision_stages import Stages, assistant, chat, system, user
 
 from packer.render.control import StandIns, control_pattern, find_control, typed_fields
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import twins
-from supervised import Stages, assistant, call, chat, result, system, user
+from supervision_stages import Stages, assistant, call, chat, result, system, user
 
 from packer.render.dropped import LossCheck
 

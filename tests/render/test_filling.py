@@ -8,11 +8,11 @@ import twins
 from hypothesis import given
 from hypothesis import strategies as st
 from rendered_twice import assert_same, batch, count_filled, filling_in, renderers
-from supervised import assistant, chat, samples, system, user
+from supervision_stages import assistant, chat, samples, system, user
 from tokenizers import Tokenizer
 
-from packer.render import batch as batches
 from packer.render import filling as fast_path
+from packer.render import renderer as batches
 
 TWO_MODES = """{%- for m in messages %}{{ '<|im_start|>' ~ m.role ~ '\n' }}
 {%- if m.role == 'assistant' and loop.last and enable_thinking is defined and not enable_thinking %}{{ '<think>\n\n</think>\n\n' }}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import twins
 from oracle import Oracle
-from supervised import Stages, assistant, call, chat, result, user
+from supervision_stages import Stages, assistant, call, chat, result, user
 from tokenizers import AddedToken, Tokenizer
 
 HARMONY = r"""{%- for m in messages %}

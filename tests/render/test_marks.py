@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import twins
-from supervised import Stages, assistant, chat, user
+from supervision_stages import Stages, assistant, chat, user
 
 from packer.errors import TemplateError
 from packer.model import load_model
@@ -137,7 +137,7 @@ def test_blocks_are_not_dealt_by_their_number(make: Make) -> None:
 
 
 def test_a_template_without_blocks_is_refused_as_a_whole(tmp_path: Path) -> None:
-    from packer.build.stages import with_role_markers
+    from packer.pipeline.stages import with_role_markers
 
     model = load_model(twins.byte_level(tmp_path))
     with pytest.raises(TemplateError, match="generation"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import twins
-from supervised import Stages, assistant, chat, user
+from supervision_stages import Stages, assistant, chat, user
 
 from packer.render.reasoning import continuation, given_as, opened_by, reasoning_of
 

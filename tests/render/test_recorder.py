@@ -7,12 +7,12 @@ import jinja2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from supervised import chat
+from supervision_stages import chat
 
 from packer.render import ChatTemplate, RenderError
-from packer.render.documents import EncodedText, RenderedRow
 from packer.render.filling import Filling
 from packer.render.recorder import TemplateRecorder, made_up
+from packer.render.rewritten_history import EncodedText, RenderedRow
 from packer.render.sandbox import environment_of
 from packer.render.symbolic import Condition, OpaqueError, Slot, SymbolicText
 

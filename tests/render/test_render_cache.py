@@ -8,13 +8,13 @@ import jinja2.nodes
 import jinja2.runtime
 import pytest
 import twins
+from conversation_shapes import OTHER_TOOL, TOOL
 from conversations import conversations
 from hypothesis import given
 from hypothesis import strategies as st
 from rendered_twice import Literal, batch, literal
-from searching import percent_of_examples
-from shapes import OTHER_TOOL, TOOL
-from supervised import Stages, assistant, chat, result, system, user
+from search_effort import percent_of_examples
+from supervision_stages import Stages, assistant, chat, result, system, user
 
 from packer.render import ChatTemplate, RenderError
 from packer.render.cacheable import make_cacheable

@@ -7,10 +7,10 @@ import pytest
 import twins
 from hypothesis import given
 from hypothesis import strategies as st
-from supervised import Stages, assistant, chat, user
+from supervision_stages import Stages, assistant, chat, user
 
-from packer.render.chat import RenderedTurn
-from packer.render.documents import Dealer
+from packer.render.conversation import RenderedTurn
+from packer.render.rewritten_history import Dealer
 
 TALK = (user("one?"), assistant("One."), user("two?"), assistant("Two."), user("three?"), assistant("Three."))
 EMPTY = "<think>\n\n</think>\n\n"

@@ -1,7 +1,7 @@
 """Settings of a switch that a template takes anyway are no modes of their own."""
 
 import pytest
-from supervised import user
+from supervision_stages import user
 
 from packer.render import ChatTemplate
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import twins
-from supervised import Stages, assistant, call, chat, system, user
+from supervision_stages import Stages, assistant, call, chat, system, user
 
 Make = Callable[..., Stages]
 

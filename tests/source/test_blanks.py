@@ -4,9 +4,9 @@ import random
 from pathlib import Path
 
 from packer.errors import InputError
-from packer.source.chunks import BLANK
 from packer.source.csv_rows import csv_rows
 from packer.source.decode import Refused
+from packer.source.file_bytes import BLANK
 from packer.source.json_array import BrokenArray, split_elements
 from packer.source.json_lines import split_lines
 

@@ -4,11 +4,11 @@ import gzip
 import tracemalloc
 
 import pytest
-from written import as_csv, as_jsonl, packed
+from written_formats import as_csv, as_jsonl, packed
 
 from packer.errors import InputError
-from packer.source import chunks as chunks_module
 from packer.source import detect_format, detect_schema, lines_of_rows, partition_file, read_rows
+from packer.source import file_bytes as chunks_module
 
 ROWS = [{"text": f"row {i} " + str(i * 7919 % 1000) * 20} for i in range(300)]
 CODECS = ["gzip", "zstd", "bz2"]

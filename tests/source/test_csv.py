@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import InputError
-from packer.source import chunks as chunks_module
 from packer.source import csv_rows as csv_rows_module
 from packer.source import detect_format, detect_schema, lines_of_rows, partition_file, read_rows
+from packer.source import file_bytes as chunks_module
 from packer.source.csv_rows import csv_rows, delimiter_of, read_csv
 from packer.source.decode import Refused
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from written import as_arrow
+from written_formats import as_arrow
 
 from packer.errors import InputError
 from packer.source import data_set_files, expand, is_data_set

@@ -1,7 +1,7 @@
 """The same rows mean the same in every format."""
 
 import pytest
-from written import FORMATS
+from written_formats import FORMATS
 
 from packer.source import InputFile, detect_format, detect_schema, partition_file, read_rows
 

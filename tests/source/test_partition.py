@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import InputError
-from packer.source import chunks as chunks_module
+from packer.source import file_bytes as chunks_module
 from packer.source import partition_file, read_rows
 from packer.source.json_lines import split_lines
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from packer.errors import InputError
-from packer.source import chunks as chunks_module
+from packer.source import file_bytes as chunks_module
 from packer.source import lines_of_rows, partition_file, read_rows
 from packer.source import read as read_module
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from written import as_arrow, as_csv, as_jsonl, as_parquet, packed
+from written_formats import as_arrow, as_csv, as_jsonl, as_parquet, packed
 
 from packer.rejections import CODES
 from packer.source import detect_format, detect_schema, partition_file, read_rows

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from written import as_arrow, as_parquet
+from written_formats import as_arrow, as_parquet
 
 from packer.source import partition_file
 from packer.source.row_groups import MAX_PIECES, Group, Run, cut_groups

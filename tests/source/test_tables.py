@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from written import as_arrow, as_jsonl, as_parquet
+from written_formats import as_arrow, as_jsonl, as_parquet
 
 from packer.errors import InputError
 from packer.source import InputFile, detect_format, detect_schema, partition_file, read_rows, refuse_missing_columns

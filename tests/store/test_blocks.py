@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from searching import percent_of_examples
+from search_effort import percent_of_examples
 from store.samples import block_batch, write_blocks
 from xxhash import xxh3_64_intdigest
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from searching import percent_of_examples
+from search_effort import percent_of_examples
 from store.samples import SPECIAL, document_batch, write_documents
 from xxhash import xxh3_64_intdigest
 

@@ -16,8 +16,8 @@ from packer.store import folder as folder_module
 from packer.store import shard_file
 from packer.store.cache import Cache
 from packer.store.digest import digest_file, digest_file_xxh3
-from packer.store.failures import path_errors
 from packer.store.folder import AtomicFile, lock, sweep, sweep_temporary, write_atomically
+from packer.store.path_errors import path_errors
 from packer.store.shard_file import relink
 
 REPOSITORY = Path(__file__).resolve().parents[2]

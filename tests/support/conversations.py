@@ -3,7 +3,7 @@
 from typing import Any
 
 from hypothesis import strategies as st
-from supervised import assistant, call, result, system, user
+from supervision_stages import assistant, call, result, system, user
 
 PIECES = (
     "", "Hello", "the dog", " a", "42", ".", "!\n", ":", "]", "\n", "\n\n", " ", "  ", "\t", "\r\n",

@@ -3,7 +3,7 @@
 import dataclasses
 
 import numpy as np
-from supervised import Stages
+from supervision_stages import Stages
 
 from packer.batches import RowBatch
 from packer.recipe import make_recipe

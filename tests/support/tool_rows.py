@@ -3,7 +3,7 @@
 import random
 from typing import Any
 
-from supervised import chat
+from supervision_stages import chat
 
 from packer.batches import Sample
 

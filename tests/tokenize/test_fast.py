@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.tokenize import EngineDiffersError, FastEncoder, ReferenceEncoder, differences, fast
-from packer.tokenize.reference import UnencodableTextsError
+from packer.tokenize.reference_encoder import UnencodableTextsError
 
 pytest.importorskip("fastokens", reason="FASTOKENS MISSING: the fast engine is not tested")
 

@@ -7,7 +7,7 @@ import pytest
 import twins
 from hypothesis import given
 from hypothesis import strategies as st
-from supervised import Stages, assistant, chat, samples, user
+from supervision_stages import Stages, assistant, chat, samples, user
 from tokenizers import Tokenizer
 
 from packer.layout import document_labels

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import twins
-from supervised import Stages
+from supervision_stages import Stages
 from tokenizers import Tokenizer, processors
 
 from packer.batches import Sample

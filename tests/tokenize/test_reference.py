@@ -15,8 +15,8 @@ from tokenizers import Tokenizer
 
 from packer.errors import InputError
 from packer.tokenize import ReferenceEncoder
-from packer.tokenize import reference as module
-from packer.tokenize.reference import UnencodableTextsError, without_start_effects
+from packer.tokenize import reference_encoder as module
+from packer.tokenize.reference_encoder import UnencodableTextsError, without_start_effects
 
 
 def definition(twin: Any, folder: Path, **options: Any) -> bytes:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import twins
-from supervised import Stages, assistant, chat, user
+from supervision_stages import Stages, assistant, chat, user
 
 from packer.batches import Sample
 

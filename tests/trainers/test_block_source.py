@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from small_blocks import small_cache
 
-from packer.build import repack
 from packer.errors import UsageError
 from packer.load.trainers.grain import BlockSource
+from packer.pipeline import repack
 
 
 def test_a_row_is_the_block_as_stored_with_its_documents_numbered_from_1():

@@ -13,7 +13,7 @@ import numpy as np  # noqa: E402
 from small_blocks import random_blocks, small_cache, write_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
 from tiny_models import documents_of, summed_loss_alone, tiny_model  # noqa: E402
-from trained import (  # noqa: E402
+from trainer_runs import (  # noqa: E402
     CACHE,
     adamw,
     arguments,

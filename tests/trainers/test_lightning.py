@@ -11,7 +11,7 @@ lightning = pytest.importorskip("lightning", reason="LIGHTNING MISSING: its Trai
 import numpy as np  # noqa: E402
 from small_blocks import small_cache  # noqa: E402
 from tiny_models import documents_of, summed_loss_alone, tiny_model  # noqa: E402
-from trained import adamw, loader_of, plain_loop, same_weights  # noqa: E402
+from trainer_runs import adamw, loader_of, plain_loop, same_weights  # noqa: E402
 
 from packer.load.adapters import huggingface  # noqa: E402
 from packer.load.trainers import PackedDataModule  # noqa: E402

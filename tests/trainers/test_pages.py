@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # trainers use what their lib
 @pytest.fixture(scope="module")
 def short_blocks(starter_cache, tmp_path_factory):
     """The starter's documents in blocks of a length that a tiny model on a CPU reads in no time."""
-    from packer.build import repack
+    from packer.pipeline import repack
 
     folder = tmp_path_factory.mktemp("pages") / "cache"
     repack(starter_cache, folder, {"block_len": 96}, jobs=1)

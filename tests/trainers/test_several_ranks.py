@@ -10,7 +10,7 @@ pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: its Trainer is
 pytest.importorskip("accelerate", reason="ACCELERATE MISSING: transformers' Trainer is not tested")
 
 from torchrun import torchrun  # noqa: E402
-from trained import loader_of, plain_loop, trainer_of  # noqa: E402
+from trainer_runs import loader_of, plain_loop, trainer_of  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,

@@ -9,7 +9,7 @@ datasets = pytest.importorskip("datasets", reason="DATASETS MISSING: TRL's SFTTr
 
 from small_blocks import small_cache  # noqa: E402
 from tiny_models import tiny_model  # noqa: E402
-from trained import (  # noqa: E402
+from trainer_runs import (  # noqa: E402
     CACHE,
     adamw,
     arguments,

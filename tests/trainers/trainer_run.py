@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import torch
-from trained import arguments, loader_of, losses_of, trainer_of
+from trainer_runs import arguments, loader_of, losses_of, trainer_of
 
 
 class Blocks:

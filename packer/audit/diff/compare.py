@@ -11,13 +11,13 @@ from packer.audit.diff.document_rows import DocumentComparison, count_common
 from packer.audit.diff.row_examples import make_examples
 from packer.audit.diff.settings import changes, compare_inputs, compare_recipes, pair_inputs
 from packer.audit.diff.tokenizers import compare_models
-from packer.build.identity import model_digests
 from packer.errors import CheckError
+from packer.pipeline.identity import model_digests
 from packer.recipe import to_json
 from packer.store.cache import Cache
-from packer.store.chunks import Chunks
-from packer.store.content import content_fingerprint
+from packer.store.content_fingerprint import content_fingerprint
 from packer.store.manifest import Totals
+from packer.store.numbered_rows import Chunks
 from packer.store.views import block_rows
 
 _ENGINE = ("engine", "engine_version", "rules_version", "format_version")

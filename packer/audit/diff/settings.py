@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from packer.audit.diff.cache_diff import Change, InputChange
-from packer.build.changes import PLACES, flat_keys
+from packer.pipeline.changes import PLACES, flat_keys
 from packer.recipe import Recipe, to_json
 from packer.store.manifest import Input
 

@@ -9,9 +9,9 @@ from typing import Any
 from packer.audit.diff.cache_diff import Change, TemplateChange
 from packer.audit.diff.settings import changes
 from packer.audit.text_runs import kept_model_files
-from packer.build.identity import model_digests
 from packer.errors import CheckError
 from packer.model import CONFIG_FILE, GENERATION_FILE, TEMPLATE_FILE, TOKENIZER_FILE, TOOL_TEMPLATE_FILE
+from packer.pipeline.identity import model_digests
 from packer.store.cache import Cache
 from packer.store.manifest import ModelRecord
 

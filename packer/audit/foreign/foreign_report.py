@@ -18,8 +18,8 @@ from packer.audit.lint.lint_report import Example
 from packer.audit.stats import Lengths, count_lengths
 from packer.backend import load_backend
 from packer.batches import Int64
-from packer.build.progress import Progress, Silent
 from packer.model import TOKENIZER_FILE
+from packer.pipeline.progress import Progress, Silent
 
 SAMPLE = 1000
 """Rows looked at where nothing is said."""

@@ -16,11 +16,11 @@ import numpy as np
 
 from packer.backend import load_backend
 from packer.batches import Int64
-from packer.build.input_resolution import pin_recipe, tokenizer_place
-from packer.build.progress import Silent
-from packer.build.stages import compile_template
 from packer.errors import UsageError
 from packer.model import TOKENIZER_FILE, Model, load_model
+from packer.pipeline.input_resolution import pin_recipe, tokenizer_place
+from packer.pipeline.progress import Silent
+from packer.pipeline.stages import compile_template
 from packer.recipe import make_recipe
 from packer.render import ChatTemplate, RenderError
 from packer.tokenize import ReferenceEncoder

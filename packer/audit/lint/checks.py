@@ -15,10 +15,10 @@ from packer.audit.lint.source_rows import SourceRows, find_in_rows, look_at_rows
 from packer.audit.lint.subject import Subject
 from packer.audit.lint.tokenizer_files import find_bos, find_other_reading, find_settings
 from packer.audit.lint.usable import find_usable
-from packer.build.input_resolution import pin_recipe
-from packer.build.plan import TEMPLATED
-from packer.build.progress import Silent
-from packer.build.stages import named_template, overruns_at
+from packer.pipeline.input_resolution import pin_recipe
+from packer.pipeline.plan import TEMPLATED
+from packer.pipeline.progress import Silent
+from packer.pipeline.stages import named_template, overruns_at
 from packer.recipe import Recipe
 from packer.source import naming_standard_input
 

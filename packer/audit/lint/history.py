@@ -6,7 +6,7 @@ from packer.audit.lint.lint_report import Example, LintFinding
 from packer.audit.lint.override import Override
 from packer.audit.lint.probes import ANSWER, CHAT, INLINE_CHAT, NEXT_QUESTION, PLAIN, REASONED_CHAT, REASONING, Row
 from packer.audit.lint.subject import LearnedTurn, Outcome, Subject
-from packer.render.parting import common_length
+from packer.render.common_prefix import common_length
 
 EXACT = Override("supervision.rewritten", "exact")
 LAST = Override("supervision.rewritten", "last")

@@ -11,7 +11,7 @@ from packer.audit.lint.override import Override
 from packer.audit.lint.probes import ANSWER, CHAT, NEXT_QUESTION, PLAIN, QUESTION
 from packer.audit.lint.subject import LearnedTurn, Subject
 from packer.render import ChatTemplate, RenderError
-from packer.render.chat import Conversation
+from packer.render.conversation import Conversation
 
 Range = tuple[int, int]
 

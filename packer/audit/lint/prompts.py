@@ -9,9 +9,9 @@ import msgspec
 from packer.audit.lint.lint_report import Example, LintFinding
 from packer.audit.lint.probes import ANSWER, CHAT, INLINE, NEXT_QUESTION, PLAIN, QUESTION, REASONED, WITH_SYSTEM
 from packer.audit.lint.subject import LearnedTurn, Outcome, Subject, mode_name
-from packer.build.stages import compile_template
+from packer.pipeline.stages import compile_template
 from packer.render import RenderError
-from packer.render.parting import common_length
+from packer.render.common_prefix import common_length
 from packer.render.reasoning import EMPTY_BLOCK
 
 _WORDS = re.compile(r"[^\W\d_]{2,}[\s,:;.'’-]+[^\W\d_]{2,}")

@@ -14,14 +14,14 @@ from packer.audit.lint.history import AS_RENDERED, EXACT, LAST, ending_stop
 from packer.audit.lint.lint_report import Example, LintFinding, LookedAt
 from packer.audit.lint.subject import Subject
 from packer.batches import RowBatch, Sample
-from packer.build.inputs import open_inputs
-from packer.build.plan import load_recipe_model, resolve_sources
-from packer.build.progress import Silent
-from packer.build.rewrite_cost import LIMIT, last_tokens
-from packer.build.stages import Stages, overruns_at
-from packer.build.suggestions import rejection_hint
 from packer.errors import TemplateError
 from packer.model import Model
+from packer.pipeline.inputs import open_inputs
+from packer.pipeline.plan import load_recipe_model, resolve_sources
+from packer.pipeline.progress import Silent
+from packer.pipeline.rewrite_cost import LIMIT, last_tokens
+from packer.pipeline.stages import Stages, overruns_at
+from packer.pipeline.suggestions import rejection_hint
 from packer.recipe import Recipe
 from packer.render.control import control_pattern, typed_fields
 

@@ -11,11 +11,11 @@ import numpy as np
 from packer.audit.lint.override import Override
 from packer.audit.lint.probes import PLAIN, Row
 from packer.batches import Rejection, RowBatch, Sample, TurnBatch
-from packer.build.stages import Stages, compile_template, turn_end_marker
 from packer.model import TOKENIZER_FILE, Model
+from packer.pipeline.stages import Stages, compile_template, turn_end_marker
 from packer.recipe import Recipe
 from packer.render import ChatTemplate, Renderer, RenderError, RenderRules
-from packer.render.chat import Conversation, Mode, renderable
+from packer.render.conversation import Conversation, Mode, renderable
 from packer.source.schema import read_row
 from packer.supervise import Surface
 from packer.tokenize import ReferenceEncoder

@@ -10,14 +10,14 @@ from packer.audit.lint.override import Override
 from packer.audit.lint.probes import CHAT, INLINE, PLAIN, REASONED, TOOLS, Row
 from packer.audit.lint.subject import Subject
 from packer.batches import Rejection
-from packer.build.plan import load_bare_model, load_recipe_model
-from packer.build.stages import compile_template, split_markers
 from packer.errors import TemplateError
 from packer.model import Model
+from packer.pipeline.plan import load_bare_model, load_recipe_model
+from packer.pipeline.stages import compile_template, split_markers
 from packer.recipe import Recipe
 from packer.render import ChatTemplate
-from packer.render.chat import Conversation
-from packer.render.parting import common_length
+from packer.render.common_prefix import common_length
+from packer.render.conversation import Conversation
 from packer.render.reasoning import opened_by
 
 _UNDEFINED = re.compile(r"'(\w+)' is undefined")

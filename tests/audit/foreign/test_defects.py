@@ -8,7 +8,7 @@ import pytest
 from audit.foreign.prepared import ANSWER, BOS, HEADER, NEWLINE, PROMPT, STOP, Row, Words, with_bos, write
 from hypothesis import given
 from hypothesis import strategies as st
-from searching import percent_of_examples
+from search_effort import percent_of_examples
 
 from packer.audit.foreign import CODES, look_at
 from packer.audit.foreign.tokenizer_facts import find_known

@@ -14,10 +14,10 @@ import pytest
 
 from packer.audit.foreign import look_at, view_foreign_row
 from packer.audit.foreign.tokenizer_facts import find_known
-from packer.build.repacking import repack
 from packer.errors import InputError, UsageError
 from packer.export import FORMS as EXPORTS
 from packer.export import export
+from packer.pipeline.repacking import repack
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,0 +1,14 @@
+"""From a recipe to a cache: plan, partition tasks, block tasks, and the commit.
+
+`build(recipe, folder)` is all a user needs, and `repack` where only the blocks should change. `plan` finds out what
+there is to do; `partition` makes the document shard of one partition; `packing` and `blocks` pack, gather and commit;
+`executor` runs tasks, in worker processes where that pays; `identity` and `record` name what was built; `losses` says
+what is not in it; `suggestions` says what to do about a rejection.
+"""
+
+from packer.pipeline.losses import LeftOut, left_out
+from packer.pipeline.progress import Profile, Progress
+from packer.pipeline.repacking import repack
+from packer.pipeline.run import BuildResult, build
+
+__all__ = ["BuildResult", "LeftOut", "Profile", "Progress", "build", "left_out", "repack"]

@@ -1,0 +1,192 @@
+"""What a build changes about the cache that is there, and whether it may without `--force`.
+
+Building again is for inputs that are added or changed, so these are free. Other rules are not; nor is a build that
+keeps nothing of what the cache was built from, which would put one cache in the place of another.
+
+An input is kept where one of the new inputs has its name or its bytes; a source (a pattern, a folder), where the new
+recipe names it too, whatever its files are now. Names are as the recipe and the manifest have them, without the commit
+for files of the Hub. What is piped in has no name, and is known by its bytes alone.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from packer.errors import UsageError
+from packer.hub import data_name
+from packer.pipeline.identity import Provenance, model_digests
+from packer.recipe import Source, to_json
+from packer.source import STANDARD_INPUT
+from packer.store.manifest import Input, Manifest
+
+_MOST_NAMED = 8
+
+PLACES = ("sources", "tokenizer", "template.file")
+"""Keys that name places; what lies there is compared by its digests."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What a build changes about a cache."""
+
+    num_inputs: int
+    """Files the cache was built from."""
+
+    leaving: tuple[str, ...]
+    """Those that are no input of the build, by name."""
+
+    keeps_none: bool
+    """All of them leave, and no source is named again."""
+
+    rules: tuple[str, ...]
+    """Keys of the recipe, keys of a source that is kept, and files of the tokenizer that change, each in a sentence."""
+
+    @property
+    def need_force(self) -> bool:
+        return self.keeps_none or bool(self.rules)
+
+    def told(self) -> list[str]:
+        """The same for a person."""
+        told = []
+        if self.leaving:
+            told.append(f"inputs that leave it ({len(self.leaving)} of {self.num_inputs}): {named(self.leaving)}")
+        if self.rules:
+            told.append(f"rules that change: {'; '.join(self.rules)}")
+        return told
+
+    def refuse(self, folder: Path) -> None:
+        """Stop where they need `--force`.
+
+        Raises:
+            UsageError: other rules, or none of the inputs is kept.
+
+        """
+        if not self.need_force:
+            return
+        told = []
+        if self.rules:
+            told.append(f"{folder} was built by another recipe: {'; '.join(self.rules)}")
+        if self.keeps_none:
+            told.append(f"{folder} was built from other inputs: {named(self.leaving)}")
+        elif self.leaving:
+            told.append(f"inputs that leave it: {named(self.leaving)}")
+        raise UsageError("; ".join(told), hint="--force replaces it; -o another folder keeps both")
+
+
+def changes(manifest: Manifest, wanted: Provenance) -> Changes:
+    """What building `wanted` changes about the cache of a manifest."""
+    by_name, by_bytes = _grouped(wanted.inputs)
+    kept: list[tuple[list[Input], list[Input]]] = []
+    leaving: list[str] = []
+    for name, inputs in _grouped(manifest.inputs)[0].items():
+        new = by_name.get(name) or by_bytes.get(inputs[0].sha256)
+        if new is None:
+            leaving.append(inputs[0].path)
+        else:
+            kept.append((inputs, new))
+    before, after = _sources(manifest.recipe), _sources(to_json(wanted.recipe))
+    return Changes(
+        num_inputs=len(kept) + len(leaving),
+        leaving=tuple(leaving),
+        keeps_none=not kept and before.keys().isdisjoint(after),
+        rules=(*_recipe(manifest, wanted), *_keys(before, after), *_readings(kept), *_model(manifest, wanted)),
+    )
+
+
+def named(names: Sequence[str]) -> str:
+    """Names for a message, the first few of them."""
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def flat_keys(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested keys as dotted ones: `{"pack": {"seed": 1}}` gives `{"pack.seed": 1}`; an empty mapping is a value."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        nested = isinstance(value, Mapping) and value
+        flat |= flat_keys(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return flat
+
+
+def short_json(value: object) -> str:
+    """A value as JSON of at most 60 characters."""
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _grouped(inputs: Iterable[Input]) -> tuple[dict[str, list[Input]], dict[str, list[Input]]]:
+    """Inputs by name and by digest; a file may be there once for each split."""
+    by_name: dict[str, list[Input]] = {}
+    by_bytes: dict[str, list[Input]] = {}
+    for entry in inputs:
+        # A digest is no path: what is piped in has the name of nothing else.
+        by_name.setdefault(entry.sha256 if entry.path == STANDARD_INPUT else _name(entry.path), []).append(entry)
+        by_bytes.setdefault(entry.sha256, []).append(entry)
+    return by_name, by_bytes
+
+
+def _name(path: str) -> str:
+    hub = data_name(path)
+    return path if hub is None else str(replace(hub, revision=None))
+
+
+def _recipe(manifest: Manifest, wanted: Provenance) -> list[str]:
+    old, new = flat_keys(manifest.recipe), flat_keys(to_json(wanted.recipe))
+    return [
+        f"{key} was {short_json(old.get(key))}, is {short_json(new.get(key))}"
+        for key in sorted(old.keys() | new.keys())
+        if not _same(old.get(key), new.get(key))
+        and key not in (*PLACES, "engine")  # every engine makes the same documents
+    ]
+
+
+def _sources(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Name → keys of the sources of a recipe that have a name; none where a manifest holds no recipe."""
+    try:
+        sources = msgspec.convert(recipe.get("sources"), tuple[Source, ...])
+    except msgspec.ValidationError:
+        return {}
+    return {_name(source.path): to_json(source) for source in sources if source.path != STANDARD_INPUT}
+
+
+def _keys(before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Keys that change of sources both recipes name, but for those that inputs tell of."""
+    return [
+        f"{key} of {name} was {short_json(value)}, is {short_json(after[name][key])}"
+        for name in before
+        if name in after
+        for key, value in before[name].items()
+        if key not in _TOLD_BY_INPUTS and not _same(value, after[name][key])
+    ]
+
+
+_TOLD_BY_INPUTS = frozenset({"path", "split", "format", "schema", "columns"})
+
+
+def _readings(kept: Iterable[tuple[list[Input], list[Input]]]) -> list[str]:
+    """How inputs are read, where none of the ways an input was read in is still one; each change once."""
+    told: dict[tuple[str, str, str], list[str]] = {}
+    for old, new in kept:
+        before, after = ([_reading(entry) for entry in entries] for entries in (old, new))
+        if not any(reading in after for reading in before):
+            for key, was in before[0].items():
+                if was != after[0][key]:
+                    told.setdefault((key, short_json(was), short_json(after[0][key])), []).append(old[0].path)
+    return [f"{key} of {named(paths)} was {was}, is {now}" for (key, was, now), paths in told.items()]
+
+
+def _reading(entry: Input) -> dict[str, Any]:
+    return {"split": entry.split, "schema": entry.schema, "columns": entry.columns}
+
+
+def _model(manifest: Manifest, wanted: Provenance) -> list[str]:
+    old, new = model_digests(manifest.model), wanted.model_digests
+    return [f"{name} differs" for name in sorted(old.keys() | new) if old.get(name) != new.get(name)]
+
+
+def _same(old: object, new: object) -> bool:
+    """As JSON: for Python, true and 1 and 1.0 are equal, and a template may write them."""
+    return msgspec.json.encode(old) == msgspec.json.encode(new)

@@ -1,0 +1,143 @@
+"""The inputs of a recipe, opened: what each file is and how its rows are read."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from packer.errors import InputError
+from packer.pipeline.input_resolution import SourceFile
+from packer.recipe import Recipe
+from packer.source import (
+    InputFile,
+    NoRowsError,
+    detect_format,
+    detect_schema,
+    field_names,
+    fields_read,
+    is_data_set,
+    listed,
+    refuse_absent_columns,
+    refuse_empty,
+    refuse_missing_columns,
+    refuse_unread_columns,
+    splits_without_files,
+)
+
+_MOST_NAMED = 3
+_FEW_ROWS = 64
+"""Looked at for fields that are not read."""
+
+_NEVER_EMPTY = {".parquet": "a Parquet file", ".arrow": "an Arrow file"}
+"""Files of these names hold an outline where they hold no rows."""
+
+
+def open_inputs(
+    files: Sequence[SourceFile], recipe: Recipe, note: Callable[[str], None]
+) -> Iterator[tuple[SourceFile, InputFile]]:
+    """Every file that holds rows, and how it is read.
+
+    Writers in parallel leave shards without rows, and data sets have splits without: a source of many files is those
+    that hold some. A source that names a file without rows and no other is an error.
+
+    Args:
+        files: Of the recipe's sources, in their order.
+        recipe: Names the sources.
+        note: Told what was passed over.
+
+    Raises:
+        InputError: one cannot be read, or is nothing packer knows; or all files of a source hold no rows; or `columns`
+            names a field that no row looked at has.
+
+    """
+    for _, group in groupby(files, key=lambda file: id(file.source)):
+        own = list(group)
+        empty: list[SourceFile] = []
+        columns = own[0].source.columns
+        names: set[str] = set()
+        for file in own:
+            try:
+                entry = open_input(file, recipe, is_alone=len(own) == 1)
+            except NoRowsError:
+                if len(own) == 1:
+                    raise
+                empty.append(file)
+            else:
+                yield file, entry
+                names |= field_names(file.path, format=entry.format) if any(columns.values()) else set()
+        if names:
+            refuse_absent_columns(own[0].source.path, names, columns)
+        _tell_empty(own, empty, note)
+
+
+def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> InputFile:
+    """Find out how a file of a source is read.
+
+    Args:
+        file: The file.
+        recipe: Names its source.
+        is_alone: Whether the source names no other; where it does, rows are looked for before anything else.
+
+    Raises:
+        InputError: it cannot be read, or is nothing packer knows.
+        NoRowsError: it is not alone, and holds no rows.
+
+    """
+    source, path = file.source, file.path
+    if not is_alone:
+        _refuse_hollow(path)
+    file_format = detect_format(path) if source.format == "auto" else source.format
+    if not is_alone:
+        refuse_empty(path, format=file_format)
+    refuse_unread_columns(path, source.columns, None)
+    schema = (
+        detect_schema(path, format=file_format, columns=source.columns) if source.schema == "auto" else source.schema
+    )
+    refuse_unread_columns(path, source.columns, schema)
+    refuse_missing_columns(path, format=file_format, schema=schema, columns=source.columns)
+    return InputFile(
+        name=file.name,
+        path=path,
+        split=file.split,
+        format=file_format,
+        schema=schema,
+        columns=source.columns,
+        limit=source.limit,
+        max_row_bytes=recipe.rows.max_bytes,
+    )
+
+
+def _refuse_hollow(path: Path) -> None:
+    suffix = path.suffix.lower()
+    if suffix in _NEVER_EMPTY and not path.stat().st_size:
+        raise InputError(
+            f"{path}: is 0 bytes; {_NEVER_EMPTY[suffix]} without rows is not",
+            hint="write or fetch it again, or remove it",
+        )
+
+
+def tell_unread(entry: InputFile, note: Callable[[str], None]) -> None:
+    """Say which fields the first rows of a file have that its schema does not read."""
+    taken = {old for old in entry.columns.values() if old is not None} | {*entry.columns}
+    try:
+        names = field_names(entry.path, format=entry.format, most=_FEW_ROWS)
+    except InputError:
+        return  # whoever reads all of it says what is wrong
+    unread = sorted(names - taken - fields_read(entry.schema))
+    if unread:
+        note(f"{entry.name}: fields of rows that are not read: {listed(unread)}; sources.columns maps or hides them")
+
+
+def _tell_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Callable[[str], None]) -> None:
+    path = own[0].source.path
+    if len(empty) == len(own) > 1:
+        raise NoRowsError(
+            f"{path}: none of its {len(own)} files holds a row", hint="write rows to them, or name others"
+        )
+    without_files = splits_without_files(Path(path)) if is_data_set(Path(path)) else []
+    splits = {file.split for file in empty} - {file.split for file in own if file not in empty}
+    for split in sorted({*splits, *without_files}):
+        note(f"{path}: split '{split}' holds no rows, and is not built")
+    names = [file.name for file in empty if file.split not in splits]
+    if names:
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        note(f"{path}: no rows in {', '.join(names[:_MOST_NAMED])}{more}")

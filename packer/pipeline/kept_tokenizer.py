@@ -1,0 +1,95 @@
+"""The tokenizer that a cache keeps: what it was built with, whatever has become of the folder it came from."""
+
+import hashlib
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from packer.errors import CheckError
+from packer.model import TOOL_TEMPLATE_FILE, Model, load_model
+from packer.recipe import Recipe
+from packer.store.digest import digest_file
+from packer.store.folder import inside, sync_folder, write_atomically
+from packer.store.manifest import Manifest, ModelFile, ModelRecord
+from packer.store.path_errors import storage_errors
+
+
+def model_record(model: Model) -> ModelRecord:
+    """What a manifest says of a tokenizer; its files lie under a name that is theirs alone."""
+    digests = model.digests
+    listed = "".join(f"{file} {digest}\n" for file, digest in sorted(digests.items()))
+    name = hashlib.sha256(listed.encode()).hexdigest()[:12]
+    return ModelRecord(
+        files=tuple(
+            ModelFile(path=f"{name}/{file}", num_bytes=len(content), sha256=digests[file])
+            for file, content in sorted(model.files.items())
+        ),
+        vocab_size=model.vocab_size,
+        pad_id=model.pad_id,
+        eos_id=model.eos_id,
+        stop_ids=model.stop_ids,
+        control_ids=tuple(sorted(model.control.values())),
+    )
+
+
+def write_model(folder: Path, record: ModelRecord, files: Mapping[str, bytes]) -> None:
+    """Keep a tokenizer's files in the cache; those that are there and whole stay as they are.
+
+    Raises:
+        StorageError: the disk refuses.
+
+    """
+    kept: set[Path] = set()
+    for file in record.files:
+        path = inside(folder, f"model/{file.path}")
+        if path.is_file() and digest_file(path)[2] == file.sha256:
+            kept.add(path.parent)
+        else:
+            write_atomically(path, files[PurePosixPath(file.path).name])
+    # A build that was killed may have named a file, and its folder, without flushing the name.
+    for place in sorted(kept):
+        with storage_errors("write", place):
+            sync_folder(place)
+            sync_folder(place.parent)
+
+
+def kept_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
+    """The files under `model/` that the manifest names, by file name.
+
+    Raises:
+        CheckError: one is not what was written.
+        StorageError: one cannot be read.
+
+    """
+    files = {}
+    for file in manifest.model.files:
+        path = folder / "model" / file.path
+        with storage_errors("read", path):
+            content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() != file.sha256:
+            raise CheckError(
+                f"{path} is damaged: its sha256 is not the manifest's",
+                hint=f"packer build -o {folder} --repair makes it again",
+            )
+        files[PurePosixPath(file.path).name] = content
+    return files
+
+
+def kept_model(folder: Path, manifest: Manifest, recipe: Recipe) -> Model:
+    """The model of the kept files: exactly those, whatever else lies there. Role markers are not looked for.
+
+    Raises:
+        CheckError, StorageError: as :func:`kept_files`.
+        InputError: they make no model.
+
+    """
+    files = kept_files(folder, manifest)
+    with tempfile.TemporaryDirectory(prefix="packer-") as place:
+        for name, content in files.items():
+            (Path(place) / name).write_bytes(content)
+        model = load_model(Path(place), stop=recipe.supervision.stop, pad_id=recipe.pack.pad_id)
+    # Of templates the kept files are all there was: tokenizer_config.json may name another one, which a build with a
+    # template of its own did not use.
+    tool_template = files.get(TOOL_TEMPLATE_FILE)
+    return replace(model, files=files, tool_template=None if tool_template is None else tool_template.decode())

@@ -1,0 +1,191 @@
+"""From document shards to a finished cache: blocks are packed and gathered, then everything is committed at once."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from packer.errors import BusyError, CheckError, InputError, NothingKeptError, PackerError, StorageError
+from packer.pipeline.blocks import BlockForm, PackedSplit, block_worker, pack_split
+from packer.pipeline.executor import jobs_for, local_executor
+from packer.pipeline.identity import Provenance
+from packer.pipeline.losses import refuse_losses
+from packer.pipeline.partition import PartitionResult
+from packer.pipeline.progress import Progress
+from packer.pipeline.record import make_manifest, rejected_lines
+from packer.recipe import Pack
+from packer.store.cache import Cache
+from packer.store.conservation import check_conservation
+from packer.store.document_shards import DocumentShards
+from packer.store.folder import lock, sweep
+from packer.store.manifest import (
+    Manifest,
+    Shard,
+    decode_manifest,
+    encode_manifest,
+    read_manifest,
+    write_manifest,
+)
+from packer.store.rejected import is_pending, publish_rejected, rejected_digest, stage_rejected
+
+BlockRange: TypeAlias = tuple[str, int, int]
+"""Which blocks a shard holds: their split, the number of the first, and how many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """The block shards of a cache."""
+
+    shards: tuple[Shard, ...]
+    splits: dict[str, PackedSplit]
+
+
+def jobs_for_packing(documents: Sequence[Shard]) -> int:
+    """Processes worth starting to pack some shards: copying tokens is many times faster than making them."""
+    return jobs_for(sum(shard.num_bytes for shard in documents) // 8)
+
+
+def pack_documents(
+    folder: Path,
+    documents: Sequence[Shard],
+    provenance: Provenance,
+    *,
+    there: Mapping[BlockRange, Shard],
+    jobs: int,
+    progress: Progress,
+) -> Packed:
+    """Pack the documents of a cache, every split by itself, and write its block shards.
+
+    Args:
+        folder: the cache.
+        documents: its document shards.
+        provenance: the rules, and the ids they need.
+        there: block shards that need not be written again.
+        jobs: processes.
+        progress: listens.
+
+    Raises:
+        NothingKeptError: no document is in a block.
+        RecipeError: mode ``eos`` without an EOS.
+        CheckError: a document is damaged.
+        StorageError: the disk refuses.
+
+    """
+    recipe, model = provenance.recipe, provenance.model
+    if recipe.pack.mode == "none":
+        return Packed(shards=(), splits={})
+    form = BlockForm.of(recipe.pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
+    packed: dict[str, PackedSplit] = {}
+    for split in dict.fromkeys(shard.split for shard in documents):
+        own = DocumentShards(folder, [shard for shard in documents if shard.split == split])
+        packed[split] = pack_split(split, own, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes)
+        if not packed[split].num_blocks:
+            progress.note(f"split '{split}' has no block: nothing of its {len(own):,} documents could be packed")
+    tasks = [task for split in packed.values() for task in split.tasks]
+    if not tasks:
+        raise _nothing_packed(sum(shard.num_rows for shard in documents), packed, recipe.pack)
+    shards = [there.get((task.split, task.first_row, task.plan.num_blocks)) for task in tasks]
+    missing = [number for number, shard in enumerate(shards) if shard is None]
+    progress.stage("blocks", sum(tasks[number].plan.num_blocks for number in missing), "blocks")
+    executor = local_executor(min(jobs, len(missing)))
+    for number, shard in executor.run(block_worker, (folder, documents, form), [tasks[number] for number in missing]):
+        shards[missing[number]] = shard
+        progress.advance(shard.num_rows, shard.num_tokens)
+    return Packed(shards=tuple(shard for shard in shards if shard is not None), splits=packed)
+
+
+def commit(
+    folder: Path,
+    provenance: Provenance,
+    results: Sequence[PartitionResult],
+    packed: Packed,
+    *,
+    fail_above: float | None = None,
+) -> Manifest:
+    """Write rejected.jsonl and the manifest, whose appearance is the commit, and remove what it does not name.
+
+    What readers would refuse is not committed; what was committed is opened as they open it.
+
+    Raises:
+        CheckError: a conservation law is broken, or more is left out than `fail_above`.
+        UsageError: the manifest would be larger than readers take.
+        StorageError: the disk refuses. Before the manifest is replaced, the cache that was there is as it was; from
+            then on the new one is whole, and the next build ends what was begun. Or the disk did not keep what was
+            written.
+
+    """
+    rejected = rejected_lines(folder, provenance.inputs, results, packed.splits)
+    manifest = make_manifest(
+        provenance, folder, results, packed.shards, packed.splits, rejected_sha256=rejected_digest(rejected)
+    )
+    check_conservation(manifest)
+    refuse_losses(manifest, fail_above)
+    _refuse_unreadable(folder, manifest)
+    stage_rejected(folder, rejected, manifest)
+    write_manifest(folder, manifest)
+    try:
+        Cache.open(folder).close()
+    except PackerError as error:
+        raise StorageError(
+            f"{folder} was built, and does not open: {error.message}",
+            hint=f"the disk does not hold what was written; packer build -o {folder} --repair, on a disk that does",
+        ) from error
+    finish(folder, manifest)
+    return manifest
+
+
+def _refuse_unreadable(folder: Path, manifest: Manifest) -> None:
+    try:
+        decode_manifest(folder, encode_manifest(manifest))
+    except CheckError as error:
+        raise PackerError(
+            f"readers would refuse what was built: {error.message}",
+            hint="this is a bug in packer; please report it with the recipe. Nothing was committed",
+        ) from error
+
+
+def finish(folder: Path, manifest: Manifest) -> None:
+    """What is left to do once the manifest is there: nothing where it was done. Call it under the lock.
+
+    rejected.jsonl is published last, so that it tells whether the build before came to its end.
+
+    Raises:
+        StorageError: the disk refuses; the cache is whole.
+
+    """
+    if is_pending(folder, manifest):
+        sweep(folder, manifest.named_files)
+        publish_rejected(folder, manifest)
+
+
+def finish_if_free(folder: Path, manifest: Manifest) -> None:
+    """The same from outside the lock; a folder that is busy, or cannot be written, holds a whole cache all the same."""
+    if not is_pending(folder, manifest):
+        return
+    with suppress(BusyError, StorageError, CheckError, InputError), lock(folder):
+        finish(folder, read_manifest(folder))  # another build may have replaced it meanwhile
+
+
+def _nothing_packed(num_documents: int, packed: dict[str, PackedSplit], pack: Pack) -> NothingKeptError:
+    counts = {code: sum(split.losses[code].num_documents for split in packed.values()) for code in _WHY}
+    told = ", ".join(f"{count} {_WHY[code].format(pack=pack)}" for code, count in counts.items() if count)
+    return NothingKeptError(
+        f"nothing kept: of {num_documents} documents {told}",
+        hint="; ".join(_WAYS_OUT[code] for code, count in counts.items() if count),
+    )
+
+
+_WAYS_OUT = {
+    "overlong": "--block-len N makes blocks longer, --set pack.overlong=split cuts documents",
+    "too_short": "--set pack.min_length=1 keeps short documents",
+    "untrained": "--block-len N makes blocks longer, so that a piece holds what is trained",
+    "truncated": "--block-len N makes blocks longer",
+}
+
+_WHY = {
+    "overlong": "are longer than pack.block_len ({pack.block_len})",
+    "too_short": "are shorter than pack.min_length ({pack.min_length})",
+    "untrained": "have no piece of pack.block_len ({pack.block_len}) tokens in which something is trained",
+    "truncated": "are cut away",
+}

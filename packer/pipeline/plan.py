@@ -1,0 +1,227 @@
+"""What there is to do: inputs read once for their digests and partitions, the model, the keys of every partition."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from packer.errors import InputError, RecipeError
+from packer.hub import data_name
+from packer.model import TOKENIZER_FILE, Model, load_model
+from packer.pipeline.blocks import BlockForm
+from packer.pipeline.engine import Engine, resolve_engine
+from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key
+from packer.pipeline.input_changes import Look
+from packer.pipeline.input_resolution import SourceFile, pin_recipe, source_files, tokenizer_place
+from packer.pipeline.inputs import open_inputs, tell_unread
+from packer.pipeline.kept_tokenizer import model_record
+from packer.pipeline.partition import PartitionTask
+from packer.pipeline.progress import Progress
+from packer.pipeline.stages import with_role_markers
+from packer.recipe import Recipe
+from packer.source import (
+    InputFile,
+    Partition,
+    Schema,
+    partition_file,
+)
+from packer.store.manifest import Input
+from packer.tokenize import refuse_runaway_patterns
+
+TEMPLATED: frozenset[Schema] = frozenset({"messages", "sharegpt", "alpaca"})
+"""Schemas whose rows go through the chat template."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildPlan:
+    """Everything a build does, before it does any of it."""
+
+    recipe: Recipe
+    model: Model
+    provenance: Provenance
+    looks: tuple[Look, ...]
+    """Each input as it was before it was read."""
+
+    tasks: tuple[PartitionTask, ...]
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return self.provenance.inputs
+
+
+def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None) -> BuildPlan:
+    """Read the inputs once and name all work.
+
+    Args:
+        recipe: what to build.
+        progress: listens.
+        before: engine of the cache that is there.
+
+    Raises:
+        RecipeError: no sources, no tokenizer, a file that is named twice, or an engine that cannot be used.
+        InputError: a source or the tokenizer cannot be read.
+        TemplateError: the template cannot be used.
+
+    """
+    recipe = pin_recipe(recipe, progress.note)
+    paths = resolve_sources(recipe)
+    model = load_recipe_model(recipe)
+    engine = resolve_engine(recipe.engine, model.files[TOKENIZER_FILE], before=before)
+    _tell(engine, before, progress)
+    recipe = msgspec.structs.replace(recipe, engine=engine.name)
+    documents = documents_identity(recipe, model.digests, engine.version)
+    looks = {file.path: Look.at(file.path) for file in paths}
+    progress.stage("reading", sum(look.num_bytes for look in looks.values()), "bytes")
+    inputs: list[Input] = []
+    looked: list[Look] = []
+    tasks: list[PartitionTask] = []
+    num_shards: dict[str, int] = {}
+    told = None
+    for each, file in open_inputs(paths, recipe, progress.note):
+        source = each.source
+        if source is not told:
+            tell_unread(file, progress.note)
+        told = source
+        refuse_untemplated(file, model)
+        entry, partitions = _read_input(file, recipe.partition_bytes)
+        for partition in partitions:
+            key = partition_key(partition, schema=entry.schema, columns=source.columns, documents=documents)
+            index = num_shards.get(each.split, 0)
+            num_shards[each.split] = index + 1
+            tasks.append(
+                PartitionTask(
+                    partition=partition,
+                    schema=file.schema,
+                    columns=dict(source.columns),
+                    split=each.split,
+                    source=len(inputs),
+                    index=index,
+                    key=key,
+                )
+            )
+        inputs.append(entry)
+        looked.append(looks[each.path])
+        progress.advance(entry.num_bytes)
+    record = model_record(model)
+    BlockForm.of(recipe.pack, pad_id=record.pad_id, eos_id=record.eos_id, stop_ids=record.stop_ids)
+    return BuildPlan(
+        recipe=recipe,
+        model=model,
+        provenance=Provenance(
+            recipe=recipe,
+            engine=engine.name,
+            engine_version=engine.version,
+            rules_version=RULES_VERSION,
+            model=record,
+            inputs=tuple(inputs),
+        ),
+        looks=tuple(looked),
+        tasks=tuple(tasks),
+    )
+
+
+def resolve_sources(recipe: Recipe) -> list[SourceFile]:
+    """The files of a recipe's sources, globs and folders expanded, in their order.
+
+    None is opened; those of the Hub are fetched.
+
+    Raises:
+        RecipeError: no sources, no tokenizer, or a file that is named twice for a split.
+        InputError: a file is missing, or its name is not UTF-8; a glob matches none; a folder is no data set.
+        UsageError: standard input is a source, and nothing is piped in.
+
+    """
+    if not recipe.sources:
+        raise RecipeError("no sources", hint="name files on the command line, or give the recipe `sources:`")
+    if recipe.tokenizer is None:
+        raise _no_tokenizer()
+    files = [file for source in recipe.sources for file in source_files(source)]
+    for file in files:
+        _refuse_unnameable(file.path)
+    _refuse_twice(files)
+    return files
+
+
+def refuse_untemplated(file: InputFile, model: Model) -> None:
+    """Refuse an input whose rows need a template where there is none.
+
+    Raises:
+        InputError: its schema is one of :data:`TEMPLATED`, and the model has no template.
+
+    """
+    if file.schema in TEMPLATED and model.template is None:
+        raise InputError(
+            f"{file.name}: rows of schema '{file.schema}' need a chat template, and the tokenizer has none",
+            hint="give one with --template FILE",
+        )
+
+
+def load_recipe_model(recipe: Recipe) -> Model:
+    """The model a recipe names, with its role markers."""
+    return with_role_markers(load_bare_model(recipe), recipe)
+
+
+def load_bare_model(recipe: Recipe) -> Model:
+    """The model a recipe names, before its template was looked at.
+
+    Raises:
+        RecipeError: it names none.
+        InputError: the tokenizer cannot be read.
+
+    """
+    if recipe.tokenizer is None:
+        raise _no_tokenizer()
+    model = load_model(
+        tokenizer_place(recipe.tokenizer),
+        template=Path(recipe.template.file) if recipe.template.file else None,
+        stop=recipe.supervision.stop,
+        pad_id=recipe.pack.pad_id,
+    )
+    refuse_runaway_patterns(model.files[TOKENIZER_FILE])
+    return model
+
+
+def _tell(engine: Engine, before: str | None, progress: Progress) -> None:
+    if engine.refused is not None:
+        progress.note(f"engine reference: {engine.refused}")
+    if before is not None and before != engine.name:
+        progress.note(f"the engine was {before} and is {engine.name}: everything is tokenized again")
+
+
+def _no_tokenizer() -> RecipeError:
+    return RecipeError("no tokenizer", hint="give the model's folder with --tokenizer DIR")
+
+
+def _refuse_unnameable(path: Path) -> None:
+    """The manifest names its inputs, in UTF-8."""
+    try:
+        path.as_posix().encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{path!r}: the file's name is not UTF-8", hint="rename the file") from None
+
+
+def _read_input(file: InputFile, partition_bytes: int) -> tuple[Input, tuple[Partition, ...]]:
+    cut = partition_file(file.path, format=file.format, partition_bytes=partition_bytes, limit=file.limit)
+    entry = Input(
+        path=file.name,
+        split=file.split,
+        format=file.format,
+        schema=file.schema,
+        columns=dict(file.columns),
+        num_bytes=cut.num_bytes,
+        sha256=cut.sha256,
+        num_rows=cut.num_rows,
+    )
+    return entry, cut.partitions
+
+
+def _refuse_twice(files: Sequence[SourceFile]) -> None:
+    seen: set[tuple[str, str]] = set()
+    for file in files:
+        real = (file.name if data_name(file.name) else file.path.resolve().as_posix(), file.split)
+        if real in seen:
+            raise RecipeError(
+                f"sources name {file.name} twice for split '{file.split}'", hint="its rows would be learned twice"
+            )
+        seen.add(real)

@@ -1,0 +1,149 @@
+"""The record of a build: what was left out, the totals, the manifest."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from packer import __version__
+from packer.pack import REASONS
+from packer.pipeline.blocks import PackedSplit
+from packer.pipeline.identity import Provenance
+from packer.pipeline.partition import PartitionResult
+from packer.recipe import to_json
+from packer.rejections import CODES
+from packer.store.content_fingerprint import content_fingerprint
+from packer.store.document_shards import DocumentShards
+from packer.store.manifest import Cut, Input, Manifest, Shard, Totals
+from packer.store.rejected import Rejected
+
+_VERSIONED = ("jinja2", "numpy", "pyarrow", "tokenizers")
+"""Software that shaped the bytes."""
+
+
+def make_manifest(
+    provenance: Provenance,
+    folder: Path,
+    results: Sequence[PartitionResult],
+    blocks: Sequence[Shard],
+    packed: Mapping[str, PackedSplit],
+    *,
+    rejected_sha256: str,
+) -> Manifest:
+    """The manifest of these shards; writes nothing."""
+    shards = (*(result.shard for result in results), *blocks)
+    return Manifest(
+        format="packer-cache",
+        format_version=1,
+        label_shift="none",
+        recipe=to_json(provenance.recipe),
+        engine=provenance.engine,
+        engine_version=provenance.engine_version,
+        rules_version=provenance.rules_version,
+        model=provenance.model,
+        inputs=provenance.inputs,
+        shards=shards,
+        rejected_sha256=rejected_sha256,
+        totals=_totals(results, blocks, packed, provenance.recipe.pack.block_len),
+        recipe_fingerprint=provenance.recipe_fingerprint,
+        content_fingerprint=content_fingerprint(folder, shards),
+        versions={name: version(name) for name in _VERSIONED} | {"packer": __version__},
+    )
+
+
+def rejected_lines(
+    folder: Path, inputs: Sequence[Input], results: Sequence[PartitionResult], packed: Mapping[str, PackedSplit]
+) -> list[Rejected]:
+    """Rows that are not in the cache and parts of documents that are in no block, in the order of inputs and rows."""
+    lines: list[tuple[int, int, Rejected]] = []
+    for result in results:
+        shard = result.shard
+        assert shard.source is not None
+        path = inputs[shard.source].path
+        lines += [
+            (
+                shard.source,
+                shard.first_row + row.row,
+                Rejected(source=path, row=shard.first_row + row.row, line=row.line, code=row.code, reason=row.reason),
+            )
+            for row in result.rejected
+        ]
+    for split, done in packed.items():
+        left_out = done.left_out
+        documents = DocumentShards(folder, [result.shard for result in results if result.shard.split == split])
+        sources, rows = documents.origins()
+        number = left_out.document
+        columns = (sources, rows, documents.doc_ids(), documents.lengths())
+        for source, row, doc_id, length, start, tokens, code in zip(
+            *(column[number].tolist() for column in columns),
+            left_out.start.tolist(),
+            left_out.length.tolist(),
+            left_out.reason.tolist(),
+            strict=True,
+        ):
+            line = Rejected(
+                source=inputs[source].path,
+                row=row,
+                code=REASONS[code],
+                reason=reason_of_part(REASONS[code], start=start, tokens=tokens, length=length),
+                document=doc_id,
+                split=split,
+                start=start,
+                tokens=tokens,
+            )
+            lines.append((source, row, line))
+    return [line for _, _, line in sorted(lines, key=lambda entry: entry[:2])]
+
+
+def reason_of_part(code: str, *, start: int, tokens: int, length: int) -> str:
+    """Why a part of a document of `length` tokens is in no block, in a sentence."""
+    if tokens == length:
+        return f"{CODES[code]} ({length} tokens)"
+    return f"{CODES[code]} (tokens {start} to {start + tokens - 1} of {length})"
+
+
+def _totals(
+    results: Sequence[PartitionResult], blocks: Sequence[Shard], packed: Mapping[str, PackedSplit], block_len: int
+) -> Totals:
+    shards = [result.shard for result in results]
+    rejected = Counter(row.code for result in results for row in result.rejected)
+    rows = sum(shard.num_input_rows for shard in shards)
+    tokens, trained = sum(shard.num_tokens for shard in shards), sum(shard.num_trained for shard in shards)
+    num_blocks = sum(shard.num_rows for shard in blocks)
+    unused: Counter[str] = Counter()
+    for shard in shards:
+        unused.update(shard.unused_keys)
+    return Totals(
+        rows=rows,
+        kept=sum(shard.num_kept for shard in shards),
+        rejected=dict(sorted(rejected.items())),
+        documents=sum(shard.num_rows for shard in shards),
+        tokens=tokens,
+        trained=trained,
+        masked=tokens - trained,
+        merged=sum(shard.num_merged for shard in shards),
+        skipped=sum(shard.num_skipped for shard in shards),
+        packed=sum(split.num_packed for split in packed.values()),
+        cut=_cut(packed),
+        piece_starts=sum(split.left_out.num_piece_start for split in packed.values()),
+        blocks=num_blocks,
+        slots=num_blocks * block_len,
+        separators=sum(split.num_separators for split in packed.values()),
+        padding=sum(split.num_padding for split in packed.values()),
+        unused_keys=dict(unused),
+    )
+
+
+def _cut(packed: Mapping[str, PackedSplit]) -> dict[str, Cut]:
+    """What each code costs over all splits, where it costs something."""
+    cuts = {}
+    for code in sorted(REASONS):
+        losses = [split.losses[code] for split in packed.values()]
+        if any(loss.num_parts for loss in losses):
+            cuts[code] = Cut(
+                documents=sum(loss.num_documents for loss in losses),
+                parts=sum(loss.num_parts for loss in losses),
+                tokens=sum(loss.num_tokens for loss in losses),
+                trained=sum(loss.num_trained for loss in losses),
+            )
+    return cuts

@@ -1,0 +1,134 @@
+"""What is there already: whether a cache is up to date, and which partitions need no work."""
+
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from packer import __version__
+from packer.errors import CheckError, UsageError
+from packer.pipeline.identity import Provenance
+from packer.pipeline.packing import BlockRange
+from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow, read_journal
+from packer.pipeline.progress import Progress
+from packer.store.digest import digest_file, digest_file_xxh3
+from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, read_manifest
+from packer.store.rejected import read_rejected, rejected_path
+from packer.store.shard_file import relink
+
+
+def refuse_foreign(folder: Path) -> None:
+    """A folder with other things in it is not taken for a cache."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file", hint="-o takes a folder")
+    known = (folder / MANIFEST_NAME).exists() or (folder / ".packer").exists()
+    if folder.is_dir() and not known and any(folder.iterdir()):
+        raise UsageError(f"{folder} holds other files and is no cache", hint="give a new or empty folder with -o")
+
+
+def existing(folder: Path, progress: Progress) -> Manifest | None:
+    if not (folder / MANIFEST_NAME).exists():
+        return None
+    try:
+        return read_manifest(folder)
+    except CheckError as error:
+        progress.note(f"{error.message}; building again")
+        return None
+
+
+def up_to_date(folder: Path, manifest: Manifest, wanted: Provenance) -> bool:
+    if manifest.recipe_fingerprint != wanted.recipe_fingerprint:
+        return False
+    read = [(entry.path, entry.split, entry.sha256) for entry in manifest.inputs]
+    if read != [(entry.path, entry.split, entry.sha256) for entry in wanted.inputs]:
+        return False  # the same bytes under other names: nothing to tokenize, but the manifest would tell wrong names
+    return is_as_committed(folder, manifest)
+
+
+def is_as_committed(folder: Path, manifest: Manifest) -> bool:
+    """Whether every file of a cache is there, in its length."""
+    sizes = [(shard.path, shard.num_bytes) for shard in manifest.shards]
+    sizes += [(f"model/{file.path}", file.num_bytes) for file in manifest.model.files]
+    ledger = folder / rejected_path(folder, manifest)
+    if not ledger.is_file() or digest_file(ledger)[2] != manifest.rejected_sha256:
+        return False  # it has one name in every build, so that another one's may be there
+    return all((folder / path).is_file() and (folder / path).stat().st_size == size for path, size in sizes)
+
+
+def reusable(folder: Path, manifest: Manifest | None, *, repair: bool) -> dict[str, PartitionResult]:
+    """Results that are there, by key: of a build that did not finish, and of the cache that is there."""
+    results = read_journal(folder)
+    if manifest is not None:
+        results |= {key: result for result in committed(folder, manifest) if (key := result.shard.key) is not None}
+    return {key: result for key, result in results.items() if _is_whole(folder, result.shard, every_byte=repair)}
+
+
+def committed(folder: Path, manifest: Manifest) -> list[PartitionResult]:
+    """The result of every partition of a finished cache, in order.
+
+    Where rejected.jsonl is not as written, of partitions that rejected nothing alone: nobody else knows the reasons.
+    """
+    documents = [shard for shard in manifest.shards if shard.kind == "documents"]
+    try:
+        rows = [line for line in read_rejected(folder, manifest) if line.document is None]
+    except CheckError:
+        return [PartitionResult(shard=shard, rejected=()) for shard in documents if not shard.num_rejected]
+    # Lines and shards are both in the order of inputs and rows, so each shard has the next ones. Their paths would not
+    # tell: a file may be there once for each split.
+    lines = iter(rows)
+    results = []
+    for shard in documents:
+        own = tuple(
+            RejectedRow(line.row - shard.first_row, line.code, line.reason, line.line)
+            for line in islice(lines, shard.num_rejected)
+        )
+        if len(own) < shard.num_rejected or not all(0 <= row.row < shard.num_input_rows for row in own):
+            return []
+        results.append(PartitionResult(shard=shard, rejected=own))
+    return results
+
+
+def reusable_blocks(
+    folder: Path, manifest: Manifest | None, wanted: Provenance, documents: Sequence[Shard], *, repair: bool
+) -> dict[BlockRange, Shard]:
+    """Block shards that are there and would be the same again.
+
+    They are where the same version packed the same documents by the same rules.
+    """
+    if manifest is None or manifest.recipe_fingerprint != wanted.recipe_fingerprint:
+        return {}
+    if manifest.versions.get("packer") != __version__:
+        return {}
+    before = [(shard.split, shard.sha256) for shard in manifest.shards if shard.kind == "documents"]
+    if before != [(shard.split, shard.sha256) for shard in documents]:
+        return {}
+    return {
+        (shard.split, shard.first_row, shard.num_rows): shard
+        for shard in manifest.shards
+        if shard.kind == "blocks" and _is_whole(folder, shard, every_byte=repair)
+    }
+
+
+def _is_whole(folder: Path, shard: Shard, *, every_byte: bool) -> bool:
+    path = folder / shard.path
+    if not path.is_file() or path.stat().st_size != shard.num_bytes:
+        return False
+    return not every_byte or digest_file_xxh3(path) == shard.xxh3
+
+
+def reuse(folder: Path, result: PartitionResult, task: PartitionTask) -> PartitionResult:
+    """The same shard under the number and the place it has in this build; its lines have moved with it."""
+    partition, moved = task.partition, task.partition.first_line - result.shard.first_line
+    shard = msgspec.structs.replace(result.shard, split=task.split)
+    shard = msgspec.structs.replace(
+        shard,
+        path=relink(folder, shard, index=task.index),
+        source=task.source,
+        first_row=partition.first_row,
+        first_line=partition.first_line,
+    )
+    rejected = tuple(
+        row if row.line is None else msgspec.structs.replace(row, line=row.line + moved) for row in result.rejected
+    )
+    return PartitionResult(shard=shard, rejected=rejected)

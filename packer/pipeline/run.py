@@ -1,0 +1,415 @@
+"""One build, from the recipe to the commit.
+
+Order of work: plan; document shards of the partitions that are not there yet; blocks; the tokenizer's files; then
+rejected.jsonl under a name of its own and the manifest, whose appearance is the commit; then what no manifest names
+goes, and rejected.jsonl gets its name.
+Until the commit the cache that was there stays as it was, and finished partitions are found again whatever happens.
+"""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from packer.backend import load_fast_meanwhile
+from packer.errors import InputError, NothingKeptError
+from packer.model import TOKENIZER_FILE, read_model_files
+from packer.pipeline import engine
+from packer.pipeline.changes import Changes, changes
+from packer.pipeline.executor import default_jobs, fork_server, jobs_for, local_executor
+from packer.pipeline.input_changes import refuse_changed
+from packer.pipeline.input_resolution import pin_recipe, tokenizer_place
+from packer.pipeline.kept_tokenizer import write_model
+from packer.pipeline.losses import LeftOut, left_out, refuse_losses
+from packer.pipeline.packing import commit, finish, finish_if_free, jobs_for_packing, pack_documents
+from packer.pipeline.partition import PartitionResult, PartitionWork, write_journal
+from packer.pipeline.plan import BuildPlan, plan_build, resolve_sources
+from packer.pipeline.progress import NO_TIME, Clock, Profile, Progress, Silent
+from packer.pipeline.reuse import (
+    existing,
+    refuse_foreign,
+    reusable,
+    reusable_blocks,
+    reuse,
+    up_to_date,
+)
+from packer.pipeline.rewrite_cost import Estimate, check_rewrite_cost
+from packer.pipeline.suggestions import rejection_hint
+from packer.pipeline.unchanged import is_unchanged
+from packer.recipe import Recipe
+from packer.source import hint_of_schema, naming_standard_input, shown
+from packer.store.folder import discard, lock, refuse_busy, sweep_temporary
+from packer.store.manifest import Manifest, manifest_fingerprint
+from packer.store.path_errors import path_errors
+from packer.tokenize import EngineDiffersError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildResult:
+    """What a build did."""
+
+    folder: Path
+    manifest: Manifest | None
+    """None after a dry run of a build that has something to do."""
+
+    fingerprint: str | None
+    built: bool
+    """False where the cache was up to date already, and for a dry run."""
+
+    num_partitions_built: int
+    num_partitions_reused: int
+    left_out: LeftOut | None = None
+    """Tokens in no block, where they are worth a warning; None after a dry run of a build that has something to do."""
+
+    replaced: Changes | None = None
+    """After a dry run, what would change about the cache that is there."""
+
+    profile: Profile = NO_TIME
+    """Where the time of a build went."""
+
+
+@naming_standard_input()
+def build(
+    recipe: Recipe,
+    folder: Path | str,
+    *,
+    jobs: int | None = None,
+    on_error: Literal["reject", "fail"] = "reject",
+    fail_above: float | None = None,
+    force: bool = False,
+    repair: bool = False,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> BuildResult:
+    """Build a cache, or bring it up to date.
+
+    A folder that it made and in which no row is kept is removed again.
+    The bytes do not depend on `jobs`, the folder, or on how often a build was interrupted.
+
+    Args:
+        recipe: what to build.
+        folder: the cache; made if it is not there.
+        jobs: processes; by default one for each processor, or fewer where the input is small.
+        on_error: `fail` stops at the first rejected row.
+        fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block. Where more is
+            left out, nothing is committed; what was made is kept for a build that allows it.
+        force: replace a cache that was built by another recipe or from other inputs.
+        repair: check every byte of what is there, and make again what is damaged.
+        dry_run: only say what would be done.
+        progress: listens.
+
+    Raises:
+        PackerError: see :mod:`packer.errors`; nothing of an existing cache is lost.
+
+    """
+    folder, progress = Path(folder), progress or Silent()
+    options = _Options(jobs=jobs, on_error=on_error, fail_above=fail_above, force=force, repair=repair, dry_run=dry_run)
+    with path_errors():
+        refuse_foreign(folder)
+        if not dry_run:
+            refuse_busy(folder)
+        found = existing(folder, progress)
+        clock = Clock()
+        with clock.of("plan"):
+            recipe = pin_recipe(recipe, progress.note)
+            if found is not None and not repair and is_unchanged(folder, found, recipe, progress):
+                if not dry_run:
+                    finish_if_free(folder, found)
+                return _nothing_to_do(folder, found, options)
+        is_new = found is None and not dry_run
+        try:
+            with _loading_meanwhile(recipe, jobs) if is_new else nullcontext():
+                with clock.of("plan"):
+                    plan = plan_build(recipe, progress, before=None if found is None else found.engine)
+                return _build(plan, folder, options, progress, clock)
+        except EngineDiffersError as error:
+            progress.note(f"{error.message}; building with the reference engine")
+            engine.remember(plan.model.files[TOKENIZER_FILE], agrees=False)
+            plan = plan_build(_by_reference(recipe), progress)
+            return _build(plan, folder, options, progress, clock)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    """How a build is to be done; see :func:`build`."""
+
+    jobs: int | None
+    on_error: str
+    fail_above: float | None
+    force: bool
+    repair: bool
+    dry_run: bool
+
+
+def _build(
+    plan: BuildPlan,
+    folder: Path,
+    options: _Options,
+    progress: Progress,
+    clock: Clock,
+) -> BuildResult:
+    """Do what a plan says, as far as it is not done."""
+    force, repair = options.force, options.repair
+    found = existing(folder, progress)
+    if found is not None and not repair and up_to_date(folder, found, plan.provenance):
+        if not options.dry_run:
+            finish_if_free(folder, found)
+        return _nothing_to_do(folder, found, options)
+    replaced = _replaced(folder, found, plan, force=force)
+    if options.dry_run:
+        return _dry_run(folder, found, plan, replaced, repair=repair)
+    is_new = not os.path.lexists(folder)
+    with lock(folder):
+        # Another build may have finished between that look and the lock: look again.
+        sweep_temporary(folder)
+        found = existing(folder, progress)
+        if found is not None and not repair and up_to_date(folder, found, plan.provenance):
+            finish(folder, found)
+            return _nothing_to_do(folder, found, options)
+        replaced = _replaced(folder, found, plan, force=force)
+        if replaced is not None and replaced.leaving:
+            progress.note(f"{folder}: {replaced.told()[0]}")
+        try:
+            return _Build(plan, folder, options, progress, clock).run(found)
+        except NoRowKeptError:
+            if is_new:  # the same rows would be rejected by the same recipe: there is nothing to go on from
+                discard(folder)
+            raise
+
+
+def _replaced(folder: Path, found: Manifest | None, plan: BuildPlan, *, force: bool) -> Changes | None:
+    """What is replaced of the cache that is there, if there is one.
+
+    Raises:
+        UsageError: it needs a word.
+
+    """
+    if found is None:
+        return None
+    replaced = changes(found, plan.provenance)
+    if not force:
+        replaced.refuse(folder)
+    return replaced
+
+
+def _nothing_to_do(folder: Path, found: Manifest, options: _Options) -> BuildResult:
+    refuse_losses(found, options.fail_above)
+    return BuildResult(
+        folder=folder,
+        manifest=found,
+        fingerprint=manifest_fingerprint(folder),
+        built=False,
+        num_partitions_built=0,
+        num_partitions_reused=sum(shard.kind == "documents" for shard in found.shards),
+        left_out=left_out(folder, found),
+    )
+
+
+def _dry_run(
+    folder: Path, found: Manifest | None, plan: BuildPlan, replaced: Changes | None, *, repair: bool
+) -> BuildResult:
+    there = reusable(folder, found, repair=repair)
+    missing = sum(task.key not in there for task in plan.tasks)
+    return BuildResult(
+        folder=folder,
+        manifest=None,
+        fingerprint=None,
+        built=False,
+        num_partitions_built=missing,
+        num_partitions_reused=len(plan.tasks) - missing,
+        replaced=replaced,
+    )
+
+
+@contextmanager
+def _loading_meanwhile(recipe: Recipe, jobs: int | None) -> Iterator[None]:
+    """Load what a new cache needs while it is planned, as far as can be told what that is; both take seconds.
+
+    Where there will be workers, it is the server they are forked from that loads; else this process.
+
+    Raises:
+        RecipeError, InputError: as for a plan.
+
+    """
+    sizes = _sizes(recipe)
+    jobs = min(jobs or jobs_for(sum(sizes)), sum(-(-size // recipe.partition_bytes) for size in sizes))
+    if not 1 <= jobs <= default_jobs() or (jobs == 1 and sum(sizes) < engine.WORTH_LOADING_BYTES):
+        yield  # more than there are processors would keep the plan from its own
+        return
+    assert recipe.tokenizer is not None  # there are no sizes without
+    tokenizer = tokenizer_place(recipe.tokenizer)
+    content = read_model_files(tokenizer)[TOKENIZER_FILE]
+    fast = engine.is_known_fast(recipe.engine, content)
+    if jobs > 1:
+        with fork_server(tokenizer, fast=fast):
+            yield
+        return
+    if fast:
+        load_fast_meanwhile(content)
+    yield
+
+
+_LINES = {".jsonl", ".ndjson"}
+"""Endings of files whose size tells how many partitions they come to, as nearly as is asked here."""
+
+
+def _sizes(recipe: Recipe) -> list[int]:
+    """Bytes of the files whose rows are lines; none where only a plan knows how much of them counts."""
+    paths = [file.path for file in resolve_sources(recipe) if file.path.suffix.lower() in _LINES]
+    if any(source.limit is not None for source in recipe.sources):
+        return []
+    return [path.stat().st_size for path in paths if path.is_file()]
+
+
+def _by_reference(recipe: Recipe) -> Recipe:
+    return msgspec.structs.replace(recipe, engine="reference")
+
+
+_MOST_KEYS = 8
+"""Unused keys that are named."""
+
+
+_ATTRIBUTE = re.compile(r"""\.(?!get\b)(\w+)|(?:\[|\.get\()\s*'([^']*)'|(?:\[|\.get\()\s*"([^"]*)\"""")
+"""What a template reads of a value by its name: `message.name`, `message['name']`, `message.get('name')`."""
+
+
+class NoRowKeptError(NothingKeptError):
+    """All rows were rejected, or there are none; what is kept and fits in no block is no such case."""
+
+
+class _Build:
+    """One build that has the lock."""
+
+    def __init__(
+        self,
+        plan: BuildPlan,
+        folder: Path,
+        options: _Options,
+        progress: Progress,
+        clock: Clock,
+    ) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._jobs = options.jobs
+        self._on_error = options.on_error
+        self._fail_above = options.fail_above
+        self._repair = options.repair
+        self._progress = progress
+        self._clock = clock
+        self._stages = Clock()
+        self._processes = 0
+
+    def run(self, found: Manifest | None) -> BuildResult:
+        plan, folder, repair = self._plan, self._folder, self._repair
+        with self._clock.of("documents"):
+            results, num_built = self._documents(reusable(folder, found, repair=repair))
+        shards = [result.shard for result in results]
+        self._check_kept(results)
+        check_rewrite_cost(plan, sum(s.num_tokens for s in shards), sum(s.num_last_tokens for s in shards))
+        with self._clock.of("blocks"):
+            there = reusable_blocks(folder, found, plan.provenance, shards, repair=repair)
+            jobs = self._jobs or jobs_for_packing(shards)
+            packed = pack_documents(folder, shards, plan.provenance, there=there, jobs=jobs, progress=self._progress)
+        with self._clock.of("commit"):
+            write_model(folder, plan.provenance.model, plan.model.files)
+            refuse_changed(plan.looks, plan.inputs)
+            manifest = commit(folder, plan.provenance, results, packed, fail_above=self._fail_above)
+        self._tell_unused(manifest.totals.unused_keys)
+        return BuildResult(
+            folder=folder,
+            manifest=manifest,
+            fingerprint=manifest_fingerprint(folder),
+            built=True,
+            num_partitions_built=num_built,
+            num_partitions_reused=len(results) - num_built,
+            left_out=left_out(folder, manifest),
+            profile=Profile(parts=self._clock.take(), stages=self._stages.take(), processes=self._processes),
+        )
+
+    def _documents(self, there: Mapping[str, PartitionResult]) -> tuple[list[PartitionResult], int]:
+        """The result of every partition, in order: reused where it is there, made where it is not."""
+        plan = self._plan
+        results: dict[int, PartitionResult] = {}
+        price = Estimate(plan)
+        for number, task in enumerate(plan.tasks):
+            if task.key in there:
+                results[number] = reuse(self._folder, there[task.key], task)
+                write_journal(self._folder, task.key, results[number])
+                self._check_rejected(results[number])
+                price.add(number, results[number].shard)
+        missing = [number for number in range(len(plan.tasks)) if number not in results]
+        for number, result, seconds in self._make(missing, price.numbers):
+            results[number] = result
+            self._stages.add(seconds)
+            self._progress.advance(result.shard.num_input_rows, result.shard.num_tokens)
+            self._check_rejected(result)
+            price.add(number, result.shard)
+        return [results[number] for number in range(len(plan.tasks))], len(missing)
+
+    def _make(self, missing: list[int], soon: Sequence[int]) -> Iterator[tuple[int, PartitionResult, dict[str, float]]]:
+        """Number, result and seconds of partitions as they come; those of `soon` are begun first."""
+        plan = self._plan
+        sizes = {number: plan.tasks[number].partition.num_bytes for number in missing}
+        jobs = min(self._jobs or jobs_for(sum(sizes.values())), len(missing))
+        if self._on_error != "fail":
+            # Then the largest, so that no process is left alone with one at the end.
+            missing = sorted(missing, key=lambda number: (number not in soon, -sizes[number] if jobs > 1 else number))
+        tasks = [plan.tasks[number] for number in missing]
+        self._progress.stage("documents", sum(task.partition.num_rows for task in tasks), "rows")
+        if not tasks:
+            return
+        self._processes = jobs
+        # Both engines give the same ids. For few rows, the reference is done before the fast encoder is there.
+        few = sum(sizes.values()) < engine.WORTH_LOADING_BYTES
+        recipe = _by_reference(plan.recipe) if few and jobs == 1 else plan.recipe
+        made = local_executor(jobs).run(PartitionWork, (self._folder, recipe, plan.model), tasks)
+        for i, (result, seconds) in made:
+            yield missing[i], result, seconds
+
+    def _tell_unused(self, counts: Mapping[str, int]) -> None:
+        """Say which keys of messages neither packer nor the template knows."""
+        model = self._plan.model
+        template = f"{model.template} {model.tool_template}"
+        used = {name for match in _ATTRIBUTE.finditer(template) for name in match.groups() if name}
+        keys = sorted((key for key in counts if key not in used), key=lambda key: (-counts[key], key))
+        if keys:
+            told = ", ".join(f"{shown(key)} ({counts[key]:,})" for key in keys[:_MOST_KEYS])
+            more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
+            self._progress.note(f"messages have keys that are not used: {told}{more}")
+
+    def _check_rejected(self, result: PartitionResult) -> None:
+        if self._on_error != "fail" or not result.rejected:
+            return
+        first, shard = result.rejected[0], result.shard
+        assert shard.source is not None
+        entry = self._plan.inputs[shard.source]
+        number = shard.first_row + first.row
+        place = entry.path if first.line is None else f"{entry.path}:{first.line}"
+        raise InputError(
+            f"{place}: {first.code}: {first.reason} (row {number})",
+            hint="without --on-error fail such rows are left out and listed in rejected.jsonl",
+        )
+
+    def _check_kept(self, results: Sequence[PartitionResult]) -> None:
+        if any(result.shard.num_rows for result in results):
+            return
+        codes = Counter(row.code for result in results for row in result.rejected)
+        examples = {row.code: row.reason for result in reversed(results) for row in reversed(result.rejected)}
+        told = "; ".join(f"{count} × {code} ({examples[code]})" for code, count in codes.most_common(3))
+        dropped = sorted(code.removeprefix("dropped_") for code in codes if code.startswith("dropped_"))
+        allowed = (*self._plan.recipe.supervision.allow_dropped, *dropped)
+        code = codes.most_common(1)[0][0]
+        hint = self._schema_hint() if code == "unknown_schema" else rejection_hint(code, allowed=allowed)
+        raise NoRowKeptError(f"nothing kept: all {sum(codes.values())} rows were rejected: {told}", hint=hint)
+
+    def _schema_hint(self) -> str:
+        """Which schema the rows of the first file would fit."""
+        task = self._plan.tasks[0]
+        path, file_format = task.partition.path, task.partition.format
+        return hint_of_schema(path, format=file_format, schema=task.schema, columns=task.columns)

@@ -1,0 +1,232 @@
+"""The stages of one model and recipe, joined: rows in, proved documents out."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from packer.batches import DocumentBatch, Rejection, RowBatch, TurnBatch
+from packer.errors import TemplateError
+from packer.model import TOKENIZER_FILE, Model
+from packer.pipeline.engine import encoder_of
+from packer.pipeline.progress import Clock
+from packer.recipe import Recipe
+from packer.render import ChatTemplate, Renderer, RenderError, RenderRules, role_markers, written_markers
+from packer.render.watchdog import TemplateOverrunError
+from packer.source import Partition, lines_of_rows
+from packer.spelling import Spelling
+from packer.supervise import PretokenizedSupervisor, Supervisor, Surface
+from packer.tokenize import Encoder, ReferenceEncoder, Tokenizing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisedRows:
+    """What became of a batch of rows: every row has documents or a rejection."""
+
+    documents: DocumentBatch
+    rejections: tuple[Rejection, ...]
+    """In the order of rows."""
+
+    num_merged: int
+    num_skipped: int
+
+
+class Stages:
+    """Render, tokenize and supervise for one model and recipe; make one per process and use it for every batch.
+
+    The encoder loads in a thread meanwhile, so that rows can be rendered; it is waited for where it is needed.
+    """
+
+    def __init__(self, recipe: Recipe, model: Model) -> None:
+        self.clock = Clock()
+        self.by_marks = recipe.supervision.source == "generation_tags"
+        """Whether prompts end where the template's marks say, and not where one of its prompts does."""
+        self._model = model
+        # A thread: the fast encoder takes a second, and lets others run.
+        self._loader = ThreadPoolExecutor(1, thread_name_prefix="packer-loading")
+        self._loading = self._loader.submit(encoder_of, recipe.engine, model.files[TOKENIZER_FILE])
+        with self.clock.of("load"):
+            self.renderer = Renderer(model, RenderRules.of(recipe))
+            spelling = self._spelling = Spelling(model)
+            self._supervisor = Supervisor(Surface(model, spelling), model.stop_ids)
+            self._given = PretokenizedSupervisor(model)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether nothing more is waited for."""
+        return self._loading.done()
+
+    @cached_property
+    def tokenizing(self) -> Tokenizing:
+        """What encodes.
+
+        Raises:
+            EngineDiffersError: the fast encoder does not take this tokenizer.
+
+        """
+        with self.clock.of("load"):
+            return Tokenizing(self._model, self._encoder, self._spelling)
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        encoder = self._loading.result()
+        self._loader.shutdown()
+        return encoder
+
+    def render(self, rows: RowBatch) -> TurnBatch:
+        """The first stage alone; rows that bring their tokens have no texts."""
+        if any(sample.kind == "tokens" for sample in rows.samples):
+            return self.renderer.render(RowBatch(samples=(), rejections=(), num_rows=0))
+        with self.clock.of("render"):
+            return self.renderer.render(rows)
+
+    def run(self, rows: RowBatch, turns: TurnBatch | None = None) -> SupervisedRows:
+        """Take rows to documents; `turns`: what :meth:`render` made of them, where it was asked before."""
+        turns = self.render(rows) if turns is None else turns
+        given = tuple(sample for sample in rows.samples if sample.kind == "tokens")
+        if given:  # a partition has one schema, so there are no others
+            with self.clock.of("supervise"):
+                documents, rejections = self._given.supervise(given)
+            return _supervised(documents, (*rows.rejections, *rejections))
+        tokenizing = self.tokenizing  # what is waited for here is loading
+        with self.clock.of("tokenize"):
+            tokens = tokenizing.tokenize(turns)
+        with self.clock.of("supervise"):
+            sample_ids = {sample.row: sample.sample_id for sample in rows.samples}
+            done = self._supervisor.supervise(turns, tokens, sample_ids)
+        self._confirm(turns, done.rejections)
+        rejections = (*rows.rejections, *turns.rejections, *done.rejections)
+        return _supervised(done.documents, rejections, num_merged=done.num_merged, num_skipped=done.num_skipped)
+
+    def _confirm(self, turns: TurnBatch, rejections: Sequence[Rejection]) -> None:
+        """Before a row is rejected for its ids, they are made sure of.
+
+        Raises:
+            EngineDiffersError: the engine is to blame, and not the tokenizer.
+
+        """
+        rows = [each.row for each in rejections if each.code == "proof_failed"]
+        self._encoder.confirm(
+            [
+                turns.text[turns.text_offsets[text] : turns.text_offsets[text + 1]].decode()
+                for text in np.flatnonzero(np.isin(turns.sample, rows)).tolist()
+            ]
+        )
+
+
+def _supervised(
+    documents: DocumentBatch, rejections: Iterable[Rejection], *, num_merged: int = 0, num_skipped: int = 0
+) -> SupervisedRows:
+    return SupervisedRows(
+        documents=documents,
+        rejections=tuple(sorted(rejections, key=lambda rejection: rejection.row)),
+        num_merged=num_merged,
+        num_skipped=num_skipped,
+    )
+
+
+@contextmanager
+def overruns_at(where: Callable[[int], str]) -> Iterator[None]:
+    """Name the place of a rendering that takes too long; `where` is given the row, or -1 for none of the user's."""
+    try:
+        yield
+    except TemplateOverrunError as error:
+        raise error.at(where(error.row)) from error
+
+
+def named_template(recipe: Recipe) -> str:
+    """The template of a recipe."""
+    return f"template {recipe.template.file or f'of {recipe.tokenizer}'}"
+
+
+def named_row(partition: Partition, row: int, recipe: Recipe) -> str:
+    """A row of a partition, and the template it is rendered by."""
+    if row < 0:
+        return named_template(recipe)
+    lines = lines_of_rows(partition, [row])
+    line = f":{lines[0]}" if lines else ""
+    return f"{partition.path}{line} (row {partition.first_row + row}), {named_template(recipe)}"
+
+
+def with_role_markers(model: Model, recipe: Recipe) -> Model:
+    """The model where role markers its templates write are control tokens.
+
+    Raises:
+        TemplateError: a template that is not valid Jinja.
+        TemplateOverrunError: one that goes on for too long.
+
+    """
+    with overruns_at(lambda _: named_template(recipe)):
+        return model.with_control(_role_markers(model, recipe))
+
+
+def _role_markers(model: Model, recipe: Recipe) -> dict[str, int]:
+    markers: dict[str, int] = {}
+    for source in (model.template, model.tool_template):
+        if source is None:
+            continue
+        template = compile_template(source, model, recipe)
+        markers |= role_markers(template, model.added_tokens)
+        if recipe.supervision.source == "generation_tags" and not template.has_marks:
+            raise TemplateError(
+                "supervision.source is generation_tags, but the chat template has no {% generation %} block",
+                hint="leave supervision.source at equivalence: it needs no marks",
+            )
+        if recipe.supervision.markers == "refuse":
+            _refuse_split_markers(template, model)
+    return markers
+
+
+def split_markers(template: ChatTemplate, model: Model) -> dict[str, int]:
+    """Markers the template writes that are not one token of this tokenizer, with the number of tokens they make."""
+    encoder = ReferenceEncoder(model.files[TOKENIZER_FILE])
+    numbers = {marker: len(encoder.encode([marker])[0]) for marker in written_markers(template)}
+    return {marker: number for marker, number in numbers.items() if marker not in model.control and number != 1}
+
+
+def _refuse_split_markers(template: ChatTemplate, model: Model) -> None:
+    for marker, number in split_markers(template, model).items():
+        raise TemplateError(
+            f"the chat template writes '{marker}', which this tokenizer splits into {number} tokens",
+            hint="use the tokenizer this template was made for, or add the token to it; "
+            "--set supervision.markers=text takes such markers as plain text",
+        )
+
+
+def turn_end_marker(model: Model, recipe: Recipe) -> str | None:
+    """The added token that stands right after every answer but is no stop token; None where there is none."""
+    if model.template is None:
+        return None
+    template = compile_template(model.template, model, recipe)
+    answer = "pong"
+    try:
+        text = template.render([{"role": "user", "content": "ping"}, {"role": "assistant", "content": answer}])
+    except RenderError:
+        return None
+    rest = text.partition(answer)[2]
+    contents = sorted((token.content for token in model.added_tokens), key=len, reverse=True)
+    closing = next((content for content in contents if rest.startswith(content)), None)
+    return closing if closing is not None and closing not in model.stops else None
+
+
+def compile_template(source: str, model: Model, recipe: Recipe) -> ChatTemplate:
+    """A template with the variables of the model and the recipe's date.
+
+    Raises:
+        TemplateError: it is not valid Jinja.
+
+    """
+    try:
+        return ChatTemplate(
+            source,
+            date=recipe.template.date,
+            variables=model.named_tokens,
+            max_bytes=recipe.rows.max_render_bytes,
+        )
+    except RenderError as error:
+        raise TemplateError(
+            f"chat template: {error}", hint="--template takes a file written for Hugging Face's apply_chat_template"
+        ) from error

@@ -1,0 +1,400 @@
+"""A RowBatch becomes a TurnBatch: each sample rendered, checked for losses, and dealt to texts."""
+
+import copy
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from packer.batches import Rejection, RowBatch, Sample, TurnBatch
+from packer.literals import longest_of
+from packer.model import Model
+from packer.recipe import Recipe
+from packer.render.control import StandIns, control_pattern, find_control, holds_stand_in, typed_fields
+from packer.render.conversation import (
+    Conversation,
+    Divergent,
+    RenderedTurn,
+    Template,
+    TurnRules,
+    Turns,
+    renderable,
+    says_something,
+    turn_weights,
+)
+from packer.render.dropped import ConversationLosses, LossCheck
+from packer.render.environment import CachingTemplate, ChatTemplate, RenderError
+from packer.render.filling import Filling
+from packer.render.marks import marked_turns
+from packer.render.placeholders import Loss
+from packer.render.reasoning import ANY_TAG, Reasoning, given_as, has_two_reasonings, is_cut_off
+from packer.render.recorder import TemplateRecorder
+from packer.render.rewritten_history import Dealer, Document, EncodedText, RenderedRow, Rewritten, encoded
+from packer.render.watchdog import ROW, place
+
+COMPARED = 128
+"""Of so many rows that are filled in one is rendered too, the first of a batch among them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderRules:
+    """What rendering needs of a recipe."""
+
+    turns: Turns
+    rewritten: Rewritten
+    divergent: Divergent
+    reasoning: Reasoning
+    marked: bool
+    """The `{% generation %}` blocks of the template say what is trained."""
+
+    append_terminator: bool
+    allow_dropped: frozenset[str]
+    control_tokens: Literal["text", "reject", "allow"]
+    template_kwargs: Mapping[str, Any]
+    date: str
+    append_eos: bool
+    max_render_bytes: int
+    empty_user: bool
+    """A user message may be an empty text."""
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> "RenderRules":
+        supervision = recipe.supervision
+        return cls(
+            turns=supervision.turns,
+            rewritten=supervision.rewritten or "exact",
+            divergent=supervision.divergent,
+            reasoning=supervision.reasoning,
+            marked=supervision.source == "generation_tags",
+            append_terminator=supervision.no_terminator == "append",
+            allow_dropped=frozenset(supervision.allow_dropped),
+            control_tokens=supervision.control_tokens,
+            template_kwargs=recipe.template.kwargs,
+            date=recipe.template.date,
+            append_eos=recipe.text.append_eos,
+            max_render_bytes=recipe.rows.max_render_bytes,
+            empty_user=recipe.rows.empty_user == "keep",
+        )
+
+
+class Renderer:
+    """Renders samples by one model's template and one recipe's rules."""
+
+    def __init__(self, model: Model, rules: RenderRules) -> None:
+        """Compile the templates.
+
+        Raises:
+            RenderError: a template is not valid Jinja.
+
+        """
+        self._rules = rules
+        self._template = self._compile(model, model.template)
+        self._tool_template = self._compile(model, model.tool_template)
+        self._marks = f"{model.template}{model.tool_template}"
+        self._control = control_pattern(model.control)
+        stops = re.compile(longest_of(model.stops)) if model.stops else None
+        eos = model.content(model.eos_id) if model.eos_id is not None else None
+        self._eos = eos if eos is not None else (model.stops[0] if model.stops else None)
+        append = self._eos if rules.append_terminator else None
+        self._turn_rules = TurnRules(stops=stops, append=append, divergent=rules.divergent)
+        self._filling: Filling | None = None
+        if self._template is not None and not rules.marked and Filling.suits(model.stops):
+            self._filling = Filling(self._template, self._define, stops=model.stops, control=model.control)
+
+    def by_reference(self) -> "Renderer":
+        """The same, where each row is rendered and none is filled in."""
+        other = copy.copy(self)
+        other._filling = None  # noqa: SLF001 - a copy of this one
+        return other
+
+    def render(self, rows: RowBatch) -> TurnBatch:
+        """Render every sample; what cannot be rendered rightly comes back as a rejection.
+
+        Raises:
+            TemplateOverrunError: a rendering takes too long, or too much memory; it knows the row.
+
+        """
+        filled = self._filling.fill(rows.samples) if self._filling else {}
+        turns = self._render(rows, filled, compared={*list(filled)[::COMPARED]})
+        if turns is None:
+            turns = self._render(rows, {})
+            assert turns is not None  # nothing is compared
+        return turns
+
+    def _render(
+        self, rows: RowBatch, filled: Mapping[int, RenderedRow], *, compared: AbstractSet[int] = frozenset()
+    ) -> TurnBatch | None:
+        """The same, where some rows are filled in; None where one that is compared is rendered otherwise."""
+        texts: list[EncodedText] = []
+        owners: list[int] = []
+        skipped: list[int] = []
+        rejections: list[Rejection] = []
+        # What the template answered is forgotten between batches: no row depends on which others a process has seen.
+        losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops, marks=self._marks)
+        here = place()
+        for number, sample in enumerate(rows.samples):
+            here[ROW] = sample.row
+            known = rendered = filled.get(number)
+            if rendered is None or number in compared:
+                try:
+                    rendered = self._rendered(sample, losses)
+                except RenderError as error:
+                    rejection = Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message)
+                    rejections.append(rejection)
+                    rendered = RenderedRow((), 0)
+                if known is not None and rendered != known:
+                    return None
+            texts += rendered.texts
+            owners += [sample.row] * len(rendered.texts)
+            skipped += [sample.row] * rendered.num_skipped
+        here[ROW] = -1
+        return _turn_batch(texts, owners, skipped, rejections)
+
+    def _define(self, sample: Sample, template: Template) -> RenderedRow:
+        """What a template makes of a conversation, for made-up words; no texts where something is lost or rewritten.
+
+        What a recording loses is lost in every conversation of its shape; the others are only compared with it.
+        """
+        losses = None
+        if isinstance(template, TemplateRecorder):
+            losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops, thorough=True)
+        rendered = self._render_chat(sample, losses, template, rewritten="exact")
+        if (losses is not None and losses.found_any) or (len(rendered.texts) > 1 and self._rules.rewritten != "exact"):
+            return RenderedRow((), rendered.num_skipped)
+        return rendered
+
+    def conversation(self, sample: Sample, template: Template | None = None) -> Conversation:
+        """The sample's messages under the template that suits it, or another.
+
+        Raises:
+            RenderError: there is no template.
+
+        """
+        template = template or (self._tool_template if sample.tools else None) or self._template
+        if template is None:
+            raise RenderError("the tokenizer has no chat template; give one with --template FILE")
+        return Conversation(
+            template,
+            [given_as(message.fields, self._rules.reasoning) for message in sample.messages],
+            tools=sample.tools,
+            kwargs={**self._rules.template_kwargs, **sample.template_kwargs},
+        )
+
+    def _compile(self, model: Model, source: str | None) -> ChatTemplate | None:
+        if source is None:
+            return None
+        rules = self._rules
+        return ChatTemplate(source, date=rules.date, variables=model.named_tokens, max_bytes=rules.max_render_bytes)
+
+    def _rendered(self, sample: Sample, losses: LossCheck) -> RenderedRow:
+        return self._render_chat(sample, losses) if sample.kind == "chat" else RenderedRow((self._plain(sample),), 0)
+
+    def _refuse_empty_user(self, sample: Sample) -> None:
+        """An answer is not learned as the answer to nothing, unless the recipe says so."""
+        if self._rules.empty_user:
+            return
+        for k, message in enumerate(sample.messages):
+            fields = message.fields
+            if fields["role"] == "user" and not fields.get("content"):
+                raise RenderError(f"messages[{k}]: the user says nothing", code="no_content", message=k)
+
+    def _plain(self, sample: Sample) -> EncodedText:
+        """A completion (trained after its prompt) or a text (trained throughout), closed by EOS."""
+        completion = sample.kind == "completion"
+        if not sample.text:
+            raise RenderError("the row has no text to learn", code="nothing_trained")
+        close = (self._eos or "") if completion or self._rules.append_eos else ""
+        if completion and not close:
+            raise RenderError("the tokenizer has no EOS to close a completion with", code="no_terminator")
+        if completion:
+            self._refuse_control(sample.text, "completion")
+        whole = sample.prompt + sample.text
+        guarded = [match.span() for match in self._control.finditer(whole)] if self._control else []
+        if guarded and self._rules.control_tokens == "reject":
+            raise RenderError(f"the row holds the control token '{whole[slice(*guarded[0])]}'", code="control_token")
+        if guarded and self._rules.control_tokens == "text" and not (completion or whole[: guarded[0][0]].strip()):
+            # A chat that was rendered already: its prompts would be trained, and its markers as letters.
+            token = whole[slice(*guarded[0])]
+            raise RenderError(f"the text begins with the control token '{token}'", code="control_token")
+        if guarded and holds_stand_in(whole):
+            raise RenderError("control tokens typed beside private-use characters", code="control_render")
+        prompt_end = len(sample.prompt)
+        turn = (0, prompt_end, len(whole) + len(close), 1.0)
+        return encoded(whole + close, (turn,), raw=True, guarded=guarded)
+
+    def _refuse_control(self, value: Any, where: str, message: int | None = None) -> None:
+        if self._control is None or self._rules.control_tokens == "allow":
+            return
+        found = find_control(value, self._control)
+        if found is not None:
+            learned = ", which would be learned as text" if self._rules.control_tokens == "text" else ""
+            raise RenderError(
+                f"{where} holds the text of the control token '{found}'{learned}",
+                code="control_token",
+                message=message,
+            )
+
+    def _render_chat(
+        self,
+        sample: Sample,
+        losses: LossCheck | None,
+        template: Template | None = None,
+        rewritten: Rewritten | None = None,
+    ) -> RenderedRow:
+        self._refuse_empty_user(sample)
+        wanted = turn_weights(sample, self._rules.turns)
+        weights = {k: weight for k, weight in wanted.items() if says_something(sample.messages[k].fields)}
+        if not weights:
+            raise RenderError("no assistant turn to learn", code="nothing_trained")
+        for k in weights:
+            if is_cut_off(sample.messages[k].fields.get("content")):
+                reason = f"messages[{k}]: its text opens a block of reasoning and does not close it"
+                raise RenderError(reason, code="open_reasoning", message=k)
+            if has_two_reasonings(sample.messages[k].fields):
+                reason = f"messages[{k}]: its text opens with other reasoning than its field has"
+                raise RenderError(reason, code="wrong_type", message=k)
+        original = self.conversation(sample, template)
+        if template is None and isinstance(original.template, ChatTemplate) and not self._rules.marked:
+            original.template = CachingTemplate(original.template)
+        stand_ins, conversation = self._hide_control(original, sample.template_kwargs)
+        last = max(weights)
+        conversation = renderable(conversation, last)
+        documents, num_learned = self._deal(
+            conversation, weights, losses.of(conversation) if losses else None, rewritten
+        )
+        if not documents:
+            raise RenderError("no assistant turn that the template can prompt for", code="nothing_trained")
+        num_skipped = len(wanted) - num_learned
+        if stand_ins is None:
+            return RenderedRow(tuple([encoded(document.text, document.turns) for document in documents]), num_skipped)
+        same_form = renderable(original, last)
+        revealed = [_revealed(document, stand_ins, conversation, same_form) for document in documents]
+        return RenderedRow(tuple(revealed), num_skipped)
+
+    def _deal(
+        self,
+        conversation: Conversation,
+        weights: Mapping[int, float],
+        losses: ConversationLosses | None,
+        rewritten: Rewritten | None = None,
+    ) -> tuple[tuple[Document, ...], int]:
+        """Render turn after turn; every message must show in the rendering of the first learned turn after it.
+
+        With the documents comes how many turns were learned.
+        """
+        rules, num_learned = self._rules, 0
+        dealer = Dealer(
+            rewritten=rewritten or rules.rewritten, stops=self._turn_rules.stops, max_bytes=rules.max_render_bytes
+        )
+        for turn in self._turns(conversation, weights):
+            lost = losses.find(turn) if losses else None
+            if lost is not None:
+                raise _dropped(lost)
+            if not self._is_blank(turn):
+                dealer.add(turn)
+                num_learned += 1
+        return dealer.documents(), num_learned
+
+    def _turns(self, conversation: Conversation, weights: Mapping[int, float]) -> Iterator[RenderedTurn]:
+        if self._rules.marked:
+            yield from marked_turns(conversation, weights, self._turn_rules)
+            return
+        for k, weight in weights.items():
+            turn = conversation.turn(k, weight, self._turn_rules)
+            if turn is not None:
+                yield turn
+
+    def _is_blank(self, turn: RenderedTurn) -> bool:
+        """Whether the template writes nothing of a turn: all it says was dropped, as the recipe allows."""
+        stops = self._turn_rules.stops
+        stop = stops.search(turn.text, turn.prompt_end) if stops else None
+        written = turn.text[turn.prompt_end : stop.start() if stop else len(turn.text)]
+        return not ANY_TAG.sub("", written).strip()
+
+    def _hide_control(
+        self, conversation: Conversation, row_kwargs: Mapping[str, Any]
+    ) -> tuple[StandIns | None, Conversation]:
+        """`row_kwargs`: the template variables of the row; those of the recipe are the user's own and stay."""
+        pattern = self._control
+        if pattern is None:
+            return None, conversation
+        tools, own = conversation.tools, dict(row_kwargs)
+        fields = [typed_fields(message) for message in conversation.messages]
+        if all(find_control(value, pattern) is None for value in (fields, tools, own)):
+            return None, conversation
+        refused = self._rules.control_tokens == "reject"
+        for k, message in enumerate(conversation.messages):
+            if message["role"] == "assistant" or refused:
+                self._refuse_control(fields[k], f"messages[{k}]", k)
+        if refused:
+            self._refuse_control(tools, "tools")
+            self._refuse_control(own, "chat_template_kwargs")
+        if any(holds_stand_in(value) for value in (fields, tools, conversation.kwargs)):
+            raise RenderError("control tokens typed beside private-use characters", code="control_render")
+        stand_ins = StandIns(pattern, [])
+        hidden = Conversation(
+            conversation.template,
+            stand_ins.hide_messages(conversation.messages),
+            tools=stand_ins.hide(tools),
+            kwargs={**conversation.kwargs, **{name: stand_ins.hide(value) for name, value in own.items()}},
+        )
+        return stand_ins, hidden
+
+
+def _dropped(loss: Loss) -> RenderError:
+    if loss.kind == "tools":
+        return RenderError("the template does not render the tool definitions", code="dropped_tools")
+    if loss.kind.startswith("mangled_"):
+        what = "this call" if loss.kind == "mangled_call" else "this text, or one before it,"
+        reason = f"messages[{loss.message}]: the template writes {what} otherwise than the row has it"
+        return RenderError(reason, code=loss.kind, message=loss.message)
+    what = loss.kind.replace("_", " ")
+    return RenderError(
+        f"messages[{loss.message}]: the template does not render its {what}",
+        code=f"dropped_{loss.kind}",
+        message=loss.message,
+    )
+
+
+def _revealed(document: Document, stand_ins: StandIns, hidden: Conversation, original: Conversation) -> EncodedText:
+    upto = document.num_messages
+    whole, _, _ = stand_ins.reveal(hidden.render(hidden.messages[:upto], document.mode))
+    if whole != original.render(original.messages[:upto], document.mode):
+        raise RenderError(
+            "a control token typed in a message changes how the template renders the row", code="control_render"
+        )
+    text, guarded, moved = stand_ins.reveal(document.text)
+    turns = [(message, moved(a), moved(b), weight) for message, a, b, weight in document.turns]
+    return encoded(text, turns, guarded=guarded)
+
+
+def _turn_batch(
+    texts: Sequence[EncodedText], owners: Sequence[int], skipped: Sequence[int], rejections: Sequence[Rejection]
+) -> TurnBatch:
+    """Lay the texts end to end."""
+    offsets = np.zeros(len(texts) + 1, np.int64)
+    turns: list[tuple[int, int, int, int, float]] = []
+    guarded: list[tuple[int, int]] = []
+    start = 0
+    for number, text in enumerate(texts):
+        turns += [(number, *turn) for turn in text.turns]
+        guarded += [(start + a, start + b) for a, b in text.guarded]
+        offsets[number + 1] = start = start + len(text.content)
+    columns = list(zip(*turns, strict=True)) if turns else [()] * 5
+    return TurnBatch(
+        text=b"".join(text.content for text in texts),
+        text_offsets=offsets,
+        raw=np.array([text.raw for text in texts], np.bool_),
+        sample=np.array(owners, np.int32),
+        turn_text=np.array(columns[0], np.int32),
+        turn_message=np.array(columns[1], np.int32),
+        prompt_end=np.array(columns[2], np.int64),
+        completion_end=np.array(columns[3], np.int64),
+        weight=np.array(columns[4], np.float32),
+        skipped=np.array(skipped, np.int32),
+        guarded=np.array(guarded, np.int64).reshape(-1, 2),
+        rejections=tuple(rejections),
+    )

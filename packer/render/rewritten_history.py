@@ -1,0 +1,223 @@
+"""The texts to be kept of a conversation: the maximal ones, each turn in the last that begins with it.
+
+A template that only appends gives one text per conversation. One that rewrites history (drops earlier reasoning, say)
+gives one text per rewritten stretch, so that every turn keeps the context inference would give it. `last` and
+`as_rendered` are the cheaper readings of rewritten history; see docs/explanation/supervision.md.
+
+Turns are dealt as they are rendered, so that a long conversation is held once and not once a turn: a text that the next
+one begins with is let go.
+"""
+
+import bisect
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple, TypeAlias
+
+from packer.render.conversation import Mode, RenderedTurn
+from packer.render.environment import RenderError
+from packer.render.reasoning import EMPTY_BLOCK
+
+Rewritten = Literal["exact", "last", "as_rendered"]
+
+EncodedTurn: TypeAlias = tuple[int, int, int, float]
+"""Message, end of the prompt, end of the completion, weight."""
+
+
+class EncodedText(NamedTuple):
+    """A text to be tokenized, as UTF-8; places count bytes."""
+
+    content: bytes
+    turns: tuple[EncodedTurn, ...]
+    raw: bool = False
+    guarded: tuple[tuple[int, int], ...] = ()
+
+
+def encoded(
+    text: str, turns: Iterable[EncodedTurn], *, raw: bool = False, guarded: Iterable[tuple[int, int]] = ()
+) -> EncodedText:
+    """A text and places that count its characters, in UTF-8.
+
+    Raises:
+        RenderError: half of a surrogate pair.
+
+    """
+    try:
+        content = text.encode()
+    except UnicodeEncodeError:
+        raise RenderError("half of a surrogate pair in the rendering", code="not_utf8") from None
+    if len(content) == len(text):
+        return EncodedText(content, tuple(turns), raw, tuple(guarded))
+
+    def place(position: int) -> int:
+        return len(text[:position].encode())
+
+    return EncodedText(
+        content,
+        tuple((message, place(a), place(b), weight) for message, a, b, weight in turns),
+        raw,
+        tuple((place(a), place(b)) for a, b in guarded),
+    )
+
+
+class RenderedRow(NamedTuple):
+    """What a row is rendered to."""
+
+    texts: tuple[EncodedText, ...]
+    num_skipped: int
+    """Answers that were to be learned and are not: they say nothing, the template writes nothing of them, or it has no
+    prompt, or no mark, for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedTurn:
+    """A turn and where it is trained, in characters of its text."""
+
+    message: int
+    num_messages: int
+    weight: float
+    mode: Mode
+    prompt_end: int
+    completion_end: int
+    prompt_ends: tuple[int, ...]
+    """As in :class:`RenderedTurn`, of the turn's own rendering."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A text and the turns trained in it."""
+
+    text: str
+    num_messages: int
+    """Messages of the rendering it was cut from: up to that of the turn it ends with, or more."""
+
+    mode: Mode
+    """The mode it was rendered in."""
+
+    placed: tuple[PlacedTurn, ...]
+
+    @property
+    def turns(self) -> list[EncodedTurn]:
+        """Places count characters."""
+        return [(turn.message, turn.prompt_end, turn.completion_end, turn.weight) for turn in self.placed]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A maximal text so far, and the turns it begins with, in the order of their ends."""
+
+    text: str
+    placed: list[PlacedTurn]
+
+    def yield_to(self, text: str) -> list[PlacedTurn]:
+        """Give up the turns that `text` begins with; as they are cut from one text, they are its first ones."""
+        if text.startswith(self.text):
+            number = len(self.placed)
+        else:
+            number = bisect.bisect_left(
+                self.placed, 1, key=lambda turn: not text.startswith(self.text[: turn.completion_end])
+            )
+        given, self.placed = self.placed[:number], self.placed[number:]
+        return given
+
+
+@dataclass(slots=True, kw_only=True)
+class Dealer:
+    """Takes the turns of one conversation, in the order of their messages, and deals them to texts.
+
+    Attributes:
+        rewritten: `exact` keeps every maximal text; `last` only the last; `as_rendered` trains a turn also where a
+            later text shows it with no more than an empty reasoning block taken away.
+        stops: matches any stop token.
+        max_bytes: what the texts kept at a time may come to together.
+
+    """
+
+    rewritten: Rewritten
+    stops: re.Pattern[str] | None
+    max_bytes: int
+    _kept: list[_Kept] = field(default_factory=list)
+
+    def add(self, turn: RenderedTurn) -> None:
+        """Take the next turn; earlier turns that its text begins with move to it.
+
+        Raises:
+            RenderError: the maximal texts together are larger than `max_bytes`.
+
+        """
+        own = PlacedTurn(
+            message=turn.message,
+            num_messages=turn.num_messages,
+            weight=turn.weight,
+            mode=turn.mode,
+            prompt_end=turn.prompt_end,
+            completion_end=len(turn.text),
+            prompt_ends=turn.prompt_ends,
+        )
+        moved = [place for kept in self._kept for place in kept.yield_to(turn.text)]
+        moved.sort(key=lambda place: (place.completion_end, place.message))
+        self._kept = [kept for kept in self._kept if kept.placed]
+        self._kept.append(_Kept(turn.text, [*moved, own]))
+        if len(self._kept) > 1 and self._num_bytes() > self.max_bytes:
+            raise RenderError(
+                f"rewritten history makes texts of more than {self.max_bytes} bytes", code="render_too_large"
+            )
+
+    def documents(self) -> tuple[Document, ...]:
+        """The texts with their turns, in the order of the messages they end with."""
+        if self.rewritten == "as_rendered":
+            return _as_rendered(self._kept, self.stops)
+        kept = self._kept[-1:] if self.rewritten == "last" else self._kept
+        return tuple(_document(each.text, each.placed) for each in kept)
+
+    def _num_bytes(self) -> int:
+        most = 4 * sum(len(kept.text) for kept in self._kept)
+        if most <= self.max_bytes:
+            return most
+        return sum(len(kept.text.encode("utf-8", "surrogatepass")) for kept in self._kept)
+
+
+def _document(text: str, placed: Sequence[PlacedTurn], base: PlacedTurn | None = None) -> Document:
+    base = base or placed[-1]
+    in_order = sorted(placed, key=lambda place: place.message)
+    return Document(text=text, num_messages=base.num_messages, mode=base.mode, placed=tuple(in_order))
+
+
+def _as_rendered(kept: Sequence[_Kept], stops: re.Pattern[str] | None) -> tuple[Document, ...]:
+    """From the last text back: a text takes every turn it begins with, or shows without its empty reasoning."""
+    left = sorted(((place, each.text) for each in kept for place in each.placed), key=lambda pair: pair[0].message)
+    documents: list[Document] = []
+    while left:
+        base, home = left[-1]
+        text = home[: base.completion_end]
+        shown = [_shown(place, own, text, stops) for place, own in left]
+        documents.append(_document(text, [place for place in shown if place is not None], base))
+        left = [pair for pair, place in zip(left, shown, strict=True) if place is None]
+    return tuple(reversed(documents))
+
+
+def _shown(turn: PlacedTurn, home: str, text: str, stops: re.Pattern[str] | None) -> PlacedTurn | None:
+    """The turn, cut from the text `home`, where `text` shows it; None where it does not."""
+    own = home[: turn.completion_end]
+    if text.startswith(own):
+        return turn
+    for prompt_end in turn.prompt_ends:
+        stop = stops.search(text, prompt_end) if stops and text.startswith(own[:prompt_end]) else None
+        if stop is None:
+            continue
+        if _shows_without_block(own[prompt_end:], text[prompt_end : stop.end()]):
+            return replace(turn, prompt_end=prompt_end, completion_end=stop.end())
+    return None
+
+
+def _shows_without_block(own: str, shown: str) -> bool:
+    """Whether `shown` is `own` without its first empty block of reasoning.
+
+    White space in the place of the block counts as the block's: `<think></think>⏎⏎Hello` may be shown as `⏎Hello`.
+    Nobody can tell whether that is the answer's own.
+    """
+    block = EMPTY_BLOCK.search(own)
+    if block is None:
+        return shown == own
+    before, behind = own[: block.start()], own[block.end() :]
+    return shown.startswith(before) and shown[len(before) :].lstrip() == behind

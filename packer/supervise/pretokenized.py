@@ -1,0 +1,133 @@
+"""Documents of rows that bring their tokens.
+
+Nothing is rendered and nothing encoded. A row is a document as it stands: its ids, and a run for every stretch of
+trained tokens of one weight. What can be shown of ids alone is shown: each is in the tokenizer's vocabulary, and a mask
+does not lie beside its tokens. The first token of a document is never trained, whatever the row says of it.
+
+Worked example: weights 1 1 0 1 .5 .5 of one row have the runs [1, 2), [3, 4) and [4, 6).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from packer.backend import load_backend
+from packer.batches import Bool, DocumentBatch, Float32, Int32, Int64, PretokenizedTokens, Rejection, Sample
+from packer.layout import concatenated_ranges, offsets_of
+from packer.model import TOKENIZER_FILE, Model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Runs:
+    """Stretches of trained tokens of one weight within one document. U runs."""
+
+    document: Int64  # [U]
+    start: Int64  # [U] tokens from the start of the batch
+    end: Int64  # [U]
+    weight: Float32  # [U]
+
+
+class PretokenizedSupervisor:
+    """Makes documents of given tokens, for one model."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    @cached_property
+    def _known(self) -> Bool:
+        """Which ids are tokens; a vocabulary may have gaps."""
+        known = np.zeros(self._model.vocab_size, np.bool_)
+        vocabulary = load_backend(self._model.files[TOKENIZER_FILE]).get_vocab(with_added_tokens=True)
+        known[list(vocabulary.values())] = True
+        return known
+
+    def supervise(self, samples: Sequence[Sample]) -> tuple[DocumentBatch, tuple[Rejection, ...]]:
+        """A document or a rejection of every sample; all of them are of kind `tokens`."""
+        given = [sample.given for sample in samples if sample.given is not None]
+        assert len(given) == len(samples) > 0, "rows of one schema, and at least one"
+        ids = np.concatenate([each.input_ids for each in given])
+        offsets = offsets_of([len(each.input_ids) for each in given])
+        weight = np.concatenate([each.weight for each in given])
+        weight[offsets[:-1]] = 0
+        runs = _runs(weight, offsets)
+        unknown = ~np.append(self._known, False)[np.minimum(ids, len(self._known))]
+        has_unknown = np.logical_or.reduceat(unknown, offsets[:-1])
+        shifted = self._shifted(given, ids, offsets, runs)
+        trained = np.bincount(runs.document, minlength=len(given)) > 0
+        rejections = []
+        for number in np.flatnonzero(has_unknown | shifted | ~trained).tolist():
+            if has_unknown[number]:
+                at = int(offsets[number] + np.argmax(unknown[offsets[number] :]))
+                place = at - int(offsets[number]) + given[number].num_padding
+                code, reason = "unknown_token", self._told(place, int(ids[at]))
+            elif shifted[number]:
+                code, reason = "labels_shifted", _EARLY
+            else:
+                code, reason = "nothing_trained", _nothing(given[number])
+            rejections.append(Rejection(row=samples[number].row, code=code, reason=reason))
+        kept = np.flatnonzero(~has_unknown & ~shifted & trained)
+        return _documents(samples, kept, ids, offsets, runs), tuple(rejections)
+
+    def _shifted(self, given: Sequence[PretokenizedTokens], ids: Int32, offsets: Int64, runs: _Runs) -> Bool:
+        """Rows whose mask seems to lie one token early.  # bool[D]
+
+        Every run ends right before a stop token: a mask that was moved for the loss, so that its place t is about token
+        t + 1, trains all of a reply but its end.
+        """
+        is_stop = np.append(np.isin(ids, self._model.stop_ids), False)
+        before_stop = is_stop[runs.end] & (runs.end < offsets[runs.document + 1]) & ~is_stop[runs.end - 1]
+        num_runs = np.bincount(runs.document, minlength=len(given))
+        num_before = np.bincount(runs.document, weights=before_stop, minlength=len(given))
+        by_mask = np.array([not each.by_labels for each in given])
+        shifted: Bool = by_mask & (num_runs > 0) & (num_before == num_runs)
+        return shifted
+
+    def _told(self, place: int, token_id: int) -> str:
+        end = self._model.vocab_size - 1
+        what = f"the vocabulary ends at {end}" if token_id > end else "the vocabulary has no such id"
+        return f"input_ids[{place}] is {token_id}, but {what}"
+
+
+_EARLY = (
+    "every trained run ends right before a stop token, so the mask seems to lie one token early: expected a mask "
+    "whose place t is about input_ids[t]"
+)
+
+
+def _nothing(given: PretokenizedTokens) -> str:
+    first_only = given.weight[0] > 0
+    return "all there is to learn opens its document" if first_only else "no token of the row is trained"
+
+
+def _runs(weight: Float32, offsets: Int64) -> _Runs:
+    """Maximal stretches of equal weight above 0 that lie in one document."""
+    begins = np.ones(len(weight), np.bool_)
+    begins[1:] = weight[1:] != weight[:-1]
+    begins[offsets[:-1]] = True
+    starts = np.flatnonzero(begins)
+    ends = np.append(starts[1:], len(weight))
+    trained = weight[starts] > 0
+    starts, ends = starts[trained], ends[trained]
+    return _Runs(
+        document=np.searchsorted(offsets, starts, side="right") - 1, start=starts, end=ends, weight=weight[starts]
+    )
+
+
+def _documents(samples: Sequence[Sample], kept: Int64, ids: Int32, offsets: Int64, runs: _Runs) -> DocumentBatch:
+    """The documents of some of the samples."""
+    first, lengths = offsets[kept], np.diff(offsets)[kept]
+    own = np.isin(runs.document, kept)
+    begin, num_runs = offsets[runs.document[own]], np.bincount(runs.document, minlength=len(samples))[kept]
+    return DocumentBatch(
+        input_ids=ids[concatenated_ranges(first, lengths)],
+        offsets=offsets_of(lengths),
+        sample=np.array([samples[number].row for number in kept.tolist()], np.int32),
+        sample_id=tuple(samples[number].sample_id for number in kept.tolist()),
+        run_offsets=offsets_of(num_runs),
+        run_start=(runs.start[own] - begin).astype(np.int32),
+        run_end=(runs.end[own] - begin).astype(np.int32),
+        run_message=np.zeros(len(begin), np.int32),
+        run_weight=runs.weight[own],
+    )

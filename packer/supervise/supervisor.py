@@ -1,0 +1,216 @@
+"""Documents from turns, and their proof.
+
+A document is a sequence cut after its last trained terminator; its runs are the completions of the turns placed in it.
+What is written is proved first, turn by turn: the trained ids spell exactly the completion's bytes of the rendered
+text, and the last of them is a stop id: that of every turn of a chat, and of a completion or a text that a stop token
+closes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from packer.batches import Bool, DocumentBatch, Int32, Int64, Rejection, TokenBatch, TurnBatch
+from packer.layout import concatenated_ranges
+from packer.supervise.round_trip import Surface
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supervised:
+    """Documents of a batch of rows, and the rows that failed their proof or have nothing to learn."""
+
+    documents: DocumentBatch
+    rejections: tuple[Rejection, ...]
+    num_merged: int
+    """Turns whose border merged."""
+
+    num_skipped: int
+    """Answers of the rows with documents that say nothing, and so are not learned."""
+
+
+class Supervisor:
+    """The supervise stage for one model."""
+
+    def __init__(self, surface: Surface, stop_ids: tuple[int, ...]) -> None:
+        self._surface = surface
+        self._stop_ids = np.array(stop_ids, np.int32)
+        spelled = [surface.spell([stop]) for stop in stop_ids]
+        self._stop_texts = tuple(text for text in spelled if text)
+
+    def supervise(self, turns: TurnBatch, tokens: TokenBatch, sample_ids: Mapping[int, str | None]) -> Supervised:
+        """Make documents; `sample_ids` by row of the sample."""
+        sample_of_turn = turns.sample[turns.turn_text]
+        unencodable = {int(turns.sample[text]): reason for text, reason in tokens.unencodable}
+        proved = self._prove(turns, tokens) & ~np.isin(sample_of_turn, list(unencodable))
+        failed = np.unique(sample_of_turn[~proved])
+        # The first token of a document is never trained, so a run may be empty.
+        learned = (np.maximum(tokens.prompt_tokens, 1) < tokens.completion_tokens) & ~np.isin(sample_of_turn, failed)
+        empty = np.setdiff1d(np.unique(sample_of_turn), np.concatenate([failed, np.unique(sample_of_turn[learned])]))
+        rejections = [
+            Rejection(row=int(row), code="not_encodable", reason=f"the tokenizer fails: {unencodable[int(row)]}")
+            if int(row) in unencodable
+            else Rejection(row=int(row), code="proof_failed", reason="the ids do not spell the rendered completion")
+            for row in failed
+        ]
+        rejections += [
+            Rejection(row=int(row), code="nothing_trained", reason="all there is to learn opens its document")
+            for row in empty
+        ]
+        documents = _documents(turns, tokens, np.flatnonzero(learned), sample_ids)
+        return Supervised(
+            documents=documents,
+            rejections=tuple(rejections),
+            num_merged=int(np.count_nonzero(tokens.merged & learned)),
+            num_skipped=int(np.count_nonzero(np.isin(turns.skipped, documents.sample))),
+        )
+
+    def _prove(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
+        """For each turn, whether its trained ids spell its completion."""
+        proved = self._prove_by_length(turns, tokens)
+        for t in np.flatnonzero(~proved):
+            sequence = tokens.turn_sequence[t]
+            start = tokens.offsets[sequence]
+            first, end = start + tokens.prompt_tokens[t], start + tokens.completion_tokens[t]
+            ids, after = tokens.ids[first:end], int(tokens.ids[first - 1]) if first > start else None
+            text = turns.text_offsets[turns.turn_text[t]]
+            completion = turns.text[text + turns.prompt_end[t] : text + turns.completion_end[t]]
+            if turns.raw[turns.turn_text[t]]:
+                ids = _without_added(ids, completion, self._surface)
+            proved[t] = self._surface.spells(ids.tolist(), completion, after=after)
+        return proved & self._closed(turns, tokens)
+
+    def _prove_by_length(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
+        """The proof for all turns at once: the ids of a text spell its bytes, and borders fall on the same bytes.
+
+        True only where that is shown; normalized texts and dummy spaces need the closer look of `Surface.spells`.
+        """
+        spelling = self._surface.spelling
+        num_bytes = spelling.num_bytes[tokens.ids]
+        if not spelling.byte_level or np.any(num_bytes < 0):
+            return np.zeros(len(tokens.turn_sequence), np.bool_)
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(num_bytes)])
+        first = tokens.offsets[tokens.turn_sequence]
+        prompt_bytes = ends[first + tokens.prompt_tokens] - ends[first]
+        completion_bytes = ends[first + tokens.completion_tokens] - ends[first]
+        placed = (prompt_bytes == turns.prompt_end) & (completion_bytes == turns.completion_end)
+        placed &= tokens.sequence_text[tokens.turn_sequence] == turns.turn_text
+        proof: Bool = placed & self._spelled(turns, tokens, ends[tokens.offsets])[tokens.turn_sequence]
+        return proof
+
+    def _spelled(self, turns: TurnBatch, tokens: TokenBatch, sequence_bytes: Int64) -> Bool:
+        """Of each sequence, whether its ids spell the beginning of its text.  # bool[S]
+
+        `sequence_bytes`: where each begins among all the bytes that are spelled, int64[S + 1].
+        """
+        spelled = self._surface.spelling.spell_all(tokens.ids)
+        starts, lengths = turns.text_offsets[tokens.sequence_text], np.diff(sequence_bytes)
+        fits: Bool = lengths <= turns.text_offsets[tokens.sequence_text + 1] - starts
+        text = np.frombuffer(turns.text, np.uint8)
+        if len(starts) and (not fits.all() or (starts[1:] != (starts + lengths)[:-1]).any()):
+            # Not one text after another: each sequence is compared with the text it should spell.
+            lengths = np.where(fits, lengths, 0)
+            spelled = spelled[concatenated_ranges(sequence_bytes[:-1], lengths)]
+            text = text[concatenated_ranges(starts, lengths)]
+        elif len(starts):
+            text = text[starts[0] : starts[0] + len(spelled)]
+        wrong = np.flatnonzero(spelled != text[: len(spelled)])
+        fits[np.searchsorted(np.cumsum(lengths), wrong, side="right")] = False
+        return fits
+
+    def _closed(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
+        """The last id of a chat turn is a stop id, and none comes before it; a raw one is closed as its text is."""
+        first = tokens.offsets[tokens.turn_sequence]
+        is_stop = np.isin(tokens.ids, self._stop_ids)
+        stops = np.concatenate([np.zeros(1, np.int64), np.cumsum(is_stop)])
+        start, end = first + tokens.prompt_tokens, first + tokens.completion_tokens
+        closed: Bool = (stops[end] - stops[start] == 1) & is_stop[np.maximum(end - 1, 0)]
+        for t in np.flatnonzero(turns.raw[turns.turn_text] & ~closed):
+            closed[t] = self._raw_closed(turns, int(t), tokens.ids[start[t] : end[t]])
+        return closed
+
+    def _raw_closed(self, turns: TurnBatch, t: int, ids: Int32) -> bool:
+        """Whether a raw turn's ids end with a stop id if its text does; one that a person typed is no stop token."""
+        text = turns.text_offsets[turns.turn_text[t]]
+        first, end = text + turns.prompt_end[t], text + turns.completion_end[t]
+        completion = turns.text[first:end]
+        if not completion.endswith(self._stop_texts) or end in turns.guarded[:, 1]:
+            return True
+        own = _without_added(ids, completion, self._surface)
+        return bool(len(own) and np.isin(own[-1], self._stop_ids))
+
+
+def _without_added(ids: Int32, completion: bytes, surface: Surface) -> Int32:
+    """Ids of a raw text without a closing special token that the tokenizer added and the text does not hold."""
+    if len(ids) and not completion.endswith(surface.spell([int(ids[-1])])):
+        return ids[:-1]
+    return ids
+
+
+def _documents(
+    turns: TurnBatch, tokens: TokenBatch, learned: Int64, sample_ids: Mapping[int, str | None]
+) -> DocumentBatch:
+    """Cut the sequences that hold learned turns after the last of them, in the order of rows and messages."""
+    sequence = _homes(turns, tokens, learned)
+    used, document = np.unique(sequence, return_inverse=True)
+    end = np.zeros(len(used), np.int64)
+    np.maximum.at(end, document, tokens.completion_tokens[learned])
+    last_message = np.zeros(len(used), np.int64)
+    np.maximum.at(last_message, document, turns.turn_message[learned])
+    row = turns.sample[tokens.sequence_text[used]]
+    order = np.lexsort((last_message, row))
+    rank = np.empty(len(used), np.int64)
+    rank[order] = np.arange(len(used))
+    runs = np.lexsort((tokens.prompt_tokens[learned], rank[document]))
+    of_run = learned[runs]
+    num_runs = np.bincount(rank[document], minlength=len(used))
+    lengths, row = end[order], row[order]
+    return DocumentBatch(
+        input_ids=tokens.ids[concatenated_ranges(tokens.offsets[used[order]], lengths)],
+        offsets=_offsets(lengths),
+        sample=row.astype(np.int32),
+        sample_id=tuple(sample_ids[int(r)] for r in row),
+        run_offsets=_offsets(num_runs),
+        run_start=np.maximum(tokens.prompt_tokens[of_run], 1).astype(np.int32),
+        run_end=tokens.completion_tokens[of_run].astype(np.int32),
+        run_message=turns.turn_message[of_run].astype(np.int32),
+        run_weight=turns.weight[of_run],
+    )
+
+
+def _homes(turns: TurnBatch, tokens: TokenBatch, learned: Int64) -> Int64:
+    """For each learned turn the sequence it is trained in: its sample's last that begins with its ids.  # int64[U]
+
+    Rendering has dealt the turns to texts by their characters. Only ids can tell that a sequence of a merged border
+    begins with the turns before it, or that two texts differ by a space the tokenizer swallows.
+    """
+    homes = tokens.turn_sequence[learned].astype(np.int64)
+    row = turns.sample[turns.turn_text[learned]]
+    of_row = np.full(int(row.max(initial=-1)) + 1, -1, np.int64)
+    of_row[row] = homes
+    if (of_row[row] == homes).all():
+        return homes  # one sequence a row
+    order = np.lexsort((turns.turn_message[learned], row))
+    for turns_of_row in np.split(order, np.flatnonzero(np.diff(row[order])) + 1):
+        if len(turns_of_row) and np.any(homes[turns_of_row] != homes[turns_of_row[0]]):
+            _settle(homes, turns_of_row, tokens, learned)
+    return homes
+
+
+def _settle(homes: Int64, turns_of_row: Int64, tokens: TokenBatch, learned: Int64) -> None:
+    """Move the turns of one sample, in the order of their messages, to the last sequence that begins with each."""
+    starts, ends = tokens.offsets[homes[turns_of_row]], tokens.completion_tokens[learned[turns_of_row]]
+    upto = [tokens.ids[start : start + end] for start, end in zip(starts, ends, strict=True)]
+    sequences: dict[int, Int32] = {}
+    for i, ids in zip(turns_of_row[::-1], upto[::-1], strict=True):
+        sequences.setdefault(int(homes[i]), ids)  # up to its last turn; the sequences from the last back
+    for i, ids in zip(turns_of_row, upto, strict=True):
+        last, num = ids[-1], len(ids)
+        for sequence, other in sequences.items():
+            if len(other) >= num and other[num - 1] == last and np.array_equal(other[:num], ids):
+                homes[i] = sequence
+                break
+
+
+def _offsets(lengths: Int64) -> Int64:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])

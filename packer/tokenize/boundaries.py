@@ -1,0 +1,127 @@
+"""Where prompts and completions end in the ids of a text.
+
+The rule: with S the ids of a turn's text up to and including its terminator and E(P) the ids of its prompt encoded
+alone, the prompt is the first len(E(P)) ids if those are E(P); otherwise a merge crosses the border, and the turn
+gets a sequence of its own.
+
+E(P) is not computed whole. Up to the end of P's last anchor it is what the ids of the text are (see `anchors`); only
+the tail after that anchor is encoded, in almost every template one short header, the same for every turn.
+"""
+
+import itertools
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from packer.batches import Int32, Int64
+from packer.tokenize.anchors import Anchors
+from packer.tokenize.reference_encoder import Encoder
+
+_REMEMBERED = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedText:
+    """One text with its ids, and the turns in it as pairs of byte positions (prompt end, completion end)."""
+
+    text: bytes
+    ids: Int32
+    turns: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Border:
+    """Where a turn's prompt and completion end, in tokens; `ids` where the turn needs a sequence of its own."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    ids: Int32 | None = None
+    merged: bool = False
+
+
+class Borders:
+    """Finds borders under one tokenizer."""
+
+    def __init__(
+        self, encoder: Encoder, apart: Callable[[], Encoder], anchors: Anchors, stop_ids: Sequence[int]
+    ) -> None:
+        """`apart` gives the encoder of a completion's start, without start-of-text effects; most texts need none."""
+        self._encoder = encoder
+        self._apart = apart
+        self._anchors = anchors
+        self._stop_ids = np.array(sorted(stop_ids), np.int32)
+        self._tails: dict[bytes, Int32] = {}
+
+    def find(self, texts: Sequence[EncodedText]) -> list[list[Border]]:
+        """The borders of every turn of every text."""
+        located = [self._anchors.find(text.text) if text.turns else ([], []) for text in texts]
+        self._encode_tails(texts, located)
+        return [self._borders_of(text, places) for text, places in zip(texts, located, strict=True)]
+
+    def _borders_of(self, text: EncodedText, places: tuple[list[int], list[int]]) -> list[Border]:
+        if not text.turns:
+            return []
+        anchor_tokens = np.flatnonzero(self._anchors.is_anchor[text.ids])
+        if len(anchor_tokens) != len(places[1]):
+            return [self._literal(text, *turn) for turn in text.turns]
+        return [self._border(text, places, anchor_tokens, turn) for turn in text.turns]
+
+    def _encode_tails(self, texts: Sequence[EncodedText], located: Sequence[tuple[list[int], list[int]]]) -> None:
+        if len(self._tails) > _REMEMBERED:
+            self._tails.clear()
+        tails = dict.fromkeys(
+            self._tail(text.text, places, prompt_end)
+            for text, places in zip(texts, located, strict=True)
+            for prompt_end, _ in text.turns
+        )
+        new = [tail for tail in tails if tail not in self._tails]
+        ids, offsets = self._encoder.encode([tail.decode() for tail in new])
+        for i, tail in enumerate(new):
+            self._tails[tail] = ids[offsets[i] : offsets[i + 1]]
+
+    def _tail(self, text: bytes, places: tuple[list[int], list[int]], prompt_end: int) -> bytes:
+        """The prompt from its last anchor on: all that a longer text could tokenize otherwise."""
+        starts, ends = places
+        count = bisect_right(ends, prompt_end)
+        return text[starts[count - 1] if count else 0 : prompt_end]
+
+    def _border(
+        self, text: EncodedText, places: tuple[list[int], list[int]], anchor_tokens: Int64, turn: tuple[int, int]
+    ) -> Border:
+        prompt_end, completion_end = turn
+        ends = places[1]
+        num_before, num_through = bisect_right(ends, prompt_end), bisect_right(ends, completion_end)
+        if num_through == 0 or ends[num_through - 1] != completion_end:
+            return self._literal(text, prompt_end, completion_end)
+        tail = self._tails[self._tail(text.text, places, prompt_end)]
+        begin = int(anchor_tokens[num_before - 1]) if num_before else 0
+        prompt_tokens, completion_tokens = begin + len(tail), int(anchor_tokens[num_through - 1]) + 1
+        if prompt_tokens < completion_tokens and np.array_equal(text.ids[begin:prompt_tokens], tail):
+            return Border(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
+        return self._apart_sequence(text.text, prompt_end, completion_end)
+
+    def _literal(self, text: EncodedText, prompt_end: int, completion_end: int) -> Border:
+        """The rule word for word, for texts whose anchors cannot be trusted or whose terminator is none."""
+        (whole, prompt) = self._encode_each(text.text[:completion_end], text.text[:prompt_end])
+        stops = np.flatnonzero(np.isin(whole[len(prompt) :], self._stop_ids))
+        if len(stops) == 0 or not np.array_equal(whole[: len(prompt)], prompt):
+            return self._apart_sequence(text.text, prompt_end, completion_end)
+        end = len(prompt) + int(stops[0]) + 1
+        own = None if np.array_equal(text.ids[:end], whole[:end]) else whole[:end]
+        return Border(prompt_tokens=len(prompt), completion_tokens=end, ids=own)
+
+    def _apart_sequence(self, text: bytes, prompt_end: int, completion_end: int) -> Border:
+        """Ids of the prompt, then of the completion: nothing starts at its start, but after an anchor something may."""
+        completion = text[prompt_end:completion_end]
+        starts, ends = self._anchors.find(completion)
+        first, through = (starts[0], ends[0]) if starts else (len(completion), len(completion))
+        prompt, rest = self._encode_each(text[:prompt_end], completion[first:])
+        start, _ = self._apart().encode([completion[:through].decode()])
+        ids = np.concatenate([prompt, start, rest[1:]])  # the first anchor stands in both
+        return Border(prompt_tokens=len(prompt), completion_tokens=len(ids), ids=ids, merged=True)
+
+    def _encode_each(self, *texts: bytes) -> list[Int32]:
+        ids, offsets = self._encoder.encode([text.decode() for text in texts])
+        return [ids[a:b] for a, b in itertools.pairwise(offsets)]

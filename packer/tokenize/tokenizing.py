@@ -1,0 +1,289 @@
+"""A TurnBatch becomes a TokenBatch."""
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import numpy as np
+
+from packer.backend import definition_of
+from packer.batches import Int32, Int64, TokenBatch, TurnBatch
+from packer.model import TOKENIZER_FILE, AddedToken, Model
+from packer.spelling import Spelling
+from packer.tokenize.anchors import Anchors
+from packer.tokenize.boundaries import Border, Borders, EncodedText
+from packer.tokenize.guard import Aliases
+from packer.tokenize.reference_encoder import Encoder, ReferenceEncoder, UnencodableTextsError, without_start_effects
+from packer.tokenize.vectorized import PlacedTexts, VectorizedBoundaries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Text:
+    content: bytes
+    raw: bool
+    turns: tuple[tuple[int, int], ...]
+    guarded: tuple[tuple[int, int], ...]
+
+    @property
+    def prompted(self) -> tuple[tuple[int, int], ...]:
+        """The turns whose border is to be found; a raw text without a prompt is trained throughout."""
+        return () if self.raw and self.turns[0][0] == 0 else self.turns
+
+
+class _AliasEncoder:
+    """An encoder of the aliased copy that answers in the tokenizer's own ids."""
+
+    name, version = ReferenceEncoder.name, ReferenceEncoder.version
+
+    def __init__(self, encoder: Encoder, aliases: Aliases) -> None:
+        self._encoder, self._aliases = encoder, aliases
+
+    def encode(self, texts: Sequence[str]) -> tuple[Int32, Int64]:
+        ids, offsets = self._encoder.encode(texts)
+        return self._aliases.original(ids), offsets
+
+    def confirm(self, texts: Sequence[str]) -> None:
+        self._encoder.confirm(texts)
+
+
+class Tokenizing:
+    """The tokenize stage for one model."""
+
+    def __init__(self, model: Model, encoder: Encoder, spelling: Spelling | None = None) -> None:
+        """`spelling`: that of the model; by default it is read.
+
+        Raises:
+            InputError: a kind of vocabulary whose entries do not spell text.
+
+        """
+        self._model = model
+        self._json = model.files[TOKENIZER_FILE]
+        self._encoder = encoder
+        self._normalizes = definition_of(self._json).get("normalizer") is not None
+        anchors = Anchors(model.added_tokens, model.vocab_size, normalizes=self._normalizes)
+        apart = cache(lambda: ReferenceEncoder(without_start_effects(self._json)))
+        self._borders = Borders(encoder, apart, anchors, model.stop_ids)
+        spelling = spelling or Spelling(model)
+        self._at_once = VectorizedBoundaries(encoder, spelling, anchors.is_anchor) if spelling.byte_level else None
+        self._forgeable = _Forgeable(model) if self._normalizes and _Forgeable.concerns(model) else None
+
+    def tokenize(self, turns: TurnBatch) -> TokenBatch:
+        """Encode every text once and place every turn; a text the tokenizer fails on has no ids, but a reason."""
+        placed = self._place_at_once(turns)
+        if placed is None:
+            return self._one_by_one(turns, np.arange(len(turns.raw)))
+        left = np.setdiff1d(np.arange(len(turns.raw)), placed.text, assume_unique=True)
+        return _joined(turns, placed, self._one_by_one(turns, left) if len(left) else None)
+
+    def _place_at_once(self, turns: TurnBatch) -> PlacedTexts | None:
+        """The texts whose turns can be placed without a look at each; None where there are none."""
+        if self._at_once is None or self._forgeable is not None or not len(turns.raw):
+            return None
+        plain = ~turns.raw
+        plain[np.searchsorted(turns.text_offsets, turns.guarded[:, 0], side="right") - 1] = False
+        try:
+            return self._at_once.place(turns, np.flatnonzero(plain)) if plain.any() else None
+        except UnencodableTextsError:
+            return None
+
+    def _one_by_one(self, turns: TurnBatch, chosen: Int64) -> TokenBatch:
+        """Some texts of a batch, each looked at; turns are those of these texts, in their order."""
+        every = _texts(turns)
+        texts = [every[n] for n in chosen.tolist()]
+        unencodable: dict[int, str] = {}
+        try:
+            placed = self._place(texts)
+        except UnencodableTextsError:
+            placed = self._place_one_by_one(texts, unencodable)
+        for n, (text, (whole, _)) in enumerate(zip(texts, placed, strict=True)):
+            if self._forgeable is not None and n not in unencodable and self._forgeable.is_forged(text, whole):
+                unencodable[n] = "it normalizes ordinary text to a control token"
+                placed[n] = _nothing(text)
+        sequences = _Sequences()
+        for n, (text, (whole, found)) in enumerate(zip(texts, placed, strict=True)):
+            if text.raw and n not in unencodable:
+                sequences.add(n, *self._with_own_special_tokens(text, whole, found))
+            else:
+                sequences.add(n, whole, found)
+        return sequences.batch(chosen, unencodable)
+
+    def _place(self, texts: Sequence[_Text]) -> list[tuple[Int32, list[Border]]]:
+        """Ids of each text, and the borders of its turns."""
+        plain = [n for n, text in enumerate(texts) if not text.guarded]
+        guarded = [n for n, text in enumerate(texts) if text.guarded]
+        encoded: dict[int, EncodedText] = {}
+        ids, offsets = self._encoder.encode([texts[n].content.decode() for n in plain])
+        for i, n in enumerate(plain):
+            own = ids[offsets[i] : offsets[i + 1]]
+            encoded[n] = EncodedText(text=texts[n].content, ids=own, turns=texts[n].prompted)
+        borders = dict(zip(plain, self._borders.find([encoded[n] for n in plain]), strict=True))
+        if guarded:
+            aliases, encoder, aliased_borders = self._aliased
+            for n in guarded:
+                encoded[n] = _aliased_text(texts[n], aliases, encoder)
+                (borders[n],) = aliased_borders.find([encoded[n]])
+        return [(encoded[n].ids, borders[n]) for n in range(len(texts))]
+
+    def _place_one_by_one(
+        self, texts: Sequence[_Text], unencodable: dict[int, str]
+    ) -> list[tuple[Int32, list[Border]]]:
+        """As :meth:`_place`; the tokenizer may fail on a text, on a prompt in it, or on a completion by itself."""
+        placed: list[tuple[Int32, list[Border]]] = []
+        for n, text in enumerate(texts):
+            try:
+                placed += self._place([text])
+            except UnencodableTextsError as error:
+                unencodable[n] = next(iter(error.reasons.values()))
+                placed.append(_nothing(text))
+        return placed
+
+    @cached_property
+    def _aliased(self) -> tuple[Aliases, Encoder, Borders]:
+        aliases = Aliases(self._json, self._model.control, self._model.added_tokens)
+        encoder = _AliasEncoder(ReferenceEncoder(aliases.tokenizer_json), aliases)
+        apart = cache(lambda: _AliasEncoder(ReferenceEncoder(without_start_effects(aliases.tokenizer_json)), aliases))
+        anchors = Anchors(aliases.added_tokens, self._model.vocab_size, normalizes=self._normalizes)
+        return aliases, encoder, Borders(encoder, apart, anchors, self._model.stop_ids)
+
+    @cached_property
+    def _own_special_tokens(self) -> tuple[Int32, Int32]:
+        return ReferenceEncoder(self._json).own_special_tokens()
+
+    def _with_own_special_tokens(
+        self, text: _Text, ids: Int32, borders: Sequence[Border]
+    ) -> tuple[Int32, list[Border]]:
+        """A plain text or completion as the tokenizer itself would open and close it; an EOS is not doubled."""
+        prefix, suffix = self._own_special_tokens
+        closed = len(ids) > 0 and len(suffix) > 0 and ids[-1] == suffix[-1]
+        whole = np.concatenate([prefix, ids, suffix[:0] if closed else suffix])
+        shift = len(prefix)
+        if not text.prompted:
+            return whole, [Border(prompt_tokens=shift, completion_tokens=len(whole))]
+        return whole, [
+            Border(
+                prompt_tokens=border.prompt_tokens + shift,
+                completion_tokens=border.completion_tokens + shift,
+                ids=None if border.ids is None else np.concatenate([prefix, border.ids]),
+                merged=border.merged,
+            )
+            for border in borders
+        ]
+
+
+def _nothing(text: _Text) -> tuple[Int32, list[Border]]:
+    """No ids, and turns without any."""
+    return np.zeros(0, np.int32), [Border(prompt_tokens=0, completion_tokens=0)] * len(text.turns)
+
+
+def _texts(turns: TurnBatch) -> list[_Text]:
+    """The batch's texts one by one; turns and guarded ranges are in the order of their texts."""
+    offsets = turns.text_offsets
+    ends = list(zip(turns.prompt_end.tolist(), turns.completion_end.tolist(), strict=True))
+    first_turn = np.searchsorted(turns.turn_text, np.arange(len(offsets)))
+    first_guard = np.searchsorted(turns.guarded[:, 0], offsets)
+    guarded = turns.guarded.tolist()
+    return [
+        _Text(
+            content=turns.text[start:stop],
+            raw=bool(turns.raw[n]),
+            turns=tuple(ends[first_turn[n] : first_turn[n + 1]]),
+            guarded=tuple((a - start, b - start) for a, b in guarded[first_guard[n] : first_guard[n + 1]]),
+        )
+        for n, (start, stop) in enumerate(itertools.pairwise(offsets.tolist()))
+    ]
+
+
+def _aliased_text(text: _Text, aliases: Aliases, encoder: Encoder) -> EncodedText:
+    prompted = text.prompted
+    aliased, moved = aliases.replace(text.content, text.guarded, [position for pair in prompted for position in pair])
+    ids, _ = encoder.encode([aliased.decode()])
+    return EncodedText(text=aliased, ids=ids, turns=tuple(zip(moved[::2], moved[1::2], strict=True)))
+
+
+class _Forgeable:
+    """Control tokens that are looked for in normalized text, so that other text may become one."""
+
+    def __init__(self, model: Model) -> None:
+        tokens = self._tokens(model)
+        self._ids = np.array([token.id for token in tokens], np.int32)
+        self._pattern = re.compile(b"|".join(re.escape(token.content.encode()) for token in tokens))
+
+    @staticmethod
+    def _tokens(model: Model) -> list[AddedToken]:
+        return [token for token in model.added_tokens if token.normalized and token.content in model.control]
+
+    @classmethod
+    def concerns(cls, model: Model) -> bool:
+        """Whether the model has such tokens."""
+        return bool(cls._tokens(model))
+
+    def is_forged(self, text: _Text, ids: Int32) -> bool:
+        """Whether the ids hold more of them than the text does outside what a person typed."""
+        written = [match.span() for match in self._pattern.finditer(text.content)]
+        typed = sum(any(a <= start and end <= b for a, b in text.guarded) for start, end in written)
+        return int(np.isin(ids, self._ids).sum()) > len(written) - typed
+
+
+def _joined(turns: TurnBatch, placed: PlacedTexts, others: TokenBatch | None) -> TokenBatch:
+    """Placed texts, then the sequences of the others; turns in the order of the batch."""
+    number = np.full(len(turns.raw), -1, np.int64)
+    number[placed.text] = np.arange(len(placed.text))
+    sequence = number[turns.turn_text]
+    ids, offsets, sequence_text = placed.ids, placed.offsets, placed.text
+    prompt, completion, merged = placed.prompt_tokens, placed.completion_tokens, np.zeros(len(sequence), np.bool_)
+    if others is not None:
+        rest = np.flatnonzero(sequence < 0)
+        sequence[rest] = others.turn_sequence + len(placed.text)
+        prompt[rest], completion[rest] = others.prompt_tokens, others.completion_tokens
+        merged[rest] = others.merged
+        ids = np.concatenate([ids, others.ids])
+        offsets = np.concatenate([offsets, others.offsets[1:] + offsets[-1]])
+        sequence_text = np.concatenate([sequence_text, others.sequence_text])
+    return TokenBatch(
+        ids=ids,
+        offsets=offsets,
+        sequence_text=sequence_text.astype(np.int32),
+        turn_sequence=sequence.astype(np.int32),
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        merged=merged,
+        unencodable=() if others is None else others.unencodable,
+    )
+
+
+class _Sequences:
+    """Sequences as they come, one for a text and one for each turn that needs its own."""
+
+    def __init__(self) -> None:
+        self._ids: list[Int32] = []
+        self._text: list[int] = []
+        self._turns: list[tuple[int, int, int, bool]] = []
+
+    def add(self, text: int, ids: Int32, borders: Sequence[Border]) -> None:
+        whole = len(self._ids)
+        self._ids.append(ids)
+        self._text.append(text)
+        for border in borders:
+            sequence = whole
+            if border.ids is not None:
+                sequence = len(self._ids)
+                self._ids.append(border.ids)
+                self._text.append(text)
+            self._turns.append((sequence, border.prompt_tokens, border.completion_tokens, border.merged))
+
+    def batch(self, chosen: Int64, unencodable: Mapping[int, str]) -> TokenBatch:
+        """`chosen`: indices of the texts in their batch."""
+        sequence, prompt, completion, merged = zip(*self._turns, strict=True) if self._turns else ([], [], [], [])
+        lengths = np.array([len(ids) for ids in self._ids], np.int64)
+        return TokenBatch(
+            ids=np.concatenate(self._ids) if self._ids else np.zeros(0, np.int32),
+            offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
+            sequence_text=chosen[self._text].astype(np.int32) if self._text else np.zeros(0, np.int32),
+            turn_sequence=np.array(sequence, np.int32),
+            prompt_tokens=np.array(prompt, np.int64),
+            completion_tokens=np.array(completion, np.int64),
+            merged=np.array(merged, np.bool_),
+            unencodable=tuple((int(chosen[n]), reason) for n, reason in unencodable.items()),
+        )

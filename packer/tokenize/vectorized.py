@@ -1,0 +1,194 @@
+"""Ids and borders of a whole batch of texts, without a look at any of them by itself.
+
+The rule is that of :mod:`packer.tokenize.boundaries`. Where ids spell a text byte for byte, the place of a byte is the
+place of the id that begins with it, and so are the places of prompts and completions. An added token whose id no merge
+gives (`Spelling.is_whole`) was cut out of the raw text before anything else was done, so it is an anchor, and the ids
+up to its end do not depend on what follows. So the ids of a prompt alone are those of the text up to the last anchor in
+it, and those of the rest encoded alone.
+
+Texts are left to the closer look where this says nothing: ids that spell other bytes, a border inside a token, a
+completion that ends with no anchor, a prompt that is not continued by its text.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from packer.batches import Bool, Int32, Int64, TurnBatch
+from packer.layout import concatenated_ranges
+from packer.spelling import Spelling
+from packer.tokenize.reference_encoder import Encoder
+
+_REMEMBERED_BYTES = 2**24
+"""Of tails, with what their ids take. Nearly always they are a few short headers; without anchors, whole prompts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedTexts:
+    """Ids of some texts of a batch, and the places of their turns. N texts, T turns of the batch."""
+
+    ids: Int32  # [K]
+    offsets: Int64  # [N + 1]
+    text: Int64  # [N] index of the text in the batch, ascending
+    prompt_tokens: Int64  # [T] only for turns of these texts
+    completion_tokens: Int64  # [T] only for turns of these texts
+
+
+class VectorizedBoundaries:
+    """Places texts under one byte-level tokenizer.
+
+    Args:
+        encoder: gives ids.
+        spelling: of the same tokenizer.
+        is_anchor: of each id, whether it is that of an anchor, bool[vocabulary].
+
+    """
+
+    def __init__(self, encoder: Encoder, spelling: Spelling, is_anchor: Bool) -> None:
+        self._encoder = encoder
+        self._spelling = spelling
+        self._is_anchor: Bool = is_anchor & spelling.is_whole
+        self._tails: dict[bytes, Int32] = {}
+        self._num_bytes = 0
+
+    def place(self, turns: TurnBatch, candidates: Int64) -> PlacedTexts:
+        """Encode some texts of a batch, and place the turns of those where that can be done.
+
+        Args:
+            turns: the batch.
+            candidates: indices of texts, ascending.
+
+        Raises:
+            UnencodableTextsError: the tokenizer fails on some of them, or on a prompt.
+
+        """
+        starts, stops = turns.text_offsets[candidates], turns.text_offsets[candidates + 1]
+        text = turns.text
+        ids, offsets = self._encoder.encode(
+            [text[a:b].decode() for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+        )
+        num_bytes = self._spelling.num_bytes[ids]
+        ends = np.zeros(len(ids) + 1, np.int64)
+        np.cumsum(np.maximum(num_bytes, 0), out=ends[1:])
+        spelled = self._spells(turns, candidates, ids, offsets, ends)
+        places = _Places(turns, candidates, offsets, ends, spelled & (_smallest(num_bytes, offsets) > 0))
+        known = self._known(turns, ids, places)
+        chosen = np.flatnonzero(known)
+        whole = len(chosen) == len(candidates)
+        lengths = np.diff(offsets)[chosen]
+        return PlacedTexts(
+            ids=ids if whole else ids[concatenated_ranges(offsets[:-1][chosen], lengths)],
+            offsets=offsets if whole else np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
+            text=candidates[chosen],
+            prompt_tokens=places.prompt - places.first,
+            completion_tokens=places.completion - places.first,
+        )
+
+    def _spells(self, turns: TurnBatch, candidates: Int64, ids: Int32, offsets: Int64, ends: Int64) -> Bool:
+        """Of each text, whether its ids spell it.  # bool[N]"""
+        starts, stops = turns.text_offsets[candidates], turns.text_offsets[candidates + 1]
+        same: Bool = np.diff(ends[offsets]) == stops - starts
+        if not same.any():
+            return same
+        chosen = np.flatnonzero(same)
+        if len(chosen) < len(same):
+            ids = ids[concatenated_ranges(offsets[:-1][chosen], np.diff(offsets)[chosen])]
+        lengths = (stops - starts)[chosen]
+        data = np.frombuffer(turns.text, np.uint8)
+        own = data[starts[0] : stops[-1]]
+        if len(own) != lengths.sum():
+            own = data[concatenated_ranges(starts[chosen], lengths)]
+        spelled = self._spelling.spell_all(ids)
+        if len(spelled) != len(own):  # an id without an entry
+            return np.zeros(len(same), np.bool_)
+        wrong = np.flatnonzero(spelled != own)
+        same[chosen[np.searchsorted(np.cumsum(lengths), wrong, side="right")]] = False
+        return same
+
+    def _known(self, turns: TurnBatch, ids: Int32, places: "_Places") -> Bool:
+        """Of each text, whether all its turns are placed rightly.  # bool[N]"""
+        known = places.exact
+        anchors = self._is_anchor[ids]
+        turn = places.turn
+        last = np.maximum.accumulate(np.where(anchors, np.arange(len(ids)), -1)) if len(ids) else np.zeros(0, np.int64)
+        prompt, completion = places.prompt[turn], places.completion[turn]
+        begin = np.maximum(last[np.maximum(prompt, 1) - 1], places.first[turn]) if len(ids) else prompt
+        closed = (prompt < completion) & anchors[np.maximum(completion, 1) - 1] if len(ids) else prompt < completion
+        tails = [
+            turns.text[a:b]
+            for a, b in zip(places.byte_of(begin, turn).tolist(), places.byte_of(prompt, turn).tolist(), strict=True)
+        ]
+        closed &= self._continued(ids, begin, prompt, tails)
+        known[places.text_of[turn[~closed]]] = False
+        return known
+
+    def _continued(self, ids: Int32, begin: Int64, prompt: Int64, tails: Sequence[bytes]) -> Bool:
+        """Of each prompt, whether its ids after the last anchor are those of its tail alone.  # bool[T]"""
+        if self._num_bytes > _REMEMBERED_BYTES:
+            self._tails, self._num_bytes = {}, 0
+        kinds = {tail: number for number, tail in enumerate(dict.fromkeys(tails))}
+        self._encode([tail for tail in kinds if tail not in self._tails])
+        kind = np.fromiter((kinds[tail] for tail in tails), np.int64, len(tails))
+        continued = np.zeros(len(tails), np.bool_)
+        order = np.argsort(kind, kind="stable")
+        bounds = np.searchsorted(kind[order], np.arange(len(kinds) + 1))
+        for number, tail in enumerate(kinds):
+            alone = self._tails[tail]
+            of_kind = order[bounds[number] : bounds[number + 1]]
+            of_kind = of_kind[prompt[of_kind] - begin[of_kind] == len(alone)]
+            own = ids[begin[of_kind][:, None] + np.arange(len(alone))]
+            continued[of_kind] = (own == alone).all(axis=1)
+        return continued
+
+    def _encode(self, tails: Sequence[bytes]) -> None:
+        ids, offsets = self._encoder.encode([tail.decode() for tail in tails])
+        for i, tail in enumerate(tails):
+            self._tails[tail] = ids[offsets[i] : offsets[i + 1]].copy()
+            self._num_bytes += 2 * len(tail) + 256
+
+
+def _smallest(values: Int64, offsets: Int64) -> Int64:
+    """The smallest value of each item; 1 for an empty one.  # int64[N]"""
+    smallest = np.ones(len(offsets) - 1, np.int64)
+    full = np.flatnonzero(np.diff(offsets))
+    if len(full):
+        smallest[full] = np.minimum.reduceat(values, offsets[:-1][full])
+    return smallest
+
+
+class _Places:
+    """Where the turns of some texts are, in tokens of all these texts one after another."""
+
+    def __init__(self, turns: TurnBatch, candidates: Int64, offsets: Int64, ends: Int64, exact: Bool) -> None:
+        """`exact`: of each text, whether bytes tell tokens; here, also whether no border lies inside a token."""
+        number = np.full(len(turns.text_offsets) - 1, -1, np.int64)
+        number[candidates] = np.arange(len(candidates))
+        self.text_of = number[turns.turn_text]  # [T] -1 for turns of other texts
+        """For each turn of the batch, its text's number among the candidates."""
+        turn = np.flatnonzero(self.text_of >= 0)
+        turn = turn[exact[self.text_of[turn]]]
+        text = self.text_of[turn]
+        self.first = np.zeros(len(turns.turn_text), np.int64)
+        self.first[turn] = offsets[text]
+        begin = ends[offsets[text]]
+        prompt_bytes, completion_bytes = begin + turns.prompt_end[turn], begin + turns.completion_end[turn]
+        # An id that spells nothing has the place of the next one: those of the texts before do not count.
+        prompt = np.maximum(np.searchsorted(ends, prompt_bytes), offsets[text])
+        completion = np.maximum(np.searchsorted(ends, completion_bytes), offsets[text])
+        on_border = (ends[prompt] == prompt_bytes) & (ends[completion] == completion_bytes)
+        self.exact = exact.copy()
+        self.exact[text[~on_border]] = False
+        self.prompt = np.zeros(len(turns.turn_text), np.int64)
+        self.completion = np.zeros(len(turns.turn_text), np.int64)
+        self.prompt[turn], self.completion[turn] = prompt, completion
+        self.turn = turn[self.exact[text]]
+        """Turns that are placed, ascending."""
+
+        self._ends = ends
+        self._shift = np.zeros(len(turns.turn_text), np.int64)  # from bytes of these texts to bytes of the batch
+        self._shift[turn] = turns.text_offsets[turns.turn_text[turn]] - begin
+
+    def byte_of(self, token: Int64, turn: Int64) -> Int64:
+        """Where a token of a turn's text begins, in bytes of the batch."""
+        return self._ends[token] + self._shift[turn]

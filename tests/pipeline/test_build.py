@@ -1,0 +1,598 @@
+"""A build from the starter: up to date, incremental, interrupted, refused; and the same bytes every time."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from packer.audit import verify
+from packer.errors import BusyError, InputError, NothingKeptError, PackerError, RecipeError, TemplateError, UsageError
+from packer.pipeline import BuildResult, build
+from packer.pipeline import run as run_module
+from packer.recipe import Recipe, Source, load_recipe, make_recipe
+from packer.rejections import CODES
+from packer.source.file_bytes import read_chunks
+from packer.starter import write_starter
+from packer.store.cache import Cache
+from packer.store.folder import lock
+from packer.store.manifest import read_manifest
+from packer.store.rejected import read_rejected
+
+
+@pytest.fixture
+def starter(tmp_path: Path) -> Path:
+    write_starter(tmp_path / "starter")
+    return tmp_path / "starter"
+
+
+def recipe_of(starter: Path, *overrides: str) -> Recipe:
+    return load_recipe(starter / "recipe.yaml", overrides)
+
+
+def build_one(starter: Path, folder: Path, *overrides: str, jobs: int = 1, **options: object) -> BuildResult:
+    return build(recipe_of(starter, *overrides), folder, jobs=jobs, **options)  # type: ignore[arg-type]
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and ".packer" not in path.parts
+    }
+
+
+def test_every_row_is_kept_or_accounted_for(starter: Path, tmp_path: Path) -> None:
+    result = build_one(starter, tmp_path / "cache")
+    assert result.manifest is not None
+    totals = result.manifest.totals
+    rows = sum(1 for path in (starter / "data").iterdir() for line in path.read_bytes().splitlines() if line.strip())
+    assert totals.rows == rows == totals.kept + sum(totals.rejected.values())
+    rejected = list(read_rejected(tmp_path / "cache", read_manifest(tmp_path / "cache")))
+    assert len([line for line in rejected if line.document is None]) == sum(totals.rejected.values()) > 0
+    assert {line.code for line in rejected} <= set(CODES)
+    assert totals.tokens == totals.trained + totals.masked > 10_000
+
+
+def test_bytes_depend_neither_on_processes_nor_on_folders_hash_seed_time_zone_locale_or_times_of_files(
+    starter: Path, tmp_path: Path
+) -> None:
+    first = build_one(starter, tmp_path / "one", "partition_bytes=8KiB")
+    assert first.num_partitions_built > 10
+    build_one(starter, tmp_path / "deep" / "er" / "two", "partition_bytes=8KiB", jobs=2)
+    code = "import sys; from pathlib import Path; from packer.pipeline import build; from packer.recipe import load_recipe\n"
+    code += "build(load_recipe(Path(sys.argv[1]), ['partition_bytes=8KiB']), sys.argv[2], jobs=1)"
+    for path in (starter / "data").iterdir():
+        os.utime(path, (1, 1))
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "TZ": "Pacific/Auckland", "LC_ALL": "C"}
+    command = [sys.executable, "-c", code, str(starter / "recipe.yaml"), str(tmp_path / "three")]
+    subprocess.run(command, check=True, env=environment)
+    assert digests(tmp_path / "one") == digests(tmp_path / "deep" / "er" / "two") == digests(tmp_path / "three")
+
+
+def test_building_again_changes_nothing(starter: Path, tmp_path: Path) -> None:
+    first = build_one(starter, tmp_path / "cache")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*")}
+    again = build_one(starter, tmp_path / "cache")
+    assert (again.built, again.fingerprint) == (False, first.fingerprint)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*")} == before
+
+
+def test_adding_a_file_tokenizes_only_that_file(starter: Path, tmp_path: Path) -> None:
+    sources = [{"path": str(starter / "data" / "*.jsonl")}]
+    recipe = make_recipe({"sources": sources, "tokenizer": str(starter / "tokenizer")})
+    first = build(recipe, tmp_path / "cache", jobs=1)
+    shutil.copy(starter / "data" / "chat.jsonl", starter / "data" / "added.jsonl")
+    second = build(recipe, tmp_path / "cache", jobs=1)
+    assert (second.num_partitions_built, second.num_partitions_reused) == (0, first.num_partitions_built + 1)
+    with (starter / "data" / "added.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"messages": [{"role": "user", "content": "Ping?"}, {"role": "assistant", "content": "Pong."}]}\n')
+    third = build(recipe, tmp_path / "cache", jobs=1)
+    assert (third.num_partitions_built, third.num_partitions_reused) == (1, first.num_partitions_built)
+    build(recipe, tmp_path / "anew", jobs=1)
+    assert digests(tmp_path / "cache") == digests(tmp_path / "anew")
+
+
+def test_appending_to_a_file_tokenizes_its_tail(starter: Path, tmp_path: Path) -> None:
+    recipe = make_recipe({
+        "sources": [{"path": str(starter / "data" / "chat.jsonl")}],
+        "tokenizer": str(starter / "tokenizer"),
+        "partition_bytes": 8192,
+    })  # fmt: skip
+    first = build(recipe, tmp_path / "cache", jobs=1)
+    with (starter / "data" / "chat.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"messages": [{"role": "user", "content": "Ping?"}, {"role": "assistant", "content": "Pong."}]}\n')
+    second = build(recipe, tmp_path / "cache", jobs=1)
+    assert first.num_partitions_built > 4
+    assert second.num_partitions_built == 1 and second.num_partitions_reused >= first.num_partitions_built - 1
+
+
+def test_another_block_length_tokenizes_nothing(starter: Path, tmp_path: Path) -> None:
+    first = build_one(starter, tmp_path / "cache")
+    second = build_one(starter, tmp_path / "cache", "pack.block_len=1024", force=True)
+    assert (second.num_partitions_built, second.num_partitions_reused) == (0, first.num_partitions_built)
+    build_one(starter, tmp_path / "anew", "pack.block_len=1024")
+    assert digests(tmp_path / "cache") == digests(tmp_path / "anew")
+
+
+def test_a_cache_of_another_recipe_is_not_replaced_without_a_word(starter: Path, tmp_path: Path) -> None:
+    build_one(starter, tmp_path / "cache")
+    before = digests(tmp_path / "cache")
+    with pytest.raises(UsageError, match="pack") as caught:
+        build_one(starter, tmp_path / "cache", "pack.block_len=1024")
+    assert "--force" in str(caught.value.hint)
+    assert digests(tmp_path / "cache") == before
+
+
+def test_a_template_that_changed_makes_the_cache_stale(starter: Path, tmp_path: Path) -> None:
+    build_one(starter, tmp_path / "cache")
+    template = starter / "tokenizer" / "chat_template.jinja"
+    template.write_text(template.read_text("utf-8").replace("<tools>", "<functions>") + "{# changed #}", "utf-8")
+    with pytest.raises(UsageError, match=r"chat_template\.jinja differs"):
+        build_one(starter, tmp_path / "cache")
+
+
+KILLED = """
+import importlib, os, signal, sys
+from pathlib import Path
+from packer.pipeline import build
+from packer.recipe import load_recipe
+
+module, name, calls = sys.argv[3], sys.argv[4], int(sys.argv[5])
+owner = importlib.import_module(module)
+*parents, name = name.split(".")
+for parent in parents:
+    owner = getattr(owner, parent)
+original = getattr(owner, name)
+
+def dying(*arguments, **options):
+    global calls
+    calls -= 1
+    if calls == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original(*arguments, **options)
+
+setattr(owner, name, dying)
+build(load_recipe(Path(sys.argv[1]), ["partition_bytes=4KiB"]), sys.argv[2], jobs=1)
+"""
+
+# Where a build dies: (module, function, at which call), and how many partitions a new build finds at least. The first
+# rows of the five inputs are looked at before the first partition, so call 9 is in the middle of the fourth.
+DEATHS = [
+    ("packer.pipeline.stages", "Stages.run", 9, 3),
+    ("packer.pipeline.partition", "write_journal", 4, 3),
+    ("packer.pipeline.blocks", "gather", 2, 10),
+    ("packer.pipeline.packing", "stage_rejected", 1, 10),
+    ("packer.pipeline.packing", "write_manifest", 1, 10),
+]
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "call", "reused"), DEATHS, ids=[function for _, function, _, _ in DEATHS]
+)
+def test_a_killed_build_is_resumed_to_the_same_bytes(
+    starter: Path, tmp_path: Path, module: str, function: str, call: int, reused: int
+) -> None:
+    command = [sys.executable, "-c", KILLED, str(starter / "recipe.yaml"), str(tmp_path / "killed")]
+    run = subprocess.run([*command, module, function, str(call)], check=False)
+    assert run.returncode == -signal.SIGKILL
+    with pytest.raises(InputError, match="not a cache"):
+        Cache.open(tmp_path / "killed")
+    resumed = build_one(starter, tmp_path / "killed", "partition_bytes=4KiB")
+    build_one(starter, tmp_path / "whole", "partition_bytes=4KiB")
+    assert resumed.num_partitions_reused >= reused
+    assert digests(tmp_path / "killed") == digests(tmp_path / "whole")
+    left = [path.name for path in (tmp_path / "killed" / ".packer").rglob("*") if path.is_file()]
+    assert left == ["lock"], "the journal of a finished build is gone"
+
+
+def test_repair_makes_damaged_shards_again_and_only_those(starter: Path, tmp_path: Path) -> None:
+    first = build_one(starter, tmp_path / "cache", "partition_bytes=8KiB")
+    assert first.manifest is not None
+    before = digests(tmp_path / "cache")
+    shard = next(shard for shard in first.manifest.shards if shard.kind == "documents" and shard.num_rows)
+    path = tmp_path / "cache" / shard.path
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    repaired = build_one(starter, tmp_path / "cache", "partition_bytes=8KiB", repair=True)
+    assert repaired.num_partitions_built == 1
+    assert digests(tmp_path / "cache") == before
+
+
+def test_a_second_writer_is_kept_out(starter: Path, tmp_path: Path) -> None:
+    with lock(tmp_path / "cache"), pytest.raises(BusyError):
+        build_one(starter, tmp_path / "cache")
+
+
+def test_a_dry_run_writes_nothing(starter: Path, tmp_path: Path) -> None:
+    result = build_one(starter, tmp_path / "cache", dry_run=True)
+    assert not result.built and result.num_partitions_built == 5
+    assert not (tmp_path / "cache").exists()
+
+
+def test_on_error_fail_stops_at_a_rejected_row(starter: Path, tmp_path: Path) -> None:
+    for _ in range(2):  # the second time the partition is there already
+        with pytest.raises(InputError, match=r"chat\.jsonl:21: multimodal: .* \(row 20\)") as caught:
+            build_one(starter, tmp_path / "cache", on_error="fail")
+        assert caught.value.exit_code == 3
+    assert not (tmp_path / "cache" / "manifest.json").exists()
+
+
+def test_a_rejected_row_is_listed_under_its_line_and_moves_with_it(starter: Path, tmp_path: Path) -> None:
+    """A row becomes as many blank lines as it has bytes: what follows is the same bytes in other lines, and is reused."""
+    path, cache = tmp_path / "rows.jsonl", tmp_path / "cache"
+    chosen = starter / "data" / "chat.jsonl"
+    lines = [line for line in chosen.read_bytes().split(b"\n") if line.strip()][:40]
+    lines[30:30] = [b"not json", b" ", b'{"messages": 7}']
+    path.write_bytes(b"\n".join(lines))
+    options = (f"sources=[{{path: {path}}}]", "partition_bytes=16KiB")
+    build_one(starter, cache, *options)
+
+    def listed() -> list[tuple[int, int | None, str]]:
+        return [
+            (line.row, line.line, line.code) for line in read_rejected(cache, read_manifest(cache)) if not line.document
+        ]
+
+    before = listed()
+    assert {(30, 31, "not_json"), (31, 33, "wrong_type")} <= set(before)
+    moved = len(lines[0])
+    path.write_bytes(b"\n" * moved + b"\n" + b"\n".join(lines[1:]))
+    result = build_one(starter, cache, *options)
+    assert result.num_partitions_reused >= result.num_partitions_built == 1
+    assert listed() == [(row - 1, (line or 0) + moved, code) for row, line, code in before]
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])
+def test_a_build_reads_every_byte_twice_whatever_it_rejects(
+    starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """For the plan and for the documents; a build that reuses a partition reads it for the plan alone."""
+    path, cache = tmp_path / name, tmp_path / "cache"
+    good, bad = b'{"text": "a good row"}\n', b"not json\n"
+    if name.endswith(".csv"):
+        good, bad = b'"a good\n\nrow",1\n', b"one cell\n"
+    head = b"text,n\n" * name.endswith(".csv")
+    path.write_bytes(head + b"\n" + (good * 300 + bad) * 3)
+    options = (f"sources=[{{path: {path}, schema: text}}]", "partition_bytes=8KiB")
+    num_read = 0
+
+    def counted(*arguments: Any) -> Iterator[bytes]:
+        nonlocal num_read
+        for chunk in read_chunks(*arguments):
+            num_read += len(chunk)
+            yield chunk
+
+    monkeypatch.setattr("packer.source.file_cuts.read_chunks", counted)
+    monkeypatch.setattr("packer.source.read.read_chunks", counted)
+    result = build_one(starter, cache, *options)
+    assert result.manifest is not None
+    assert (result.manifest.totals.kept, sum(result.manifest.totals.rejected.values())) == (900, 3)
+    assert num_read == 2 * path.stat().st_size
+    num_read = 0
+    again = build_one(starter, cache, *options, "pack.block_len=1024", force=True)
+    assert again.num_partitions_built == 0 and num_read == path.stat().st_size
+
+
+def test_mode_none_keeps_documents_only(starter: Path, tmp_path: Path) -> None:
+    result = build_one(starter, tmp_path / "cache", "pack.mode=none")
+    assert result.manifest is not None
+    assert {shard.kind for shard in result.manifest.shards} == {"documents"}
+    assert Cache.open(tmp_path / "cache").splits("blocks") == ()
+
+
+def test_overlong_documents_are_in_the_ledger(starter: Path, tmp_path: Path) -> None:
+    result = build_one(starter, tmp_path / "cache", "pack.block_len=128", "pack.min_length=30")
+    assert result.manifest is not None
+    totals = result.manifest.totals
+    lines = [
+        line
+        for line in read_rejected(tmp_path / "cache", read_manifest(tmp_path / "cache"))
+        if line.document is not None
+    ]
+    assert len(lines) == sum(cut.documents for cut in totals.cut.values()) > 0
+    for line in lines:
+        assert line.tokens is not None
+        assert (line.start, line.code) == (0, "overlong" if line.tokens > 128 else "too_short")
+        assert line.tokens > 128 or line.tokens < 30
+        assert line.reason.endswith(f"({line.tokens} tokens)")
+    assert totals.cut_tokens == sum(line.tokens or 0 for line in lines)
+
+
+@pytest.mark.parametrize("strategy", ["best_fit", "first_fit", "sequential"])
+def test_every_strategy_packs_every_document_and_no_more_than_allowed_in_a_block(
+    strategy: str, starter: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "cache"
+    keys = (f"pack.strategy={strategy}", "pack.max_documents=2", "pack.block_len=2048")
+    result = build_one(starter, folder, *keys)
+    assert result.manifest is not None
+    totals = result.manifest.totals
+    assert totals.cut == {}
+    assert verify(folder, level="full").ok
+    with Cache.open(folder) as cache:
+        blocks, documents = cache.blocks("train"), cache.documents("train")
+        batch = blocks.read(np.arange(len(blocks)))
+        held = [documents.read(number).doc_id for number in range(len(documents))]
+    assert np.diff(batch.doc_offsets).max() == 2
+    assert sorted(batch.doc_ids.tolist()) == sorted(held)
+    assert (batch.doc_ids.tolist() == held) == (strategy == "sequential")
+
+
+BAD = [
+    (["tokenizer=missing"], InputError, "no such file or folder"),
+    (["tokenizer=data"], InputError, "no tokenizer.json"),
+    (["sources=[]"], RecipeError, "no sources"),
+    (["pack.block_len=0"], RecipeError, "pack.block_len"),
+    (["pack.blok_len=5"], RecipeError, "unknown key 'pack.blok_len'"),
+    (["sources=[{path: missing.jsonl}]"], InputError, "missing.jsonl"),
+    (["sources=[{path: empty.jsonl}]"], InputError, "empty.jsonl"),
+    (["sources=[{path: noise.jsonl}]"], InputError, "noise.jsonl"),
+    (["sources=[{path: nothing.jsonl, schema: messages}]"], NothingKeptError, "nothing kept"),
+    (["template.date=2026-99-99"], RecipeError, "template.date"),
+    (["template.kwargs={[1]: 2}"], RecipeError, "not valid YAML"),
+    (["template.kwargs=&a {x: *a}"], RecipeError, "holds itself"),
+    (["partition_bytes=99999999999999999999GiB"], RecipeError, "partition_bytes"),
+    (["pack.group_documents=99999999999999999999999"], RecipeError, "group_documents|too large"),
+    (["pack.min_length=400"], NothingKeptError, "197 are shorter than pack.min_length"),
+    (["pack.min_length=100000"], RecipeError, "more than pack.block_len 512"),
+    (["template.file=broken.jinja"], TemplateError, "not a valid Jinja template"),
+    (["template.file=markers.jinja"], TemplateError, "splits into"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "error", "words"), BAD, ids=[overrides[0] for overrides, _, _ in BAD])
+def test_bad_input_is_one_clear_error_and_leaves_no_cache(
+    starter: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    overrides: list[str],
+    error: type[PackerError],
+    words: str,
+) -> None:
+    monkeypatch.chdir(starter)
+    (starter / "empty.jsonl").write_text("")
+    (starter / "noise.jsonl").write_bytes(b"\x00\x01\x02 not text \xff\n")
+    (starter / "nothing.jsonl").write_text('{"messages": [{"role": "user", "content": "alone"}]}\n')
+    (starter / "broken.jinja").write_text("{% for message in messages %}")
+    (starter / "markers.jinja").write_text(
+        "{% for m in messages %}<|turn|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|turn|>assistant\n{% endif %}"
+    )
+    with pytest.raises(error, match=words) as caught:
+        build(load_recipe(Path("recipe.yaml"), overrides), tmp_path / "cache", jobs=1)
+    assert caught.value.hint
+    assert not (tmp_path / "cache" / "manifest.json").exists()
+    # Documents that fit in no block are kept: other blocks may take them.
+    assert (tmp_path / "cache").exists() == (overrides == ["pack.min_length=400"])
+
+
+def test_a_build_that_keeps_no_row_leaves_a_folder_that_was_there_and_what_others_put_into_its_own(
+    starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = starter / "nothing.jsonl"
+    rows.write_text('{"messages": [{"role": "user", "content": "alone"}]}\n')
+    recipe = load_recipe(starter / "recipe.yaml", [f"sources=[{{path: {rows}, schema: messages}}]"])
+    (tmp_path / "empty").mkdir()
+    made = tmp_path / "made"
+    check = run_module._Build._check_kept
+
+    def put(*arguments: Any) -> None:
+        (made / "notes.txt").write_text("mine")
+        check(*arguments)
+
+    with pytest.raises(NothingKeptError):
+        build(recipe, tmp_path / "empty", jobs=1)
+    assert (tmp_path / "empty").is_dir()
+    monkeypatch.setattr(run_module._Build, "_check_kept", put)
+    with pytest.raises(NothingKeptError):
+        build(recipe, made, jobs=1)
+    assert (made / "notes.txt").read_text() == "mine"
+    assert not (made / "documents").exists()
+
+
+def test_a_wrong_type_deep_in_a_row_is_named_by_its_path(starter: Path, tmp_path: Path) -> None:
+    row = {
+        "messages": [
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": "b"},
+            {"role": "user", "content": 5},
+        ]
+    }
+    good = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(good) + "\n" + json.dumps(row) + "\n")
+    recipe = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(starter / "tokenizer")})
+    build(recipe, tmp_path / "cache", jobs=1)
+    (line,) = read_rejected(tmp_path / "cache", read_manifest(tmp_path / "cache"))
+    assert (line.row, line.code) == (1, "wrong_type") and "$.messages[2].content" in line.reason
+
+
+def test_a_folder_with_other_things_in_it_is_not_taken_for_a_cache(starter: Path, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.txt").write_text("years of work")
+    with pytest.raises(UsageError, match="holds other files"):
+        build_one(starter, tmp_path / "home")
+    assert (tmp_path / "home" / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_cache_knows_its_tokenizer_and_template(starter: Path, tmp_path: Path) -> None:
+    result = build_one(starter, tmp_path / "cache")
+    assert result.manifest is not None
+    kept = {
+        Path(file.path).name: (tmp_path / "cache" / "model" / file.path).read_bytes()
+        for file in result.manifest.model.files
+    }
+    assert kept["tokenizer.json"] == (starter / "tokenizer" / "tokenizer.json").read_bytes()
+    assert kept["chat_template.jinja"] == (starter / "tokenizer" / "chat_template.jinja").read_bytes()
+
+
+def test_fractional_weights_become_loss_weights(starter: Path, tmp_path: Path) -> None:
+    rows = [
+        {
+            "messages": [
+                {"role": "user", "content": "a"},
+                {"role": "assistant", "content": "half of this", "weight": 0.5},
+            ]
+        },
+        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "all of this"}]},
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"\n".join(map(msgspec.json.encode, rows)))
+    recipe = make_recipe(
+        {"sources": [{"path": str(path)}], "tokenizer": str(starter / "tokenizer")}, ["pack.block_len=64"]
+    )
+    build(recipe, tmp_path / "cache", jobs=1)
+    documents = Cache.open(tmp_path / "cache").documents("train")
+    weights = [set(weights.tolist()) for i in range(2) if (weights := documents.read(i).loss_weights) is not None]
+    assert weights == [{0.0, 0.5}, {0.0, 1.0}]
+
+
+def test_an_input_that_changes_under_the_build_is_noticed(starter: Path, tmp_path: Path) -> None:
+    from packer.pipeline.partition import PartitionWork
+    from packer.pipeline.plan import plan_build
+    from packer.pipeline.progress import Silent
+
+    plan = plan_build(recipe_of(starter), Silent())
+    path = starter / "data" / "chat.jsonl"
+    before = path.read_bytes()
+    path.write_bytes(before.replace(b"Practice", b"Patience"))  # as many bytes, as many rows
+    (tmp_path / "cache" / ".packer").mkdir(parents=True)
+    with pytest.raises(InputError, match="changed while being read"):
+        PartitionWork(tmp_path / "cache", plan.recipe, plan.model)(plan.tasks[0])
+    assert list((tmp_path / "cache" / "documents").glob("*")) == []
+    path.write_bytes(before)
+    build_one(starter, tmp_path / "cache")
+    build_one(starter, tmp_path / "clean")
+    assert digests(tmp_path / "cache") == digests(tmp_path / "clean")
+
+
+@pytest.mark.parametrize("step", ["write_manifest", "stage_rejected", "check_conservation", "make_manifest"])
+def test_a_build_that_fails_at_the_commit_leaves_the_cache_that_was_there(
+    starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    from packer.audit.verify import verify
+    from packer.errors import StorageError
+    from packer.pipeline import packing
+
+    def fail(*_: object, **__: object) -> None:
+        raise StorageError("no space left on device")
+
+    first = build_one(starter, tmp_path / "cache")
+    with (starter / "data" / "chat.jsonl").open("a", encoding="utf-8") as file:
+        file.write("not json\n")
+    monkeypatch.setattr(packing, step, fail)
+    with pytest.raises(StorageError):
+        build_one(starter, tmp_path / "cache")
+    monkeypatch.undo()
+    report = verify(tmp_path / "cache", level="full")
+    assert report.ok and report.fingerprint == first.fingerprint
+    again = build_one(starter, tmp_path / "cache")
+    assert again.num_partitions_built == 0, "what was finished is found again"
+
+
+def test_content_fingerprint_does_not_depend_on_how_inputs_are_cut(starter: Path, tmp_path: Path) -> None:
+    whole = build_one(starter, tmp_path / "whole").manifest
+    cut = build_one(starter, tmp_path / "cut", "partition_bytes=5KiB", "shard_bytes=60KiB").manifest
+    other = build_one(starter, tmp_path / "other", "supervision.turns=last").manifest
+    assert whole is not None and cut is not None and other is not None
+    assert len(cut.shards) > 2 * len(whole.shards)
+    assert cut.content_fingerprint == whole.content_fingerprint != other.content_fingerprint
+    assert cut.recipe_fingerprint != whole.recipe_fingerprint
+
+
+def test_a_block_that_loses_tokens_breaks_the_ledger(
+    starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import dataclasses
+
+    from packer.errors import CheckError
+    from packer.pipeline import blocks
+
+    gather = blocks.gather
+    monkeypatch.setattr(
+        blocks,
+        "gather",
+        lambda *arguments, **options: dataclasses.replace(
+            batch := gather(*arguments, **options), length=batch.length - 1
+        ),
+    )
+    with pytest.raises(CheckError, match="breaks the law tokens = packed"):
+        build_one(starter, tmp_path / "cache")
+    assert not (tmp_path / "cache" / "manifest.json").exists()
+
+
+def test_the_engine_by_name_is_the_engine_by_default(starter: Path, tmp_path: Path) -> None:
+    first = build_one(starter, tmp_path / "cache")
+    assert first.manifest is not None
+    again = build_one(starter, tmp_path / "cache", f"engine={first.manifest.engine}")
+    assert not again.built and again.fingerprint == first.fingerprint
+
+
+def test_a_template_that_only_closes_whole_chats_is_told_which_token_ends_a_turn(starter: Path, tmp_path: Path) -> None:
+    config = json.loads((starter / "tokenizer" / "tokenizer_config.json").read_text("utf-8"))
+    config["eos_token"] = "<|endoftext|>"
+    (starter / "tokenizer" / "tokenizer_config.json").write_text(json.dumps(config))
+    (starter / "tokenizer" / "generation_config.json").unlink()
+    (starter / "close.jinja").write_text(
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% else %}{{ eos_token }}{% endif %}"
+    )
+    turns = [{"role": role, "content": f"{role} {i}"} for i in range(12) for role in ("user", "assistant")]
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"messages": turns}) + "\n")
+    values = {
+        "sources": [{"path": str(path)}],
+        "tokenizer": str(starter / "tokenizer"),
+        "template": {"file": str(starter / "close.jinja")},
+    }
+    with pytest.raises(UsageError, match="times the tokens") as caught:
+        build(make_recipe(values), tmp_path / "cache", jobs=1)
+    (override,) = re.findall(r"--set '(supervision\.stop=.*?)'", str(caught.value.hint))
+    result = build(make_recipe(values, [override]), tmp_path / "cache", jobs=1)
+    assert result.manifest is not None and result.manifest.totals.documents == 1
+
+
+def test_set_reaches_into_every_source(starter: Path) -> None:
+    recipe = recipe_of(starter, "sources.schema=messages", "sources.columns.label=null")
+    assert {(source.schema, tuple(source.columns.items())) for source in recipe.sources} == {
+        ("messages", (("label", None),))
+    }
+
+
+def test_files_that_swapped_names_are_named_rightly(starter: Path, tmp_path: Path) -> None:
+    chat, tools = (starter / "data" / name for name in ("chat.jsonl", "tools.jsonl"))
+
+    def build_two(*paths: Path) -> BuildResult:
+        sources = [{"path": str(path)} for path in paths]
+        return build(
+            make_recipe({"sources": sources, "tokenizer": str(starter / "tokenizer")}), tmp_path / "cache", jobs=1
+        )
+
+    build_two(chat, tools)
+    first, second = chat.read_bytes(), tools.read_bytes()
+    chat.write_bytes(second)
+    tools.write_bytes(first)
+    again = build_two(tools, chat)
+    assert again.built and again.num_partitions_built == 0
+    assert again.manifest is not None
+    assert [Path(entry.path).name for entry in again.manifest.inputs] == ["tools.jsonl", "chat.jsonl"]
+
+
+def test_a_file_whose_name_is_not_text_is_an_input_error(starter: Path, tmp_path: Path) -> None:
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.jsonl")
+    shutil.copy(starter / "data" / "chat.jsonl", path)
+    recipe = make_recipe({"tokenizer": str(starter / "tokenizer")})
+    recipe = msgspec.structs.replace(recipe, sources=(Source(path=path),))
+    with pytest.raises(InputError, match="not UTF-8"):
+        build(recipe, tmp_path / "cache", jobs=1)

@@ -1,0 +1,200 @@
+"""What a build may do to the cache that is there without a word, and what it asks for."""
+
+import json
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from packer.errors import UsageError
+from packer.pipeline import build
+from packer.pipeline.changes import changes
+from packer.pipeline.identity import Provenance
+from packer.recipe import make_recipe, to_json
+from packer.store.manifest import Input, read_manifest
+
+
+@pytest.fixture
+def rows(starter, tmp_path, monkeypatch):
+    """Days of rows in the current folder."""
+    lines = (starter / "data" / "chat.jsonl").read_bytes().splitlines(keepends=True)[:9]
+    for number in range(3):
+        (tmp_path / f"day{number}.jsonl").write_bytes(b"".join(lines[3 * number : 3 * number + 3]))
+    shutil.copytree(starter / "tokenizer", tmp_path / "tokenizer")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+class Notes:
+    """A progress that keeps what it is told."""
+
+    def __init__(self):
+        self.notes = []
+
+    def stage(self, *_): ...
+
+    def advance(self, *_): ...
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+def one(*sources, overrides=(), **options):
+    entries = [source if isinstance(source, dict) else {"path": source} for source in sources]
+    recipe = make_recipe({"sources": entries, "tokenizer": "tokenizer"}, overrides)
+    return build(recipe, "cache", jobs=1, **options)
+
+
+def refused(*sources, **options):
+    before = read_manifest_bytes()
+    with pytest.raises(UsageError) as caught:
+        one(*sources, dry_run=True, **options)
+    dry = caught.value.message
+    with pytest.raises(UsageError) as caught:
+        one(*sources, **options)
+    assert caught.value.message == dry, "a dry run says what the build would"
+    assert "--force" in caught.value.hint
+    assert read_manifest_bytes() == before
+    return dry
+
+
+def read_manifest_bytes():
+    return Path("cache/manifest.json").read_bytes()
+
+
+def test_files_are_added_changed_renamed_and_taken_out_freely(rows):
+    first = one("day0.jsonl")
+    assert one("day0.jsonl", "day1.jsonl").num_partitions_reused == first.num_partitions_built == 1
+    with (rows / "day0.jsonl").open("ab") as file:
+        file.write((rows / "day2.jsonl").read_bytes())
+    assert one("day0.jsonl").built  # one of them leaves, the other has changed
+    assert one("day*.jsonl").built
+    (rows / "elsewhere").mkdir()
+    for path in sorted(rows.glob("day*.jsonl")):
+        path.rename(rows / "elsewhere" / path.name)
+    moved = one("elsewhere/*.jsonl")
+    assert moved.built and moved.num_partitions_built == 0
+    content = (rows / "elsewhere" / "day0.jsonl").read_bytes()
+    (rows / "elsewhere" / "day0.jsonl").write_bytes(content.splitlines(keepends=True)[-1])
+    assert one({"path": "elsewhere/day0.jsonl", "schema": "messages"}).built, "a name is enough, and auto was messages"
+
+
+def test_a_build_that_keeps_no_input_asks(rows):
+    one("day0.jsonl", "day1.jsonl")
+    assert refused("day2.jsonl") == "cache was built from other inputs: day0.jsonl, day1.jsonl"
+    forced = one("day2.jsonl", force=True, dry_run=True)
+    assert forced.replaced.told() == ["inputs that leave it (2 of 2): day0.jsonl, day1.jsonl"]
+    assert forced.replaced.need_force and not forced.built
+    assert one("day2.jsonl", force=True).manifest.totals.rows == 3
+    assert "day2.jsonl" in refused("day0.jsonl", "day1.jsonl", overrides=["pack.block_len=512"])
+
+
+def test_a_pattern_that_is_named_again_is_kept_whatever_its_files_are(rows):
+    (rows / "data").mkdir()
+    (rows / "data" / "a.jsonl").write_bytes((rows / "day0.jsonl").read_bytes())
+    one("data/*.jsonl")
+    (rows / "data" / "a.jsonl").unlink()
+    (rows / "data" / "b.jsonl").write_bytes((rows / "day1.jsonl").read_bytes())
+    assert refused("data/b.jsonl") == "cache was built from other inputs: data/a.jsonl"
+    assert "limit of data/*.jsonl was null, is 1" in refused({"path": "data/*.jsonl", "limit": 1})
+    assert one("data/*.jsonl", dry_run=True).replaced.told() == ["inputs that leave it (1 of 1): data/a.jsonl"]
+    assert one("data/*.jsonl").built
+
+
+def test_inputs_that_leave_are_told(rows):
+    one("day0.jsonl", "day1.jsonl", "day2.jsonl")
+    dry = one("day1.jsonl", dry_run=True)
+    told = "inputs that leave it (2 of 3): day0.jsonl, day2.jsonl"
+    assert dry.replaced.told() == [told] and not dry.replaced.need_force
+    notes = Notes()
+    one("day1.jsonl", progress=notes)
+    assert f"cache: {told}" in notes.notes
+    assert one("day1.jsonl", "day2.jsonl", dry_run=True).replaced.told() == []
+    one("day1.jsonl", "day2.jsonl")
+    assert "; inputs that leave it: day2.jsonl" in refused("day1.jsonl", overrides=["pack.seed=1"])
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ({"limit": 2}, "limit of day0.jsonl was null, is 2"),
+        ({"split": "eval"}, 'split of day0.jsonl was "train", is "eval"'),
+        ({"columns": {"messages": "chat"}}, 'columns of day0.jsonl was {}, is {"messages":"chat"}'),
+        ({"schema": "text", "columns": {"text": "id"}}, 'schema of day0.jsonl was "messages", is "text"'),
+    ],
+)
+@pytest.mark.parametrize("grown", [False, True])
+def test_a_source_that_is_read_otherwise_asks(rows, source, told, grown):
+    lines = (rows / "day0.jsonl").read_bytes().splitlines()
+    rewritten = [json.loads(line) for line in lines]
+    rewritten = [{"id": "a text", "messages": row["messages"], "chat": row["messages"]} for row in rewritten]
+    (rows / "day0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rewritten * (1 + grown)))
+    one("day0.jsonl", "day1.jsonl")
+    if grown:
+        (rows / "day0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rewritten * 3))
+    assert told in refused({"path": "day0.jsonl", **source}, "day1.jsonl")
+    forced = one({"path": "day0.jsonl", **source}, "day1.jsonl", force=True, dry_run=True)
+    assert any(told in sentence for sentence in forced.replaced.told())
+
+
+def test_other_rules_ask_as_before(rows):
+    one("day0.jsonl")
+    for rule in ("pack.seed=1", "supervision.turns=last"):
+        assert "cache was built by another recipe: " in refused("day0.jsonl", overrides=[rule])
+
+
+def test_a_file_may_be_in_one_split_more_or_less(rows):
+    both = [{"path": "day0.jsonl", "split": split} for split in ("train", "eval")]
+    one(*both)
+    assert one(both[1]).built
+    assert one(*both).built
+    one(both[0])
+    assert 'split of day0.jsonl was "train", is "eval"' in refused(both[1])
+
+
+def made_of(manifest, *inputs):
+    entries = tuple(
+        Input(path=path, split="train", format="jsonl", schema="messages", columns={}, num_bytes=1, sha256=sha256,
+              num_rows=1)
+        for path, sha256 in inputs
+    )  # fmt: skip
+    return msgspec.structs.replace(manifest, inputs=entries)
+
+
+HUB = "hf://datasets/org/name@{}/rows.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_kept"),
+    [
+        (("a.jsonl", "aa"), ("a.jsonl", "bb"), True),
+        (("a.jsonl", "aa"), ("b.jsonl", "aa"), True),
+        (("a.jsonl", "aa"), ("b.jsonl", "bb"), False),
+        (("-", "aa"), ("-", "aa"), True),
+        (("-", "aa"), ("-", "bb"), False),  # other rows are piped in: nothing says that they are the same input
+        (("-", "aa"), ("a.jsonl", "aa"), True),
+        ((HUB.format("a" * 40), "aa"), (HUB.format("b" * 40), "bb"), True),
+        ((HUB.format("a" * 40), "aa"), ("hf://datasets/org/other/rows.jsonl", "bb"), False),
+    ],
+)
+def test_an_input_is_known_by_its_name_or_its_bytes(starter_cache, before, after, is_kept):
+    manifest = read_manifest(starter_cache)
+    old = make_recipe(manifest.recipe | {"sources": [{"path": before[0]}]})
+    new = make_recipe(manifest.recipe | {"sources": [{"path": after[0]}]})
+    cache = msgspec.structs.replace(made_of(manifest, before), recipe=to_json(old))
+    found = changes(cache, Provenance.of(made_of(manifest, after), new))
+    assert (found.leaving, found.rules) == (() if is_kept else (before[0],), ())
+    assert found.need_force is not is_kept
+
+
+def test_many_inputs_are_told_by_the_first_few(starter_cache):
+    manifest = read_manifest(starter_cache)
+    many = made_of(manifest, *((f"{number}.jsonl", f"{number:04x}") for number in range(1000)))
+    (told,) = changes(many, Provenance.of(manifest, make_recipe(manifest.recipe))).told()
+    assert told.startswith("inputs that leave it (1000 of 1000): 0.jsonl, 1.jsonl")
+    assert told.endswith(" and 992 more")
+    texts = [msgspec.structs.replace(entry, schema="text") for entry in many.inputs]
+    wanted = Provenance.of(msgspec.structs.replace(many, inputs=tuple(texts)), make_recipe(manifest.recipe))
+    (rule,) = changes(many, wanted).rules
+    assert rule.endswith(' and 992 more was "messages", is "text"')

@@ -1,0 +1,82 @@
+"""What is committed opens: a manifest that no reader takes is refused before, a shard that is not there is told after."""
+
+import hashlib
+
+import msgspec
+import pytest
+
+from packer.errors import CheckError, PackerError, StorageError, UsageError
+from packer.pipeline import build, packing, repack
+from packer.recipe import load_recipe
+from packer.store.cache import Cache
+from packer.store.manifest import read_manifest, write_manifest
+
+OTHER = "pack.block_len=256"
+
+
+def again(starter, cache, *overrides):
+    return build(load_recipe(starter / "recipe.yaml", overrides), cache, jobs=1, force=True)
+
+
+@pytest.fixture
+def cache(starter, tmp_path):
+    again(starter, tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+def fingerprint(cache):
+    return hashlib.sha256((cache / "manifest.json").read_bytes()).hexdigest()
+
+
+def packed_again(_, cache, *overrides):
+    return repack(cache, cache.parent / "other", {}, overrides, jobs=1)
+
+
+@pytest.mark.parametrize("make", [again, packed_again])
+def test_a_manifest_larger_than_readers_take_is_refused_and_the_old_cache_stays(make, starter, cache, monkeypatch):
+    before, size = fingerprint(cache), (cache / "manifest.json").stat().st_size
+    monkeypatch.setattr("packer.store.manifest.MAX_MANIFEST_BYTES", size - 1)
+    with pytest.raises(CheckError, match=f"expected at most {size - 1} bytes"):
+        read_manifest(cache)
+    monkeypatch.setattr("packer.store.manifest.MAX_MANIFEST_BYTES", size)
+    assert read_manifest(cache)
+    with pytest.raises(UsageError, match=rf"manifest would have [\d,]+ bytes; readers take up to {size:,}") as caught:
+        make(starter, cache, OTHER, "shard_bytes=16KiB")
+    assert "shard_bytes" in caught.value.hint
+    assert fingerprint(cache) == before
+    assert not any((cache.parent / "other").rglob("*.arrow"))
+
+
+def test_a_manifest_that_would_not_open_is_a_bug_and_the_old_cache_stays(starter, cache, monkeypatch):
+    before, made = fingerprint(cache), packing.make_manifest
+
+    def wrong(*arguments, **options):
+        manifest = made(*arguments, **options)
+        first, *others = manifest.shards
+        return msgspec.structs.replace(manifest, shards=(msgspec.structs.replace(first, path="../it"), *others))
+
+    monkeypatch.setattr(packing, "make_manifest", wrong)
+    with pytest.raises(PackerError, match=r"shards\[0\]\.path: expected a relative path") as caught:
+        again(starter, cache, OTHER)
+    assert caught.value.exit_code == 70 and "bug" in caught.value.hint
+    assert fingerprint(cache) == before
+    Cache.open(cache).close()
+
+
+@pytest.mark.parametrize("lost", ["a shard", "the manifest"])
+def test_a_disk_that_does_not_keep_what_was_written_is_told(lost, starter, cache, monkeypatch):
+    def forgetful(folder, manifest):
+        written = write_manifest(folder, manifest)
+        if lost == "a shard":
+            (folder / manifest.shards[-1].path).write_bytes(b"")
+        else:
+            (folder / "manifest.json").write_bytes(b"{}")
+        return written
+
+    monkeypatch.setattr(packing, "write_manifest", forgetful)
+    with pytest.raises(StorageError, match="was built, and does not open: ") as caught:
+        again(starter, cache, OTHER)
+    assert "--repair" in caught.value.hint
+    monkeypatch.undo()
+    assert again(starter, cache, OTHER).built
+    Cache.open(cache).close()

@@ -1,0 +1,236 @@
+"""Which engine encodes: resolved, recorded, remembered; and the same documents whichever it is."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from packer.audit import verify
+from packer.errors import RecipeError
+from packer.pipeline import build, engine
+from packer.pipeline.engine import resolve_engine
+from packer.recipe import load_recipe
+from packer.tokenize import fast
+
+pytest.importorskip("fastokens", reason="FASTOKENS MISSING: the fast engine is not tested")
+
+
+class Notes:
+    """A progress that keeps what it is told."""
+
+    def __init__(self):
+        self.notes = []
+
+    def stage(self, *_): ...
+
+    def advance(self, *_): ...
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """A home of its own for every test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def tokenizer_json(starter):
+    return (starter / "tokenizer" / "tokenizer.json").read_bytes()
+
+
+def build_with(starter, folder, *keys, progress=None):
+    return build(load_recipe(starter / "recipe.yaml", keys), folder, jobs=1, progress=progress)
+
+
+def forget_fastokens(monkeypatch):
+    monkeypatch.setattr(engine, "fast_version", lambda: None)
+
+
+def test_both_engines_make_the_same_documents_and_blocks(starter, tmp_path):
+    made = {name: build_with(starter, tmp_path / name, f"engine={name}").manifest for name in ("fast", "reference")}
+    one, other = made["fast"], made["reference"]
+    assert one.content_fingerprint == other.content_fingerprint
+    assert [shard.sha256 for shard in one.shards] == [shard.sha256 for shard in other.shards]
+    assert one.recipe_fingerprint != other.recipe_fingerprint
+    assert (one.engine, one.recipe["engine"]) == ("fast", "fast")
+    assert one.engine_version.startswith("fastokens 0.") and "tokenizers" in one.engine_version
+    assert other.engine_version.startswith("tokenizers ")
+    assert verify(tmp_path / "fast", level="full").ok
+
+
+def test_auto_is_fast_where_it_agrees_and_is_recorded_so(starter, tmp_path):
+    manifest = build_with(starter, tmp_path / "cache").manifest
+    assert (manifest.engine, manifest.recipe["engine"]) == ("fast", "fast")
+    assert not build_with(starter, tmp_path / "cache").built
+    assert not build_with(starter, tmp_path / "cache", "engine=fast").built
+
+
+def test_auto_stays_with_the_engine_of_the_cache_that_is_there(starter, tmp_path):
+    first = build_with(starter, tmp_path / "cache", "engine=reference")
+    again = build_with(starter, tmp_path / "cache")
+    assert not again.built and again.fingerprint == first.fingerprint
+    changed = Notes()
+    third = build_with(starter, tmp_path / "cache", "engine=fast", progress=changed)
+    assert third.num_partitions_built == 5
+    assert changed.notes == ["the engine was reference and is fast: everything is tokenized again"]
+
+
+def test_without_fastokens_auto_is_the_reference_and_fast_is_refused(starter, tmp_path, monkeypatch):
+    fast_cache = build_with(starter, tmp_path / "cache").manifest
+    forget_fastokens(monkeypatch)
+    with pytest.raises(RecipeError, match="fastokens is not installed") as caught:
+        build_with(starter, tmp_path / "other", "engine=fast")
+    assert caught.value.hint == "pip install fastokens, or --set engine=auto"
+    notes = Notes()
+    manifest = build_with(starter, tmp_path / "cache", progress=notes).manifest
+    assert manifest.engine == "reference"
+    assert manifest.content_fingerprint == fast_cache.content_fingerprint
+    assert notes.notes == ["the engine was fast and is reference: everything is tokenized again"]
+
+
+def test_a_tokenizer_is_tried_once_and_its_outcome_remembered(tokenizer_json, home, monkeypatch):
+    tried = []
+    monkeypatch.setattr(engine, "differences", tried.append)
+    for _ in range(2):
+        assert resolve_engine("auto", tokenizer_json).name == "fast"
+    assert len(tried) == 1 and len(list(home.rglob("*.txt"))) == 1
+    resolve_engine("auto", tokenizer_json + b"\n")
+    assert len(tried) == 2
+
+
+def replaced(path, what):
+    """Put something else in the place of a file."""
+    kept = path.read_bytes()
+    path.unlink()
+    if what == "a pipe":
+        os.mkfifo(path)
+    elif what == "a device":
+        path.symlink_to("/dev/zero")
+    elif what == "a folder":
+        path.mkdir()
+    elif what == "of another tokenizer":
+        path.write_bytes(kept.translate(bytes.maketrans(b"0123456789abcdef", b"123456789abcdef0"), b""))
+    elif what == "large":
+        path.write_bytes(kept + bytes(2**20))
+    else:
+        path.write_bytes(what)
+
+
+@pytest.mark.parametrize("difference", [None, "other ids for 'x'"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        *("a pipe", "a device", "a folder", "of another tokenizer", "large"),
+        *(b"", b'{"difference": null}', b"agrees\n", b"\x1b]0;title\x07 differs\n", b"\xff"),
+    ],
+    ids=str,
+)
+def test_what_lies_in_the_place_of_an_outcome_is_not_believed(what, difference, tokenizer_json, home, monkeypatch):
+    """It is neither waited for nor told; the tokenizer is tried again, and its outcome kept where a file can be."""
+    tried = []
+
+    def differences(content):
+        tried.append(content)
+        return difference
+
+    monkeypatch.setattr(engine, "differences", differences)
+    first = resolve_engine("auto", tokenizer_json)
+    assert (first.name, first.refused) == ("fast" if difference is None else "reference", difference)
+    (path,) = home.rglob("*.txt")
+    kept = path.read_bytes()
+    assert len(kept) <= engine._OUTCOME_BYTES
+    replaced(path, what)
+    assert not engine.is_known_fast("auto", tokenizer_json)
+    assert resolve_engine("auto", tokenizer_json) == first
+    assert len(tried) == 2
+    if what != "a folder":
+        assert path.read_bytes() == kept
+        again = resolve_engine("auto", tokenizer_json)
+        assert (again.name, len(tried)) == (first.name, 2)
+        assert (again.refused is None) == (difference is None)
+
+
+def test_a_cache_folder_that_is_not_absolute_is_ignored(tokenizer_json, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    monkeypatch.setattr(engine, "differences", lambda _: None)
+    for relative in ("here", "./here", ""):
+        monkeypatch.setenv("XDG_CACHE_HOME", relative)
+        resolve_engine("auto", tokenizer_json)
+    assert [path.name for path in tmp_path.iterdir() if path.name != "starter"] == ["user"]
+    assert len(list((tmp_path / "user" / ".cache" / "packer" / "engines").iterdir())) == 1
+
+
+def test_a_tokenizer_that_is_encoded_otherwise_is_the_references(tokenizer_json, monkeypatch):
+    monkeypatch.setattr(engine, "differences", lambda _: "other ids for 'x'")
+    found = resolve_engine("auto", tokenizer_json)
+    assert (found.name, found.refused) == ("reference", "other ids for 'x'")
+    with pytest.raises(RecipeError, match="engine is fast, but: fastokens was found to encode otherwise"):
+        resolve_engine("fast", tokenizer_json)
+    assert resolve_engine("reference", tokenizer_json).refused is None
+
+
+def test_a_home_that_cannot_be_written_to_is_no_error(tokenizer_json, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert resolve_engine("auto", tokenizer_json).name == "fast"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    assert resolve_engine("auto", tokenizer_json).name == "fast"
+
+
+def corrupt(monkeypatch, *, shift):
+    """The fast encoder gets one text in a hundred wrong from now on, whenever it meets it."""
+    right, seen, wrong = fast._encode, [], set()
+
+    def encode(backend, texts):
+        ids, offsets = right(backend, texts)
+        ids = ids.copy()
+        for i in range(len(texts)):
+            seen.append(texts[i])
+            if len(seen) % 100 == 50:
+                wrong.add(texts[i])
+            if texts[i] in wrong and offsets[i + 1] - offsets[i] > 20:
+                ids[offsets[i] + 15 : offsets[i] + 17] += shift
+        return ids, offsets
+
+    monkeypatch.setattr(fast, "_encode", encode)
+    return seen
+
+
+def test_few_rows_are_encoded_by_the_reference_for_either_engine(starter, tmp_path, tokenizer_json, monkeypatch):
+    """What it takes to load the fast encoder is not spent on them; the recipe names it all the same."""
+    resolve_engine("auto", tokenizer_json)
+    expected = build_with(starter, tmp_path / "fast", "engine=fast")
+    asked = []
+    monkeypatch.setattr(fast, "_encode", lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr("packer.pipeline.engine.WORTH_LOADING_BYTES", 2**20)
+    found = build_with(starter, tmp_path / "few", "engine=fast")
+    assert not asked
+    assert found.manifest.engine == "fast"
+    assert found.fingerprint == expected.fingerprint
+
+
+@pytest.mark.parametrize("checked", [64, 10**9], ids=["by a second encoding", "by the proof"])
+def test_an_engine_that_differs_in_a_build_gives_way_to_the_reference(
+    checked, starter, tmp_path, tokenizer_json, monkeypatch
+):
+    expected = build_with(starter, tmp_path / "reference", "engine=reference")
+    resolve_engine("auto", tokenizer_json)  # tried while it is right
+    monkeypatch.setattr(fast, "CHECKED", checked)
+    seen = corrupt(monkeypatch, shift=1)
+    notes = Notes()
+    found = build_with(starter, tmp_path / "cache", progress=notes)
+    assert seen and found.fingerprint == expected.fingerprint
+    assert any("building with the reference engine" in note for note in notes.notes)
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    assert resolve_engine("auto", tokenizer_json).name == "reference", "it is remembered"
+    assert not build_with(starter, tmp_path / "cache").built

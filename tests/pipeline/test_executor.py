@@ -1,0 +1,329 @@
+"""Tasks in worker processes: each is answered once, what dies is told, and nobody is left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing import forkserver
+from pathlib import Path
+
+import pytest
+from processes import HANG_S, wait_until
+
+from packer.errors import InputError
+from packer.pipeline import build, executor, run
+from packer.pipeline.engine import resolve_engine
+from packer.pipeline.executor import InProcess, Processes, WorkerDiedError, fork_server
+from packer.recipe import load_recipe, make_recipe, to_json
+
+
+@pytest.fixture(params=[True, False], ids=["forked", "spawned"])
+def forks(request, monkeypatch):
+    """Whether workers are forked from a server."""
+    if request.param and not executor.FORKS:
+        pytest.skip("no process is forked on this system")
+    monkeypatch.setattr(executor, "FORKS", request.param)
+    return request.param
+
+
+def measuring(given: bytes) -> Callable[[bytes], tuple[int, int]]:
+    return lambda task: (len(given) + len(task), os.getpid())
+
+
+@pytest.mark.parametrize("jobs", [2, 7])
+def test_every_task_is_answered_once_and_nobody_is_left(forks, jobs):
+    """Arguments and tasks are larger than a pipe; there may be more workers than tasks."""
+    tasks = [bytes(2**17 + n) for n in range(5)]
+    answers = dict(Processes(jobs).run(measuring, (bytes(2**18),), tasks))
+    assert {n: size for n, (size, _) in answers.items()} == {n: 2**18 + 2**17 + n for n in range(5)}
+    processes = {process for _, process in answers.values()}
+    assert os.getpid() not in processes and 1 <= len(processes) <= jobs
+    wait_for_the_end_of(processes)
+    assert dict(InProcess().run(measuring, (b"",), [b"a", b""])) == {0: (1, os.getpid()), 1: (0, os.getpid())}
+
+
+@pytest.mark.parametrize("kind", [InProcess, lambda: Processes(2)])
+def test_without_tasks_nothing_is_made_or_started(kind):
+    assert list(kind().run(failing, ("made",), [])) == []
+
+
+@pytest.mark.skipif(not executor.FORKS, reason="no process is forked on this system")
+def test_the_server_ends_with_its_block_and_a_second_one_is_not_started():
+    server = forkserver._forkserver
+    with fork_server():
+        process = server._forkserver_pid
+        with fork_server():
+            assert server._forkserver_pid == process
+        assert len(list(Processes(2).run(measuring, (b"",), [b"", b""]))) == 2
+        assert server._forkserver_pid == process and is_running(process)
+    assert server._forkserver_pid is None and not is_running(process)
+    assert executor.TOKENIZER not in os.environ
+
+
+def test_tasks_run_where_the_tokenizer_to_be_loaded_is_none(tmp_path):
+    with fork_server(tmp_path / "nowhere", fast=True):
+        assert len(list(Processes(2).run(measuring, (b"",), [b"", b""]))) == 2
+
+
+def failing(where: str) -> Callable[[int], object]:
+    if where == "made":
+        raise ValueError("not to be made")
+
+    def work(task: int) -> object:
+        if where == "error":
+            raise LocalError("of a class that is nowhere") if task < 0 else KeyError(task)
+        return threading.Lock()
+
+    return work
+
+
+class LocalError(Exception):
+    """An error that does not pickle."""
+
+    def __reduce__(self):
+        raise TypeError("it stays here")
+
+
+@pytest.mark.parametrize(
+    ("where", "task", "error", "told"),
+    [
+        ("made", 0, ValueError, "not to be made"),
+        ("error", 3, KeyError, "3"),
+        ("error", -1, TypeError, "it stays here"),
+        ("result", 0, TypeError, "cannot pickle"),
+    ],
+)
+def test_errors_come_back_as_they_are(where, task, error, told):
+    with pytest.raises(error, match=told) as caught:
+        list(Processes(2).run(failing, (where,), [task, task]))
+    if error in (ValueError, KeyError):  # where it was raised
+        assert "in failing" in str(caught.value.__cause__) or "in work" in str(caught.value.__cause__)
+
+
+def waiting(folder: Path) -> Callable[[int], None]:
+    def work(task: int) -> None:
+        (folder / str(os.getpid())).touch()
+        time.sleep(0.01 if task == 0 else 600)
+
+    return work
+
+
+def is_running(process: int) -> bool:
+    """Whether there is such a process that has not ended; one that nobody waited for yet has."""
+    status = Path(f"/proc/{process}/stat")
+    try:
+        return status.read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return not Path("/proc/self/stat").exists() and _answers(process)
+
+
+def _answers(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_for_the_end_of(processes) -> None:
+    wait_until(lambda: not any(map(is_running, processes)))
+
+
+def test_whoever_leaves_midway_leaves_nobody_behind(tmp_path):
+    running = Processes(3).run(waiting, (tmp_path,), [0, 1, 2, 3])
+    assert next(running) == (0, None)
+    wait_until(lambda: len(list(tmp_path.iterdir())) == 3)
+    processes = [int(path.name) for path in tmp_path.iterdir()]
+    assert len(processes) == 3 and all(map(is_running, processes))
+    running.close()
+    wait_for_the_end_of(processes)
+
+
+def dying(folder: Path, end: int) -> Callable[[int], None]:
+    def work(task: int) -> None:
+        (folder / f"{task} {os.getpid()}").touch()
+        wait_until(lambda: len(list(folder.iterdir())) == 3)
+        if task == 1:
+            os.kill(os.getpid(), end) if end else os._exit(9)
+        time.sleep(600)
+
+    return work
+
+
+@pytest.mark.parametrize(("end", "told"), [(signal.SIGKILL, "killed"), (signal.SIGSEGV, "SIGSEGV"), (0, "exit code 9")])
+def test_one_that_dies_ends_all_and_is_told(tmp_path, end, told):
+    with pytest.raises(WorkerDiedError, match=told):
+        list(Processes(3).run(dying, (tmp_path, end), [0, 1, 2]))
+    processes = [int(path.name.split()[1]) for path in tmp_path.iterdir()]
+    assert len(processes) == 3
+    wait_for_the_end_of(processes)
+
+
+PARENT = """
+import sys
+from pathlib import Path
+
+sys.path[:0] = sys.argv[3:]
+from packer.pipeline import executor
+from test_executor import waiting
+
+if __name__ == "__main__":
+    executor.FORKS = sys.argv[2] == "True"
+    list(executor.Processes(3).run(waiting, (Path(sys.argv[1]),), [1, 2, 3]))
+"""
+
+
+def test_they_end_with_a_parent_that_is_killed(forks, tmp_path):
+    script, folder = tmp_path / "script.py", tmp_path / "seen"
+    script.write_text(PARENT, "utf-8")
+    folder.mkdir()
+    here = Path(__file__).parent
+    parent = subprocess.Popen([sys.executable, str(script), str(folder), str(forks), str(here), *sys.path[:1]])
+    wait_until(lambda: len(list(folder.iterdir())) == 3)
+    processes = [int(path.name) for path in folder.iterdir()]
+    parent.kill()
+    parent.wait()
+    assert len(processes) == 3
+    wait_for_the_end_of(processes)
+
+
+SCRIPT = """
+import sys
+from packer import build_cache, load_recipe
+
+build_cache(load_recipe(sys.argv[1]), sys.argv[2], jobs=2)
+"""
+
+
+def run_script(text: str, starter: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    script = folder / "script.py"
+    script.write_text(text, "utf-8")
+    command = [sys.executable, str(script), str(starter / "recipe.yaml"), str(folder / "cache")]
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
+
+
+def test_a_script_without_a_main_guard_ends_and_is_told_of_it(starter: Path, tmp_path: Path) -> None:
+    found = run_script(SCRIPT, starter, tmp_path)
+    assert found.returncode == 1
+    # The workers' own last words may stand between and behind.
+    assert any("WorkerDiedError: " in line for line in found.stderr.splitlines())
+    assert any("if __name__ == '__main__':" in line for line in found.stderr.splitlines())
+    assert not (tmp_path / "cache" / "manifest.json").exists()
+
+
+def test_a_script_with_a_main_guard_builds(starter: Path, tmp_path: Path) -> None:
+    guarded = SCRIPT.replace("build_cache(load", "if __name__ == '__main__':\n    build_cache(load")
+    found = run_script(guarded, starter, tmp_path)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert (tmp_path / "cache" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(("forks", "jobs"), [(True, [1, 1, 4, 7, 8, 8]), (False, [1, 1, 1, 1, 2, 8])])
+def test_processes_are_started_where_there_is_work_for_them(
+    forks: bool, jobs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process loads for seconds; a small build is done by then. The bytes do not depend on it."""
+    monkeypatch.setattr(executor, "default_jobs", lambda: 8)
+    monkeypatch.setattr(executor, "FORKS", forks)
+    assert [executor.jobs_for(mebibytes * 2**20) for mebibytes in (0, 15, 16, 31, 32, 10_000)] == jobs
+    monkeypatch.setattr(executor, "default_jobs", lambda: 1)
+    assert executor.jobs_for(2**40) == 1
+
+
+@pytest.fixture
+def large(starter, tmp_path, monkeypatch):
+    """A recipe whose input comes to several partitions, on a machine of two processors."""
+    monkeypatch.setattr(run, "default_jobs", lambda: 2)
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes((starter / "data" / "chat.jsonl").read_bytes() * 2)
+    values = to_json(load_recipe(starter / "recipe.yaml"))
+    sources = [{"path": str(path), "schema": "messages"}]
+    return make_recipe({**values, "sources": sources, "partition_bytes": path.stat().st_size // 3})
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    """What is loaded while a build is planned: by this process, and by a server for workers."""
+    seen: list[str] = []
+    here, there = run.load_fast_meanwhile, run.fork_server
+    monkeypatch.setattr(run, "load_fast_meanwhile", lambda content: (seen.append("here"), here(content))[1])
+    monkeypatch.setattr(run, "fork_server", lambda *given, **named: (seen.append("server"), there(*given, **named))[1])
+    return seen
+
+
+def test_a_server_loads_while_a_new_cache_is_planned(large, loaded, tmp_path):
+    result = build(large, tmp_path / "cache", jobs=2)
+    assert loaded == ["server"]
+    assert build(large, tmp_path / "alone", jobs=1).fingerprint == result.fingerprint
+
+
+@pytest.mark.parametrize("change", [{"limit": 3}, {"path": "rows.json"}])
+def test_nothing_is_loaded_beforehand_where_only_a_plan_knows_how_much_there_is(change, large, loaded, tmp_path):
+    source = to_json(large)["sources"][0]
+    (tmp_path / "rows.json").write_bytes(Path(source["path"]).read_bytes())
+    if "path" in change:
+        change = {"path": str(tmp_path / change["path"])}
+    build(make_recipe({**to_json(large), "sources": [{**source, **change}]}), tmp_path / "cache", jobs=2)
+    assert loaded == []
+
+
+def test_nothing_is_loaded_for_a_cache_that_is_there_or_beyond_the_processors(large, loaded, tmp_path):
+    build(large, tmp_path / "cache", jobs=3)
+    build(large, tmp_path / "cache", jobs=2)
+    build(large, tmp_path / "other", jobs=2, dry_run=True)
+    assert loaded == []
+
+
+def test_a_plan_that_fails_ends_the_server(large, loaded, tmp_path):
+    template = {**to_json(large)["template"], "file": str(tmp_path / "none.jinja")}
+    with pytest.raises(InputError):
+        build(make_recipe({**to_json(large), "template": template}), tmp_path / "cache", jobs=2)
+    assert loaded == ["server"]
+    assert forkserver._forkserver._forkserver_pid is None
+
+
+def test_one_process_loads_the_fast_encoder_while_it_plans(large, loaded, tmp_path, monkeypatch):
+    pytest.importorskip("fastokens")
+    content = (Path(large.tokenizer) / "tokenizer.json").read_bytes()
+    assert resolve_engine("fast", content).name == "fast"  # known from here on
+    monkeypatch.setattr(run.engine, "WORTH_LOADING_BYTES", 2 * Path(large.sources[0].path).stat().st_size)
+    build(large, tmp_path / "small", jobs=1)
+    assert loaded == []
+    monkeypatch.setattr(run.engine, "WORTH_LOADING_BYTES", 0)
+    build(large, tmp_path / "cache", jobs=1)
+    assert loaded == ["here"]
+
+
+LOADING = """
+import os, sys, threading, time
+from pathlib import Path
+
+import packer.pipeline
+from packer import preload
+from packer.backend import load_fast_backend
+
+before = len(os.listdir("/proc/self/task"))
+preload._load("1" + sys.argv[1])
+until = time.monotonic() + 60
+while len(os.listdir("/proc/self/task")) > before and time.monotonic() < until:
+    time.sleep(0.01)  # one that was waited for may take a moment to be gone
+assert len(os.listdir("/proc/self/task")) <= before, threading.enumerate()
+content = Path(sys.argv[1], "tokenizer.json").read_bytes()
+child = os.fork()
+if child == 0:
+    encoded = load_fast_backend(content).encode("some text")
+    os._exit(len(getattr(encoded, "ids", encoded)))
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) > 0
+"""
+
+
+@pytest.mark.skipif(not executor.FORKS, reason="no process is forked on this system")
+def test_what_is_loaded_before_a_fork_has_no_threads_of_its_own(starter):
+    """Threads of an encoder would be missing in the copy, which would wait for them for ever."""
+    pytest.importorskip("fastokens")
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", LOADING, str(starter / "tokenizer")]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
+    assert (found.returncode, found.stderr) == (0, "")

@@ -1,0 +1,96 @@
+"""What is left out: warned of with the lengths that would keep it, and refused where a script says it is too much."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer.audit import stats
+from packer.errors import CheckError
+from packer.pipeline import build, repack
+from packer.pipeline.losses import WORTH_A_WARNING, fitting
+from packer.recipe import MAX_BLOCK_LEN, load_recipe
+from packer.store.cache import Cache
+from packer.store.manifest import read_manifest
+
+
+def one_build(starter, folder, *overrides, **options):
+    return build(load_recipe(starter / "recipe.yaml", overrides), folder, jobs=1, **options)
+
+
+@given(
+    lengths=st.lists(st.integers(1, 5000) | st.integers(1, 2 * MAX_BLOCK_LEN), min_size=1, max_size=60),
+    step=st.sampled_from([1, 64, 192]),
+)
+def test_the_lengths_that_fit_are_the_smallest_that_do(lengths, step):
+    fits_all, fits_most = fitting(np.array(lengths, np.int32), step=step)
+    for found, share in ((fits_all, 1.0), (fits_most, 0.99)):
+        held = [length for length in range(step, max(lengths) + step, step) if length <= MAX_BLOCK_LEN]
+        kept = np.array([0, *np.sort(lengths)]).cumsum()
+        within = kept[np.searchsorted(np.sort(lengths), held, side="right")]
+        enough = np.flatnonzero(within >= share * sum(lengths))
+        assert found == (held[enough[0]] if len(enough) else None)
+
+
+def test_the_length_that_is_proposed_keeps_what_it_says(starter, tmp_path):
+    """Of the same documents, packed again with each of the two lengths."""
+    made = one_build(starter, tmp_path / "cache", "pack.block_len=128")
+    told, tokens = made.left_out, made.manifest.totals.tokens
+    assert told == stats(tmp_path / "cache").left_out
+    assert told.tokens == made.manifest.totals.cut_tokens == told.share * tokens > WORTH_A_WARNING * tokens
+    assert told.fits_all % 64 == 0
+    assert any(f"--block-len {told.fits_all} " in way for way in told.ways_out)
+    assert any("pack.overlong=split" in way for way in told.ways_out)
+    lengths = np.concatenate([Cache.open(tmp_path / "cache").documents(split).lengths() for split in ("train", "eval")])
+    for length in range(64, told.fits_all + 64, 64):
+        whole = repack(tmp_path / "cache", tmp_path / str(length), {"block_len": length}, jobs=1)
+        cut = whole.manifest.totals.cut_tokens
+        assert cut == lengths[lengths > length].sum()
+        assert (cut == 0) == (length >= told.fits_all)
+        assert (whole.left_out is None) == (cut <= WORTH_A_WARNING * tokens)
+    assert not one_build(starter, tmp_path / "cache", "pack.block_len=128").built
+    assert one_build(starter, tmp_path / "cache", "pack.block_len=128").left_out == told
+
+
+@pytest.mark.parametrize(
+    ("rules", "way"),
+    [
+        (("pack.overlong=truncate_right",), "pack.overlong=split keeps what is cut off"),
+        (("pack.min_length=130", "pack.block_len=512"), "pack.min_length=1 keeps short documents"),
+    ],
+)
+def test_what_is_lost_otherwise_has_its_own_way_out(rules, way, starter, tmp_path):
+    told = one_build(starter, tmp_path / "cache", "pack.block_len=128", *rules).left_out
+    assert [each for each in told.ways_out if way in each]
+    assert (told.fits_all is None) == ("min_length" in way)
+
+
+def test_more_than_is_allowed_commits_nothing_and_loses_no_work(starter, tmp_path):
+    cache = tmp_path / "cache"
+    rejected = 3 / 200
+    made = one_build(starter, cache, fail_above=rejected)
+    before = made.fingerprint
+    assert made.manifest.totals.cut_tokens == 0
+    with pytest.raises(CheckError, match=r"3 of 200 rows \(1.50%\) are rejected: 1 multimodal, 1 not_json, 1 prefer"):
+        one_build(starter, cache, fail_above=0.0149)  # it is up to date
+    with pytest.raises(CheckError, match=r"more than 2.00% is left out: [\d,]+ of [\d,]+ tokens .* [\d,]+ overlong"):
+        one_build(starter, cache, "pack.block_len=128", fail_above=0.02, force=True)
+    again = one_build(starter, cache)
+    assert (again.built, again.fingerprint) == (False, before)
+    new = tmp_path / "new"
+    with pytest.raises(CheckError, match=r"rows .* tokens"):
+        one_build(starter, new, "pack.block_len=128", fail_above=0.0)
+    assert not (new / "manifest.json").exists()
+    other = one_build(starter, new, "pack.block_len=128", fail_above=0.99)
+    assert (other.num_partitions_built, other.num_partitions_reused) == (0, 5)
+
+
+def test_packing_again_is_held_to_the_same(starter_cache, tmp_path):
+    cache = tmp_path / "cache"
+    with pytest.raises(CheckError, match="are in no block"):
+        repack(starter_cache, cache, {"block_len": 128}, jobs=1, fail_above=0.1)
+    assert not any(cache.rglob("*.arrow"))
+    repack(starter_cache, cache, {"block_len": 128}, jobs=1)
+    assert read_manifest(cache).totals.cut_tokens
+    with pytest.raises(CheckError, match="are in no block"):
+        repack(starter_cache, cache, {"block_len": 128}, jobs=1, fail_above=0.1)

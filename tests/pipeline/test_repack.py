@@ -1,0 +1,415 @@
+"""Packing again: every mode, checked literally; the bytes a build would make; nothing lost whatever happens."""
+
+import hashlib
+import shutil
+from itertools import product
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from packed_caches import check_packing, ledger, table
+
+from packer.audit import verify
+from packer.errors import CheckError, NothingKeptError, RecipeError, StorageError, UsageError
+from packer.pipeline import build, packing, repack, repacking, run
+from packer.pipeline.progress import Silent
+from packer.recipe import load_recipe, make_recipe
+from packer.store.manifest import read_manifest, write_manifest
+from packer.store.rejected import read_rejected, write_rejected
+
+
+def digests(folder):
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and ".packer" not in path.parts
+    }
+
+
+@pytest.fixture(scope="module")
+def weighted_cache(tmp_path_factory):
+    """Chats with fractional weights, and plain text that ends without an EOS."""
+    folder = tmp_path_factory.mktemp("weighted")
+    turns = [
+        {"role": "user", "content": "count"},
+        {"role": "assistant", "content": "one two three", "weight": 0.25},
+        {"role": "user", "content": "again"},
+        {"role": "assistant", "content": "one two three four five", "weight": 1},
+    ]
+    chats = [msgspec.json.encode({"messages": turns[: 2 + 2 * (i % 2)]}) for i in range(12)]
+    (folder / "chat.jsonl").write_bytes(b"\n".join(chats))
+    texts = [msgspec.json.encode({"text": "a b c d e " * (i + 1)}) for i in range(30)]
+    (folder / "text.jsonl").write_bytes(b"\n".join(texts))
+    from packer.starter import write_starter
+
+    write_starter(folder / "starter")
+    recipe = {
+        "sources": [{"path": str(folder / "chat.jsonl")}, {"path": str(folder / "text.jsonl"), "schema": "text"}],
+        "tokenizer": str(folder / "starter" / "tokenizer"),
+        "text": {"append_eos": False},
+        "pack": {"mode": "none"},
+    }
+    build(make_recipe(recipe), folder / "cache", jobs=1)
+    return folder / "cache"
+
+
+MODES = [
+    *({"mode": mode, "overlong": cut} for mode, cut in product(("isolated", "eos"), ("reject", "split"))),
+    {"mode": "isolated", "overlong": "truncate_left", "strategy": "first_fit"},
+    {"mode": "eos", "overlong": "truncate_right", "strategy": "sequential"},
+    {"mode": "isolated", "overlong": "split", "align": 16, "min_length": 20},
+    {"mode": "isolated", "align": 8, "strategy": "sequential", "max_documents": 2},
+    {"mode": "eos", "overlong": "split", "max_documents": 3, "min_length": 9},
+    {"mode": "stream"},
+    {"mode": "stream", "strategy": "sequential", "min_length": 60},
+    {"mode": "stream", "group_documents": 40, "seed": 5},
+]
+
+
+@pytest.mark.parametrize("pack", MODES, ids=lambda pack: "-".join(str(value) for value in pack.values()))
+@pytest.mark.parametrize("which", ["starter_cache", "weighted_cache"])
+def test_every_token_is_in_one_block_or_in_the_ledger_and_no_target_crosses_a_border(which, pack, request, tmp_path):
+    cache = request.getfixturevalue(which)
+    repack(cache, tmp_path / "again", {"block_len": 64, **pack}, jobs=1)
+    num_blocks, num_pieces, num_parts = check_packing(tmp_path / "again")
+    assert num_blocks > 3 and num_pieces >= num_blocks
+    assert (num_parts > 0) >= (pack.get("overlong", "").startswith("trunc") and which == "starter_cache")
+    report = verify(tmp_path / "again", level="full")
+    assert report.ok, report.findings
+
+
+@pytest.mark.parametrize("block_len", [2, 3, 1_048_576])
+@pytest.mark.parametrize("mode", ["isolated", "eos", "stream"])
+def test_blocks_may_be_very_short_or_very_long(mode, block_len, weighted_cache, tmp_path):
+    overlong = {} if mode == "stream" else {"overlong": "split"}
+    repack(weighted_cache, tmp_path / "again", {"block_len": block_len, "mode": mode, **overlong}, jobs=1)
+    num_blocks, _, _ = check_packing(tmp_path / "again")
+    assert num_blocks == 1 if block_len > 1000 else num_blocks > 500
+
+
+def test_blocks_of_one_token_hold_no_target_and_are_refused(weighted_cache, tmp_path):
+    for pack in ({"overlong": "split"}, {"mode": "stream"}, {"mode": "eos", "overlong": "truncate_left"}):
+        with pytest.raises(NothingKeptError, match="in which something is trained"):
+            repack(weighted_cache, tmp_path / "again", {"mode": "isolated", "block_len": 1, **pack}, jobs=1)
+    assert not (tmp_path / "again" / "manifest.json").exists()
+
+
+BUILT = [
+    ["pack.block_len=96", "pack.mode=eos", "pack.overlong=split"],
+    ["pack.mode=stream", "pack.seed=3", "shard_bytes=40KiB"],
+    ["pack.align=32", "pack.overlong=truncate_right", "pack.block_len=128", "pack.pad_id=5"],
+    ["pack.mode=none"],
+    ["pack.mode=isolated"],
+]
+
+
+@pytest.mark.parametrize("keys", BUILT, ids=" ".join)
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_packing_again_makes_the_bytes_a_build_makes(keys, jobs, starter, starter_cache, tmp_path):
+    recipe = load_recipe(starter / "recipe.yaml", keys)
+    built = build(recipe, tmp_path / "built", jobs=3 - jobs)
+    again = repack(starter_cache, tmp_path / "again", {}, keys, jobs=jobs)
+    assert digests(tmp_path / "again") == digests(tmp_path / "built")
+    assert again.fingerprint == built.fingerprint
+    assert not build(recipe, tmp_path / "again", jobs=1).built, "a build finds nothing to do"
+
+
+def test_what_was_packed_again_can_be_packed_again(starter_cache, tmp_path):
+    repack(starter_cache, tmp_path / "one", {"mode": "stream", "block_len": 64}, jobs=1)
+    shutil.copytree(tmp_path / "one", tmp_path / "moved")
+    shutil.rmtree(tmp_path / "one")
+    repack(tmp_path / "moved", tmp_path / "back", {"mode": "isolated", "block_len": 512}, jobs=1)
+    assert digests(tmp_path / "back") == digests(starter_cache)
+
+
+def documents_of(folder):
+    return {path.name: path for path in (folder / "documents").iterdir()}
+
+
+def test_document_shards_are_hard_links_or_copies(starter_cache, tmp_path, monkeypatch):
+    repack(starter_cache, tmp_path / "linked", {"block_len": 128}, jobs=1)
+    ours, theirs = documents_of(tmp_path / "linked"), documents_of(starter_cache)
+    assert ours.keys() == theirs.keys() and len(ours) == 5
+    assert all(ours[name].samefile(theirs[name]) for name in ours)
+
+    def across_devices(*_):
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(Path, "hardlink_to", across_devices)
+    repack(starter_cache, tmp_path / "copied", {"block_len": 128}, jobs=1)
+    assert not any(path.samefile(theirs[name]) for name, path in documents_of(tmp_path / "copied").items())
+    assert digests(tmp_path / "copied") == digests(tmp_path / "linked")
+
+
+def test_the_same_rules_again_do_nothing_and_others_need_force(starter_cache, tmp_path):
+    first = repack(starter_cache, tmp_path / "again", {"block_len": 128}, jobs=1)
+    second = repack(starter_cache, tmp_path / "again", {"block_len": 128}, jobs=1)
+    assert (first.built, second.built, second.fingerprint) == (True, False, first.fingerprint)
+    with pytest.raises(UsageError, match=r"pack\.block_len was 128, is 256"):
+        repack(starter_cache, tmp_path / "again", {"block_len": 256}, jobs=1)
+    third = repack(starter_cache, tmp_path / "again", {"block_len": 256}, jobs=1, force=True)
+    assert third.fingerprint != first.fingerprint
+    assert verify(tmp_path / "again", level="full").strays == ()
+
+
+def test_what_makes_no_sense_is_refused_and_touches_nothing(starter_cache, tmp_path):
+    before = digests(starter_cache)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("years of work")
+    for folder, pack, keys, error, words in [
+        ("again", {"block_len": 100, "align": 16}, [], RecipeError, "does not divide pack.block_len 100"),
+        ("again", {"mode": "eos", "align": 16}, [], RecipeError, "pack.align: in mode 'eos'"),
+        ("again", {"mode": "stream", "overlong": "split"}, [], RecipeError, "pack.overlong: a stream is cut"),
+        ("again", {"mode": "stream", "max_documents": 4}, [], RecipeError, "pack.max_documents: a stream"),
+        ("again", {}, ["supervision.turns=last"], RecipeError, "supervision: packing again changes"),
+        ("again", {}, ["text.append_eos=false", "partition_bytes=1MiB"], RecipeError, "partition_bytes, text: packing"),
+        ("again", {"blok_len": 3}, [], RecipeError, "unknown key 'pack.blok_len'"),
+        ("again", {"min_length": 10_000}, [], RecipeError, "min_length: 10000 is more than pack.block_len 512"),
+        ("again", {"min_length": 400}, [], NothingKeptError, "197 are shorter than pack.min_length"),
+        ("again", {"pad_id": 9_999_999}, [], RecipeError, "pack.pad_id 9999999: the vocabulary ends at"),
+        ("full", {}, [], UsageError, "holds other files"),
+        (starter_cache, {"block_len": 64}, [], UsageError, "is the cache itself"),
+        (starter_cache / "blocks" / "mine", {"block_len": 64}, [], UsageError, "lie one in the other"),
+        (starter_cache.parent, {"block_len": 64}, [], UsageError, "holds other files|lie one in the other"),
+    ]:
+        with pytest.raises(error, match=words) as caught:
+            repack(starter_cache, tmp_path / folder, pack, keys, jobs=1)
+        assert caught.value.hint
+    assert digests(starter_cache) == before
+    assert not (tmp_path / "again" / "manifest.json").exists()
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["thesis.txt"]
+
+
+def test_documents_of_other_rules_than_this_versions_are_not_taken_for_its_own(starter_cache, tmp_path):
+    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
+    manifest = read_manifest(cache)
+    write_manifest(cache, msgspec.structs.replace(manifest, rules_version=manifest.rules_version + 1))
+    with pytest.raises(CheckError, match="not what this version of packer makes of its recipe"):
+        repack(cache, tmp_path / "again", {"block_len": 64}, jobs=1)
+
+
+@pytest.mark.parametrize("mode", ["isolated", "stream"])
+def test_a_damaged_document_is_refused_with_the_cache_it_lies_in(mode, starter_cache, tmp_path):
+    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
+    path = cache / read_manifest(cache).shards[0].path
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CheckError, match="is damaged") as caught:
+        repack(cache, tmp_path / "again", {"mode": mode, "block_len": 64}, jobs=1)
+    assert f"packer build -o {cache} --repair" in str(caught.value.hint)
+    assert not (tmp_path / "again" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("step", ["pack_split", "stage_rejected", "write_manifest"])
+def test_packing_that_dies_leaves_no_cache_and_is_done_again_to_the_same_bytes(
+    step, starter_cache, tmp_path, monkeypatch
+):
+    def die(*_, **__):
+        raise StorageError("no space left on device")
+
+    monkeypatch.setattr(packing, step, die)
+    with pytest.raises(StorageError):
+        repack(starter_cache, tmp_path / "again", {"block_len": 64, "mode": "eos"}, jobs=1)
+    monkeypatch.undo()
+    assert not (tmp_path / "again" / "manifest.json").exists()
+    repack(starter_cache, tmp_path / "again", {"block_len": 64, "mode": "eos"}, jobs=1)
+    repack(starter_cache, tmp_path / "once", {"block_len": 64, "mode": "eos"}, jobs=1)
+    assert digests(tmp_path / "again") == digests(tmp_path / "once")
+
+
+def test_without_an_eos_documents_cannot_be_separated(starter_cache, tmp_path):
+    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
+    manifest = read_manifest(cache)
+    model = msgspec.structs.replace(manifest.model, eos_id=None, stop_ids=())
+    write_manifest(cache, msgspec.structs.replace(manifest, model=model))
+    with pytest.raises(RecipeError, match="the tokenizer has no EOS"):
+        repack(cache, tmp_path / "again", {"mode": "eos"}, jobs=1)
+    assert not (tmp_path / "again").exists(), "it is known before anything is written"
+
+
+def test_a_key_that_the_cache_has_and_the_mode_does_not_take_is_reset_by_the_hint(starter_cache, tmp_path):
+    """What is not named stays as the cache has it; so the hint names what to type, all at once."""
+    repack(starter_cache, tmp_path / "split", {"block_len": 64, "overlong": "split", "max_documents": 3}, jobs=1)
+    with pytest.raises(RecipeError, match=r"pack\.overlong and pack\.max_documents: a stream") as caught:
+        repack(tmp_path / "split", tmp_path / "stream", {"mode": "stream"}, jobs=1)
+    keys = str(caught.value.hint).partition(", or")[0].split("--set ")[1:]
+    repack(tmp_path / "split", tmp_path / "stream", {"mode": "stream"}, [key.strip() for key in keys], jobs=1)
+    repack(starter_cache, tmp_path / "aligned", {"align": 8}, jobs=1)
+    with pytest.raises(RecipeError, match=r"pack\.align: in mode 'eos'") as caught:
+        repack(tmp_path / "aligned", tmp_path / "eos", {"mode": "eos"}, jobs=1)
+    assert str(caught.value.hint).startswith("--set pack.align=1")
+    repack(tmp_path / "aligned", tmp_path / "none", {"mode": "none", "align": 3}, jobs=1)
+
+
+def test_a_damaged_cache_takes_nothing_from_one_that_is_whole(starter_cache, tmp_path):
+    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
+    repack(starter_cache, tmp_path / "whole", {"block_len": 64}, jobs=1)
+    path = cache / read_manifest(cache).shards[0].path
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CheckError, match="is damaged"):
+        repack(cache, tmp_path / "whole", {"block_len": 128}, jobs=1, force=True)
+    assert verify(tmp_path / "whole", level="full").ok
+
+
+def test_a_cache_of_other_documents_is_not_replaced_without_force(starter, starter_cache, tmp_path):
+    other = load_recipe(starter / "recipe.yaml", ["pack.block_len=64", "supervision.turns=last"])
+    build(other, tmp_path / "other", jobs=1)
+    before = digests(tmp_path / "other")
+    same_rules = tmp_path / "same rules"
+    shutil.copytree(starter, tmp_path / "rows")
+    with (tmp_path / "rows" / "data" / "chat.jsonl").open("ab") as file:
+        file.write((starter / "data" / "chat.jsonl").read_bytes().splitlines(keepends=True)[0])
+    build(load_recipe(tmp_path / "rows" / "recipe.yaml", ["pack.block_len=64"]), same_rules, jobs=1)
+    with pytest.raises(UsageError, match="built by another recipe"):
+        repack(starter_cache, tmp_path / "other", {"block_len": 64}, jobs=1)
+    with pytest.raises(UsageError, match="holds other documents than"):
+        repack(starter_cache, same_rules, {"block_len": 64}, jobs=1)
+    assert digests(tmp_path / "other") == before
+    repack(starter_cache, same_rules, {"block_len": 64}, jobs=1, force=True)
+    assert verify(same_rules, level="full").ok
+
+
+def test_a_file_in_two_splits_with_rejected_rows_is_packed_again_and_reused(starter, tmp_path):
+    row = (starter / "data" / "chat.jsonl").read_bytes().splitlines(keepends=True)[0]
+    (tmp_path / "rows.jsonl").write_bytes(row * 5 + b'{"bad": 1}\n' + b"not json\n")
+    source = {"path": str(tmp_path / "rows.jsonl"), "schema": "messages"}
+    recipe = make_recipe(
+        {
+            "sources": [source | {"split": "train"}, source | {"split": "eval"}],
+            "tokenizer": str(starter / "tokenizer"),
+        }
+    )
+    build(recipe, tmp_path / "cache", jobs=1)
+    repack(tmp_path / "cache", tmp_path / "again", {"mode": "stream", "block_len": 64}, jobs=1)
+    assert verify(tmp_path / "again", level="full").ok
+    found = build(recipe, tmp_path / "cache", jobs=1, repair=True)
+    assert (found.num_partitions_built, found.num_partitions_reused) == (0, 2)
+
+
+def test_a_cache_that_is_built_again_meanwhile_is_said_to_be(starter, starter_cache, tmp_path, monkeypatch):
+    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
+    right = repacking.committed
+
+    def rebuild_first(folder, manifest):
+        build(load_recipe(starter / "recipe.yaml", ["supervision.turns=last"]), folder, jobs=1, force=True)
+        return right(folder, manifest)
+
+    monkeypatch.setattr(repacking, "committed", rebuild_first)
+    with pytest.raises(CheckError, match="was built again while it was read"):
+        repack(cache, tmp_path / "again", {"block_len": 64}, jobs=1)
+
+
+def test_a_split_without_a_block_is_told_and_tiled_all_the_same(starter_cache, tmp_path):
+    class Notes(Silent):
+        def __init__(self):
+            self.notes = []
+
+        def note(self, text):
+            self.notes.append(text)
+
+    folder, notes = tmp_path / "again", Notes()
+    longest = max(line["length"] for line in table(starter_cache, "documents", "eval"))
+    repack(starter_cache, folder, {"block_len": longest + 40, "min_length": longest + 1}, jobs=1, progress=notes)
+    assert notes.notes == ["split 'eval' has no block: nothing of its 25 documents could be packed"]
+    assert verify(folder, level="full").ok
+    lines = list(read_rejected(folder, read_manifest(folder)))
+    at = next(i for i, line in enumerate(lines) if line.split == "eval" and line.tokens and line.tokens > 3)
+    other = next(i for i in range(at + 1, len(lines)) if lines[i].split == "eval" and lines[i].code == lines[at].code)
+    lines[at] = msgspec.structs.replace(lines[at], tokens=lines[at].tokens - 1)
+    lines[other] = msgspec.structs.replace(lines[other], tokens=lines[other].tokens + 1)
+    sha256 = write_rejected(folder, lines)
+    write_manifest(folder, msgspec.structs.replace(read_manifest(folder), rejected_sha256=sha256))
+    findings = verify(folder, level="full").findings
+    assert [(finding.what, finding.found.split()[0]) for finding in findings] == [("documents", "2")]
+
+
+def tampered(totals, **changes):
+    return msgspec.structs.replace(totals, **{name: getattr(totals, name) + by for name, by in changes.items()})
+
+
+def test_a_full_audit_counts_every_total_again(weighted_cache, tmp_path):
+    """Each change keeps the laws between the totals, but not what lies in the blocks."""
+    folder = tmp_path / "again"
+    repack(weighted_cache, folder, {"mode": "eos", "block_len": 20, "overlong": "split", "min_length": 9}, jobs=1)
+    manifest = read_manifest(folder)
+    totals = manifest.totals
+    assert totals.separators > 3 and totals.piece_starts > 3 and sum(cut.trained for cut in totals.cut.values()) > 3
+    code, cut = next((code, cut) for code, cut in totals.cut.items() if cut.trained > 3)
+    shifted = {**totals.cut, code: msgspec.structs.replace(cut, trained=cut.trained + 2)}
+    for changed, names in [
+        (tampered(totals, separators=3, padding=-3), {"totals.separators", "totals.padding"}),
+        (
+            msgspec.structs.replace(tampered(totals, piece_starts=-2), cut=shifted),
+            {"totals.piece_starts", "totals.cut trained"},
+        ),
+        (tampered(totals, merged=1), {"laws"}),
+    ]:
+        write_manifest(folder, msgspec.structs.replace(manifest, totals=changed))
+        assert {finding.what for finding in verify(folder, level="full").findings} == names
+
+
+def test_a_full_audit_finds_a_ledger_that_names_other_tokens(starter_cache, tmp_path):
+    """Every digest and every law holds; one line names the tokens behind those that are left out."""
+    folder = tmp_path / "again"
+    repack(starter_cache, folder, {"block_len": 64, "overlong": "truncate_left"}, jobs=1)
+    lines = list(read_rejected(folder, read_manifest(folder)))
+    at = next(i for i, line in enumerate(lines) if line.code == "truncated" and line.tokens and line.tokens > 3)
+    lines[at] = msgspec.structs.replace(lines[at], start=1)
+    sha256 = write_rejected(folder, lines)
+    write_manifest(folder, msgspec.structs.replace(read_manifest(folder), rejected_sha256=sha256))
+    assert verify(folder).ok
+    findings = verify(folder, level="full").findings
+    assert [(finding.what, finding.found.split()[0]) for finding in findings] == [("documents", "1")]
+
+
+def test_a_split_document_is_whole_again_from_its_pieces(starter_cache, tmp_path):
+    repack(starter_cache, tmp_path / "again", {"block_len": 64, "overlong": "split"}, jobs=1)
+    from packer.store.cache import Cache
+
+    with Cache.open(tmp_path / "again") as cache:
+        documents, blocks = cache.documents("train"), cache.blocks("train")
+        batch = blocks.read(np.arange(len(blocks)))
+        longest = int(np.argmax(documents.lengths()))
+        document = documents.read(longest)
+    rows = np.repeat(np.arange(len(batch.length)), np.diff(batch.doc_offsets))
+    parts = {}
+    for piece in np.flatnonzero(batch.doc_ids == document.doc_id).tolist():
+        place, length = int(batch.doc_places[piece]), int(batch.doc_lengths[piece])
+        parts[int(batch.doc_starts[piece])] = batch.input_ids[rows[piece], place : place + length].tolist()
+    for doc_id, start, tokens, _ in ledger(tmp_path / "again", "train"):
+        if doc_id == document.doc_id:
+            parts[start] = document.input_ids[start : start + tokens].tolist()
+    assert len(parts) == -(-document.length // 64)
+    assert [token for start in sorted(parts) for token in parts[start]] == document.input_ids.tolist()
+
+
+def test_packing_that_keeps_nothing_leaves_nothing_in_a_folder_that_was_empty(starter_cache, tmp_path):
+    with pytest.raises(NothingKeptError):
+        repack(starter_cache, tmp_path / "again", {"block_len": 2, "min_length": 2}, jobs=1)
+    assert [path.name for path in (tmp_path / "again").rglob("*")] == [".packer", "lock"]
+    repack(starter_cache, tmp_path / "again", {"block_len": 256}, jobs=1)
+    assert verify(tmp_path / "again").ok
+
+
+def test_packing_that_keeps_nothing_takes_nothing_from_a_folder_that_was_not_empty(
+    starter, starter_cache, tmp_path, monkeypatch
+):
+    """What a build has finished there is worth hours."""
+
+    def dies(*_, **__):
+        raise StorageError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "pack_documents", dies)
+        with pytest.raises(StorageError):
+            build(load_recipe(starter / "recipe.yaml"), tmp_path / "cache", jobs=1)
+    before = digests(tmp_path / "cache")
+    assert len(before) == 5
+    with pytest.raises(NothingKeptError):
+        repack(starter_cache, tmp_path / "cache", {"block_len": 2, "min_length": 2}, jobs=1)
+    assert before.items() <= digests(tmp_path / "cache").items()
+    assert build(load_recipe(starter / "recipe.yaml"), tmp_path / "cache", jobs=1).num_partitions_reused == 5

@@ -1,0 +1,349 @@
+"""What is there already: found again whatever was left, believed only where it is whole, ended where it was begun."""
+
+import hashlib
+import os
+import shutil
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from packer import __version__
+from packer.audit import verify
+from packer.errors import CheckError, InputError, StorageError
+from packer.pipeline import build, input_changes, kept_tokenizer, packing, plan, record, repack, run
+from packer.pipeline.engine import Engine
+from packer.pipeline.identity import Provenance
+from packer.pipeline.input_changes import Look, refuse_changed
+from packer.pipeline.packing import finish_if_free
+from packer.pipeline.partition import JOURNAL
+from packer.pipeline.reuse import committed, reusable_blocks
+from packer.recipe import Pack, Supervision, load_recipe, make_recipe, to_json
+from packer.store.digest import digest_file
+from packer.store.folder import lock
+from packer.store.manifest import manifest_fingerprint, read_manifest, write_manifest
+from packer.store.rejected import is_pending, read_rejected, write_rejected
+
+
+class Notes:
+    """A progress that keeps what it is told."""
+
+    def __init__(self):
+        self.notes = []
+
+    def stage(self, *_): ...
+
+    def advance(self, *_): ...
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+@pytest.fixture
+def cache(starter_cache, tmp_path):
+    """A copy that a test may damage."""
+    return Path(shutil.copytree(starter_cache, tmp_path / "cache"))
+
+
+def again(starter, folder, **options):
+    return build(load_recipe(starter / "recipe.yaml"), folder, jobs=1, **options)
+
+
+def digests(folder):
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and ".packer" not in path.parts
+    }
+
+
+def unfinished(cache):
+    """Take a cache back to the moment behind its commit: its ledger is staged, and a shard of before is still there."""
+    manifest = read_manifest(cache)
+    pending = cache / manifest.pending_rejected
+    pending.parent.mkdir(exist_ok=True)
+    shutil.move(cache / "rejected.jsonl", pending)
+    (cache / "blocks" / "train-00007-0123456789ab.arrow").write_bytes(b"of the build before")
+    return manifest
+
+
+def test_a_build_that_is_up_to_date_ends_the_commit_another_one_began(starter, starter_cache, cache):
+    unfinished(cache)
+    assert not again(starter, cache).built
+    assert digests(cache) == digests(starter_cache)
+
+
+def test_a_commit_that_its_own_process_is_ending_is_left_to_it(cache):
+    manifest = unfinished(cache)
+    with lock(cache):
+        finish_if_free(cache, manifest)
+        assert is_pending(cache, manifest)
+    finish_if_free(cache, manifest)
+    assert not is_pending(cache, manifest)
+
+
+def test_a_dry_run_of_a_build_that_is_up_to_date_ends_nothing(starter, cache):
+    unfinished(cache)
+    before = digests(cache)
+    result = again(starter, cache, dry_run=True)
+    assert (result.built, result.num_partitions_built) == (False, 0)
+    assert digests(cache) == before
+
+
+def test_a_build_that_another_one_came_before_does_nothing(starter, starter_cache, tmp_path, monkeypatch):
+    """The other one finishes between the look at the folder and the lock."""
+    cache, builds = tmp_path / "cache", []
+
+    @contextmanager
+    def late(folder):
+        if not builds:
+            builds.append(folder)
+            builds.append(again(starter, cache))
+        with lock(folder):
+            yield
+
+    monkeypatch.setattr(run, "lock", late)
+    result = again(starter, cache)
+    assert builds[1].built and not result.built
+    assert result.fingerprint == builds[1].fingerprint
+    assert digests(cache) == digests(starter_cache)
+
+
+def test_a_manifest_that_is_damaged_is_told_and_built_again(starter, starter_cache, cache):
+    path = cache / "manifest.json"
+    path.write_bytes(path.read_bytes()[:-3])
+    notes = Notes()
+    assert again(starter, cache, progress=notes).num_partitions_built == 5
+    assert [note for note in notes.notes if note.endswith("; building again") and str(path) in note]
+    assert digests(cache) == digests(starter_cache)
+
+
+@pytest.mark.parametrize("left", [b"", b"{", b'{"shard": 3}', b"\xff"])
+def test_a_journal_entry_that_cannot_be_read_costs_its_partition_alone(left, starter, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+
+    def dies(*_, **__):
+        raise StorageError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "pack_documents", dies)
+        with pytest.raises(StorageError):
+            again(starter, cache)
+    entries = sorted((cache / JOURNAL).iterdir())
+    assert len(entries) == 5
+    entries[2].write_bytes(left)
+    result = again(starter, cache)
+    assert (result.num_partitions_built, result.num_partitions_reused) == (1, 4)
+
+
+def test_a_document_shard_that_is_missing_is_made_again_and_only_it(starter, starter_cache, cache):
+    shards = [shard for shard in read_manifest(cache).shards if shard.kind == "documents"]
+    (cache / shards[1].path).unlink()
+    result = again(starter, cache)
+    assert (result.num_partitions_built, result.num_partitions_reused) == (1, len(shards) - 1)
+    assert digests(cache) == digests(starter_cache)
+
+
+@pytest.mark.parametrize("change", ["one line less", "a row of another partition"])
+def test_a_ledger_that_does_not_go_with_the_partitions_vouches_for_none(change, starter, starter_cache, cache):
+    """Its digest is right and its rows are not: nothing of such a cache is taken over."""
+    manifest = read_manifest(cache)
+    lines = list(read_rejected(cache, manifest))
+    assert len(committed(cache, manifest)) == 5
+    if change == "one line less":
+        lines = lines[:-1]
+    else:
+        lines[0] = msgspec.structs.replace(lines[0], row=10**6)
+    write_manifest(cache, msgspec.structs.replace(manifest, rejected_sha256=write_rejected(cache, lines)))
+    assert committed(cache, read_manifest(cache)) == []
+    assert again(starter, cache, repair=True).num_partitions_built == 5
+    assert digests(cache) == digests(starter_cache)
+
+
+def test_what_keeps_the_fast_engine_from_a_build_is_told(starter, tmp_path, monkeypatch):
+    reference = plan.resolve_engine("reference", (starter / "tokenizer" / "tokenizer.json").read_bytes())
+    engine = Engine(name="reference", version=reference.version, refused="'ab' gives other ids")
+    monkeypatch.setattr(plan, "resolve_engine", lambda *_, **__: engine)
+    notes = Notes()
+    again(starter, tmp_path / "cache", progress=notes)
+    assert "engine reference: 'ab' gives other ids" in notes.notes
+
+
+def test_an_input_that_is_gone_before_it_is_read_is_an_input_error(tmp_path):
+    with pytest.raises(InputError, match=r"gone\.jsonl"):
+        Look.at(tmp_path / "gone.jsonl")
+
+
+def test_an_input_that_can_no_longer_be_read_is_an_input_error(starter_cache, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("{}\n")
+    look = Look.at(path)
+    entry = msgspec.structs.replace(read_manifest(starter_cache).inputs[0], sha256=digest_file(path)[2])
+    os.utime(path, ns=(1, 1))
+    refuse_changed([look], [entry])
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(InputError, match="Is a directory"):
+        input_changes.refuse_changed([look], [entry])
+
+
+def test_a_ledger_that_is_damaged_is_refused_with_the_cache_it_lies_in(starter_cache, cache, tmp_path):
+    path = cache / "rejected.jsonl"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CheckError, match=r"rejected\.jsonl is not what was written") as caught:
+        repack(cache, tmp_path / "again", {"block_len": 256}, jobs=1)
+    assert caught.value.hint == f"packer build -o {cache} --repair mends it"
+
+
+def test_a_row_that_fails_its_digest_in_a_file_that_does_not_is_refused_with_its_cache(cache, tmp_path, monkeypatch):
+    """The shards were taken over, so that the new folder's own hint would repair nothing."""
+
+    def damaged(*_, **__):
+        raise CheckError("row 3 is damaged", hint="another one")
+
+    monkeypatch.setattr(packing, "pack_split", damaged)
+    with pytest.raises(CheckError, match="row 3 is damaged") as caught:
+        repack(cache, tmp_path / "again", {"block_len": 256}, jobs=1)
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith(f"the shards are those of {cache}: packer build -o {cache} --repair")
+
+
+def test_packing_again_over_a_damaged_cache_of_the_same_rules_mends_it(starter_cache, tmp_path):
+    repack(starter_cache, tmp_path / "once", {"block_len": 256}, jobs=1)
+    repack(starter_cache, tmp_path / "again", {"block_len": 256}, jobs=1)
+    (tmp_path / "again" / "rejected.jsonl").unlink()
+    assert repack(starter_cache, tmp_path / "again", {"block_len": 256}, jobs=1).built
+    assert digests(tmp_path / "again") == digests(tmp_path / "once")
+    assert verify(tmp_path / "again").ok
+
+
+def inodes(cache):
+    """What each file of a cache is; a file that was written again is another one."""
+    return {path.relative_to(cache).as_posix(): path.stat().st_ino for path in cache.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def shards_of_all_kinds(starter, tmp_path_factory):
+    """A cache with many document shards, of which few reject rows, and many block shards."""
+    folder = tmp_path_factory.mktemp("many") / "cache"
+    build(load_recipe(starter / "recipe.yaml", ["partition_bytes=8KiB", "shard_bytes=60KiB"]), folder, jobs=1)
+    return folder
+
+
+def damaged_file(manifest, kind):
+    shards = [shard for shard in manifest.shards if shard.kind == kind]
+    if shards:
+        return shards[len(shards) // 2].path
+    return "rejected.jsonl" if kind == "rejected" else f"model/{manifest.model.files[-1].path}"
+
+
+@pytest.mark.parametrize("harm", ["a flipped bit", "cut", "gone"])
+@pytest.mark.parametrize("kind", ["documents", "blocks", "rejected", "model"])
+def test_repair_writes_the_damaged_file_again_and_no_other(kind, harm, shards_of_all_kinds, tmp_path):
+    """The manifest and the ledger, which every commit writes, aside.
+
+    The reasons of rejections are in the ledger alone: without it, the partitions that rejected something are made again.
+    """
+    cache = Path(shutil.copytree(shards_of_all_kinds, tmp_path / "cache"))
+    manifest = read_manifest(cache)
+    name = damaged_file(manifest, kind)
+    before, whole = inodes(cache), digests(cache)
+    content = bytearray((cache / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (cache / name).rename(tmp_path / "aside")
+    if harm != "gone":
+        (cache / name).write_bytes(content[: -1 if harm == "cut" else None])
+    report = verify(cache)
+    assert {finding.path for finding in report.findings} == {name}
+    assert report.hint == f"packer build -o {cache} --repair makes damaged files again"
+    result = build(make_recipe(manifest.recipe), cache, jobs=1, repair=True)
+    assert digests(cache) == whole
+    after = inodes(cache)
+    written = {path for path in before if after[path] != before[path]} - {"manifest.json", "rejected.jsonl"}
+    rejecting = {shard.path for shard in manifest.shards if shard.num_rejected}
+    assert 0 < len(rejecting) < len(manifest.shards) // 4
+    assert written == (rejecting if kind == "rejected" else {name})
+    assert result.num_partitions_built == {"documents": 1, "rejected": len(rejecting)}.get(kind, 0)
+
+
+def test_blocks_of_other_documents_rules_or_versions_are_not_taken_over(shards_of_all_kinds, tmp_path, monkeypatch):
+    cache = Path(shutil.copytree(shards_of_all_kinds, tmp_path / "cache"))
+    manifest = read_manifest(cache)
+    wanted = Provenance.of(manifest, make_recipe(manifest.recipe))
+    documents = [shard for shard in manifest.shards if shard.kind == "documents"]
+    num_blocks = len(manifest.shards) - len(documents)
+    assert len(reusable_blocks(cache, manifest, wanted, documents, repair=True)) == num_blocks > 3
+    assert reusable_blocks(cache, None, wanted, documents, repair=True) == {}
+    assert reusable_blocks(cache, manifest, wanted, documents[1:], repair=True) == {}
+    other = Provenance.of(manifest, make_recipe(manifest.recipe, ["pack.seed=1"]))
+    assert reusable_blocks(cache, manifest, other, documents, repair=True) == {}
+    older = msgspec.structs.replace(manifest, versions={**manifest.versions, "packer": "0.0.0"})
+    assert reusable_blocks(cache, older, wanted, documents, repair=True) == {}
+
+
+def test_adding_a_file_to_a_hundred_tokenizes_one_and_another_block_length_none(starter, tmp_path):
+    lines = (starter / "data" / "chat.jsonl").read_text("utf-8").splitlines()[:20]
+    (tmp_path / "data").mkdir()
+    for number in range(100):
+        (tmp_path / "data" / f"{number:03d}.jsonl").write_text(f"{lines[number % 20]}{' ' * (number // 20)}\n", "utf-8")
+    values = {"sources": [{"path": str(tmp_path / "data" / "*.jsonl")}], "tokenizer": str(starter / "tokenizer")}
+    first = build(make_recipe(values), tmp_path / "cache", jobs=1)
+    assert (first.num_partitions_built, first.num_partitions_reused) == (100, 0)
+    (tmp_path / "data" / "050a.jsonl").write_text(f"{lines[3]}      \n", "utf-8")
+    second = build(make_recipe(values), tmp_path / "cache", jobs=1)
+    assert (second.num_partitions_built, second.num_partitions_reused) == (1, 100)
+    third = build(make_recipe(values, ["pack.block_len=1024"]), tmp_path / "cache", jobs=1, force=True)
+    assert (third.num_partitions_built, third.num_partitions_reused) == (0, 101)
+
+
+def test_versions_of_software_change_the_bytes_and_neither_recipe_nor_content(
+    starter, starter_cache, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(record, "version", lambda name: f"99.{len(name)}")
+    changed = again(starter, tmp_path / "cache").manifest
+    before = read_manifest(starter_cache)
+    assert changed is not None and changed.versions["numpy"] == "99.5" != before.versions["numpy"]
+    assert changed.recipe_fingerprint == before.recipe_fingerprint
+    assert changed.content_fingerprint == before.content_fingerprint
+    assert manifest_fingerprint(tmp_path / "cache") != manifest_fingerprint(starter_cache)
+
+
+def test_a_cache_alone_answers_where_it_came_from_and_what_was_left_out(starter, starter_cache, tmp_path):
+    """Its inputs, tokenizer and template may be gone: the five questions of the contract are answered by the folder."""
+    cache = Path(shutil.copytree(starter_cache, tmp_path / "alone"))
+    manifest = read_manifest(cache)
+    # Which raw files: by name, size and digest.
+    for entry in manifest.inputs:
+        path = Path(entry.path)
+        assert (entry.num_bytes, entry.sha256) == (path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
+    assert {Path(entry.path).name for entry in manifest.inputs} == {path.name for path in (starter / "data").iterdir()}
+    # Which rows were left out and why.
+    rejected = [line for line in read_rejected(cache, manifest) if line.document is None]
+    assert Counter(line.code for line in rejected) == Counter(manifest.totals.rejected)
+    assert all(line.reason and line.source in {entry.path for entry in manifest.inputs} for line in rejected)
+    # Which tokenizer, normalizer, template: their very files.
+    for file in manifest.model.files:
+        kept = cache / "model" / file.path
+        assert kept.read_bytes() == (starter / "tokenizer" / kept.name).read_bytes()
+    assert {Path(file.path).name for file in manifest.model.files} >= {"tokenizer.json", "chat_template.jinja"}
+    # Which rules of packing, truncation and loss: the recipe, every default written out.
+    assert manifest.recipe == to_json(make_recipe(manifest.recipe))
+    assert manifest.recipe["pack"].keys() == to_json(Pack()).keys()
+    assert manifest.recipe["supervision"].keys() == to_json(Supervision()).keys()
+    # Was it made by this code.
+    assert manifest.versions["packer"] == __version__
+    assert verify(cache, level="full").ok
+
+
+def test_names_of_files_that_are_kept_are_flushed_before_the_commit(starter, cache, monkeypatch):
+    """A build that was killed may have given them their names and not flushed the folder; then the power goes."""
+    events = []
+    sync, write = kept_tokenizer.sync_folder, packing.write_manifest
+    monkeypatch.setattr(kept_tokenizer, "sync_folder", lambda folder: events.append(folder) or sync(folder))
+    monkeypatch.setattr(packing, "write_manifest", lambda *given: events.append("commit") or write(*given))
+    place = (cache / "model" / read_manifest(cache).model.files[0].path).parent
+    (cache / "manifest.json").unlink()
+    assert again(starter, cache).built
+    assert events == [place, cache / "model", "commit"]

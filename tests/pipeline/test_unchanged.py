@@ -1,0 +1,126 @@
+"""A cache is up to date by its digests alone exactly where a plan would say so."""
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from packer.errors import InputError, UsageError
+from packer.pipeline import build, run
+from packer.pipeline.plan import plan_build
+from packer.pipeline.progress import Silent
+from packer.pipeline.reuse import up_to_date
+from packer.pipeline.unchanged import is_unchanged
+from packer.recipe import load_recipe, make_recipe, to_json
+from packer.store.manifest import read_manifest
+
+
+@pytest.fixture
+def built(starter, starter_cache, tmp_path):
+    """The starter, its recipe and its cache, to be changed."""
+    folder = Path(shutil.copytree(starter, tmp_path / "starter"))
+    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
+    recipe = load_recipe(folder / "recipe.yaml")
+    build(recipe, cache, jobs=1, force=True)  # its inputs have other names
+    return folder, recipe, cache
+
+
+def swap_a_letter(path):
+    content = path.read_bytes()
+    place = content.rindex(b"e")
+    path.write_bytes(content[:place] + b"o" + content[place + 1 :])
+
+
+def add_a_line(path, line=b"\n"):
+    path.write_bytes(path.read_bytes() + line)
+
+
+def first_input(recipe):
+    return Path(recipe.sources[0].path)
+
+
+def with_keys(recipe, *overrides):
+    return make_recipe(to_json(recipe), overrides)
+
+
+CHANGES = {
+    "nothing": lambda folder, recipe, cache: None,
+    "a letter of an input": lambda folder, recipe, cache: swap_a_letter(first_input(recipe)),
+    "a longer input": lambda folder, recipe, cache: add_a_line(first_input(recipe)),
+    "a touched input": lambda folder, recipe, cache: first_input(recipe).touch(),
+    "a comment in the template": lambda folder, recipe, cache: add_a_line(
+        next(Path(recipe.tokenizer).glob("*.jinja")), b"{# #}"
+    ),
+    "another block length": lambda folder, recipe, cache: with_keys(recipe, "pack.block_len=256"),
+    "another pad": lambda folder, recipe, cache: with_keys(recipe, "pack.pad_id=5"),
+    "another engine": lambda folder, recipe, cache: with_keys(recipe, "engine=reference"),
+    "one source fewer": lambda folder, recipe, cache: msgspec.structs.replace(recipe, sources=recipe.sources[:-1]),
+    "the sources turned": lambda folder, recipe, cache: msgspec.structs.replace(recipe, sources=recipe.sources[::-1]),
+    "no ledger": lambda folder, recipe, cache: (cache / "rejected.jsonl").unlink(),
+    "a shard cut short": lambda folder, recipe, cache: next((cache / "blocks").glob("*.arrow")).write_bytes(b"x"),
+    "no tokenizer in the cache": lambda folder, recipe, cache: shutil.rmtree(cache / "model"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_digests_and_a_plan_agree_on_whether_there_is_something_to_do(built, change):
+    folder, recipe, cache = built
+    found = CHANGES[change](folder, recipe, cache)
+    recipe = found if isinstance(found, type(recipe)) else recipe
+    manifest = read_manifest(cache)
+    plan = plan_build(recipe, Silent(), before=manifest.engine)
+    planned = up_to_date(cache, manifest, plan.provenance)
+    assert is_unchanged(cache, manifest, recipe, Silent()) is planned
+    assert planned is (change in ("nothing", "a touched input"))
+
+
+SHOWS_X = "{{ x }}{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>' }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [({"x": True}, {"x": 1}), ({"x": 1}, {"x": 1.0})],
+)
+def test_values_that_python_takes_for_the_same_are_other_recipes(before, after, built, tmp_path):
+    """A template writes them, and each in its own way."""
+    folder, _, _ = built
+    (folder / "template.jinja").write_text(SHOWS_X)
+    given = {"file": str(folder / "template.jinja"), "kwargs": before}
+    values = {**to_json(load_recipe(folder / "recipe.yaml")), "template": given}
+    values["supervision"] = {**values.get("supervision", {}), "divergent": "common_prefix"}
+    first, second = (make_recipe({**values, "template": {**given, "kwargs": kwargs}}) for kwargs in (before, after))
+    one, other = build(first, tmp_path / "one", jobs=1), build(second, tmp_path / "other", jobs=1)
+    assert one.manifest.content_fingerprint != other.manifest.content_fingerprint
+    assert one.manifest.recipe_fingerprint != other.manifest.recipe_fingerprint
+    assert not is_unchanged(tmp_path / "one", one.manifest, second, Silent())
+    assert is_unchanged(tmp_path / "one", one.manifest, first, Silent())
+    with pytest.raises(UsageError, match="kwargs"):
+        build(second, tmp_path / "one", jobs=1)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("rules_version", 0), ("versions", {"packer": "0"}), ("engine_version", "another"), ("inputs", ())],
+)
+def test_what_another_version_wrote_is_left_to_a_plan(built, field, value):
+    _, recipe, cache = built
+    manifest = msgspec.structs.replace(read_manifest(cache), **{field: value})
+    assert not is_unchanged(cache, manifest, recipe, Silent())
+
+
+def test_a_build_that_has_nothing_to_do_makes_no_plan(built, monkeypatch):
+    _, recipe, cache = built
+    monkeypatch.setattr(run, "plan_build", None)
+    result = build(recipe, cache)
+    assert not result.built
+    assert result.num_partitions_reused == sum(shard.kind == "documents" for shard in read_manifest(cache).shards)
+    with pytest.raises(TypeError):  # what it does else
+        build(recipe, cache, repair=True)
+
+
+def test_an_input_that_is_gone_is_named(built):
+    _, recipe, cache = built
+    first_input(recipe).unlink()
+    with pytest.raises(InputError, match=first_input(recipe).name):
+        build(recipe, cache)

@@ -1,0 +1,148 @@
+"""No word of a row is lost without a word: read as by somebody who knows no schema."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import twins
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from supervision_stages import Stages
+
+from packer.batches import Sample
+from packer.errors import InputError
+from packer.pipeline import build
+from packer.recipe import make_recipe
+from packer.source import unused_keys
+from packer.source.decode import Refused
+from packer.source.schema import Schema, read_row
+from packer.store.manifest import read_manifest
+from packer.store.rejected import read_rejected
+
+KEYS = ("content", "value", "text", "output", "result", "body", "thinking", "name", "refusal", "train", "tool_call_id")
+ROLES = ("system", "user", "assistant", "tool", "function_call")
+CALLS: Any = st.sampled_from([None, [], [{"function": {"name": "WORD", "arguments": {"WORD": "WORD"}}}]])
+
+
+@st.composite
+def chats(draw: st.DrawFn) -> tuple[Schema, dict[str, Any]]:
+    """A chat whose values are words that stand once, under keys that may mean something; it ends with an answer."""
+    schema: Schema = draw(st.sampled_from(["messages", "sharegpt"]))
+    who, said, name = ("role", "content", "messages") if schema == "messages" else ("from", "value", "conversations")
+    fields = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(["WORD", "WORD", "", None]), max_size=3)
+    turns = []
+    for _ in range(draw(st.integers(1, 4))):
+        told = {said: "WORD"} if draw(st.booleans()) else {}
+        calls = {"tool_calls": found} if (found := draw(CALLS)) else {}
+        turns.append({who: draw(st.sampled_from(ROLES))} | told | draw(fields) | calls)
+    turns += [{who: "user", said: "WORD"}, {who: "assistant", said: "WORD"}]
+    numbers = iter(range(10**6, 10**7))
+    return schema, json.loads(re.sub("WORD", lambda _: f"word{next(numbers)}", json.dumps({name: turns})))
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory: pytest.TempPathFactory) -> Stages:
+    return Stages.load(twins.byte_level(tmp_path_factory.mktemp("tokenizer")))
+
+
+def test_every_word_of_a_kept_chat_is_rendered_or_stands_under_a_key_that_is_told(stages: Stages) -> None:
+    seen = {"kept": 0, "told": 0, "refused": 0}
+
+    @settings(max_examples=300)
+    @given(chats())
+    def is_kept_or_told(chat: tuple[Schema, dict[str, Any]]) -> None:
+        schema, row = chat
+        try:
+            sample: Sample = read_row(row, number=0, schema=schema, columns={})
+        except Refused:
+            seen["refused"] += 1
+            return
+        turns = stages.render([sample])
+        if turns.rejections:
+            seen["refused"] += 1
+            return
+        told = {*unused_keys([sample]), "tool_call_id"}
+        for message in next(iter(row.values())):
+            for key, value in message.items():
+                for word in re.findall(r"word\d+", json.dumps(value)):
+                    assert word.encode() in turns.text or key in told, (key, row)
+        seen["kept"] += 1
+        seen["told"] += len(told) > 1
+
+    is_kept_or_told()
+    assert all(seen.values()), seen
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def stage(self, *_: object) -> None: ...
+
+    def advance(self, *_: object) -> None: ...
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def chat(i: int, **fields: object) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": f"{i}?"} | fields, {"role": "assistant", "content": f"{i}!"}]}
+
+
+def build_rows(rows: list[Any], folder: Path, cache: str, *overrides: str, jobs: int = 1, **source: Any) -> list[str]:
+    """The notes of a build of these rows."""
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    if not (folder / "tokenizer").exists():
+        twins.byte_level(folder / "tokenizer")
+    values = {"sources": [{"path": str(folder / "rows.jsonl"), **source}], "tokenizer": str(folder / "tokenizer")}
+    notes = Notes()
+    build(make_recipe(values, ["partition_bytes=2000", *overrides]), folder / cache, jobs=jobs, progress=notes)
+    return notes.notes
+
+
+def test_keys_that_nothing_reads_are_counted_alike_by_any_number_of_workers_and_of_partitions_used_again(
+    tmp_path: Path,
+) -> None:
+    rows = [chat(i, time=i, **({"name\n": "Ann"} if i % 3 else {})) for i in range(200)]
+    rows.append(chat(200, role="nobody", time=1))
+    expected = {"time": 200, "name\n": 133}
+    said = "messages have keys that are not used: `time` (200), `name\\n` (133)"
+    notes = [
+        build_rows(rows, tmp_path, "one"),
+        build_rows(rows, tmp_path, "two", jobs=2),
+        build_rows(rows[:100], tmp_path, "used again"),
+        build_rows(rows, tmp_path, "used again"),
+    ]
+    assert [told[-1] for told in notes[:2]] == [said, said] and notes[3][-1] == said
+    for cache in ("one", "two", "used again"):
+        manifest = read_manifest(tmp_path / cache)
+        assert manifest.totals.unused_keys == expected
+        assert manifest == read_manifest(tmp_path / "one")
+
+
+def test_keys_that_the_template_reads_are_used(tmp_path: Path) -> None:
+    twins.byte_level(tmp_path / "tokenizer", template=twins.CHATML.replace("{{", "{{ message.time }}{{", 1))
+    assert not [note for note in build_rows([chat(1, time="now")], tmp_path, "cache") if "not used" in note]
+
+
+def test_an_empty_user_message_rejects_its_row_unless_the_recipe_keeps_it(tmp_path: Path) -> None:
+    rows = [chat(0), chat(1, content=""), {"messages": [{"role": "system", "content": ""}, *chat(2)["messages"]]}]
+    build_rows(rows, tmp_path, "cache")
+    manifest = read_manifest(tmp_path / "cache")
+    (line,) = read_rejected(tmp_path / "cache", manifest)
+    assert (line.row, line.code, line.reason) == (1, "no_content", "messages[0]: the user says nothing")
+    build_rows(rows, tmp_path, "kept", "rows.empty_user=keep")
+    assert read_manifest(tmp_path / "kept").totals.kept == 3
+
+
+def test_a_column_that_no_row_of_a_source_has_is_refused(tmp_path: Path) -> None:
+    rows = [{"q": "a", "cot": "b", "a": "c"}] * 3
+    columns = {"instruction": "q", "reasoning": "cto", "output": "a"}
+    with pytest.raises(InputError, match="`columns` takes 'reasoning' from `cto`") as caught:
+        build_rows(rows, tmp_path, "cache", columns=columns)
+    assert caught.value.hint == "did you mean `cot`?"
+    with pytest.raises(InputError, match="`columns` names `banana`, which is no field of a schema"):
+        build_rows(rows, tmp_path, "cache", columns=columns | {"banana": "cot"})
+    build_rows(rows, tmp_path, "cache", "supervision.reasoning=inline", columns=columns | {"reasoning": "cot"})

@@ -1,0 +1,141 @@
+"""The prefix rule: where prompts and completions end in ids."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import twins
+from supervision_stages import Stages, assistant, chat, user
+
+from packer.batches import Int32, Int64, TokenBatch
+from packer.tokenize import ReferenceEncoder
+
+
+class Counting:
+    """An encoder that counts what it is asked for."""
+
+    name, version = "counting", "1"
+
+    def __init__(self, content: bytes) -> None:
+        self._encoder = ReferenceEncoder(content)
+        self.texts: list[str] = []
+
+    def encode(self, texts: Sequence[str]) -> tuple[Int32, Int64]:
+        self.texts += texts
+        return self._encoder.encode(texts)
+
+
+def tokenized(stages: Stages, *messages: dict[str, Any]) -> TokenBatch:
+    turns = stages.render([chat(*messages)])
+    assert not turns.rejections
+    return stages.tokenizing.tokenize(turns)
+
+
+def pieces(stages: Stages, tokens: TokenBatch, turn: int) -> tuple[list[str], list[str]]:
+    """Prompt and completion of a turn as vocabulary entries."""
+    start = tokens.offsets[tokens.turn_sequence[turn]]
+    prompt, end = start + tokens.prompt_tokens[turn], start + tokens.completion_tokens[turn]
+    spell = lambda ids: [stages.model.content(i) for i in ids.tolist()]  # noqa: E731
+    return spell(tokens.ids[start:prompt]), spell(tokens.ids[prompt:end])
+
+
+def test_a_turn_begins_after_the_ids_of_its_prompt(tmp_path: Path) -> None:
+    stages = Stages.load(twins.byte_level(tmp_path))
+    tokens = tokenized(stages, user("Hello!"), assistant("fox"))
+    prompt, completion = pieces(stages, tokens, 0)
+    assert "".join(prompt).endswith("assistantĊ")
+    assert "".join(completion) == "fox<|im_end|>"
+    assert not tokens.merged.any()
+
+
+def test_a_border_that_merges_gets_prompt_and_completion_encoded_apart(tmp_path: Path) -> None:
+    stages = Stages.load(twins.double_newline(tmp_path))
+    tokens = tokenized(stages, user("Hello!"), assistant("\nfox"))
+    assert tokens.merged.tolist() == [True]
+    prompt, completion = pieces(stages, tokens, 0)
+    assert prompt[-1] == "Ċ"
+    assert "".join(completion) == "Ċfox<|im_end|>"
+    assert "ĊĊ" in [stages.model.content(i) for i in tokens.ids[: tokens.offsets[1]].tolist()]
+
+
+def test_turns_beside_a_merged_border_stay_in_the_text(tmp_path: Path) -> None:
+    stages = Stages.load(twins.double_newline(tmp_path))
+    tokens = tokenized(stages, user("a"), assistant("fox"), user("b"), assistant("\nfox"), user("c"), assistant("dog"))
+    assert tokens.merged.tolist() == [False, True, False]
+    assert tokens.turn_sequence.tolist() == [0, 1, 0]
+
+
+def test_a_completion_apart_starts_without_a_dummy_space(tmp_path: Path) -> None:
+    template = twins.LLAMA2_LIKE.replace("' [/INST]' }}", "' [/INST] ' }}").replace("{{ ' ' + ", "{{ ")
+    stages = Stages.load(twins.sentencepiece_like(tmp_path, template=template))
+    tokens = tokenized(stages, user("Hello!"), assistant("fox"))
+    assert tokens.merged.tolist() == [True]
+    prompt, completion = pieces(stages, tokens, 0)
+    assert prompt[-1] == "▁"
+    assert "".join(completion) == "fox▁</s>"
+    assert not completion[0].startswith("▁")
+
+
+def test_after_the_first_added_token_a_completion_apart_is_encoded_as_in_any_text(tmp_path: Path) -> None:
+    template = twins.LLAMA2_LIKE.replace("' [/INST]' }}", "' [/INST] ' }}").replace("{{ ' ' + ", "{{ ")
+    stages = Stages.load(twins.sentencepiece_like(tmp_path, template=template), "supervision.control_tokens=allow")
+    text = "fox<unk>dog"
+    borders = stages.tokenizing._borders
+    whole = "<s>[INST] a [/INST] " + text + " </s>"
+    border = borders._apart_sequence(whole.encode(), len(whole) - len(text) - 5, len(whole))
+    assert border.ids is not None
+    completion = [stages.model.content(i) for i in border.ids[border.prompt_tokens :].tolist()]
+    assert "".join(completion) == "fox<unk>▁dog▁</s>"
+
+
+def test_white_space_a_role_token_swallows_is_in_no_id(tmp_path: Path) -> None:
+    stages = Stages.load(twins.swallowing(tmp_path))
+    tokens = tokenized(stages, user("Hello!"), assistant("\n fox"))
+    prompt, completion = pieces(stages, tokens, 0)
+    assert prompt[-1] == "<|assistant|>"
+    assert "".join(completion) == "▁fox<|end|>"
+    assert not tokens.merged.any()
+
+
+def test_prompts_are_not_encoded_again(tmp_path: Path) -> None:
+    """Many turns, one header: the whole text and one tail are all that is encoded."""
+    stages = Stages.load(twins.byte_level(tmp_path))
+    encoder = Counting(stages.model.files["tokenizer.json"])
+    stages.tokenizing._encoder = encoder
+    stages.tokenizing._borders._encoder = encoder
+    stages.tokenizing._at_once._encoder = encoder
+    talk = [message for n in range(9) for message in (user(f"q{n}"), assistant(f"a{n}"))]
+    tokenized(stages, *talk)
+    assert len(encoder.texts) == 2
+    assert encoder.texts[1] == "<|im_start|>assistant\n"
+    tokenized(stages, *talk)
+    assert len(encoder.texts) == 3
+
+
+def test_a_terminator_that_is_no_added_token_is_found_by_the_rule_word_for_word(tmp_path: Path) -> None:
+    template = twins.CHATML.replace("<|im_end|>", "!")
+    stages = Stages.load(twins.byte_level(tmp_path, template=template), stop=["!"])
+    tokens = tokenized(stages, user("Hello"), assistant("fox"))
+    assert "".join(pieces(stages, tokens, 0)[1]) == "fox!"
+
+
+def test_normalized_added_tokens_do_not_mislead_a_border(tmp_path: Path) -> None:
+    folder = twins.nfc(tmp_path)
+    content = (folder / "tokenizer.json").read_text("utf-8")
+    normalized = content.replace('"normalized":false', '"normalized":true').replace(
+        '"normalized": false', '"normalized": true'
+    )
+    assert normalized != content
+    (folder / "tokenizer.json").write_text(normalized, "utf-8")
+    stages = Stages.load(folder)
+    tokens = tokenized(stages, user("e\u0301"), assistant("e\u0301fox"), user("ü"), assistant("dog"))
+    completions = ["".join(pieces(stages, tokens, t)[1]) for t in (0, 1)]
+    assert completions == ["Ã©fox<|im_end|>", "dog<|im_end|>"]
+
+
+def test_an_empty_batch_has_no_sequences(tmp_path: Path) -> None:
+    stages = Stages.load(twins.byte_level(tmp_path))
+    tokens = stages.tokenizing.tokenize(stages.render([]))
+    assert tokens.offsets.tolist() == [0]
+    assert tokens.ids.dtype == np.int32

@@ -1,0 +1,184 @@
+"""Batches placed at once have the ids and borders of texts looked at one by one, and of the rule word for word."""
+
+import functools
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import twins
+from hypothesis import given
+from hypothesis import strategies as st
+from search_effort import percent_of_examples
+
+from packer.batches import TurnBatch
+from packer.model import Model, load_model
+from packer.spelling import Spelling
+from packer.tokenize import ReferenceEncoder, Tokenizing
+from packer.tokenize.anchors import Anchors
+from packer.tokenize.vectorized import VectorizedBoundaries
+
+BYTE_LEVEL = [twins.byte_level, twins.double_newline, twins.nfc, twins.added_letters, twins.header_stops]
+
+PIECES = st.sampled_from(
+    ["<|im_start|>", "<|im_end|>", "<|user|>", "<|assistant|>", "assistant", "\n", "\n\n", " ", "fox", "Hello", "ü", "é", "e\u0301", "\u212b", "<|im", "_end|>", "你"]
+)  # fmt: skip
+
+
+@functools.cache
+def model_of(twin: Callable[..., Path], *, in_vocabulary: bool = False) -> Model:
+    with tempfile.TemporaryDirectory() as folder:
+        path = twin(Path(folder)) / "tokenizer.json"
+        definition = json.loads(path.read_text("utf-8"))
+        if in_vocabulary:  # as in GPT-2's file: the added tokens are entries of the vocabulary, and no merge makes them
+            definition["model"]["vocab"] |= {token["content"]: token["id"] for token in definition["added_tokens"]}
+            path.write_text(json.dumps(definition), "utf-8")
+        return load_model(path.parent)
+
+
+@functools.cache
+def tokenizing_of(twin: Callable[..., Path], *, in_vocabulary: bool = False) -> Tokenizing:
+    model = model_of(twin, in_vocabulary=in_vocabulary)
+    return Tokenizing(model, ReferenceEncoder(model.files["tokenizer.json"]))
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> TurnBatch:
+    """Texts of pieces, each with turns whose borders lie between pieces; some end in a stop token and some do not."""
+    texts, turns = [], []
+    for number in range(draw(st.integers(1, 5))):
+        pieces = [piece.encode() for piece in draw(st.lists(PIECES, min_size=1, max_size=12))]
+        ends = np.cumsum([0, *map(len, pieces)]).tolist()
+        texts.append(b"".join(pieces))
+        for _ in range(draw(st.integers(1, 3))):
+            prompt = draw(st.integers(0, len(pieces) - 1))
+            completion = draw(st.integers(prompt + 1, len(pieces)))
+            turns.append((number, ends[prompt], ends[completion]))
+    return batch_of(texts, turns)
+
+
+def batch_of(texts: list[bytes], turns: list[tuple[int, int, int]]) -> TurnBatch:
+    text, prompt, completion = (np.array(column, np.int64) for column in zip(*turns, strict=True))
+    return TurnBatch(
+        skipped=np.zeros(0, np.int32),
+        text=b"".join(texts),
+        text_offsets=np.cumsum([0, *map(len, texts)], dtype=np.int64),
+        raw=np.zeros(len(texts), np.bool_),
+        sample=np.arange(len(texts), dtype=np.int32),
+        turn_text=text.astype(np.int32),
+        turn_message=np.zeros(len(turns), np.int32),
+        prompt_end=prompt,
+        completion_end=completion,
+        weight=np.ones(len(turns), np.float32),
+        guarded=np.zeros((0, 2), np.int64),
+        rejections=(),
+    )
+
+
+def turn_ids(tokens, turn: int) -> tuple[list[int], list[int], bool]:  # type: ignore[no-untyped-def]
+    start = tokens.offsets[tokens.turn_sequence[turn]]
+    prompt, end = start + tokens.prompt_tokens[turn], start + tokens.completion_tokens[turn]
+    return tokens.ids[start:prompt].tolist(), tokens.ids[prompt:end].tolist(), bool(tokens.merged[turn])
+
+
+@pytest.mark.parametrize("in_vocabulary", [False, True])
+@pytest.mark.parametrize("twin", BYTE_LEVEL)
+def test_turns_are_placed_as_by_a_look_at_each_text(twin: Callable[..., Path], in_vocabulary: bool) -> None:
+    tokenizing = tokenizing_of(twin, in_vocabulary=in_vocabulary)
+    seen: Counter[str] = Counter()
+
+    @percent_of_examples(30)
+    @given(batches())
+    def agree(turns: TurnBatch) -> None:
+        placed = tokenizing._place_at_once(turns)
+        together, alone = tokenizing.tokenize(turns), tokenizing._one_by_one(turns, np.arange(len(turns.raw)))
+        assert together.sequence_text[together.turn_sequence].tolist() == turns.turn_text.tolist()
+        for turn in range(len(turns.turn_text)):
+            assert turn_ids(together, turn) == turn_ids(alone, turn)
+        assert placed is not None
+        seen["at once"] += len(placed.text)
+        seen["one by one"] += len(turns.raw) - len(placed.text)
+
+    agree()
+    assert seen["at once"]
+    assert seen["one by one"]
+
+
+@pytest.mark.parametrize("twin", BYTE_LEVEL)
+def test_a_text_placed_at_once_follows_the_rule_word_for_word(twin: Callable[..., Path]) -> None:
+    """With S the ids of a text up to a turn's end, and P those of its prompt: S begins with P, and the rest is learned."""
+    model = model_of(twin)
+    encoder = ReferenceEncoder(model.files["tokenizer.json"])
+    anchors = Anchors(model.added_tokens, model.vocab_size, normalizes=False)
+    seen: Counter[str] = Counter()
+
+    @percent_of_examples(100)
+    @given(batches())
+    def follow(turns: TurnBatch) -> None:
+        placed = VectorizedBoundaries(encoder, Spelling(model), anchors.is_anchor).place(
+            turns, np.arange(len(turns.raw))
+        )
+        for turn, text in enumerate(turns.turn_text.tolist()):
+            if text not in placed.text:
+                continue
+            start = turns.text_offsets[text]
+            whole = encoder.encode([turns.text[start : start + turns.completion_end[turn]].decode()])[0].tolist()
+            prompt = encoder.encode([turns.text[start : start + turns.prompt_end[turn]].decode()])[0].tolist()
+            own = placed.ids[placed.offsets[placed.text.tolist().index(text)] :]
+            assert own[: placed.completion_tokens[turn]].tolist() == whole
+            assert own[: placed.prompt_tokens[turn]].tolist() == prompt
+            seen["turns"] += 1
+
+    follow()
+    assert seen["turns"] > 3
+
+
+def test_added_tokens_that_a_merge_makes_are_no_anchors() -> None:
+    """`ab` is an entry by a merge and an added token: its id may come from either."""
+    definition = json.loads(model_of(twins.byte_level).files["tokenizer.json"])
+    merges = definition["model"]["merges"]
+    made = "".join(merges[0].split(" ") if isinstance(merges[0], str) else merges[0])
+    added = definition["model"]["vocab"][made]
+    definition["added_tokens"].append({**definition["added_tokens"][0], "id": added, "content": made})
+    definition["added_tokens"].sort(key=lambda token: token["id"])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tokenizer.json"
+        path.write_text(json.dumps(definition), "utf-8")
+        model = load_model(path)
+    whole = Spelling(model).is_whole
+    assert not whole[added]
+    others = [token.id for token in model.added_tokens if token.id != added]
+    assert others
+    assert whole[others].all()
+
+
+@pytest.mark.parametrize("setting", ["ignore_merges", "byte_fallback", "end_of_word_suffix"])
+def test_entries_that_come_without_merges_are_no_anchors(setting: str) -> None:
+    model = model_of(twins.byte_level, in_vocabulary=True)
+    assert Spelling(model).is_whole.any()
+    definition = json.loads(model.files["tokenizer.json"])
+    definition["model"][setting] = "</w>" if setting == "end_of_word_suffix" else True
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tokenizer.json"
+        path.write_text(json.dumps(definition), "utf-8")
+        assert not Spelling(load_model(path)).is_whole.any()
+
+
+def test_a_text_that_cannot_be_placed_leaves_the_others_where_they_are() -> None:
+    tokenizing = tokenizing_of(twins.double_newline)
+    good = b"<|im_start|>assistant\nfox<|im_end|>"
+    merging = b"<|im_start|>assistant\n\nfox<|im_end|>"
+    prompt = len(b"<|im_start|>assistant\n")
+    turns = batch_of([good, merging, good], [(n, prompt, len(text)) for n, text in enumerate([good, merging, good])])
+    placed = tokenizing._place_at_once(turns)
+    assert placed is not None
+    assert placed.text.tolist() == [0, 2]
+    tokens = tokenizing.tokenize(turns)
+    assert tokens.merged.tolist() == [False, True, False]
+    assert tokens.sequence_text.tolist() == [0, 2, 1, 1]
+    assert tokens.turn_sequence.tolist() == [0, 3, 1]
+    assert turn_ids(tokens, 0) == turn_ids(tokens, 2)
+    assert turn_ids(tokens, 0)[1] == turn_ids(tokens, 1)[1][1:]
