@@ -71,14 +71,15 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filling, "WORTH_A_SKELETON", 1)
 
 
-@pytest.mark.parametrize("number", [16, pytest.param(240, marks=pytest.mark.slow)])
-def test_every_real_template_writes_the_same_by_skeletons(number: int, real: Path, fitted: Fitted) -> None:
-    num_filled = hold([*templates(real)], conversations(real, number), fitted)
+@pytest.mark.parametrize(("number", "every"), [(16, 3), pytest.param(240, 1, marks=pytest.mark.slow)])
+def test_every_real_template_writes_the_same_by_skeletons(number: int, every: int, real: Path, fitted: Fitted) -> None:
+    """In `make test` every third template."""
+    num_filled = hold([*templates(real)][::every], conversations(real, number), fitted)
     used = [name for name, filled in num_filled.items() if filled > number // 8]
     print(
         f"\n{len(used)} of {len(num_filled)} real templates are filled in; not: {sorted(set(num_filled) - set(used))}"
     )
-    assert len(used) >= 70
+    assert len(used) >= 70 // every - 2
 
 
 @settings(max_examples=15)

@@ -271,7 +271,7 @@ def steps() -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("part", [61, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("part", [157, pytest.param(4, marks=pytest.mark.slow)])
 def test_every_step_that_a_template_can_take_can_be_ended(part: int, tmp_path: Path) -> None:
     """What goes on is ended after 2 s, as each step is short; one that is not would let nobody end it.
 
