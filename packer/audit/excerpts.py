@@ -12,7 +12,8 @@ from packer.model import Model
 from packer.render import Renderer, RenderError
 from packer.render.common_prefix import common_length
 from packer.render.control import control_pattern
-from packer.render.conversation import Conversation, Mode, renderable, says_something
+from packer.render.conversation import Conversation, Mode, says_something
+from packer.render.message_form import renderable
 
 _SHORT, _LONG = 300, 1000
 """Characters of an excerpt, and of one of a whole rendering."""

@@ -6,53 +6,32 @@ commit. Where they differ, its bytes decide: a file that was only touched is the
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from packer.errors import InputError, StorageError
-from packer.source.file_bytes import changed, unreadable
+from packer.source.file_bytes import changed
+from packer.source.partition import FileStatus
 from packer.store.digest import digest_file
 from packer.store.manifest import Input
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """A file as its folder tells of it."""
-
-    path: Path
-    num_bytes: int
-    modified_ns: int
-    inode: int
-
-    @classmethod
-    def at(cls, path: Path) -> Self:
-        """Look at a file.
-
-        Raises:
-            InputError: it cannot be looked at.
-
-        """
-        try:
-            found = path.stat()
-        except OSError as error:
-            raise unreadable(path, error) from error
-        return cls(path=path, num_bytes=found.st_size, modified_ns=found.st_mtime_ns, inode=found.st_ino)
-
-
-def refuse_changed(looks: Sequence[Look], inputs: Sequence[Input]) -> None:
+def refuse_changed(files: Sequence[tuple[Path, FileStatus]], inputs: Sequence[Input]) -> None:
     """Compare inputs with what was read of them.
+
+    Args:
+        files: The input files, as they were before they were read.
+        inputs: What was read of each.
 
     Raises:
         InputError: one of them is not what it was.
 
     """
-    for look, entry in zip(looks, inputs, strict=True):
-        if Look.at(look.path) == look:
+    for (path, status), entry in zip(files, inputs, strict=True):
+        if FileStatus.of(path) == status:
             continue
         try:
-            num_bytes, _, sha256 = digest_file(look.path)
+            num_bytes, _, sha256 = digest_file(path)
         except StorageError as error:
             raise InputError(error.message, hint=error.hint) from error
         if sha256 != entry.sha256:
-            raise changed(look.path, f"{entry.num_bytes} bytes were read, and now it holds {num_bytes} others")
+            raise changed(path, f"{entry.num_bytes} bytes were read, and now it holds {num_bytes} others")

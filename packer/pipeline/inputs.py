@@ -1,10 +1,12 @@
 """The inputs of a recipe, opened: what each file is and how its rows are read."""
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
 from packer.errors import InputError
+from packer.model import Model
 from packer.pipeline.input_resolution import SourceFile
 from packer.recipe import Recipe
 from packer.source import (
@@ -20,6 +22,7 @@ from packer.source import (
     refuse_empty,
     refuse_missing_columns,
     refuse_unread_columns,
+    shown,
     splits_without_files,
 )
 
@@ -29,6 +32,13 @@ _FEW_ROWS = 64
 
 _NEVER_EMPTY = {".parquet": "a Parquet file", ".arrow": "an Arrow file"}
 """Files of these names hold an outline where they hold no rows."""
+
+
+_MOST_KEYS = 8
+"""Unused keys that are named."""
+
+_ATTRIBUTE = re.compile(r"""\.(?!get\b)(\w+)|(?:\[|\.get\()\s*'([^']*)'|(?:\[|\.get\()\s*"([^"]*)\"""")
+"""What a template reads of a value by its name: `message.name`, `message['name']`, `message.get('name')`."""
 
 
 def open_inputs(
@@ -125,6 +135,24 @@ def tell_unread(entry: InputFile, note: Callable[[str], None]) -> None:
     unread = sorted(names - taken - fields_read(entry.schema))
     if unread:
         note(f"{entry.name}: fields of rows that are not read: {listed(unread)}; sources.columns maps or hides them")
+
+
+def tell_unused_keys(counts: Mapping[str, int], model: Model, note: Callable[[str], None]) -> None:
+    """Say which keys of messages neither packer nor the template reads.
+
+    Args:
+        counts: How many messages have each key that packer does not read.
+        model: Its templates may read some of them.
+        note: Takes a line for people.
+
+    """
+    template = f"{model.template} {model.tool_template}"
+    used = {name for match in _ATTRIBUTE.finditer(template) for name in match.groups() if name}
+    keys = sorted((key for key in counts if key not in used), key=lambda key: (-counts[key], key))
+    if keys:
+        named = ", ".join(f"{shown(key)} ({counts[key]:,})" for key in keys[:_MOST_KEYS])
+        more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
+        note(f"messages have keys that are not used: {named}{more}")
 
 
 def _tell_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Callable[[str], None]) -> None:

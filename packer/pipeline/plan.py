@@ -12,7 +12,6 @@ from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.engine import Engine, resolve_engine
 from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key
-from packer.pipeline.input_changes import Look
 from packer.pipeline.input_resolution import SourceFile, pin_recipe, source_files, tokenizer_place
 from packer.pipeline.inputs import open_inputs, tell_unread
 from packer.pipeline.kept_tokenizer import model_record
@@ -26,6 +25,7 @@ from packer.source import (
     Schema,
     partition_file,
 )
+from packer.source.partition import FileStatus
 from packer.store.manifest import Input
 from packer.tokenize import refuse_runaway_patterns
 
@@ -40,7 +40,7 @@ class BuildPlan:
     recipe: Recipe
     model: Model
     provenance: Provenance
-    looks: tuple[Look, ...]
+    files: tuple[tuple[Path, FileStatus], ...]
     """Each input as it was before it was read."""
 
     tasks: tuple[PartitionTask, ...]
@@ -71,10 +71,10 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
     _tell(engine, before, progress)
     recipe = msgspec.structs.replace(recipe, engine=engine.name)
     documents = documents_identity(recipe, model.digests, engine.version)
-    looks = {file.path: Look.at(file.path) for file in paths}
-    progress.stage("reading", sum(look.num_bytes for look in looks.values()), "bytes")
+    statuses = {file.path: FileStatus.of(file.path) for file in paths}
+    progress.stage("reading", sum(status.num_bytes for status in statuses.values()), "bytes")
     inputs: list[Input] = []
-    looked: list[Look] = []
+    files: list[tuple[Path, FileStatus]] = []
     tasks: list[PartitionTask] = []
     num_shards: dict[str, int] = {}
     told = None
@@ -101,7 +101,7 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
                 )
             )
         inputs.append(entry)
-        looked.append(looks[each.path])
+        files.append((each.path, statuses[each.path]))
         progress.advance(entry.num_bytes)
     record = model_record(model)
     BlockForm.of(recipe.pack, pad_id=record.pad_id, eos_id=record.eos_id, stop_ids=record.stop_ids)
@@ -116,7 +116,7 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
             model=record,
             inputs=tuple(inputs),
         ),
-        looks=tuple(looked),
+        files=tuple(files),
         tasks=tuple(tasks),
     )
 

@@ -7,7 +7,6 @@ Until the commit the cache that was there stays as it was, and finished partitio
 """
 
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -25,6 +24,7 @@ from packer.pipeline.changes import Changes, changes
 from packer.pipeline.executor import default_jobs, fork_server, jobs_for, local_executor
 from packer.pipeline.input_changes import refuse_changed
 from packer.pipeline.input_resolution import pin_recipe, tokenizer_place
+from packer.pipeline.inputs import tell_unused_keys
 from packer.pipeline.kept_tokenizer import write_model
 from packer.pipeline.losses import LeftOut, left_out, refuse_losses
 from packer.pipeline.packing import commit, finish, finish_if_free, jobs_for_packing, pack_documents
@@ -43,7 +43,7 @@ from packer.pipeline.rewrite_cost import Estimate, check_rewrite_cost
 from packer.pipeline.suggestions import rejection_hint
 from packer.pipeline.unchanged import is_unchanged
 from packer.recipe import Recipe
-from packer.source import hint_of_schema, naming_standard_input, shown
+from packer.source import hint_of_schema, naming_standard_input
 from packer.store.folder import discard, lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, manifest_fingerprint
 from packer.store.path_errors import path_errors
@@ -271,14 +271,6 @@ def _by_reference(recipe: Recipe) -> Recipe:
     return msgspec.structs.replace(recipe, engine="reference")
 
 
-_MOST_KEYS = 8
-"""Unused keys that are named."""
-
-
-_ATTRIBUTE = re.compile(r"""\.(?!get\b)(\w+)|(?:\[|\.get\()\s*'([^']*)'|(?:\[|\.get\()\s*"([^"]*)\"""")
-"""What a template reads of a value by its name: `message.name`, `message['name']`, `message.get('name')`."""
-
-
 class NoRowKeptError(NothingKeptError):
     """All rows were rejected, or there are none; what is kept and fits in no block is no such case."""
 
@@ -318,9 +310,9 @@ class _Build:
             packed = pack_documents(folder, shards, plan.provenance, there=there, jobs=jobs, progress=self._progress)
         with self._clock.of("commit"):
             write_model(folder, plan.provenance.model, plan.model.files)
-            refuse_changed(plan.looks, plan.inputs)
+            refuse_changed(plan.files, plan.inputs)
             manifest = commit(folder, plan.provenance, results, packed, fail_above=self._fail_above)
-        self._tell_unused(manifest.totals.unused_keys)
+        tell_unused_keys(manifest.totals.unused_keys, plan.model, self._progress.note)
         return BuildResult(
             folder=folder,
             manifest=manifest,
@@ -371,17 +363,6 @@ class _Build:
         made = local_executor(jobs).run(PartitionWork, (self._folder, recipe, plan.model), tasks)
         for i, (result, seconds) in made:
             yield missing[i], result, seconds
-
-    def _tell_unused(self, counts: Mapping[str, int]) -> None:
-        """Say which keys of messages neither packer nor the template knows."""
-        model = self._plan.model
-        template = f"{model.template} {model.tool_template}"
-        used = {name for match in _ATTRIBUTE.finditer(template) for name in match.groups() if name}
-        keys = sorted((key for key in counts if key not in used), key=lambda key: (-counts[key], key))
-        if keys:
-            told = ", ".join(f"{shown(key)} ({counts[key]:,})" for key in keys[:_MOST_KEYS])
-            more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
-            self._progress.note(f"messages have keys that are not used: {told}{more}")
 
     def _check_rejected(self, result: PartitionResult) -> None:
         if self._on_error != "fail" or not result.rejected:

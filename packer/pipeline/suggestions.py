@@ -8,7 +8,8 @@ _HINTS = {
     "inside the reasoning a prompt opens; =common_prefix takes what both have in common as the prompt",
     "control_token": "rows that were rendered already are no rows for packer: give the messages, or take the markers "
     "out; --set supervision.control_tokens=allow learns the letters of a marker as text, never the token",
-    "mangled_call": "packer lint shows what the template writes; take `|safe` out of it, or a second `tojson`",
+    "mangled_call": "packer lint shows what the template writes; take `|safe` or a second `tojson` out of it, or "
+    "write each argument with `tojson`, which sets texts between quotation marks",
     "mangled_text": "packer lint shows what the template writes; correct where it escapes, cuts or replaces text, or "
     "use another template",
     "open_reasoning": "an answer that was cut off teaches a model to end inside its reasoning: leave it out, or give "

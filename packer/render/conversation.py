@@ -8,11 +8,8 @@ of Q after P, up to and including the first stop token. Nothing here knows of id
 on borders.
 """
 
-import functools
-import json
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -21,7 +18,6 @@ import numpy as np
 from packer.batches import REASONING_FIELDS, Sample
 from packer.render.common_prefix import common_length
 from packer.render.environment import RenderError
-from packer.render.readback import num_garbled
 from packer.render.reasoning import ANY_TAG, continuation, opened_by, reasoning_of, split_inline
 
 _NO_LETTER = "\ue0f4"
@@ -363,79 +359,3 @@ def says_something(message: Mapping[str, Any]) -> bool:
     """Whether a message has text, a call or reasoning."""
     texts = (message.get(name) for name in ("content", *REASONING_FIELDS))
     return any(isinstance(text, str) and text.strip() for text in texts) or bool(message.get("tool_calls"))
-
-
-def renderable(conversation: Conversation, last: int) -> Conversation:
-    """The conversation in the form the template takes, tried on messages up to `last`.
-
-    As the row has it, if the template accepts that. Else null contents as empty strings, else tool-call arguments as
-    JSON strings, else both; else texts as lists of one part, as some templates of vision models want them; as the row
-    has it where the template takes none of them. Null contents that a template would print as the word None are empty
-    strings too. Of the forms it accepts, the first whose calls can be read back from the rendering; where none can,
-    the first that garbles the fewest. Where it takes none, the first it refuses in words of its own, for the reason.
-    """
-    messages = conversation.messages
-    nulls = any(message.get("content", "") is None for message in messages)
-    calls = any(message.get("tool_calls") for message in messages)
-    parts = conversation.template.takes_only_parts
-    if not nulls and not calls and not parts:
-        return conversation
-    changes: list[tuple[Callable[[JSONMessage], JSONMessage], ...]] = [()]
-    changes += [(without_null,)] * nulls + [(string_arguments,)] * calls
-    changes += [(without_null, string_arguments)] * (nulls and calls) + [(_text_parts,)] * parts
-    best: Conversation | None = None
-    refused: Conversation | None = None
-    fewest = math.inf
-    for change in changes:
-        tried = conversation
-        if change:
-            changed = [functools.reduce(lambda message, step: step(message), change, message) for message in messages]
-            tried = Conversation(conversation.template, changed, tools=conversation.tools, kwargs=conversation.kwargs)
-        try:
-            text = tried.render(tried.messages[: last + 1], {})
-        except RenderError as error:
-            refused = refused or (tried if error.refusal else None)
-            continue
-        if nulls and without_null not in change and _prints_none(tried, text, last):
-            continue
-        garbled = num_garbled(messages[: last + 1], text, tools=conversation.tools) if calls else 0
-        if garbled < fewest:
-            best, fewest = tried, garbled
-        if not garbled:
-            break
-    return best or refused or conversation
-
-
-def _prints_none(conversation: Conversation, text: str, last: int) -> bool:
-    try:
-        empty = conversation.render([without_null(message) for message in conversation.messages[: last + 1]], {})
-    except RenderError:
-        return False
-    return text.count("None") > empty.count("None")
-
-
-def without_null(message: JSONMessage) -> JSONMessage:
-    """A message whose content is no null."""
-    return {**message, "content": ""} if message.get("content", "") is None else message
-
-
-def _text_parts(message: JSONMessage) -> JSONMessage:
-    content = message.get("content")
-    return {**message, "content": [{"type": "text", "text": content}]} if isinstance(content, str) else message
-
-
-def _as_text(arguments: Any) -> str:
-    return json.dumps(arguments, ensure_ascii=False)
-
-
-def string_arguments(message: JSONMessage, as_text: Callable[[Any], str] = _as_text) -> JSONMessage:
-    """A message with the arguments of its calls as texts."""
-    calls = message.get("tool_calls")
-    return {**message, "tool_calls": [_string_call(call, as_text) for call in calls]} if calls else message
-
-
-def _string_call(call: Any, as_text: Callable[[Any], str]) -> Any:
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict) or isinstance(function.get("arguments"), str | None):
-        return call
-    return {**call, "function": {**function, "arguments": as_text(function["arguments"])}}

@@ -21,7 +21,6 @@ from packer.render.conversation import (
     Template,
     TurnRules,
     Turns,
-    renderable,
     says_something,
     turn_weights,
 )
@@ -29,6 +28,7 @@ from packer.render.dropped import ConversationLosses, LossCheck
 from packer.render.environment import CachingTemplate, ChatTemplate, RenderError
 from packer.render.filling import Filling
 from packer.render.marks import marked_turns
+from packer.render.message_form import renderable
 from packer.render.placeholders import Loss
 from packer.render.reasoning import ANY_TAG, Reasoning, given_as, has_two_reasonings, is_cut_off
 from packer.render.recorder import TemplateRecorder

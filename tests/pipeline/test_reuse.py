@@ -13,14 +13,15 @@ import pytest
 from packer import __version__
 from packer.audit import verify
 from packer.errors import CheckError, InputError, StorageError
-from packer.pipeline import build, input_changes, kept_tokenizer, packing, plan, record, repack, run
+from packer.pipeline import build, kept_tokenizer, packing, plan, record, repack, run
 from packer.pipeline.engine import Engine
 from packer.pipeline.identity import Provenance
-from packer.pipeline.input_changes import Look, refuse_changed
+from packer.pipeline.input_changes import refuse_changed
 from packer.pipeline.packing import finish_if_free
 from packer.pipeline.partition import JOURNAL
 from packer.pipeline.reuse import committed, reusable_blocks
 from packer.recipe import Pack, Supervision, load_recipe, make_recipe, to_json
+from packer.source.partition import FileStatus
 from packer.store.digest import digest_file
 from packer.store.folder import lock
 from packer.store.manifest import manifest_fingerprint, read_manifest, write_manifest
@@ -173,20 +174,20 @@ def test_what_keeps_the_fast_engine_from_a_build_is_told(starter, tmp_path, monk
 
 def test_an_input_that_is_gone_before_it_is_read_is_an_input_error(tmp_path):
     with pytest.raises(InputError, match=r"gone\.jsonl"):
-        Look.at(tmp_path / "gone.jsonl")
+        FileStatus.of(tmp_path / "gone.jsonl")
 
 
 def test_an_input_that_can_no_longer_be_read_is_an_input_error(starter_cache, tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text("{}\n")
-    look = Look.at(path)
+    status = FileStatus.of(path)
     entry = msgspec.structs.replace(read_manifest(starter_cache).inputs[0], sha256=digest_file(path)[2])
     os.utime(path, ns=(1, 1))
-    refuse_changed([look], [entry])
+    refuse_changed([(path, status)], [entry])
     path.unlink()
     path.mkdir()
     with pytest.raises(InputError, match="Is a directory"):
-        input_changes.refuse_changed([look], [entry])
+        refuse_changed([(path, status)], [entry])
 
 
 def test_a_ledger_that_is_damaged_is_refused_with_the_cache_it_lies_in(starter_cache, cache, tmp_path):

@@ -15,7 +15,8 @@ from packer.model import TOKENIZER_FILE, Model
 from packer.pipeline.stages import Stages, compile_template, turn_end_marker
 from packer.recipe import Recipe
 from packer.render import ChatTemplate, Renderer, RenderError, RenderRules
-from packer.render.conversation import Conversation, Mode, renderable
+from packer.render.conversation import Conversation, Mode
+from packer.render.message_form import renderable
 from packer.source.schema import read_row
 from packer.supervise import Surface
 from packer.tokenize import ReferenceEncoder

@@ -1,0 +1,83 @@
+"""The form in which a template takes messages: the row's own, or with other nulls, arguments or texts."""
+
+import functools
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+from packer.render.conversation import Conversation, JSONMessage
+from packer.render.environment import RenderError
+from packer.render.readback import num_garbled
+
+
+def renderable(conversation: Conversation, last: int) -> Conversation:
+    """The conversation in the form the template takes, tried on messages up to `last`.
+
+    As the row has it, if the template accepts that. Else null contents as empty strings, else tool-call arguments as
+    JSON strings, else both; else texts as lists of one part, as some templates of vision models want them; as the row
+    has it where the template takes none of them. Null contents that a template would print as the word None are empty
+    strings too. Of the forms it accepts, the first whose calls can be read back from the rendering; where none can,
+    the first that garbles the fewest. Where it takes none, the first it refuses in words of its own, for the reason.
+    """
+    messages = conversation.messages
+    nulls = any(message.get("content", "") is None for message in messages)
+    calls = any(message.get("tool_calls") for message in messages)
+    parts = conversation.template.takes_only_parts
+    if not nulls and not calls and not parts:
+        return conversation
+    changes: list[tuple[Callable[[JSONMessage], JSONMessage], ...]] = [()]
+    changes += [(_without_null,)] * nulls + [(_string_arguments,)] * calls
+    changes += [(_without_null, _string_arguments)] * (nulls and calls) + [(_text_parts,)] * parts
+    best: Conversation | None = None
+    refused: Conversation | None = None
+    fewest = math.inf
+    for change in changes:
+        tried = conversation
+        if change:
+            changed = [functools.reduce(lambda message, step: step(message), change, message) for message in messages]
+            tried = Conversation(conversation.template, changed, tools=conversation.tools, kwargs=conversation.kwargs)
+        try:
+            text = tried.render(tried.messages[: last + 1], {})
+        except RenderError as error:
+            refused = refused or (tried if error.refusal else None)
+            continue
+        if nulls and _without_null not in change and _prints_none(tried, text, last):
+            continue
+        garbled = num_garbled(messages[: last + 1], text, tools=conversation.tools) if calls else 0
+        if garbled < fewest:
+            best, fewest = tried, garbled
+        if not garbled:
+            break
+    return best or refused or conversation
+
+
+def _prints_none(conversation: Conversation, text: str, last: int) -> bool:
+    try:
+        empty = conversation.render([_without_null(message) for message in conversation.messages[: last + 1]], {})
+    except RenderError:
+        return False
+    return text.count("None") > empty.count("None")
+
+
+def _without_null(message: JSONMessage) -> JSONMessage:
+    """A message whose content is no null."""
+    return {**message, "content": ""} if message.get("content", "") is None else message
+
+
+def _text_parts(message: JSONMessage) -> JSONMessage:
+    content = message.get("content")
+    return {**message, "content": [{"type": "text", "text": content}]} if isinstance(content, str) else message
+
+
+def _string_arguments(message: JSONMessage) -> JSONMessage:
+    """A message with the arguments of its calls as texts."""
+    calls = message.get("tool_calls")
+    return {**message, "tool_calls": [_string_call(call) for call in calls]} if calls else message
+
+
+def _string_call(call: Any) -> Any:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or isinstance(function.get("arguments"), str | None):
+        return call
+    return {**call, "function": {**function, "arguments": json.dumps(function["arguments"], ensure_ascii=False)}}
