@@ -13,7 +13,7 @@ from packer_cli.text import NEWLINES, lines_of, wrap, wrap_words
 
 if TYPE_CHECKING:
     from packer.audit import BlockView, DocumentView, RowView, Run
-    from packer.audit.foreign import ForeignRow
+    from packer.audit.foreign import ForeignRowView
 
 _BAR, _PLAIN_BAR = "▌", "|"
 _LISTED = 12
@@ -63,7 +63,7 @@ class ViewPage:
     def document(self, view: "DocumentView") -> None:
         self._document(view, "")
 
-    def foreign(self, view: "ForeignRow", path: str) -> None:
+    def foreign(self, view: "ForeignRowView", path: str) -> None:
         """A row that another tool prepared."""
         of = f"{view.part} row" if view.part else "row"
         trained = f"{view.num_trained:,} trained"

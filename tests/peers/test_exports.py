@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from export import readers
 
-from packer.audit.foreign import look_at
+from packer.audit.foreign import audit_foreign
 from packer.export import export
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -120,7 +120,7 @@ def test_what_mosaicml_streaming_writes_is_looked_at(
     ) as out:
         for ids, labels in documents:
             out.write({"input_ids": encode(ids), "labels": encode(labels)})
-    report = look_at(tmp_path / "mds", tokenizer=starter / "tokenizer", sample=None)
+    report = audit_foreign(tmp_path / "mds", tokenizer=starter / "tokenizer", sample=None)
     assert (report.form, report.columns, report.findings) == ("mds", ("input_ids", "labels"), ())
     assert report.num_rows == len(documents) > 10
     assert report.trained == sum(label != -100 for _, labels in documents for label in labels)

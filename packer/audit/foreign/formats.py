@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from packer.audit.foreign.foreign_rows import ForeignPart
+from packer.audit.foreign.foreign_row import ForeignPart
 from packer.audit.foreign.mds import MdsPart, mds_folders
-from packer.audit.foreign.megatron import MegatronPart, megatron_pairs, megatron_prefix
-from packer.audit.foreign.olmo import OlmoPart, olmo_files
 from packer.audit.foreign.tables import TablePart, split_parts, table_files
+from packer.audit.foreign.token_arrays import ArrayPart, token_arrays
 from packer.errors import InputError
 from packer.model import Model
 from packer.source import is_data_set
@@ -29,23 +28,15 @@ def open_foreign(path: Path, model: Model | None) -> tuple[str, tuple[ForeignPar
         return "datasets", split_parts(path)
     if (path / MANIFEST_NAME).is_file():
         raise InputError(f"{path} is a cache, and not what another tool prepared", hint=f"packer verify {path}")
-    prefix = megatron_prefix(path)
-    prefixes = [prefix] if prefix is not None else megatron_pairs(path)
-    if prefixes:
-        return "megatron", tuple(map(MegatronPart, prefixes, _names(path, prefixes)))
-    folders = mds_folders(path)
-    if folders:
-        return "mds", tuple(map(MdsPart, folders, _names(path, folders)))
-    files = olmo_files(path)
-    if files:
-        names = _names(path, files)
-        return "olmo", tuple(OlmoPart(file, name, model) for file, name in zip(files, names, strict=True))
-    tables = table_files(path)
-    if tables:
-        names = _names(path, tables)
-        return tables[0].suffix[1:], tuple(
-            TablePart(file, name, [file]) for file, name in zip(tables, names, strict=True)
-        )
+    if places := mds_folders(path):
+        return "mds", tuple(map(MdsPart, places, _names(path, places)))
+    if places := token_arrays(path):
+        names = _names(path, places)
+        return "olmo", tuple(ArrayPart(place, name, model) for place, name in zip(places, names, strict=True))
+    if places := table_files(path):
+        names = _names(path, places)
+        parts = tuple(TablePart(place, name, [place]) for place, name in zip(places, names, strict=True))
+        return places[0].suffix[1:], parts
     if not path.exists():
         raise InputError(f"{path}: no such file or folder")
     inside = sorted(folder for folder in path.glob("*") if is_data_set(folder))
@@ -53,7 +44,7 @@ def open_foreign(path: Path, model: Model | None) -> tuple[str, tuple[ForeignPar
         f"{path} is nothing an audit reads",
         hint=f"it holds data sets; name one of them: {', '.join(map(str, inside[:_MOST_NAMED]))}"
         if inside
-        else "it reads what save_to_disk writes, Parquet and Arrow with input_ids, MDS shards, .bin and .idx, .npy; "
+        else "it reads what save_to_disk writes, Parquet and Arrow with input_ids, MDS shards and .npy; "
         "datasets.load_dataset('json', data_files=…)['train'].save_to_disk(DIR) makes a folder of JSON lines",
     )
 

@@ -1,20 +1,19 @@
 """Folders of MosaicML streaming (MDS): ``index.json`` and shards, as they are or compressed.
 
 The layout of a shard stands in :mod:`packer.export.mds`. A sample is the uint32 size of each column that has no fixed
-one, then the columns: arrays, bytes or JSON of ids and labels, or turns. Turns are llm-foundry's: each a context and a
-target, ``{"input_ids": […], "labels": […]}``. Its older data sets have one turn a sample, in columns of these names and
-of different lengths. (The library's own reader comes with torch and the clients of four clouds, for these lines.)
+one, then the columns: arrays, JSON or int64 bytes of ids and labels, or turns. Turns are llm-foundry's: each a context
+and a target, ``{"input_ids": […], "labels": […]}``. The library's own reader is not used: it comes with torch and the
+clients of four clouds, and unpickles columns.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 
-from packer.audit.foreign.foreign_rows import TOKEN_COLUMNS, ForeignRows, flat_rows
+from packer.audit.foreign.foreign_row import TOKEN_COLUMNS, TokenRow
 from packer.batches import Int64
 from packer.errors import InputError
 from packer.layout import MASKED, offsets_of
@@ -35,16 +34,10 @@ _DTYPES = {
 }  # fmt: skip
 """Byte in front of an array whose type its column does not name → type."""
 
-_MOST_IDS = 2**24
-"""No vocabulary is larger: of bytes without a type, the first type under which all ids are below it is theirs."""
-
 
 class _Turn(msgspec.Struct, frozen=True):
     input_ids: list[int]
     labels: list[int]
-
-
-Bytes: TypeAlias = memoryview
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -79,7 +72,7 @@ class MdsPart:
     """The samples of one folder."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        """Read the index, and of the first samples what their tokens are.
+        """Read the index.
 
         Raises:
             InputError: a file of it is missing or not what it should be, or there are no token ids.
@@ -87,105 +80,66 @@ class MdsPart:
         """
         self.name = name
         self._folder = folder
-        self._shards = _shards(folder / _INDEX)
-        for shard in self._shards:
-            _check_count(folder, shard)
+        self._shards = _shards(folder)
         self._firsts = offsets_of([shard.samples for shard in self._shards])
         self._opened = lru_cache(1)(self._open)
         first = self._shards[0] if self._shards else None
-        names = first.column_names if first else []
-        self._encodings = dict(zip(names, first.column_encodings, strict=True)) if first else {}
-        self._has_turns = "turns" in self._encodings
-        self._ids = next((name for name in _IDS if name in self._encodings), "")
-        if self._encodings and not self._has_turns and not self._ids:
+        self._encodings = {} if first is None else dict(zip(first.column_names, first.column_encodings, strict=True))
+        self._ids = next((name for name in ("turns", *_IDS) if name in self._encodings), "")
+        if self._encodings and not self._ids:
             raise InputError(
-                f"{folder} has neither a column turns nor input_ids nor tokens (found: {', '.join(names)})",
+                f"{folder} has neither a column turns nor input_ids nor tokens (found: {', '.join(self._encodings)})",
                 hint="an audit looks at rows that are tokenized already",
             )
-        self._others = [name for name in TOKEN_COLUMNS if name in self._encodings and not self._has_turns]
-        self._bytes_dtype, self._is_turn = np.dtype(np.int64), False
-        if not self._has_turns:
-            samples = [self._sample(number) for number in range(min(len(self), 16))]
-            if self._encodings.get(self._ids) == "bytes":
-                self._bytes_dtype = _dtype_of([sample[self._ids] for sample in samples])
-            rows = [self._row(sample, number) for number, sample in enumerate(samples)]
-            lengths_differ = any(len(row["input_ids"]) != len(row["labels"]) for row in rows if "labels" in row)
-            self._is_turn = self._others == ["labels"] and lengths_differ
+        self._others = () if self._ids == "turns" else tuple(name for name in TOKEN_COLUMNS if name in self._encodings)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return ("turns",) if self._has_turns or self._is_turn else ("input_ids", *self._others)
+        return ("turns",) if self._ids == "turns" else ("input_ids", *self._others)
 
     def __len__(self) -> int:
         return int(self._firsts[-1])
 
-    def tokens(self) -> None:
-        """Only reading all samples would tell."""
+    def read(self, numbers: Sequence[int]) -> Iterator[TokenRow]:
+        for number in numbers:
+            try:
+                sample = self._sample(number)
+                if self._ids == "turns":
+                    turns = msgspec.json.decode(sample["turns"], type=list[_Turn])
+                    ids = [token for turn in turns for token in (*turn.input_ids, *turn.labels)]
+                    labels = [label for turn in turns for label in (*[MASKED] * len(turn.input_ids), *turn.labels)]
+                    columns = {"input_ids": np.array(ids, np.int64), "labels": np.array(labels, np.int64)}
+                else:
+                    columns = {name: _values(sample[name], self._encodings[name]) for name in self._others}
+                    columns["input_ids"] = _values(sample[self._ids], self._encodings[self._ids])
+            except (ValueError, OverflowError, LookupError, TypeError, msgspec.MsgspecError) as error:
+                raise InputError(f"{self._folder}: sample {number:,} cannot be read: {error}") from error
+            yield TokenRow(number=number, input_ids=columns.pop("input_ids"), columns=columns)
 
-    def read(self, numbers: Int64) -> ForeignRows:
-        rows = [self._row(self._sample(number), number) for number in numbers.tolist()]
-        flat = {
-            name: (np.concatenate([np.zeros(0, np.int64), *(row[name] for row in rows)]),
-                   offsets_of([len(row[name]) for row in rows]))
-            for name in (rows[0] if rows else {"input_ids": None})
-        }  # fmt: skip
-        return flat_rows(numbers, flat.pop("input_ids"), flat)
-
-    def _row(self, sample: dict[str, memoryview], number: int) -> dict[str, Int64]:
-        """input_ids, and the columns of :data:`TOKEN_COLUMNS` that are there; labels of turns.
-
-        Raises:
-            InputError: the bytes are not what the encoding says.
-
-        """
-        try:
-            if self._has_turns:
-                return _joined(msgspec.json.decode(sample["turns"], type=list[_Turn]))
-            row = {"input_ids": self._values(sample, self._ids)}
-            row |= {name: self._values(sample, name) for name in self._others}
-        except (ValueError, OverflowError, KeyError, IndexError, TypeError, msgspec.MsgspecError) as error:
-            raise InputError(f"{self._folder}: sample {number:,} cannot be read: {error}") from error
-        if self._is_turn:
-            return _joined([_Turn(input_ids=row["input_ids"].tolist(), labels=row["labels"].tolist())])
-        return row
-
-    def _values(self, sample: dict[str, memoryview], name: str) -> Int64:
-        encoding, data = self._encodings[name], sample[name]
-        if encoding == "json":
-            return np.array(msgspec.json.decode(data, type=list[int]), np.int64)
-        if encoding == "bytes":
-            return np.frombuffer(data, self._bytes_dtype).astype(np.int64)
-        kind, _, form = encoding.partition(":")
-        if kind == "ndarray":
-            return _array(data, *(form.split(":") if form else ()))
-        raise ValueError(f"column {name} is encoded as {encoding}; json, bytes and ndarray are read")
-
-    def _sample(self, number: int) -> dict[str, Bytes]:
+    def _sample(self, number: int) -> dict[str, memoryview]:
         """Column → bytes."""
         place = int(np.searchsorted(self._firsts, number, side="right")) - 1
         shard = self._shards[place]
         content, offsets = self._opened(place)
         at, end = (int(value) for value in offsets[number - self._firsts[place] :][:2])
-        sizes = list(shard.column_sizes)
-        for column, size in enumerate(sizes):
-            if not size:
-                sizes[column] = int.from_bytes(content[at : at + 4], "little")
-                at += 4
+        free = [column for column, size in enumerate(shard.column_sizes) if not size]
+        sizes = [size or 0 for size in shard.column_sizes]
+        for column in free:
+            sizes[column] = int.from_bytes(content[at : at + 4], "little")
+            at += 4
         found = {}
         for name, size in zip(shard.column_names, sizes, strict=True):
-            assert size is not None
             found[name] = content[at : at + size]
             at += size
         if at != end:
-            raise InputError(
-                f"{self._folder / shard.raw_data.basename}: sample {number:,} does not end with its columns"
-            )
+            raise ValueError(f"it does not end with its columns in {shard.raw_data.basename}")
         return found
 
-    def _open(self, place: int) -> tuple[Bytes, Int64]:
+    def _open(self, place: int) -> tuple[memoryview, Int64]:
         """The bytes of a shard, and where each of its samples begins, and the last one ends."""
         shard = self._shards[place]
-        path, content = _content(self._folder, shard)
+        path, is_packed = _file(self._folder, shard)
+        content = _unpacked(path, shard) if is_packed else _mapped(path)
         count = int.from_bytes(content[:4], "little")
         if count != shard.samples or len(content) < 8 + 4 * count:
             raise InputError(f"{path}: expected {shard.samples:,} samples, found a shard of {len(content):,} bytes")
@@ -195,65 +149,47 @@ class MdsPart:
         return content, offsets
 
 
-def _shards(path: Path) -> list[_Shard]:
+def _shards(folder: Path) -> list[_Shard]:
+    path = folder / _INDEX
     try:
         shards = msgspec.json.decode(path.read_bytes(), type=_Index).shards
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         refused = InputError(f"{path} cannot be read as an index of MDS shards: {in_words(str(error))}")
         raise out_of(error) or refused from error
     for shard in shards:
+        columns = shard.column_names, shard.column_encodings
         if shard.format != "mds":
             raise InputError(f"{path}: expected shards of format mds, found {shard.format}")
-        if not len(shard.column_names) == len(shard.column_encodings) == len(shard.column_sizes):
+        if not len(columns[0]) == len(columns[1]) == len(shard.column_sizes):
             raise InputError(f"{path}: columns of {shard.raw_data.basename} lack an encoding or a size")
-        if shard.samples < 0 or (shard.column_names, shard.column_encodings) != (
-            shards[0].column_names,
-            shards[0].column_encodings,
-        ):
+        if columns != (shards[0].column_names, shards[0].column_encodings):
             raise InputError(f"{path}: {shard.raw_data.basename} has other columns than the shards before it")
+        # Before a shard is opened its samples are only a number in an index.
+        file, is_packed = _file(folder, shard)
+        size = min(shard.raw_data.bytes, _MOST_BYTES) if is_packed else file.stat().st_size
+        if shard.samples < 0 or (shard.samples and size < 8 + 4 * shard.samples):
+            raise InputError(f"{file}: expected {shard.samples:,} samples, found a shard of {size:,} bytes")
     return shards
-
-
-def _check_count(folder: Path, shard: _Shard) -> None:
-    """Whether a shard has room for its samples: before it is opened, they are only a number in an index.
-
-    Raises:
-        InputError: it has not, or there is no such file.
-
-    """
-    path, is_packed = _file(folder, shard)
-    size = min(shard.raw_data.bytes, _MOST_BYTES) if is_packed else path.stat().st_size
-    if shard.samples and size < 8 + 4 * shard.samples:
-        raise InputError(f"{path}: expected {shard.samples:,} samples, found a shard of {size:,} bytes")
-
-
-def _content(folder: Path, shard: _Shard) -> tuple[Path, Bytes]:
-    """A shard's file and its bytes, unpacked."""
-    path, is_packed = _file(folder, shard)
-    return path, _unpacked(path, shard) if is_packed else _read(path)
 
 
 def _file(folder: Path, shard: _Shard) -> tuple[Path, bool]:
     """A shard's file, and whether it is compressed."""
     for file in (shard.raw_data, shard.zip_data):
-        if file is None:
-            continue
-        path = folder / file.basename
-        if path.is_file():
-            return path, file is not shard.raw_data
+        if file is not None and (folder / file.basename).is_file():
+            return folder / file.basename, file is not shard.raw_data
     raise InputError(
         f"{folder / shard.raw_data.basename}: no such file, and {_INDEX} names it", hint="is the folder whole?"
     )
 
 
-def _read(path: Path) -> Bytes:
+def _mapped(path: Path) -> memoryview:
     try:
         return np.memmap(path, np.uint8, "r").data if path.stat().st_size else memoryview(b"")
     except OSError as error:
         raise out_of(error) or InputError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _unpacked(path: Path, shard: _Shard) -> Bytes:
+def _unpacked(path: Path, shard: _Shard) -> memoryview:
     codec = codec_of(path)
     if codec is None:
         raise InputError(
@@ -268,34 +204,23 @@ def _unpacked(path: Path, shard: _Shard) -> Bytes:
     return memoryview(content)
 
 
-def _joined(turns: Sequence[_Turn]) -> dict[str, Int64]:
-    """Contexts and targets as one row of ids and labels."""
-    ids = [token for turn in turns for token in (*turn.input_ids, *turn.labels)]
-    labels = [label for turn in turns for label in (*[MASKED] * len(turn.input_ids), *turn.labels)]
-    return {"input_ids": np.array(ids, np.int64), "labels": np.array(labels, np.int64)}
-
-
-def _array(data: memoryview, dtype: str | None = None, shape: str | None = None) -> Int64:
-    """An array as MDSWriter has it: type and shape stand in front where the column does not name them."""
+def _values(data: memoryview, encoding: str) -> Int64:
+    """The numbers of a column; an array has type and shape in front where the column does not name them."""
+    kind, *form = encoding.split(":")
+    if kind == "json":
+        return np.array(msgspec.json.decode(data, type=list[int]), np.int64)
+    if kind == "bytes":
+        return np.frombuffer(data, np.int64)
+    if kind != "ndarray":
+        raise ValueError(f"a column is encoded as {encoding}; json, bytes and ndarray are read")
     at = 0
-    if dtype is None:
-        dtype, at = _DTYPES[data[0]], 1
-    if dtype not in _DTYPES.values():
-        raise ValueError(f"an array of {dtype}; whole numbers are expected")
-    if shape is None:
+    if not form:
+        form, at = [_DTYPES[data[0]]], 1
+    if form[0] not in _DTYPES.values():
+        raise ValueError(f"an array of {form[0]}; whole numbers are expected")
+    if len(form) == 1:
         axes, width = data[at] >> 2, 1 << (data[at] & 3)
-        if axes != 1:
-            raise ValueError(f"an array of {axes} axes; one is expected")
-        at += 1 + axes * width
-    elif "," in shape:
-        raise ValueError(f"arrays of shape {shape}; one axis is expected")
-    return np.frombuffer(data[at:], dtype).astype(np.int64)
-
-
-def _dtype_of(values: Sequence[memoryview]) -> np.dtype[Any]:
-    """The type of ids that are written as bare bytes."""
-    for dtype in (np.int64, np.int32, np.uint16):
-        whole = all(len(data) % np.dtype(dtype).itemsize == 0 for data in values)
-        if whole and all((np.frombuffer(data, dtype).astype(np.int64) < _MOST_IDS).all() for data in values):
-            return np.dtype(dtype)
-    return np.dtype(np.int64)
+        form, at = [form[0], "," * (axes - 1)], at + 1 + axes * width
+    if "," in form[1]:
+        raise ValueError("an array of several axes; one is expected")
+    return np.frombuffer(data[at:], form[0]).astype(np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from packer.audit.foreign import look_at
+from packer.audit.foreign import audit_foreign
 from packer.audit.foreign.mds import MdsPart, mds_folders
 from packer.errors import InputError
 
@@ -66,12 +66,11 @@ def write_mds(folder, rows, encodings, *, per_shard=3, pack=None, sizes=None):
 
 
 def rows_of(part, numbers):
-    rows = part.read(np.array(numbers, np.int64))
-    cuts = rows.offsets[1:-1]
-    return [
-        (ids.tolist(), labels.tolist())
-        for ids, labels in zip(np.split(rows.input_ids, cuts), np.split(rows.labels, cuts), strict=True)
-    ]
+    return [(row.input_ids.tolist(), row.labels.tolist()) for row in part.read(numbers)]
+
+
+def ids_of(part):
+    return [token for row in part.read(range(len(part))) for token in row.input_ids.tolist()]
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -94,27 +93,23 @@ def test_ids_and_labels_are_read_in_every_encoding(tmp_path, encoding):
     ],
 )
 def test_compressed_shards_are_unpacked(tmp_path, pack):
-    rows = [{"tokens": np.array(ids, np.int32).tobytes()} for ids, _ in ROWS]
+    rows = [{"tokens": np.array(ids, np.int64).tobytes()} for ids, _ in ROWS]
     part = MdsPart(write_mds(tmp_path / "mds", rows, {"tokens": "bytes"}, pack=pack), "")
-    assert part.read(np.arange(4)).input_ids.tolist() == [token for ids, _ in ROWS for token in ids]
+    assert ids_of(part) == [token for ids, _ in ROWS for token in ids]
 
 
 def test_arrays_of_one_length_have_no_size_in_front(tmp_path):
     ids = np.arange(24, dtype=np.uint16).reshape(4, 6)
     rows = [{"input_ids": row.tobytes()} for row in ids]
     folder = write_mds(tmp_path / "mds", rows, {"input_ids": "ndarray:uint16:6"}, sizes={"input_ids": 12})
-    assert MdsPart(folder, "").read(np.arange(4)).input_ids.tolist() == list(range(24))
+    assert ids_of(MdsPart(folder, "")) == list(range(24))
 
 
-def test_columns_of_different_lengths_are_a_context_and_its_target(tmp_path):
-    encode = ENCODINGS["json"]
-    rows = [
-        {"input_ids": encode([1, 2, 3]), "labels": encode([4, 5])},
-        {"input_ids": encode([6]), "labels": encode([7])},
-    ]
-    part = MdsPart(write_mds(tmp_path / "mds", rows, {"input_ids": "json", "labels": "json"}), "")
+def test_turns_are_a_context_and_its_target_each(tmp_path):
+    turns = [{"input_ids": [1, 2, 3], "labels": [4, 5]}, {"input_ids": [6], "labels": [7]}]
+    part = MdsPart(write_mds(tmp_path / "mds", [{"turns": json.dumps(turns).encode()}], {"turns": "json"}), "")
     assert part.columns == ("turns",)
-    assert rows_of(part, [0, 1]) == [([1, 2, 3, 4, 5], [-100, -100, -100, 4, 5]), ([6, 7], [-100, 7])]
+    assert rows_of(part, [0]) == [([1, 2, 3, 4, 5, 6, 7], [-100, -100, -100, 4, 5, -100, 7])]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +120,7 @@ def test_columns_of_different_lengths_are_a_context_and_its_target(tmp_path):
         ({"column_encodings": ["ndarray:float32"]}, "whole numbers are expected"),
         ({"column_names": ["text"]}, "neither a column turns nor input_ids nor tokens"),
         ({"column_sizes": []}, "lack an encoding or a size"),
-        ({"column_sizes": [3]}, "does not end with its columns"),
+        ({"column_sizes": [3]}, "sample 0 cannot be read: it does not end with its columns"),
         ({"samples": 2}, "expected 2 samples, found a shard"),
         ({"samples": 2**62}, "expected 4,611,686,018,427,387,904 samples, found a shard"),
         ({"samples": 2**63}, r"shard\.00000\.mds: expected 9,223,372,036,854,775,808 samples, found a shard"),
@@ -140,22 +135,22 @@ def test_an_index_that_is_not_true_is_an_input_error(tmp_path, change, words):
     index["shards"][0] |= change
     (folder / "index.json").write_text(json.dumps(index))
     with pytest.raises(InputError, match=words):
-        MdsPart(folder, "").read(np.arange(1))
+        ids_of(MdsPart(folder, ""))
 
 
 @pytest.mark.parametrize("samples", [2**62, 2**31, 2**29, 60, 7, 2])
 @pytest.mark.parametrize("pack", [None, ("gz", gzip.compress)])
 def test_samples_that_no_shard_has_are_no_more_than_a_number(tmp_path, samples, pack):
-    rows = [{"tokens": np.arange(9).tobytes()}] * 19  # the first 16 are looked at as a folder is opened
+    rows = [{"tokens": np.arange(9).tobytes()}] * 19
     folder = write_mds(tmp_path / "mds", rows, {"tokens": "bytes"}, pack=pack, per_shard=9)
-    assert look_at(folder, sample=None).num_tokens == 19 * 9
+    assert audit_foreign(folder, sample=None).tokens_looked_at == 19 * 9
     index = json.loads((folder / "index.json").read_text())
     index["shards"][2]["samples"] = samples
     if pack is not None:
         index["shards"][2]["raw_data"]["bytes"] = 2**62
     (folder / "index.json").write_text(json.dumps(index))
     with pytest.raises(InputError, match=rf"shard\.00002\.mds.*: expected {samples:,} samples, found a shard of"):
-        look_at(folder, sample=None)
+        audit_foreign(folder, sample=None)
 
 
 @pytest.mark.parametrize("token", [2**63, -(2**63) - 1, 2**70])
@@ -167,19 +162,19 @@ def test_ids_that_are_beyond_any_number_of_64_bits_are_an_input_error(tmp_path, 
     rows = [{name: text.format(value).encode()} for value in (2**63 - 1, token)]
     folder = write_mds(tmp_path / "mds", rows, {name: "json"})
     with pytest.raises(InputError, match="mds: sample 1 cannot be read"):
-        look_at(folder, sample=None)
+        audit_foreign(folder, sample=None)
 
 
 def test_shards_packed_in_a_way_that_is_not_read_or_into_more_than_they_say_are_refused(tmp_path):
     rows = [{"tokens": bytes(80)}]
     folder = write_mds(tmp_path / "br", rows, {"tokens": "bytes"}, pack=("br", lambda data: b"\x0b" + data))
     with pytest.raises(InputError, match="compressed as br, which an audit does not unpack"):
-        MdsPart(folder, "")
+        ids_of(MdsPart(folder, ""))
     folder = write_mds(
         tmp_path / "bomb", rows, {"tokens": "bytes"}, pack=("gz", lambda data: gzip.compress(data + bytes(9)))
     )
     with pytest.raises(InputError, match="holds more than the"):
-        MdsPart(folder, "")
+        ids_of(MdsPart(folder, ""))
 
 
 def test_an_index_of_something_else_is_no_folder_of_shards(tmp_path):
