@@ -89,7 +89,6 @@ def test_json_holds_every_text_whole_with_the_place(folder):
 def test_json_of_an_error_has_the_report_too(refused):
     found = fields("--tokenizer", refused, exit_code=1)
     assert found["error"]["code"] == "check_failed"
-    assert found["assumed"] == ["supervision.no_terminator=append"]
     assert found["findings"][0]["code"] == "no_terminator"
 
 
@@ -108,7 +107,7 @@ def test_no_line_is_wider_than_the_terminal(columns, which, request):
     tokenizer = request.getfixturevalue(which)
     result = CliRunner(env={"COLUMNS": str(columns)}).invoke(cli, ["lint", "--tokenizer", str(tokenizer)])
     lines = [line for line in result.stdout.splitlines() if str(tokenizer) not in line]
-    assert len(lines) > 30
+    assert len(lines) > (30 if which == "folder" else 3)
     assert max(map(len, lines)) <= columns
 
 
@@ -242,7 +241,7 @@ def test_nothing_is_said_of_the_template_where_all_rows_bring_their_tokens(folde
     for tokenizer, exit_code in ((folder, 0), (refused, 1)):
         found = fields(tokens, "--tokenizer", tokenizer)
         assert [entry["schema"] for entry in found["rows"]] == ["tokens"]
-        assert {finding["code"] for finding in found["findings"]} <= {"pad_is_stop"}
-        assert (found["assumed"], found["verdict"]) == ([], "a build keeps 3 of the 3 rows looked at")
+        assert found["findings"] == []
+        assert found["verdict"] == "a build keeps 3 of the 3 rows looked at"
         mixed = fields(tokens, chats, "--tokenizer", tokenizer, exit_code=exit_code)
-        assert {finding["code"] for finding in mixed["findings"]} - {"pad_is_stop"}
+        assert mixed["findings"]

@@ -58,14 +58,11 @@ class LookedAt:
     is_whole: bool
     """Whether the file has no more."""
 
-    num_kept: int | None
-    """Rows a build of the recipe as given keeps; None where it would not begin."""
-
-    num_kept_assumed: int | None
-    """Rows kept under `LintReport.assumed`; None where nothing is assumed."""
+    num_kept: int
+    """Rows a build of the recipe keeps."""
 
     num_turns: int
-    """Answers learned, under what is assumed where something is."""
+    """Answers learned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +75,6 @@ class LintReport:
 
     findings: tuple[LintFinding, ...]
     """Errors first, then warnings, then notes; within a level as the table of codes has them."""
-
-    assumed: tuple[str, ...]
-    """Values of `--set` under which all but the errors was found, where a plain chat cannot be built without them."""
 
     rows: tuple[LookedAt, ...]
     verdict: str

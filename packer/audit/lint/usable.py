@@ -1,4 +1,4 @@
-"""Whether anything can be built: the errors of a report, and for each the key that was found to help."""
+"""Whether a plain chat can be built: the errors of a report, and for each the key that was found to help."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -24,30 +24,22 @@ _UNDEFINED = re.compile(r"'(\w+)' is undefined")
 _VALUES: tuple[Any, ...] = ([], "", {}, False)
 """What a template may take for a variable it misses."""
 
-_MOST_STEPS = 4
-"""Failures to get past, one after another."""
-
-_NO_MARKS = Override("supervision.source", "equivalence")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usable:
     """What the rest of a report can be found with."""
 
-    findings: tuple[LintFinding, ...]
-    subject: Subject | None
-    """None where a plain chat cannot be built, whatever the recipe."""
+    findings: tuple[LintFinding, ...] = ()
+    subject: Subject | None = None
+    """None where a plain chat cannot be built."""
 
-    assumed: tuple[Override, ...]
-    """Keys that `built` has beside the user's own."""
-
-    built: tuple[Recipe, Model] | None
-    """What rows can be taken through the stages with; None where there is no template for this tokenizer."""
+    model: Model | None = None
+    """What rows can be taken through the stages with; None where a build would refuse the template."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Failure:
-    """A plain row that cannot be built, and what gets past it."""
+    """A plain row that cannot be built, and the key that helps."""
 
     subject: Subject
     row: Row
@@ -58,7 +50,7 @@ class _Failure:
 
 
 def find_usable(recipe: Recipe) -> Usable:
-    """Look for errors; go on under a recipe that has none, where some keys make one.
+    """Look for what keeps a plain chat from being built.
 
     Raises:
         RecipeError: no tokenizer.
@@ -67,49 +59,30 @@ def find_usable(recipe: Recipe) -> Usable:
     """
     model = load_bare_model(recipe)
     if model.template is None:
-        return Usable(findings=(_no_template(),), subject=None, assumed=(), built=(recipe, model))
+        return Usable(findings=(_no_template(),), model=model)
     sources = {"the template": model.template, "the template of rows with tools": model.tool_template}
     try:
         templates = {
             name: compile_template(source, model, recipe) for name, source in sources.items() if source is not None
         }
     except TemplateError as error:
-        invalid = LintFinding(code="bad_template", message=error.message, hint=error.hint)
-        return Usable(findings=(invalid,), subject=None, assumed=(), built=None)
+        return Usable(findings=(LintFinding(code="bad_template", message=error.message, hint=error.hint),))
     split = [] if recipe.supervision.markers == "text" else [*_split_markers([*templates.values()], model)]
     if split:  # what else there is to say of the template depends on its tokenizer
-        return Usable(findings=tuple(split), subject=None, assumed=(), built=None)
-    assumed, findings = [], []
-    without = [name for name, template in templates.items() if not template.has_marks]
+        return Usable(findings=tuple(split))
     by_marks = recipe.supervision.source == "generation_tags"
+    without = [name for name, template in templates.items() if not template.has_marks]
     if by_marks and without:
-        findings.append(_no_marks(without))
-        assumed.append(_NO_MARKS)
-        recipe = _NO_MARKS.apply(recipe)
-    built = Subject(recipe, load_recipe_model(recipe))
-    subject: Subject | None = built
-    failures: list[_Failure] = []
-    while subject is not None and (failed := _failed(subject)) is not None:
-        failure = (
-            _past(subject, *failed)
-            if len(failures) < _MOST_STEPS
-            else _Failure(subject=subject, row=failed[0], rejection=failed[1], override=None, helped=None)
-        )
-        failures.append(failure)
-        subject = failure.helped
-        if subject is not None and failure.override is not None:
-            built = subject
-            assumed.append(failure.override)
-    firsts = {failure.rejection.code: failure for failure in reversed(failures)}
-    reported = [_failure_finding(failure, assumed) for failure in firsts.values()]
-    if by_marks and not without and failures and failures[0].subject.kept_by_marks(PLAIN):
-        reported = [replace(each, level="note") for each in reported]
-    return Usable(
-        findings=(*findings, *reported),
-        subject=subject,
-        assumed=tuple(assumed),
-        built=(built.recipe_given, built.model),
-    )
+        return Usable(findings=(_no_marks(without),))
+    model = load_recipe_model(recipe)
+    subject = Subject(recipe, model)
+    failed = _failed(subject)
+    if failed is None:
+        return Usable(subject=subject, model=model)
+    finding = _failure_finding(_helped(subject, *failed))
+    if by_marks and subject.kept_by_marks(PLAIN):
+        finding = replace(finding, level="note")
+    return Usable(findings=(finding,), model=model)
 
 
 def _no_template() -> LintFinding:
@@ -124,7 +97,8 @@ def _no_marks(without: Sequence[str]) -> LintFinding:
     return LintFinding(
         code="no_marks",
         message=f"supervision.source is generation_tags, and {' and '.join(without)} has no {{% generation %}} block",
-        hint=f"{_NO_MARKS} needs no marks: what is learned is what inference asks for",
+        hint=f"{Override('supervision.source', 'equivalence')} needs no marks: what is learned is what inference asks "
+        "for",
     )
 
 
@@ -149,34 +123,22 @@ def _failed(subject: Subject) -> tuple[Row, Rejection] | None:
     return next(((row, rejection) for row, rejection in pairs if rejection is not None), None)
 
 
-def _past(subject: Subject, row: Row, rejection: Rejection) -> _Failure:
-    """With the first key that makes a plain chat possible; else the first that leaves it another failure."""
-    past: tuple[Override | None, Subject | None] = (None, None)
-    for override in suggestions(subject, rejection):
-        other = with_override(subject, override)
-        left = _failed(other)
-        if left is None or (past[0] is None and _goes_on(rejection, left[1])):
-            past = override, other
-        if left is None:
-            break
-    return _Failure(subject=subject, row=row, rejection=rejection, override=past[0], helped=past[1])
+def _helped(subject: Subject, row: Row, rejection: Rejection) -> _Failure:
+    """With the first key that makes a plain chat possible; else the first that leaves it another failure alone."""
+    tried = [(override, _with_override(subject, override)) for override in _suggestions(subject, rejection)]
+    left = [_failed(other) for _, other in tried]
+    places = [place for place, failed in enumerate(left) if failed is None]
+    places += [place for place, failed in enumerate(left) if failed and failed[1].code != rejection.code]
+    override, helped = tried[places[0]] if places else (None, None)
+    return _Failure(subject=subject, row=row, rejection=rejection, override=override, helped=helped)
 
 
-def _goes_on(before: Rejection, after: Rejection) -> bool:
-    """Whether what is left is another failure that a key may get past."""
-    if after.code == "template_error":
-        missing = [_UNDEFINED.search(rejection.reason) for rejection in (before, after)]
-        return missing[1] is not None and (missing[0] is None or missing[0][1] != missing[1][1])
-    return before.code != after.code
-
-
-def with_override(subject: Subject, override: Override) -> Subject:
-    """The same under one key more."""
+def _with_override(subject: Subject, override: Override) -> Subject:
     recipe = override.apply(subject.recipe_given)
     return Subject(recipe, load_recipe_model(recipe))
 
 
-def suggestions(subject: Subject, rejection: Rejection) -> Iterator[Override]:
+def _suggestions(subject: Subject, rejection: Rejection) -> Iterator[Override]:
     """Keys that may get past a rejection."""
     if rejection.code == "prompt_diverges":
         yield Override("supervision.divergent", "continue")
@@ -191,28 +153,25 @@ def suggestions(subject: Subject, rejection: Rejection) -> Iterator[Override]:
             yield Override.variable(undefined[1], value)
 
 
-def _failure_finding(failure: _Failure, assumed: Sequence[Override]) -> LintFinding:
-    """`assumed`: all keys that were found to help."""
-    if failure.rejection.code == "prompt_diverges":
+def _failure_finding(failure: _Failure) -> LintFinding:
+    rejection, subject = failure.rejection, failure.subject
+    if rejection.code == "prompt_diverges":
         return _diverging(failure)
-    if failure.rejection.code == "no_terminator":
+    if rejection.code == "no_terminator":
         return _unterminated(failure)
     chat = "a plain chat of two turns" if failure.row is CHAT else "a plain chat"
-    if failure.rejection.code == "template_error":
-        message = f"the template raises on {chat}: {failure.rejection.reason}"
-    else:
-        message = f"{chat} is rejected as {failure.rejection.code}: {failure.rejection.reason}"
-    variables = [str(override) for override in assumed if override.key.startswith("template.kwargs.")]
-    undefined = _UNDEFINED.search(failure.rejection.reason)
-    if undefined is not None and variables:
-        hint = f"{' '.join(variables)} gives the template what it misses, with nothing in it"
+    undefined = _UNDEFINED.search(rejection.reason)
+    if failure.override is not None:
+        hint = f"{failure.override} gives the template what it misses, with nothing in it"
     elif undefined is not None:
         hint = f"give the template a {undefined[1]} in template.kwargs, or in a row's chat_template_kwargs"
-    elif failure.subject.ask(TOOLS).rejection is None:
+    elif subject.ask(TOOLS).rejection is None:
         hint = "the template takes rows that have tool definitions"
     else:
         hint = "these are the template's own words; use another template, or correct this one"
-    return LintFinding(code="plain_chat_refused", message=message, hint=hint)
+    is_raised = rejection.code == "template_error"
+    message = f"the template raises on {chat}" if is_raised else f"{chat} is rejected as {rejection.code}"
+    return LintFinding(code="plain_chat_refused", message=f"{message}: {rejection.reason}", hint=hint)
 
 
 def _diverging(failure: _Failure) -> LintFinding:
@@ -238,7 +197,7 @@ def _diverging(failure: _Failure) -> LintFinding:
 
 
 def _divergence(conversation: Conversation) -> tuple[Example, ...]:
-    """The default prompt of the first answer that continues no prompt, the rendering of the answer, where they part."""
+    """The default prompt of the first answer that continues no prompt, and the answer's rendering."""
     for k in (k for k, message in enumerate(conversation.messages) if message["role"] == "assistant"):
         upto = conversation.messages[: k + 1]
         pairs = [(prompt, conversation.render(upto, mode), mode) for prompt, mode in conversation.prompts(k)]
