@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from packer_cli.output import can_draw, number, percent, plural, print_table, stdout
+from packer_cli.output import can_draw, number, plural, print_table, stdout
 from packer_cli.text import NEWLINES, cells, visible, wrap
 
 if TYPE_CHECKING:
@@ -43,15 +43,10 @@ class DiffPage:
         self._changes("tokenizer and template", found.model, most=2 * _LISTED)
         for template in found.templates:
             self._template(template)
-        if found.num_vocabulary:
-            self._changes(
-                f"vocabulary: {plural(found.num_vocabulary, 'other id')}, the first of them", found.vocabulary
-            )
         self._documents(found)
         for example in found.examples:
             self._example(example)
         self._changes("totals", found.totals, counts=True)
-        self._blocks(found)
         self._changes("software", found.software)
         self._out.line()
 
@@ -161,19 +156,6 @@ class DiffPage:
                 self._words(f"trained only in {name}: {plural(side.num_only_trained, 'token')}")
                 for start, end, text in side.only_trained:
                     self._text("    ", f"{start:,} to {end - 1:,}: {text}")
-
-    def _blocks(self, found: "CacheDiff") -> None:
-        if not found.blocks:
-            return
-        self._heading("blocks")
-        names = ("only_old", "only_new", "both")
-        columns = [("", "<"), *((name.replace("_", " "), ">") for name in names), ("full", ">"), ("", "<")]
-        rows = []
-        for each in found.blocks:
-            fill = f"{percent(each.old_fill)} {self._arrow} {percent(each.new_fill)}"
-            note = "" if each.only_old or each.only_new else "in another order"
-            rows.append((each.split, *(number(getattr(each, name)) for name in names), fill, note))
-        print_table(self._out, columns, rows)
 
     def _heading(self, text: str) -> None:
         self._out.line()

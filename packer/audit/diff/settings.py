@@ -10,10 +10,8 @@ from packer.recipe import Recipe, to_json
 from packer.store.manifest import Input
 
 _SAME: tuple[Callable[[Input], object], ...] = (
-    lambda entry: (entry.path, entry.split, entry.sha256),
     lambda entry: (entry.sha256, entry.split),
     lambda entry: (entry.path, entry.split),
-    lambda entry: entry.sha256,
     lambda entry: entry.path,
     lambda entry: (PurePosixPath(entry.path).name, entry.split),
 )
