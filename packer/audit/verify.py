@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from packer.audit.block_pieces import check_counts, check_pieces
+from packer.audit.block_checks import check_blocks, check_counts
 from packer.audit.cache_files import check_file, check_input, check_rejected, check_size, find_strays
 from packer.audit.claimed_identity import check_identity, check_tokenizer
 from packer.audit.reencode import Reencoded, Reencoding
@@ -105,7 +105,7 @@ def verify(
     if level != "quick":
         found += audit.identity()
     if level == "full":
-        found += audit.pieces()
+        found += audit.blocks()
     reencoded = None if again is None else audit.reencoded(again, sample, found)
     if reencoded is not None:
         checked.append(reencoded.checked)
@@ -161,12 +161,11 @@ class _Audit:
         """The shards, in threads; the tokenizer's files on the way."""
         manifest = self._manifest
         self._progress.stage("verifying", sum(shard.num_bytes for shard in manifest.shards), "bytes")
-        form = _form(manifest)
         with ThreadPoolExecutor(self._threads, thread_name_prefix="verify") as pool:
             # A large tokenizer takes as long to load as half a gigabyte takes to read: it is loaded meanwhile.
             model = pool.submit(self._check_model)
             futures = [
-                pool.submit(audit_shard, self._folder, shard, level=self._level, model=manifest.model, form=form)
+                pool.submit(audit_shard, self._folder, shard, level=self._level, model=manifest.model)
                 for shard in manifest.shards
             ]
             try:
@@ -258,15 +257,19 @@ class _Audit:
             findings.append(_finding("content_fingerprint", expected, found))
         return findings
 
-    def pieces(self) -> list[Finding]:
-        """Splits whose shards are all whole."""
-        manifest = self._manifest
-        form = _form(manifest)
+    def blocks(self) -> list[Finding]:
+        """The blocks of splits whose shards are all whole, gathered again."""
+        manifest, model = self._manifest, self._manifest.model
         damaged = {audit.shard.split for audit in self._shards if audit.findings}
-        if form is None or make_recipe(manifest.recipe).pack.mode == "none":
+        try:
+            pack = make_recipe(manifest.recipe).pack
+            form = BlockForm.of(pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
+        except RecipeError:
+            return []  # the recipe has a finding of its own
+        if pack.mode == "none":
             return []
-        splits = list(dict.fromkeys(shard.split for shard in manifest.shards))
-        audits = [check_pieces(self._folder, manifest, split, form) for split in splits if split not in damaged]
+        splits = [split for split in dict.fromkeys(shard.split for shard in manifest.shards) if split not in damaged]
+        audits = [check_blocks(self._folder, manifest, split, form, model.stop_ids) for split in splits]
         findings = [finding for each in audits for finding in each.findings]
         return findings if findings or damaged else check_counts(manifest.totals, audits)
 
@@ -302,16 +305,6 @@ def _check_fingerprint(content: bytes, expect: str | None) -> list[Finding]:
     if expect is None or hmac.compare_digest(fingerprint_of(content).encode(), expect.strip().lower().encode()):
         return []
     return [_finding("fingerprint", expect, fingerprint_of(content))]
-
-
-def _form(manifest: Manifest) -> BlockForm | None:
-    """How the blocks must be laid out; None where the recipe does not say."""
-    model = manifest.model
-    try:
-        pack = make_recipe(manifest.recipe).pack
-        return BlockForm.of(pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
-    except RecipeError:
-        return None
 
 
 def _unreadable(folder: Path, level: Level, content: bytes, error: CheckError, expect: str | None) -> VerifyReport:

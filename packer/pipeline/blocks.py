@@ -160,23 +160,27 @@ def _ends_open(documents: DocumentShards, stop_ids: Sequence[int]) -> EndsOpen:
     return ends_open
 
 
+def document_columns(documents: DocumentShards) -> DocumentColumns:
+    """The columns that blocks are gathered from."""
+    arrays = documents.columns()
+    return DocumentColumns(
+        input_ids=arrays.input_ids,
+        labels=arrays.labels,
+        loss_weights=arrays.loss_weights,
+        chunk=arrays.chunk,
+        start=arrays.start,
+        length=arrays.length,
+        doc_id=arrays.doc_id,
+    )
+
+
 def block_worker(folder: Path, shards: Sequence[Shard], form: BlockForm) -> Callable[[BlockTask], Shard]:
     """The function that makes block shards from these document shards, of all splits."""
 
     @cache
     def opened(split: str) -> tuple[DocumentShards, DocumentColumns]:
         documents = DocumentShards(folder, [shard for shard in shards if shard.split == split])
-        arrays = documents.columns()
-        columns = DocumentColumns(
-            input_ids=arrays.input_ids,
-            labels=arrays.labels,
-            loss_weights=arrays.loss_weights,
-            chunk=arrays.chunk,
-            start=arrays.start,
-            length=arrays.length,
-            doc_id=arrays.doc_id,
-        )
-        return documents, columns
+        return documents, document_columns(documents)
 
     def make(task: BlockTask) -> Shard:
         documents, columns = opened(task.split)

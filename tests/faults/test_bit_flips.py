@@ -32,7 +32,7 @@ def test_a_flipped_bit_of_a_shard_is_found_by_verify_and_never_read(cache: Path,
         if number % 50 == 0:
             found = {finding.path for finding in verify(cache, threads=1).findings}
         else:  # what verify calls for every shard
-            audit = audit_shard(cache, shard, level="default", model=manifest.model, form=None)
+            audit = audit_shard(cache, shard, level="default", model=manifest.model)
             found = {finding.path for finding in audit.findings}
         assert found == {shard.path}, f"bit {bit} of {shard.path}"
         try:

@@ -36,9 +36,7 @@ def is_found(cache: Path, name: str, shard: Shard | None) -> bool:
         found = {finding.path for finding in verify(cache, threads=1).findings}
     else:
         model = read_manifest(cache).model
-        found = {
-            finding.path for finding in audit_shard(cache, shard, level="default", model=model, form=None).findings
-        }
+        found = {finding.path for finding in audit_shard(cache, shard, level="default", model=model).findings}
     return name in found
 
 
