@@ -3,58 +3,30 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from packer.audit import BlockView, DocumentView, RowView, Run
+    from packer.audit import BlockView, DocumentView, RowView
+    from packer.audit.foreign import ForeignRowView
 
 
-def block_fields(view: "BlockView") -> dict[str, Any]:
-    """A block in JSON."""
-    return {
-        "split": view.split,
-        "index": view.index,
-        "num_blocks": view.num_blocks,
-        "path": view.path,
-        "shard_row": view.shard_row,
-        "block_len": view.block_len,
-        "length": view.length,
-        "num_trained": view.num_trained,
-        "documents": [document_fields(document) for document in view.documents],
-        "padding": view.padding and _run_fields(view.padding),
-    }
+def view_fields(
+    view: "BlockView | DocumentView | RowView | ForeignRowView", *, with_ids: bool = False
+) -> dict[str, Any]:
+    """A view in JSON; ids and labels of runs only where they are asked for."""
+    from dataclasses import asdict  # noqa: PLC0415 - not for --help
 
+    from packer.recipe import to_json  # noqa: PLC0415 - as above
 
-def row_fields(view: "RowView") -> dict[str, Any]:
-    """A row in JSON."""
-    from packer.recipe import to_json  # noqa: PLC0415 - not for --help
-
-    return {
-        "source": view.source,
-        "row": view.row,
-        "documents": [document_fields(document) for document in view.documents],
-        "rejected": [to_json(line) for line in view.rejected],
-    }
-
-
-def document_fields(view: "DocumentView") -> dict[str, Any]:
-    """A document in JSON."""
-    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
-
-    return asdict(view) | {
-        "runs": [_run_fields(run) for run in view.runs],
-        "behind": view.behind and _run_fields(view.behind),
-    }
-
-
-def _run_fields(run: "Run") -> dict[str, Any]:
-    """Ids and labels only where they were asked for."""
-    fields: dict[str, Any] = {
-        "kind": run.kind,
-        "start": run.start,
-        "num_tokens": run.num_tokens,
-        "message": run.message,
-        "weight": run.weight,
-        "text": run.text,
-    }
-    if run.input_ids:
-        fields["input_ids"] = list(run.input_ids)
-        fields["labels"] = list(run.input_ids) if run.kind == "trained" else [-100] * run.num_tokens
+    fields = asdict(view)
+    if "rejected" in fields:
+        fields["rejected"] = [to_json(line) for line in fields["rejected"]]
+    for document in fields.get("documents", [fields]):
+        for run in (*document.get("runs", ()), document.get("behind"), fields.get("padding")):
+            if run is not None and isinstance(run.get("input_ids"), tuple):
+                _set_ids(run, with_ids=with_ids)
     return fields
+
+
+def _set_ids(run: dict[str, Any], *, with_ids: bool) -> None:
+    ids = list(run.pop("input_ids"))
+    if with_ids and ids:
+        run["input_ids"] = ids
+        run["labels"] = ids if run["kind"] == "trained" else [-100] * len(ids)

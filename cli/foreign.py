@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer_cli.failures import error_object, print_error, print_json
+from packer_cli.fields import view_fields
 from packer_cli.findings_page import FindingsPage
 from packer_cli.options import Function
 from packer_cli.output import number, percent, plural
@@ -115,11 +116,9 @@ def inspect_foreign(
 
     if not row.isdecimal():
         raise click.UsageError(f"--row {row}: with --foreign, the number of a row")
-    view = view_foreign_row(path, int(row), part=split, tokenizer=tokenizer, template=template, with_ids=ids)
+    view = view_foreign_row(path, int(row), part=split, tokenizer=tokenizer, template=template)
     if as_json:
-        from dataclasses import asdict  # noqa: PLC0415 - beside its only use
-
-        print_json(command="inspect", path=str(path), row=asdict(view))
+        print_json(command="inspect", path=str(path), row=view_fields(view, with_ids=ids))
     else:
         ViewPage(with_ids=ids).foreign(view, str(path))
 

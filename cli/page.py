@@ -141,8 +141,6 @@ class ViewPage:
         facts = [f"doc {view.doc_id}"]
         if view.sample_id is not None:
             facts.append(f"id {view.sample_id}")
-        if view.num_identical is not None and view.num_identical > 1:
-            facts.append(f"{view.num_identical - 1:,} more with the same tokens")
         trained = [run for run in view.runs if run.message is not None]
         if trained:
             facts.append(f"trains {trained_messages(trained)}")

@@ -86,7 +86,6 @@ _SPLIT_COLUMNS = [
     ("blocks", ">"),
     ("full", ">"),
     ("docs/block", ">"),
-    ("mixing", ">"),
 ]
 
 
@@ -101,7 +100,6 @@ def _split_row(split: "SplitStats") -> tuple[str, ...]:
         number(split.blocks) if packed else "-",
         percent(split.fill) if packed else "-",
         f"{split.documents_per_block:.1f}" if packed else "-",
-        f"{split.mixing:.2f}" if packed else "-",
     )
 
 

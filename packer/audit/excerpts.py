@@ -3,15 +3,11 @@
 An excerpt is only what was really rendered or read. Where the reason says all there is to say, there is none.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from packer.batches import Rejection, Sample
-from packer.model import Model
 from packer.render import Renderer, RenderError
 from packer.render.common_prefix import common_length
-from packer.render.control import control_pattern
 from packer.render.conversation import Conversation, Mode, says_something
 from packer.render.message_form import renderable
 
@@ -34,7 +30,7 @@ class Excerpt:
 
 
 def excerpts_of(
-    rejection: Rejection, *, sample: Sample | None, content: bytes | None, renderer: Renderer, model: Model
+    rejection: Rejection, *, sample: Sample | None, content: bytes | None, renderer: Renderer
 ) -> tuple[Excerpt, ...]:
     """What can be shown of a rejection; empty where nothing can.
 
@@ -43,14 +39,11 @@ def excerpts_of(
         sample: the row, where it was understood.
         content: the row's bytes.
         renderer: the one that rejected it.
-        model: of the renderer.
 
     """
     if sample is None:
         text = (content or b"").decode("utf-8", "backslashreplace")
         return (_blamed("the row", _head(text)),) if text else ()
-    if rejection.code == "control_token":
-        return _typed_control(sample, rejection.message, model)
     if sample.kind != "chat":
         return ()
     try:
@@ -108,33 +101,6 @@ def _rendered(conversation: Conversation, message: int, *, start: bool) -> tuple
     text, verb = (_head(rendered, _LONG), "begins") if start else (_tail(rendered, _LONG), "ends")
     what = f"the rendering up to messages[{last}]" + (f" {verb}" if text != rendered else "")
     return (_blamed(what, text),)
-
-
-def _typed_control(sample: Sample, message: int | None, model: Model) -> tuple[Excerpt, ...]:
-    pattern = control_pattern(model.control)
-    place = sample.messages[message].fields if message is not None else _typed(sample)
-    for text in texts_in(place):
-        match = pattern.search(text) if pattern else None
-        if match is not None:
-            before, after = _tail(text[: match.start()], 60), _head(text[match.end() :], 60)
-            return (_blamed(f"'{match[0]}' stands here", before + match[0] + after),)
-    return ()
-
-
-def _typed(sample: Sample) -> list[Any]:
-    return [sample.prompt, sample.text, sample.tools, sample.template_kwargs]
-
-
-def texts_in(value: Any) -> Iterator[str]:
-    """All texts within a value of JSON, keys among them."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for pair in value.items():
-            yield from texts_in(pair)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from texts_in(item)
 
 
 def _blamed(what: str, text: str) -> Excerpt:

@@ -91,7 +91,6 @@ def preview(
     rows: int = 3,
     row: tuple[str, int] | None = None,
     rejected_only: bool = False,
-    with_ids: bool = False,
 ) -> Preview:
     """Show what a build of the recipe would make of some rows.
 
@@ -102,7 +101,6 @@ def preview(
         rows: rows of each input.
         row: one row instead: the input, or the end of its path where only one ends so, and the row from 0.
         rejected_only: of the first `LOOKED_AT` rows of each input, the first `rows` that would be left out.
-        with_ids: keep the ids of each run.
 
     Raises:
         RecipeError: no sources, no tokenizer, or a file that is named twice.
@@ -118,7 +116,7 @@ def preview(
         numbers = find_inputs([file.name for file in files], row[0], missing=f"no source is '{row[0]}'")
         files = [files[number] for number in numbers]
     model = load_recipe_model(recipe)
-    maker = _Maker(recipe, model, with_ids=with_ids)
+    maker = _Maker(recipe, model)
     seen: list[PreviewedRow] = []
     inputs: list[InputFile] = []
     shown: list[PreviewedRow] = []
@@ -160,12 +158,10 @@ def _chosen(entry: InputFile, rows: int, row: tuple[str, int] | None, *, rejecte
 class _Maker:
     """Takes single rows through the stages of a build."""
 
-    def __init__(self, recipe: Recipe, model: Model, *, with_ids: bool) -> None:
+    def __init__(self, recipe: Recipe, model: Model) -> None:
         self._recipe = recipe
-        self._model = model
         self._stages = Stages(recipe, model)
         self._tokenizer = load_backend(model.files[TOKENIZER_FILE])
-        self._with_ids = with_ids
 
     def row(self, entry: InputFile, raw: RawRow) -> PreviewedRow:
         """What becomes of a row.
@@ -189,9 +185,7 @@ class _Maker:
         excerpts = [
             excerpt
             for each in done.rejections
-            for excerpt in excerpts_of(
-                each, sample=sample, content=raw.content, renderer=self._stages.renderer, model=self._model
-            )
+            for excerpt in excerpts_of(each, sample=sample, content=raw.content, renderer=self._stages.renderer)
         ]
         return PreviewedRow(
             view=RowView(
@@ -254,19 +248,11 @@ class _Maker:
                 source=entry.name,
                 row=row,
                 sample_id=documents.sample_id[number],
-                num_identical=None,
                 piece_start=0,
                 document_length=len(input_ids),
                 length=len(input_ids),
                 num_trained=int((spans.end - spans.start).sum()),
-                runs=make_runs(
-                    self._tokenizer,
-                    input_ids,
-                    labels[tokens],
-                    spans,
-                    schema=entry.schema,
-                    with_ids=self._with_ids,
-                ),
+                runs=make_runs(self._tokenizer, input_ids, labels[tokens], spans, schema=entry.schema),
             )
 
 

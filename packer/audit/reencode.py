@@ -165,7 +165,7 @@ class Reencoding:
             _partition_finding(inputs[source].path, named_rows(first_row, num_rows), "no document shard of these rows")
             for source, first_row, num_rows in left
         ]
-        return tasks, [*_capped(findings), *_capped(missing)]
+        return tasks, [*findings[:MAX_ROWS], *missing[:MAX_ROWS]]
 
 
 def reference_stages(recipe: Recipe, model: Model) -> Stages:
@@ -262,14 +262,6 @@ def _result(findings: Sequence[Finding], notes: tuple[str, ...], compared: Seque
 
 def _is_known(entry: Input) -> bool:
     return entry.format in get_args(Format) and entry.schema in get_args(Schema)
-
-
-def _capped(findings: list[Finding]) -> list[Finding]:
-    more = len(findings) - MAX_ROWS
-    if more <= 0:
-        return findings
-    rest = replace(findings[MAX_ROWS], found=f"{more:,} more such partitions")
-    return [*findings[:MAX_ROWS], rest]
 
 
 def _partition_finding(path: str, expected: str, found: str) -> Finding:

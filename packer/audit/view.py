@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from tokenizers import Tokenizer
 
-from packer.audit.text_runs import Run, Spans, kept_tokenizer, make_runs, padding_run, separator_run
+from packer.audit.text_runs import Run, Spans, kept_tokenizer, make_runs, untrained_run
 from packer.batches import BlockBatch, Int32
 from packer.errors import UsageError
 from packer.layout import MASKED
@@ -19,7 +19,7 @@ __all__ = ["BlockView", "DocumentView", "RowView", "Run", "find_inputs", "view_b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentView:
-    """A document, or the piece of one that lies in a block."""
+    """A document, or the piece of one that lies in a block; of identical documents there, the first."""
 
     doc_id: int
     split: str
@@ -30,10 +30,6 @@ class DocumentView:
     """Row of that input, from 0."""
 
     sample_id: str | None
-    num_identical: int | None
-    """Documents of the split with the same tokens and labels, this one included; in a block, `source`, `row` and the
-    messages are the first's. None where they were not counted."""
-
     piece_start: int
     """Where in the document the piece starts; 0 for a whole document."""
 
@@ -76,7 +72,7 @@ class RowView:
     rejected: tuple[Rejected, ...]
 
 
-def view_block(cache: Cache, split: str, index: int, *, with_ids: bool = False) -> BlockView:
+def view_block(cache: Cache, split: str, index: int) -> BlockView:
     """Read a block for people; digests are checked.
 
     Raises:
@@ -90,7 +86,7 @@ def view_block(cache: Cache, split: str, index: int, *, with_ids: bool = False) 
             f"no block {index} in split '{split}' of {cache.folder}", hint=f"blocks are numbered 0 to {len(shards) - 1}"
         )
     batch = shards.read(np.array([index]))
-    reader = _Reader(cache, split, with_ids=with_ids)
+    reader = _Reader(cache, split)
     ids, labels = batch.input_ids[0], batch.labels[0]
     missing = _padding(cache, batch)
     filled = shards.block_len - missing
@@ -106,7 +102,6 @@ def view_block(cache: Cache, split: str, index: int, *, with_ids: bool = False) 
         piece = slice(place, place + length)
         views.append(reader.piece(doc_id, start, ids[piece], labels[piece], behind=ids[place + length : end]))
     path, shard_row = shards.place(index)
-    pad_id = cache.manifest.model.pad_id
     return BlockView(
         split=split,
         index=index,
@@ -117,18 +112,17 @@ def view_block(cache: Cache, split: str, index: int, *, with_ids: bool = False) 
         length=int(batch.length[0]),
         num_trained=int(batch.num_trained[0]),
         documents=tuple(views),
-        padding=padding_run(filled, missing, pad_id, with_ids=with_ids) if missing else None,
+        padding=untrained_run("padding", filled, ids[filled:]) if missing else None,
     )
 
 
-def view_document(cache: Cache, doc_id: int, *, split: str | None = None, with_ids: bool = False) -> DocumentView:
+def view_document(cache: Cache, doc_id: int, *, split: str | None = None) -> DocumentView:
     """Read a document for people, by its doc_id; its digest is checked.
 
     Args:
         cache: an open cache.
         doc_id: its identity, as in the column `doc_id`.
         split: where to look; by default in all splits, in the manifest's order.
-        with_ids: keep the ids of each run.
 
     Raises:
         UsageError: no such document or split.
@@ -139,20 +133,19 @@ def view_document(cache: Cache, doc_id: int, *, split: str | None = None, with_i
     for name in splits:
         index = cache.documents(name).find(doc_id)
         if index is not None:
-            return _Reader(cache, name, with_ids=with_ids).document(index)
+            return _Reader(cache, name).document(index)
     raise UsageError(
         f"no document {doc_id} in {cache.folder}", hint="--block N shows documents with their numbers; --row FILE:N too"
     )
 
 
-def view_row(cache: Cache, source: str, row: int, *, with_ids: bool = False) -> RowView:
+def view_row(cache: Cache, source: str, row: int) -> RowView:
     """Find what became of a row of an input.
 
     Args:
         cache: an open cache.
         source: the input as the manifest names it, or the end of that path (``chat.jsonl``) where only one ends so.
         row: from 0; blank lines do not count.
-        with_ids: keep the ids of each run.
 
     Raises:
         UsageError: no such input or row, or several inputs end so.
@@ -171,7 +164,7 @@ def view_row(cache: Cache, source: str, row: int, *, with_ids: bool = False) -> 
         source_of, row_of = documents.origins()
         found = np.flatnonzero((source_of == number) & (row_of == row)).tolist()
         if found:
-            reader = _Reader(cache, split, with_ids=with_ids)
+            reader = _Reader(cache, split)
             views += [reader.document(index) for index in found]
     rejected = tuple(
         line for line in read_rejected(cache.folder, cache.manifest) if (line.source, line.row) == (first.path, row)
@@ -182,10 +175,9 @@ def view_row(cache: Cache, source: str, row: int, *, with_ids: bool = False) -> 
 class _Reader:
     """Makes views of the documents of a split."""
 
-    def __init__(self, cache: Cache, split: str, *, with_ids: bool) -> None:
+    def __init__(self, cache: Cache, split: str) -> None:
         self._cache = cache
         self._split = split
-        self._with_ids = with_ids
         self._documents: DocumentShards = cache.documents(split)
         self._tokenizer: Tokenizer = kept_tokenizer(cache.folder, cache.manifest)
 
@@ -207,9 +199,9 @@ class _Reader:
 
     def _behind(self, start: int, input_ids: Int32) -> Run:
         if self._cache.manifest.recipe["pack"]["mode"] != "eos":
-            return padding_run(start, len(input_ids), int(input_ids[0]), with_ids=self._with_ids)
+            return untrained_run("padding", start, input_ids)
         text = self._tokenizer.decode(input_ids.tolist(), skip_special_tokens=False)
-        return separator_run(start, input_ids, text, with_ids=self._with_ids)
+        return untrained_run("separator", start, input_ids, text)
 
     def _view(self, index: int, document: Document, start: int, input_ids: Int32, labels: Int32) -> DocumentView:
         source, row = self._documents.origin(index)
@@ -220,7 +212,6 @@ class _Reader:
             labels,
             _spans(document),
             schema=entry.schema,
-            with_ids=self._with_ids,
             context=document.input_ids[:start],
         )
         return DocumentView(
@@ -229,7 +220,6 @@ class _Reader:
             source=entry.path,
             row=row,
             sample_id=document.sample_id,
-            num_identical=int((self._documents.doc_ids() == document.doc_id).sum()),
             piece_start=start,
             document_length=document.length,
             length=len(input_ids),

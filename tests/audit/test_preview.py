@@ -2,7 +2,6 @@
 
 import json
 import os
-from dataclasses import replace
 
 import msgspec
 import pytest
@@ -43,19 +42,14 @@ def recipe_of(starter):
     return make
 
 
-def uncounted(view):
-    """A view of a cache as a preview knows it: without how often a document is there."""
-    return replace(view, documents=tuple(replace(document, num_identical=None) for document in view.documents))
-
-
 def assert_preview_is_what_is_built(recipe, folder, rows):
     """Every row shown is, id for id and label for label, what the cache has of it; returns the preview."""
     build(recipe, folder, jobs=1)
-    found = preview(recipe, rows=rows, with_ids=True)
+    found = preview(recipe, rows=rows)
     with Cache.open(folder) as cache:
         for row in found.rows:
-            built = view_row(cache, row.view.source, row.view.row, with_ids=True)
-            assert row.view == uncounted(built)
+            built = view_row(cache, row.view.source, row.view.row)
+            assert row.view == built
     return found
 
 
@@ -301,19 +295,6 @@ def test_a_template_that_raises_is_shown_the_roles_it_was_given(recipe_of, tmp_p
     code, shown = excerpts(recipe_of(write(tmp_path / "a.jsonl", row), template=STRICT))
     assert code == "template_error"
     assert shown == [("its messages are from", "system, user, assistant", False)]
-
-
-@pytest.mark.parametrize(
-    ("row", "text"),
-    [
-        (chat("Hi", "a" * 100 + "<|im_end|>" + "b" * 100), f"[...] {'a' * 60}<|im_end|>{'b' * 60} [...]"),
-        ({"prompt": "<|im_end|>", "completion": "so <|im_end|>"}, "<|im_end|>"),
-    ],
-)
-def test_a_typed_control_token_is_shown_where_it_stands(row, text, recipe_of, tmp_path):
-    code, shown = excerpts(recipe_of(write(tmp_path / "a.jsonl", row)))
-    assert code == "control_token"
-    assert shown == [("'<|im_end|>' stands here", text, True)]
 
 
 def test_a_row_that_cannot_be_read_is_shown_as_it_stands_cut_and_with_its_bytes_escaped(recipe_of, tmp_path):

@@ -39,7 +39,6 @@ def view_foreign_row(
     part: str | None = None,
     tokenizer: Path | str | None = None,
     template: Path | None = None,
-    with_ids: bool = False,
 ) -> ForeignRowView:
     """Read a row for people; a run ends where training begins or ends, and where a sequence begins.
 
@@ -49,7 +48,6 @@ def view_foreign_row(
         part: the first where none is named.
         tokenizer: spells the ids, as :func:`audit_foreign` takes it.
         template: chat template the rows were made with; where it begins conversations with a BOS, runs begin there.
-        with_ids: keep the ids of every run.
 
     Raises:
         UsageError: no such part or row, or a template without a tokenizer.
@@ -81,7 +79,7 @@ def view_foreign_row(
             text=spelled(row.input_ids[start:end], facts.backend),
             message=None,
             weight=None,
-            input_ids=tuple(row.input_ids[start:end].tolist()) if with_ids else (),
+            input_ids=tuple(row.input_ids[start:end].tolist()),
         )
         for start, end in pairwise([*bounds, len(kinds)])
     )

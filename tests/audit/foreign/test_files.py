@@ -220,7 +220,7 @@ def test_columns_that_are_no_lists_of_numbers_are_refused(tmp_path):
 
 def test_a_row_is_shown_as_it_is_trained(exported, starter):
     folder, path = exported
-    view = view_foreign_row(folder / path, 0, tokenizer=starter / "tokenizer", with_ids=True)
+    view = view_foreign_row(folder / path, 0, tokenizer=starter / "tokenizer")
     assert view.num_trained == sum(run.num_tokens for run in view.runs if run.kind == "trained") > 0
     assert sum(len(run.input_ids) for run in view.runs) == view.length
     with pytest.raises(UsageError, match="no row"):
