@@ -25,7 +25,7 @@ def foreign_options(function: Function) -> Function:
             "--foreign",
             metavar="PATH",
             type=click.Path(path_type=Path),
-            help="In place of a cache: rows another tool prepared (save_to_disk, Parquet, Arrow, MDS, .npy).",
+            help="In place of a cache: rows another tool prepared (save_to_disk, Parquet, Arrow).",
         ),
         click.option(
             "--tokenizer",
@@ -167,12 +167,11 @@ def _facts(report: "ForeignReport") -> list[tuple[str, str]]:
     rows = (
         f"all {number(report.num_rows)}" if is_all else f"{number(report.rows_looked_at)} of {number(report.num_rows)}"
     )
-    total = max(report.tokens_looked_at, 1)
-    trained, padding = percent(report.trained / total), percent(report.padding / total)
-    lengths = "" if report.lengths is None else f", {report.lengths.min:,} to {report.lengths.max:,} a row"
+    share = percent(report.trained / max(report.tokens_looked_at, 1))
+    padding = f", {number(report.padding)} padding" if report.padding else ""
     return [
         ("rows", f"{rows}, {report.form}: {', '.join(report.columns)}"),
-        ("tokens", f"{number(total)}{lengths}; {number(report.trained)} trained ({trained}), {padding} padding"),
+        ("tokens", f"{number(report.tokens_looked_at)}, {number(report.trained)} trained ({share}){padding}"),
         ("trained", f"by {report.labels_from}"),
         ("answers", "not known" if report.header is None else f"behind {report.header!r}"),
     ]

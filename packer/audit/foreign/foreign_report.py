@@ -9,11 +9,10 @@ import numpy as np
 
 from packer.audit.foreign.foreign_codes import CODES, LEVELS, OF_NO_TOKENIZER, ORDER, Level
 from packer.audit.foreign.foreign_row import MASKS, TokenRow
-from packer.audit.foreign.formats import open_foreign
 from packer.audit.foreign.row_checks import Hit, check
 from packer.audit.foreign.row_parts import find_parts
 from packer.audit.foreign.row_text import excerpt
-from packer.audit.foreign.token_arrays import ArrayPart
+from packer.audit.foreign.tables import open_foreign
 from packer.audit.foreign.tokenizer_facts import TokenizerFacts, load_facts
 from packer.audit.lint.lint_report import Example
 from packer.audit.stats import Lengths, count_lengths
@@ -102,7 +101,7 @@ def audit_foreign(
     """Check rows that another tool prepared.
 
     Args:
-        path: a folder of save_to_disk, a Parquet or Arrow file, MDS shards, or an array of tokens.
+        path: a folder of save_to_disk, or a Parquet or Arrow file, or a folder of these.
         tokenizer: folder of the model's tokenizer, its tokenizer.json, or its name on the Hub; without it only shapes
             are checked.
         template: chat template the rows were made with, in place of the tokenizer's own.
@@ -117,10 +116,7 @@ def audit_foreign(
     """
     path, progress = Path(path), progress or Silent()
     facts = load_facts(tokenizer, None if template is None else Path(template), progress.note)
-    form, parts = open_foreign(path, facts.model)
-    if facts.eos_ends_prompts and any(isinstance(part, ArrayPart) and part.rows_end_at_eos for part in parts):
-        why = "rows are known by EOS alone, which this template writes behind questions too; a .csv.gz tells borders"
-        facts = facts.without_header(why)
+    form, parts = open_foreign(path)
     num_rows = sum(map(len, parts))
     wanted = [_spread(len(part), sample, num_rows) for part in parts]
     progress.stage("looking", sum(map(len, wanted)), "rows")
@@ -220,8 +216,6 @@ class _Tally:
 def _labels_from(columns: tuple[str, ...]) -> str:
     if "labels" in columns:
         return "the column labels"
-    if "turns" in columns:
-        return "the turns: contexts are masked, targets trained (target_responses: all)"
     masks = [name for name in MASKS if name in columns]
     if masks:
         return f"{' and '.join(masks)}; there are no labels"

@@ -1,8 +1,6 @@
-"""One row that another tool prepared, and the parts that a dataset of such rows has."""
+"""One row that another tool prepared."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -48,26 +46,3 @@ class TokenRow:
             if name in self.columns:
                 trained &= self.columns[name] != 0
         return trained
-
-
-class ForeignPart(Protocol):
-    """A part of a dataset with rows numbered from 0: a split, a pair of files, an array."""
-
-    @property
-    def name(self) -> str:
-        """What it is called; empty where there is but one."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns that are there."""
-
-    def __len__(self) -> int:
-        """Rows."""
-
-    def read(self, numbers: Sequence[int]) -> Iterator[TokenRow]:
-        """Some rows, ascending.
-
-        Raises:
-            InputError: they cannot be read, or are not what the format says.
-
-        """

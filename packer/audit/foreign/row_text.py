@@ -8,8 +8,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from packer.audit.foreign.foreign_row import TokenRow
-from packer.audit.foreign.formats import open_foreign
 from packer.audit.foreign.row_parts import Range, find_parts
+from packer.audit.foreign.tables import open_foreign
 from packer.audit.foreign.tokenizer_facts import load_facts
 from packer.audit.lint.lint_report import Example
 from packer.audit.text_runs import Run
@@ -55,7 +55,7 @@ def view_foreign_row(
 
     """
     facts = load_facts(tokenizer, template)
-    _, parts = open_foreign(Path(path), facts.model)
+    _, parts = open_foreign(Path(path))
     found = parts[0] if part is None else next((each for each in parts if each.name == part), None)
     if found is None:
         there = ", ".join(each.name for each in parts if each.name) or "none, it is one part"

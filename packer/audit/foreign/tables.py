@@ -1,4 +1,4 @@
-"""Rows with a column ``input_ids`` in Arrow and Parquet files: those of ``Dataset.save_to_disk``, and single ones."""
+"""Datasets with a column ``input_ids`` in Arrow and Parquet files: those of ``save_to_disk``, and single files."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
@@ -15,13 +15,16 @@ from packer.batches import Int64
 from packer.errors import InputError
 from packer.layout import offsets_of
 from packer.limits import out_of
+from packer.source import is_data_set
 from packer.source.arrow_ipc import MAGIC
 from packer.source.dataset_folder import files_of_splits
 from packer.source.parquet import open_parquet
+from packer.store.manifest import MANIFEST_NAME
 
 _READ = ("input_ids", "seq_lengths", *TOKEN_COLUMNS)
 _PATTERNS = ("*.parquet", "*/*.parquet", "*.arrow")
 _BATCH_ROWS = 256
+_MOST_NAMED = 4
 
 
 class _Group(NamedTuple):
@@ -31,31 +34,16 @@ class _Group(NamedTuple):
     read: Callable[[], pa.Table]
 
 
-def split_parts(path: Path) -> tuple["TablePart", ...]:
-    """The splits of a folder of save_to_disk.
-
-    Raises:
-        InputError: a file of it is missing or not what it should be, or there are no token ids.
-
-    """
-    splits = [(split or "", files) for split, files in files_of_splits(path) if files]
-    if not splits:
-        raise InputError(f"{path} holds no rows: it names no files")
-    return tuple(TablePart(path / split, split, files) for split, files in splits)
-
-
-def table_files(path: Path) -> list[Path]:
-    """The Parquet or Arrow file at a path, or those of a folder; sorted."""
-    if path.is_file():
-        return [path] if path.suffix in {".parquet", ".arrow"} else []
-    return next((found for found in (sorted(path.glob(pattern)) for pattern in _PATTERNS) if found), [])
-
-
-class TablePart:
-    """The rows of one split, or of one file."""
+class ForeignPart:
+    """The rows of one split, or of one file, numbered from 0."""
 
     def __init__(self, place: Path, name: str, files: Sequence[Path]) -> None:
         """Open the files; of columns that are not understood nothing is read or checked.
+
+        Args:
+            place: names the part in errors.
+            name: of the split or file; empty where there is but one.
+            files: that hold the rows, in order.
 
         Raises:
             InputError: one cannot be read, they differ in their columns, or there are no token ids.
@@ -78,9 +66,16 @@ class TablePart:
         self._read_group = lru_cache(1)(lambda number: self._groups[number].read())
 
     def __len__(self) -> int:
+        """Rows."""
         return int(self._firsts[-1])
 
     def read(self, numbers: Sequence[int]) -> Iterator[TokenRow]:
+        """Some rows, ascending.
+
+        Raises:
+            InputError: they cannot be read as lists of numbers.
+
+        """
         wanted = np.array(numbers, np.int64)
         group_of = np.searchsorted(self._firsts, wanted, side="right") - 1
         for group in np.unique(group_of).tolist():
@@ -100,6 +95,41 @@ class TablePart:
             columns = {name: lists[place] for name, lists in found.items()}
             ids, lengths = columns.pop("input_ids"), columns.pop("seq_lengths", None)
             yield TokenRow(number=number, input_ids=ids, columns=columns, seq_lengths=lengths)
+
+
+def open_foreign(path: Path) -> tuple[str, tuple[ForeignPart, ...]]:
+    """The format at a path, and its parts.
+
+    Raises:
+        InputError: nothing that is understood lies there, or it cannot be read.
+
+    """
+    if "\0" in str(path):
+        raise InputError(f"{str(path)!r}: a path cannot hold a NUL character")
+    if is_data_set(path):
+        splits = [(split or "", files) for split, files in files_of_splits(path) if files]
+        if not splits:
+            raise InputError(f"{path} holds no rows: it names no files")
+        return "datasets", tuple(ForeignPart(path / split, split, files) for split, files in splits)
+    if (path / MANIFEST_NAME).is_file():
+        raise InputError(f"{path} is a cache, and not what another tool prepared", hint=f"packer verify {path}")
+    if path.is_file():
+        files = [path] if path.suffix in {".parquet", ".arrow"} else []
+    else:
+        files = next((found for found in (sorted(path.glob(pattern)) for pattern in _PATTERNS) if found), [])
+    if files:
+        names = [""] if len(files) == 1 else [file.relative_to(path).as_posix() for file in files]
+        return files[0].suffix[1:], tuple(ForeignPart(*each, [each[0]]) for each in zip(files, names, strict=True))
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder")
+    inside = sorted(folder for folder in path.glob("*") if is_data_set(folder))
+    raise InputError(
+        f"{path} is nothing an audit reads",
+        hint=f"it holds data sets; name one of them: {', '.join(map(str, inside[:_MOST_NAMED]))}"
+        if inside
+        else "it reads what save_to_disk writes, Parquet and Arrow with input_ids; docs/how-to/audit.md says how rows "
+        "of JSON lines, MDS and token arrays are saved so",
+    )
 
 
 def _opened(path: Path) -> tuple[pa.Schema, list[_Group]]:

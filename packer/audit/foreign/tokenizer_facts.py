@@ -77,19 +77,12 @@ class TokenizerFacts:
     bos_opens: bool = False
     """The template begins a conversation with BOS, and writes it nowhere else: within a row, one begins there."""
 
-    eos_ends_prompts: bool = False
-    """The template writes EOS behind a question, so that it does not tell where a conversation ends."""
-
     no_header: str = "no tokenizer was named"
     """Why the header is not known."""
 
     @property
     def backend(self) -> Tokenizer | None:
         return None if self.model is None else load_backend(self.model.files[TOKENIZER_FILE])
-
-    def without_header(self, why: str) -> "TokenizerFacts":
-        """The same, but that nothing is known of prompts and answers."""
-        return replace(self, header=_NONE, openings=IdSet(), no_header=why)
 
 
 def load_facts(
@@ -178,7 +171,6 @@ def ask_template(facts: TokenizerFacts, model: Model, source: str) -> TokenizerF
         header=np.array(header, np.int64),
         openings=IdSet(openings),
         bos_opens=writes_bos and chat_ids.count(chat_ids[0]) == 1,
-        eos_ends_prompts=model.eos_id in ids(_behind(prompt, _QUESTION)),
         writes_bos=writes_bos,
         no_header="" if header else "no control token tells the header of an answer from that of a question",
     )

@@ -1,7 +1,6 @@
 """Other forms than save_to_disk, and files that are not what they say: an error with a name, never a traceback."""
 
 import functools
-import gzip
 import json
 import random
 import shutil
@@ -14,7 +13,6 @@ import pytest
 from packer.audit.foreign import audit_foreign, view_foreign_row
 from packer.audit.foreign.tokenizer_facts import load_facts
 from packer.errors import InputError, UsageError
-from packer.export import FORMS as EXPORTS
 from packer.export import export
 from packer.pipeline.repacking import repack
 
@@ -27,40 +25,16 @@ def known_once():
         yield
 
 
-FORMS = ("datasets", "olmo", "mds")
-
-
-@pytest.fixture(scope="module", params=FORMS)
-def exported(request, starter_cache, tmp_path_factory):
-    """A folder in some form, and what in it an audit is pointed at."""
+@pytest.fixture(scope="module")
+def exported(starter_cache, tmp_path_factory):
+    """A folder of save_to_disk."""
     folder = tmp_path_factory.mktemp("exported") / "out"
-    export(starter_cache, folder, to=request.param)
-    return folder, "train"
-
-
-def test_defects_in_a_mask_beside_the_tokens_are_found(starter_cache, starter, tmp_path):
-    export(starter_cache, tmp_path / "out", to="olmo", split="train")
-    mask = tmp_path / "out/train/labels_mask_part_0000.npy"
-    ids = np.fromfile(tmp_path / "out/train/token_ids_part_0000.npy", np.uint16)
-    values = np.fromfile(mask, np.uint8)
-    stops = np.flatnonzero((ids == 4091) & (values != 0))
-    values[stops[[3, 8, 20]]] = 0
-    values.tofile(mask)
-    report = audit_foreign(tmp_path / "out", tokenizer=starter / "tokenizer", sample=None)
-    assert [(finding.code, finding.count) for finding in report.findings] == [("terminator_masked", 3)]
-    assert report.labels_from.startswith("loss_mask")
+    export(starter_cache, folder, to="datasets", split="train")
+    return folder
 
 
 CACHES = {"isolated": None, "eos": {"mode": "eos", "block_len": 512}, "stream": {"mode": "stream", "block_len": 128}}
-CASES = [
-    (mode, to, unit)
-    for mode in CACHES
-    for to, units in EXPORTS.items()
-    for unit in units
-    if to in FORMS
-    and (unit == "blocks" or mode == "isolated")
-    and (to, unit) != ("olmo", "blocks")  # known by EOS alone
-]
+CASES = [("isolated", "documents"), *((mode, "blocks") for mode in CACHES)]
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +48,9 @@ def caches(starter_cache, tmp_path_factory):
     return made
 
 
-@pytest.mark.parametrize(("mode", "to", "unit"), CASES)
-def test_whatever_export_writes_is_taken_as_a_folder_and_has_no_finding(caches, starter, tmp_path, mode, to, unit):
-    out = export(caches[mode], tmp_path / "out", to=to, unit=unit)
+@pytest.mark.parametrize(("mode", "unit"), CASES)
+def test_whatever_export_writes_is_taken_as_a_folder_and_has_no_finding(caches, starter, tmp_path, mode, unit):
+    out = export(caches[mode], tmp_path / "out", to="datasets", unit=unit)
     with_tokenizer, without = (
         audit_foreign(out.folder, tokenizer=named, sample=None) for named in (starter / "tokenizer", None)
     )
@@ -88,40 +62,6 @@ def test_whatever_export_writes_is_taken_as_a_folder_and_has_no_finding(caches, 
         assert report.trained == sum(split.num_trained for split in out.splits) > 0
         assert report.tokens_looked_at == sum(split.num_tokens for split in out.splits)
         assert report.num_rows == report.rows_looked_at == sum(split.num_rows for split in out.splits)
-
-
-def test_an_array_alone_needs_a_tokenizer_for_its_type_and_borders(starter_cache, starter, tmp_path):
-    export(starter_cache, tmp_path / "out", to="olmo", split="train")
-    path = tmp_path / "out/train/token_ids_part_0000.npy"
-    path.with_suffix(".csv.gz").unlink()
-    (tmp_path / "out/export.json").unlink()
-    with pytest.raises(InputError, match="EOS"):
-        audit_foreign(path)
-    (path.parent / "labels_mask_part_0000.npy").unlink()
-    with pytest.raises(InputError, match="type of its ids"):
-        audit_foreign(path)
-    ids = np.fromfile(path, np.uint16)
-    report = audit_foreign(path, tokenizer=starter / "tokenizer", sample=None)
-    assert report.tokens_looked_at == len(ids)
-    assert report.num_rows == int((ids == 4091).sum()) + (ids[-1] != 4091)
-    # Its template ends questions with EOS too, so a row is a message, and no prompt can be told from an answer.
-    assert report.findings == ()
-    assert "which this template writes behind questions too" in report.not_looked_at[0].why
-
-
-def test_arrays_are_read_bare_with_a_header_and_with_two_axes(starter, tmp_path):
-    ids = np.arange(700, 700 + 30, dtype=np.uint16)
-    ids[[9, 19]] = 4091
-    ids.tofile(tmp_path / "train.bin")
-    np.save(tmp_path / "header.npy", ids.astype(np.int64))
-    np.save(tmp_path / "rows.npy", ids.reshape(5, 6))
-    np.save(tmp_path / "float.npy", ids.astype(np.float32))
-    for name, num_rows in (("train.bin", 3), ("header.npy", 3), ("rows.npy", 5)):
-        report = audit_foreign(tmp_path / name, tokenizer=starter / "tokenizer")
-        assert (report.num_rows, report.tokens_looked_at) == (num_rows, 30)
-    assert audit_foreign(tmp_path / "rows.npy").num_rows == 5, "its type and its rows stand in its header"
-    with pytest.raises(InputError, match=r"expected whole numbers in one axis or two, found float32"):
-        audit_foreign(tmp_path / "float.npy")
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow stream", "arrow file", "folder of parquet", "splits of any name"])
@@ -171,13 +111,12 @@ def test_a_split_outside_of_its_folder_and_a_parquet_file_that_is_none_are_refus
 
 
 def test_damaged_files_are_an_input_error_or_rows_as_they_are(exported, starter, tmp_path):
-    folder, path = exported
     random_ = random.Random(5)
-    files = sorted(p.relative_to(folder) for p in folder.rglob("*") if p.is_file() and "train" in str(p))
+    files = sorted(p.relative_to(exported) for p in exported.rglob("*") if p.suffix in (".arrow", ".json"))
     refused = read = 0
     for number in range(24):
         copy = tmp_path / str(number)
-        shutil.copytree(folder, copy)
+        shutil.copytree(exported, copy)
         victim = copy / files[number % len(files)]
         content = bytearray(victim.read_bytes())
         if number % 3 == 0:
@@ -187,7 +126,7 @@ def test_damaged_files_are_an_input_error_or_rows_as_they_are(exported, starter,
                 content[random_.randrange(min(len(content), 4000))] ^= 1 << random_.randrange(8)
         victim.write_bytes(content)
         try:
-            audit_foreign(copy / path, tokenizer=starter / "tokenizer", sample=20)
+            audit_foreign(copy, tokenizer=starter / "tokenizer", sample=20)
             read += 1
         except InputError as error:
             refused += 1
@@ -219,47 +158,13 @@ def test_columns_that_are_no_lists_of_numbers_are_refused(tmp_path):
 
 
 def test_a_row_is_shown_as_it_is_trained(exported, starter):
-    folder, path = exported
-    view = view_foreign_row(folder / path, 0, tokenizer=starter / "tokenizer")
+    view = view_foreign_row(exported, 0, tokenizer=starter / "tokenizer")
     assert view.num_trained == sum(run.num_tokens for run in view.runs if run.kind == "trained") > 0
     assert sum(len(run.input_ids) for run in view.runs) == view.length
     with pytest.raises(UsageError, match="no row"):
-        view_foreign_row(folder / path, 10**6)
+        view_foreign_row(exported, 10**6)
     with pytest.raises(UsageError, match="no part"):
-        view_foreign_row(folder / path, 0, part="nowhere")
-
-
-def a_header(text):
-    return b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text.encode() + bytes(64)
-
-
-def a_shape(shape):
-    return a_header(f"{{'descr': '<i4', 'fortran_order': False, 'shape': {shape}}}\n")
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("rows/ids.csv.gz", gzip.compress(b"0,99999999999999999999,a\n", mtime=0), r"ids\.csv\.gz cannot be read"),
-        ("rows/ids.csv.gz", gzip.compress(b"0,9,a\n", mtime=0), r"ids\.csv\.gz names places outside of its array"),
-        *(
-            ("rows/ids.npy", content, r"ids\.npy(:| cannot be read)")
-            for content in (
-                *map(a_shape, (f"({2**63},)", f"({2**62},)", "(True,)", "(-5,)", f"({2**62}, 0)")),
-                *map(a_header, ("(((", "{'descr': '<04'}", "-" * 9000 + "1", "1+" * 4000 + "1j", "")),
-            )
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "content",
-)
-def test_arrays_with_a_file_beside_them_or_a_header_that_is_none_are_refused(tmp_path, name, content, words):
-    (tmp_path / "rows").mkdir()
-    np.save(tmp_path / "rows/ids.npy", np.arange(8))
-    (tmp_path / "rows/ids.csv.gz").write_bytes(gzip.compress(b"0,4,a\n4,8,b\n"))
-    assert audit_foreign(tmp_path / "rows", sample=None).num_rows == 2
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=words):
-        audit_foreign(tmp_path / "rows", sample=None)
+        view_foreign_row(exported, 0, part="nowhere")
 
 
 def write_table(table, place):
