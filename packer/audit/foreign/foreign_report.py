@@ -181,7 +181,7 @@ class _Tally:
             self._add(hit, row, part)
 
     def _add(self, hit: Hit, row: TokenRow, part: str) -> None:
-        self.counts[hit.code] += hit.count
+        self.counts[hit.code] += hit.times
         self.rows[hit.code] += 1
         examples = self.examples.setdefault(hit.code, [])
         if len(examples) < _SHOWN:

@@ -19,7 +19,7 @@ class Hit(NamedTuple):
     """What a check found in a row."""
 
     code: str
-    count: int
+    times: int
     """In the unit of the code."""
 
     shown: Range | None

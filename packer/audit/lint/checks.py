@@ -6,12 +6,12 @@ from pathlib import Path
 
 from packer.audit.lint.codes import LEVELS, ORDER
 from packer.audit.lint.history import find_forgotten_reasoning, find_rewriting, find_terminators
-from packer.audit.lint.lint_report import LintFinding, LintReport
+from packer.audit.lint.lint_report import LintFinding, LintReport, LookedAt
 from packer.audit.lint.marks import find_marks
 from packer.audit.lint.probes import CHAT, PLAIN, SHAPES
 from packer.audit.lint.prompts import find_clock, find_modes, find_openings, find_own_text
 from packer.audit.lint.shapes import find_losses, find_rejected_shapes
-from packer.audit.lint.source_rows import FileRows, find_in_rows, read_first_rows, verdict
+from packer.audit.lint.source_rows import find_in_rows, read_first_rows, verdict
 from packer.audit.lint.subject import Subject
 from packer.audit.lint.tokenizer_files import find_bos, find_other_reading
 from packer.audit.lint.usable import find_usable
@@ -51,7 +51,7 @@ def lint(recipe: Recipe, *, num_rows: int = 200) -> LintReport:
 def _lint(recipe: Recipe, num_rows: int) -> LintReport:
     usable = find_usable(recipe)
     findings = [*usable.findings, *(() if usable.subject is None else _checks(usable.subject))]
-    files: list[FileRows] = []
+    files: list[LookedAt] = []
     if recipe.sources and num_rows and usable.model is not None:
         files = read_first_rows(recipe, usable.model, num_rows=num_rows)
         findings += find_in_rows(files, recipe, usable.model)
@@ -67,7 +67,7 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
         tokenizer=Path(recipe.tokenizer),
         template=Path(recipe.template.file) if recipe.template.file else None,
         findings=tuple(findings),
-        rows=tuple(each.looked_at() for each in files),
+        rows=tuple(files),
         verdict=verdict(files, recipe, ok=not errors, begins=not errors & _REFUSED),
     )
 

@@ -1,6 +1,6 @@
 """What a template report tells: findings with examples, in the order of their levels."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -46,9 +46,9 @@ class LintFinding:
             object.__setattr__(self, "level", CODES[self.code].level)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class LookedAt:
-    """The rows of one input that were looked at."""
+    """The rows of one input that were looked at, and their results."""
 
     path: str
     schema: str
@@ -58,11 +58,19 @@ class LookedAt:
     is_whole: bool
     """Whether the file has no more."""
 
-    num_kept: int
+    num_kept: int = 0
     """Rows a build of the recipe keeps."""
 
-    num_turns: int
+    num_turns: int = 0
     """Answers learned."""
+
+    num_tokens: int = 0
+    num_last_tokens: int = 0
+    """Tokens of each row's last document."""
+
+    rejected: dict[str, int] = field(default_factory=dict)
+    first: dict[str, str] = field(default_factory=dict)
+    """Place and reason of the first rejection of each code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

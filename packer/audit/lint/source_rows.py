@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
@@ -20,40 +19,7 @@ from packer.recipe import Recipe
 _BATCH_ROWS = 100
 
 
-@dataclass(slots=True, kw_only=True)
-class FileRows:
-    """The first rows of one file, and their results."""
-
-    path: str
-    schema: str
-    num_rows: int
-    is_whole: bool
-    rejected: Counter[str] = field(default_factory=Counter)
-    first: dict[str, str] = field(default_factory=dict)
-    """Place and reason of the first rejection of each code."""
-
-    num_kept: int = 0
-    num_turns: int = 0
-    num_tokens: int = 0
-    num_last_tokens: int = 0
-
-    @property
-    def rewrite_cost(self) -> float:
-        """Tokens of all documents over those of each row's last."""
-        return _ratio(self.num_tokens, self.num_last_tokens)
-
-    def looked_at(self) -> LookedAt:
-        return LookedAt(
-            path=self.path,
-            schema=self.schema,
-            num_rows=self.num_rows,
-            is_whole=self.is_whole,
-            num_kept=self.num_kept,
-            num_turns=self.num_turns,
-        )
-
-
-def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[FileRows]:
+def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[LookedAt]:
     """Take the first rows of each input of the recipe through the stages.
 
     Args:
@@ -70,7 +36,7 @@ def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[File
     for _, entry in open_inputs(resolve_sources(recipe), recipe, Silent().note):
         rows = list(islice(entry.rows(), num_rows + 1))
         batches = [row.batch for row in rows[:num_rows]]
-        found = FileRows(path=entry.name, schema=entry.schema, num_rows=len(batches), is_whole=len(rows) <= num_rows)
+        found = LookedAt(path=entry.name, schema=entry.schema, num_rows=len(batches), is_whole=len(rows) <= num_rows)
         for first in range(0, len(batches), _BATCH_ROWS):
             with overruns_at(partial(_named, entry.name)):
                 _count(found, stages, _joined(batches[first : first + _BATCH_ROWS]))
@@ -78,9 +44,9 @@ def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[File
     return files
 
 
-def find_in_rows(files: Sequence[FileRows], recipe: Recipe, model: Model) -> Iterator[LintFinding]:
+def find_in_rows(files: Sequence[LookedAt], recipe: Recipe, model: Model) -> Iterator[LintFinding]:
     """Findings on the first rows of all inputs."""
-    rejected = sum((each.rejected for each in files), Counter[str]())
+    rejected = sum((Counter(each.rejected) for each in files), Counter[str]())
     num_rows, cost = sum(each.num_rows for each in files), _rewrite_cost(files)
     if rejected:
         some = any(each.num_kept for each in files)
@@ -90,7 +56,7 @@ def find_in_rows(files: Sequence[FileRows], recipe: Recipe, model: Model) -> Ite
             examples=tuple(
                 Example(label=f"{count:,} {code}", text=each.first[code])
                 for each in files
-                for code, count in each.rejected.most_common()
+                for code, count in Counter(each.rejected).most_common()
             ),
             hint=_rejected_hint(rejected, recipe),
             level="warning" if some else "error",
@@ -102,14 +68,14 @@ def find_in_rows(files: Sequence[FileRows], recipe: Recipe, model: Model) -> Ite
             message=f"rewritten history: the rows looked at take {cost:.2f} times the tokens of their last documents"
             + (f"; above {LIMIT:g} a build stops and asks" if asks else ""),
             examples=tuple(
-                Example(label=each.path, text=f"{each.rewrite_cost:.2f} times") for each in files if len(files) > 1
+                Example(label=each.path, text=f"{_rewrite_cost([each]):.2f} times") for each in files if len(files) > 1
             ),
             hint=way_out(model, recipe) if asks else None,
             level="warning" if asks else "note",
         )
 
 
-def verdict(files: Sequence[FileRows], recipe: Recipe, *, ok: bool, begins: bool) -> str:
+def verdict(files: Sequence[LookedAt], recipe: Recipe, *, ok: bool, begins: bool) -> str:
     """What a build of the recipe would give.
 
     Args:
@@ -143,11 +109,11 @@ def _named(path: str, row: int) -> str:
     return path if row < 0 else f"{path} (row {row})"
 
 
-def _count(found: FileRows, stages: Stages, batch: RowBatch) -> None:
+def _count(found: LookedAt, stages: Stages, batch: RowBatch) -> None:
     done = stages.run(batch)
     documents = done.documents
     for rejection in done.rejections:
-        found.rejected[rejection.code] += 1
+        found.rejected[rejection.code] = found.rejected.get(rejection.code, 0) + 1
         found.first.setdefault(rejection.code, f"{found.path}:{rejection.row}: {rejection.reason}")
     found.num_kept += len(set(documents.sample.tolist()))
     found.num_turns += len(documents.run_start)
@@ -162,12 +128,10 @@ def _rejected_hint(rejected: Mapping[str, int], recipe: Recipe) -> str:
     return rejection_hint(code, allowed=(*recipe.supervision.allow_dropped, *lost))
 
 
-def _rewrite_cost(files: Sequence[FileRows]) -> float:
-    return _ratio(sum(each.num_tokens for each in files), sum(each.num_last_tokens for each in files))
-
-
-def _ratio(tokens: int, last: int) -> float:
-    return tokens / last if last else 1.0
+def _rewrite_cost(files: Sequence[LookedAt]) -> float:
+    """Tokens of all documents over those of each row's last."""
+    last = sum(each.num_last_tokens for each in files)
+    return sum(each.num_tokens for each in files) / last if last else 1.0
 
 
 def _rows(count: int) -> str:
