@@ -51,8 +51,6 @@ class Reencoded:
     checked: Checked
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
-    num_rows: int
-    """Rows that were compared."""
 
 
 class Reencoding:
@@ -257,7 +255,7 @@ def _result(findings: Sequence[Finding], notes: tuple[str, ...], compared: Seque
         num_bytes=0,
         num_damaged=len({finding.path for finding in findings}),
     )
-    return Reencoded(checked=checked, findings=tuple(findings), notes=notes, num_rows=num_rows)
+    return Reencoded(checked=checked, findings=tuple(findings), notes=notes)
 
 
 def _is_known(entry: Input) -> bool:
