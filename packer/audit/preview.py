@@ -11,12 +11,10 @@ from itertools import islice
 import numpy as np
 
 from packer.audit.excerpts import Excerpt, excerpts_of
-from packer.audit.text_runs import Spans, make_runs
-from packer.audit.view import DocumentView, RowView, find_inputs
+from packer.audit.view import DocumentView, RowView, find_inputs, make_document_view
 from packer.backend import load_backend
-from packer.batches import DocumentBatch, Int64
+from packer.batches import DocumentBatch
 from packer.errors import UsageError
-from packer.layout import document_labels, document_weights
 from packer.model import TOKENIZER_FILE, Model
 from packer.pack import REASONS, cut, trained_counter
 from packer.pipeline.input_resolution import pin_recipe
@@ -28,7 +26,7 @@ from packer.pipeline.stages import Stages, named_template, overruns_at
 from packer.pipeline.suggestions import rejection_hint
 from packer.recipe import Recipe
 from packer.source import InputFile, RawRow, naming_standard_input
-from packer.store.digest import document_ids
+from packer.store.documents import rows_of
 from packer.store.rejected import Rejected
 
 LOOKED_AT = 1000
@@ -231,38 +229,17 @@ class _Maker:
             )
 
     def _documents(self, entry: InputFile, row: int, documents: DocumentBatch) -> Iterator[DocumentView]:
-        labels, ids = document_labels(documents), _document_ids(documents)
+        made = rows_of(documents, special=np.zeros(len(documents.input_ids), np.bool_), weighted=True)
         for number in range(documents.num_documents):
-            tokens = slice(int(documents.offsets[number]), int(documents.offsets[number + 1]))
-            runs = slice(int(documents.run_offsets[number]), int(documents.run_offsets[number + 1]))
-            spans = Spans(
-                message=documents.run_message[runs],
-                start=documents.run_start[runs],
-                end=documents.run_end[runs],
-                weight=documents.run_weight[runs],
-            )
-            input_ids = documents.input_ids[tokens]
-            yield DocumentView(
-                doc_id=int(ids[number]),
+            yield make_document_view(
+                self._tokenizer,
+                made,
+                number,
                 split=entry.split,
                 source=entry.name,
                 row=row,
-                sample_id=documents.sample_id[number],
-                piece_start=0,
-                document_length=len(input_ids),
-                length=len(input_ids),
-                num_trained=int((spans.end - spans.start).sum()),
-                runs=make_runs(self._tokenizer, input_ids, labels[tokens], spans, schema=entry.schema),
+                schema=entry.schema,
             )
-
-
-def _document_ids(documents: DocumentBatch) -> Int64:
-    return document_ids(
-        input_ids=documents.input_ids,
-        labels=document_labels(documents),
-        loss_weights=document_weights(documents),
-        offsets=documents.offsets,
-    )
 
 
 def _totals(rows: Sequence[PreviewedRow]) -> PreviewTotals:

@@ -10,8 +10,9 @@ from packer.audit.text_runs import Run, Spans, kept_tokenizer, make_runs, untrai
 from packer.batches import BlockBatch, Int32
 from packer.errors import UsageError
 from packer.layout import MASKED
+from packer.store.arrow_columns import DocumentRows
 from packer.store.cache import Cache
-from packer.store.document_shards import Document, DocumentShards
+from packer.store.document_shards import DocumentShards
 from packer.store.rejected import Rejected, read_rejected
 
 __all__ = ["BlockView", "DocumentView", "RowView", "Run", "find_inputs", "view_block", "view_document", "view_row"]
@@ -183,8 +184,7 @@ class _Reader:
 
     def document(self, index: int) -> DocumentView:
         """A whole document by its number."""
-        document = self._documents.read(index)
-        return self._view(index, document, 0, document.input_ids, document.labels)
+        return self._view(index, None)
 
     def piece(self, doc_id: int, start: int, input_ids: Int32, labels: Int32, *, behind: Int32) -> DocumentView:
         """A piece as it lies in a block, and the ids of the slots behind it that it takes too."""
@@ -194,8 +194,23 @@ class _Reader:
                 f"block names document {doc_id}, which is in no document shard of split '{self._split}'",
                 hint=f"packer verify {self._cache.folder} --full",
             )
-        view = self._view(index, self._documents.read(index), start, input_ids, labels)
+        view = self._view(index, (start, input_ids, labels))
         return replace(view, behind=self._behind(len(input_ids), behind)) if len(behind) else view
+
+    def _view(self, index: int, piece: tuple[int, Int32, Int32] | None) -> DocumentView:
+        found = self._documents.locate(np.array([index]))
+        source, row = self._documents.origin(index)
+        entry = self._cache.manifest.inputs[source]
+        return make_document_view(
+            self._tokenizer,
+            found.opened[0],
+            found.rows[0],
+            split=self._split,
+            source=entry.path,
+            row=row,
+            schema=entry.schema,
+            piece=piece,
+        )
 
     def _behind(self, start: int, input_ids: Int32) -> Run:
         if self._cache.manifest.recipe["pack"]["mode"] != "eos":
@@ -203,29 +218,60 @@ class _Reader:
         text = self._tokenizer.decode(input_ids.tolist(), skip_special_tokens=False)
         return untrained_run("separator", start, input_ids, text)
 
-    def _view(self, index: int, document: Document, start: int, input_ids: Int32, labels: Int32) -> DocumentView:
-        source, row = self._documents.origin(index)
-        entry = self._cache.manifest.inputs[source]
-        runs = make_runs(
-            self._tokenizer,
+
+def make_document_view(
+    tokenizer: Tokenizer,
+    rows: DocumentRows,
+    number: int,
+    *,
+    split: str,
+    source: str,
+    row: int,
+    schema: str,
+    piece: tuple[int, Int32, Int32] | None = None,
+) -> DocumentView:
+    """A document of a shard, or of rows that might become one, as runs of text.
+
+    Args:
+        tokenizer: decodes.
+        rows: documents.
+        number: which of them.
+        split: of the document.
+        source: the input it comes from.
+        row: of that input.
+        schema: of that input.
+        piece: of it, as it lies in a block: its first token, its ids and its labels.
+
+    """
+    ids = rows.input_ids.row(number)
+    start, input_ids, labels = piece or (0, ids, rows.labels.row(number))
+    spans = slice(int(rows.span_offsets[number]), int(rows.span_offsets[number + 1]))
+    starts = rows.span_start[spans]
+    weights = None if rows.loss_weights is None else rows.loss_weights.row(number)
+    return DocumentView(
+        doc_id=int(rows.doc_id[number]),
+        split=split,
+        source=source,
+        row=row,
+        sample_id=rows.sample_id.row(number).tobytes().decode() if rows.has_sample_id[number] else None,
+        piece_start=start,
+        document_length=len(ids),
+        length=len(input_ids),
+        num_trained=int((labels != MASKED).sum()),
+        runs=make_runs(
+            tokenizer,
             input_ids,
             labels,
-            _spans(document),
-            schema=entry.schema,
-            context=document.input_ids[:start],
-        )
-        return DocumentView(
-            doc_id=document.doc_id,
-            split=self._split,
-            source=entry.path,
-            row=row,
-            sample_id=document.sample_id,
-            piece_start=start,
-            document_length=document.length,
-            length=len(input_ids),
-            num_trained=int((labels != MASKED).sum()),
-            runs=runs,
-        )
+            Spans(
+                message=rows.span_message[spans],
+                start=starts,
+                end=rows.span_end[spans],
+                weight=np.ones(len(starts), np.float32) if weights is None else weights[starts],
+            ),
+            schema=schema,
+            context=ids[:start],
+        ),
+    )
 
 
 def _padding(cache: Cache, batch: BlockBatch) -> int:
@@ -233,16 +279,6 @@ def _padding(cache: Cache, batch: BlockBatch) -> int:
     one_run = cache.manifest.recipe["pack"]["mode"] in {"eos", "stream"}
     needed = 1 if one_run else len(batch.doc_ids)
     return int(batch.seq_lengths[-1]) if len(batch.seq_lengths) > needed else 0
-
-
-def _spans(document: Document) -> Spans:
-    weights = document.loss_weights
-    return Spans(
-        message=document.span_message,
-        start=document.span_start,
-        end=document.span_end,
-        weight=np.ones(len(document.span_start), np.float32) if weights is None else weights[document.span_start],
-    )
 
 
 def find_inputs(paths: Sequence[str], source: str, *, missing: str) -> list[int]:
