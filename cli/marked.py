@@ -1,6 +1,5 @@
 """Texts with a place in them pointed at, in one line each, wrapped: newlines show as signs, carets stand below."""
 
-import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -13,9 +12,6 @@ if TYPE_CHECKING:
 
 _BEFORE, _AFTER = 60, 120
 """Characters shown before a mark's start, and after it; of a text without a mark both together."""
-
-_TOKEN = re.compile(r"<[^<>\s]{1,40}>|\[/?[A-Z_]{2,40}\]")
-"""Text that is written like a control token."""
 
 _NEAR_EDGE = 20
 """Columns before the edge where a line may end early."""
@@ -94,9 +90,8 @@ class Marked:
 def _rows(shown: Sequence[str], marked: Sequence[bool], width: int) -> list[tuple[str, str]]:
     """Lines of at most `width` columns, each with its carets; no carets where nothing of it is marked.
 
-    A line ends after a space or a newline where one is near its edge, and not inside a token if that is avoidable.
+    A line ends after a space or a newline where one is near its edge.
     """
-    inside = _inside_tokens(shown)
     rows: list[tuple[str, str]] = []
     start = 0
     while start < len(shown) or not rows:
@@ -104,11 +99,8 @@ def _rows(shown: Sequence[str], marked: Sequence[bool], width: int) -> list[tupl
         while end < len(shown) and (used := used + sum(map(cells, shown[end]))) <= width:
             end += 1
         if end < len(shown):
-            near = [place for place in range(end, max(start, end - _NEAR_EDGE), -1) if place not in inside]
-            spaces = (place for place in near if shown[place - 1].isspace() or shown[place - 1] in NEWLINES)
-            beside = (place for place in near if (place - 1 in inside) or (place + 1 in inside))
-            whole = (place for place in range(end, start, -1) if place not in inside)
-            end = next((place for found in (spaces, beside, whole) for place in found), end)
+            near = range(end, max(start, end - _NEAR_EDGE), -1)
+            end = next((place for place in near if shown[place - 1].isspace() or shown[place - 1] in NEWLINES), end)
         end = max(end, start + 1)
         carets = "".join(
             ("^" if is_marked else " ") * sum(map(cells, sign))
@@ -117,10 +109,3 @@ def _rows(shown: Sequence[str], marked: Sequence[bool], width: int) -> list[tupl
         rows.append(("".join(shown[start:end]), carets.rstrip()))
         start = end
     return rows
-
-
-def _inside_tokens(shown: Sequence[str]) -> set[int]:
-    """Places between two characters of a text that is written like a control token."""
-    # One character each, so that places are those of `shown`.
-    text = "".join(sign if len(sign) == 1 else "\n" for sign in shown)
-    return {place for token in _TOKEN.finditer(text) for place in range(token.start() + 1, token.end())}

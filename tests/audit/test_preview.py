@@ -241,13 +241,13 @@ def excerpts(recipe):
     return line.code, [(each.what, each.text, each.blamed) for each in row.excerpts]
 
 
-def test_a_prompt_that_diverges_is_shown_with_the_turn_from_where_they_part(recipe_of, tmp_path):
+def test_a_prompt_that_diverges_is_shown_with_the_turn(recipe_of, tmp_path):
     path = write(tmp_path / "a.jsonl", chat("Hi", "Hello"))
     code, shown = excerpts(recipe_of(path, template=OPENING))
     both = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     assert code == "prompt_diverges"
-    assert [text for _, text, _ in shown] == [both, "<think>\n", "Hello<|im_end|>\n"]
-    assert [blamed for _, _, blamed in shown] == [False, True, True]
+    assert [text for _, text, _ in shown] == [both + "<think>\n", both + "Hello<|im_end|>\n"]
+    assert [blamed for _, _, blamed in shown] == [False, True]
 
 
 def test_other_rejected_rows_have_the_hint_of_a_build(recipe_of, tmp_path):

@@ -203,16 +203,6 @@ def test_the_page_says_what_the_command_does():
         assert option in help_text
 
 
-@pytest.mark.parametrize("columns", [60, 72, 80, 101])
-def test_a_control_token_is_not_broken_over_two_lines(columns, tmp_path):
-    template = twins.CHATML.replace("<|im_start|>' + message.role", "<|im_start|><|header_of|>' + message.role")
-    folder = twins.byte_level(tmp_path / "tokenizer", template=template.replace("{{ '<|im", "{{ '" + "x" * 37 + "<|im"))
-    prompt = "supervision.divergent=common_prefix"
-    overrides = ("--set", "supervision.markers=text", "--set", prompt)
-    out = run("-v", "--tokenizer", folder, *overrides, env={"COLUMNS": str(columns)}).stdout
-    assert out.count("<|header_of|>") == out.count("<|header_") == out.count("header_of|>") > 3
-
-
 def test_a_long_label_is_wrapped(tmp_path):
     template = "{{ raise_exception('two only') if messages | length > 2 }}" + twins.CHATML
     folder = twins.byte_level(tmp_path / "tokenizer", template=template)

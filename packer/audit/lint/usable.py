@@ -18,7 +18,6 @@ from packer.recipe import Recipe
 from packer.render import ChatTemplate
 from packer.render.common_prefix import common_length
 from packer.render.conversation import Conversation
-from packer.render.reasoning import opened_by
 
 _UNDEFINED = re.compile(r"'(\w+)' is undefined")
 _VALUES: tuple[Any, ...] = ([], "", {}, False)
@@ -35,18 +34,6 @@ class Usable:
 
     model: Model | None = None
     """What rows can be taken through the stages with; None where a build would refuse the template."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Failure:
-    """A plain row that cannot be built, and the key that helps."""
-
-    subject: Subject
-    row: Row
-    rejection: Rejection
-    override: Override | None
-    helped: Subject | None
-    """The same under that key."""
 
 
 def find_usable(recipe: Recipe) -> Usable:
@@ -79,7 +66,7 @@ def find_usable(recipe: Recipe) -> Usable:
     failed = _failed(subject)
     if failed is None:
         return Usable(subject=subject, model=model)
-    finding = _failure_finding(_helped(subject, *failed))
+    finding = _failure_finding(subject, *failed)
     if by_marks and subject.kept_by_marks(PLAIN):
         finding = replace(finding, level="note")
     return Usable(findings=(finding,), model=model)
@@ -123,19 +110,14 @@ def _failed(subject: Subject) -> tuple[Row, Rejection] | None:
     return next(((row, rejection) for row, rejection in pairs if rejection is not None), None)
 
 
-def _helped(subject: Subject, row: Row, rejection: Rejection) -> _Failure:
-    """With the first key that makes a plain chat possible; else the first that leaves it another failure alone."""
-    tried = [(override, _with_override(subject, override)) for override in _suggestions(subject, rejection)]
-    left = [_failed(other) for _, other in tried]
-    places = [place for place, failed in enumerate(left) if failed is None]
-    places += [place for place, failed in enumerate(left) if failed and failed[1].code != rejection.code]
-    override, helped = tried[places[0]] if places else (None, None)
-    return _Failure(subject=subject, row=row, rejection=rejection, override=override, helped=helped)
-
-
-def _with_override(subject: Subject, override: Override) -> Subject:
-    recipe = override.apply(subject.recipe_given)
-    return Subject(recipe, load_recipe_model(recipe))
+def _key_that_helps(subject: Subject, rejection: Rejection) -> Override | None:
+    """The first key under which a plain chat can be built, or fails for another reason."""
+    for override in _suggestions(subject, rejection):
+        recipe = override.apply(subject.recipe_given)
+        failed = _failed(Subject(recipe, load_recipe_model(recipe)))
+        if failed is None or failed[1].code != rejection.code:
+            return override
+    return None
 
 
 def _suggestions(subject: Subject, rejection: Rejection) -> Iterator[Override]:
@@ -153,16 +135,16 @@ def _suggestions(subject: Subject, rejection: Rejection) -> Iterator[Override]:
             yield Override.variable(undefined[1], value)
 
 
-def _failure_finding(failure: _Failure) -> LintFinding:
-    rejection, subject = failure.rejection, failure.subject
+def _failure_finding(subject: Subject, row: Row, rejection: Rejection) -> LintFinding:
+    override = _key_that_helps(subject, rejection)
     if rejection.code == "prompt_diverges":
-        return _diverging(failure)
+        return _diverging(subject, row, override)
     if rejection.code == "no_terminator":
-        return _unterminated(failure)
-    chat = "a plain chat of two turns" if failure.row is CHAT else "a plain chat"
+        return _unterminated(subject, row, override)
+    chat = "a plain chat of two turns" if row is CHAT else "a plain chat"
     undefined = _UNDEFINED.search(rejection.reason)
-    if failure.override is not None:
-        hint = f"{failure.override} gives the template what it misses, with nothing in it"
+    if override is not None:
+        hint = f"{override} gives the template what it misses, with nothing in it"
     elif undefined is not None:
         hint = f"give the template a {undefined[1]} in template.kwargs, or in a row's chat_template_kwargs"
     elif subject.ask(TOOLS).rejection is None:
@@ -174,24 +156,19 @@ def _failure_finding(failure: _Failure) -> LintFinding:
     return LintFinding(code="plain_chat_refused", message=f"{message}: {rejection.reason}", hint=hint)
 
 
-def _diverging(failure: _Failure) -> LintFinding:
-    subject = failure.subject
+def _diverging(subject: Subject, row: Row, override: Override | None) -> LintFinding:
     field, tags = (subject.ask(row).rejection is None for row in (REASONED, INLINE))
     where = "" if field and tags else " in a field" if field else " in <think> tags"
     hint = "use another template, or correct this one"
-    if failure.helped is not None and failure.override is not None:
-        turns = failure.helped.ask(PLAIN).turns
-        opened = opened_by(turns[-1].prompt) if turns else None
-        hint = f"{failure.override} learns what follows the prompt"
-        if failure.override.value == "common_prefix":
-            hint = f"{failure.override} takes what both have in common as the prompt; the rest of the turn is learned"
-        elif opened is not None and not opened.closed:
-            hint += ": the reasoning it opens is closed at once, then comes the answer"
+    if override is not None and override.value == "common_prefix":
+        hint = f"{override} takes what both have in common as the prompt; the rest of the turn is learned"
+    elif override is not None:
+        hint = f"{override} learns what follows the prompt; reasoning that it opens is closed at once"
     return LintFinding(
         code="prompt_diverges",
         message="the template begins a plain answer in another way than it prompts for one"
         + (f"; answers with reasoning{where} can be learned" if field or tags else ""),
-        examples=_divergence(subject.conversation(subject.ask(failure.row))),
+        examples=_divergence(subject.conversation(subject.ask(row))),
         hint=hint,
     )
 
@@ -211,20 +188,19 @@ def _divergence(conversation: Conversation) -> tuple[Example, ...]:
     raise AssertionError("a row that was rejected as prompt_diverges has an answer that diverges")
 
 
-def _unterminated(failure: _Failure) -> LintFinding:
-    subject = failure.subject
-    conversation = subject.conversation(subject.ask(failure.row))
+def _unterminated(subject: Subject, row: Row, override: Override | None) -> LintFinding:
+    conversation = subject.conversation(subject.ask(row))
     text = conversation.render(conversation.messages, {})
     stops = subject.model.stops
     known = f"stop tokens: {', '.join(stops)}" if stops else "the tokenizer names no stop token"
     hint = "name the token that ends a turn in supervision.stop"
-    if failure.override is not None and failure.override.key == "supervision.stop":
+    if override is not None and override.key == "supervision.stop":
         hint = (
-            f"{failure.override} makes the token that ends a turn a stop token; generation has to stop at it too "
+            f"{override} makes the token that ends a turn a stop token; generation has to stop at it too "
             "(generation_config.json)"
         )
-    elif failure.override is not None:
-        hint = f"{failure.override} closes every answer with the EOS; or {hint}"
+    elif override is not None:
+        hint = f"{override} closes every answer with the EOS; or {hint}"
     return LintFinding(
         code="no_terminator",
         message=f"the template writes no stop token of this tokenizer after an answer ({known})",
