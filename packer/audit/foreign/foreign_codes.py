@@ -1,9 +1,8 @@
 """The codes of an audit of prepared rows: what each means, how much it matters, and what it counts."""
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
-Level: TypeAlias = Literal["error", "warning", "note"]
-LEVELS: tuple[Level, ...] = ("error", "warning", "note")
+from packer.audit.lint.codes import Level
 
 
 class Code(NamedTuple):

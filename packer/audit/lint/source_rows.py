@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from itertools import islice
 
 from packer.audit.lint.lint_report import Example, LintFinding, LookedAt
@@ -15,8 +14,6 @@ from packer.pipeline.rewrite_cost import LIMIT, last_tokens, way_out
 from packer.pipeline.stages import Stages, overruns_at
 from packer.pipeline.suggestions import rejection_hint
 from packer.recipe import Recipe
-
-_BATCH_ROWS = 100
 
 
 def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[LookedAt]:
@@ -35,11 +32,12 @@ def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[Look
     files = []
     for _, entry in open_inputs(resolve_sources(recipe), recipe, Silent().note):
         rows = list(islice(entry.rows(), num_rows + 1))
-        batches = [row.batch for row in rows[:num_rows]]
-        found = LookedAt(path=entry.name, schema=entry.schema, num_rows=len(batches), is_whole=len(rows) <= num_rows)
-        for first in range(0, len(batches), _BATCH_ROWS):
-            with overruns_at(partial(_named, entry.name)):
-                _count(found, stages, _joined(batches[first : first + _BATCH_ROWS]))
+        found = LookedAt(
+            path=entry.name, schema=entry.schema, num_rows=len(rows[:num_rows]), is_whole=len(rows) <= num_rows
+        )
+        for row in rows[:num_rows]:
+            with overruns_at(lambda _, place=f"{entry.name} (row {row.number})": place):
+                _count(found, stages, row.batch)
         files.append(found)
     return files
 
@@ -95,18 +93,6 @@ def verdict(files: Sequence[LookedAt], recipe: Recipe, *, ok: bool, begins: bool
     if recipe.supervision.rewritten is None and _rewrite_cost(files) > LIMIT:
         return "a build would stop and ask about rewritten history (supervision.rewritten)"
     return f"a build keeps {num_kept:,} of the {_rows(num_rows)} looked at"
-
-
-def _joined(batches: Sequence[RowBatch]) -> RowBatch:
-    return RowBatch(
-        samples=tuple(sample for batch in batches for sample in batch.samples),
-        rejections=tuple(rejection for batch in batches for rejection in batch.rejections),
-        num_rows=sum(batch.num_rows for batch in batches),
-    )
-
-
-def _named(path: str, row: int) -> str:
-    return path if row < 0 else f"{path} (row {row})"
 
 
 def _count(found: LookedAt, stages: Stages, batch: RowBatch) -> None:
