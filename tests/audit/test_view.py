@@ -57,26 +57,8 @@ def worldly(starter, tmp_path_factory):
     return folder / "cache", rows
 
 
-def test_a_block_shows_every_token_once_in_order(opened):
-    seen = 0
-    for split in ("train", "eval"):
-        blocks = opened.blocks(split)
-        for index in range(len(blocks)):
-            view = view_block(opened, split, index)
-            batch = blocks.read(np.array([index]))
-            runs = [run for document in view.documents for run in document.runs]
-            runs += [view.padding] if view.padding else []
-            ids = [token for run in runs for token in run.input_ids]
-            labels = [token if run.kind == "trained" else MASKED for run in runs for token in run.input_ids]
-            assert ids == batch.input_ids[0].tolist()
-            assert labels == batch.labels[0].tolist()
-            assert [len(run.input_ids) for run in runs] == [run.num_tokens for run in runs]
-            assert sum(document.length for document in view.documents) == view.length
-            seen += 1
-    assert seen > 10
-
-
 MODES = [
+    {"mode": "isolated", "block_len": 512},
     {"mode": "isolated", "align": 16, "block_len": 400},
     {"mode": "isolated", "overlong": "split", "block_len": 64},
     {"mode": "eos", "overlong": "truncate_right", "block_len": 64},
@@ -148,19 +130,6 @@ def test_documents_in_a_block_read_as_they_do_alone(opened):
     assert view.documents
     for document in view.documents:
         assert view_document(opened, document.doc_id, split="train") == document
-
-
-def test_no_text_of_the_starter_shows_a_replacement_character(opened):
-    texts = [
-        run.text
-        for split in ("train", "eval")
-        for index in range(len(opened.blocks(split)))
-        for document in view_block(opened, split, index).documents
-        for run in document.runs
-    ]
-    assert any(ord(character) > 0x1F000 for text in texts for character in text)
-    assert any("\u3040" < character < "\u30ff" for text in texts for character in text)
-    assert not any("\ufffd" in text for text in texts)
 
 
 @pytest.mark.parametrize("twin", [byte_level, sentencepiece_like, metaspace_first])

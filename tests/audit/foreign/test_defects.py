@@ -409,16 +409,6 @@ def test_an_example_shows_the_tokens_that_are_meant(scratch, words):
     assert (example.label, example.note) == ("row 0", f"token {stop}")
 
 
-def test_rows_that_break_off_are_told(scratch, words):
-    rows = [Row(words.conversation([("a", ANSWERS[-1] * 9)])) for _ in range(5)]
-    for row, length in zip(rows, [20, 20, 18, 20, None], strict=True):
-        row.ids, row.labels = row.ids[:length], row.labels[:length]
-    rows[4] = Row(words.conversation([("a", "b")]))
-    assert len(rows[4].ids) < 20
-    counts, _ = found(write(new(scratch), rows), words)
-    assert counts == {"no_terminator": (4, 4)}
-
-
 def test_rows_of_another_template_are_not_said_to_begin_within_a_message(scratch, words):
     rows = [Row([(ANSWER, i) for i in words.ids(f"### Q\nquestion {number}\n### A\nyes")]) for number in range(3)]
     counts, _ = found(write(new(scratch), rows), words)
@@ -494,16 +484,6 @@ def test_whatever_is_trained_is_counted_as_a_literal_reading_counts_it(scratch, 
                 row.labels[t] = row.ids[t] if is_trained else -100
     counts, _ = found(write(new(scratch), rows), words)
     assert {code: count for code, (count, _) in counts.items()} == literal_counts(rows, words)
-
-
-def test_an_answer_of_which_white_space_alone_is_trained_is_masked(scratch, words):
-    row = Row(words.conversation([("a", "\nb")]))
-    ((first, stop),) = row.answers()
-    row.labels[first + 1 : stop + 1] = [-100] * (stop - first)
-    assert words.backend.decode([row.ids[first]]) == "\n"
-    counts, _ = found(write(new(scratch), [row]), words)
-    assert counts == {"answers_masked": (1, 1), "no_terminator": (1, 1)}
-    assert literal_counts([row], words) == {"answers_masked": 1, "no_terminator": 1}
 
 
 def test_no_rows_and_rows_without_tokens_have_nothing_to_tell(scratch, words):
