@@ -22,6 +22,7 @@ from typing import Any, Protocol, TypeVar
 from packer.errors import ResourceError
 from packer.limits import memory_limits
 from packer.preload import TOKENIZER, asked
+from packer.watchdog import end_if_stuck
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -164,6 +165,8 @@ def _ended(exit_code: int | None) -> str:
         return f"ended with exit code {exit_code}; what it printed stands above"
     if exit_code == -signal.SIGKILL:
         return f"was killed, most often for want of memory{memory_limits()}"
+    if exit_code == -signal.SIGPROF:
+        return "was ended: the chat template, or a row in it, took a minute for a single step"
     name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else f"signal {-exit_code}"
     return f"was ended by {name}, most often for want of memory or threads{memory_limits()}"
 
@@ -206,6 +209,7 @@ def _begin(make: Callable[..., Callable[[Any], Any]], arguments: Sequence[Any]) 
     """Begin a worker; what `make` raises is raised by every task, where the parent can see it."""
     global _work  # noqa: PLW0603 - a worker has one
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_if_stuck()
     # One process a core: threads inside the encoder would only be in each other's way.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -33,7 +33,7 @@ from packer.render.placeholders import Loss
 from packer.render.reasoning import ANY_TAG, Reasoning, given_as, has_two_reasonings, is_cut_off
 from packer.render.recorder import TemplateRecorder
 from packer.render.rewritten_history import Dealer, Document, EncodedText, RenderedRow, Rewritten, encoded
-from packer.render.watchdog import ROW, place
+from packer.watchdog import ROW, place
 
 COMPARED = 128
 """Of so many rows that are filled in one is rendered too, the first of a batch among them."""

@@ -247,7 +247,7 @@ def test_what_happens_to_standard_input_on_the_way_is_said_of_it(tmp_path, start
     """A row on which a template goes on for too long; bytes that are others when they are read again."""
     from packer.pipeline import partition
     from packer.pipeline import run as run_module
-    from packer.render.watchdog import TemplateOverrunError
+    from packer.watchdog import TemplateOverrunError
 
     def ends(*_, **__):
         raise TemplateOverrunError.of("takes too much", 2)
