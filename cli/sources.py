@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from packer_cli.output import stderr
+
 if TYPE_CHECKING:
     from packer.recipe import Recipe
 
@@ -47,19 +49,20 @@ class Asked:
 
         """
         from packer.errors import RecipeError  # noqa: PLC0415 - not for --help
-        from packer.recipe import load_recipe, make_recipe, to_json  # noqa: PLC0415 - as above
+        from packer.recipe import current_keys, load_recipe, make_recipe, to_json  # noqa: PLC0415 - as above
 
         if not self.sources and (self.schema or self.split):
             raise click.UsageError("--schema and --split need a SOURCE; in a recipe each source has its own")
         values: dict[str, Any] = {}
         if self.recipe is not None:
-            values = to_json(load_recipe(self.recipe))
+            values = to_json(load_recipe(self.recipe, note=_note))
         elif not self.sources and base is not None:
-            values = dict(base)
+            values = current_keys(base)
         elif not self.sources and no_sources is not None:
             raise RecipeError("no sources", hint=no_sources)
         values |= self._given(values, block_len)
-        return make_recipe(values, self.overrides, where="recipe" if self.recipe is None else str(self.recipe))
+        where = "recipe" if self.recipe is None else str(self.recipe)
+        return make_recipe(values, self.overrides, where=where, note=_note)
 
     def _given(self, values: Mapping[str, Any], block_len: int | None) -> dict[str, Any]:
         """What the options put in place of the recipe's own."""
@@ -75,6 +78,10 @@ class Asked:
         if block_len is not None:
             given["pack"] = {**values.get("pack", {}), "block_len": block_len}
         return given
+
+
+def _note(message: str) -> None:
+    stderr().line(f"warning: {message}")
 
 
 def recipe_options(function: Function) -> Function:
