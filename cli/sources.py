@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from packer.row_schemas import ROW_SCHEMAS
 from packer_cli.output import stderr
 
 if TYPE_CHECKING:
     from packer.recipe import Recipe
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-_SCHEMAS = ("auto", "messages", "sharegpt", "alpaca", "completion", "text", "tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +137,9 @@ _OPTIONS = (
         help="Folder of the model's tokenizer, its tokenizer.json, or ORG/NAME[@REVISION] on the Hub.",
     ),
     click.option("--template", metavar="FILE", help="Chat template, in place of the tokenizer's own."),
-    click.option("--schema", type=click.Choice(_SCHEMAS), help="What the rows of every SOURCE look like [auto]."),
+    click.option(
+        "--schema", type=click.Choice(("auto", *ROW_SCHEMAS)), help="What the rows of every SOURCE look like [auto]."
+    ),
     click.option(
         "--split", metavar="NAME", help="Split that every SOURCE belongs to [train, or those of a saved DatasetDict]."
     ),

@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from packer.errors import RecipeError
 from packer.names import SplitName, in_words
+from packer.row_schemas import ROW_SCHEMAS
 from packer.strict_yaml import load_mapping, parse_yaml
 
 MAX_BLOCK_LEN = 1_048_576
@@ -23,6 +24,8 @@ MAX_BLOCK_LEN = 1_048_576
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 PositiveInt = Annotated[int, Meta(ge=1, le=2**62)]
+
+SCHEMA_CHOICES = ("auto", *ROW_SCHEMAS)
 
 _RENAMED = {"divergent": "on_prompt_mismatch", "rewritten": "history_rewrite"}
 """Old names of keys of ``supervision``, which are read for one more version."""
@@ -43,7 +46,9 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     format: Literal["auto", "jsonl", "json", "csv", "tsv", "parquet", "arrow"] = "auto"
     """Of the rows; how a file is compressed is seen by its first bytes."""
 
-    schema: Literal["auto", "messages", "sharegpt", "alpaca", "completion", "text", "tokens"] = "auto"
+    schema: str = "auto"
+    """``auto``, or a name of :data:`packer.row_schemas.ROW_SCHEMAS`."""
+
     columns: dict[str, str | None] = {}
     """New name of a field → its name in the rows; None hides a field."""
 
@@ -255,12 +260,22 @@ def make_recipe(
             f"{where}: template.kwargs.{given[0]}: packer gives the template this variable itself",
             hint="template.kwargs is for variables of the template's own, such as enable_thinking",
         )
+    _check_schemas(recipe.sources, where)
     _check_pack(recipe.pack, where)
     try:
         dt.date.fromisoformat(recipe.template.date)
     except ValueError as error:
         raise RecipeError(f"{where}: template.date: {error}", hint="a date such as 2026-01-01") from None
     return recipe
+
+
+def _check_schemas(sources: Sequence[Source], where: str) -> None:
+    for i, source in enumerate(sources):
+        if source.schema not in SCHEMA_CHOICES:
+            raise RecipeError(
+                f"{where}: sources[{i}].schema: expected {' | '.join(SCHEMA_CHOICES)}, found '{source.schema}'",
+                hint=_EVERY_KEY,
+            )
 
 
 def _check_pack(pack: Pack, where: str) -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from packer.errors import RecipeError
-from packer.recipe import Recipe, make_recipe, to_json
+from packer.recipe import SCHEMA_CHOICES, Recipe, make_recipe, to_json
 
 
 def chosen_words() -> list[tuple[str, tuple[str, ...]]]:
@@ -25,12 +25,12 @@ def chosen_words() -> list[tuple[str, tuple[str, ...]]]:
     return found
 
 
-WORDS = [(key, words) for key, words in chosen_words() if key != "version"]
+WORDS = [(key, words) for key, words in chosen_words() if key != "version"] + [("sources.schema", SCHEMA_CHOICES)]
 
 
 def test_every_key_with_a_choice_is_looked_at() -> None:
     keys = {key for key, _ in WORDS}
-    assert keys > {"engine", "pack.mode", "sources.schema", "supervision.allow_dropped", "supervision.history_rewrite"}
+    assert keys > {"engine", "pack.mode", "sources.format", "supervision.allow_dropped", "supervision.history_rewrite"}
     assert len(WORDS) > 10
 
 

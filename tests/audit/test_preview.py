@@ -364,7 +364,7 @@ def test_what_a_build_refuses_a_preview_refuses_alike(recipe_of, tmp_path):
         (sources(none, format="json"), "holds no rows"),
         (sources(empty, schema="messages"), "holds no rows"),
         (sources(broken, schema="messages"), "is not JSON"),
-        (sources(blank, format="json", schema="messages"), "is not JSON"),
+        (sources(blank, format="json", schema="messages"), "holds no rows"),
         (sources(path, tokenizer=str(tmp_path / "bare")), "need a chat template"),
         (sources(broken, schema="messages", tokenizer=str(tmp_path / "bare")), "need a chat template"),
     ]
