@@ -38,7 +38,7 @@ class Estimate:
         self.numbers: tuple[int, ...] = ()
         """Tasks of the plan by which it is told; they are small."""
 
-        if plan.recipe.supervision.rewritten is None:
+        if plan.recipe.supervision.history_rewrite is None:
             first = {task.source: number for number, task in reversed(list(enumerate(plan.tasks)))}
             self.numbers = tuple(sorted(first.values())[:_INPUTS])
         self._missing = set(self.numbers)
@@ -68,7 +68,7 @@ def check_rewrite_cost(plan: BuildPlan, num_tokens: int, num_last_tokens: int) -
         RewrittenError: more than `LIMIT` times as many, and the recipe does not say what to do.
 
     """
-    if plan.recipe.supervision.rewritten is None and num_tokens > LIMIT * num_last_tokens:
+    if plan.recipe.supervision.history_rewrite is None and num_tokens > LIMIT * num_last_tokens:
         raise _error(plan, f"{num_tokens / num_last_tokens:.1f}")
 
 
@@ -82,8 +82,8 @@ def way_out(model: Model, recipe: Recipe) -> str:
         else ""
     )
     return (
-        f"{stop}--set supervision.rewritten=as_rendered learns earlier turns as history shows them, where only an "
-        "empty reasoning block differs (right for rows without reasoning); =exact pays the price; =last learns only "
+        f"{stop}--set supervision.history_rewrite=as_rendered learns earlier turns as history shows them, where only "
+        "an empty reasoning block differs (right for rows without reasoning); =exact pays the price; =last learns only "
         "each conversation's last stretch. See docs/explanation/supervision.md"
     )
 

@@ -43,7 +43,7 @@ from packer.pipeline.rewrite_cost import Estimate, check_rewrite_cost
 from packer.pipeline.suggestions import rejection_hint
 from packer.pipeline.unchanged import is_unchanged
 from packer.recipe import Recipe
-from packer.source import hint_of_schema, naming_standard_input
+from packer.source import hint_of_schema
 from packer.store.folder import discard, lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, manifest_fingerprint
 from packer.store.path_errors import path_errors
@@ -74,7 +74,6 @@ class BuildResult:
     """Where the time of a build went."""
 
 
-@naming_standard_input()
 def build(
     recipe: Recipe,
     folder: Path | str,

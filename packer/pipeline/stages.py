@@ -173,7 +173,7 @@ def _role_markers(model: Model, recipe: Recipe) -> dict[str, int]:
         if recipe.supervision.source == "generation_tags" and not template.has_marks:
             raise TemplateError(
                 "supervision.source is generation_tags, but the chat template has no {% generation %} block",
-                hint="leave supervision.source at equivalence: it needs no marks",
+                hint="leave supervision.source at chat_server: it needs no marks",
             )
         if recipe.supervision.markers == "refuse":
             _refuse_split_markers(template, model)

@@ -439,7 +439,7 @@ LONG = [system("Be brief."), *itertools.chain(*((user(f"Ask {i}?"), assistant(f"
 @pytest.mark.parametrize("source", [twins.CHATML, twins.QWEN3_LIKE])
 def test_a_long_conversation_is_learned_as_by_the_letter(source: str, tmp_path: Any) -> None:
     folder = twins.byte_level(tmp_path / "twin", template=source)
-    renderer = Stages.load(folder, "supervision.rewritten=as_rendered").renderer
+    renderer = Stages.load(folder, "supervision.history_rewrite=as_rendered").renderer
     by_the_letter = literal(renderer)
     assert isinstance(by_the_letter._template, Literal)
     rows = batch([chat(*LONG, row=0), chat(*LONG[:-1], row=1), chat(*LONG[1:], result("x"), assistant("y"), row=2)])
