@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from multiprocessing import forkserver
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,28 @@ def test_one_that_dies_ends_all_and_is_told(tmp_path, end, told):
     processes = [int(path.name.split()[1]) for path in tmp_path.iterdir()]
     assert len(processes) == 3
     wait_for_the_end_of(processes)
+
+
+def dying_midway(_: str) -> Callable[[int], bytes]:
+    """The last of three workers is killed when half of its answer is sent."""
+    send = Connection._send
+
+    def half_sent(pipe: Connection, content: bytes) -> None:
+        send(pipe, content[: len(content) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def work(task: int) -> bytes:
+        if task == 2:
+            Connection._send = half_sent
+        return bytes(2**20)
+
+    return work
+
+
+def test_one_that_dies_in_the_middle_of_its_answer_is_told():
+    running = Processes(3).run(dying_midway, ("",), [0, 1, 2])
+    with pytest.raises(WorkerDiedError, match="was killed"):
+        assert len(list(running)) < 3
 
 
 PARENT = """
