@@ -27,7 +27,6 @@ from packer.source import (
 )
 from packer.source.partition import FileStatus
 from packer.store.manifest import Input
-from packer.tokenize import refuse_runaway_patterns
 
 TEMPLATED: frozenset[Schema] = frozenset({"messages", "sharegpt", "alpaca"})
 """Schemas whose rows go through the chat template."""
@@ -172,14 +171,12 @@ def load_bare_model(recipe: Recipe) -> Model:
     """
     if recipe.tokenizer is None:
         raise _no_tokenizer()
-    model = load_model(
+    return load_model(
         tokenizer_place(recipe.tokenizer),
         template=Path(recipe.template.file) if recipe.template.file else None,
         stop=recipe.supervision.stop,
         pad_id=recipe.pack.pad_id,
     )
-    refuse_runaway_patterns(model.files[TOKENIZER_FILE])
-    return model
 
 
 def _tell(engine: Engine, before: str | None, progress: Progress) -> None:

@@ -5,7 +5,6 @@ completions end in them; `guard` encodes control tokens typed by people as ordin
 """
 
 from packer.tokenize.fast import EngineDiffersError, FastEncoder, differences, fast_version
-from packer.tokenize.patterns import refuse_runaway_patterns
 from packer.tokenize.reference_encoder import Encoder, ReferenceEncoder
 from packer.tokenize.tokenizing import Tokenizing
 
@@ -17,5 +16,4 @@ __all__ = [
     "Tokenizing",
     "differences",
     "fast_version",
-    "refuse_runaway_patterns",
 ]

@@ -4,22 +4,52 @@ The rule: with S the ids of a turn's text up to and including its terminator and
 alone, the prompt is the first len(E(P)) ids if those are E(P); otherwise a merge crosses the border, and the turn
 gets a sequence of its own.
 
-E(P) is not computed whole. Up to the end of P's last anchor it is what the ids of the text are (see `anchors`); only
+E(P) is not computed whole. Up to the end of P's last anchor it is what the ids of the text are (see :class:`Anchors`); only
 the tail after that anchor is encoded, in almost every template one short header, the same for every turn.
 """
 
 import itertools
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from packer.batches import Int32, Int64
-from packer.tokenize.anchors import Anchors
+from packer.batches import Bool, Int32, Int64
+from packer.literals import longest_of
+from packer.model import AddedToken
 from packer.tokenize.reference_encoder import Encoder
 
 _REMEMBERED = 65_536
+
+
+class Anchors:
+    """Added tokens of one tokenizer at which it always cuts a text.
+
+    `tokenizers` takes added tokens that are not normalized out of the raw text first, leftmost and longest, and
+    tokenizes what is between them piece by piece. So the ids up to the end of an anchor do not depend on what follows,
+    and the n-th anchor in the text is the n-th anchor id in the ids: byte positions become token positions without
+    asking the encoder for offsets.
+    """
+
+    def __init__(self, added_tokens: Sequence[AddedToken], vocab_size: int, *, normalizes: bool) -> None:
+        """`normalizes`: the tokenizer has a normalizer, so that normalized added tokens are found only after it."""
+        tokens = [token for token in added_tokens if not token.single_word and not (token.normalized and normalizes)]
+        contents = [token.content for token in tokens]
+        self._pattern = re.compile(longest_of(contents).encode()) if contents else None
+        self.is_anchor: Bool = np.zeros(vocab_size, np.bool_)
+        self.is_anchor[[token.id for token in tokens]] = True
+
+    def find(self, text: bytes) -> tuple[list[int], list[int]]:
+        """Where anchors start and end in a text, in bytes, in order."""
+        if self._pattern is None:
+            return [], []
+        starts, ends = [], []
+        for match in self._pattern.finditer(text):
+            starts.append(match.start())
+            ends.append(match.end())
+        return starts, ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

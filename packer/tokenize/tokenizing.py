@@ -12,8 +12,7 @@ from packer.backend import definition_of
 from packer.batches import Int32, Int64, TokenBatch, TurnBatch
 from packer.model import TOKENIZER_FILE, AddedToken, Model
 from packer.spelling import Spelling
-from packer.tokenize.anchors import Anchors
-from packer.tokenize.boundaries import Border, Borders, EncodedText
+from packer.tokenize.boundaries import Anchors, Border, Borders, EncodedText
 from packer.tokenize.guard import Aliases
 from packer.tokenize.reference_encoder import Encoder, ReferenceEncoder, UnencodableTextsError, without_start_effects
 from packer.tokenize.vectorized import PlacedTexts, VectorizedBoundaries

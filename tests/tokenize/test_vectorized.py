@@ -18,7 +18,7 @@ from packer.batches import TurnBatch
 from packer.model import Model, load_model
 from packer.spelling import Spelling
 from packer.tokenize import ReferenceEncoder, Tokenizing
-from packer.tokenize.anchors import Anchors
+from packer.tokenize.boundaries import Anchors
 from packer.tokenize.vectorized import VectorizedBoundaries
 
 BYTE_LEVEL = [twins.byte_level, twins.double_newline, twins.nfc, twins.added_letters, twins.header_stops]
