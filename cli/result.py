@@ -26,7 +26,7 @@ def print_result(result: "BuildResult", seconds: float, *, done: str, verbose: b
     if manifest is None:
         todo = plural(result.num_partitions_built, "partition")
         out.line(f"would build {todo}, reuse {number(reused)}; nothing was written")
-        for sentence in result.replaced.told() if result.replaced is not None else ():
+        for sentence in result.replaced.sentences() if result.replaced is not None else ():
             out.line(f"{result.folder}: {sentence}")
         return
     if not result.built:

@@ -3,8 +3,9 @@
 from packer.pack.arrange import EndsOpen, arrange
 from packer.pack.gather import DocumentColumns, gather
 from packer.pack.mixing import Mixing, mixing
-from packer.pack.overlong import REASONS, CountTrained, DropCount, DroppedTokens, Pieces, cut, trained_counter
+from packer.pack.overlong import CountTrained, DropCount, DroppedTokens, Pieces, cut, trained_counter
 from packer.pack.pack_plan import plan
+from packer.pack.select import REASONS, Selection, select
 from packer.pack.stream import stream
 
 __all__ = [
@@ -16,11 +17,13 @@ __all__ = [
     "EndsOpen",
     "Mixing",
     "Pieces",
+    "Selection",
     "arrange",
     "cut",
     "gather",
     "mixing",
     "plan",
+    "select",
     "stream",
     "trained_counter",
 ]

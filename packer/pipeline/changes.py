@@ -48,7 +48,7 @@ class Changes:
     def need_force(self) -> bool:
         return self.keeps_none or bool(self.rules)
 
-    def told(self) -> list[str]:
+    def sentences(self) -> list[str]:
         """The same for a person."""
         told = []
         if self.leaving:

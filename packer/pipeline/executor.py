@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import cache
 from multiprocessing import connection, forkserver, resource_tracker
 from multiprocessing.connection import Connection
-from multiprocessing.pool import ExceptionWithTraceback
+from multiprocessing.pool import ExceptionWithTraceback  # type: ignore[attr-defined]
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
@@ -111,7 +111,7 @@ class Processes:
         """
         if not tasks:
             return
-        context = multiprocessing.get_context("forkserver" if FORKS else "spawn")
+        context = multiprocessing.get_context("forkserver") if FORKS else multiprocessing.get_context("spawn")
         # Each worker has a pipe of its own, which breaks when it ends, even in the middle of an answer.
         workers: dict[Connection, BaseProcess] = {}
         with fork_server():
@@ -125,10 +125,10 @@ class Processes:
                 yield from _answers(workers, tasks)
             finally:
                 # Whatever they do: a task that is cut off leaves a temporary file, which the next build removes.
-                for process in workers.values():
-                    process.kill()
-                for pipe, process in workers.items():
-                    process.join()
+                for worker in workers.values():
+                    worker.kill()
+                for pipe, worker in workers.items():
+                    worker.join()
                     pipe.close()
 
 

@@ -6,23 +6,26 @@ A pure function of the partition's bytes, how its rows are read, and the documen
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
 import msgspec
 import numpy as np
 
 from packer.batches import RowBatch, TurnBatch
+from packer.errors import StorageError
 from packer.model import Model
 from packer.pipeline.stages import Stages, named_row, overruns_at
 from packer.recipe import Recipe
 from packer.source import Partition, Schema, read_rows, unused_keys
 from packer.store.documents import DocumentShardWriter
-from packer.store.folder import write_atomically
+from packer.store.files import CacheFiles
+from packer.store.folder import PRIVATE
 from packer.store.manifest import Shard
 
-JOURNAL = Path(".packer") / "partitions"
+JOURNAL = f"{PRIVATE}/partitions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +155,8 @@ def run_partition(
             num_skipped += done.num_skipped
         with stages.clock.of("write"):
             written = writer.finish(split=task.split, index=task.index)
-    shard = written.as_shard(
+    shard = msgspec.structs.replace(
+        written,
         first_row=task.partition.first_row,
         first_line=task.partition.first_line,
         source=task.source,
@@ -171,15 +175,14 @@ def run_partition(
 
 def write_journal(folder: Path, key: str, result: PartitionResult) -> None:
     """Say that a partition is finished; its shard is there already."""
-    write_atomically(folder / JOURNAL / f"{key}.json", msgspec.json.encode(result))
+    CacheFiles(folder).write(f"{JOURNAL}/{key}.json", msgspec.json.encode(result))
 
 
 def read_journal(folder: Path) -> dict[str, PartitionResult]:
     """Results of a build that did not finish, by key; entries that cannot be read are as good as missing."""
     entries: dict[str, PartitionResult] = {}
-    for path in sorted((folder / JOURNAL).glob("*.json")):
-        try:
-            entries[path.stem] = msgspec.json.decode(path.read_bytes(), type=PartitionResult)
-        except (OSError, msgspec.MsgspecError):
-            continue
+    files = CacheFiles(folder)
+    for name in files.names(JOURNAL, ".json"):
+        with suppress(StorageError, msgspec.MsgspecError):
+            entries[PurePosixPath(name).stem] = msgspec.json.decode(files.read(name), type=PartitionResult)
     return entries

@@ -9,15 +9,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from packer.batches import Bool, Float32, Int32, Int64, UInt64
 from packer.layout import MASKED, offsets_of
 from packer.store.arrow_columns import DocumentRows, Ragged
 from packer.store.manifest import Shard
 from packer.store.numbered_rows import Chunks
-from packer.store.pages import Pages
-from packer.store.views import document_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +125,7 @@ class DocumentShards:
     """
 
     def __init__(self, folder: Path, shards: Sequence[Shard], *, mmap: bool = True) -> None:
-        self._chunks = Chunks(Path(folder), shards, kind="documents", opener=_open, mmap=mmap)
+        self._chunks: Chunks[DocumentRows] = Chunks(Path(folder), shards, kind="documents", mmap=mmap)
 
     def __len__(self) -> int:
         return len(self._chunks)
@@ -350,10 +347,6 @@ class DocumentShards:
         """Documents in the order of their identity, of equals the first one first, and the identities in that order."""
         order = np.argsort(self._doc_ids, kind="stable")
         return order, self._doc_ids[order]
-
-
-def _open(batch: pa.RecordBatch, _: int, pages: Pages) -> DocumentRows:
-    return document_rows(batch, pages)
 
 
 def _weights(rows: DocumentRows) -> Float32:

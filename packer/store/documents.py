@@ -19,8 +19,10 @@ from packer.batches import Bool, DocumentBatch, Int32, Int64
 from packer.layout import MASKED, document_labels, document_weights
 from packer.store.arrow_columns import DocumentRows, Ragged, flat_array, list_array
 from packer.store.digest import document_ids
+from packer.store.files import CacheFiles
+from packer.store.manifest import Shard
 from packer.store.schema import documents_schema
-from packer.store.shard_file import ShardFile, WrittenShard, map_file
+from packer.store.shard_file import ShardFile
 from packer.store.views import document_rows
 
 BATCH_ROWS = 16_384
@@ -65,7 +67,7 @@ class DocumentShardWriter:
                 self._flush()
             first = last
 
-    def finish(self, *, split: str, index: int) -> WrittenShard:
+    def finish(self, *, split: str, index: int) -> Shard:
         """Write what is left and give the file its name."""
         self._flush()
         return self._file.commit(
@@ -297,7 +299,7 @@ def _list(schema: pa.Schema, name: str, column: Ragged) -> pa.Array:
 
 
 def _batches(path: Path) -> Iterator[pa.RecordBatch]:
-    reader = pa.ipc.open_file(pa.BufferReader(map_file(path)))
+    reader = pa.ipc.open_file(pa.BufferReader(CacheFiles(path.parent).map(path.name)))
     for i in range(reader.num_record_batches):
         yield reader.get_batch(i)
 

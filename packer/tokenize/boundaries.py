@@ -4,8 +4,8 @@ The rule: with S the ids of a turn's text up to and including its terminator and
 alone, the prompt is the first len(E(P)) ids if those are E(P); otherwise a merge crosses the border, and the turn
 gets a sequence of its own.
 
-E(P) is not computed whole. Up to the end of P's last anchor it is what the ids of the text are (see :class:`Anchors`); only
-the tail after that anchor is encoded, in almost every template one short header, the same for every turn.
+E(P) is not computed whole. Up to the end of P's last anchor it is what the ids of the text are (see :class:`Anchors`).
+Only the tail after that anchor is encoded, in almost every template one short header, the same for every turn.
 """
 
 import itertools

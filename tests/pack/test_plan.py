@@ -157,11 +157,10 @@ def test_block_numbers_of_any_width_are_right(num_documents):
     assert packed.block_of[packed.document].tolist() == list(range(num_documents))
 
 
-def test_the_plan_does_not_depend_on_threads_or_on_how_much_is_counted_at_once(monkeypatch):
+def test_the_plan_does_not_depend_on_how_much_is_counted_at_once(monkeypatch):
     lengths = np.random.default_rng(2).integers(0, 120, 5_000)
     expected = plan_whole(lengths, 100)
     place = import_module("packer.pack.place")
-    monkeypatch.setattr(place, "_both", lambda first, second: (second(), first())[::-1])
     monkeypatch.setattr(place, "_COUNTED", 33)
     assert_plans_equal(plan_whole(lengths, 100), expected)
 

@@ -80,27 +80,6 @@ def test_without_a_manifest_it_is_not_a_cache(tmp_path: Path, folder: str) -> No
     assert caught.value.hint.startswith("packer build")
 
 
-@pytest.mark.parametrize(
-    ("made", "asked", "hint"),
-    [
-        ("rows.jsonl", "rows.jsonl", "packer build {} --tokenizer DIR -o CACHE"),
-        ("prep/state.json", "prep", "packer verify --foreign {} "),
-        ("prep/dataset_dict.json", "prep", "packer verify --foreign {} "),
-        ("tokens.npy", "tokens.npy", "packer verify --foreign {} "),
-        ("out/a.idx", "out/a", "packer verify --foreign {} "),
-        ("out/a.bin", "out/a.bin", "packer verify --foreign {} "),
-        ("out/a.idx", "out", "packer verify --foreign {} "),
-        ("out/notes.txt", "out", "packer build SOURCE... -o {}"),
-    ],
-)
-def test_the_hint_fits_what_lies_where_a_cache_was_looked_for(tmp_path: Path, made: str, asked: str, hint: str) -> None:
-    (tmp_path / made).parent.mkdir(exist_ok=True)
-    (tmp_path / made).write_text("x")
-    with pytest.raises(InputError, match="is not a cache") as caught:
-        read_manifest(tmp_path / asked)
-    assert caught.value.hint.startswith(hint.format(tmp_path / asked))
-
-
 def _damaged(change: Any) -> dict:
     values = json.loads(encode_manifest(small_manifest()))
     change(values)
@@ -154,21 +133,9 @@ def test_what_is_not_json_is_refused(tmp_path: Path) -> None:
         _write(tmp_path, text)
         with pytest.raises(CheckError, match=r"manifest\.json"):
             read_manifest(tmp_path)
-    (tmp_path / "manifest.json").write_bytes(b'{"a": "\xff"}')
-    with pytest.raises(CheckError, match="not valid JSON"):
+    (tmp_path / "manifest.json").write_bytes(b'{"engine": "\xff"}')
+    with pytest.raises(CheckError, match=r"manifest\.json"):
         read_manifest(tmp_path)
-
-
-def test_a_key_given_twice_is_refused_at_any_depth(tmp_path: Path) -> None:
-    whole = encode_manifest(small_manifest()).decode()
-    for old, new in [
-        ('"engine":"reference"', '"engine":"reference",\n"engine":"reference"'),
-        ('"block_len":32', '"block_len":32,"block_len":64'),
-    ]:
-        assert old in whole
-        _write(tmp_path, whole.replace(old, new))
-        with pytest.raises(CheckError, match="duplicate key"):
-            read_manifest(tmp_path)
 
 
 def test_a_huge_manifest_is_refused_before_it_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,6 +192,6 @@ def test_a_cache_reached_through_a_link_is_a_cache(tmp_path: Path) -> None:
 
 
 def test_a_manifest_that_cannot_be_read_is_told_apart_from_none(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").mkdir()
-    with pytest.raises(StorageError, match=r"cannot read .*manifest\.json: Is a directory"):
+    (tmp_path / "manifest.json").symlink_to("manifest.json")
+    with pytest.raises(StorageError, match=r"cannot read .*manifest\.json: Too many levels"):
         read_manifest(tmp_path)

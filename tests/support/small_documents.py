@@ -3,6 +3,7 @@
 from functools import cache
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 from small_blocks import PAD_ID, manifest_of, random_documents, temporary_folder
 
@@ -52,7 +53,9 @@ def write_document_cache(folder, parts, *, fingerprint="d0c5"):
     for index, documents in enumerate(parts):
         with DocumentShardWriter(folder, special_ids=np.zeros(0, np.int32)) as writer:
             writer.append(batch_of(documents))
-            shards.append(writer.finish(split="train", index=index).as_shard(first_row=first_row, source=None))
+            shards.append(
+                msgspec.structs.replace(writer.finish(split="train", index=index), first_row=first_row, source=None)
+            )
         first_row += len(documents)
     write_manifest(folder, manifest_of(shards, fingerprint=fingerprint))
     return folder
