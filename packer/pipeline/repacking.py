@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from packer.errors import CheckError, RecipeError, UsageError
+from packer.errors import CheckError, RecipeError, StorageError, UsageError
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.identity import Provenance
 from packer.pipeline.kept_tokenizer import kept_files, kept_model
@@ -93,6 +93,13 @@ class _CacheDocuments:
             CheckError: a file of the cache is missing or damaged.
 
         """
+        try:
+            return self._linked(), 0
+        except (CheckError, StorageError):
+            self.refuse_changed()  # then that is why
+            raise
+
+    def _linked(self) -> list[PartitionResult]:
         cache, files = self._cache, CacheFiles(self._cache)
         results = committed(cache, self._manifest)
         documents = [shard for shard in self._manifest.shards if shard.kind == "documents"]
@@ -105,12 +112,11 @@ class _CacheDocuments:
             index = numbers[shard.split] = numbers.get(shard.split, -1) + 1
             # A link would put damaged bytes in place of a whole file that is there.
             if files.xxh3(shard.path) != shard.xxh3:
-                self.refuse_changed()
                 raise CheckError(
                     f"{cache / shard.path} is damaged: its xxh3 is not the manifest's", hint=repair_hint(cache)
                 )
             relink(self._folder, shard, index=index, source=cache)
-        return results, 0
+        return results
 
 
 def _provenance(cache: Path, manifest: Manifest, pack: Mapping[str, Any], overrides: Sequence[str]) -> Provenance:

@@ -326,6 +326,7 @@ class _Rows:
                 results[number] = reuse(self._folder, there[task.key], task)
                 write_journal(self._folder, task.key, results[number])
                 self._check_rejected(results[number])
+        refuse_early(plan, results)
         missing = [number for number in range(len(plan.tasks)) if number not in results]
         for number, result, seconds in self._make(missing):
             results[number] = result
