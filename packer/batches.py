@@ -167,6 +167,25 @@ class DocumentBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentColumns:
+    """Documents in the flat columns of C chunks (shards, usually), and where each of N documents lies in them.
+
+    Arrays are contiguous and alike in chunks. They may be read-only views of mapped files; only the pages that are
+    asked for are touched.
+    """
+
+    input_ids: tuple[Int32, ...]
+    labels: tuple[Int32, ...]
+    loss_weights: tuple[Float32, ...] | None
+    """Only where a weight is fractional."""
+
+    chunk: Int32  # [N] index of the chunk a document is in
+    start: Int64  # [N] place of its first token in the chunk's flat columns
+    length: Int32  # [N] tokens
+    doc_id: Int64  # [N]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PackPlan:
     """Which piece of which document lies where. M pieces, B blocks.
 

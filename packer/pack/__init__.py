@@ -1,7 +1,7 @@
 """Stage: which piece of which document lies where, and the blocks themselves."""
 
 from packer.pack.arrange import EndsOpen, arrange
-from packer.pack.gather import DocumentColumns, gather
+from packer.pack.gather import gather
 from packer.pack.mixing import Mixing, mixing
 from packer.pack.overlong import CountTrained, DropCount, DroppedTokens, Pieces, cut, trained_counter
 from packer.pack.pack_plan import plan
@@ -11,7 +11,6 @@ from packer.pack.stream import stream
 __all__ = [
     "REASONS",
     "CountTrained",
-    "DocumentColumns",
     "DropCount",
     "DroppedTokens",
     "EndsOpen",

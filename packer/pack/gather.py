@@ -5,31 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from packer.batches import BlockBatch, Float32, Int32, Int64, PackPlan
+from packer.batches import BlockBatch, DocumentColumns, Float32, Int32, Int64, PackPlan
 from packer.layout import MASKED, concatenated_ranges, offsets_of, positions
 from packer.pack.copy import copy_ranges
 
 _COPY_TOKENS = 2**17  # tokens copied at a time: half a MiB of windows on their way
 _INDEX_SLOTS = 2**16  # slots indexed one by one at a time: half a MiB an index array
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentColumns:
-    """Documents in the flat columns of C chunks (shards, usually), and where each of N documents lies in them.
-
-    Arrays are contiguous and alike in chunks. They may be read-only views of mapped files; only the pages that are
-    asked for are touched.
-    """
-
-    input_ids: tuple[Int32, ...]
-    labels: tuple[Int32, ...]
-    loss_weights: tuple[Float32, ...] | None
-    """Only where a weight is fractional."""
-
-    chunk: Int32  # [N] index of the chunk a document is in
-    start: Int64  # [N] place of its first token in the chunk's flat columns
-    length: Int32  # [N] tokens
-    doc_id: Int64  # [N]
 
 
 def gather(

@@ -12,12 +12,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from packer.batches import Bool, Int64, PackPlan
+from packer.batches import Bool, DocumentColumns, Int64, PackPlan
 from packer.errors import RecipeError
 from packer.layout import offsets_of
 from packer.pack import (
     CountTrained,
-    DocumentColumns,
     DropCount,
     DroppedTokens,
     EndsOpen,
@@ -178,17 +177,7 @@ def block_worker(folder: Path, shards: Sequence[Shard], form: BlockForm) -> Call
     @cache
     def opened(split: str) -> tuple[DocumentShards, DocumentColumns]:
         documents = DocumentShards(folder, [shard for shard in shards if shard.split == split])
-        arrays = documents.columns()
-        columns = DocumentColumns(
-            input_ids=arrays.input_ids,
-            labels=arrays.labels,
-            loss_weights=arrays.loss_weights,
-            chunk=arrays.chunk,
-            start=arrays.start,
-            length=arrays.length,
-            doc_id=arrays.doc_id,
-        )
-        return documents, columns
+        return documents, documents.columns()
 
     def make(task: BlockTask) -> Shard:
         documents, columns = opened(task.split)

@@ -4,8 +4,8 @@ A pure function of the partition's bytes, how its rows are read, and the documen
 (`.packer/partitions/<key>.json`) is written after the shard, so a build that is killed finds what it finished.
 """
 
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -14,7 +14,7 @@ from typing import TypeAlias
 import msgspec
 import numpy as np
 
-from packer.batches import RowBatch, TurnBatch
+from packer.batches import RowBatch
 from packer.errors import StorageError
 from packer.model import Model
 from packer.pipeline.stages import Stages, named_row, overruns_at
@@ -64,19 +64,10 @@ Made: TypeAlias = tuple[PartitionResult, dict[str, float]]
 """What a partition came to, and the seconds of each stage."""
 
 
-_Rendered: TypeAlias = tuple[RowBatch, TurnBatch]
-
-
-_AHEAD_BYTES = 64 * 2**20
-"""Of texts, or of rows, that are there before an encoder is; in memory they take a few times as much."""
-
 _MOST_KEYS = 32
 """Unused keys of a partition that are counted: rows may have names or dates for keys."""
 
 _SHOWN_KEY = 40
-
-_ROW_BYTES = 1024
-"""What a row counts beside that."""
 
 
 class PartitionWork:
@@ -99,49 +90,31 @@ class PartitionWork:
 
         """
         with overruns_at(lambda row: named_row(task.partition, row, self._recipe)):
-            result = run_partition(
-                task, self._rendered(task), folder=self._folder, model=self._model, stages=self._stages
+            batches = read_rows(
+                task.partition,
+                schema=task.schema,
+                columns=task.columns,
+                max_row_bytes=self._recipe.rows.max_bytes,
             )
+            result = run_partition(task, batches, folder=self._folder, model=self._model, stages=self._stages)
         return result, self._stages.clock.take()
-
-    def _rendered(self, task: PartitionTask) -> Iterator[_Rendered]:
-        """Batches of a partition and their texts; as many as there is room for, while the encoder is loading."""
-        batches = read_rows(
-            task.partition,
-            schema=task.schema,
-            columns=task.columns,
-            max_row_bytes=self._recipe.rows.max_bytes,
-        )
-        rendered = ((rows, self._stages.render(rows)) for rows in self._stages.clock.each("read", batches))
-        row_bytes = _ROW_BYTES + task.partition.num_bytes // max(task.partition.num_rows, 1)
-        ahead: deque[_Rendered] = deque()
-        num_bytes = 0
-        while not self._stages.is_loaded and num_bytes <= _AHEAD_BYTES:
-            each = next(rendered, None)
-            if each is None:
-                break
-            ahead.append(each)
-            num_bytes += max(len(each[1].text), row_bytes * each[0].num_rows)
-        while ahead:
-            yield ahead.popleft()
-        yield from rendered
 
 
 def run_partition(
     task: PartitionTask,
-    batches: Iterable[_Rendered],
+    batches: Iterable[RowBatch],
     *,
     folder: Path,
     model: Model,
     stages: Stages,
 ) -> PartitionResult:
-    """Make the shard of one partition from its rows and what they were rendered to."""
+    """Make the shard of one partition from its rows."""
     rejected: list[RejectedRow] = []
     num_rows = num_kept = num_merged = num_skipped = 0
     unused: Counter[str] = Counter()
     with DocumentShardWriter(folder, special_ids=np.array(model.special_ids, np.int32)) as writer:
-        for rows, turns in batches:
-            done = stages.run(rows, turns)
+        for rows in stages.clock.each("read", batches):
+            done = stages.run(rows)
             with stages.clock.of("write"):
                 writer.append(done.documents)
             rejected += (

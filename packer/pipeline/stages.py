@@ -54,11 +54,6 @@ class Stages:
             self._supervisor = Supervisor(Surface(model, spelling), model.stop_ids)
             self._given = PretokenizedSupervisor(model)
 
-    @property
-    def is_loaded(self) -> bool:
-        """Whether nothing more is waited for."""
-        return self._loading.done()
-
     @cached_property
     def tokenizing(self) -> Tokenizing:
         """What encodes.

@@ -9,7 +9,7 @@ import numpy as np
 
 from packer.errors import CheckError, UsageError
 from packer.store.block_shards import BlockShards, FoundBlocks
-from packer.store.document_shards import Document, DocumentArrays, DocumentShards, FoundDocuments
+from packer.store.document_shards import Document, DocumentShards, FoundDocuments
 from packer.store.manifest import Manifest, Shard, decode_manifest, fingerprint_of, manifest_bytes
 from packer.store.mapping import check_size
 from packer.store.schema import Kind
@@ -18,7 +18,6 @@ __all__ = [
     "BlockShards",
     "Cache",
     "Document",
-    "DocumentArrays",
     "DocumentShards",
     "FoundBlocks",
     "FoundDocuments",

@@ -5,8 +5,9 @@ from typing import get_args, get_type_hints
 import numpy as np
 from hypothesis import strategies as st
 
+from packer.batches import DocumentColumns
 from packer.layout import offsets_of
-from packer.pack import DocumentColumns, arrange, select, trained_counter
+from packer.pack import arrange, select, trained_counter
 from packer.recipe import Pack
 
 OVERLONG = get_args(get_type_hints(Pack)["overlong"])

@@ -24,8 +24,9 @@ import numpy as np
 import pytest
 from whole_documents import cut_documents, plan_pieces, stream_of
 
+from packer.batches import DocumentColumns
 from packer.layout import offsets_of
-from packer.pack import DocumentColumns, gather
+from packer.pack import gather
 
 PAD = 0
 
