@@ -8,19 +8,18 @@ Until the commit the cache that was there stays as it was, and finished partitio
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
 import msgspec
 
-from packer.backend import load_fast_meanwhile
 from packer.errors import InputError, NothingKeptError
 from packer.model import TOKENIZER_FILE, read_model_files
 from packer.pipeline import engine
 from packer.pipeline.changes import Changes, changes
-from packer.pipeline.executor import default_jobs, fork_server, jobs_for, local_executor
+from packer.pipeline.executor import fork_server, jobs_for, local_executor
 from packer.pipeline.identity import Provenance
 from packer.pipeline.input_changes import refuse_changed
 from packer.pipeline.input_resolution import pin_recipe, tokenizer_place
@@ -123,7 +122,7 @@ def build(
                 return _nothing_to_do(folder, found, options)
         is_new = found is None and not dry_run
         try:
-            with _loading_meanwhile(recipe, jobs) if is_new else nullcontext():
+            with _server_for(recipe, jobs) if is_new else nullcontext():
                 with clock.of("plan"):
                     plan = plan_build(recipe, progress, before=None if found is None else found.engine)
                 if dry_run:
@@ -256,44 +255,19 @@ def _dry_run(folder: Path, found: Manifest | None, plan: BuildPlan, options: Opt
     )
 
 
-@contextmanager
-def _loading_meanwhile(recipe: Recipe, jobs: int | None) -> Iterator[None]:
-    """Load what a new cache needs while it is planned, as far as can be told what that is; both take seconds.
-
-    Where there will be workers, it is the server they are forked from that loads; else this process.
+def _server_for(recipe: Recipe, jobs: int | None) -> AbstractContextManager[None]:
+    """The server that workers will be forked from, which loads the tokenizer while the build is planned.
 
     Raises:
         RecipeError, InputError: as for a plan.
 
     """
-    sizes = _sizes(recipe)
-    jobs = min(jobs or jobs_for(sum(sizes)), sum(-(-size // recipe.partition_bytes) for size in sizes))
-    if not 1 <= jobs <= default_jobs() or (jobs == 1 and sum(sizes) < engine.WORTH_LOADING_BYTES):
-        yield  # more than there are processors would keep the plan from its own
-        return
-    assert recipe.tokenizer is not None  # there are no sizes without
+    size = sum(file.path.stat().st_size for file in resolve_sources(recipe) if file.path.is_file())
+    if min(jobs or jobs_for(size), -(-size // recipe.partition_bytes)) <= 1:
+        return nullcontext()
+    assert recipe.tokenizer is not None  # resolve_sources asks for one
     tokenizer = tokenizer_place(recipe.tokenizer)
-    content = read_model_files(tokenizer)[TOKENIZER_FILE]
-    fast = engine.is_known_fast(recipe.engine, content)
-    if jobs > 1:
-        with fork_server(tokenizer, fast=fast):
-            yield
-        return
-    if fast:
-        load_fast_meanwhile(content)
-    yield
-
-
-_LINES = {".jsonl", ".ndjson"}
-"""Endings of files whose size tells how many partitions they come to, as nearly as is asked here."""
-
-
-def _sizes(recipe: Recipe) -> list[int]:
-    """Bytes of the files whose rows are lines; none where only a plan knows how much of them counts."""
-    paths = [file.path for file in resolve_sources(recipe) if file.path.suffix.lower() in _LINES]
-    if any(source.limit is not None for source in recipe.sources):
-        return []
-    return [path.stat().st_size for path in paths if path.is_file()]
+    return fork_server(tokenizer, fast=engine.is_known_fast(recipe.engine, read_model_files(tokenizer)[TOKENIZER_FILE]))
 
 
 def _by_reference(recipe: Recipe) -> Recipe:
