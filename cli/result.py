@@ -143,7 +143,7 @@ _STAGES = {
     "load": "tokenizer and template waited for",
     "read": "JSON to rows",
     "render": "rows to texts",
-    "tokenize": "texts to ids, borders found",
+    "tokenize": "texts to ids, boundaries found",
     "supervise": "ids proved, documents cut",
     "write": "labels, digests, files",
 }

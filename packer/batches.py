@@ -132,7 +132,7 @@ class TurnBatch:
 class TokenBatch:
     """The ids of every text, and where each turn's prompt and completion end in them. S sequences, T turns.
 
-    A sequence is a text's ids, except for a turn whose border merges: it has a sequence of its own, the ids of
+    A sequence is a text's ids, except for a turn whose boundary merges: it has a sequence of its own, the ids of
     its prompt followed by the ids of its completion.
     """
 
@@ -142,7 +142,7 @@ class TokenBatch:
     turn_sequence: Int32  # [T]
     prompt_tokens: Int64  # [T] from the start of the sequence
     completion_tokens: Int64  # [T] from the start of the sequence; the terminator is the id before it
-    merged: Bool  # [T] True where the border merged
+    merged: Bool  # [T] True where the boundary merged
     unencodable: tuple[tuple[int, str], ...] = ()
     """Texts the tokenizer fails on, and what it says; such a text has a sequence without ids."""
 

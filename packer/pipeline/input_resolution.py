@@ -22,7 +22,7 @@ def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
 
     Args:
         recipe: as it was written.
-        note: told what was found, where a person may want to know.
+        note: takes what was found, where a person may want to know.
 
     Raises:
         RecipeError: a name that begins as one of the Hub and is none.
@@ -38,7 +38,7 @@ def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
             assert found.name.revision is not None
             pins[whole] = found.name.revision
             if not name.is_pinned:
-                note(_told(whole, found.name.revision, by_cache=found.by_cache))
+                note(_note(whole, found.name.revision, by_cache=found.by_cache))
         return str(replace(name, revision=pins[whole]))
 
     tokenizer = None if recipe.tokenizer is None else tokenizer_name(recipe.tokenizer)
@@ -53,9 +53,9 @@ def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
     )
 
 
-def _told(name: HubName, commit: str, *, by_cache: bool) -> str:
-    told = f"{name.told} is commit {commit[:12]}"
-    return f"{told} in the Hub's cache; the Hub itself was not reached" if by_cache else told
+def _note(name: HubName, commit: str, *, by_cache: bool) -> str:
+    sentence = f"{name.told} is commit {commit[:12]}"
+    return f"{sentence} in the Hub's cache; the Hub itself was not reached" if by_cache else sentence
 
 
 def tokenizer_place(tokenizer: str) -> Path:

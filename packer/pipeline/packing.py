@@ -148,7 +148,7 @@ def _refuse_unreadable(folder: Path, manifest: Manifest) -> None:
 def finish(folder: Path, manifest: Manifest) -> None:
     """What is left to do once the manifest is there: nothing where it was done. Call it under the lock.
 
-    rejected.jsonl is published last, so that it tells whether the build before came to its end.
+    rejected.jsonl is published last, so that it shows whether the build before came to its end.
 
     Raises:
         StorageError: the disk refuses; the cache is whole.
@@ -169,9 +169,9 @@ def finish_if_free(folder: Path, manifest: Manifest) -> None:
 
 def _nothing_packed(num_documents: int, packed: dict[str, PackedSplit], pack: Pack) -> NothingKeptError:
     counts = {code: sum(split.losses[code].num_documents for split in packed.values()) for code in _WHY}
-    told = ", ".join(f"{count} {_WHY[code].format(pack=pack)}" for code, count in counts.items() if count)
+    reasons = ", ".join(f"{count} {_WHY[code].format(pack=pack)}" for code, count in counts.items() if count)
     return NothingKeptError(
-        f"nothing kept: of {num_documents} documents {told}",
+        f"nothing kept: of {num_documents} documents {reasons}",
         hint="; ".join(_WAYS_OUT[code] for code, count in counts.items() if count),
     )
 

@@ -54,14 +54,14 @@ class RejectedRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PartitionResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a partition came to."""
+    """The result of a partition."""
 
     shard: Shard
     rejected: tuple[RejectedRow, ...]
 
 
 Made: TypeAlias = tuple[PartitionResult, dict[str, float]]
-"""What a partition came to, and the seconds of each stage."""
+"""The result of a partition, and the seconds of each stage."""
 
 
 _MOST_KEYS = 32

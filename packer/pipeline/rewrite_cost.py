@@ -28,8 +28,8 @@ class RewrittenError(UsageError):
     code = "rewritten"
 
 
-def telling_tasks(plan: BuildPlan) -> tuple[int, ...]:
-    """Tasks that tell early what rewritten history will cost: the first of each of the first inputs; they are small."""
+def sampled_tasks(plan: BuildPlan) -> tuple[int, ...]:
+    """Tasks that show early what rewritten history will cost: the first of each of the first inputs; they are small."""
     if plan.recipe.supervision.rewritten is not None:
         return ()
     first = {task.source: number for number, task in reversed(list(enumerate(plan.tasks)))}
@@ -45,7 +45,7 @@ def refuse_early(plan: BuildPlan, results: Mapping[int, PartitionResult]) -> Non
         RewrittenError: they take more than `CLEARLY` times the tokens.
 
     """
-    tasks = telling_tasks(plan)
+    tasks = sampled_tasks(plan)
     if not all(number in results for number in tasks):
         return
     paid = last = 0.0
@@ -82,7 +82,7 @@ def way_out(model: Model, recipe: Recipe) -> str:
     return (
         f"{stop}--set supervision.rewritten=as_rendered learns earlier turns as history shows them, where only an "
         "empty reasoning block differs (right for rows without reasoning); =exact pays the price; =last learns only "
-        "each conversation's last stretch. See docs/explanation/supervision.md"
+        "each conversation's last turns. See docs/explanation/supervision.md"
     )
 
 

@@ -23,7 +23,7 @@ from packer.pipeline.executor import fork_server, jobs_for, local_executor
 from packer.pipeline.identity import Provenance
 from packer.pipeline.input_changes import refuse_changed
 from packer.pipeline.input_resolution import pin_recipe, tokenizer_place
-from packer.pipeline.inputs import tell_unused_keys
+from packer.pipeline.inputs import note_unused_keys
 from packer.pipeline.kept_tokenizer import write_model
 from packer.pipeline.losses import LeftOut, left_out, refuse_losses
 from packer.pipeline.packing import commit, finish, finish_if_free, jobs_for_packing, pack_documents
@@ -38,7 +38,7 @@ from packer.pipeline.reuse import (
     reuse,
     up_to_date,
 )
-from packer.pipeline.rewrite_cost import check_rewrite_cost, refuse_early, telling_tasks
+from packer.pipeline.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
 from packer.pipeline.suggestions import rejection_hint
 from packer.pipeline.unchanged import is_unchanged
 from packer.recipe import Recipe
@@ -208,7 +208,7 @@ def _build(plan: BuildPlan, folder: Path, options: Options, progress: Progress, 
     result = make_cache(folder, rows, options, progress, clock)
     if not result.built or result.manifest is None:
         return result
-    tell_unused_keys(result.manifest.totals.unused_keys, plan.model, progress.note)
+    note_unused_keys(result.manifest.totals.unused_keys, plan.model, progress.note)
     profile = Profile(parts=clock.take(), stages=rows.stages.take(), processes=rows.processes)
     return replace(result, profile=profile)
 
@@ -318,9 +318,9 @@ class _Rows:
         sizes = {number: plan.tasks[number].partition.num_bytes for number in missing}
         jobs = min(self._options.jobs or jobs_for(sum(sizes.values())), len(missing))
         if self._options.on_error != "fail":
-            # First those that tell the cost of rewritten history, and then the largest, so that no process is left
+            # First those that show the cost of rewritten history, and then the largest, so that no process is left
             # alone with one at the end.
-            soon = telling_tasks(plan)
+            soon = sampled_tasks(plan)
             missing = sorted(missing, key=lambda number: (number not in soon, -sizes[number] if jobs > 1 else number))
         tasks = [plan.tasks[number] for number in missing]
         self._progress.stage("documents", sum(task.partition.num_rows for task in tasks), "rows")
@@ -352,12 +352,12 @@ class _Rows:
             return
         codes = Counter(row.code for result in results for row in result.rejected)
         examples = {row.code: row.reason for result in reversed(results) for row in reversed(result.rejected)}
-        told = "; ".join(f"{count} × {code} ({examples[code]})" for code, count in codes.most_common(3))
+        counted = "; ".join(f"{count} × {code} ({examples[code]})" for code, count in codes.most_common(3))
         dropped = sorted(code.removeprefix("dropped_") for code in codes if code.startswith("dropped_"))
         allowed = (*self._plan.recipe.supervision.allow_dropped, *dropped)
         code = codes.most_common(1)[0][0]
         hint = self._schema_hint() if code == "unknown_schema" else rejection_hint(code, allowed=allowed)
-        raise NothingKeptError(f"nothing kept: all {sum(codes.values())} rows were rejected: {told}", hint=hint)
+        raise NothingKeptError(f"nothing kept: all {sum(codes.values())} rows were rejected: {counted}", hint=hint)
 
     def _schema_hint(self) -> str:
         """Which schema the rows of the first file would fit."""

@@ -44,7 +44,7 @@ class Ragged:
         return np.diff(self.offsets).astype(np.int64, copy=False)
 
     def take(self, indices: Int64, *, packed: int = 1) -> tuple[Int64, Int64]:
-        """Starts and ends of some rows, int64[R] each; an impossible range is made empty, so that its digest tells.
+        """Starts and ends of some rows, int64[R] each; an impossible range is made empty, so that its digest differs.
 
         Args:
             indices: int64[R]

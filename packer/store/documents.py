@@ -135,7 +135,7 @@ def rows_of(documents: DocumentBatch, *, special: Bool, weighted: bool) -> Docum
     Args:
         documents: K tokens.
         special: which tokens are special.  # bool[K]
-        weighted: whether the shard has loss weights; a doc_id tells of fractional ones in any case.
+        weighted: whether the shard has loss weights; a doc_id holds fractional ones in any case.
 
     """
     labels, offsets = document_labels(documents), documents.offsets

@@ -64,7 +64,7 @@ def refuse_busy(folder: Path) -> None:
         BusyError: another process holds the lock.
 
     """
-    # A folder that is not there or cannot be opened is for the lock itself to tell.
+    # A folder that is not there or cannot be opened is reported by the lock itself.
     with suppress(OSError):
         descriptor = os.open(folder / PRIVATE / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -191,7 +191,7 @@ def inside(root: Path, path: str) -> Path:
 
 def is_inside(root: Path, path: str) -> bool:
     """Whether a path in a folder, links followed, stays in it; `root` is the folder's own, links followed."""
-    # Unlike Path.resolve, this tells of links in a circle as far as they go, on every Python; opening them fails.
+    # Unlike Path.resolve, this follows links in a circle as far as they go, on every Python; opening them fails.
     return Path(os.path.realpath(root / path)).is_relative_to(root)
 
 

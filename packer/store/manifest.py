@@ -71,7 +71,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     num_tokens: Count
     num_trained: Count
     num_merged: Count
-    """Documents: turns whose border merges. Blocks: 0."""
+    """Documents: turns whose boundary merges. Blocks: 0."""
 
     num_skipped: Count = 0
     """Documents: answers that were to be learned and are not, as they say nothing or have no prompt. Blocks: 0."""
@@ -191,7 +191,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     engine: str
     engine_version: str
     rules_version: Count
-    """Of the rules that took rows to documents; another one may come to other documents."""
+    """Of the rules that make documents of rows; another one may give other documents."""
 
     model: ModelRecord
     inputs: tuple[Input, ...]

@@ -67,7 +67,7 @@ def stage_rejected(folder: Path, lines: Iterable[Rejected], manifest: Manifest) 
 
 
 def is_pending(folder: Path, manifest: Manifest) -> bool:
-    """Whether the build that wrote this manifest did not come to the end of its commit."""
+    """Whether the build that wrote this manifest did not finish its commit."""
     return CacheFiles(folder).size(manifest.pending_rejected) is not None
 
 

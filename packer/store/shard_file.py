@@ -64,7 +64,7 @@ class ShardFile:
         """Finish the file under its content-addressed name.
 
         Returns:
-            The manifest's entry, as far as the file's own bytes tell; the rest is empty.
+            The manifest's entry, as far as the file's own bytes say; the rest is empty.
 
         """
         self.close()

@@ -1,6 +1,6 @@
-"""Stage: texts become ids, and turn borders become token positions (TurnBatch → TokenBatch).
+"""Stage: texts become ids, and turn boundaries become token positions (TurnBatch → TokenBatch).
 
-`reference` is the encoder that defines the ids, `fast` one that is held to it; `borders` finds where prompts and
+`reference` is the encoder that defines the ids, `fast` one that is held to it; `boundaries` finds where prompts and
 completions end in them; `guard` encodes control tokens typed by people as ordinary text.
 """
 

@@ -13,7 +13,7 @@ from packer.pipeline import build, rewrite_cost
 from packer.pipeline.partition import read_journal
 from packer.pipeline.plan import plan_build
 from packer.pipeline.progress import Silent
-from packer.pipeline.rewrite_cost import CLEARLY, RewrittenError, refuse_early, telling_tasks
+from packer.pipeline.rewrite_cost import CLEARLY, RewrittenError, refuse_early, sampled_tasks
 from packer.recipe import load_recipe, make_recipe, to_json
 
 COUNTING = (
@@ -48,7 +48,7 @@ def test_the_first_partitions_tell_in_whatever_order_they_come(data, rows, parti
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rewrite_cost, "way_out", lambda *_: "")
         plan, results = plan_of(rows, partitions), {}
-        assert telling_tasks(plan) == tuple(first)
+        assert sampled_tasks(plan) == tuple(first)
         told = None
         for number in data.draw(st.permutations(range(len(made)))):
             results[number] = SimpleNamespace(shard=made[number])
@@ -67,7 +67,7 @@ def count_of(strategy, number):
 
 def test_whoever_said_what_to_do_is_not_asked():
     plan = plan_of([10], 1, "exact")
-    assert telling_tasks(plan) == ()
+    assert sampled_tasks(plan) == ()
     refuse_early(plan, {0: SimpleNamespace(shard=shard(10, 900, 100))})
 
 

@@ -27,8 +27,8 @@ def batch_of(documents):
     """The same documents as the stages hand them on: every stretch of equal weight is a run."""
     starts, ends, weights, counts = [], [], [], []
     for document in documents:
-        borders = [0, *(np.flatnonzero(np.diff(document.weights)) + 1).tolist(), len(document.weights)]
-        runs = [(a, b) for a, b in pairwise(borders) if document.weights[a] > 0]
+        boundaries = [0, *(np.flatnonzero(np.diff(document.weights)) + 1).tolist(), len(document.weights)]
+        runs = [(a, b) for a, b in pairwise(boundaries) if document.weights[a] > 0]
         counts.append(len(runs))
         starts += [start for start, _ in runs]
         ends += [end for _, end in runs]
