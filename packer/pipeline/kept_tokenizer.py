@@ -1,13 +1,11 @@
 """The tokenizer that a cache keeps: what it was built with, whatever has become of the folder it came from."""
 
 import hashlib
-import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from packer.errors import CheckError
-from packer.model import TOOL_TEMPLATE_FILE, Model, load_model
+from packer.model import Model, model_of
 from packer.recipe import Recipe
 from packer.store.files import CacheFiles
 from packer.store.manifest import Manifest, ModelFile, ModelRecord
@@ -77,11 +75,4 @@ def kept_model(folder: Path, manifest: Manifest, recipe: Recipe) -> Model:
 
     """
     files = kept_files(folder, manifest)
-    with tempfile.TemporaryDirectory(prefix="packer-") as place:
-        for name, content in files.items():
-            (Path(place) / name).write_bytes(content)
-        model = load_model(Path(place), stop=recipe.supervision.stop, pad_id=recipe.pack.pad_id)
-    # Of templates the kept files are all there was: tokenizer_config.json may name another one, which a build with a
-    # template of its own did not use.
-    tool_template = files.get(TOOL_TEMPLATE_FILE)
-    return replace(model, files=files, tool_template=None if tool_template is None else tool_template.decode())
+    return model_of(files, folder / "model", stop=recipe.supervision.stop, pad_id=recipe.pack.pad_id)

@@ -337,7 +337,7 @@ def decode_manifest(folder: Path, content: bytes) -> Manifest:
         msgspec.convert({"recipe": manifest.recipe}, _Believed)
         _check_seal(content)
     except msgspec.ValidationError as error:
-        raise CheckError(f"{path}: {_explain(str(error))}", hint=hint) from None
+        raise CheckError(f"{path}: {in_words(str(error))}", hint=hint) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CheckError(f"{path}: not valid JSON: {error}", hint=hint) from None
     except ValueError as error:
@@ -371,16 +371,3 @@ def _check_path(root: Path, key: str, path: str, *, folder: str) -> None:
         raise ValueError(f"{key}: expected a path in {folder}/, found '{path}'")
     if not is_inside(root, path):
         raise ValueError(f"{key}: '{path}' is a link that leads out of the cache; copy the files themselves")
-
-
-def _explain(message: str) -> str:
-    """From "Expected `int`, got `str` - at `$.shards[0].num_rows`" to the key first, in our words."""
-    text, _, where = in_words(message).partition(" - at `$")
-    key = where.rstrip("`").lstrip(".")
-    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", text)
-    if unknown:
-        return f"unknown key '{f'{key}.' if key else ''}{unknown[1]}'"
-    missing = re.fullmatch(r"Object missing required field `(.*)`", text)
-    if missing:
-        return f"missing key '{f'{key}.' if key else ''}{missing[1]}'"
-    return f"{key or 'the whole'}: {text[0].lower()}{text[1:].replace(', got ', ', found ')}"

@@ -629,7 +629,7 @@ def test_a_recipe_this_version_does_not_understand_is_a_finding_and_its_blocks_a
     assert verify(cache, level="quick").ok
     (finding,) = verify(cache).findings
     assert (finding.path, finding.what) == ("manifest.json", "recipe")
-    assert "unknown key 'colour'" in finding.found
+    assert "unknown field `colour`" in finding.found
     blocks = {shard.path for shard in manifest.shards if shard.kind == "blocks"}
     full = {(each.path, each.what, each.expected) for each in verify(cache, level="full").findings if each != finding}
     assert full == {(path, "block length", "a recipe that tells") for path in blocks}

@@ -106,18 +106,18 @@ def test_a_checksum_of_other_bytes_is_refused_and_so_is_none(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda v: v.update(extra=1), "unknown key 'extra'"),
-        (lambda v: v["totals"].update(extra=1), "unknown key 'totals.extra'"),
-        (lambda v: v["inputs"][1].update(extra=1), r"unknown key 'inputs\[1\].extra'"),
-        (lambda v: v.pop("engine"), "missing key 'engine'"),
-        (lambda v: v["totals"].update(rows="3"), "totals.rows: expected `int`, found `str`"),
-        (lambda v: v["totals"].update(rows=True), "totals.rows: expected `int`, found `bool`"),
-        (lambda v: v["totals"].update(rows=-1), "totals.rows: expected `int` >= 0"),
+        (lambda v: v.update(extra=1), "unknown field `extra`"),
+        (lambda v: v["totals"].update(extra=1), r"unknown field `extra` - at `\$.totals`"),
+        (lambda v: v["inputs"][1].update(extra=1), r"unknown field `extra` - at `\$.inputs"),
+        (lambda v: v.pop("engine"), "missing required field `engine`"),
+        (lambda v: v["totals"].update(rows="3"), r"Expected `int`, got `str` - at `\$.totals.rows`"),
+        (lambda v: v["totals"].update(rows=True), r"Expected `int`, got `bool` - at `\$.totals.rows`"),
+        (lambda v: v["totals"].update(rows=-1), r"Expected `int` >= 0 - at `\$.totals.rows`"),
         (lambda v: v["totals"].update(rows=2**63), "totals.rows"),
-        (lambda v: v.update(format="other"), "format: invalid enum value 'other'"),
-        (lambda v: v.update(format_version=2), "format_version: invalid enum value 2"),
-        (lambda v: v.update(rejected_sha256="XY"), "rejected_sha256: expected `str` matching"),
-        (lambda v: v["model"]["files"][0].update(path="../x"), r"model.files\[0\].path: expected a relative path"),
+        (lambda v: v.update(format="other"), r"Invalid enum value 'other' - at `\$.format`"),
+        (lambda v: v.update(format_version=2), r"Invalid enum value 2 - at `\$.format_version`"),
+        (lambda v: v.update(rejected_sha256="XY"), r"Expected `str` matching regex .* - at `\$.rejected_sha256`"),
+        (lambda v: v["model"]["files"][0].update(path="../x"), r"a relative path of such names .* - at `\$.model.files"),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_key(tmp_path: Path, change: Any, message: str) -> None:
@@ -171,7 +171,7 @@ def test_a_shard_path_that_is_not_in_its_folder_is_refused(tmp_path: Path, path:
     values = json.loads(encode_manifest(manifest))
     values["shards"][0]["path"] = path
     _write(tmp_path, values)
-    with pytest.raises(CheckError, match=r"shards\[0\].path: expected a"):
+    with pytest.raises(CheckError, match=r"a relative path of such names|shards\[0\].path: expected a"):
         read_manifest(tmp_path)
 
 
