@@ -16,7 +16,6 @@ from pack.oracles import (
 )
 from whole_documents import plan_pieces, plan_whole
 
-import packer.pack
 from packer.pack import Pieces
 
 LITERAL = {
@@ -55,13 +54,6 @@ def rules(draw):
         "max_documents": draw(st.none() | st.integers(1, 5)),
         "align": align,
     }
-
-
-def test_the_public_names_are_sorted_and_there():
-    names = packer.pack.__all__
-    assert names == sorted(names, key=lambda name: (not name.isupper(), name)), "constants, classes, functions"
-    assert {"DocumentColumns", "arrange", "cut", "gather", "mixing", "plan", "stream"} < set(names)
-    assert all(hasattr(packer.pack, name) for name in names)
 
 
 @given(lengths_of_documents, rules(), st.integers(0, 2**63 - 1), st.none() | st.integers(1, 6))

@@ -169,9 +169,7 @@ build(load_recipe(Path(sys.argv[1]), ["partition_bytes=4KiB"]), sys.argv[2], job
 # rows of the five inputs are looked at before the first partition, so call 9 is in the middle of the fourth.
 DEATHS = [
     ("packer.pipeline.stages", "Stages.run", 9, 3),
-    ("packer.pipeline.partition", "write_journal", 4, 3),
     ("packer.pipeline.blocks", "gather", 2, 10),
-    ("packer.pipeline.packing", "stage_rejected", 1, 10),
     ("packer.pipeline.packing", "write_manifest", 1, 10),
 ]
 

@@ -117,7 +117,10 @@ def test_a_checksum_of_other_bytes_is_refused_and_so_is_none(tmp_path: Path) -> 
         (lambda v: v.update(format="other"), r"Invalid enum value 'other' - at `\$.format`"),
         (lambda v: v.update(format_version=2), r"Invalid enum value 2 - at `\$.format_version`"),
         (lambda v: v.update(rejected_sha256="XY"), r"Expected `str` matching regex .* - at `\$.rejected_sha256`"),
-        (lambda v: v["model"]["files"][0].update(path="../x"), r"a relative path of such names .* - at `\$.model.files"),
+        (
+            lambda v: v["model"]["files"][0].update(path="../x"),
+            r"a relative path of such names .* - at `\$.model.files",
+        ),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_key(tmp_path: Path, change: Any, message: str) -> None:
