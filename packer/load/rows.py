@@ -4,7 +4,6 @@ Of the rows of other ranks a rank must know how many tokens they have, and how m
 without their tokens.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
@@ -16,9 +15,9 @@ from packer.batches import Int32, Int64
 from packer.errors import CheckError, StorageError
 from packer.layout import offsets_of
 from packer.store.cache import BlockShards, DocumentShards, FoundBlocks, FoundDocuments
+from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
 from packer.store.mapping import check_size, repair_hint
-from packer.store.path_errors import storage_errors
 
 _FEW = 256
 """A record batch of which more than one row in so many was asked for is read whole."""
@@ -79,20 +78,18 @@ class RowCounts:
     def _values(self, number: int, asked: Int64) -> Int32:
         """A few values, one at a time: of a large record batch the first step wants a handful."""
         shard, place = self._places[number]
-        with self._damage_named(shard), (self._folder / shard.path).open("rb", buffering=0) as file:
-            read = [os.pread(file.fileno(), 4, place.columns[self._name] + 4 * row) for row in asked.tolist()]
-            return self._checked(np.frombuffer(b"".join(read), "<i4"), len(asked))
+        with self._damage_named(shard):
+            ranges = CacheFiles(self._folder).ranges(shard.path)
+            read = [ranges.read(place.columns[self._name] + 4 * row, 4) for row in asked.tolist()]
+            return self._checked(np.frombuffer(b"".join(read), "<i4"))
 
     def _column(self, number: int) -> Int32:
         shard, place = self._places[number]
         with self._damage_named(shard):
-            path = self._folder / shard.path
-            column = np.fromfile(path, "<i4", place.num_rows, offset=place.columns[self._name])
-            return self._checked(column, place.num_rows)
+            ranges = CacheFiles(self._folder).ranges(shard.path)
+            return self._checked(np.frombuffer(ranges.read(place.columns[self._name], 4 * place.num_rows), "<i4"))
 
-    def _checked(self, values: Int32, expected: int) -> Int32:
-        if len(values) != expected:
-            raise ValueError(f"expected {expected} values of {self._name}, found {len(values)}")
+    def _checked(self, values: Int32) -> Int32:
         if (values < 0).any():
             raise ValueError(f"{self._name} is below 0")
         return values
@@ -100,11 +97,10 @@ class RowCounts:
     @contextmanager
     def _damage_named(self, shard: Shard) -> Iterator[None]:
         try:
-            with storage_errors("read", self._folder / shard.path):
-                yield
-        except (ValueError, StorageError) as error:
-            check_size(self._folder, shard)  # a file that is gone or cut short is told as such
-            if isinstance(error, StorageError):
+            yield
+        except (ValueError, CheckError, StorageError) as error:
+            check_size(self._folder, shard)  # a file that is gone or cut short is reported as such
+            if not isinstance(error, ValueError):
                 raise
             hint = repair_hint(self._folder)
             raise CheckError(f"{self._folder / shard.path} is damaged: {error}", hint=hint) from None

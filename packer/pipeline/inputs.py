@@ -51,7 +51,7 @@ def open_inputs(
     Args:
         files: Of the recipe's sources, in their order.
         recipe: Names the sources.
-        note: Told what was passed over.
+        note: Takes what was passed over.
 
     Raises:
         InputError: one cannot be read, or is nothing packer knows; or all files of a source hold no rows; or `columns`
@@ -75,7 +75,7 @@ def open_inputs(
                 names |= field_names(file.path, format=entry.format) if any(columns.values()) else set()
         if names:
             refuse_absent_columns(own[0].source.path, names, columns)
-        _tell_empty(own, empty, note)
+        _note_empty(own, empty, note)
 
 
 def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> InputFile:
@@ -122,7 +122,7 @@ def _refuse_hollow(path: Path) -> None:
         )
 
 
-def tell_unread(entry: InputFile, note: Callable[[str], None]) -> None:
+def note_unread(entry: InputFile, note: Callable[[str], None]) -> None:
     """Say which fields the first rows of a file have that its schema does not read."""
     taken = {old for old in entry.columns.values() if old is not None} | {*entry.columns}
     try:
@@ -134,7 +134,7 @@ def tell_unread(entry: InputFile, note: Callable[[str], None]) -> None:
         note(f"{entry.name}: fields of rows that are not read: {listed(unread)}; sources.columns maps or hides them")
 
 
-def tell_unused_keys(counts: Mapping[str, int], model: Model, note: Callable[[str], None]) -> None:
+def note_unused_keys(counts: Mapping[str, int], model: Model, note: Callable[[str], None]) -> None:
     """Say which keys of messages neither packer nor the template reads.
 
     Args:
@@ -152,7 +152,7 @@ def tell_unused_keys(counts: Mapping[str, int], model: Model, note: Callable[[st
         note(f"messages have keys that are not used: {named}{more}")
 
 
-def _tell_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Callable[[str], None]) -> None:
+def _note_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Callable[[str], None]) -> None:
     path = own[0].source.path
     if len(empty) == len(own) > 1:
         raise NoRowsError(

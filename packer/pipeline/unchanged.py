@@ -1,7 +1,7 @@
 """Whether a cache is up to date, found out from digests alone: no tokenizer is loaded, no input cut into rows.
 
 A plan depends on the recipe, the bytes of the tokenizer's files and of the inputs, the engine, and the version of
-packer. Where all of them are as the manifest says, a plan would come to what it came to then, so that none is made.
+packer. Where all of them are as the manifest says, a plan would give what it gave then, and none is made.
 Where one differs, the plan says what that means.
 """
 
@@ -28,7 +28,7 @@ from packer.store.manifest import Input, Manifest
 
 
 def is_unchanged(folder: Path, manifest: Manifest, recipe: Recipe, progress: Progress) -> bool:
-    """Whether a build would find nothing to do; False where only a plan can tell.
+    """Whether a build would find nothing to do; False where only a plan shows it.
 
     Args:
         folder: the cache.

@@ -22,7 +22,7 @@ from packer.pipeline.identity import Provenance
 from packer.pipeline.stages import Stages
 from packer.recipe import load_recipe, make_recipe
 from packer.source import partition_file
-from packer.store.content_fingerprint import content_fingerprint
+from packer.store.cache import content_fingerprint
 from packer.store.document_shards import DocumentShards
 from packer.store.documents import DocumentShardWriter
 from packer.store.manifest import read_manifest, write_manifest
@@ -124,7 +124,7 @@ def written_again(cache, change, *, special=None):
         writer.append(change(batch))
         written = writer.finish(split=shard.split, index=0)
     counted = ("first_row", "source", "key", "num_kept", "num_input_rows", "num_rejected", "num_merged")
-    made = written.as_shard(**{name: getattr(shard, name) for name in counted})
+    made = msgspec.structs.replace(written, **{name: getattr(shard, name) for name in counted})
     totals = msgspec.structs.replace(
         manifest.totals, trained=made.num_trained, masked=manifest.totals.tokens - made.num_trained
     )

@@ -19,8 +19,7 @@ from packer.pipeline import repack
 from packer.pipeline.identity import Provenance
 from packer.recipe import make_recipe
 from packer.source.files import data_set_files, data_set_splits
-from packer.store.cache import Cache
-from packer.store.content_fingerprint import content_fingerprint
+from packer.store.cache import Cache, content_fingerprint
 from packer.store.folder import inside
 from packer.store.manifest import Manifest, read_manifest, write_manifest
 
