@@ -3,10 +3,13 @@
 import operator
 import os
 import reprlib
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from packer.errors import UsageError
 from packer.store.cache import Cache
+
+if TYPE_CHECKING:
+    import torch
 
 Kind = TypeVar("Kind")
 
@@ -80,6 +83,34 @@ def opened(cache: Any) -> Cache:
     return instance("cache", cache, Cache, "the folder of a cache, or what Cache.open gave")
 
 
+def device_of(device: Any) -> "torch.device":
+    """The device micro-batches are placed on; None is ``cpu``.
+
+    Raises:
+        TypeError: what is no name of a device.
+        ValueError: a kind of device other than ``cpu`` and ``cuda``.
+        UsageError: a CUDA device that is not there.
+
+    """
+    import torch  # noqa: PLC0415 - grain's source checks its arguments without torch
+
+    if device is not None and not isinstance(device, str | torch.device):
+        raise TypeError(f"device is {device!r}; expected cpu or cuda")
+    try:
+        found = torch.device("cpu" if device is None else device)
+    except RuntimeError:
+        raise ValueError(f"device is {device!r}; expected cpu or cuda") from None
+    if found.type not in ("cpu", "cuda"):
+        raise ValueError(f"device {found}: expected cpu or cuda; move the micro-batches of a cpu loader yourself")
+    number = torch.cuda.device_count() if found.type == "cuda" else 1
+    if (found.index or 0) >= number:
+        raise UsageError(
+            f"device {found} is not there: torch {torch.__version__} finds {number} CUDA devices",
+            hint="open the loader with device='cpu', or see why torch.cuda.device_count() is so few",
+        )
+    return found
+
+
 def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     """Rank and world size: as given, else those of `torch.distributed`, else 0 of 1.
 
@@ -96,7 +127,7 @@ def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
         if not 0 <= rank < world_size:
             raise ValueError(f"rank {rank} is not in 0..{world_size - 1}")
         return rank, world_size
-    import torch  # noqa: PLC0415 - grain's source checks its arguments without torch
+    import torch  # noqa: PLC0415 - see device_of
 
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
