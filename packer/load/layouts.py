@@ -121,7 +121,11 @@ class BlockLayout:
         self.pads_rows = False
         self._block_len = block_len
         self._form = form
-        self._fill = {"input_ids": pad_id, "labels": MASKED, "position_ids": np.arange(block_len)}
+        self._fill: dict[str, Any] = {
+            "input_ids": pad_id,
+            "labels": MASKED,
+            "position_ids": np.arange(block_len),
+        }
         self._memory = ReusedMemory()
 
     def micro_batches(self, found: FoundBlocks, parts: Sequence[MicroBatchRows]) -> list[MicroBatch]:
@@ -248,7 +252,7 @@ def sequence_columns(lengths: Int32, num_sequences: list[int], form: BatchFormat
     columns: Columns = {}
     for side in ("q", "k"):
         if form.wants(f"cu_seq_lens_{side}"):
-            columns[f"cu_seq_lens_{side}"] = torch.from_numpy(bounds.copy()).split(sizes)
+            columns[f"cu_seq_lens_{side}"] = torch.split(torch.from_numpy(bounds.copy()), sizes)
         if form.wants(f"max_length_{side}"):
             columns[f"max_length_{side}"] = longest
     return columns

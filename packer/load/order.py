@@ -126,4 +126,5 @@ class LengthBucketed(Order):
         num_buckets = -(-len(rows) // BUCKET)
         buckets = permute(np.arange(num_buckets), num_buckets, key)
         places = (buckets[:, None] * BUCKET + np.arange(BUCKET)).reshape(-1)  # the last bucket may be shorter
-        return ascending[places[places < len(rows)]]
+        bucketed: Int64 = ascending[places[places < len(rows)]]
+        return bucketed

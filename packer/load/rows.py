@@ -99,7 +99,7 @@ class Rows:
     def mean_length(self) -> float:
         """Tokens of a row, on average, as the manifests have them."""
         shards = [shard for part in self._parts for shard in part.shards]
-        return sum(shard.num_tokens for shard in shards) / len(self)
+        return float(sum(shard.num_tokens for shard in shards) / len(self))
 
     def trained_of(self, number: int) -> Int64 | None:
         """The rows of one cache that are put in order, counted from its first one; None: all of them."""
