@@ -1,7 +1,7 @@
-"""Document borders in the forms attention wants them, as functions of tensors, on the device of what they are given.
+"""Document boundaries in the forms attention wants them, as functions of tensors, on the device of what they are given.
 
-Packed blocks need three things to behave like documents run one by one: no attention across a border, positions that
-restart, no target across a border. Positions and labels are in the micro-batch; what is here is the first, for causal
+Packed blocks need three things to behave like documents run one by one: no attention across a boundary, positions that
+restart, no target across a boundary. Positions and labels are in the micro-batch; what is here is the first, for causal
 attention. The cumulative lengths of a flattened micro-batch are themselves the form of variable-length kernels
 (flash-attn's ``flash_attn_varlen_func``, ``torch.nn.attention.varlen``); every other form is made from them.
 """
@@ -40,7 +40,7 @@ def documents_of(micro_batch: MicroBatch) -> Tensor:
         integer [B, T], of the shape of ``input_ids``
 
     Raises:
-        ValueError: a micro-batch that tells no borders.
+        ValueError: a micro-batch that does not say where documents begin.
 
     """
     if "cu_seq_lens_q" in micro_batch:
@@ -49,23 +49,7 @@ def documents_of(micro_batch: MicroBatch) -> Tensor:
         if name in micro_batch:
             documents: Tensor = micro_batch[name]
             return documents
-    raise ValueError("a micro-batch without cu_seq_lens_q, document_ids and attention_mask: it tells no borders")
-
-
-def seq_idx(cu_seq_lens: Tensor) -> Tensor:
-    """Number of the sequence each position belongs to, as state space kernels take it.
-
-    The ``seq_idx`` of causal-conv1d and of Mamba-2's scan, with a batch dimension, as in transformers'
-    ``DataCollatorWithFlattening(return_seq_idx=True)``. Where it changes, the convolution and the state start anew.
-
-    Args:
-        cu_seq_lens: cumulative lengths, integer [S + 1], from 0 to T.
-
-    Returns:
-        int32 [1, T]
-
-    """
-    return document_ids(cu_seq_lens).unsqueeze(0)
+    raise ValueError("a micro-batch without cu_seq_lens_q, document_ids and attention_mask: no document boundaries")
 
 
 def block_diagonal_mask(documents: Tensor) -> Tensor:

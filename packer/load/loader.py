@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 import msgspec
 import numpy as np
@@ -259,19 +259,6 @@ class PackedLoader:
     def endless(self) -> Iterator[Step]:
         """Steps without end, from one epoch into the next."""
         return self._steps(through_epochs=True)
-
-    def __getitem__(self, index: object) -> NoReturn:
-        """What a DataLoader around a loader asks for, and there is not.
-
-        Raises:
-            UsageError: steps have no number to ask for.
-
-        """
-        raise UsageError(
-            "a PackedLoader gives steps by iterating, not by number: it takes no DataLoader around it",
-            hint="write `for step in loader`; a framework that needs a DataLoader takes "
-            "DataLoader(packer.load.StepDataset(loader), batch_size=None)",
-        )
 
     def doc_ids(self, step: Step) -> list[Int64]:
         """Identity of the documents in each row of a step, in the order of ``step.block_ids``; of a padding row none.

@@ -212,23 +212,17 @@ def _run_on(order: EpochOrder, first: int, number: int) -> Int64:
 
 def _check_alike(one: Cache, other: Cache) -> None:
     """Refuse to mix what no model could read as one language."""
-    for name in ("vocab_size", "pad_id", "stop_ids"):
-        expected, found = getattr(one.manifest.model, name), getattr(other.manifest.model, name)
-        if expected != found:
-            raise UsageError(
-                f"{other.folder} cannot be mixed with {one.folder}: expected {name} {expected}, found {found}",
-                hint="build both caches with the same tokenizer",
-            )
-    expected, found = _tokenizer(one), _tokenizer(other)
-    if expected != found:
+    if _language(one) != _language(other):
         raise UsageError(
             f"{other.folder} cannot be mixed with {one.folder}: their tokenizers differ",
             hint=f"packer diff {one.folder} {other.folder} says in what; build both with the same tokenizer",
         )
 
 
-def _tokenizer(cache: Cache) -> list[str]:
-    return sorted(file.sha256 for file in cache.manifest.model.files if file.path.endswith("tokenizer.json"))
+def _language(cache: Cache) -> tuple[Any, ...]:
+    model = cache.manifest.model
+    tokenizer = sorted(file.sha256 for file in model.files if file.path.endswith("tokenizer.json"))
+    return model.vocab_size, model.pad_id, model.stop_ids, tokenizer
 
 
 def _pairs(caches: Any) -> list[tuple[Any, Any]]:

@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 
 from packer.batches import Int64
-from packer.errors import PackerError
 from packer.layout import offsets_of
 from packer.load.batching import Batching, TokenBudget, spread
 from packer.load.layouts import BatchFormat, MicroBatchRows, layout_of
@@ -88,7 +87,7 @@ class StepReader:
             state: where the loader stands before them.
 
         Raises:
-            CheckError: a row of this rank is not what its digest says; the steps before it come first.
+            CheckError: a row of this rank is not what its digest says.
 
         """
         for group in read_together(plans, most_rows=self._most_rows):
@@ -104,17 +103,7 @@ class StepReader:
             num_items += self._num_items(plan, int(self._rows.num_trained[plan.real_rows].sum(dtype=np.int64)))
         return EpochSummary(steps, micro_batches, num_items)
 
-    def _read(self, plans: list[StepPlan], index: int) -> Iterator[tuple[Step, int]]:
-        """Steps in one go; where one cannot be read, those before it come first."""
-        try:
-            steps = self._read_at_once(plans, index)
-        except PackerError:
-            for number, plan in enumerate(plans):
-                yield from self._read_at_once([plan], index + number)
-        else:
-            yield from steps
-
-    def _read_at_once(self, plans: Sequence[StepPlan], index: int) -> list[tuple[Step, int]]:
+    def _read(self, plans: Sequence[StepPlan], index: int) -> list[tuple[Step, int]]:
         """The steps of some plans, of which only the last may have padding rows, and their trained targets."""
         real = _joined([plan.real_rows for plan in plans])
         firsts = offsets_of([plan.num_rows for plan in plans])[:-1]
@@ -188,7 +177,7 @@ def read_together(plans: Iterator[StepPlan], *, most_rows: int) -> Iterator[list
     """The same steps, several at a time: one first, so that nobody waits for more; twice as many each time after.
 
     Steps of 16,000 tokens are read two to three times as fast as one by one. A step with padding rows is the last of
-    its group. What `plans` raises comes after the steps before it.
+    its group.
 
     Args:
         plans: steps in their order.
@@ -197,18 +186,13 @@ def read_together(plans: Iterator[StepPlan], *, most_rows: int) -> Iterator[list
     """
     group: list[StepPlan] = []
     num_rows, most_steps = 0, 1
-    try:
-        for plan in plans:
-            group.append(plan)
-            num_rows += len(plan.rows)
-            full = len(group) == most_steps or num_rows + len(plan.rows) > most_rows
-            if full or plan.num_rows < len(plan.rows):
-                yield group
-                group, num_rows, most_steps = [], 0, min(2 * most_steps, _MOST_STEPS)
-    except Exception:
-        if group:
+    for plan in plans:
+        group.append(plan)
+        num_rows += len(plan.rows)
+        full = len(group) == most_steps or num_rows + len(plan.rows) > most_rows
+        if full or plan.num_rows < len(plan.rows):
             yield group
-        raise
+            group, num_rows, most_steps = [], 0, min(2 * most_steps, _MOST_STEPS)
     if group:
         yield group
 

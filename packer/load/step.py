@@ -63,7 +63,7 @@ def shift_labels(micro_batch: MicroBatch) -> MicroBatch:
     """The micro-batch with ``shift_labels`` (and ``shift_loss_weights``) in place of ``labels`` (and ``loss_weights``).
 
     ``shift_labels[..., t] == labels[..., t + 1]``; the last position has no target. The first label of a document is
-    -100 in every cache, so no target crosses a border, flattened or not.
+    -100 in every cache, so no target crosses a boundary, flattened or not.
 
     Raises:
         ValueError: the labels are shifted already, or there are none.

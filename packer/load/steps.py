@@ -118,7 +118,7 @@ def steps_left(*, num_items: int, cursor: int, size: int, end: End, num_epochs: 
     """Number of steps of `size` rows that begin in what is left of an epoch, and in the epochs after it.
 
     Worked example: 7 rows an epoch, 2 of them taken, 2 epochs, steps of 4. ``drop``: 1 + 1. ``pad``: 2 + 2. ``wrap``
-    goes on across the border, so that the 12 rows that are left make 3.
+    goes on across the boundary, so that the 12 rows that are left make 3.
 
     Args:
         num_items: rows of an epoch.

@@ -36,17 +36,6 @@ def test_groups_are_the_same_steps_in_order_and_bounded(sizes, most, ends):
         assert all(step.num_rows == len(step.rows) for step in some[:-1])
 
 
-def test_steps_before_what_a_schedule_raises_are_handed_out():
-    def failing():
-        yield from (planned(2) for _ in range(6))
-        raise KeyError("the schedule's")
-
-    made = read_together(failing(), most_rows=1000)
-    assert [len(next(made)) for _ in range(3)] == [1, 2, 3]
-    with pytest.raises(KeyError):
-        next(made)
-
-
 @pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
 @pytest.mark.parametrize("flatten", [True, False])
 @pytest.mark.parametrize("labels", ["unshifted", "shifted"])
