@@ -47,8 +47,6 @@ def model_of(name, attention="sdpa"):
     match name:
         case "llama":
             return t.LlamaForCausalLM(t.LlamaConfig(**SMALL, **attend))
-        case "qwen3":
-            return t.Qwen3ForCausalLM(t.Qwen3Config(**SMALL, head_dim=8, **attend))
         case "mistral":
             return t.MistralForCausalLM(t.MistralConfig(**SMALL, sliding_window=3, **attend))
         case "gpt2":
@@ -88,7 +86,7 @@ def leaked_into(report):
     return sorted({leak.target for leak in report.leaks})
 
 
-ATTENTION_MODELS = [(name, how) for name in ("llama", "qwen3", "mistral", "gpt2") for how in ("eager", "sdpa")]
+ATTENTION_MODELS = [("llama", "eager"), ("llama", "sdpa"), ("mistral", "sdpa"), ("gpt2", "eager")]
 
 
 # In packer's form, boundaries hold
@@ -122,7 +120,7 @@ def test_models_honour_the_rows_and_the_padding_of_a_padded_micro_batch(name, at
     assert len(report.alone) == 4
 
 
-@pytest.mark.parametrize(("name", "attention"), ATTENTION_MODELS[:4])
+@pytest.mark.parametrize(("name", "attention"), ATTENTION_MODELS[:2])
 @pytest.mark.parametrize("form", [flattened, rows, padded])
 def test_a_4d_mask_in_the_models_dtype_has_the_boundaries(name, attention, form):
     model = model_of(name, attention)
