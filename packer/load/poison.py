@@ -29,7 +29,6 @@ Logits: TypeAlias = Callable[[MicroBatch], Tensor]
 _MAX_LISTED = 6
 _POSITIONS_AT_ONCE = 1024  # logits are compared in pieces, so that differences take little memory beside them
 _SEED = 20  # of the replaced ids; any number would do
-_UNITS = 64  # in the last place of the largest logit: a difference this small may be rounding
 
 # Of the largest logit: the room that other shapes and other kernels need for rounding. Eager attention in transformers
 # takes its softmax in float32 also in a float64 model.
@@ -50,11 +49,8 @@ _STATE = (
 _PADDING = "padding is attended to: pass attention_mask, as model(**huggingface(micro_batch)) does"
 _ELSEWHERE = (
     "what reaches earlier positions or other rows is no causal attention: a mean or a statistic over the whole "
-    "micro-batch, attention in both directions (eager attention with a bool mask), or experts of limited capacity"
-)
-_SMALL = (
-    "differences this small may be rounding, in models whose inner shapes depend on the ids (mixture of experts): "
-    "say with atol which difference is none"
+    "micro-batch, attention in both directions (eager attention with a bool mask), or experts: of limited capacity, or "
+    "rounding otherwise with other tokens beside them; if the differences are that small, say so with atol"
 )
 _UNMOVED = "look at what `logits` returns, and whether input_ids reach the model: the test shows nothing there"
 _NOISY = "nothing can be said: take deterministic kernels (torch.use_deterministic_algorithms), or allow it with atol"
@@ -114,9 +110,6 @@ class PoisonReport:
     has_nan: bool
     """A logit of the clean run, outside padding, is not a number."""
 
-    rounding: float
-    """A difference of this size may be rounding: a few units in the last place of the largest logit."""
-
     atol: float
     alone: dict[int, float] | None
     """Largest difference of a logit between a sequence among the others and the same by itself."""
@@ -172,9 +165,7 @@ class PoisonReport:
         return [], []
 
     def _hints(self) -> list[str]:
-        hints = [_SMALL] if max(leak.difference for leak in self.leaks) <= self.rounding else []
-        if any(self.spans[leak.source].is_padding for leak in self.leaks):
-            hints.append(_PADDING)
+        hints = [_PADDING] if any(self.spans[leak.source].is_padding for leak in self.leaks) else []
         return hints + ([_BEFORE, _STATE] if all(leak.is_forward for leak in self.leaks) else [_ELSEWHERE])
 
     def _name(self, sequence: int) -> str:
@@ -237,7 +228,6 @@ def poison_test(
             unmoved=tuple(at for at, span in enumerate(spans) if span.is_trained and not moved[at, at] > atol),
             noise=runs.noise,
             has_nan=runs.has_nan,
-            rounding=_UNITS * torch.finfo(runs.dtype).eps * runs.largest_logit,
             atol=atol,
             alone={at: runs.apart(at) for at, span in enumerate(spans) if not span.is_padding} if alone else None,
             alone_tolerance=_ROUNDING.get(runs.dtype, _ROUNDING[torch.bfloat16]) * runs.largest_logit,
