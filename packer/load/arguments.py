@@ -18,12 +18,7 @@ MOST: Final = 2**31 - 1
 
 
 def whole(name: str, value: Any, *, least: int | None = None, most: int | None = None) -> int:
-    """A whole number, of numpy or of Python, as Python's own: what a state can hold.
-
-    Raises:
-        ValueError: no whole number, or one out of range.
-
-    """
+    """A whole number, of numpy or of Python, as Python's own, which a state can hold; else a ValueError."""
     given: Any = None if isinstance(value, bool) else value
     try:
         number = operator.index(given)
@@ -36,35 +31,20 @@ def whole(name: str, value: Any, *, least: int | None = None, most: int | None =
 
 
 def one_of(name: str, value: Any, names: tuple[str, ...]) -> None:
-    """Refuse what is not among some names.
-
-    Raises:
-        ValueError: it is not.
-
-    """
+    """Raise a ValueError for what is not among some names."""
     if not isinstance(value, str) or value not in names:
         raise ValueError(f"{name} is {reprlib.repr(value)}; expected one of {', '.join(names)}")
 
 
 def instance(name: str, value: Any, kind: type[Kind], expected: str) -> Kind:
-    """The value, which must be of a type.
-
-    Raises:
-        TypeError: it is of another one.
-
-    """
+    """The value; a TypeError where it is of another type."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} is {reprlib.repr(value)}; expected {expected}")
     return value
 
 
 def function(name: str, value: Any, expected: str) -> None:
-    """Refuse what cannot be called.
-
-    Raises:
-        TypeError: it cannot.
-
-    """
+    """Raise a TypeError for what cannot be called."""
     if not callable(value):
         raise TypeError(f"{name} is {reprlib.repr(value)}; expected {expected}")
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from packer.batches import Int64
-from packer.errors import CheckError, UsageError
+from packer.errors import CheckError
 from packer.load.arguments import MOST, device_of, function, instance, one_of, opened, resolve_rank, whole
 from packer.load.batching import Batching, BatchingName, name_of, named
 from packer.load.layouts import batch_format
@@ -290,11 +290,7 @@ class PackedLoader:
 
         """
         restored = restore(state, reader=self._state, num_items=self.num_blocks)
-        try:
-            self._checked(restored.batch_size)
-        except UsageError as error:
-            hint = f"{error.hint}; a loader opened with another global_batch_size goes on with that one"
-            raise UsageError(f"reader state: {error.message}", hint=hint) from None
+        self._checked(restored.batch_size)
         try:
             self._source.order_from(epoch=restored.epoch, cursor=restored.cursor, taken=restored.taken)
         except ValueError as error:

@@ -46,18 +46,7 @@ class _RankStep(NamedTuple):
 
 
 class StepReader:
-    """Reads the rows that plans give to one rank. Not for two threads at a time.
-
-    Args:
-        source: of the rows.
-        batching: how rows become micro-batches.
-        form: how micro-batches look.
-        rank: which part of a step is read.
-        world_size: number of ranks.
-        micro_batch_size: rows, or for a token budget tokens.
-        pin: put tensors in page-locked memory, from which a device copies by itself.
-
-    """
+    """Reads the rows that plans give to one rank; with `pin` into page-locked memory. Not for two threads at a time."""
 
     def __init__(
         self,
@@ -80,11 +69,7 @@ class StepReader:
         self._most_rows = max(int(_MOST_TOKENS * world_size / max(source.rows.mean_length, 1)), 1)
 
     def steps(self, plans: Iterator[StepPlan], state: ReaderState) -> Iterator[tuple[Step, ReaderState]]:
-        """The steps of some plans, and after each where the loader stands once it was returned.
-
-        Args:
-            plans: consecutive steps.
-            state: where the loader stands before them.
+        """The steps of consecutive plans, and after each where a loader stands once it was returned.
 
         Raises:
             CheckError: a row of this rank is not what its digest says.
@@ -177,12 +162,7 @@ def read_together(plans: Iterator[StepPlan], *, most_rows: int) -> Iterator[list
     """The same steps, several at a time: one first, so that nobody waits for more; twice as many each time after.
 
     Steps of 16,000 tokens are read two to three times as fast as one by one. A step with padding rows is the last of
-    its group.
-
-    Args:
-        plans: steps in their order.
-        most_rows: rows that are read in one go; a step of more is read by itself.
-
+    its group; so is one that brings it to `most_rows`.
     """
     group: list[StepPlan] = []
     num_rows, most_steps = 0, 1

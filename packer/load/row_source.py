@@ -19,14 +19,7 @@ from packer.store.manifest import Manifest
 class RowSource:
     """The rows of a split in the order of every epoch. Safe to read from two threads: each iteration has its own order.
 
-    Args:
-        source: a cache, or several mixed.
-        split: name of the split.
-        batching: decides whether rows are blocks or documents, and what sizes count.
-        cutoff_len: documents are read up to so many tokens; None reads them whole.
-        seed: of the order.
-        order: its kind.
-        end: what becomes of the rows an epoch has left over.
+    The arguments are those of :class:`packer.load.PackedLoader`.
 
     Raises:
         UsageError: caches that cannot be mixed; a batching or an order the rows do not have.
@@ -79,13 +72,9 @@ class RowSource:
     def steps(
         self, state: ReaderState, *, size_of: Callable[[int, int], int] | None, last_epoch: int | None
     ) -> Iterator[StepPlan]:
-        """Steps from a state on, up to the end of an epoch or without end, without reading them.
+        """Steps from a state on, not read yet, up to the end of `last_epoch` or without end.
 
-        Args:
-            state: where to begin.
-            size_of: from a step's index and the size before it to its size; None keeps the state's.
-            last_epoch: the last one that steps begin in.
-
+        `size_of` gives a step's size from its index and the size before it; None keeps the state's.
         """
         order = self._order_at(state)
         index, size, epoch, cursor = state.counters.steps, state.batch_size, state.epoch, state.cursor
