@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from packer.audit import verify
 from packer.errors import CheckError, InputError, PackerError, StorageError
-from packer.export import FORMS, export
+from packer.export import FORMATS, export
 from packer.export.writer import Files
 from packer.names import is_file_name, is_file_path
 from packer.pipeline import repack
@@ -64,7 +64,7 @@ def test_a_forged_split_is_found_and_nothing_is_written_outside(
     assert any("split" in finding.found for finding in verify(cache, level="full").findings)
     with pytest.raises(CheckError, match="split"):
         Cache.open(cache)
-    for form in FORMS:
+    for form in FORMATS:
         with pytest.raises(CheckError, match="split"):
             export(cache, tmp_path / "out", to=form, separate_mask=form == "megatron")
     with pytest.raises(CheckError, match="split"):
