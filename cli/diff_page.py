@@ -83,8 +83,10 @@ class DiffPage:
         if sum(map(cells, line)) <= self._out.width:
             self._out.line(line)
             return
+        from packer.render.common_prefix import common_length  # noqa: PLC0415 - not for --help
+
         self._words(change.key)
-        start = 0 if self._whole else max(0, _common_length(old, new) - _VALUE_CELLS // 4)
+        start = 0 if self._whole else max(0, common_length(old, new) - _VALUE_CELLS // 4)
         for sign, text in (("-", old), ("+", new)):
             end = len(text) if self._whole else start + _VALUE_CELLS
             gaps = self._gap if start else "", self._gap if end < len(text) else ""
@@ -199,8 +201,3 @@ def _value(value: object) -> str:
     if isinstance(value, str) and len(value) == 64 and value.isalnum():
         return value[:16]
     return "none" if value is None else json.dumps(value, ensure_ascii=False)
-
-
-def _common_length(old: str, new: str) -> int:
-    shorter = min(len(old), len(new))
-    return next((i for i in range(shorter) if old[i] != new[i]), shorter)

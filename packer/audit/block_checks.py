@@ -7,17 +7,17 @@ block is gathered from the pieces that it names and compared by its row digest, 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from packer.audit.shard_checks import MAX_ROWS, open_chunks
+from packer.audit.shard_checks import MAX_ROWS
 from packer.audit.verify_report import Finding
 from packer.batches import Int32, Int64, PackPlan
 from packer.errors import PackerError
 from packer.layout import MASKED, offsets_of
 from packer.pack import gather
-from packer.pipeline.blocks import BlockForm, document_columns
+from packer.pipeline.blocks import BlockForm
 from packer.store.arrow_columns import BlockRows, Ragged
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import MANIFEST_NAME, Manifest, Totals
@@ -89,9 +89,9 @@ class _Comparison:
         blocks = tuple(shard for shard in own if shard.kind == "blocks")
         self._form = form
         self._stop_ids = np.array(stop_ids, np.int32)
-        self._blocks = cast("Chunks[BlockRows]", open_chunks(folder, blocks, "blocks"))
+        self._blocks: Chunks[BlockRows] = Chunks(folder, blocks, kind="blocks")
         self._documents = DocumentShards(folder, [shard for shard in own if shard.kind == "documents"])
-        self._columns = document_columns(self._documents)
+        self._columns = self._documents.columns()
         self.doc_id, self.length = self._columns.doc_id, self._columns.length
         self._order = np.argsort(self.doc_id, kind="stable")
         self.packed: list[Int64] = [np.zeros((0, 3), np.int64)]

@@ -4,18 +4,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from packer.audit.shard_checks import MAX_ROWS, open_chunks
+from packer.audit.shard_checks import MAX_ROWS
 from packer.audit.verify_report import Finding
 from packer.batches import Int32, Int64, RowBatch
 from packer.errors import CheckError
 from packer.limits import out_of
 from packer.pipeline.stages import Stages
-from packer.source import Partition, Schema, read_rows
+from packer.source import Partition, read_rows
 from packer.store.arrow_columns import DocumentRows, Ragged
 from packer.store.documents import rows_of
 from packer.store.manifest import Input, Shard
@@ -78,7 +78,7 @@ class Comparison:
         task, first = self._task, 0
         batches = read_rows(
             task.partition,
-            schema=cast("Schema", task.entry.schema),
+            schema=task.entry.schema,
             columns=task.entry.columns,
             max_row_bytes=max_row_bytes,
         )
@@ -128,7 +128,7 @@ class _StoredDocuments:
 
     def __init__(self, folder: Path, shard: Shard) -> None:
         with _reported_as_damage(shard.path):
-            chunks = cast("Chunks[DocumentRows]", open_chunks(folder, (shard,), "documents"))
+            chunks: Chunks[DocumentRows] = Chunks(folder, (shard,), kind="documents")
             batches = [rows for rows, _ in chunks]
             self.weighted = chunks.mapped(0).weighted
             self.row = np.concatenate([np.zeros(0, np.int32), *(rows.row for rows in batches)])

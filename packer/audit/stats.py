@@ -11,11 +11,11 @@ from packer.limits import out_of
 from packer.pipeline.losses import LeftOut, left_out
 from packer.recipe import to_json
 from packer.rejections import CODES
+from packer.store.arrow_columns import BlockRows
 from packer.store.cache import Cache
 from packer.store.manifest import Cut, Manifest, Shard
 from packer.store.numbered_rows import Chunks
 from packer.store.rejected import rejected_path
-from packer.store.views import block_rows
 
 QUANTILES = (0.0, 0.1, 0.5, 0.9, 0.99, 1.0)
 
@@ -219,7 +219,7 @@ def _split_stats(cache: Cache, split: str) -> SplitStats:
     shards = documents.shards
     lengths = documents.lengths()
     blocks = [shard for shard in cache.manifest.shards if (shard.kind, shard.split) == ("blocks", split)]
-    chunks = Chunks(cache.folder, blocks, kind="blocks", opener=block_rows)
+    chunks: Chunks[BlockRows] = Chunks(cache.folder, blocks, kind="blocks")
     num_blocks = sum(shard.num_rows for shard in blocks)
     packed = sum(shard.num_tokens for shard in blocks)
     slots = num_blocks * int(cache.manifest.recipe["pack"]["block_len"])

@@ -219,7 +219,7 @@ def test_the_header_ends_with_a_verdict(folder, rows):
 @pytest.mark.parametrize("columns", [60, 66, 72, 80, 93])
 def test_a_key_to_be_copied_stands_beside_its_option(columns, folder):
     lines = run("--tokenizer", folder, env={"COLUMNS": str(columns)}).stdout.splitlines()
-    assert sum("--set supervision.rewritten=" in line for line in lines) > 3
+    assert sum("--set supervision.history_rewrite=" in line for line in lines) > 3
     assert not any(line.endswith("--set") for line in lines)
 
 

@@ -12,8 +12,7 @@ from packer.audit.diff.tokenizers import compare_models
 from packer.errors import CheckError
 from packer.pipeline.identity import model_digests
 from packer.recipe import to_json
-from packer.store.cache import Cache
-from packer.store.content_fingerprint import content_fingerprint
+from packer.store.cache import Cache, content_fingerprint
 from packer.store.manifest import Totals
 
 _ENGINE = ("engine", "engine_version", "rules_version", "format_version")

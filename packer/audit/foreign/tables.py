@@ -16,9 +16,8 @@ from packer.errors import InputError
 from packer.layout import offsets_of
 from packer.limits import out_of
 from packer.source import is_data_set
-from packer.source.arrow_ipc import MAGIC
-from packer.source.dataset_folder import files_of_splits
-from packer.source.parquet import open_parquet
+from packer.source.files import data_set_splits
+from packer.source.table_files import ARROW_MAGIC, open_parquet
 from packer.store.manifest import MANIFEST_NAME
 
 _READ = ("input_ids", "seq_lengths", *TOKEN_COLUMNS)
@@ -107,7 +106,7 @@ def open_foreign(path: Path) -> tuple[str, tuple[ForeignPart, ...]]:
     if "\0" in str(path):
         raise InputError(f"{str(path)!r}: a path cannot hold a NUL character")
     if is_data_set(path):
-        splits = [(split or "", files) for split, files in files_of_splits(path) if files]
+        splits = [(split or "", files) for split, files in data_set_splits(path) if files]
         if not splits:
             raise InputError(f"{path} holds no rows: it names no files")
         return "datasets", tuple(ForeignPart(path / split, split, files) for split, files in splits)
@@ -154,7 +153,7 @@ def _parquet(path: Path) -> tuple[pa.Schema, list[_Group]]:
 def _arrow(path: Path) -> tuple[pa.Schema, list[_Group]]:
     """A mapped file, or stream."""
     with pa.memory_map(str(path)) as file:
-        is_stream = file.read(len(MAGIC)) != MAGIC
+        is_stream = file.read(len(ARROW_MAGIC)) != ARROW_MAGIC
         file.seek(0)
         table = (pa.ipc.open_stream if is_stream else pa.ipc.open_file)(file).read_all()
     schema = table.schema

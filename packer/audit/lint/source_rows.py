@@ -60,7 +60,7 @@ def find_in_rows(files: Sequence[LookedAt], recipe: Recipe, model: Model) -> Ite
             level="warning" if some else "error",
         )
     if cost > 1:
-        asks = recipe.supervision.rewritten is None and cost > LIMIT
+        asks = recipe.supervision.history_rewrite is None and cost > LIMIT
         yield LintFinding(
             code="rows_price",
             message=f"rewritten history: the rows looked at take {cost:.2f} times the tokens of their last documents"
@@ -90,8 +90,8 @@ def verdict(files: Sequence[LookedAt], recipe: Recipe, *, ok: bool, begins: bool
     num_kept, num_rows = sum(each.num_kept for each in files), sum(each.num_rows for each in files)
     if not num_kept:
         return f"a build would keep nothing of the {_rows(num_rows)} looked at"
-    if recipe.supervision.rewritten is None and _rewrite_cost(files) > LIMIT:
-        return "a build would stop and ask about rewritten history (supervision.rewritten)"
+    if recipe.supervision.history_rewrite is None and _rewrite_cost(files) > LIMIT:
+        return "a build would stop and ask about rewritten history (supervision.history_rewrite)"
     return f"a build keeps {num_kept:,} of the {_rows(num_rows)} looked at"
 
 

@@ -84,7 +84,7 @@ def _no_marks(without: Sequence[str]) -> LintFinding:
     return LintFinding(
         code="no_marks",
         message=f"supervision.source is generation_tags, and {' and '.join(without)} has no {{% generation %}} block",
-        hint=f"{Override('supervision.source', 'equivalence')} needs no marks: what is learned is what inference asks "
+        hint=f"{Override('supervision.source', 'chat_server')} needs no marks: what is learned is what inference asks "
         "for",
     )
 
@@ -123,8 +123,8 @@ def _key_that_helps(subject: Subject, rejection: Rejection) -> Override | None:
 def _suggestions(subject: Subject, rejection: Rejection) -> Iterator[Override]:
     """Keys that may get past a rejection."""
     if rejection.code == "prompt_diverges":
-        yield Override("supervision.divergent", "continue")
-        yield Override("supervision.divergent", "common_prefix")
+        yield Override("supervision.on_prompt_mismatch", "continue")
+        yield Override("supervision.on_prompt_mismatch", "common_prefix")
     if rejection.code == "no_terminator":
         if subject.turn_end is not None:
             yield Override.stopping(subject.recipe_given, subject.turn_end)
