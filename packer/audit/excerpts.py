@@ -52,7 +52,7 @@ def excerpts_of(
 
 
 def _of_chat(code: str, sample: Sample, message: int | None, renderer: Renderer) -> tuple[Excerpt, ...]:
-    """The start or the end of the rendering up to the first turn from the message on, where a rendering tells more."""
+    """The start or the end of the rendering up to the first turn from the message on, where a rendering shows more."""
     if code in ("template_error", "nothing_trained"):
         roles = ", ".join(each.role for each in sample.messages)
         return (Excerpt(what="its messages are from", text=_head(roles), blamed=False),)

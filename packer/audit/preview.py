@@ -31,7 +31,7 @@ from packer.store.documents import rows_of
 from packer.store.rejected import Rejected
 
 LOOKED_AT = 1000
-"""Rows of each input that are looked at for rejected ones."""
+"""Rows of each input that are searched for rejected ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class PreviewedInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewTotals:
-    """Sums over the rows that were looked at, shown or not. They say nothing of the rows after them."""
+    """Sums over the rows that were read, shown or not. They say nothing of the rows after them."""
 
     rows: int
     kept: int
@@ -76,7 +76,7 @@ class PreviewTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """Some rows of the inputs, and sums over those that were looked at."""
+    """Some rows of the inputs, and sums over those that were read."""
 
     inputs: tuple[PreviewedInput, ...]
     rows: tuple[PreviewedRow, ...]

@@ -1,7 +1,7 @@
 """Documents made again from the inputs, compared with those of the cache.
 
-Digests tell that a cache is what was written. Only making it again tells that what was written is what its rows come
-to. The inputs are read again, whose sha256 must be the manifest's, and cut again; partitions are matched with document
+Digests show that a cache is what was written. Only making it again shows that what was written is what its rows yield.
+The inputs are read again, whose sha256 must be the manifest's, and cut again; partitions are matched with document
 shards. Rows are rendered and encoded by the reference engine, whichever made the cache, with the tokenizer and the
 template that the cache keeps. What is compared of a row is the row digest of each of its documents, worked out from the
 values on both sides, which covers every column; or the code of its rejection.

@@ -36,7 +36,7 @@ class Task:
     entry: Input
     shard: Shard
     rejected: Mapping[int, str] | None
-    """Row of the partition → code of its rejection as the cache tells it; None where the cache cannot tell."""
+    """Row of the partition → code of its rejection as the cache says; None where rejected.jsonl is damaged."""
 
     chosen: Int64 | None = None
     """Rows of the partition that are compared, ascending; None for all."""
@@ -107,7 +107,7 @@ class Comparison:
         for row in asked.tolist():
             ours, theirs = _of_row(made.row, row), _of_row(stored.row, row)
             code = codes.get(row)
-            stored_code = code if rejected is None else rejected.get(row)  # where the cache cannot tell, it is believed
+            stored_code = code if rejected is None else rejected.get(row)  # nothing to compare with
             if code == stored_code and np.array_equal(digests[ours], stored.digests[theirs]):
                 continue
             self._num_different += 1

@@ -136,7 +136,7 @@ def _check_values(
     try:
         batch.validate(full=True)
     except (pa.ArrowException, ValueError) as error:
-        # Values behind impossible offsets are not looked at.
+        # Values behind impossible offsets are not read.
         what = f"record batch at row {place.first_row}"
         return [Finding(path=shard.path, row=None, what=what, expected="valid Arrow", found=str(error))]
     findings: list[Finding] = []

@@ -53,7 +53,7 @@ def verify(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> VerifyReport:
-    """Check a cache and tell everything that is wrong with it.
+    """Check a cache and report everything that is wrong with it.
 
     Args:
         folder: the cache.

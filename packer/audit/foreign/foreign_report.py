@@ -20,7 +20,7 @@ from packer.audit.stats import Lengths, count_lengths
 from packer.pipeline.progress import Progress, Silent
 
 SAMPLE = 1000
-"""Rows looked at where nothing is said."""
+"""Rows checked where nothing is said."""
 
 _SHOWN = 3
 """Examples of a finding."""
@@ -28,7 +28,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignFinding:
-    """One kind of thing that is wrong, over all rows looked at."""
+    """One kind of thing that is wrong, over all rows checked."""
 
     code: str
     level: Level
@@ -70,14 +70,14 @@ class ForeignReport:
     rows_looked_at: int
     tokens_looked_at: int
     trained: int
-    """Of the tokens looked at."""
+    """Of the tokens checked."""
 
     padding: int
     num_sequences: int
-    """Sequences in the rows looked at, as far as the columns say."""
+    """Sequences in the rows checked, as far as the columns say."""
 
     lengths: Lengths | None
-    """Of the rows looked at."""
+    """Of the rows checked."""
 
     findings: tuple[ForeignFinding, ...]
     not_looked_at: tuple[NotLookedAt, ...]

@@ -1,4 +1,4 @@
-"""What a template report tells: findings with examples, in the order of their levels."""
+"""The template report: findings with examples, in the order of their levels."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,12 +48,12 @@ class LintFinding:
 
 @dataclass(slots=True, kw_only=True)
 class LookedAt:
-    """The rows of one input that were looked at, and their results."""
+    """The first rows of one input, and their results."""
 
     path: str
     schema: str
     num_rows: int
-    """Rows looked at, from the start of the file."""
+    """Rows read, from the start of the file."""
 
     is_whole: bool
     """Whether the file has no more."""

@@ -24,7 +24,7 @@ _WITHOUT = {
 
 
 def find_losses(subject: Subject) -> Iterator[LintFinding]:
-    """What is not rendered, a finding for each kind; each is looked for while the ones before it are allowed."""
+    """What is not rendered, a finding for each kind; each is found while the ones before it are allowed."""
     found: dict[str, list[str]] = {}
     for label, row in SHAPES.items():
         for kind in subject.losses(row):
