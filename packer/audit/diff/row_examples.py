@@ -1,4 +1,4 @@
-"""Rows whose documents differ, shown: where they lie in each cache, where their tokens differ first, why a row is gone."""
+"""Rows whose documents differ: where they lie in each cache, where their tokens differ first, why a row is gone."""
 
 from collections.abc import Sequence
 from dataclasses import replace
