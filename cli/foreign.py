@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer_cli.failures import error_object, print_error, print_json
-from packer_cli.fields import view_fields
 from packer_cli.findings_page import FindingsPage
 from packer_cli.options import Function
 from packer_cli.output import number, percent, plural
@@ -112,7 +111,7 @@ def inspect_foreign(
 ) -> None:
     """One foreign row as text."""
     from packer.audit.foreign import view_foreign_row  # noqa: PLC0415 - not for --help
-    from packer_cli.page import ViewPage  # noqa: PLC0415 - as above
+    from packer_cli.page import ViewPage, view_fields  # noqa: PLC0415 - as above
 
     if not row.isdecimal():
         raise click.UsageError(f"--row {row}: with --foreign, the number of a row")

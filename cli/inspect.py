@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 import click
 
 from packer_cli.failures import print_json
-from packer_cli.fields import view_fields
 from packer_cli.foreign import cache_alone, foreign_options, inspect_foreign, refuse_with_foreign
 from packer_cli.options import HELP_OPTIONS, output_options
-from packer_cli.page import ViewPage
+from packer_cli.page import ViewPage, view_fields
 from packer_cli.sources import file_and_row
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from packer.audit.lint import CODES
 from packer.audit.lint.lint_report import Example
+from packer_cli.findings_page import FindingsPage
 from packer_cli.main import cli
-from packer_cli.marked import Marked
 
 CARETS = re.compile(r" *(\^+)( .*)?")
 
@@ -93,11 +93,13 @@ def test_json_of_an_error_has_the_report_too(refused):
 
 
 @pytest.mark.parametrize("columns", [1, 4])
-def test_a_terminal_of_hardly_any_width_gets_every_word(columns, folder):
+def test_a_terminal_of_hardly_any_width_gets_every_word(columns, folder, monkeypatch):
     narrow, wide = (run("--tokenizer", folder, env={"COLUMNS": str(each)}).stdout for each in (columns, 2000))
     told = [line for line in wide.splitlines() if line.lstrip().startswith(("tokenizer", "warning[", "note[", "hint:"))]
     assert told and all(" ".join(line.split()) in " ".join(narrow.split()) for line in told)
-    (label, *_) = Marked(columns, whole=False).lines([Example(label="a/long/name/of/a/part row 1", text="x")], indent=4)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    examples = [Example(label="a/long/name/of/a/part row 1", text="x")]
+    (label, *_) = FindingsPage(whole=False).example_lines(examples, indent=4)
     assert label == ("    a/long/name/of/a/part", False)
 
 
