@@ -4,8 +4,8 @@ import numpy as np
 from rich.table import Table
 from timing import best
 
-from packer.batches import Int32
-from packer.pack import DocumentColumns, Pieces, gather, plan
+from packer.batches import DocumentColumns, Int32
+from packer.pack import Pieces, gather, plan
 from packer.recipe import Pack
 
 BLOCK_LEN = 4096
