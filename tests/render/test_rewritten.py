@@ -106,7 +106,7 @@ def test_each_turn_is_in_the_last_maximal_text_that_begins_with_it() -> None:
 
 
 def test_a_text_that_the_next_one_begins_with_is_let_go() -> None:
-    assert len(deal(["a" * n for n in range(1, 50)])._kept) == 1
+    assert len(assigned(["a" * n for n in range(1, 50)])._kept) == 1
 
 
 def assigned(contents: list[str], max_bytes: int = 1000) -> TurnAssigner:
