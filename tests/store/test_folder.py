@@ -315,11 +315,11 @@ def test_a_killed_writer_leaves_no_visible_shard(tmp_path: Path) -> None:
         "import sys; sys.path[:0] = ['tests']\n"
         "from pathlib import Path\n"
         "from store.samples import *\n"
-        "writer = DocumentShardWriter(Path(sys.argv[1]), special_ids=SPECIAL)\n"
-        "batch = document_batch(5000)\n"
-        "while True:\n"
-        "    writer.append(batch)\n"
-        "    print('more', flush=True)\n"
+        "def more():\n"
+        "    while True:\n"
+        "        yield block_batch(5000)\n"
+        "        print('more', flush=True)\n"
+        "blocks.write_blocks(Path(sys.argv[1]), more(), block_len=32, weighted=False, split='train', index=0)\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
@@ -327,8 +327,7 @@ def test_a_killed_writer_leaves_no_visible_shard(tmp_path: Path) -> None:
         for _ in range(5):
             assert process.stdout.readline() == "more\n"
         process.kill()
-    assert [path.name[:5] for path in (tmp_path / "documents").iterdir()] == [".tmp-"]
-    assert list((tmp_path / "documents").glob("*.arrow")) == []
+    assert [path.name[:5] for path in (tmp_path / "blocks").iterdir()] == [".tmp-"]
 
 
 @pytest.mark.parametrize(("number", "told"), [(errno.EINVAL, None), (errno.EIO, "Input/output error")])
