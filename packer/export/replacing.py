@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from packer.errors import BusyError
+from packer.limits import storage_errors
 from packer.store.folder import TEMPORARY_PREFIX, make_folder, sync_folder
-from packer.store.path_errors import storage_errors
 
 
 @contextmanager

@@ -27,9 +27,9 @@ from packer.pack import (
     trained_counter,
 )
 from packer.recipe import Pack
-from packer.store.blocks import write_blocks
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import Shard
+from packer.store.writing import write_blocks
 
 _BATCH_TOKENS = 2**20
 """Tokens of one record batch of a block shard; a constant of the format, since it decides bytes."""

@@ -20,10 +20,10 @@ from packer.model import Model
 from packer.pipeline.stages import Stages, named_row, overruns_at
 from packer.recipe import Recipe
 from packer.source import Partition, Schema, read_rows, unused_keys
-from packer.store.documents import write_documents
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
 from packer.store.manifest import Shard
+from packer.store.writing import write_documents
 
 JOURNAL = f"{PRIVATE}/partitions"
 

@@ -24,9 +24,9 @@ from packer.recipe import load_recipe, make_recipe
 from packer.source import partition_file
 from packer.store.cache import content_fingerprint
 from packer.store.document_shards import DocumentShards
-from packer.store.documents import write_documents
 from packer.store.manifest import read_manifest, write_manifest
 from packer.store.rejected import read_rejected, rejected_digest, write_rejected
+from packer.store.writing import write_documents
 
 NUM_CHATS = 30
 

@@ -16,17 +16,17 @@ from packer.audit import shard_checks, verify
 from packer.audit.row_rules import block_rules, document_rules
 from packer.audit.shard_checks import MAX_ROWS
 from packer.errors import InputError
+from packer.limits import storage_errors
 from packer.pipeline import build
 from packer.pipeline.blocks import BlockForm
 from packer.recipe import load_recipe, make_recipe
 from packer.starter import write_starter
 from packer.store import digest
 from packer.store import manifest as manifest_module
-from packer.store.blocks import write_blocks
 from packer.store.cache import Cache, content_fingerprint
 from packer.store.manifest import read_manifest, sealed, write_manifest
-from packer.store.path_errors import storage_errors
 from packer.store.views import block_rows, document_rows
+from packer.store.writing import write_blocks
 
 LEVELS = ("quick", "default", "full")
 

@@ -12,7 +12,7 @@ from packer.batches import BlockBatch
 from packer.pipeline import build
 from packer.recipe import make_recipe
 from packer.starter import write_starter
-from packer.store import blocks as stored
+from packer.store import writing as stored
 from packer.store.cache import Cache
 from packer.store.manifest import write_manifest
 

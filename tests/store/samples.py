@@ -9,7 +9,7 @@ import numpy as np
 
 from packer.batches import BlockBatch, DocumentBatch
 from packer.layout import MASKED
-from packer.store import blocks, documents
+from packer.store import writing
 from packer.store.manifest import Cut, Input, Manifest, ModelFile, ModelRecord, Shard, Totals, write_manifest
 from packer.store.rejected import Rejected, write_rejected
 
@@ -76,12 +76,12 @@ def block_batch(num_blocks: int, *, block_len: int = 32, seed: int = 0, weighted
 
 
 def write_documents(folder: Path, batches: Sequence[DocumentBatch], *, index: int = 0) -> Shard:
-    return documents.write_documents(folder, batches, special_ids=SPECIAL, split="train", index=index)
+    return writing.write_documents(folder, batches, special_ids=SPECIAL, split="train", index=index)
 
 
 def write_blocks(folder: Path, batches: Sequence[BlockBatch], *, index: int = 0, weighted: bool = False) -> Shard:
     block_len = batches[0].input_ids.shape[1]
-    return blocks.write_blocks(folder, batches, block_len=block_len, weighted=weighted, split="train", index=index)
+    return writing.write_blocks(folder, batches, block_len=block_len, weighted=weighted, split="train", index=index)
 
 
 def small_manifest(**changes: Any) -> Manifest:

@@ -20,10 +20,10 @@ from packer.batches import DocumentBatch
 from packer.layout import MASKED, document_labels, document_weights, trained_tokens
 from packer.store import documents
 from packer.store.document_shards import Document, DocumentShards
-from packer.store.documents import concatenate_documents, slice_documents
 from packer.store.schema import documents_schema
 from packer.store.shard_file import find_places
 from packer.store.views import document_rows
+from packer.store.writing import concatenate_documents, slice_documents
 
 
 def _table(path: Path) -> pa.Table:

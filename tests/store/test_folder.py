@@ -13,11 +13,11 @@ import pytest
 from store.samples import document_batch, small_cache, write_documents
 
 from packer.errors import BusyError, CheckError, StorageError
+from packer.limits import path_errors
 from packer.store import folder as folder_module
 from packer.store.cache import Cache
 from packer.store.digest import digest_file, digest_file_xxh3
 from packer.store.folder import AtomicFile, lock, sweep, sweep_temporary, write_atomically
-from packer.store.path_errors import path_errors
 from packer.store.shard_file import relink
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 
 from packer.batches import BlockBatch
-from packer.store.blocks import write_blocks
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest, ModelRecord, Totals, write_manifest
+from packer.store.writing import write_blocks
 
 PAD_ID = 0
 

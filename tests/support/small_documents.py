@@ -9,8 +9,8 @@ from small_blocks import PAD_ID, manifest_of, random_documents, temporary_folder
 
 from packer.batches import DocumentBatch
 from packer.store.cache import Cache
-from packer.store.documents import write_documents
 from packer.store.manifest import write_manifest
+from packer.store.writing import write_documents
 
 
 def documents_of(num_documents, *, longest=20, seed=0, weighted=False):

@@ -1,24 +1,23 @@
-"""Writing a document shard: the documents of one partition.
+"""Writing shards: the documents of a partition, the blocks of a split.
 
-The bytes are a function of the documents alone. Record batches are cut by content, not by how documents were handed
-over: one ends with the row that brings it to 16,384 rows or to 2^20 tokens. The column ``loss_weights`` is there
-exactly when some weight of the partition is fractional; where the first one comes late, what was written without it is
-written again.
+The bytes are a function of the rows alone. Record batches of documents are cut by content, not by how documents were
+handed over: one ends with the row that brings it to 16,384 rows or to 2^20 tokens. The column ``loss_weights`` is there
+exactly when some weight of the partition is fractional.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from packer.batches import Bool, DocumentBatch, Int32, Int64
+from packer.batches import BlockBatch, Bool, DocumentBatch, Int32, Int64
 from packer.layout import MASKED, document_labels, document_weights, offsets_of
-from packer.store.arrow_columns import DocumentRows, Ragged, flat_array, list_array
+from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, flat_array, list_array
 from packer.store.digest import document_ids
 from packer.store.manifest import Shard
-from packer.store.schema import documents_schema
+from packer.store.schema import BLOCK_LISTS, BLOCK_PIECES, blocks_schema, documents_schema
 from packer.store.shard_file import write_shard
 
 BATCH_ROWS = 16_384
@@ -77,7 +76,7 @@ def _record_batches(
         last = min(by_tokens, first + BATCH_ROWS, documents.num_documents)
         piece = slice_documents(documents, first, last)
         special = np.isin(piece.input_ids, special_ids)
-        yield record_batch(rows_of(piece, special=special, weighted=weighted))
+        yield document_record_batch(rows_of(piece, special=special, weighted=weighted))
         first = last
 
 
@@ -113,7 +112,7 @@ def rows_of(documents: DocumentBatch, *, special: Bool, weighted: bool) -> Docum
     )
 
 
-def record_batch(rows: DocumentRows) -> pa.RecordBatch:
+def document_record_batch(rows: DocumentRows) -> pa.RecordBatch:
     """Rows of a document shard, with their digests, as Arrow; every buffer starts at its first row."""
     schema = documents_schema(weighted=rows.loss_weights is not None)
     mask = rows.special_tokens_mask
@@ -209,3 +208,54 @@ def _string_array(rows: DocumentRows) -> pa.Array:
 def _list(schema: pa.Schema, name: str, column: Ragged) -> pa.Array:
     kind = schema.field(name).type
     return list_array(kind, flat_array(kind.value_type, column.values), column.offsets)
+
+
+def write_blocks(
+    cache: Path, batches: Iterable[BlockBatch], *, block_len: int, weighted: bool, split: str, index: int
+) -> Shard:
+    """Write a block shard.
+
+    Each batch becomes one record batch of the file, so the caller's batching is part of the bytes: cut it by a constant
+    of the recipe or the format, never by the number of workers.
+
+    Args:
+        cache: the cache.
+        batches: the blocks; a batch without blocks adds nothing.
+        block_len: tokens of a block, padding included.
+        weighted: write loss_weights; where a batch has none, they are 1 where trained.
+        split: of the blocks.
+        index: number of the shard in its split.
+
+    Raises:
+        StorageError: the disk refuses.
+
+    """
+    return write_shard(
+        cache,
+        (block_record_batch(BlockRows.of(batch, weighted=weighted)) for batch in batches if batch.num_blocks),
+        schema=blocks_schema(block_len, weighted=weighted),
+        kind="blocks",
+        split=split,
+        index=index,
+    )
+
+
+def block_record_batch(rows: BlockRows) -> pa.RecordBatch:
+    """Rows of a block shard, with their digests, as Arrow."""
+    num_rows, block_len = rows.input_ids.shape
+    schema = blocks_schema(block_len, weighted=rows.loss_weights is not None)
+    columns = {
+        "length": flat_array(pa.int32(), rows.length),
+        "num_trained": flat_array(pa.int32(), rows.num_trained),
+        "digest": flat_array(pa.uint64(), rows.digests()),
+    }
+    for name in BLOCK_LISTS:
+        if name in schema.names:
+            kind = schema.field(name).type
+            values = flat_array(kind.value_type, getattr(rows, name).reshape(-1))
+            columns[name] = pa.Array.from_buffers(kind, num_rows, [None], children=[values])
+    for name in (*BLOCK_PIECES, "seq_lengths"):
+        kind = schema.field(name).type
+        column: Ragged = getattr(rows, name)
+        columns[name] = list_array(kind, flat_array(kind.value_type, column.values), column.offsets)
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
