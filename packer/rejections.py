@@ -27,8 +27,7 @@ CODES: dict[str, str] = {
     "unknown_token": "an id is not in the tokenizer's vocabulary",
     # rendered
     "template_error": "the chat template raised an error for this row",
-    "render_too_large": "a rendering, or all texts of a rewritten history, are larger than rows.max_render_bytes; or "
-    "the template makes a value on the way that is beyond what templates may make",
+    "render_too_large": "a rendering, or all texts of a rewritten history, are larger than rows.max_render_bytes",
     "prompt_diverges": "no prompt the template can write is continued by the turn it renders",
     "no_terminator": "the template writes no stop token after a turn",
     "bad_marks": "generation blocks of the template do not say which message they belong to",
@@ -59,8 +58,8 @@ CODES: dict[str, str] = {
 
 _HINTS = {
     "no_terminator": "--set supervision.no_terminator=append closes every turn with the EOS token",
-    "prompt_diverges": "packer lint shows where prompt and turn part. --set supervision.divergent=continue goes on "
-    "inside the reasoning a prompt opens; =common_prefix takes what both have in common as the prompt",
+    "prompt_diverges": "packer lint shows where prompt and turn part. --set supervision.on_prompt_mismatch=continue "
+    "goes on inside the reasoning a prompt opens; =common_prefix takes what both have in common as the prompt",
     "control_token": "rows that were rendered already are no rows for packer: give the messages, or take the markers "
     "out; --set supervision.control_tokens=allow learns the letters of a marker as text, never the token",
     "mangled_call": "packer lint shows what the template writes; take `|safe` or a second `tojson` out of it, or "

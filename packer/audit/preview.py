@@ -28,7 +28,7 @@ from packer.pipeline.record import reason_of_part
 from packer.pipeline.stages import Stages, named_template, overruns_at
 from packer.recipe import Recipe
 from packer.rejections import rejection_hint
-from packer.source import InputFile, RawRow, naming_standard_input
+from packer.source import InputFile, RawRow
 from packer.store.digest import document_ids
 from packer.store.rejected import Rejected
 
@@ -85,7 +85,6 @@ class Preview:
     totals: PreviewTotals
 
 
-@naming_standard_input()
 def preview(
     recipe: Recipe,
     *,

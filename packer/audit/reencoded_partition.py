@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from packer.batches import Int32, Int64, RowBatch, UInt64
 from packer.errors import CheckError
 from packer.limits import out_of
 from packer.pipeline.stages import Stages
-from packer.source import Partition, Schema, read_rows
+from packer.source import Partition, read_rows
 from packer.store.arrow_columns import DocumentRows, Ragged
 from packer.store.manifest import Input, Shard
 from packer.store.numbered_rows import Chunks
@@ -78,7 +78,7 @@ class Comparison:
         task, first = self._task, 0
         batches = read_rows(
             task.partition,
-            schema=cast("Schema", task.entry.schema),
+            schema=task.entry.schema,
             columns=task.entry.columns,
             max_row_bytes=max_row_bytes,
         )

@@ -22,6 +22,7 @@ from typing import Any, Protocol, TypeVar, cast
 from packer.errors import ResourceError
 from packer.limits import memory_limits
 from packer.preload import TOKENIZER, asked
+from packer.watchdog import end_if_stuck
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -158,6 +159,7 @@ def _received(pipe: Connection, process: BaseProcess) -> Any:
 def _serve(pipe: Connection, make: Callable[..., Callable[[Any], Any]], arguments: Sequence[Any]) -> None:
     """Work as a worker; what `make` raises is raised by every task, where the parent can see it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_if_stuck()
     # One process a core: threads inside the encoder would only be in each other's way.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -208,6 +210,8 @@ def _ended(exit_code: int | None) -> str:
         return f"ended with exit code {exit_code}; what it printed stands above"
     if exit_code == -signal.SIGKILL:
         return f"was killed, most often for want of memory{memory_limits()}"
+    if exit_code == -signal.SIGPROF:
+        return "was ended: the chat template, or a row in it, took a minute for a single step"
     name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else f"signal {-exit_code}"
     return f"was ended by {name}, most often for want of memory or threads{memory_limits()}"
 

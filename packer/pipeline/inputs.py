@@ -12,6 +12,7 @@ from packer.recipe import Recipe
 from packer.source import (
     InputFile,
     NoRowsError,
+    data_set_splits,
     detect_format,
     detect_schema,
     field_names,
@@ -20,10 +21,8 @@ from packer.source import (
     listed,
     refuse_absent_columns,
     refuse_empty,
-    refuse_missing_columns,
     refuse_unread_columns,
     shown,
-    splits_without_files,
 )
 from packer.source.file_bytes import changed
 from packer.source.partition import FileStatus
@@ -102,12 +101,10 @@ def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> In
     file_format = detect_format(path) if source.format == "auto" else source.format
     if not is_alone:
         refuse_empty(path, format=file_format)
-    refuse_unread_columns(path, source.columns, None)
     schema = (
         detect_schema(path, format=file_format, columns=source.columns) if source.schema == "auto" else source.schema
     )
     refuse_unread_columns(path, source.columns, schema)
-    refuse_missing_columns(path, format=file_format, schema=schema, columns=source.columns)
     return InputFile(
         name=file.name,
         path=path,
@@ -165,7 +162,8 @@ def _note_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Ca
         raise NoRowsError(
             f"{path}: none of its {len(own)} files holds a row", hint="write rows to them, or name others"
         )
-    without_files = splits_without_files(Path(path)) if is_data_set(Path(path)) else []
+    saved = data_set_splits(Path(path)) if is_data_set(Path(path)) else []
+    without_files = [split for split, files in saved if split is not None and not files]
     splits = {file.split for file in empty} - {file.split for file in own if file not in empty}
     for split in sorted({*splits, *without_files}):
         note(f"{path}: split '{split}' holds no rows, and is not built")

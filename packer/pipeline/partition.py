@@ -19,7 +19,7 @@ from packer.errors import StorageError
 from packer.model import Model
 from packer.pipeline.stages import Stages, named_row, overruns_at
 from packer.recipe import Recipe
-from packer.source import Partition, Schema, read_rows, unused_keys
+from packer.source import Partition, read_rows, unused_keys
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
 from packer.store.manifest import Shard
@@ -33,7 +33,7 @@ class PartitionTask:
     """One partition to be made into a shard."""
 
     partition: Partition
-    schema: Schema
+    schema: str
     columns: dict[str, str | None]
     split: str
     source: int

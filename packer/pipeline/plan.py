@@ -20,16 +20,13 @@ from packer.pipeline.progress import Progress
 from packer.pipeline.stages import with_role_markers
 from packer.recipe import Recipe
 from packer.source import (
+    SCHEMAS,
     InputFile,
     Partition,
-    Schema,
     partition_file,
 )
 from packer.source.partition import FileStatus
 from packer.store.manifest import Input
-
-TEMPLATED: frozenset[Schema] = frozenset({"messages", "sharegpt", "alpaca"})
-"""Schemas whose rows go through the chat template."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,10 +143,10 @@ def refuse_untemplated(file: InputFile, model: Model) -> None:
     """Refuse an input whose rows need a template where there is none.
 
     Raises:
-        InputError: its schema is one of :data:`TEMPLATED`, and the model has no template.
+        InputError: its rows go through a template, and the model has no template.
 
     """
-    if file.schema in TEMPLATED and model.template is None:
+    if SCHEMAS[file.schema].is_templated and model.template is None:
         raise InputError(
             f"{file.name}: rows of schema '{file.schema}' need a chat template, and the tokenizer has none",
             hint="give one with --template FILE",

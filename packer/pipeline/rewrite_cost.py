@@ -30,7 +30,7 @@ class RewrittenError(UsageError):
 
 def sampled_tasks(plan: BuildPlan) -> tuple[int, ...]:
     """Tasks that show early what rewritten history will cost: the first of each of the first inputs; they are small."""
-    if plan.recipe.supervision.rewritten is not None:
+    if plan.recipe.supervision.history_rewrite is not None:
         return ()
     first = {task.source: number for number, task in reversed(list(enumerate(plan.tasks)))}
     return tuple(sorted(first.values())[:_INPUTS])
@@ -66,7 +66,7 @@ def check_rewrite_cost(plan: BuildPlan, shards: Sequence[Shard]) -> None:
 
     """
     num_tokens, num_last_tokens = sum(s.num_tokens for s in shards), sum(s.num_last_tokens for s in shards)
-    if plan.recipe.supervision.rewritten is None and num_tokens > LIMIT * num_last_tokens:
+    if plan.recipe.supervision.history_rewrite is None and num_tokens > LIMIT * num_last_tokens:
         raise _error(plan, f"{num_tokens / num_last_tokens:.1f}")
 
 
@@ -80,8 +80,8 @@ def way_out(model: Model, recipe: Recipe) -> str:
         else ""
     )
     return (
-        f"{stop}--set supervision.rewritten=as_rendered learns earlier turns as history shows them, where only an "
-        "empty reasoning block differs (right for rows without reasoning); =exact pays the price; =last learns only "
+        f"{stop}--set supervision.history_rewrite=as_rendered learns earlier turns as history shows them, where only "
+        "an empty reasoning block differs (right for rows without reasoning); =exact pays the price; =last learns only "
         "each conversation's last turns. See docs/explanation/supervision.md"
     )
 

@@ -42,7 +42,7 @@ from packer.pipeline.reuse import (
 from packer.pipeline.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
 from packer.recipe import Recipe
 from packer.rejections import rejection_hint
-from packer.source import hint_of_schema, naming_standard_input
+from packer.source import hint_of_schema
 from packer.store.folder import lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, manifest_fingerprint
 from packer.tokenize import EngineDiffersError
@@ -72,7 +72,6 @@ class BuildResult:
     """Where the time of a build went."""
 
 
-@naming_standard_input()
 def build(
     recipe: Recipe,
     folder: Path | str,

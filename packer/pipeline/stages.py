@@ -15,11 +15,11 @@ from packer.pipeline.engine import encoder_of
 from packer.pipeline.progress import Clock
 from packer.recipe import Recipe
 from packer.render import ChatTemplate, Renderer, RenderError, RenderRules, role_markers, written_markers
-from packer.render.watchdog import TemplateOverrunError
 from packer.source import Partition, lines_of_rows
 from packer.spelling import Spelling
 from packer.supervise import PretokenizedSupervisor, Supervisor, Surface
 from packer.tokenize import Encoder, ReferenceEncoder, Tokenizing
+from packer.watchdog import TemplateOverrunError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +168,7 @@ def _role_markers(model: Model, recipe: Recipe) -> dict[str, int]:
         if recipe.supervision.source == "generation_tags" and not template.has_marks:
             raise TemplateError(
                 "supervision.source is generation_tags, but the chat template has no {% generation %} block",
-                hint="leave supervision.source at equivalence: it needs no marks",
+                hint="leave supervision.source at chat_server: it needs no marks",
             )
         if recipe.supervision.markers == "refuse":
             _refuse_split_markers(template, model)

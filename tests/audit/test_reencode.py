@@ -184,7 +184,7 @@ def mixed(tmp_path_factory):
         ],
         "tokenizer": str(folder / "tokenizer"),
         "engine": "reference",
-        "supervision": {"rewritten": "exact"},
+        "supervision": {"history_rewrite": "exact"},
         "partition_bytes": 3000,
         "pack": {"block_len": 256},
     }
@@ -337,7 +337,7 @@ def test_an_id_changed_in_a_shard_written_anew_is_found_in_its_row(small):
 def test_a_document_of_a_row_with_several_is_named_by_its_number(tmp_path):
     twins.byte_level(tmp_path / "tokenizer", template=twins.QWEN3_LIKE)
     (tmp_path / "chat.jsonl").write_bytes(lines(chat(k) for k in range(4)))
-    exact = {"supervision": {"rewritten": "exact"}}
+    exact = {"supervision": {"history_rewrite": "exact"}}
     cache = forged(tmp_path, in_row(2, lambda row: row["messages"][3].update(content="I am not.")), **exact)
     (finding,) = verify(cache, reencode=True, threads=1).findings
     assert finding.row == 2

@@ -28,9 +28,9 @@ def shard(num_rows: int, tokens: int, last: int) -> SimpleNamespace:
     return SimpleNamespace(num_input_rows=num_rows, num_tokens=tokens, num_last_tokens=last)
 
 
-def plan_of(rows: list[int], partitions: int, rewritten: str | None = None) -> SimpleNamespace:
+def plan_of(rows: list[int], partitions: int, history_rewrite: str | None = None) -> SimpleNamespace:
     """A plan of inputs of so many rows, each of so many partitions."""
-    recipe = SimpleNamespace(supervision=SimpleNamespace(rewritten=rewritten))
+    recipe = SimpleNamespace(supervision=SimpleNamespace(history_rewrite=history_rewrite))
     inputs = [SimpleNamespace(num_rows=n) for n in rows]
     tasks = [SimpleNamespace(source=i) for i in range(len(rows)) for _ in range(partitions)]
     return SimpleNamespace(recipe=recipe, inputs=inputs, tasks=tasks, model=None)
