@@ -18,7 +18,7 @@ from faults.lab import Lab, Outcome
 
 from packer.backend import load_backend
 from packer.store.cache import Cache
-from packer.store.conservation import check_conservation
+from packer.store.manifest import check_conservation
 from packer.store.rejected import Rejected, read_rejected
 
 MARK = b"\xef\xbb\xbf"

@@ -14,11 +14,10 @@ from faults.jobs import Job
 from faults.test_kill import CODE
 
 from packer.errors import InputError, RecipeError, ResourceError
-from packer.limits import out_of
+from packer.limits import out_of, path_errors, storage_errors
 from packer.pipeline.executor import Processes, WorkerDiedError
 from packer.recipe import load_recipe
 from packer.source.tables import table_rows
-from packer.store.path_errors import path_errors, storage_errors
 
 
 @pytest.mark.parametrize("num_files", [12, 16, 20])
