@@ -363,7 +363,10 @@ def row_of(name: str, source: str, folder: Path) -> str:
             continue
         difference.add(lenient, shape)
     counted = [
-        ", ".join(f"{number} × `{text}`" for text, number in sorted(texts.items())).replace("\n", "↵").replace("|", r"\|") or "–"
+        ", ".join(f"{number} × `{text}`" for text, number in sorted(texts.items()))
+        .replace("\n", "↵")
+        .replace("|", r"\|")
+        or "–"
         for texts in (difference.only_marks, difference.only_packer)
     ]
     refused = ", ".join(f"`{code}`" for code in sorted(codes)) or "–"
