@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import conversation_shapes
 import pytest
 import twins
 from fitted_tokenizers import templates
-from supervision_stages import Stages, aliased, assistant, call, chat, result, system, user
+from supervision_stages import Stages, aliased, chat, user
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import _compile_jinja_template, _render_with_assistant_indices
@@ -27,33 +28,8 @@ LENIENT = ("supervision.divergent=common_prefix", "supervision.no_terminator=app
 NAMED = {"bos_token": "<s>", "eos_token": "</s>"}
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "generation-marks.md"
 
-TOOL = {
-    "type": "function",
-    "function": {"name": "lookup", "description": "Looks up", "parameters": {"type": "object", "properties": {}}},
-}
-LOOK = {"id": "call00001", **call("lookup", {"city": "kettlecity"})}
-ANSWER = {"name": "lookup", "tool_call_id": "call00001", **result("violetresult")}
-SHAPES: dict[str, dict[str, Any]] = {
-    "single": {"messages": [user("zebrauser"), assistant("ambercontent")]},
-    "multi-turn": {
-        "messages": [user("zebrauser"), assistant("ambercontent"), user("tigeruser"), assistant("olivecontent")]
-    },
-    "system": {"messages": [system("bluesystem"), user("zebrauser"), assistant("ambercontent")]},
-    "tools": {
-        "messages": [user("zebrauser"), assistant("rosecontent", tool_calls=[LOOK]), ANSWER, assistant("ambercontent")],
-        "tools": [TOOL],
-    },
-    "reasoning": {
-        "messages": [
-            user("zebrauser"),
-            assistant("ambercontent", reasoning_content="greyreason"),
-            user("tigeruser"),
-            assistant("olivecontent", reasoning_content="pinkreason"),
-        ]
-    },
-    "in a row": {"messages": [user("zebrauser"), assistant("ambercontent"), assistant("olivecontent")]},
-}
-"""Words that occur once each, so that a stretch of a rendering belongs to one message."""
+NAMES = ("single", "multi-turn", "system", "call and text", "reasoning", "two assistants")
+SHAPES = {name: conversation_shapes.SHAPES[name] for name in NAMES}
 
 
 class Trained:
