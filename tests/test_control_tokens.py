@@ -11,14 +11,13 @@ import pytest
 import twins
 from loaded_tokenizers import oracle_of, stages_of
 from oracle import Oracle
-from supervision_stages import Stages, assistant, call, chat, result, system, user
+from supervision_stages import ALLOW_ALL, Stages, assistant, call, chat, result, system, user
 from tokenizers import AddedToken, Tokenizer, normalizers
 
 from packer.batches import Sample
 from packer.recipe import make_recipe
 from packer.tokenize import ReferenceEncoder
 
-ALLOW_ALL = "supervision.allow_dropped=[system,user,content,reasoning,tool_call,tool_result,tools]"
 HARMLESS = "zebra"
 
 Place = Callable[[str], dict[str, Any]]

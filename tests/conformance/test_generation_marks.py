@@ -16,14 +16,13 @@ import conversation_shapes
 import pytest
 import twins
 from fitted_tokenizers import templates
-from supervision_stages import Stages, aliased, chat, user
+from supervision_stages import ALLOW_ALL, Stages, aliased, chat, user
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import _compile_jinja_template, _render_with_assistant_indices
 
 from packer.render import ChatTemplate, RenderError, written_markers
 
-ALLOW_ALL = "supervision.allow_dropped=[system,user,content,reasoning,tool_call,tool_result,tools]"
 LENIENT = ("supervision.divergent=common_prefix", "supervision.no_terminator=append")
 NAMED = {"bos_token": "<s>", "eos_token": "</s>"}
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "generation-marks.md"

@@ -8,8 +8,8 @@ from typing import Any
 import loaded_tokenizers
 import pytest
 from conversation_shapes import sample
-from fitted_tokenizers import ALLOW_ALL, Fitted, templates
-from supervision_stages import Stages, assistant, call, chat, user
+from fitted_tokenizers import Fitted, templates
+from supervision_stages import ALLOW_ALL, Stages, assistant, call, chat, user
 
 from packer.batches import Sample
 from packer.layout import document_labels

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fitted_tokenizers import ALLOW_ALL, Fitted, templates
+from fitted_tokenizers import Fitted, templates
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rendered_twice import filling_in, literal
-from supervision_stages import chat
+from supervision_stages import ALLOW_ALL, chat
 
 from packer.batches import RowBatch, Sample
 from packer.render import filling

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from conversation_shapes import SHAPES, WORDS, sample
-from fitted_tokenizers import ALLOW_ALL, Fitted, compiled, templates
+from fitted_tokenizers import Fitted, compiled, templates
 from loaded_tokenizers import oracle_of, stages_of
 from oracle import Oracle
-from supervision_stages import Outcome
+from supervision_stages import ALLOW_ALL, Outcome
 
 from packer.recipe import make_recipe
 from packer.rejections import CODES

@@ -21,6 +21,9 @@ Document: TypeAlias = tuple[list[int], list[int]]
 Outcome: TypeAlias = list[Document] | str
 """Documents of a row, or the code of its rejection."""
 
+ALLOW_ALL = "supervision.allow_dropped=[system,user,content,reasoning,tool_call,tool_result,tools]"
+"""Nothing that a template drops rejects a row."""
+
 REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
