@@ -145,11 +145,14 @@ def test_a_turn_ends_with_its_terminator_and_nothing_after(
     assert [completion[-len(ending) :] for (_, completion), ending in zip(turns, endings, strict=True)] == endings
 
 
-def test_a_header_the_template_appends_to_a_conversation_is_never_trained(real: Path, fitted: Fitted) -> None:
-    """These write the next prompt's header behind the last answer too."""
+@pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_header_the_template_appends_to_a_conversation_is_never_trained(
+    every: int, real: Path, fitted: Fitted
+) -> None:
+    """Some write the next prompt's header behind the last answer too."""
     seen = 0
-    for name in templates(real):
-        stages = stages_of(fitted, name.removesuffix(".jinja"), ALLOW_ALL)
+    for name in [*templates(real)][::every]:
+        stages = fitted.stages(name, ALLOW_ALL)
         row = sample("single")
         conversation = stages.renderer.conversation(row)
         if isinstance(learned(stages, row), str) or conversation.template.takes_only_parts:
@@ -161,7 +164,7 @@ def test_a_header_the_template_appends_to_a_conversation_is_never_trained(real: 
         seen += whole.partition("ambercontent")[2].count("assistant") > 0
         assert "ambercontent" in text
         assert "assistant" not in text.partition("ambercontent")[2].lower(), name
-    assert seen > 0
+    assert seen > 0 or every > 1
 
 
 # -- tools -----------------------------------------------------------------------------------------------------------------
