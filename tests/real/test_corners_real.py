@@ -29,14 +29,8 @@ def stages_of(fitted: Fitted, template: str, *overrides: str) -> Stages:
 
 def learned(stages: Stages, row: Sample) -> list[tuple[str, str]] | str:
     """Prompt and completion of every turn; or the code of the rejection."""
-    batch = stages.render([row])
-    if batch.rejections:
-        return batch.rejections[0].code
-    turns = []
-    for text, prompt_end, end in zip(batch.turn_text, batch.prompt_end, batch.completion_end, strict=True):
-        whole = batch.text[batch.text_offsets[text] : batch.text_offsets[text + 1]]
-        turns.append((whole[:prompt_end].decode(), whole[prompt_end:end].decode()))
-    return turns
+    rejections = stages.render([row]).rejections
+    return rejections[0].code if rejections else stages.turns(row)
 
 
 # -- prompt modes ----------------------------------------------------------------------------------------------------------
