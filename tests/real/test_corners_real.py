@@ -209,7 +209,7 @@ PRICES = [
 ]
 
 
-@pytest.mark.parametrize("num_rows", [30, pytest.param(120, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_rows", [20, pytest.param(120, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("corpus", "prices"), PRICES)
 def test_rewritten_history_has_its_price_under_every_rule(
     corpus: str, prices: dict[str, tuple[float, float]], num_rows: int, real: Path
@@ -231,7 +231,7 @@ def test_rewritten_history_has_its_price_under_every_rule(
     assert num_turns["exact"] == num_turns["as_rendered"] > num_turns["last"]
 
 
-@pytest.mark.parametrize("num_rows", [8, pytest.param(15, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_rows", [4, pytest.param(15, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rule", ["exact", "last", "as_rendered"])
 @pytest.mark.parametrize("corpus", [corpus for corpus, _ in PRICES])
 def test_rewritten_history_agrees_with_the_definition(rule: str, corpus: str, num_rows: int, real: Path) -> None:

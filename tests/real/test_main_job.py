@@ -1,6 +1,7 @@
 """The main job on real corpora: files in, a verified cache out, every promise looked at on the way."""
 
 import hashlib
+import itertools
 import json
 import signal
 import subprocess
@@ -68,7 +69,7 @@ LLAMA_3 = "templates/trl__llama3.jinja"
 # tokens of system message into every row; that of Llama 3 does not. With it no document is shorter than 42 tokens,
 # and what best-fit decreasing leaves open in a block is mostly less than that. Of few rows there are few short ones.
 ALPACA = [
-    pytest.param((LLAMA_3, 6_000, 0.995), id="llama-3-6000"),
+    pytest.param((LLAMA_3, 3_000, 0.99), id="llama-3-3000"),
     pytest.param((LLAMA_3, ROWS_OF_ALPACA, 0.998), id="llama-3", marks=pytest.mark.slow),
     pytest.param((None, ROWS_OF_ALPACA, 0.995), id="llama-3.1", marks=pytest.mark.slow),
 ]
@@ -111,8 +112,8 @@ def test_every_trained_run_of_alpaca_is_the_output_and_its_terminator(
 ) -> None:
     folder, measured = alpaca
     backend = Tokenizer.from_file(str(real / "tokenizers" / "llama-3" / "tokenizer.json"))
-    text = (real / "corpora" / "alpaca_en_52k.jsonl").read_text("utf-8")
-    rows = [json.loads(line) for line in text.split("\n") if line]
+    with (real / "corpora" / "alpaca_en_52k.jsonl").open(encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in itertools.islice(lines, int(measured["num_rows"]))]
     cache = Cache.open(folder)
     documents = cache.documents("train")
     runs, expected = [], []
@@ -129,7 +130,6 @@ def test_every_trained_run_of_alpaca_is_the_output_and_its_terminator(
     assert (
         len(runs) == cache.manifest.totals.kept == measured["num_rows"] - sum(cache.manifest.totals.rejected.values())
     )
-    assert len(rows) == ROWS_OF_ALPACA
 
 
 def corpora(real: Path) -> list[str]:
@@ -145,7 +145,7 @@ def corpora(real: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("tokenizers", "limit", "least_kept"),
     [
-        (("minimind",), 25, 200),
+        (("minimind",), 10, 80),
         pytest.param(("minimind",), WHOLE, 5_000, marks=pytest.mark.slow),
         pytest.param(("qwen3", "llama-3"), WHOLE, 10_000, marks=pytest.mark.slow),
     ],
@@ -178,7 +178,7 @@ def test_every_listed_corpus_is_built_or_rejected_with_reasons(
     assert kept > least_kept
 
 
-@pytest.mark.parametrize(("limit", "engine"), [(50, "reference"), pytest.param(WHOLE, "auto", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("limit", "engine"), [(12, "reference"), pytest.param(WHOLE, "auto", marks=pytest.mark.slow)])
 def test_plain_chat_under_a_rewriting_template_asks_before_it_pays(
     limit: int | None, engine: str, real: Path, tmp_path: Path
 ) -> None:
@@ -191,7 +191,7 @@ def test_plain_chat_under_a_rewriting_template_asks_before_it_pays(
 
 @pytest.mark.parametrize(
     ("tokenizer", "limit", "partition_bytes"),
-    [("minimind", 500, "64KiB"), pytest.param("llama-3", WHOLE, "300KiB", marks=pytest.mark.slow)],
+    [("minimind", 120, "16KiB"), pytest.param("llama-3", WHOLE, "300KiB", marks=pytest.mark.slow)],
 )
 def test_one_and_two_processes_give_the_same_bytes_and_building_again_does_nothing(
     tokenizer: str, limit: int | None, partition_bytes: str, real: Path, tmp_path: Path
