@@ -102,7 +102,9 @@ def _print_totals(totals: "PreviewTotals", recipe: "Recipe") -> None:
             print_table(out, [("", ">"), ("", "<"), ("", "<")], listed)
     if totals.tokens > totals.last_tokens:
         times = totals.tokens / totals.last_tokens
-        asks = "; a build asks what to do about it" if recipe.supervision.rewritten is None and times > LIMIT else ""
+        asks = (
+            "; a build asks what to do about it" if recipe.supervision.history_rewrite is None and times > LIMIT else ""
+        )
         out.line()
         out.line(
             f"history is rewritten: {plural(totals.documents, 'document')} of {plural(totals.kept, 'row')}, "

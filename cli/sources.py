@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from packer.row_schemas import ROW_SCHEMAS
+from packer_cli.output import stderr
+
 if TYPE_CHECKING:
     from packer.recipe import Recipe
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-_SCHEMAS = ("auto", "messages", "sharegpt", "alpaca", "completion", "text", "tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,19 +48,20 @@ class Asked:
 
         """
         from packer.errors import RecipeError  # noqa: PLC0415 - not for --help
-        from packer.recipe import load_recipe, make_recipe, to_json  # noqa: PLC0415 - as above
+        from packer.recipe import current_keys, load_recipe, make_recipe, to_json  # noqa: PLC0415 - as above
 
         if not self.sources and (self.schema or self.split):
             raise click.UsageError("--schema and --split need a SOURCE; in a recipe each source has its own")
         values: dict[str, Any] = {}
         if self.recipe is not None:
-            values = to_json(load_recipe(self.recipe))
+            values = to_json(load_recipe(self.recipe, note=_note))
         elif not self.sources and base is not None:
-            values = dict(base)
+            values = current_keys(base)
         elif not self.sources and no_sources is not None:
             raise RecipeError("no sources", hint=no_sources)
         values |= self._given(values, block_len)
-        return make_recipe(values, self.overrides, where="recipe" if self.recipe is None else str(self.recipe))
+        where = "recipe" if self.recipe is None else str(self.recipe)
+        return make_recipe(values, self.overrides, where=where, note=_note)
 
     def _given(self, values: Mapping[str, Any], block_len: int | None) -> dict[str, Any]:
         """What the options put in place of the recipe's own."""
@@ -75,6 +77,10 @@ class Asked:
         if block_len is not None:
             given["pack"] = {**values.get("pack", {}), "block_len": block_len}
         return given
+
+
+def _note(message: str) -> None:
+    stderr().line(f"warning: {message}")
 
 
 def recipe_options(function: Function) -> Function:
@@ -131,7 +137,9 @@ _OPTIONS = (
         help="Folder of the model's tokenizer, its tokenizer.json, or ORG/NAME[@REVISION] on the Hub.",
     ),
     click.option("--template", metavar="FILE", help="Chat template, in place of the tokenizer's own."),
-    click.option("--schema", type=click.Choice(_SCHEMAS), help="What the rows of every SOURCE look like [auto]."),
+    click.option(
+        "--schema", type=click.Choice(("auto", *ROW_SCHEMAS)), help="What the rows of every SOURCE look like [auto]."
+    ),
     click.option(
         "--split", metavar="NAME", help="Split that every SOURCE belongs to [train, or those of a saved DatasetDict]."
     ),

@@ -17,13 +17,13 @@ def out_of(error: BaseException, action: str | None = None) -> ResourceError | N
     """
     number = error.errno if isinstance(error, OSError) else None
     if number == errno.EMFILE:
-        return _told(action, "too many open files", "ulimit -n", ["RLIMIT_NOFILE"])
+        return _error_of(action, "too many open files", "ulimit -n", ["RLIMIT_NOFILE"])
     if number == errno.ENFILE:
-        return _told(action, "too many open files on this machine", "sysctl fs.file-max", [])
+        return _error_of(action, "too many open files on this machine", "sysctl fs.file-max", [])
     if number == errno.ENOMEM or isinstance(error, MemoryError):
-        return _told(action, "out of memory", "ulimit -v", ["RLIMIT_AS", "RLIMIT_DATA"])
+        return _error_of(action, "out of memory", "ulimit -v", ["RLIMIT_AS", "RLIMIT_DATA"])
     if number == errno.EAGAIN or _NO_THREAD.search(str(error)):
-        return _told(action, "no more processes or threads", "ulimit -u", ["RLIMIT_NPROC", "RLIMIT_AS"])
+        return _error_of(action, "no more processes or threads", "ulimit -u", ["RLIMIT_NPROC", "RLIMIT_AS"])
     return None
 
 
@@ -39,7 +39,7 @@ _SHELL = {
 """What the shell calls a limit, and its unit in bytes."""
 
 
-def _told(action: str | None, what: str, limit: str, names: Sequence[str]) -> ResourceError:
+def _error_of(action: str | None, what: str, limit: str, names: Sequence[str]) -> ResourceError:
     values = _values(names)
     message = what if action is None else f"{action}: {what}"
     if values:

@@ -7,7 +7,7 @@ not part of a recipe's identity; see :mod:`packer.pipeline.identity`.
 
 import datetime as dt
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from packer.errors import RecipeError
 from packer.names import SplitName, in_words
+from packer.row_schemas import ROW_SCHEMAS
 from packer.strict_yaml import load_mapping, parse_yaml
 
 MAX_BLOCK_LEN = 1_048_576
@@ -23,6 +24,14 @@ MAX_BLOCK_LEN = 1_048_576
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 PositiveInt = Annotated[int, Meta(ge=1, le=2**62)]
+
+SCHEMA_CHOICES = ("auto", *ROW_SCHEMAS)
+
+_RENAMED = {"divergent": "on_prompt_mismatch", "rewritten": "history_rewrite"}
+"""Old names of keys of ``supervision``, which are read for one more version."""
+
+_OLD_SOURCE = "equivalence"
+"""``chat_server`` of ``supervision.source``, as long."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,7 +46,9 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     format: Literal["auto", "jsonl", "json", "csv", "tsv", "parquet", "arrow"] = "auto"
     """Of the rows; how a file is compressed is seen by its first bytes."""
 
-    schema: Literal["auto", "messages", "sharegpt", "alpaca", "completion", "text", "tokens"] = "auto"
+    schema: str = "auto"
+    """``auto``, or a name of :data:`packer.row_schemas.ROW_SCHEMAS`."""
+
     columns: dict[str, str | None] = {}
     """New name of a field → its name in the rows; None hides a field."""
 
@@ -65,11 +76,14 @@ DroppedKind = Literal["system", "user", "content", "reasoning", "tool_call", "to
 
 class Supervision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     turns: Literal["all", "last", "marked"] = "all"
-    source: Literal["equivalence", "generation_tags"] = "equivalence"
-    """Who says what is trained: what inference would be asked for, or the `{% generation %}` blocks of the template."""
+    source: Literal["chat_server", "generation_tags"] = "chat_server"
+    """Who says what is trained: the prompts a chat server would render, or the `{% generation %}` blocks of the
+    template."""
 
-    rewritten: Literal["exact", "last", "as_rendered"] | None = None
-    divergent: Literal["refuse", "common_prefix", "continue"] = "refuse"
+    history_rewrite: Literal["exact", "last", "as_rendered"] | None = None
+    """What is trained where the template rewrites history. None is ``exact``, and a build asks if it is costly."""
+
+    on_prompt_mismatch: Literal["refuse", "common_prefix", "continue"] = "refuse"
     """Where no prompt is continued by its turn. ``common_prefix``: what both have in common is the prompt.
     ``continue``: the prompt opened the reasoning; the turn goes on with it, closes it, and answers."""
 
@@ -137,12 +151,15 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """JSON of what decides the documents, with every default written out, without names of places.
 
         The engine enters identities by its resolved name and version, not as the recipe asks for it.
-        `supervision.rewritten` unset means the same documents as ``exact``; only the price check differs.
+        `supervision.history_rewrite` unset means the same documents as ``exact``; only the price check differs. Renamed
+        keys keep their old names here, so that caches built with those are not built again.
         """
         whole = to_json(self)
         half = {key: whole[key] for key in ("rows", "supervision", "text")}
         half["template"] = {key: whole["template"][key] for key in ("date", "kwargs")}
-        half["supervision"]["rewritten"] = whole["supervision"]["rewritten"] or "exact"
+        half["supervision"]["history_rewrite"] = whole["supervision"]["history_rewrite"] or "exact"
+        for old, new in _RENAMED.items():
+            half["supervision"][old] = half["supervision"].pop(new)
         return half
 
     def blocks_half(self) -> dict[str, Any]:
@@ -157,10 +174,34 @@ def to_json(value: msgspec.Struct) -> dict[str, Any]:
     return plain
 
 
-def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
+def current_keys(values: Mapping[str, Any], note: Callable[[str], None] | None = None) -> dict[str, Any]:
+    """The keys of a recipe under their present names, for recipes and manifests of before; `note` hears of each."""
+    supervision = values.get("supervision")
+    if not isinstance(supervision, Mapping):
+        return dict(values)
+    current = dict(supervision)
+    for old, new in _RENAMED.items():
+        if old in current and new not in current:
+            current[new] = current.pop(old)
+            _note_renamed(note, f"supervision.{old}", f"supervision.{new}")
+    if current.get("source") == _OLD_SOURCE:
+        current["source"] = "chat_server"
+        _note_renamed(note, f"supervision.source: {_OLD_SOURCE}", "chat_server")
+    return {**values, "supervision": current}
+
+
+def _note_renamed(note: Callable[[str], None] | None, old: str, new: str) -> None:
+    if note is not None:
+        note(f"{old} is called {new} now; the old name is read by this version and not by the next")
+
+
+def load_recipe(
+    path: Path | str, overrides: Sequence[str] = (), *, note: Callable[[str], None] | None = None
+) -> Recipe:
     """Read a YAML recipe and apply ``a.b=value`` overrides.
 
-    Relative paths in the file stay relative to the file's folder: they come back joined with it.
+    Relative paths in the file stay relative to the file's folder: they come back joined with it. `note` hears of keys
+    under names they had before.
 
     Raises:
         RecipeError: unreadable file, unknown or duplicate key, wrong type, value out of range.
@@ -169,10 +210,16 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     path = Path(path)
     values = load_mapping(path, what="recipe ", hint="packer init DIR writes a starter recipe")
     _relocate(values, path.parent)
-    return make_recipe(values, overrides, where=str(path))
+    return make_recipe(values, overrides, where=str(path), note=note)
 
 
-def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, where: str = "recipe") -> Recipe:
+def make_recipe(
+    values: Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    *,
+    where: str = "recipe",
+    note: Callable[[str], None] | None = None,
+) -> Recipe:
     """Build a recipe from plain values and ``a.b=value`` overrides.
 
     Example:
@@ -184,11 +231,12 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
 
     """
     try:
-        merged = _copy(values)
+        merged = current_keys(_copy(values), note)
     except RecursionError:
         raise RecipeError(f"{where}: a value holds itself") from None
     for override in overrides:
-        _apply(merged, override)
+        _apply(merged, override, note)
+    merged = current_keys(merged, note)
     for keys in (("partition_bytes",), ("shard_bytes",), ("rows", "max_bytes"), ("rows", "max_render_bytes")):
         _parse_size(merged, keys)
     try:
@@ -212,12 +260,22 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
             f"{where}: template.kwargs.{given[0]}: packer gives the template this variable itself",
             hint="template.kwargs is for variables of the template's own, such as enable_thinking",
         )
+    _check_schemas(recipe.sources, where)
     _check_pack(recipe.pack, where)
     try:
         dt.date.fromisoformat(recipe.template.date)
     except ValueError as error:
         raise RecipeError(f"{where}: template.date: {error}", hint="a date such as 2026-01-01") from None
     return recipe
+
+
+def _check_schemas(sources: Sequence[Source], where: str) -> None:
+    for i, source in enumerate(sources):
+        if source.schema not in SCHEMA_CHOICES:
+            raise RecipeError(
+                f"{where}: sources[{i}].schema: expected {' | '.join(SCHEMA_CHOICES)}, found '{source.schema}'",
+                hint=_EVERY_KEY,
+            )
 
 
 def _check_pack(pack: Pack, where: str) -> None:
@@ -276,11 +334,14 @@ def _relocate(values: dict[str, Any], folder: Path) -> None:
         template["file"] = relative(template["file"])
 
 
-def _apply(values: dict[str, Any], override: str) -> None:
+def _apply(values: dict[str, Any], override: str, note: Callable[[str], None] | None) -> None:
     path, separator, text = override.partition("=")
     if not separator or not path:
         raise RecipeError(f"--set {override}: expected KEY=VALUE", hint="for example --set pack.block_len=2048")
     *parents, last = path.split(".")
+    if parents == ["supervision"] and last in _RENAMED:
+        _note_renamed(note, path, f"supervision.{_RENAMED[last]}")
+        last = _RENAMED[last]
     targets = [values]
     for depth, parent in enumerate(parents):
         inner = [target.setdefault(parent, {}) for target in targets]

@@ -25,8 +25,7 @@ CODES: dict[str, str] = {
     "unknown_token": "an id is not in the tokenizer's vocabulary",
     # rendered
     "template_error": "the chat template raised an error for this row",
-    "render_too_large": "a rendering, or all texts of a rewritten history, are larger than rows.max_render_bytes; or "
-    "the template makes a value on the way that is beyond what templates may make",
+    "render_too_large": "a rendering, or all texts of a rewritten history, are larger than rows.max_render_bytes",
     "prompt_diverges": "no prompt the template can write is continued by the turn it renders",
     "no_terminator": "the template writes no stop token after a turn",
     "bad_marks": "generation blocks of the template do not say which message they belong to",

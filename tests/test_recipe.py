@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from packer.errors import RecipeError
-from packer.recipe import Recipe, make_recipe
+from packer.recipe import SCHEMA_CHOICES, Recipe, make_recipe, to_json
 
 
 def chosen_words() -> list[tuple[str, tuple[str, ...]]]:
@@ -25,12 +25,12 @@ def chosen_words() -> list[tuple[str, tuple[str, ...]]]:
     return found
 
 
-WORDS = [(key, words) for key, words in chosen_words() if key != "version"]
+WORDS = [(key, words) for key, words in chosen_words() if key != "version"] + [("sources.schema", SCHEMA_CHOICES)]
 
 
 def test_every_key_with_a_choice_is_looked_at() -> None:
     keys = {key for key, _ in WORDS}
-    assert keys > {"engine", "pack.mode", "sources.schema", "supervision.allow_dropped", "supervision.rewritten"}
+    assert keys > {"engine", "pack.mode", "sources.format", "supervision.allow_dropped", "supervision.history_rewrite"}
     assert len(WORDS) > 10
 
 
@@ -48,6 +48,31 @@ def test_a_word_that_may_not_stand_there_is_told_with_those_that_may(key: str, w
 def test_another_version_of_recipes_is_told_with_the_one_there_is() -> None:
     with pytest.raises(RecipeError, match="version: expected 1, found 2"):
         make_recipe({"version": 2})
+
+
+OLD_NAMES = [
+    ("divergent", "common_prefix", "on_prompt_mismatch", "common_prefix"),
+    ("rewritten", "last", "history_rewrite", "last"),
+    ("source", "equivalence", "source", "chat_server"),
+]
+
+
+@pytest.mark.parametrize(("old", "value", "new", "current"), OLD_NAMES)
+def test_the_old_name_of_a_key_is_read_with_a_note(old: str, value: str, new: str, current: str) -> None:
+    notes: list[str] = []
+    expected = make_recipe({"supervision": {new: current}}, note=notes.append)
+    assert notes == []
+    assert make_recipe({"supervision": {old: value}}, note=notes.append) == expected
+    assert len(notes) == 1
+    # Over a recipe that has the key under its present name, as the one of a file does.
+    assert make_recipe(to_json(Recipe()), [f"supervision.{old}={value}"], note=notes.append) == expected
+    assert len(notes) == 2
+    assert all((old in note and current in note) or new in note for note in notes)
+
+
+def test_a_key_under_both_names_is_refused() -> None:
+    with pytest.raises(RecipeError, match=r"unknown key 'supervision.divergent'"):
+        make_recipe({"supervision": {"divergent": "continue", "on_prompt_mismatch": "refuse"}})
 
 
 def test_mappings_for_a_template_have_one_order():

@@ -111,14 +111,14 @@ def test_stages_agree_with_the_definition(
 
 
 RULES: list[tuple[Callable[..., Path], str, str, set[str]]] = [
-    (twins.byte_level, "R1_LIKE", "divergent=continue", {"documents", "several"}),
-    (twins.double_newline, "R1_OPENS", "divergent=continue", {"documents", "merged"}),
-    (twins.byte_level, "R1_LIKE", "divergent=common_prefix", {"documents"}),
-    (twins.byte_level, "QWEN3_LIKE", "divergent=continue", {"several"}),
+    (twins.byte_level, "R1_LIKE", "on_prompt_mismatch=continue", {"documents", "several"}),
+    (twins.double_newline, "R1_OPENS", "on_prompt_mismatch=continue", {"documents", "merged"}),
+    (twins.byte_level, "R1_LIKE", "on_prompt_mismatch=common_prefix", {"documents"}),
+    (twins.byte_level, "QWEN3_LIKE", "on_prompt_mismatch=continue", {"several"}),
     (twins.byte_level, "QWEN3_LIKE", "reasoning=inline", {"several"}),
     (twins.byte_level, "QWEN3_LIKE", "reasoning=field", {"several"}),
-    (twins.byte_level, "QWEN3_LIKE", "rewritten=as_rendered", {"documents", "several"}),
-    (twins.byte_level, "QWEN3_LIKE", "rewritten=last", {"documents"}),
+    (twins.byte_level, "QWEN3_LIKE", "history_rewrite=as_rendered", {"documents", "several"}),
+    (twins.byte_level, "QWEN3_LIKE", "history_rewrite=last", {"documents"}),
     (twins.byte_level, "NO_TERMINATOR", "no_terminator=append", {"documents", "several"}),
     (twins.double_newline, "MARKED", "source=generation_tags", {"documents"}),
 ]
@@ -201,8 +201,8 @@ def test_history_shows_an_answer_that_begins_with_white_space_whatever_rows_came
 ) -> None:
     """The empty block that it takes away may have white space of its own behind it."""
     folder = twins.byte_level(tmp_path, template=twins.QWEN3_LIKE)
-    stages = Stages.load(folder, ALLOW_ALL, "supervision.rewritten=as_rendered")
-    oracle = Oracle(stages.model.files, twins.QWEN3_LIKE).with_template(twins.QWEN3_LIKE, rewritten="as_rendered")
+    stages = Stages.load(folder, ALLOW_ALL, "supervision.history_rewrite=as_rendered")
+    oracle = Oracle(stages.model.files, twins.QWEN3_LIKE).with_template(twins.QWEN3_LIKE, history_rewrite="as_rendered")
     answers = ["\nHello", "  e", *"abcdef"][::order]
     talks = [[user("Hi"), assistant(answer), user("And?"), assistant("Bye")] for answer in answers]
     want = [oracle.documents(talk) for talk in talks]

@@ -36,7 +36,7 @@ from packer.pipeline.kept_tokenizer import kept_model
 from packer.pipeline.progress import Progress
 from packer.pipeline.stages import Stages, named_row, overruns_at, with_role_markers
 from packer.recipe import Recipe, make_recipe
-from packer.source import Partition, Schema, naming_standard_input, partition_file
+from packer.source import SCHEMAS, Partition, partition_file
 from packer.source.partition import Format
 from packer.store.manifest import MANIFEST_NAME, Input, Manifest
 from packer.store.rejected import read_rejected
@@ -74,13 +74,12 @@ class Reencoding:
         if isinstance(self._recipe, RecipeError) or not _is_known(entry):
             return check_input(entry.path, sha256=entry.sha256)
         try:
-            with naming_standard_input():
-                cut = partition_file(
-                    input_place(entry.path),
-                    format=cast("Format", entry.format),
-                    partition_bytes=self._recipe.partition_bytes,
-                    limit=entry.num_rows,  # whatever left rows out, those that were taken are the first
-                )
+            cut = partition_file(
+                input_place(entry.path),
+                format=cast("Format", entry.format),
+                partition_bytes=self._recipe.partition_bytes,
+                limit=entry.num_rows,  # whatever left rows out, those that were taken are the first
+            )
         except (InputError, UsageError) as error:
             return check_input(entry.path, sha256=entry.sha256) or [_input_finding(entry, error.message)]
         if cut.sha256 != entry.sha256:
@@ -261,7 +260,7 @@ def _result(findings: Sequence[Finding], notes: tuple[str, ...], compared: Seque
 
 
 def _is_known(entry: Input) -> bool:
-    return entry.format in get_args(Format) and entry.schema in get_args(Schema)
+    return entry.format in get_args(Format) and entry.schema in SCHEMAS
 
 
 def _capped(findings: list[Finding]) -> list[Finding]:

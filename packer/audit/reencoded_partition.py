@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,11 @@ from packer.batches import Int32, Int64, RowBatch, UInt64
 from packer.errors import CheckError
 from packer.limits import out_of
 from packer.pipeline.stages import Stages
-from packer.source import Partition, Schema, read_rows
+from packer.source import Partition, read_rows
 from packer.store.arrow_columns import DocumentRows, Ragged
 from packer.store.documents import rows_of
 from packer.store.manifest import Input, Shard
 from packer.store.numbered_rows import Chunks
-from packer.store.views import document_rows
 
 WHAT = "re-encoded"
 """What a finding compared."""
@@ -79,7 +78,7 @@ class Comparison:
         task, first = self._task, 0
         batches = read_rows(
             task.partition,
-            schema=cast("Schema", task.entry.schema),
+            schema=task.entry.schema,
             columns=task.entry.columns,
             max_row_bytes=max_row_bytes,
         )
@@ -146,9 +145,7 @@ class _StoredDocuments:
     def __init__(self, folder: Path, shard: Shard) -> None:
         self._path = shard.path
         with _reported_as_damage(shard.path):
-            self._chunks = Chunks(
-                folder, (shard,), kind="documents", opener=lambda batch, _, pages: document_rows(batch, pages)
-            )
+            self._chunks = Chunks(folder, (shard,), kind="documents")
             self.weighted = self._chunks.mapped(0).weighted
             self.row = np.concatenate([np.zeros(0, np.int32), *(rows.row for rows, _ in self._chunks)])
         ascending = not (self.row[1:] < self.row[:-1]).any()

@@ -28,9 +28,9 @@ from packer.pipeline.blocks import BlockForm
 from packer.pipeline.executor import default_jobs
 from packer.pipeline.progress import Progress, Silent
 from packer.recipe import make_recipe
-from packer.source import STANDARD_INPUT, naming_standard_input, place_of
+from packer.source import STANDARD_INPUT, place_of
+from packer.store.cache import content_fingerprint
 from packer.store.conservation import check_conservation
-from packer.store.content_fingerprint import content_fingerprint
 from packer.store.manifest import (
     MANIFEST_NAME,
     Manifest,
@@ -42,7 +42,6 @@ from packer.store.manifest import (
 from packer.store.rejected import rejected_path
 
 
-@naming_standard_input()
 def verify(
     folder: Path | str,
     *,

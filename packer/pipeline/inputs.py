@@ -12,6 +12,7 @@ from packer.recipe import Recipe
 from packer.source import (
     InputFile,
     NoRowsError,
+    data_set_splits,
     detect_format,
     detect_schema,
     field_names,
@@ -20,10 +21,8 @@ from packer.source import (
     listed,
     refuse_absent_columns,
     refuse_empty,
-    refuse_missing_columns,
     refuse_unread_columns,
     shown,
-    splits_without_files,
 )
 
 _MOST_NAMED = 3
@@ -52,7 +51,7 @@ def open_inputs(
     Args:
         files: Of the recipe's sources, in their order.
         recipe: Names the sources.
-        note: Told what was passed over.
+        note: Takes what was passed over.
 
     Raises:
         InputError: one cannot be read, or is nothing packer knows; or all files of a source hold no rows; or `columns`
@@ -76,7 +75,7 @@ def open_inputs(
                 names |= field_names(file.path, format=entry.format) if any(columns.values()) else set()
         if names:
             refuse_absent_columns(own[0].source.path, names, columns)
-        _tell_empty(own, empty, note)
+        _note_empty(own, empty, note)
 
 
 def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> InputFile:
@@ -98,12 +97,10 @@ def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> In
     file_format = detect_format(path) if source.format == "auto" else source.format
     if not is_alone:
         refuse_empty(path, format=file_format)
-    refuse_unread_columns(path, source.columns, None)
     schema = (
         detect_schema(path, format=file_format, columns=source.columns) if source.schema == "auto" else source.schema
     )
     refuse_unread_columns(path, source.columns, schema)
-    refuse_missing_columns(path, format=file_format, schema=schema, columns=source.columns)
     return InputFile(
         name=file.name,
         path=path,
@@ -125,7 +122,7 @@ def _refuse_hollow(path: Path) -> None:
         )
 
 
-def tell_unread(entry: InputFile, note: Callable[[str], None]) -> None:
+def note_unread(entry: InputFile, note: Callable[[str], None]) -> None:
     """Say which fields the first rows of a file have that its schema does not read."""
     taken = {old for old in entry.columns.values() if old is not None} | {*entry.columns}
     try:
@@ -137,7 +134,7 @@ def tell_unread(entry: InputFile, note: Callable[[str], None]) -> None:
         note(f"{entry.name}: fields of rows that are not read: {listed(unread)}; sources.columns maps or hides them")
 
 
-def tell_unused_keys(counts: Mapping[str, int], model: Model, note: Callable[[str], None]) -> None:
+def note_unused_keys(counts: Mapping[str, int], model: Model, note: Callable[[str], None]) -> None:
     """Say which keys of messages neither packer nor the template reads.
 
     Args:
@@ -155,13 +152,14 @@ def tell_unused_keys(counts: Mapping[str, int], model: Model, note: Callable[[st
         note(f"messages have keys that are not used: {named}{more}")
 
 
-def _tell_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Callable[[str], None]) -> None:
+def _note_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Callable[[str], None]) -> None:
     path = own[0].source.path
     if len(empty) == len(own) > 1:
         raise NoRowsError(
             f"{path}: none of its {len(own)} files holds a row", hint="write rows to them, or name others"
         )
-    without_files = splits_without_files(Path(path)) if is_data_set(Path(path)) else []
+    saved = data_set_splits(Path(path)) if is_data_set(Path(path)) else []
+    without_files = [split for split, files in saved if split is not None and not files]
     splits = {file.split for file in empty} - {file.split for file in own if file not in empty}
     for split in sorted({*splits, *without_files}):
         note(f"{path}: split '{split}' holds no rows, and is not built")

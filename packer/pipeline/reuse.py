@@ -12,7 +12,7 @@ from packer.pipeline.identity import Provenance
 from packer.pipeline.packing import BlockRange
 from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow, read_journal
 from packer.pipeline.progress import Progress
-from packer.store.digest import digest_file, digest_file_xxh3
+from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, read_manifest
 from packer.store.rejected import read_rejected, rejected_path
 from packer.store.shard_file import relink
@@ -28,7 +28,7 @@ def refuse_foreign(folder: Path) -> None:
 
 
 def existing(folder: Path, progress: Progress) -> Manifest | None:
-    if not (folder / MANIFEST_NAME).exists():
+    if CacheFiles(folder).size(MANIFEST_NAME) is None:
         return None
     try:
         return read_manifest(folder)
@@ -50,10 +50,10 @@ def is_as_committed(folder: Path, manifest: Manifest) -> bool:
     """Whether every file of a cache is there, in its length."""
     sizes = [(shard.path, shard.num_bytes) for shard in manifest.shards]
     sizes += [(f"model/{file.path}", file.num_bytes) for file in manifest.model.files]
-    ledger = folder / rejected_path(folder, manifest)
-    if not ledger.is_file() or digest_file(ledger)[2] != manifest.rejected_sha256:
+    files, rejected = CacheFiles(folder), rejected_path(folder, manifest)
+    if files.size(rejected) is None or files.sha256(rejected) != manifest.rejected_sha256:
         return False  # it has one name in every build, so that another one's may be there
-    return all((folder / path).is_file() and (folder / path).stat().st_size == size for path, size in sizes)
+    return all(files.size(path) == size for path, size in sizes)
 
 
 def reusable(folder: Path, manifest: Manifest | None, *, repair: bool) -> dict[str, PartitionResult]:
@@ -111,10 +111,8 @@ def reusable_blocks(
 
 
 def _is_whole(folder: Path, shard: Shard, *, every_byte: bool) -> bool:
-    path = folder / shard.path
-    if not path.is_file() or path.stat().st_size != shard.num_bytes:
-        return False
-    return not every_byte or digest_file_xxh3(path) == shard.xxh3
+    files = CacheFiles(folder)
+    return files.size(shard.path) == shard.num_bytes and (not every_byte or files.xxh3(shard.path) == shard.xxh3)
 
 
 def reuse(folder: Path, result: PartitionResult, task: PartitionTask) -> PartitionResult:

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 _HINTS = {
     "no_terminator": "--set supervision.no_terminator=append closes every turn with the EOS token",
-    "prompt_diverges": "packer lint shows where prompt and turn part. --set supervision.divergent=continue goes on "
-    "inside the reasoning a prompt opens; =common_prefix takes what both have in common as the prompt",
+    "prompt_diverges": "packer lint shows where prompt and turn part. --set supervision.on_prompt_mismatch=continue "
+    "goes on inside the reasoning a prompt opens; =common_prefix takes what both have in common as the prompt",
     "control_token": "rows that were rendered already are no rows for packer: give the messages, or take the markers "
     "out; --set supervision.control_tokens=allow learns the letters of a marker as text, never the token",
     "mangled_call": "packer lint shows what the template writes; take `|safe` or a second `tojson` out of it, or "

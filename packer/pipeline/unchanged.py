@@ -1,7 +1,7 @@
 """Whether a cache is up to date, found out from digests alone: no tokenizer is loaded, no input cut into rows.
 
 A plan depends on the recipe, the bytes of the tokenizer's files and of the inputs, the engine, and the version of
-packer. Where all of them are as the manifest says, a plan would come to what it came to then, so that none is made.
+packer. Where all of them are as the manifest says, a plan would give what it gave then, and none is made.
 Where one differs, the plan says what that means.
 """
 
@@ -21,14 +21,14 @@ from packer.pipeline.input_resolution import SourceFile, tokenizer_place
 from packer.pipeline.plan import resolve_sources
 from packer.pipeline.progress import Progress
 from packer.pipeline.reuse import is_as_committed
-from packer.recipe import Recipe, to_json
+from packer.recipe import Recipe, current_keys, to_json
 from packer.source.file_bytes import unreadable
 from packer.store.digest import digest_file
 from packer.store.manifest import Input, Manifest
 
 
 def is_unchanged(folder: Path, manifest: Manifest, recipe: Recipe, progress: Progress) -> bool:
-    """Whether a build would find nothing to do; False where only a plan can tell.
+    """Whether a build would find nothing to do; False where only a plan shows it.
 
     Args:
         folder: the cache.
@@ -61,7 +61,7 @@ def _same_recipe(manifest: Manifest, recipe: Recipe) -> bool:
     engine = resolve_engine(recipe.engine, files[TOKENIZER_FILE], before=manifest.engine)
     wanted = to_json(msgspec.structs.replace(recipe, engine=engine.name))
     # As JSON: for Python, true and 1 and 1.0 are the same, and a template may write them.
-    return _written(wanted) == _written(manifest.recipe) and engine.version == manifest.engine_version
+    return _written(wanted) == _written(current_keys(manifest.recipe)) and engine.version == manifest.engine_version
 
 
 def _written(recipe: Mapping[str, Any]) -> str:

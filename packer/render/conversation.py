@@ -25,7 +25,7 @@ _NO_LETTER = "\ue0f4"
 
 Mode = Mapping[str, Any]
 Turns = Literal["all", "last", "marked"]
-Divergent = Literal["refuse", "common_prefix", "continue"]
+PromptMismatch = Literal["refuse", "common_prefix", "continue"]
 JSONMessage = dict[str, Any]
 
 
@@ -65,7 +65,7 @@ class TurnRules:
     append: str | None
     """Text to close a turn with where the template writes no stop token; None refuses it."""
 
-    divergent: Divergent = "refuse"
+    on_prompt_mismatch: PromptMismatch = "refuse"
     """Where no prompt is continued: ``common_prefix`` takes what prompt and turn have in common as the prompt;
     ``continue`` goes on from a prompt that opens the reasoning."""
 
@@ -162,7 +162,7 @@ class Conversation:
             if any(message["role"] == "user" for message in self.messages[:k]):
                 raise
             return None
-        tried, failure = self._try_modes(k, prompts, patient=rules.divergent == "continue")
+        tried, failure = self._try_modes(k, prompts, patient=rules.on_prompt_mismatch == "continue")
         chosen = self._choose(k, tried, rules)
         if chosen is None and failure is not None:
             raise failure
@@ -200,7 +200,7 @@ class Conversation:
     def _choose(self, k: int, tried: Sequence[_Tried], rules: TurnRules) -> tuple[_Tried, bool] | None:
         """The mode a turn is learned in, and whether it goes on where the template does not."""
         fitting = sorted((entry for entry in tried if entry.fits), key=lambda entry: (entry.left, bool(entry.mode)))
-        if rules.divergent == "continue":
+        if rules.on_prompt_mismatch == "continue":
             shown = [entry for entry in fitting if not self._lacks_reasoning(k, entry)]
             if not shown and (found := self._going_on(k, tried)) is not None:
                 return found, True
@@ -208,7 +208,11 @@ class Conversation:
         if fitting:
             return fitting[0], False
         default = next((entry for entry in tried if not entry.mode), None)
-        if rules.divergent == "common_prefix" and default is not None and not self._cuts_context(k, default.mode):
+        if (
+            rules.on_prompt_mismatch == "common_prefix"
+            and default is not None
+            and not self._cuts_context(k, default.mode)
+        ):
             return self._cut(k, default), False
         return None
 

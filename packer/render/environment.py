@@ -14,12 +14,11 @@ import jinja2
 import jinja2.meta
 import jinja2.nodes
 
-from packer.render.bounds import OverLimitError
 from packer.render.cacheable import CACHE, CachedLoop, make_cacheable
 from packer.render.render_cache import RenderCache, UncacheableError
 from packer.render.sandbox import CLOSE, OPEN, Context, Environment, environment_of, marking
 from packer.render.settings import is_default
-from packer.render.watchdog import TemplateOverrunError, watched
+from packer.watchdog import TemplateOverrunError, watched
 
 MODE_SWITCHES = ("enable_thinking", "thinking")
 """Template variables known to choose between a thinking and a plain prompt."""
@@ -31,6 +30,9 @@ _MAX_USELESS = 16
 """Conversations that could not go on before no more are tried."""
 
 _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
+
+_AT = " at 0x"
+_ADDRESS = re.compile(" at (0x[0-9a-f]+)")
 
 _SWITCH_LIKE = re.compile("think|reason")
 
@@ -68,7 +70,7 @@ class ChatTemplate:
         self.variables = dict(variables)
         """Those that never change between rows."""
 
-        environment = environment_of(date, max_bytes)
+        environment = environment_of(date)
         self.has_marks: bool
         """Whether the template has `{% generation %}` blocks."""
 
@@ -172,13 +174,26 @@ class ChatTemplate:
             text = watched(lambda: joined(template.root_render_func(context)))
         except (TemplateOverrunError, UncacheableError):
             raise
-        except OverLimitError as error:
-            raise RenderError(str(error), code="render_too_large") from error
         except Exception as error:
             raise RenderError(_explain(error), refusal=type(error) is jinja2.TemplateError) from error
         if len(text) * 4 > self.max_bytes and len(text.encode("utf-8", "surrogatepass")) > self.max_bytes:
             raise RenderError(f"rendered to more than {self.max_bytes} bytes", code="render_too_large")
+        if _AT in text:
+            self._refuse_addresses(text, (messages, tools, kwargs))
         return text
+
+    def _refuse_addresses(self, text: str, row: Any) -> None:
+        """Refuse a text such as `<function f at 0x7f…>` that neither the row nor the template holds.
+
+        Templates write it that do not call what they name (`{{ x.items }}`); it is another in every process.
+
+        Raises:
+            RenderError: there is one.
+
+        """
+        said = f"{row} {self.variables} {self.source}"
+        if any(address not in said for address in _ADDRESS.findall(text)):
+            raise RenderError("the template writes an object with its address, such as a method it does not call")
 
     def new_cache(self) -> RenderCache | None:
         """What lets renderings of one conversation share what they have in common; None where none of its loops can."""

@@ -16,7 +16,7 @@ from packer.recipe import Recipe
 from packer.render.control import StandIns, control_pattern, find_control, holds_stand_in, typed_fields
 from packer.render.conversation import (
     Conversation,
-    Divergent,
+    PromptMismatch,
     RenderedTurn,
     Template,
     TurnRules,
@@ -32,8 +32,8 @@ from packer.render.message_form import renderable
 from packer.render.placeholders import Loss
 from packer.render.reasoning import ANY_TAG, Reasoning, given_as, has_two_reasonings, is_cut_off
 from packer.render.recorder import TemplateRecorder
-from packer.render.rewritten_history import Dealer, Document, EncodedText, RenderedRow, Rewritten, encoded
-from packer.render.watchdog import ROW, place
+from packer.render.rewritten_history import Dealer, Document, EncodedText, HistoryRewrite, RenderedRow, encoded
+from packer.watchdog import ROW, place
 
 COMPARED = 128
 """Of so many rows that are filled in one is rendered too, the first of a batch among them."""
@@ -44,8 +44,8 @@ class RenderRules:
     """What rendering needs of a recipe."""
 
     turns: Turns
-    rewritten: Rewritten
-    divergent: Divergent
+    history_rewrite: HistoryRewrite
+    on_prompt_mismatch: PromptMismatch
     reasoning: Reasoning
     marked: bool
     """The `{% generation %}` blocks of the template say what is trained."""
@@ -65,8 +65,8 @@ class RenderRules:
         supervision = recipe.supervision
         return cls(
             turns=supervision.turns,
-            rewritten=supervision.rewritten or "exact",
-            divergent=supervision.divergent,
+            history_rewrite=supervision.history_rewrite or "exact",
+            on_prompt_mismatch=supervision.on_prompt_mismatch,
             reasoning=supervision.reasoning,
             marked=supervision.source == "generation_tags",
             append_terminator=supervision.no_terminator == "append",
@@ -99,7 +99,7 @@ class Renderer:
         eos = model.content(model.eos_id) if model.eos_id is not None else None
         self._eos = eos if eos is not None else (model.stops[0] if model.stops else None)
         append = self._eos if rules.append_terminator else None
-        self._turn_rules = TurnRules(stops=stops, append=append, divergent=rules.divergent)
+        self._turn_rules = TurnRules(stops=stops, append=append, on_prompt_mismatch=rules.on_prompt_mismatch)
         self._filling: Filling | None = None
         if self._template is not None and not rules.marked and Filling.suits(model.stops):
             self._filling = Filling(self._template, self._define, stops=model.stops, control=model.control)
@@ -161,8 +161,10 @@ class Renderer:
         losses = None
         if isinstance(template, TemplateRecorder):
             losses = LossCheck(self._rules.allow_dropped, self._turn_rules.stops, thorough=True)
-        rendered = self._render_chat(sample, losses, template, rewritten="exact")
-        if (losses is not None and losses.found_any) or (len(rendered.texts) > 1 and self._rules.rewritten != "exact"):
+        rendered = self._render_chat(sample, losses, template, history_rewrite="exact")
+        if (losses is not None and losses.found_any) or (
+            len(rendered.texts) > 1 and self._rules.history_rewrite != "exact"
+        ):
             return RenderedRow((), rendered.num_skipped)
         return rendered
 
@@ -242,7 +244,7 @@ class Renderer:
         sample: Sample,
         losses: LossCheck | None,
         template: Template | None = None,
-        rewritten: Rewritten | None = None,
+        history_rewrite: HistoryRewrite | None = None,
     ) -> RenderedRow:
         self._refuse_empty_user(sample)
         wanted = turn_weights(sample, self._rules.turns)
@@ -263,7 +265,7 @@ class Renderer:
         last = max(weights)
         conversation = renderable(conversation, last)
         documents, num_learned = self._deal(
-            conversation, weights, losses.of(conversation) if losses else None, rewritten
+            conversation, weights, losses.of(conversation) if losses else None, history_rewrite
         )
         if not documents:
             raise RenderError("no assistant turn that the template can prompt for", code="nothing_trained")
@@ -279,7 +281,7 @@ class Renderer:
         conversation: Conversation,
         weights: Mapping[int, float],
         losses: ConversationLosses | None,
-        rewritten: Rewritten | None = None,
+        history_rewrite: HistoryRewrite | None = None,
     ) -> tuple[tuple[Document, ...], int]:
         """Render turn after turn; every message must show in the rendering of the first learned turn after it.
 
@@ -287,7 +289,9 @@ class Renderer:
         """
         rules, num_learned = self._rules, 0
         dealer = Dealer(
-            rewritten=rewritten or rules.rewritten, stops=self._turn_rules.stops, max_bytes=rules.max_render_bytes
+            history_rewrite=history_rewrite or rules.history_rewrite,
+            stops=self._turn_rules.stops,
+            max_bytes=rules.max_render_bytes,
         )
         for turn in self._turns(conversation, weights):
             lost = losses.find(turn) if losses else None

@@ -18,7 +18,7 @@ from packer.render.conversation import Mode, RenderedTurn
 from packer.render.environment import RenderError
 from packer.render.reasoning import EMPTY_BLOCK
 
-Rewritten = Literal["exact", "last", "as_rendered"]
+HistoryRewrite = Literal["exact", "last", "as_rendered"]
 
 EncodedTurn: TypeAlias = tuple[int, int, int, float]
 """Message, end of the prompt, end of the completion, weight."""
@@ -126,14 +126,14 @@ class Dealer:
     """Takes the turns of one conversation, in the order of their messages, and deals them to texts.
 
     Attributes:
-        rewritten: `exact` keeps every maximal text; `last` only the last; `as_rendered` trains a turn also where a
-            later text shows it with no more than an empty reasoning block taken away.
+        history_rewrite: `exact` keeps every maximal text; `last` only the last; `as_rendered` trains a turn also where
+            a later text shows it with no more than an empty reasoning block taken away.
         stops: matches any stop token.
         max_bytes: what the texts kept at a time may come to together.
 
     """
 
-    rewritten: Rewritten
+    history_rewrite: HistoryRewrite
     stops: re.Pattern[str] | None
     max_bytes: int
     _kept: list[_Kept] = field(default_factory=list)
@@ -165,9 +165,9 @@ class Dealer:
 
     def documents(self) -> tuple[Document, ...]:
         """The texts with their turns, in the order of the messages they end with."""
-        if self.rewritten == "as_rendered":
+        if self.history_rewrite == "as_rendered":
             return _as_rendered(self._kept, self.stops)
-        kept = self._kept[-1:] if self.rewritten == "last" else self._kept
+        kept = self._kept[-1:] if self.history_rewrite == "last" else self._kept
         return tuple(_document(each.text, each.placed) for each in kept)
 
     def _num_bytes(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import nodes
 
 from packer.render.syntax import names
-from packer.render.watchdog import TemplateOverrunError
+from packer.watchdog import TemplateOverrunError
 
 _MISSING = object()
 _SCALARS = (str, int, bool, type(None))

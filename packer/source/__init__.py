@@ -9,29 +9,25 @@ CSV (`csv_rows`) and of Parquet and Arrow (`tables`) come as values. From `read_
 """
 
 from packer.source.chat import unused_keys
-from packer.source.columns import fields_read
-from packer.source.dataset_folder import data_set_files, is_data_set, splits_without_files
-from packer.source.detect import detect_format, detect_schema, field_names, hint_of_schema, refuse_missing_columns
+from packer.source.detect import detect_format, detect_schema, field_names, hint_of_schema
 from packer.source.file_bytes import NoRowsError, shown
 from packer.source.file_cuts import partition_file
-from packer.source.files import expand
-from packer.source.input_file import InputFile, RawRow
+from packer.source.files import STANDARD_INPUT, data_set_files, data_set_splits, expand, is_data_set, place_of
 from packer.source.partition import FilePartitions, Partition
-from packer.source.read import lines_of_rows, read_rows
-from packer.source.rows import refuse_empty
-from packer.source.schema import Schema
+from packer.source.rows import InputFile, RawRow, lines_of_rows, read_rows, refuse_empty
+from packer.source.schema import SCHEMAS, fields_read
 from packer.source.schema_errors import listed, refuse_absent_columns, refuse_unread_columns
-from packer.source.standard_input import STANDARD_INPUT, naming_standard_input, place_of
 
 __all__ = [
+    "SCHEMAS",
     "STANDARD_INPUT",
     "FilePartitions",
     "InputFile",
     "NoRowsError",
     "Partition",
     "RawRow",
-    "Schema",
     "data_set_files",
+    "data_set_splits",
     "detect_format",
     "detect_schema",
     "expand",
@@ -41,15 +37,12 @@ __all__ = [
     "is_data_set",
     "lines_of_rows",
     "listed",
-    "naming_standard_input",
     "partition_file",
     "place_of",
     "read_rows",
     "refuse_absent_columns",
     "refuse_empty",
-    "refuse_missing_columns",
     "refuse_unread_columns",
     "shown",
-    "splits_without_files",
     "unused_keys",
 ]

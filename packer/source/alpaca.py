@@ -8,7 +8,7 @@ from typing import Any
 from packer.batches import Message, Sample
 from packer.source.chat import chat_sample, reasoned
 from packer.source.decode import Refused
-from packer.source.row import RowFields, one_of, typed_row
+from packer.source.row import RowFields, RowSchema, one_of, typed_row
 from packer.source.unsupported_rows import refuse_media_tags
 
 
@@ -50,3 +50,14 @@ def read(row: dict[str, Any], number: int) -> Sample:
         refuse_media_tags(shape.reasoning)
         messages[-1] = Message(fields=reasoned(messages[-1].fields, shape.reasoning))
     return chat_sample(row, shape, messages, number=number)
+
+
+SCHEMA = RowSchema(
+    needs=(("instruction", "query"), ("output", "response")),
+    rows=(AlpacaRow,),
+    read=read,
+    help="`instruction`, `input`, `output`; also `query`/`response`, `reasoning` (becomes the `reasoning_content` of "
+    "the last answer), `system`, `history`",
+    is_templated=True,
+    json_fields=("history",),
+)

@@ -15,11 +15,10 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from packer.batches import REASONING_FIELDS, Message, Sample
-from packer.source.content_parts import Content, Part, read_content
 from packer.source.decode import Refused
 from packer.source.file_bytes import shown
-from packer.source.row import TRAIN_FIELDS, RowFields, one_of, sample_id, typed_row
-from packer.source.tool_calls import read_calls, read_tools
+from packer.source.message_parts import Content, Part, read_calls, read_content, read_tools
+from packer.source.row import TRAIN_FIELDS, RowFields, RowSchema, one_of, sample_id, typed_row
 
 Weight = Annotated[float, Meta(ge=0, le=1)]
 
@@ -261,3 +260,15 @@ def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Messa
         template_kwargs=fields.chat_template_kwargs or {},
         sample_id=sample_id(row),
     )
+
+
+SCHEMA = RowSchema(
+    needs=(("messages",),),
+    rows=(MessagesRow,),
+    read=read,
+    help="`messages` in the OpenAI chat format: `content` as text, null or a list of text parts; `tool_calls`, role "
+    "`tool`, `reasoning_content` (also `reasoning`, `thinking`), `refusal` as content; row-level `tools`, "
+    "`chat_template_kwargs`, `id`",
+    is_templated=True,
+    json_fields=("messages", "chat_template_kwargs"),
+)

@@ -1,8 +1,4 @@
-"""Schemas `completion` and `text`.
-
-A completion is a prompt and what follows it, as strings, or as messages in TRL's conversational form. A text is learned
-throughout.
-"""
+"""Schema `completion`: a prompt and what follows it, as strings, or as messages in TRL's conversational form."""
 
 from typing import Any
 
@@ -12,7 +8,7 @@ from msgspec.structs import replace
 from packer.batches import Message, Sample
 from packer.source.chat import ChatMessage, chat_sample, read_message
 from packer.source.decode import Refused
-from packer.source.row import RowFields, sample_id, type_name, typed, with_filled_messages
+from packer.source.row import RowFields, RowSchema, sample_id, type_name, typed, with_filled_messages
 from packer.source.unsupported_rows import refuse_media_tags
 
 
@@ -27,10 +23,6 @@ class MessagesRow(RowFields, frozen=True, kw_only=True):
     prompt: list[ChatMessage]
     completion: list[ChatMessage]
     reasoning: str | None = None
-
-
-class TextRow(msgspec.Struct, frozen=True, kw_only=True):
-    text: str
 
 
 def read(row: dict[str, Any], number: int) -> Sample:
@@ -88,15 +80,10 @@ def _weighted(message: Message, weight: float) -> Message:
     return replace(message, weight=weight) if message.role == "assistant" else message
 
 
-def read_text(row: dict[str, Any], number: int) -> Sample:
-    """``{"text": "…"}``
-
-    Raises:
-        Refused: the row cannot be a sample.
-
-    """
-    text = typed(row, TextRow).text
-    if not text or text.isspace():
-        raise Refused("empty", "`text` is empty")
-    refuse_media_tags(text)
-    return Sample(kind="text", row=number, text=text, sample_id=sample_id(row))
+SCHEMA = RowSchema(
+    needs=(("prompt",), ("completion",)),
+    rows=(StringsRow, MessagesRow),
+    read=read,
+    help="`prompt` and `completion`, both text or both lists of messages",
+    message_fields=("prompt", "completion"),
+)

@@ -5,18 +5,18 @@ Cells of some columns hold JSON: ``[{"role": "user", …}]`` for messages; an em
 """
 
 import csv
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import io
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from packer.errors import InputError
-from packer.source.columns import JSON_FIELDS, MESSAGES_FIELDS, columns_of
 from packer.source.decode import Refused
-from packer.source.file_bytes import BLANK, READ_BYTES, count_newlines, is_blank, no_rows, shown
-from packer.source.partition import CsvFormat
-from packer.source.row import FileRow, json_in_text, messages_in_text, row_too_large
+from packer.source.file_bytes import BLANK, READ_BYTES, no_rows, shown, skip_blank_lines
+from packer.source.partition import Format
+from packer.source.row import Columns, FileRow, json_in_text, messages_in_text, row_too_large
+from packer.source.schema import JSON_FIELDS, MESSAGE_FIELDS, columns_of
 from packer.source.unsupported_rows import MEDIA_FIELDS
 
 MAX_RECORD_BYTES = 256 * 2**20
@@ -27,16 +27,14 @@ _DELIMITERS = b",;\t|"
 csv.field_size_limit(2**31 - 1)  # Of the process: it can only be set for all. `rows.max_bytes` is the limit here.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CsvTable:
+class CsvTable(NamedTuple):
     """A file behind its header."""
 
     names: tuple[str, ...]
-    records: "Iterator[_Record]"
+    records: "Iterator[Record]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Record:
+class Record(NamedTuple):
     line: int
     """Of the file, from 1: where it begins."""
 
@@ -44,19 +42,14 @@ class _Record:
     cells: list[str] | Refused
 
 
-def read_csv(path: Path, chunks: Iterator[bytes], kind: CsvFormat) -> CsvTable:
-    """Read the header.
-
-    Args:
-        path: The file, for errors.
-        chunks: Its text, without byte order mark.
-        kind: TSV has tabs; the delimiter of CSV is the one that its header has most often.
+def read_csv(path: Path, stream: io.BufferedReader, kind: Format) -> CsvTable:
+    """Read the header. TSV has tabs; the delimiter of CSV is the one that its header has most often.
 
     Raises:
         InputError: there is no header, or a column stands in it twice; from `records`, a quote is never closed.
 
     """
-    lines = _Lines(path, chunks)
+    lines = _Lines(path, stream)
     first = next(lines, None)
     if first is None:
         raise no_rows(path)
@@ -77,27 +70,20 @@ def read_csv(path: Path, chunks: Iterator[bytes], kind: CsvFormat) -> CsvTable:
     if repeated is not None:
         raise InputError(f"{path}: has more than one column {shown(repeated)}", hint="rename or drop one in its header")
     # Where there is but one column, spaces are what its cell holds.
-    lines.blank = b"\r" if len(names) == 1 else BLANK.replace(delimiter.encode(), b"")
-    return CsvTable(names=names, records=records)
+    lines.blank = b"\r\n" if len(names) == 1 else BLANK.replace(delimiter.encode(), b"")
+    return CsvTable(names, records)
 
 
 def csv_rows(
-    path: Path, chunks: Iterator[bytes], kind: CsvFormat, *, columns: Mapping[str, str | None], max_row_bytes: int
+    path: Path, stream: io.BufferedReader, kind: Format, *, columns: Columns, max_row_bytes: int
 ) -> Iterator[FileRow]:
-    """The rows of a file.
-
-    Args:
-        path: The file, for errors.
-        chunks: Its text, without byte order mark.
-        kind: Its format.
-        columns: New name of a field → its name in the rows, or None to hide it: tells which columns hold JSON.
-        max_row_bytes: A larger record comes as `row_too_large`.
+    """The rows of a file; a record of more than `max_row_bytes` comes as `row_too_large`.
 
     Raises:
         InputError: as :func:`read_csv`.
 
     """
-    table = read_csv(path, chunks, kind)
+    table = read_csv(path, stream, kind)
     cells = _Cells(table.names, columns)
     for record in table.records:
         row: dict[str, Any] | Refused
@@ -126,11 +112,11 @@ def cells_of(line: str, delimiter: str) -> list[str]:
 class _Cells:
     """From the cells of a record to a row."""
 
-    def __init__(self, names: tuple[str, ...], columns: Mapping[str, str | None]) -> None:
+    def __init__(self, names: tuple[str, ...], columns: Columns) -> None:
         self._names = names
-        self._json = columns_of(JSON_FIELDS, names, columns)
-        self._messages = columns_of(MESSAGES_FIELDS, names, columns)
-        self._media = columns_of(MEDIA_FIELDS, names, columns)
+        self._json, self._messages, self._media = (
+            columns_of(fields, names, columns) for fields in (JSON_FIELDS, MESSAGE_FIELDS, MEDIA_FIELDS)
+        )
         self._label = columns.get("label", "label")
 
     def row(self, cells: list[str] | Refused) -> dict[str, Any]:
@@ -150,7 +136,7 @@ class _Cells:
         return row
 
 
-def _records(lines: "_Lines", reader: Iterator[list[str]]) -> Iterator[_Record]:
+def _records(lines: "_Lines", reader: Iterator[list[str]]) -> Iterator[Record]:
     """The records of a file, the header too."""
     while True:
         cells: list[str] | Refused
@@ -162,25 +148,20 @@ def _records(lines: "_Lines", reader: Iterator[list[str]]) -> Iterator[_Record]:
             cells = Refused("wrong_type", "a bare carriage return outside of quotes")
         if lines.bad_byte is not None:
             cells = Refused("not_utf8", f"invalid UTF-8 at byte {lines.bad_byte}")
-        yield _Record(line=lines.first, num_bytes=lines.num_bytes, cells=cells)
-        lines.begin_record()
+        yield Record(lines.first, lines.num_bytes, cells)
+        lines.num_bytes, lines.bad_byte = 0, None
 
 
 class _Lines:
-    """The lines of a file for `csv.reader`, which takes as many as a record has.
+    """The lines of a file for `csv.reader`, which takes as many as a record has; blank ones between are passed over."""
 
-    Blank lines between records are passed over.
-    """
-
-    def __init__(self, path: Path, chunks: Iterator[bytes]) -> None:
+    def __init__(self, path: Path, stream: io.BufferedReader) -> None:
         self._path = path
-        self._lines = self._split(chunks)
+        self._stream = stream
+        self._number = 0
         self.blank = BLANK
         """What is nothing where a line has nothing else."""
 
-        self.begin_record()
-
-    def begin_record(self) -> None:
         self.first = 0
         """The line at which the record begins."""
 
@@ -192,8 +173,19 @@ class _Lines:
         return self
 
     def __next__(self) -> str:
-        number, line = next(self._lines)
-        self.first = self.first or number
+        line = self._next_line()
+        if not self.num_bytes:
+            while line and not line.strip(self.blank):
+                self._number += skip_blank_lines(self._stream, self.blank)
+                line = self._next_line()
+            self.first = self._number
+        elif not line:
+            raise InputError(
+                f"{self._path}: a quote that opens in the record of line {self.first} is never closed",
+                hint="double the quotes inside of a quoted cell, and close it",
+            )
+        if not line:
+            raise StopIteration
         try:
             text = line.decode()
         except UnicodeDecodeError as error:
@@ -202,34 +194,13 @@ class _Lines:
         self.num_bytes += len(line)
         return text
 
-    def _split(self, chunks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
-        """Number, from 1, and bytes of every line that is part of a record."""
-        number = 1
-        left: list[bytes] = []
-        for chunk in chunks:
-            is_between = not self.num_bytes and all(is_blank(piece, self.blank) for piece in left)
-            if is_between and b"\n" in chunk and is_blank(chunk, self.blank + b"\n"):
-                # Many lines, and none of them is a record.
-                number += count_newlines(chunk) - 1
-                chunk = chunk[: chunk.index(b"\n")] + chunk[chunk.rindex(b"\n") :]  # noqa: PLW2901
-            first, *rest = chunk.split(b"\n")
-            left.append(first)
-            if rest:
-                for line in (b"".join(left), *rest[:-1]):
-                    if self.num_bytes or line.strip(self.blank):
-                        yield number, line + b"\n"
-                    number += 1
-                left = [rest[-1]]
-            if self.num_bytes + sum(map(len, left)) > MAX_RECORD_BYTES:
-                raise InputError(
-                    f"{self._path}: the record of line {self.first or number} has more than {MAX_RECORD_BYTES:,} bytes",
-                    hint="is a quote in it never closed? Else write its rows as JSON lines",
-                )
-        line = b"".join(left)
-        if line and (self.num_bytes or line.strip(self.blank)):
-            yield number, line
-        if self.num_bytes:
+    def _next_line(self) -> bytes:
+        line = self._stream.readline(MAX_RECORD_BYTES + 1 - self.num_bytes)
+        if self.num_bytes + len(line) > MAX_RECORD_BYTES:
             raise InputError(
-                f"{self._path}: a quote that opens in the record of line {self.first} is never closed",
-                hint="double the quotes inside of a quoted cell, and close it",
+                f"{self._path}: the record of line {self.first or self._number} has more than {MAX_RECORD_BYTES:,} "
+                "bytes",
+                hint="is a quote in it never closed? Else write its rows as JSON lines",
             )
+        self._number += 1
+        return line

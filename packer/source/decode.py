@@ -6,9 +6,6 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from packer.source.file_bytes import READ_BYTES
-from packer.source.json_array import Scanner
-
 MAX_DEPTH = 256
 """Arrays and objects inside one another. A limit of our own: Python's recursion limit depends on who is calling."""
 
@@ -17,6 +14,9 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"(?:[ \t\r\n]*+(:))?', re.DOTA
 
 _SHOWN_KEY = 40
 """Characters of a key that a reason holds."""
+
+_BRACKETS = bytes.maketrans(b"[]{}", b"()()")
+_NO_BRACKETS = bytes(set(range(256)) - {*b"[]{}"})
 
 _CONTAINERS = frozenset({dict, list})
 
@@ -135,10 +135,13 @@ def _no_json(constant: str) -> NoReturn:
 
 
 def _is_deep(data: bytes) -> bool:
-    """Whether brackets outside of strings are nested deeper than MAX_DEPTH; a megabyte in memory at a time."""
+    """Whether brackets outside of strings are nested deeper than MAX_DEPTH."""
     # Nothing short or with few brackets can be deep; the rest is looked at closely.
     if len(data) <= MAX_DEPTH or data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return False
-    scanner = Scanner()
-    chunks = (data[start : start + READ_BYTES] for start in range(0, len(data), READ_BYTES))
-    return any(scanner.deepest(chunk) > MAX_DEPTH for chunk in chunks)
+    brackets = _STRING.sub(b"", data).translate(_BRACKETS, _NO_BRACKETS)
+    for _ in range(MAX_DEPTH):  # the innermost pairs go, level by level
+        if b"()" not in brackets:  # those that are never closed are left
+            return brackets.count(b"(") > MAX_DEPTH
+        brackets = brackets.replace(b"()", b"")
+    return brackets != b""

@@ -1,9 +1,16 @@
-"""The bytes of a file, a megabyte at a time."""
+"""The bytes of a file, a megabyte at a time, unpacked where they are compressed.
 
-from collections.abc import Iterator
+The first bytes of a file say how it is compressed, not its name. A compressed file is read from its beginning.
+"""
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any, Literal
 
-import numpy as np
+import pyarrow as pa
 
 from packer.errors import InputError, PackerError
 from packer.limits import out_of
@@ -11,6 +18,14 @@ from packer.limits import out_of
 READ_BYTES = 2**20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BLANK = b" \t\r\n"
+
+Codec = Literal["gzip", "zstd", "bz2"]
+
+_SIGNATURES: tuple[tuple[bytes, Codec], ...] = (
+    (b"\x1f\x8b", "gzip"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"BZh", "bz2"),
+)
 
 
 def read_chunks(path: Path, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
@@ -36,25 +51,92 @@ def read_chunks(path: Path, start: int = 0, stop: int | None = None) -> Iterator
         raise changed(path, f"expected {stop} bytes, found {position}")
 
 
-def without_mark(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Chunks from the start of a file, without the byte order mark it may begin with."""
-    for chunk in chunks:
-        yield chunk.removeprefix(BYTE_ORDER_MARK)
-        break
-    yield from chunks
+def codec_of(path: Path) -> Codec | None:
+    """How a file is compressed; None where it is not.
+
+    Raises:
+        InputError: it cannot be read.
+
+    """
+    head = next(read_chunks(path, 0, None), b"")
+    return next((codec for signature, codec in _SIGNATURES if head.startswith(signature)), None)
 
 
-def is_blank(piece: bytes, blank: bytes = BLANK) -> bool:
-    """Whether a piece holds nothing but blanks; a compressed file may hold gigabytes of them."""
-    return not piece or (piece.isspace() and not piece.translate(None, blank))
+def text_stream(
+    path: Path, chunks: Iterable[bytes], codec: Codec | None, *, at_start: bool = True
+) -> io.BufferedReader:
+    """The text in the bytes of a file, without the byte order mark it may begin with."""
+    raw: Any = _Chunks(decompressed(path, chunks, codec))
+    stream = io.BufferedReader(raw, READ_BYTES)
+    if at_start and stream.peek(len(BYTE_ORDER_MARK)).startswith(BYTE_ORDER_MARK):
+        stream.read(len(BYTE_ORDER_MARK))
+    return stream
 
 
-def count_newlines(chunk: bytes) -> int:
-    """As `chunk.count` says, which takes ten times as long where newlines are all there is."""
-    return int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == _NEWLINE))
+def skip_blank_lines(stream: io.BufferedReader, blank: bytes = BLANK) -> int:
+    """Pass over the blank lines in the buffer of a stream: a few compressed bytes may stand for gigabytes of them."""
+    ahead = stream.peek()
+    size = ahead.rfind(b"\n") + 1
+    if not size or ahead[:size].strip(blank):
+        return 0
+    return stream.read(size).count(b"\n")
 
 
-_NEWLINE = ord("\n")
+def decompressed(path: Path, chunks: Iterable[bytes], codec: Codec | None) -> Iterator[bytes]:
+    """The text in the bytes of a file, about a megabyte at a time, however much a few bytes decode to.
+
+    All of `chunks` is read, or the file is refused: members and frames may follow one another, nothing else may, but
+    for the zeros that tapes and disks pad gzip with.
+
+    Raises:
+        InputError: the bytes are damaged, or end too early; the message says how far the text could be read.
+
+    """
+    if codec is None:
+        yield from chunks
+        return
+    num_bytes = 0
+    try:
+        with _opened(io.BufferedReader(_Chunks(chunks), READ_BYTES), codec) as stream:
+            while text := stream.read(READ_BYTES):
+                num_bytes += len(text)
+                yield text
+    except (OSError, EOFError, zlib.error) as error:
+        if (limit := out_of(error, f"{path}: cannot be read")) is not None:
+            raise limit from error
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if said.startswith("Not a gzipped file"):
+            said = "something else stands behind it"
+        raise InputError(
+            f"{path}: {codec} data is damaged or cut off: {said}; "
+            f"at least {num_bytes:,} bytes of text could be read before",
+            hint="is the file whole? Fetch it again",
+        ) from error
+
+
+def _opened(stream: io.BufferedReader, codec: Codec) -> Any:
+    # Arrow's gzip takes no zeros behind a member.
+    return gzip.GzipFile(fileobj=stream) if codec == "gzip" else pa.CompressedInputStream(pa.PythonFile(stream), codec)
+
+
+class _Chunks(io.RawIOBase):
+    """Chunks as a file."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        super().__init__()
+        self._chunks = iter(chunks)
+        self._left = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._left:
+            self._left = memoryview(next(self._chunks, b""))
+        size = min(len(buffer), len(self._left))
+        buffer[:size] = self._left[:size]
+        self._left = self._left[size:]
+        return size
 
 
 class NoRowsError(InputError):
@@ -63,10 +145,6 @@ class NoRowsError(InputError):
 
 def no_rows(path: Path) -> NoRowsError:
     return NoRowsError(f"{path}: holds no rows", hint="remove the file from the sources, or write rows to it")
-
-
-def broken_array(path: Path, error: Exception) -> InputError:
-    return InputError(f"{path}: is not JSON: {error}", hint="for a file of JSON lines, set format: jsonl")
 
 
 def unreadable(path: Path, error: OSError) -> PackerError:

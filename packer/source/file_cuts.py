@@ -1,153 +1,145 @@
 """Cutting an input file into partitions, in one pass over its bytes.
 
-JSON lines are cut by bytes (:mod:`packer.source.json_lines`), Parquet and Arrow by row groups
-(:mod:`packer.source.row_groups`). A JSON array, CSV, and whatever is compressed is one partition.
+Nominal cuts lie at fixed places, so cuts depend on nothing but the file and `partition_bytes`. Nominal partitions
+grow: eight of an eighth of `partition_bytes`, eight of a quarter, eight of a half, then all of `partition_bytes`. So a
+file of a few megabytes keeps many processes busy, and one of a terabyte is no heap of shards.
 
-A partition of a table is known by the sha256 of its file and by the numbers of its groups, so a change of the file
-changes all its partitions.
+JSON lines are cut by bytes: a line belongs to the partition in which its first byte lies, so appending to a file
+changes only its last partitions. A JSON array, CSV, and whatever is compressed is one partition. Parquet and Arrow are
+cut by row groups; their partitions are known by the sha256 of the file and the numbers of their groups, so a change of
+the file changes all of them.
+
+Worked example, `partition_bytes` = 80: nominal cuts lie at 10, 20, … 80, then at 100, 120, … 240, at 280, … 560, and
+then at every 80. Lines of 4, 9, 12 and 2 bytes begin at 0, 4, 13 and 25, so they belong to the nominal partitions 0, 0,
+1 and 2, which are the bytes [0, 13), [13, 25) and [25, 27). Had the third line 20 bytes, the fourth would begin at 33,
+and there would be no partition for the nominal 2.
 """
 
 import hashlib
-from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, Protocol
 
 import xxhash
 
-from packer.source.compression import Codec, codec_of, decompressed
-from packer.source.file_bytes import broken_array, no_rows, read_chunks, without_mark
-from packer.source.json_array import BrokenArray
-from packer.source.json_lines import LineCutter
-from packer.source.partition import (
-    TABLE_FORMATS,
-    FilePartitions,
-    FileStatus,
-    Format,
-    Partition,
-    TableFile,
-    TableFormat,
-)
-from packer.source.row_groups import cut_groups
+from packer.source.file_bytes import BLANK, BYTE_ORDER_MARK, READ_BYTES, codec_of, no_rows, read_chunks, text_stream
+from packer.source.partition import TABLE_FORMATS, FilePartitions, FileStatus, Format, Partition, TableFile
 from packer.source.rows import text_rows
-from packer.source.tables import row_groups, table_sha256
+from packer.source.table_files import Group, row_groups, table_sha256
+
+MAX_PIECES = 16
+"""Of a large row group. Who reads one decodes the rows before it too: together eight and a half times the group."""
 
 
 def partition_file(path: Path, *, format: Format, partition_bytes: int, limit: int | None = None) -> FilePartitions:  # noqa: A002 - the recipe's word
     """Cut a file into partitions in one pass, a megabyte in memory at a time.
 
-    Args:
-        path: The file.
-        format: As :func:`~packer.source.detect.detect_format` says.
-        partition_bytes: Distance of the nominal cuts, but for the first ones.
-        limit: Take only this many rows, from the start of the file.
+    `partition_bytes` is the distance of the nominal cuts, but for the first ones. Only the first `limit` rows are
+    taken.
 
     Raises:
         InputError: the file cannot be read, holds no rows, or is not the array its format says.
 
     """
     if format in TABLE_FORMATS:
-        sha256, num_bytes, partitions = _table(path, cast("TableFormat", format), partition_bytes, limit)
+        sha256, num_bytes, partitions = _cut_table(path, format, partition_bytes, limit)
     else:
-        codec = codec_of(path)
-        with _sha256() as digest:
-            chunks = _hashed(read_chunks(path), digest)
-            if format == "jsonl" and codec is None:
-                cutter = LineCutter(path=path, partition_bytes=partition_bytes, limit=limit)
-                for chunk in chunks:
-                    cutter.add(chunk)
-                num_bytes, partitions = cutter.position, cutter.finish()
-            else:
-                num_bytes, partitions = _whole_file(path, chunks, format, codec, limit)
-            sha256 = digest.hexdigest()
+        sha, xxh3, length = hashlib.sha256(), xxhash.xxh3_128(), _Length()
+        chunks = _digested(read_chunks(path), sha, xxh3, length)
+        if format == "jsonl" and codec_of(path) is None:
+            partitions = list(_cut_lines(path, chunks, partition_bytes, limit))
+        else:
+            partitions = [
+                replace(whole, stop=length.num_bytes, xxh3=xxh3.hexdigest())
+                for whole in _whole_file(path, chunks, format, limit)
+            ]
+        sha256, num_bytes = sha.hexdigest(), length.num_bytes
     if not partitions:
         raise no_rows(path)
     num_rows = sum(partition.num_rows for partition in partitions)
-    return FilePartitions(sha256=sha256, num_bytes=num_bytes, num_rows=num_rows, partitions=partitions)
+    return FilePartitions(sha256=sha256, num_bytes=num_bytes, num_rows=num_rows, partitions=tuple(partitions))
 
 
-class _Sha256:
-    """sha256 of a stream, in a thread of its own: it takes as long as to cut what is hashed."""
-
-    def __init__(self, thread: ThreadPoolExecutor) -> None:
-        self._digest = hashlib.sha256()
-        self._thread = thread
-        self._pending: deque[Future[None]] = deque()
-
-    def update(self, chunk: bytes) -> None:
-        self._pending.append(self._thread.submit(self._digest.update, chunk))
-        if len(self._pending) > _CHUNKS_AHEAD:
-            self._pending.popleft().result()
-
-    def hexdigest(self) -> str:
-        while self._pending:
-            self._pending.popleft().result()
-        return self._digest.hexdigest()
+class _Digest(Protocol):
+    def update(self, data: bytes, /) -> object: ...
 
 
-_CHUNKS_AHEAD = 8
-"""Of a megabyte each, that may wait to be hashed."""
+class _Length:
+    """Counts bytes, as a digest hashes them."""
+
+    num_bytes = 0
+
+    def update(self, data: bytes) -> None:
+        self.num_bytes += len(data)
 
 
-@contextmanager
-def _sha256() -> Iterator[_Sha256]:
-    thread = ThreadPoolExecutor(1)
-    try:
-        yield _Sha256(thread)
-    finally:
-        thread.shutdown(cancel_futures=True)
-
-
-def _hashed(chunks: Iterator[bytes], digest: _Sha256 | xxhash.xxh3_128) -> Iterator[bytes]:
+def _digested(chunks: Iterator[bytes], *digests: _Digest) -> Iterator[bytes]:
     for chunk in chunks:
-        digest.update(chunk)
+        for digest in digests:
+            digest.update(chunk)
         yield chunk
 
 
-def _whole_file(
-    path: Path, chunks: Iterator[bytes], kind: Format, codec: Codec | None, limit: int | None
-) -> tuple[int, tuple[Partition, ...]]:
-    """Number of bytes, and the partition; none where there are no rows. No row is held, but for records of CSV."""
-    xxh3 = xxhash.xxh3_128()
-    num_bytes = 0
-
-    def counted() -> Iterator[bytes]:
-        nonlocal num_bytes
-        for chunk in _hashed(chunks, xxh3):
-            num_bytes += len(chunk)
-            yield chunk
-
-    first = next(chunks, None)
-    if first is None:
-        return 0, ()
-    chunks = chain([first], chunks)
-    text = without_mark(decompressed(path, counted(), codec))
-    try:
-        num_rows = sum(1 for _ in text_rows(path, text, kind, columns={}, max_row_bytes=0))
-    except BrokenArray as error:
-        raise broken_array(path, error) from None
-    if num_rows == 0:
-        return num_bytes, ()
-    whole = Partition(
-        path=path,
-        format=kind,
-        start=0,
-        stop=num_bytes,
-        first_row=0,
-        first_line=0,
-        num_rows=num_rows if limit is None else min(num_rows, limit),
-        xxh3=xxh3.hexdigest(),
-        codec=codec,
-    )
-    return num_bytes, (whole,)
+def nominal(position: int, partition_bytes: int) -> tuple[int, int]:
+    """The nominal partition that a byte of a file lies in, and where that ends."""
+    start = 0
+    unit = max(1, partition_bytes // 8)
+    for growth in range(3):
+        size = unit << growth
+        number = (position - start) // size
+        if number < 8:
+            return 8 * growth + number, start + (number + 1) * size
+        start += 8 * size
+    number = (position - start) // partition_bytes
+    return 24 + number, start + (number + 1) * partition_bytes
 
 
-def _table(
-    path: Path, kind: TableFormat, partition_bytes: int, limit: int | None
-) -> tuple[str, int, tuple[Partition, ...]]:
+def _cut_lines(path: Path, chunks: Iterator[bytes], partition_bytes: int, limit: int | None) -> Iterator[Partition]:
+    stream = text_stream(path, chunks, None, at_start=False)
+    position = num_rows = num_lines = 0
+    while num_rows != limit and stream.peek(1):
+        start, first_row, first_line, xxh3 = position, num_rows, num_lines, xxhash.xxh3_128()
+        _, end = nominal(position, partition_bytes)
+        while position < end and num_rows != limit and (piece := stream.readline(READ_BYTES)):
+            is_row = bool((piece if position else piece.removeprefix(BYTE_ORDER_MARK)).strip(BLANK))
+            xxh3.update(piece)
+            position += len(piece)
+            while piece[-1:] != b"\n" and (piece := stream.readline(READ_BYTES)):  # a line longer than a read
+                is_row = is_row or bool(piece.strip(BLANK))
+                xxh3.update(piece)
+                position += len(piece)
+            num_rows += is_row
+            num_lines += 1
+        if num_rows > first_row:
+            yield Partition(
+                path=path,
+                format="jsonl",
+                start=start,
+                stop=position,
+                first_row=first_row,
+                first_line=first_line,
+                num_rows=num_rows - first_row,
+                xxh3=xxh3.hexdigest(),
+            )
+    for _ in chunks:  # the rest of the file, for its digest
+        pass
+
+
+def _whole_file(path: Path, chunks: Iterator[bytes], kind: Format, limit: int | None) -> Iterator[Partition]:
+    """The one partition, but for its digest; none where there are no rows. No row is held, but for records of CSV."""
+    codec = codec_of(path)
+    stream = text_stream(path, chunks, codec)
+    num_rows = sum(1 for _ in text_rows(path, stream, kind, columns={}, max_row_bytes=0))
+    if num_rows:
+        num_rows = num_rows if limit is None else min(num_rows, limit)
+        yield Partition(
+            path=path, format=kind, start=0, stop=0, first_row=0, first_line=0, num_rows=num_rows, xxh3="", codec=codec
+        )
+
+
+def _cut_table(path: Path, kind: Format, partition_bytes: int, limit: int | None) -> tuple[str, int, list[Partition]]:
     status = FileStatus.of(path)
     groups = row_groups(path, kind)
     file = TableFile(status=status, sha256=table_sha256(path))
@@ -173,4 +165,50 @@ def _table(
             )
         )
         num_rows += run.num_rows
-    return file.sha256, status.num_bytes, tuple(partitions)
+    return file.sha256, status.num_bytes, partitions
+
+
+class Run(NamedTuple):
+    """The groups of a partition, or some rows of one group."""
+
+    first_group: int
+    num_groups: int
+    skip: int
+    """Rows of the first group before the partition."""
+
+    num_rows: int
+
+
+def cut_groups(groups: Sequence[Group], partition_bytes: int, limit: int | None = None) -> list[Run]:
+    """The partitions of a table, in order, up to `limit` rows; each has a row.
+
+    The nominal cuts are laid over the groups' uncompressed sizes. A group of more than `partition_bytes` is cut by rows
+    into pieces of about that size, at most `MAX_PIECES`, for many files hold one group alone.
+
+    Worked example, `partition_bytes` = 80, groups of 6, 6, 30 and 200 bytes: they begin at 0, 6, 12 and 42, in the
+    nominal partitions 0, 0, 1 and 4. So the first two are one partition, the third is one, and the last is cut into
+    three.
+    """
+    runs: list[Run] = []
+    start = end = 0  # of the group; of the nominal partition that the last run may grow in
+    for number, group in enumerate(groups):
+        if not group.num_rows:
+            pass
+        elif group.num_bytes > partition_bytes:
+            num_pieces = min(-(-group.num_bytes // partition_bytes), MAX_PIECES, group.num_rows)
+            cuts = [group.num_rows * i // num_pieces for i in range(num_pieces + 1)]
+            runs += [Run(number, 1, first, stop - first) for first, stop in pairwise(cuts)]
+            end = 0
+        elif start < end:
+            last = runs[-1]
+            runs[-1] = last._replace(num_groups=number + 1 - last.first_group, num_rows=last.num_rows + group.num_rows)
+        else:
+            runs.append(Run(number, 1, 0, group.num_rows))
+            _, end = nominal(start, partition_bytes)
+        start += group.num_bytes
+    before = [0, *accumulate(run.num_rows for run in runs)]
+    return [
+        run if limit is None else run._replace(num_rows=min(run.num_rows, limit - first))
+        for run, first in zip(runs, before, strict=False)
+        if limit is None or first < limit
+    ]

@@ -1,21 +1,47 @@
-"""From the patterns of a recipe to the files they name, and what is said of a folder that is no data set."""
+"""From the name of a source to its files: paths and globs, saved data sets of `datasets`, standard input.
 
+A data set that `save_to_disk` wrote is a folder, with one in it for each split where it is a DatasetDict:
+
+    state.json  dataset_info.json  data-00000-of-00002.arrow …        a Dataset
+    dataset_dict.json  train/  test/                                   a DatasetDict, with a Dataset in each folder
+
+A build reads its inputs more than once: for digests and partitions, in several processes, and again before it commits.
+So standard input is copied to a temporary file first (in the folder that `TMPDIR` names), which goes when the program
+ends. A cache names such an input ``-``; the same rows piped in again are the same input.
+"""
+
+import atexit
+import functools
 import glob
 import os
 import re
-from collections.abc import Iterator, Sequence
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
 
 from packer.data_files import data_ending
-from packer.errors import InputError
+from packer.errors import InputError, StorageError, UsageError
 from packer.hub import may_be_repository
+from packer.limits import out_of
+from packer.names import SPLIT_NAME, FileName, in_words, is_file_name
+from packer.source.file_bytes import no_rows
 
-_DATA_SET_FILES = "state.json or dataset_dict.json"
+T = TypeVar("T")
+
+STANDARD_INPUT = "-"
+
+_STATE = "state.json"
+_SPLITS = "dataset_dict.json"
+_AGAIN = "save it again with save_to_disk"
 _MANIFEST = "manifest.json"
 _CACHE_MARK = re.compile(rb'"format"\s*:\s*"packer-cache"')
 """Near the start of every manifest; other files of that name lack it."""
-
-_MOST_NAMED = 4
 
 
 def expand(patterns: Sequence[str]) -> list[Path]:
@@ -46,26 +72,38 @@ def _matches(pattern: str) -> list[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
-        raise no_data_set(path)
+        raise _no_data_set(path)
+    nearest = next((folder for folder in path.parents if folder.is_dir()), Path.cwd())
+    looked = f"looked in {nearest.absolute()}"
     if not glob.has_magic(pattern):
         if path.exists():
             raise InputError(
                 f"{pattern}: is not a regular file", hint="write its rows to a file, or pipe them in: packer build - …"
             )
         on_hub = f"a data set of the Hub is named hf://datasets/{pattern}/FILE; " if may_be_repository(pattern) else ""
-        raise InputError(f"{pattern}: no such file", hint=on_hub + _nearest_folder(path))
+        raise InputError(f"{pattern}: no such file", hint=on_hub + looked)
     files = sorted(Path(match) for match in glob.glob(pattern, recursive=True) if Path(match).is_file())  # noqa: PTH207 - Path.glob takes no absolute pattern
     if not files:
-        raise InputError(f"{pattern}: no file matches", hint=_nearest_folder(path))
+        raise InputError(f"{pattern}: no file matches", hint=looked)
     return files
 
 
-def _nearest_folder(path: Path) -> str:
-    """Where the path stops being true, for the hint."""
-    for folder in path.parents:
-        if folder.is_dir():
-            return f"looked in {folder.absolute()}"
-    return f"looked in {Path.cwd()}"
+def _no_data_set(folder: Path) -> InputError:
+    """The error for a folder that is no data set. Which of its files belong to which split nobody can know."""
+    if _is_cache(folder):
+        return InputError(
+            f"{folder}: is a cache of packer, and no source: its rows are packed already",
+            hint=f"for other blocks of the same documents: packer pack {folder} -o CACHE2; "
+            "for anything else, name the files it was built from",
+        )
+    found = [path for path in folder.rglob("*") if path.is_file()]
+    kinds = Counter(kind for path in found if (kind := data_ending(path.name)) is not None)
+    kind = kinds.most_common(1)[0][0] if kinds else ".jsonl"
+    is_flat = all(path.parent == folder for path in found if data_ending(path.name) == kind)
+    return InputError(
+        f"{folder}: is a folder, and no data set of `save_to_disk`, which holds {_STATE} or {_SPLITS}",
+        hint=f"name its files: '{(folder / ('' if is_flat else '**') / f'*{kind}').as_posix()}'",
+    )
 
 
 def _is_cache(folder: Path) -> bool:
@@ -77,46 +115,111 @@ def _is_cache(folder: Path) -> bool:
         return False
 
 
-def no_data_set(folder: Path) -> InputError:
-    """The error for a folder that is no data set; it names a pattern for the files it holds.
+class _File(msgspec.Struct, frozen=True):
+    filename: FileName
 
-    Which of them belong to which split nobody can know, so they are not all taken.
+
+class _State(msgspec.Struct, frozen=True, rename=lambda name: f"_{name}"):
+    data_files: list[_File]
+    indices_files: list[_File] | None = None
+    indices_data_files: list[_File] | None = None
+    """As the one above, of other versions: rows are not taken in the order of the files, or not all."""
+
+
+class _Splits(msgspec.Struct, frozen=True):
+    splits: list[str]
+
+
+def is_data_set(folder: Path) -> bool:
+    return (folder / _STATE).is_file() or (folder / _SPLITS).is_file()
+
+
+def data_set_files(folder: Path) -> list[tuple[str | None, Path]]:
+    """The Arrow files of a data set, in the order of its rows, each with its split; None where it is no DatasetDict.
+
+    Raises:
+        InputError: the folder is no data set, is not whole, or its rows are not those of its files.
+        NoRowsError: there are no files.
+
     """
-    if _is_cache(folder):
-        return InputError(
-            f"{folder}: is a cache of packer, and no source: its rows are packed already",
-            hint=f"for other blocks of the same documents: packer pack {folder} -o CACHE2; "
-            "for anything else, name the files it was built from",
-        )
-    message = f"{folder}: is a folder, and no data set of `save_to_disk`, which holds {_DATA_SET_FILES}"
-    found: dict[str, list[Path]] = {}
-    for path in _files_below(folder):
-        if (kind := data_ending(path.name)) is not None and path.is_file():
-            found.setdefault(kind, []).append(path)
+    if not is_data_set(folder):
+        raise _no_data_set(folder)
+    splits = data_set_splits(folder)
+    for split, _ in splits:
+        if split is not None and not re.fullmatch(SPLIT_NAME, split):
+            raise InputError(f"{folder}: '{split}' cannot be a split's name", hint="name its folder, and give `split`")
+    found = [(split, path) for split, files in splits for path in files]
     if not found:
-        return InputError(message, hint=f"name its files: '{(folder / '*.jsonl').as_posix()}'")
-    kinds = sorted(found.items(), key=lambda item: -len(item[1]))
-    holds = ", ".join(f"{len(files)} file{'s'[: len(files) > 1]} {kind}" for kind, files in kinds[:_MOST_NAMED])
-    return InputError(message, hint=f"it holds {holds}: name them, {_patterns(folder, *kinds[0])}")
+        raise no_rows(folder)
+    return found
 
 
-def _patterns(folder: Path, kind: str, files: list[Path]) -> str:
-    """Globs that match these files and no others, however deep they lie; a file alone is named by its path."""
-    if len(files) == 1:
-        return f"'{files[0].as_posix()}'"
-    for pattern in ("*", "**/*"):
-        whole = (Path(glob.escape(str(folder))) / f"{pattern}{kind}").as_posix()
-        if len(glob.glob(whole, recursive=True)) == len(files):  # noqa: PTH207 - as sources are globbed
-            return f"'{whole}'"
-    # Caches between them hold files of that kind as well.
-    places = sorted({path.parent for path in files})
-    return " ".join(
-        f"'{(Path(glob.escape(str(place))) / f'*{kind}').as_posix()}'" for place in places[:_MOST_NAMED]
-    ) + (" …" if places[_MOST_NAMED:] else "")
+def data_set_splits(folder: Path) -> list[tuple[str | None, list[Path]]]:
+    """Each split of a data set, whatever its name is, with its files, of which there may be none; None of a Dataset.
+
+    Raises:
+        InputError: the data set is not whole, or its rows are not those of its files.
+
+    """
+    if (folder / _STATE).is_file():
+        return [(None, _arrow_files(folder))]
+    splits = _read(folder / _SPLITS, _Splits).splits
+    strange = next((split for split in splits if not is_file_name(split)), None)
+    if strange is not None:
+        raise InputError(f"{folder / _SPLITS}: '{strange}' is no name of a folder within it", hint=_AGAIN)
+    return [(split, _arrow_files(folder / split)) for split in splits]
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
-    """Files that a glob would match, without those of caches."""
-    for place, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and not _is_cache(Path(place) / name))
-        yield from (Path(place) / name for name in sorted(names) if not name.startswith("."))
+def _arrow_files(folder: Path) -> list[Path]:
+    state = _read(folder / _STATE, _State)
+    selected = [*(state.indices_files or ()), *(state.indices_data_files or ())]
+    if selected:
+        raise InputError(
+            f"{folder}: its rows are a selection of its files, by {selected[0].filename}",
+            hint="save it so that its files hold its rows: load_from_disk(…).flatten_indices().save_to_disk(…)",
+        )
+    files = [folder / file.filename for file in state.data_files]
+    missing = next((file for file in files if not file.is_file()), None)
+    if missing is not None:
+        raise InputError(f"{missing}: no such file, and {_STATE} names it", hint=_AGAIN)
+    return files
+
+
+def _read(path: Path, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        refused = InputError(f"{path}: cannot be read as a data set's: {in_words(str(error))}", hint=_AGAIN)
+        raise out_of(error) or refused from None
+
+
+def place_of(name: str) -> Path:
+    """The file that holds an input, by the name a recipe or a manifest gives it.
+
+    Raises:
+        UsageError: it is standard input, and nothing is piped in.
+        StorageError: there is no room for what is piped in.
+
+    """
+    return _standard_input() if name == STANDARD_INPUT else Path(name)
+
+
+@functools.cache
+def _standard_input() -> Path:
+    if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
+        raise UsageError(
+            "source '-' is standard input, and nothing is piped in",
+            hint="for example: zcat rows.jsonl.gz | packer build - --tokenizer DIR -o CACHE; or name a file",
+        )
+    folder = Path(tempfile.mkdtemp(prefix="packer-stdin-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = folder / "standard-input"
+    try:
+        with path.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file, 2**20)
+    except OSError as error:
+        raise StorageError(
+            f"{path}: standard input cannot be kept: {error.strerror or error}",
+            hint="TMPDIR names the folder; or write the rows to a file and name it",
+        ) from error
+    return path

@@ -1,22 +1,11 @@
-"""Partitions, the pieces of an input file that are built one by one, and where a file is cut.
-
-Nominal cuts lie at fixed places, so cuts depend on nothing but the file and `partition_bytes`. Nominal partitions
-grow: eight of an eighth of `partition_bytes`, eight of a quarter, eight of a half, then all of `partition_bytes`. So a
-file of a few megabytes keeps many processes busy, and one of a terabyte is no heap of shards.
-"""
+"""Partitions, the pieces of an input file that are built one by one, and the formats of files."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
-import numpy as np
-import numpy.typing as npt
+from packer.source.file_bytes import Codec, unreadable
 
-from packer.source.compression import Codec
-from packer.source.file_bytes import unreadable
-
-CsvFormat = Literal["csv", "tsv"]
-TableFormat = Literal["parquet", "arrow"]
 Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "arrow"]
 
 CSV_FORMATS = ("csv", "tsv")
@@ -100,13 +89,3 @@ class FilePartitions:
     """Rows in the partitions: at most the limit."""
 
     partitions: tuple[Partition, ...]
-
-
-def nominal(positions: npt.NDArray[np.int64], partition_bytes: int) -> npt.NDArray[np.int64]:
-    """The nominal partition each byte of a file lies in.  # int64[N]"""
-    unit = max(1, partition_bytes // 8)
-    sizes = np.repeat([unit, 2 * unit, 4 * unit], 8)
-    starts = np.cumsum(sizes) - sizes
-    grown = int(sizes.sum())
-    small = np.searchsorted(starts, positions, side="right") - 1
-    return np.where(positions < grown, small, len(sizes) + (positions - grown) // partition_bytes)

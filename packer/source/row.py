@@ -1,14 +1,19 @@
 """What every schema shares: typed views of JSON values, and the fields a row may have beside its messages."""
 
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
+from packer.batches import Sample
 from packer.source.decode import Refused, decode_json
 
 T = TypeVar("T")
+
+Columns: TypeAlias = Mapping[str, str | None]
+"""The `columns` of a source: new name of a field → its name in the rows, or None, which hides the field."""
 
 ID_FIELDS = ("sample_id", "id", "uuid")
 _ID_SET = frozenset(ID_FIELDS)
@@ -37,6 +42,35 @@ class FileRow(NamedTuple):
         if isinstance(self.content, Refused):
             raise self.content
         return self.content
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowSchema:
+    """One kind of rows: how it is recognised, which fields it takes, and how it is read."""
+
+    needs: tuple[tuple[str, ...], ...]
+    """A row of this schema has one field of every group."""
+
+    rows: tuple[type[msgspec.Struct], ...]
+    """What rows look like; their fields are the columns that are read of a table."""
+
+    read: Callable[[dict[str, Any], int], Sample]
+    """Reads a row with its number; raises :class:`~packer.source.decode.Refused` where it cannot be a sample."""
+
+    help: str
+    """Its fields, for docs/reference/recipe.md."""
+
+    is_templated: bool = False
+    """Whether every row goes through the chat template."""
+
+    is_rated: bool = True
+    """Whether a boolean `label` is a rating of the answer; in plain text it is some label like others."""
+
+    json_fields: tuple[str, ...] = ()
+    """Fields that are no texts: where a table has a text in one, it is JSON. `tools` may be JSON in every format."""
+
+    message_fields: tuple[str, ...] = ()
+    """Fields that are texts or messages: where a table has a text in one, it may be the JSON of messages."""
 
 
 def row_too_large(max_row_bytes: int) -> Refused:
@@ -102,10 +136,7 @@ def typed(value: Any, shape: type[T]) -> T:
 def typed_row(row: dict[str, Any], shape: type[T], *names: str) -> T:
     """The row as a struct of `shape`; an optional field that holds nothing may hold it in any type.
 
-    Args:
-        row: The row.
-        shape: Its fields.
-        names: Those of its fields that are lists of messages.
+    `names` are those of its fields that are lists of messages.
 
     Raises:
         Refused: `wrong_type`, as :func:`typed`.

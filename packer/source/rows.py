@@ -1,99 +1,84 @@
-"""The rows of a file, of whatever format, one at a time and not yet understood."""
+"""The rows of a file or of a partition: every one becomes a sample or a rejection."""
 
-from collections.abc import Iterator, Mapping
-from itertools import chain
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import cast
 
-from packer.source.columns import columns_read
-from packer.source.compression import codec_of, decompressed
+import msgspec
+import xxhash
+
+from packer.batches import Rejection, RowBatch, Sample
 from packer.source.csv_rows import csv_rows
-from packer.source.file_bytes import broken_array, no_rows, read_chunks, without_mark
-from packer.source.json_array import BrokenArray, split_elements
-from packer.source.json_lines import split_lines
-from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, CsvFormat, Format, TableFormat
-from packer.source.row import FileRow, row_too_large
-from packer.source.schema import Schema
-from packer.source.tables import table_rows, table_schema
+from packer.source.decode import Refused
+from packer.source.file_bytes import changed, codec_of, no_rows, read_chunks, text_stream
+from packer.source.json_text import split_elements, split_lines
+from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, FileStatus, Format, Partition
+from packer.source.row import Columns, FileRow, row_too_large
+from packer.source.schema import columns_read, read_row
+from packer.source.table_files import table_schema, table_sha256
+from packer.source.tables import table_rows
+
+BATCH_BYTES = 16 * 2**20
+"""A batch of large rows ends early: batches are bounded by bytes as well as by rows."""
 
 
 def text_rows(
     path: Path,
-    text: Iterator[bytes],
+    stream: io.BufferedReader,
     format: Format,  # noqa: A002 - the recipe's word
     *,
-    columns: Mapping[str, str | None],
+    columns: Columns,
     max_row_bytes: int,
 ) -> Iterator[FileRow]:
-    """The rows of JSON or CSV.
-
-    Args:
-        path: The file, for errors.
-        text: Its text, unpacked, without byte order mark.
-        format: Its format.
-        columns: New name of a field → its name in the rows, or None to hide it.
-        max_row_bytes: A larger row comes as `row_too_large`, and is not held.
+    """The rows of JSON or CSV. One of more than `max_row_bytes` comes as `row_too_large`, and is not held.
 
     Raises:
-        InputError: the file is no CSV.
-        BrokenArray: a JSON file whose brackets do not add up.
+        InputError: the file is no CSV, or no JSON.
 
     """
     too_large = row_too_large(max_row_bytes)
     if format in CSV_FORMATS:
-        yield from csv_rows(path, text, cast("CsvFormat", format), columns=columns, max_row_bytes=max_row_bytes)
+        yield from csv_rows(path, stream, format, columns=columns, max_row_bytes=max_row_bytes)
     elif format == "jsonl":
-        for content, line in split_lines(text, max_row_bytes=max_row_bytes):
+        for content, line in split_lines(stream, max_row_bytes=max_row_bytes):
             yield FileRow(too_large if content is None else content, line, len(content or b""))
     else:
-        for content in split_elements(text, max_row_bytes=max_row_bytes):
+        for content in split_elements(path, stream, max_row_bytes=max_row_bytes):
             yield FileRow(too_large if content is None else content, None, len(content or b""))
 
 
-def text_chunks(path: Path) -> Iterator[bytes]:
-    """The text of a file, unpacked, without byte order mark.
+def file_stream(path: Path) -> io.BufferedReader:
+    """The text of a file.
 
     Raises:
-        InputError: the file cannot be read, or is empty.
+        InputError: the file cannot be read.
 
     """
-    chunks = read_chunks(path)
-    first = next(chunks, None)
-    if first is None:
-        raise no_rows(path)
-    return without_mark(decompressed(path, chain([first], chunks), codec_of(path)))
+    return text_stream(path, read_chunks(path), codec_of(path))
 
 
 def file_rows(
     path: Path,
     *,
     format: Format,  # noqa: A002 - the recipe's word
-    schema: Schema | None,
-    columns: Mapping[str, str | None],
+    schema: str | None,
+    columns: Columns,
     max_row_bytes: int,
 ) -> Iterator[FileRow]:
-    """The rows of a file, from its start.
-
-    Args:
-        path: The file.
-        format: Its format.
-        schema: How rows are read; None where that is to be found out. Of a table, other columns are not decoded.
-        columns: New name of a field → its name in the rows, or None to hide it.
-        max_row_bytes: A larger row comes as `row_too_large`.
+    """The rows of a file, from its start. Of a table, only the columns of the schema are decoded; None is any schema.
 
     Raises:
-        InputError: the file cannot be read, is empty, or is not what its format says.
+        InputError: the file cannot be read, or is not what its format says.
 
     """
     if format in TABLE_FORMATS:
-        kind = cast("TableFormat", format)
-        names = columns_read(table_schema(path, kind).names, schema, columns)
-        yield from table_rows(path, kind, names, columns=columns, max_row_bytes=max_row_bytes)
-        return
-    try:
-        yield from text_rows(path, text_chunks(path), format, columns=columns, max_row_bytes=max_row_bytes)
-    except BrokenArray as error:
-        raise broken_array(path, error) from None
+        names = columns_read(table_schema(path, format).names, schema, columns)
+        yield from table_rows(path, format, names, columns=columns, max_row_bytes=max_row_bytes)
+    else:
+        yield from text_rows(path, file_stream(path), format, columns=columns, max_row_bytes=max_row_bytes)
 
 
 def refuse_empty(path: Path, *, format: Format) -> None:  # noqa: A002 - the recipe's word
@@ -106,3 +91,186 @@ def refuse_empty(path: Path, *, format: Format) -> None:  # noqa: A002 - the rec
     """
     if next(file_rows(path, format=format, schema=None, columns={}, max_row_bytes=1), None) is None:
         raise no_rows(path)
+
+
+def read_rows(
+    partition: Partition,
+    *,
+    schema: str,
+    columns: Columns,
+    max_row_bytes: int,
+    batch_rows: int = 1024,
+) -> Iterator[RowBatch]:
+    """The rows of a partition, a batch at a time.
+
+    Memory is bounded by a batch: `batch_rows` rows, or about `BATCH_BYTES` and one row. The partition is compared with
+    its digest when all of it is read: whoever writes what he read must read to the end. A row of more than
+    `max_row_bytes` is rejected without being held.
+
+    Raises:
+        InputError: the file cannot be read, or is not what it was when it was cut.
+
+    """
+    read = partial(read_batch, first_line=partition.first_line, schema=schema, columns=columns)
+    first = num_bytes = 0
+    pending: list[FileRow] = []
+    for row in _partition_rows(partition, schema=schema, columns=columns, max_row_bytes=max_row_bytes):
+        pending.append(row)
+        num_bytes += row.num_bytes
+        if len(pending) == batch_rows or num_bytes >= BATCH_BYTES:
+            yield read(pending, first)
+            first += len(pending)
+            pending, num_bytes = [], 0
+    if pending:
+        yield read(pending, first)
+
+
+def read_batch(rows: list[FileRow], first: int, *, first_line: int, schema: str, columns: Columns) -> RowBatch:
+    """Rows that follow one another; `first` is the number of the first, `first_line` the lines before them."""
+    samples: list[Sample] = []
+    rejections: list[Rejection] = []
+    for number, row in enumerate(rows, first):
+        try:
+            samples.append(read_row(row.value(), number=number, schema=schema, columns=columns))
+        except Refused as refused:
+            rejections.append(Rejection(row=number, code=refused.code, reason=refused.reason))
+    lines = tuple(first_line + row.line for row in rows if row.line is not None)
+    return RowBatch(samples=tuple(samples), rejections=tuple(rejections), num_rows=len(rows), lines=lines or None)
+
+
+def _partition_rows(partition: Partition, *, schema: str, columns: Columns, max_row_bytes: int) -> Iterator[FileRow]:
+    """The rows of a partition, which is compared with what it was at the end."""
+    path = partition.path
+    num_rows = 0
+    if partition.format in TABLE_FORMATS:
+        _refuse_changed_table(partition)
+        names = columns_read(table_schema(path, partition.format).names, schema, columns)
+        rows = table_rows(
+            path, partition.format, names, columns=columns, max_row_bytes=max_row_bytes, partition=partition
+        )
+        for row in islice(rows, partition.num_rows):
+            num_rows += 1
+            yield row
+        _refuse_changed_table(partition)
+    else:
+        digest = xxhash.xxh3_128()
+        # No generator: one that is left early would not hand out the rest.
+        chunks = map(partial(_hashed, digest), read_chunks(path, partition.start, partition.stop))
+        for row in _text_rows_of(partition, chunks, columns, max_row_bytes):
+            num_rows += 1
+            yield row
+        for _ in chunks:  # what stands behind the rows that are taken
+            pass
+        if num_rows == partition.num_rows and digest.hexdigest() != partition.xxh3:
+            raise changed(path, f"bytes {partition.start} to {partition.stop} are not what they were")
+    if num_rows != partition.num_rows:
+        raise changed(path, f"expected {partition.num_rows} rows, found {num_rows}")
+
+
+def _refuse_changed_table(partition: Partition) -> None:
+    """Compare the file of a table's partition with what it was. One that was only touched is read once more."""
+    assert partition.table is not None, "partitions of tables have it"
+    path = partition.path
+    if FileStatus.of(path) != partition.table.status and table_sha256(path) != partition.table.sha256:
+        raise changed(path, "it is not the file it was")
+
+
+def lines_of_rows(partition: Partition, rows: Sequence[int]) -> list[int] | None:
+    """The lines of the file, from 1, at which these rows of a partition begin; None where rows are no lines.
+
+    The partition is read again, for the row of an error that came without its batch. `rows` are numbers from 0 within
+    the partition, ascending.
+
+    Raises:
+        InputError: the file cannot be read, or is not what it was when it was cut.
+
+    """
+    if partition.format != "jsonl" and partition.format not in CSV_FORMATS:
+        return None
+    if not rows:
+        return []
+    chunks = read_chunks(partition.path, partition.start, partition.stop)
+    lines = [row.line for row in _text_rows_of(partition, chunks, {}, max_row_bytes=0) if row.line is not None]
+    if len(lines) != partition.num_rows:
+        raise changed(partition.path, f"expected {partition.num_rows} rows, found {len(lines)}")
+    return [partition.first_line + lines[row] for row in rows]
+
+
+def _hashed(digest: xxhash.xxh3_128, chunk: bytes) -> bytes:
+    digest.update(chunk)
+    return chunk
+
+
+def _text_rows_of(
+    partition: Partition, chunks: Iterator[bytes], columns: Columns, max_row_bytes: int
+) -> Iterator[FileRow]:
+    """The rows in the bytes of a partition."""
+    stream = text_stream(partition.path, chunks, partition.codec, at_start=not partition.start)
+    rows = text_rows(partition.path, stream, partition.format, columns=columns, max_row_bytes=max_row_bytes)
+    return islice(rows, partition.num_rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawRow:
+    """A row as it stands in its file, and what it was understood as."""
+
+    number: int
+    """From 0 in the file; blank lines do not count."""
+
+    line: int | None
+    """From 1 in the file, where its rows are lines."""
+
+    content: bytes | None
+    """None where it is larger than `rows.max_bytes`. Of a row that is no JSON in its file, its values as JSON; None
+    where they could not be had."""
+
+    batch: RowBatch
+    """The row alone: one sample or one rejection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputFile:
+    """An input, and how its rows are read."""
+
+    name: str
+    """As a recipe would name this file alone."""
+
+    path: Path
+    split: str
+    format: Format
+    schema: str
+    columns: Columns
+    limit: int | None
+    """Rows of the file that the recipe takes; None takes all."""
+
+    max_row_bytes: int
+
+    def rows(self, start: int = 0) -> Iterator[RawRow]:
+        """The rows from `start` on, one at a time, up to the limit, without reading the file whole.
+
+        Raises:
+            InputError: the file cannot be read, holds no rows, or is not what its format says.
+
+        """
+        number = -1
+        found = file_rows(
+            self.path,
+            format=self.format,
+            schema=self.schema,
+            columns=self.columns,
+            max_row_bytes=self.max_row_bytes,
+        )
+        for number, row in enumerate(found):
+            if number == self.limit:
+                return
+            if number >= start:
+                batch = read_batch([row], number, first_line=0, schema=self.schema, columns=self.columns)
+                yield RawRow(number=number, line=row.line, content=_as_json(row), batch=batch)
+        if number < 0:
+            raise no_rows(self.path)
+
+
+def _as_json(row: FileRow) -> bytes | None:
+    if isinstance(row.content, Refused):
+        return None
+    return row.content if isinstance(row.content, bytes) else msgspec.json.encode(row.content)

@@ -1,39 +1,28 @@
-"""The schemas of rows: which fields tell them apart, and who reads them."""
+"""Which schema a row fits, which columns of a table it needs, and reading it."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
 
 from packer.batches import Sample
-from packer.source import alpaca, chat, completion, sharegpt, tokens
+from packer.row_schemas import ROW_SCHEMAS
 from packer.source.decode import Refused
-from packer.source.row import type_name
-from packer.source.unsupported_rows import is_preference, refuse_unsupported
+from packer.source.row import ID_FIELDS, Columns, RowSchema, type_name
+from packer.source.tokens import MARKS
+from packer.source.unsupported_rows import SUSPECT_FIELDS, is_preference, refuse_unsupported
 
-Schema = Literal["messages", "sharegpt", "alpaca", "completion", "text", "tokens"]
+SCHEMAS: dict[str, RowSchema] = {name: import_module(module).SCHEMA for name, module in ROW_SCHEMAS.items()}
+"""In the order in which a row that fits several is taken."""
 
-_READERS: dict[Schema, Callable[[dict[str, Any], int], Sample]] = {
-    "messages": chat.read,
-    "sharegpt": sharegpt.read,
-    "alpaca": alpaca.read,
-    "completion": completion.read,
-    "text": completion.read_text,
-    "tokens": tokens.read,
-}
-
-FIELDS: dict[Schema, tuple[tuple[str, ...], ...]] = {
-    "tokens": (("input_ids",), tokens.MARKS),
-    "messages": (("messages",),),
-    "sharegpt": (("conversations", "conversation"),),
-    "completion": (("prompt",), ("completion",)),
-    "alpaca": (("instruction", "query"), ("output", "response")),
-    "text": (("text",),),
-}
-"""What a row of a schema has: one field of every group. In the order in which a row that fits several is taken."""
+JSON_FIELDS = tuple(name for schema in SCHEMAS.values() for name in schema.json_fields)
+MESSAGE_FIELDS = tuple(name for schema in SCHEMAS.values() for name in schema.message_fields)
+VOTING_FIELDS = frozenset(name for schema in SCHEMAS.values() for group in schema.needs for name in group)
+"""Fields by which a row is recognised."""
 
 
-def missing_field(row: dict[str, Any], schema: Schema) -> tuple[str, ...] | None:
+def missing_field(row: Mapping[str, Any], schema: str) -> tuple[str, ...] | None:
     """The first group of fields of which the row has none; None where the row fits the schema."""
-    for group in FIELDS[schema]:
+    for group in SCHEMAS[schema].needs:
         for name in group:
             if row.get(name) is not None:
                 break
@@ -42,25 +31,25 @@ def missing_field(row: dict[str, Any], schema: Schema) -> tuple[str, ...] | None
     return None
 
 
-def schema_of(row: dict[str, Any]) -> Schema | None:
+def schema_of(row: dict[str, Any]) -> str | None:
     """The schema a row votes for, or None.
 
     A preference pair is voted for by what else it has, so that a file of pairs gets a schema, and its rows get their
     reason: prompts by the schema they open, bare pairs as `messages` or, where they are strings, as `text`. So do ids
     without a word on what is trained.
     """
-    for schema in FIELDS:
+    for schema in SCHEMAS:
         if missing_field(row, schema) is None:
             return schema
     if not is_preference(row):
         return "tokens" if row.get("input_ids") is not None else None
     for schema in ("alpaca", "completion"):
-        if missing_field(row, schema) != FIELDS[schema][0]:
+        if missing_field(row, schema) != SCHEMAS[schema].needs[0]:
             return schema
     return "text" if isinstance(row.get("chosen"), str) else "messages"
 
 
-def rename(row: dict[str, Any], columns: Mapping[str, str | None]) -> dict[str, Any]:
+def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
     """The row under its new names, as `columns` of a source says.
 
     `columns` maps a new name to the name in the rows, or to None, which hides the field. A renamed field is gone under
@@ -79,14 +68,8 @@ def rename(row: dict[str, Any], columns: Mapping[str, str | None]) -> dict[str, 
     return renamed
 
 
-def read_row(value: Any, *, number: int, schema: Schema, columns: Mapping[str, str | None]) -> Sample:
-    """One decoded row as a sample.
-
-    Args:
-        value: The decoded JSON.
-        number: Row number from 0 within the partition.
-        schema: How to read it.
-        columns: New name of a field → its name in the row, or None to hide it.
+def read_row(value: Any, *, number: int, schema: str, columns: Columns) -> Sample:
+    """One decoded row as a sample; `number` is its place in the partition, from 0.
 
     Raises:
         Refused: the row cannot be a sample.
@@ -95,10 +78,28 @@ def read_row(value: Any, *, number: int, schema: Schema, columns: Mapping[str, s
     if not isinstance(value, dict):
         raise Refused("wrong_type", f"expected `object`, got `{type_name(value)}`")
     row = rename(value, columns)
-    refuse_unsupported(row, rated=schema != "text")
+    refuse_unsupported(row, rated=SCHEMAS[schema].is_rated)
     missing = missing_field(row, schema)
     if missing is not None:
-        if missing == tokens.MARKS:
+        if missing == MARKS:
             raise Refused("no_labels", f"neither labels nor a mask: none of {', '.join(missing)}")
         raise Refused("unknown_schema", f"no field `{'` or `'.join(missing)}`, which schema {schema} needs")
-    return _READERS[schema](row, number)
+    return SCHEMAS[schema].read(row, number)
+
+
+def fields_read(schema: str) -> set[str]:
+    """The fields that rows of a schema are read from."""
+    return {name for row in SCHEMAS[schema].rows for name in row.__struct_fields__} | SUSPECT_FIELDS | {*ID_FIELDS}
+
+
+def columns_read(names: Sequence[str], schema: str | None, columns: Columns) -> list[str]:
+    """Those of a table's columns that a schema is read from, in the table's order; None: those that tell a schema."""
+    read = columns_of([*(VOTING_FIELDS | SUSPECT_FIELDS if schema is None else fields_read(schema))], names, columns)
+    return [name for name in names if name in read]
+
+
+def columns_of(fields: Sequence[str], names: Sequence[str], columns: Columns) -> tuple[str, ...]:
+    """Those of a table's columns that hold one of these fields."""
+    taken = set(columns.values())
+    called = (columns.get(field, field) for field in fields if field in columns or field not in taken)
+    return tuple(name for name in called if name is not None and name in names)

@@ -11,9 +11,9 @@ from msgspec import UNSET
 
 from packer.batches import Message, Sample
 from packer.source.chat import ChatMessage, MessageFields, chat_sample, read_message, role_of
-from packer.source.content_parts import Part
 from packer.source.decode import Refused
-from packer.source.row import RowFields, one_of, typed_row
+from packer.source.message_parts import Part
+from packer.source.row import RowFields, RowSchema, one_of, typed_row
 from packer.source.unsupported_rows import refuse_media_tags
 
 
@@ -83,3 +83,13 @@ def _message(raw: dict[str, Any], turn: Turn, *, where: str) -> Message:
     shared = {field: getattr(turn, field) for field in MessageFields.__struct_fields__}
     shape = ChatMessage(role=role, content=UNSET if content is None else content, **shared)
     return read_message(other, shape, where=where)
+
+
+SCHEMA = RowSchema(
+    needs=(("conversations", "conversation"),),
+    rows=(TurnsRow,),
+    read=read,
+    help="`conversations` of `from`/`value` (human, gpt, system, function_call, observation); `tools` as a JSON string",
+    is_templated=True,
+    json_fields=("conversations", "conversation"),
+)

@@ -28,13 +28,7 @@ _types = pa.types
 
 
 def converter(kind: pa.DataType, name: str) -> Convert | None:
-    """What makes JSON of the Python values of a column; None where they are JSON already.
-
-    Args:
-        kind: Type of the column.
-        name: Its name, for reasons.
-
-    """
+    """What makes JSON of the Python values of a column; None where they are JSON already."""
     if _is_list(kind) and _types.is_struct(kind.value_type):
         return _of_list(_struct(kind.value_type, f"$.{name}[]", of_messages=True))
     return _convert(kind, f"$.{name}")
@@ -169,21 +163,3 @@ def is_foreign(kind: pa.DataType) -> bool:
     if kind.num_fields:
         return any(is_foreign(kind.field(i).type) for i in range(kind.num_fields))
     return not (_is_json(kind) or _types.is_floating(kind))
-
-
-def bytes_of(batch: pa.RecordBatch) -> int:
-    """Bytes of its rows; of views, which pyarrow before 24 cannot count, those of all buffers they share."""
-    try:
-        return int(batch.nbytes)
-    except pa.ArrowException:
-        return int(batch.get_total_buffer_size())
-
-
-def shares_buffers(kind: pa.DataType) -> bool:
-    """Whether the bytes of a value cannot be separated from those of its column: one text may stand for many values."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return shares_buffers(kind.storage_type)
-    views = (_types.is_string_view, _types.is_binary_view, _types.is_list_view, _types.is_large_list_view)
-    if _types.is_dictionary(kind) or _types.is_run_end_encoded(kind) or any(is_view(kind) for is_view in views):
-        return True
-    return any(shares_buffers(kind.field(i).type) for i in range(kind.num_fields))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from packer.batches import Bool, Float32, Int64, PretokenizedTokens, Sample
 from packer.source.decode import Refused
-from packer.source.row import sample_id, typed
+from packer.source.row import RowSchema, sample_id, typed
 
 MASKS = ("loss_mask", "assistant_masks", "completion_mask", "response_mask")
 WEIGHTS = ("loss_weights", "weights")
@@ -184,3 +184,13 @@ def _refuse_restart(fields: Mapping[str, npt.NDArray[Any]], kept: slice) -> None
         raise Refused(
             "already_packed", f"`position_ids` do not run on at token {kept.start + restarts[0] + 1}: several documents"
         )
+
+
+SCHEMA = RowSchema(
+    needs=(("input_ids",), MARKS),
+    rows=(TokensRow,),
+    read=read,
+    help="`input_ids`, and what is trained of them: `labels` (unshifted, -100 elsewhere), a mask of 0 and 1 "
+    "(`loss_mask`, `assistant_masks`, `completion_mask`, `response_mask`) or `loss_weights` (also `weights`) from 0 to "
+    "1; `attention_mask`, `id`; [how to](../how-to/token-rows.md)",
+)

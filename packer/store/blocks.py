@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from packer.batches import BlockBatch
 from packer.store.arrow_columns import BlockRows, Ragged, flat_array, list_array
+from packer.store.manifest import Shard
 from packer.store.schema import BLOCK_LISTS, BLOCK_PIECES, blocks_schema
-from packer.store.shard_file import ShardFile, WrittenShard
+from packer.store.shard_file import ShardFile
 
 
 class BlockShardWriter:
@@ -50,7 +51,7 @@ class BlockShardWriter:
         self._num_tokens += int(batch.length.sum(dtype=np.int64))
         self._num_trained += int(batch.num_trained.sum(dtype=np.int64))
 
-    def finish(self, *, split: str, index: int) -> WrittenShard:
+    def finish(self, *, split: str, index: int) -> Shard:
         """Give the file its name."""
         return self._file.commit(
             kind="blocks", split=split, index=index, num_tokens=self._num_tokens, num_trained=self._num_trained

@@ -16,11 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from packer.batches import Bool, DocumentBatch, Int32, Int64
-from packer.layout import MASKED, document_labels, document_weights
+from packer.layout import MASKED, document_labels, document_weights, offsets_of
 from packer.store.arrow_columns import DocumentRows, Ragged, flat_array, list_array
 from packer.store.digest import document_ids
+from packer.store.files import CacheFiles
+from packer.store.manifest import Shard
 from packer.store.schema import documents_schema
-from packer.store.shard_file import ShardFile, WrittenShard, map_file
+from packer.store.shard_file import ShardFile
 from packer.store.views import document_rows
 
 BATCH_ROWS = 16_384
@@ -42,15 +44,15 @@ class DocumentShardWriter:
 
     def __init__(self, folder: Path, *, special_ids: Int32) -> None:
         self._folder = folder / "documents"
-        self._special = _Membership(special_ids)
+        self._special_ids = special_ids
         self._weighted = False
         self._file = ShardFile(self._folder, schema=documents_schema(weighted=False))
         self._pending: list[DocumentBatch] = []
         self._pending_rows = 0
         self._pending_tokens = 0
-        self._num_tokens = 0
         self._num_trained = 0
-        self._last = _LastDocuments()
+        self._samples: list[Int32] = []
+        self._lengths: list[Int64] = []
 
     def append(self, batch: DocumentBatch) -> None:
         """Add documents, in order; a batch without documents adds nothing."""
@@ -65,16 +67,19 @@ class DocumentShardWriter:
                 self._flush()
             first = last
 
-    def finish(self, *, split: str, index: int) -> WrittenShard:
+    def finish(self, *, split: str, index: int) -> Shard:
         """Write what is left and give the file its name."""
         self._flush()
+        sample = np.concatenate([np.zeros(0, np.int32), *self._samples])
+        lengths = np.concatenate([np.zeros(0, np.int64), *self._lengths])
+        is_last = np.append(sample[1:] != sample[:-1], True)[: len(sample)]  # of its input row
         return self._file.commit(
             kind="documents",
             split=split,
             index=index,
-            num_tokens=self._num_tokens,
+            num_tokens=int(lengths.sum()),
             num_trained=self._num_trained,
-            num_last_tokens=self._last.num_tokens(),
+            num_last_tokens=int(lengths[is_last].sum()),
         )
 
     def abort(self) -> None:
@@ -108,10 +113,11 @@ class DocumentShardWriter:
         self._pending, self._pending_rows, self._pending_tokens = [], 0, 0
         if not self._weighted and (documents.run_weight != 1).any():
             self._add_weights()
-        rows = rows_of(documents, special=self._special.of(documents.input_ids), weighted=self._weighted)
-        self._num_tokens += len(documents.input_ids)
+        special = np.isin(documents.input_ids, self._special_ids)
+        rows = rows_of(documents, special=special, weighted=self._weighted)
         self._num_trained += int(rows.num_trained.sum())
-        self._last.add(documents)
+        self._samples.append(documents.sample)
+        self._lengths.append(np.diff(documents.offsets))
         self._file.write(record_batch(rows))
 
     def _add_weights(self) -> None:
@@ -133,14 +139,13 @@ def rows_of(documents: DocumentBatch, *, special: Bool, weighted: bool) -> Docum
     Args:
         documents: K tokens.
         special: which tokens are special.  # bool[K]
-        weighted: whether the shard has loss weights; a doc_id tells of fractional ones in any case.
+        weighted: whether the shard has loss weights; a doc_id holds fractional ones in any case.
 
     """
     labels, offsets = document_labels(documents), documents.offsets
     fractional = weighted or bool((documents.run_weight != 1).any())
     weights = document_weights(documents) if fractional else None
-    trained = np.zeros(len(labels) + 1, np.int64)
-    np.cumsum(labels != MASKED, out=trained[1:])
+    trained = offsets_of(labels != MASKED)
     sample_id, has_sample_id = _texts(documents.sample_id)
     return DocumentRows(
         doc_id=document_ids(input_ids=documents.input_ids, labels=labels, loss_weights=weights, offsets=offsets),
@@ -158,40 +163,6 @@ def rows_of(documents: DocumentBatch, *, special: Bool, weighted: bool) -> Docum
         sample_id=sample_id,
         has_sample_id=has_sample_id,
     )
-
-
-class _Membership:
-    """Which ids are in a fixed set, by table: one look-up a token."""
-
-    def __init__(self, ids: Int32) -> None:
-        self._table: Bool = np.zeros(int(ids.max(initial=-1)) + 2, np.bool_)
-        self._table[ids] = True
-
-    def of(self, ids: Int32) -> Bool:
-        """bool[K]; ids beyond the table are not in the set."""
-        member: Bool = self._table[np.minimum(ids, len(self._table) - 1)]
-        return member
-
-
-class _LastDocuments:
-    """Counts the tokens of the last document of each input row, across record batches."""
-
-    def __init__(self) -> None:
-        self._row: int | None = None
-        self._length = 0
-        self._total = 0
-
-    def add(self, documents: DocumentBatch) -> None:
-        """Rows [4, 4, 5], lengths [9, 7, 3]: 7 counts; 3 counts unless row 5 goes on in the next batch."""
-        lengths = np.diff(documents.offsets)
-        if self._row is not None and self._row != documents.sample[0]:
-            self._total += self._length
-        ends = documents.sample[1:] != documents.sample[:-1]
-        self._total += int(lengths[:-1][ends].sum())
-        self._row, self._length = int(documents.sample[-1]), int(lengths[-1])
-
-    def num_tokens(self) -> int:
-        return self._total + self._length
 
 
 def record_batch(rows: DocumentRows) -> pa.RecordBatch:
@@ -268,16 +239,12 @@ def slice_documents(batch: DocumentBatch, first: int, last: int) -> DocumentBatc
 
 def _join_offsets(offsets: list[Int64]) -> Int64:
     """[0, 2, 3] and [0, 4] give [0, 2, 3, 7]."""
-    lengths = np.concatenate([np.diff(item) for item in offsets])
-    joined = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=joined[1:])
-    return joined
+    return offsets_of(np.concatenate([np.diff(each) for each in offsets]))
 
 
 def _texts(texts: tuple[str | None, ...]) -> tuple[Ragged, Bool]:
     encoded = [b"" if text is None else text.encode() for text in texts]
-    offsets = np.zeros(len(texts) + 1, np.int32)
-    np.cumsum([len(text) for text in encoded], out=offsets[1:])
+    offsets = offsets_of([len(text) for text in encoded]).astype(np.int32)
     values = np.frombuffer(b"".join(encoded), np.uint8)
     return Ragged(values=values, offsets=offsets), np.array([text is not None for text in texts], np.bool_)
 
@@ -297,7 +264,7 @@ def _list(schema: pa.Schema, name: str, column: Ragged) -> pa.Array:
 
 
 def _batches(path: Path) -> Iterator[pa.RecordBatch]:
-    reader = pa.ipc.open_file(pa.BufferReader(map_file(path)))
+    reader = pa.ipc.open_file(pa.BufferReader(CacheFiles(path.parent).map(path.name)))
     for i in range(reader.num_record_batches):
         yield reader.get_batch(i)
 

@@ -7,7 +7,6 @@ that a flipped bit is found wherever it lies; against somebody who can work out 
 
 import hashlib
 import json
-import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,11 +15,10 @@ import msgspec
 from msgspec import Meta
 from xxhash import xxh3_128_hexdigest
 
-from packer.errors import CheckError, StorageError, UsageError
+from packer.errors import CheckError, InputError, UsageError
 from packer.names import FilePath, SplitName, in_words
-from packer.store.folder import PRIVATE, is_inside, write_atomically
-from packer.store.not_a_cache import not_a_cache
-from packer.store.path_errors import storage_errors
+from packer.store.files import CacheFiles
+from packer.store.folder import PRIVATE, is_inside
 
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
@@ -30,7 +28,7 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Hex = Annotated[str, Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
-_SEAL = re.compile(rb'\A\{\s*"checksum"\s*:\s*"([0-9a-f]{32})"(?=\s*,)')
+_SEAL = re.compile(rb'\A\{[ \n]*"checksum"[ \n]*:[ \n]*"([0-9a-f]{32})"(?=[ \n]*,)')
 _SEAL_BYTES = len(b'{\n"checksum":""') + 32
 
 
@@ -73,7 +71,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     num_tokens: Count
     num_trained: Count
     num_merged: Count
-    """Documents: turns whose border merges. Blocks: 0."""
+    """Documents: turns whose boundary merges. Blocks: 0."""
 
     num_skipped: Count = 0
     """Documents: answers that were to be learned and are not, as they say nothing or have no prompt. Blocks: 0."""
@@ -193,7 +191,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     engine: str
     engine_version: str
     rules_version: Count
-    """Of the rules that took rows to documents; another one may come to other documents."""
+    """Of the rules that make documents of rows; another one may give other documents."""
 
     model: ModelRecord
     inputs: tuple[Input, ...]
@@ -268,7 +266,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> str:
         StorageError: the disk refuses; the manifest of before is still there.
 
     """
-    return write_atomically(folder / MANIFEST_NAME, encode_manifest(manifest)).sha256
+    return CacheFiles(folder).write(MANIFEST_NAME, encode_manifest(manifest)).sha256
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -307,32 +305,29 @@ def manifest_bytes(folder: Path) -> bytes:
         StorageError: it cannot be read.
 
     """
-    path = folder / MANIFEST_NAME
-    try:
-        with storage_errors("read", path), path.open("rb") as file:
-            # Not as many as it may have: Python takes the memory before it reads.
-            content = file.read(min(os.fstat(file.fileno()).st_size, MAX_MANIFEST_BYTES) + 1)
-    except StorageError as error:
-        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
-            raise not_a_cache(folder, MANIFEST_NAME) from None
-        raise
-    if len(content) > MAX_MANIFEST_BYTES:
-        raise CheckError(f"{path}: expected at most {MAX_MANIFEST_BYTES} bytes, found more")
-    return content
+    size = CacheFiles(folder).size(MANIFEST_NAME)
+    if size is None:
+        raise InputError(
+            f"{folder} is not a cache, or its build did not finish: it has no {MANIFEST_NAME}",
+            hint=f"packer build SOURCE... -o {folder} makes one; packer verify --foreign {folder} looks at what "
+            "another tool prepared",
+        )
+    if size > MAX_MANIFEST_BYTES:
+        raise CheckError(f"{folder / MANIFEST_NAME}: expected at most {MAX_MANIFEST_BYTES} bytes, found {size}")
+    return CacheFiles(folder).read(MANIFEST_NAME)
 
 
 def decode_manifest(folder: Path, content: bytes) -> Manifest:
     """The manifest its bytes stand for; ``folder`` is where its shards must lie.
 
     Raises:
-        CheckError: not JSON, a duplicate or unknown key, a wrong type or value, a path that leads out of the cache,
+        CheckError: not JSON, an unknown key, a wrong type or value, a path that leads out of the cache,
             another checksum.
 
     """
     path = folder / MANIFEST_NAME
     hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {folder} mends it"
     try:
-        json.loads(content, object_pairs_hook=_without_duplicates)
         manifest = msgspec.json.decode(_without_seal(content), type=Manifest)
         root = folder.resolve()
         for i, shard in enumerate(manifest.shards):
@@ -342,8 +337,8 @@ def decode_manifest(folder: Path, content: bytes) -> Manifest:
         msgspec.convert({"recipe": manifest.recipe}, _Believed)
         _check_seal(content)
     except msgspec.ValidationError as error:
-        raise CheckError(f"{path}: {_explain(str(error))}", hint=hint) from None
-    except (json.JSONDecodeError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CheckError(f"{path}: {in_words(str(error))}", hint=hint) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CheckError(f"{path}: not valid JSON: {error}", hint=hint) from None
     except ValueError as error:
         raise CheckError(f"{path}: {error}", hint=hint) from None
@@ -355,15 +350,6 @@ def _encode_lines(value: Any) -> bytes:
     if isinstance(value, tuple) and value:
         return b"[\n" + b",\n".join(msgspec.json.encode(item, order="sorted") for item in value) + b"\n]"
     return msgspec.json.encode(value, order="sorted")
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys: set[str] = set()
-    for key, _ in pairs:
-        if key in keys:
-            raise ValueError(f"duplicate key '{key}'")
-        keys.add(key)
-    return dict(pairs)
 
 
 def _without_seal(content: bytes) -> bytes:
@@ -385,16 +371,3 @@ def _check_path(root: Path, key: str, path: str, *, folder: str) -> None:
         raise ValueError(f"{key}: expected a path in {folder}/, found '{path}'")
     if not is_inside(root, path):
         raise ValueError(f"{key}: '{path}' is a link that leads out of the cache; copy the files themselves")
-
-
-def _explain(message: str) -> str:
-    """From "Expected `int`, got `str` - at `$.shards[0].num_rows`" to the key first, in our words."""
-    text, _, where = in_words(message).partition(" - at `$")
-    key = where.rstrip("`").lstrip(".")
-    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", text)
-    if unknown:
-        return f"unknown key '{f'{key}.' if key else ''}{unknown[1]}'"
-    missing = re.fullmatch(r"Object missing required field `(.*)`", text)
-    if missing:
-        return f"missing key '{f'{key}.' if key else ''}{missing[1]}'"
-    return f"{key or 'the whole'}: {text[0].lower()}{text[1:].replace(', got ', ', found ')}"

@@ -39,7 +39,7 @@ def storage_errors(action: str, path: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _told(action, path, error) from error
+        raise _error_of(action, path, error) from error
 
 
 @contextmanager
@@ -57,10 +57,10 @@ def path_errors() -> Iterator[None]:
             if (limit := out_of(error)) is not None:
                 raise limit from error
             raise  # a pipe, or something else that is no place on a disk
-        raise _told("use", os.fsdecode(error.filename), error) from error
+        raise _error_of("use", os.fsdecode(error.filename), error) from error
 
 
-def _told(action: str, path: Path | str, error: OSError) -> PackerError:
+def _error_of(action: str, path: Path | str, error: OSError) -> PackerError:
     if (limit := out_of(error, f"cannot {action} {path}")) is not None:
         return limit
     hint = _ELSE if error.errno is None else _HINTS.get(error.errno, _ELSE)

@@ -271,7 +271,7 @@ def test_two_errors_are_both_told_and_what_helps_against_both_is_assumed(tmp_pat
     report = of(twins.byte_level(tmp_path / "tokenizer", template=template))
     errors = [each.code for each in report.findings if each.level == "error"]
     assert errors == ["prompt_diverges", "no_terminator"]
-    assert report.assumed == ("supervision.divergent=common_prefix", "supervision.no_terminator=append")
+    assert report.assumed == ("supervision.on_prompt_mismatch=common_prefix", "supervision.no_terminator=append")
 
 
 def test_a_variable_the_template_misses_is_named_with_what_gives_it(tmp_path: Path) -> None:
@@ -317,8 +317,8 @@ def test_as_rendered_is_proposed_only_where_it_makes_one_document(tmp_path: Path
     ("code", "override"),
     [
         ("dropped_reasoning", "supervision.allow_dropped=[reasoning]"),
-        ("chat_rewritten", "supervision.rewritten=as_rendered"),
-        ("reasoning_forgotten", "supervision.rewritten=exact"),
+        ("chat_rewritten", "supervision.history_rewrite=as_rendered"),
+        ("reasoning_forgotten", "supervision.history_rewrite=exact"),
     ],
 )
 def test_what_the_recipe_asks_for_is_a_note(code: str, override: str, cases: Cases) -> None:
@@ -407,8 +407,8 @@ def test_the_price_of_rewriting_is_measured_on_the_rows(tmp_path: Path) -> None:
     price = float(re.findall(r"([0-9.]+) times", dear.message)[0])
     assert price > 2
     assert dear.level == "warning"
-    assert "supervision.rewritten" in (dear.hint or "")
-    assert finding(of(folder, "supervision.rewritten=exact", sources=sources), "rows_price").level == "note"
+    assert "supervision.history_rewrite" in (dear.hint or "")
+    assert finding(of(folder, "supervision.history_rewrite=exact", sources=sources), "rows_price").level == "note"
     assert "rows_price" not in codes(of(folder, sources=write(tmp_path / "one.jsonl", chat("Hi", "Hello"))))
 
 
@@ -470,7 +470,7 @@ def test_a_class_that_changes_nothing_is_no_finding(twin: Folder, tmp_path: Path
 SET = re.compile(r"--set ('[^']*'|\S+)")
 
 STAYS = {
-    ("shapes_rejected", "supervision.divergent"), ("shapes_rejected", "supervision.no_terminator"),
+    ("shapes_rejected", "supervision.on_prompt_mismatch"), ("shapes_rejected", "supervision.no_terminator"),
     ("marks_differ", "supervision.source"), ("split_marker", "supervision.markers"),
 }  # fmt: skip
 """Findings that may stay under a key of their hint, since it promises something else; that is asserted beside."""
@@ -500,8 +500,8 @@ def test_no_hint_sets_what_the_recipe_has_set_already(tmp_path: Path) -> None:
     assert hinted(of(folder, override), "dropped_tool_call") == []
     rewriting = byte_level(twins.QWEN3_LIKE)(tmp_path / "rewriting")
     for value in ("exact", "last", "as_rendered"):
-        report = of(rewriting, f"supervision.rewritten={value}")
-        assert f"supervision.rewritten={value}" in finding(report, "chat_rewritten").message
+        report = of(rewriting, f"supervision.history_rewrite={value}")
+        assert f"supervision.history_rewrite={value}" in finding(report, "chat_rewritten").message
         assert hinted(report, "chat_rewritten") == []
         assert hinted(report, "reasoning_forgotten") == []
 
@@ -568,7 +568,7 @@ def test_marks_asked_for_where_there_are_none_are_an_error_with_a_report(tmp_pat
     folder = byte_level(FULL)(tmp_path / "tokenizer")
     report = of(folder, "supervision.source=generation_tags")
     assert codes(report) == ["no_marks", "terminator"]
-    assert report.assumed == ("supervision.source=equivalence",)
+    assert report.assumed == ("supervision.source=chat_server",)
     assert of(folder, "supervision.source=generation_tags", *report.assumed).ok
 
 
@@ -631,7 +631,7 @@ def test_the_verdict_says_what_stops_a_build(tmp_path: Path) -> None:
     dear = write(tmp_path / "rows.jsonl", *[chat(*["Hello there"] * 20)] * 3)
     report = of(byte_level(twins.QWEN3_LIKE)(tmp_path / "rewriting"), sources=dear)
     assert report.verdict.startswith("a build would stop and ask about rewritten history")
-    assert "supervision.rewritten=as_rendered" in (finding(report, "rows_price").hint or "")
+    assert "supervision.history_rewrite=as_rendered" in (finding(report, "rows_price").hint or "")
     assert of(CASES["split_marker"](tmp_path / "split"), sources=dear).verdict.startswith("a build would refuse")
     assert of(byte_level(FULL)(tmp_path / "own")).verdict == "plain chats can be built"
 

@@ -214,7 +214,7 @@ FORGETFUL = (
 
 def test_documents_of_rewritten_history_say_which_message_they_train(recipe_of, tmp_path):
     path = write(tmp_path / "a.jsonl", chat("a?", "a!", "b?", "b!", "c?", "c!"))
-    recipe = recipe_of(path, template=FORGETFUL, supervision={"rewritten": "exact", "allow_dropped": ["content"]})
+    recipe = recipe_of(path, template=FORGETFUL, supervision={"history_rewrite": "exact", "allow_dropped": ["content"]})
     found = assert_preview_is_what_is_built(recipe, tmp_path / "cache", rows=1)
     (row,) = found.rows
     trained = [[(run.message, run.text) for run in each.runs if run.message is not None] for each in row.view.documents]
@@ -364,7 +364,7 @@ def test_what_a_build_refuses_a_preview_refuses_alike(recipe_of, tmp_path):
         (sources(none, format="json"), "holds no rows"),
         (sources(empty, schema="messages"), "holds no rows"),
         (sources(broken, schema="messages"), "is not JSON"),
-        (sources(blank, format="json", schema="messages"), "is not JSON"),
+        (sources(blank, format="json", schema="messages"), "holds no rows"),
         (sources(path, tokenizer=str(tmp_path / "bare")), "need a chat template"),
         (sources(broken, schema="messages", tokenizer=str(tmp_path / "bare")), "need a chat template"),
     ]
@@ -407,7 +407,7 @@ def test_what_is_shown_of_real_rows_is_what_a_build_contains(real, corpus, token
         {
             "sources": [{"path": str(real / "corpora" / corpus), "limit": 8}],
             "tokenizer": str(real / "tokenizers" / tokenizer),
-            "supervision": {"rewritten": "exact"},
+            "supervision": {"history_rewrite": "exact"},
             "pack": {"block_len": 8192},
         }
     )

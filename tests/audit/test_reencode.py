@@ -22,7 +22,7 @@ from packer.pipeline.identity import Provenance
 from packer.pipeline.stages import Stages
 from packer.recipe import load_recipe, make_recipe
 from packer.source import partition_file
-from packer.store.content_fingerprint import content_fingerprint
+from packer.store.cache import content_fingerprint
 from packer.store.document_shards import DocumentShards
 from packer.store.documents import DocumentShardWriter
 from packer.store.manifest import read_manifest, write_manifest
@@ -124,7 +124,7 @@ def written_again(cache, change, *, special=None):
         writer.append(change(batch))
         written = writer.finish(split=shard.split, index=0)
     counted = ("first_row", "source", "key", "num_kept", "num_input_rows", "num_rejected", "num_merged")
-    made = written.as_shard(**{name: getattr(shard, name) for name in counted})
+    made = msgspec.structs.replace(written, **{name: getattr(shard, name) for name in counted})
     totals = msgspec.structs.replace(
         manifest.totals, trained=made.num_trained, masked=manifest.totals.tokens - made.num_trained
     )
@@ -185,7 +185,7 @@ def mixed(tmp_path_factory):
         ],
         "tokenizer": str(folder / "tokenizer"),
         "engine": "reference",
-        "supervision": {"rewritten": "exact"},
+        "supervision": {"history_rewrite": "exact"},
         "partition_bytes": 3000,
         "pack": {"block_len": 256},
     }
@@ -338,7 +338,7 @@ def test_an_id_changed_in_a_shard_written_anew_is_found_in_its_row(small):
 def test_a_document_of_a_row_with_several_is_named_by_its_number(tmp_path):
     twins.byte_level(tmp_path / "tokenizer", template=twins.QWEN3_LIKE)
     (tmp_path / "chat.jsonl").write_bytes(lines(chat(k) for k in range(4)))
-    exact = {"supervision": {"rewritten": "exact"}}
+    exact = {"supervision": {"history_rewrite": "exact"}}
     cache = forged(tmp_path, in_row(2, lambda row: row["messages"][3].update(content="I am not.")), **exact)
     (finding,) = verify(cache, reencode=True, threads=1).findings
     assert finding.row == 2

@@ -23,8 +23,7 @@ from packer.starter import write_starter
 from packer.store import digest
 from packer.store import manifest as manifest_module
 from packer.store.blocks import BlockShardWriter
-from packer.store.cache import Cache
-from packer.store.content_fingerprint import content_fingerprint
+from packer.store.cache import Cache, content_fingerprint
 from packer.store.manifest import read_manifest, sealed, write_manifest
 from packer.store.path_errors import storage_errors
 from packer.store.views import block_rows, document_rows
@@ -528,7 +527,7 @@ def forge_blocks(cache, split, change):
         batch = change(blocks.read(np.arange(len(blocks))))
     with BlockShardWriter(cache, block_len=batch.input_ids.shape[1], weighted=batch.loss_weights is not None) as writer:
         writer.append(batch)
-        shard = writer.finish(split=split, index=0).as_shard(first_row=0)
+        shard = writer.finish(split=split, index=0)
     others = tuple(each for each in manifest.shards if (each.kind, each.split) != ("blocks", split))
     forged = msgspec.structs.replace(manifest, shards=(*others, shard))
     content = content_fingerprint(cache, forged.shards)
@@ -630,7 +629,7 @@ def test_a_recipe_this_version_does_not_understand_is_a_finding_and_its_blocks_a
     assert verify(cache, level="quick").ok
     (finding,) = verify(cache).findings
     assert (finding.path, finding.what) == ("manifest.json", "recipe")
-    assert "unknown key 'colour'" in finding.found
+    assert "unknown field `colour`" in finding.found
     blocks = {shard.path for shard in manifest.shards if shard.kind == "blocks"}
     full = {(each.path, each.what, each.expected) for each in verify(cache, level="full").findings if each != finding}
     assert full == {(path, "block length", "a recipe that tells") for path in blocks}

@@ -379,7 +379,7 @@ def test_several_documents_of_a_row_are_all_shown(starter, tmp_path):
             "sources": [{"path": str(tmp_path / "a.jsonl")}],
             "tokenizer": str(starter / "tokenizer"),
             "template": {"file": str(tmp_path / "t.jinja")},
-            "supervision": {"rewritten": "exact"},
+            "supervision": {"history_rewrite": "exact"},
         }
     )
     build(recipe, tmp_path / "cache", jobs=1)

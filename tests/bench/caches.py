@@ -85,7 +85,7 @@ def write_blocks(folder: Path, batches: Iterable[BlockBatch], *, like: Cache) ->
         with BlockShardWriter(folder, block_len=part[0].input_ids.shape[1], weighted=False) as writer:
             for batch in part:
                 writer.append(batch)
-            shards.append(writer.finish(split="train", index=index).as_shard(first_row=num_blocks))
+            shards.append(msgspec.structs.replace(writer.finish(split="train", index=index), first_row=num_blocks))
         num_blocks += sum(batch.num_blocks for batch in part)
     manifest = like.manifest
     totals = msgspec.structs.replace(manifest.totals, blocks=num_blocks)

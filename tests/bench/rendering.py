@@ -46,7 +46,7 @@ def rendering_table() -> Table:
             {
                 "sources": [{"path": "none.jsonl"}],
                 "tokenizer": str(_REAL / "tokenizers" / tokenizer),
-                "supervision": {"rewritten": "as_rendered"},
+                "supervision": {"history_rewrite": "as_rendered"},
             }
         )
         going_on = Stages(recipe, load_recipe_model(recipe)).renderer.by_reference()

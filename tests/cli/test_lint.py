@@ -208,7 +208,7 @@ def test_the_page_says_what_the_command_does():
 def test_a_control_token_is_not_broken_over_two_lines(columns, tmp_path):
     template = twins.CHATML.replace("<|im_start|>' + message.role", "<|im_start|><|header_of|>' + message.role")
     folder = twins.byte_level(tmp_path / "tokenizer", template=template.replace("{{ '<|im", "{{ '" + "x" * 37 + "<|im"))
-    prompt = "supervision.divergent=common_prefix"
+    prompt = "supervision.on_prompt_mismatch=common_prefix"
     overrides = ("--set", "supervision.markers=text", "--set", prompt)
     out = run("-v", "--tokenizer", folder, *overrides, env={"COLUMNS": str(columns)}).stdout
     assert out.count("<|header_of|>") == out.count("<|header_") == out.count("header_of|>") > 3
@@ -230,7 +230,7 @@ def test_the_header_ends_with_a_verdict(folder, rows):
 @pytest.mark.parametrize("columns", [60, 66, 72, 80, 93])
 def test_a_key_to_be_copied_stands_beside_its_option(columns, folder):
     lines = run("--tokenizer", folder, env={"COLUMNS": str(columns)}).stdout.splitlines()
-    assert sum("--set supervision.rewritten=" in line for line in lines) > 3
+    assert sum("--set supervision.history_rewrite=" in line for line in lines) > 3
     assert not any(line.endswith("--set") for line in lines)
 
 

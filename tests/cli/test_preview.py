@@ -153,9 +153,13 @@ def test_repeated_history_is_shown_once(tokenizer, tmp_path):
     assert shown.count("text 0") == 4
     assert "history is rewritten: 5 documents of 1 row, " in shown
     assert "a build asks what to do about it" in shown
-    exact = run("preview", tmp_path / "a.jsonl", *arguments, *allowed, "--set", "supervision.rewritten=exact").stdout
+    command = ("preview", tmp_path / "a.jsonl", *arguments, *allowed, "--set")
+    exact = run(*command, "supervision.history_rewrite=exact").stdout
     assert "history is rewritten" in exact
     assert "asks" not in exact
+    old = run(*command, "supervision.rewritten=exact")
+    assert old.stdout == exact
+    assert "warning: supervision.rewritten is called supervision.history_rewrite now" in old.stderr
 
 
 def test_many_messages_are_counted_and_weights_are_told(tokenizer, tmp_path):

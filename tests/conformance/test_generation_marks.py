@@ -23,7 +23,7 @@ from transformers.utils.chat_template_utils import _compile_jinja_template, _ren
 
 from packer.render import ChatTemplate, RenderError, written_markers
 
-LENIENT = ("supervision.divergent=common_prefix", "supervision.no_terminator=append")
+LENIENT = ("supervision.on_prompt_mismatch=common_prefix", "supervision.no_terminator=append")
 NAMED = {"bos_token": "<s>", "eos_token": "</s>"}
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "generation-marks.md"
 

@@ -24,7 +24,7 @@ from pack.cases import PAD, counter_of, make_columns
 from search_effort import percent_of_examples
 
 from packer.layout import offsets_of
-from packer.pack import arrange, gather
+from packer.pack import arrange, gather, select
 from packer.recipe import Pack
 
 EOS = 3
@@ -73,7 +73,7 @@ def packed(documents, pack, labels=None):
         weighted=False,
     )
     planned, _ = arrange(
-        np.array(lengths, np.int32),
+        select(np.array(lengths, np.int32), pack),
         pack,
         counter_of(lengths, trained),
         lambda document, _: np.ones(len(document), bool),

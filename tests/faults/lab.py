@@ -183,12 +183,12 @@ def compile_template() -> None:
     from packer.starter import write_starter
 
     recipe = make_recipe({})
-    usual = recipe.template.date, recipe.rows.max_render_bytes
+    date = recipe.template.date
     with tempfile.TemporaryDirectory() as place:
         write_starter(Path(place, "starter"))
         template = load_model(Path(place, "starter", "tokenizer")).template
-    environment._compiled(environment.environment_of(*usual), template)
-    recorder._compiled(recorder._environment(*usual), template)
+    environment._compiled(environment.environment_of(date), template)
+    recorder._compiled(recorder._environment(date), template)
     assert threading.active_count() == 1
 
 

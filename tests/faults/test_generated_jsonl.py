@@ -14,13 +14,13 @@ from faults.mutated_rows import SCHEMAS, mutated
 from packer.batches import Sample
 from packer.errors import InputError
 from packer.rejections import CODES
-from packer.source import Schema, lines_of_rows, partition_file, read_rows
+from packer.source import lines_of_rows, partition_file, read_rows
 from packer.store.conservation import check_conservation
 from packer.store.manifest import read_manifest
 from packer.store.rejected import read_rejected
 
 
-def verdicts(path: Path, schema: Schema, **options: Any) -> list[tuple[int | None, Sample | tuple[str, str]]]:
+def verdicts(path: Path, schema: str, **options: Any) -> list[tuple[int | None, Sample | tuple[str, str]]]:
     """Line and fate of every row of a file, in order."""
     fates: list[tuple[int | None, Sample | tuple[str, str]]] = []
     for partition in partition_file(path, **options).partitions:
@@ -46,7 +46,7 @@ def numbered_alike(fates: list[tuple[int | None, Any]]) -> list[tuple[int | None
 
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_a_generated_row_is_kept_or_rejected_as_json_says_it_must_be(
-    lab: Lab, job: Job, tmp_path: Path, schema: Schema, tally
+    lab: Lab, job: Job, tmp_path: Path, schema: str, tally
 ) -> None:
     """In whatever partitions it is read; and what is rejected when read is rejected by a build, under its line."""
     tried = amount(small=300, full=4000)

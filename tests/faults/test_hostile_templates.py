@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from faults.amount import FULL
 from faults.jobs import Job, contents, row
-from hostile_templates import ALL, OVERRUNS, TOLD
+from hostile_templates import ALL, OVERRUNS
 
 from packer.audit import verify
 from packer.errors import TemplateError
@@ -63,7 +63,7 @@ def test_a_build_is_failed_by_the_watchdog_and_goes_on_with_a_mended_template(
     found = packer(*words)
     assert found.returncode == 2, found.stderr
     assert f"{harmed.inputs[0]}:31 (row 30), template {template}: " in found.stderr
-    assert TOLD[name] in found.stderr and "\nhint: " in found.stderr
+    assert "in one rendering" in found.stderr and "\nhint: " in found.stderr
     assert not (cache / "manifest.json").exists()
     assert not (cache / "rejected.jsonl").exists(), "a row is never rejected for it"
     template.write_text(PLAIN)
@@ -91,7 +91,7 @@ def test_a_hostile_template_costs_its_row_and_nothing_else(harmed: Job, tmp_path
 
     The same way with one process and with two.
     """
-    tried = ALL if FULL else ALL[:81:27]
+    tried = ALL if FULL else ALL[::27]
     before = harmed.inputs[0].read_bytes()
     template = tmp_path / "chat.jinja"
     outcomes = []

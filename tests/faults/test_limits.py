@@ -51,7 +51,7 @@ def test_what_ran_out_is_never_damage(error: BaseException, tmp_path: Path, monk
     def fail(*_: object, **__: object) -> object:
         raise error
 
-    monkeypatch.setattr("packer.source.parquet.open_parquet", fail)
+    monkeypatch.setattr("packer.source.table_files.open_parquet", fail)
     with pytest.raises(ResourceError, match=r"a\.parquet: cannot be read: (out of memory|too many open files)"):
         list(table_rows(tmp_path / "a.parquet", "parquet", ["text"], max_row_bytes=99, columns={}))
     with pytest.raises(ResourceError), path_errors():

@@ -14,7 +14,7 @@ from processes import wait_until  # noqa: E402
 from small_blocks import PAD_ID, small_cache  # noqa: E402
 
 from packer.errors import CheckError, InputError, UsageError  # noqa: E402
-from packer.load import PackedLoader, read_ahead  # noqa: E402
+from packer.load import PackedLoader, reading  # noqa: E402
 from packer.load.order import EpochOrder  # noqa: E402
 
 
@@ -432,20 +432,20 @@ def test_a_step_larger_than_an_epoch_is_refused_where_it_would_drop_everything()
 # The thread
 
 
-def test_an_error_in_the_thread_reaches_the_consumer_after_the_steps_before_it():
-    cache = small_cache(6)
+def test_an_error_in_the_thread_reaches_the_consumer_instead_of_its_step_and_of_no_earlier_one():
+    cache = small_cache(40)
 
     def broken(indices):
-        if 4 in indices.tolist():
-            raise CheckError("block 4 is damaged")
+        if 20 in indices.tolist():
+            raise CheckError("block 20 is damaged")
 
     watch(cache, broken)
     loader = loader_of(cache, order="sequential", prefetch=3)
-    steps = iter(loader)
-    assert [next(steps).index, next(steps).index] == [0, 1]
-    with pytest.raises(CheckError, match="block 4 is damaged"):
-        next(steps)
-    assert loader.state_dict()["cursor"] == 4
+    seen = []
+    with pytest.raises(CheckError, match="block 20 is damaged"):
+        seen.extend(step.block_ids.tolist() for step in loader)
+    assert seen[:3] == [[0, 1], [2, 3], [4, 5]] and len(seen) <= 10
+    assert loader.state_dict()["cursor"] == 2 * len(seen)
 
 
 def test_an_error_in_the_consumer_leaves_no_thread():
@@ -475,7 +475,7 @@ def test_a_new_iteration_ends_the_one_before():
 
 def test_the_reader_stays_no_more_than_its_prefetch_ahead(monkeypatch):
     """Of steps that are worth reading by themselves; small ones are made up to sixteen at a time."""
-    monkeypatch.setattr(read_ahead, "_MOST_TOKENS", 1)
+    monkeypatch.setattr(reading, "_MOST_TOKENS", 1)
     cache, reads = small_cache(40), []
     watch(cache, reads.extend)
     with loader_of(cache, prefetch=2) as loader:

@@ -6,14 +6,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from packer.audit.diff.settings import compare_recipes
+from packer.audit.verify import verify
 from packer.errors import InputError, UsageError
 from packer.pipeline import build, run
+from packer.pipeline.changes import changes
+from packer.pipeline.identity import Provenance
 from packer.pipeline.plan import plan_build
 from packer.pipeline.progress import Silent
 from packer.pipeline.reuse import up_to_date
 from packer.pipeline.unchanged import is_unchanged
 from packer.recipe import load_recipe, make_recipe, to_json
-from packer.store.manifest import read_manifest
+from packer.store.manifest import read_manifest, write_manifest
 
 
 @pytest.fixture
@@ -88,7 +92,7 @@ def test_values_that_python_takes_for_the_same_are_other_recipes(before, after, 
     (folder / "template.jinja").write_text(SHOWS_X)
     given = {"file": str(folder / "template.jinja"), "kwargs": before}
     values = {**to_json(load_recipe(folder / "recipe.yaml")), "template": given}
-    values["supervision"] = {**values.get("supervision", {}), "divergent": "common_prefix"}
+    values["supervision"] = {**values.get("supervision", {}), "on_prompt_mismatch": "common_prefix"}
     first, second = (make_recipe({**values, "template": {**given, "kwargs": kwargs}}) for kwargs in (before, after))
     one, other = build(first, tmp_path / "one", jobs=1), build(second, tmp_path / "other", jobs=1)
     assert one.manifest.content_fingerprint != other.manifest.content_fingerprint
@@ -97,6 +101,27 @@ def test_values_that_python_takes_for_the_same_are_other_recipes(before, after, 
     assert is_unchanged(tmp_path / "one", one.manifest, first, Silent())
     with pytest.raises(UsageError, match="kwargs"):
         build(second, tmp_path / "one", jobs=1)
+
+
+def test_a_cache_whose_recipe_has_keys_under_their_old_names_is_up_to_date(built, tmp_path):
+    _, recipe, _ = built
+    recipe, cache = with_keys(recipe, "supervision.on_prompt_mismatch=continue"), tmp_path / "old"
+    made = build(recipe, cache, jobs=1).manifest
+    supervision = dict(made.recipe["supervision"])
+    renamed = {"on_prompt_mismatch": "divergent", "history_rewrite": "rewritten"}
+    old = {renamed.get(key, key): value for key, value in supervision.items()} | {"source": "equivalence"}
+    manifest = msgspec.structs.replace(made, recipe={**made.recipe, "supervision": old})
+    write_manifest(cache, manifest)
+
+    assert verify(cache).ok
+    assert is_unchanged(cache, manifest, recipe, Silent())
+    assert not changes(manifest, plan_build(recipe, Silent(), before=manifest.engine).provenance).rules
+    assert compare_recipes(manifest.recipe, made.recipe) == ()
+    assert (
+        Provenance.of(manifest, make_recipe(old_recipe := manifest.recipe)).recipe_fingerprint
+        == made.recipe_fingerprint
+    )
+    assert not build(make_recipe(old_recipe), cache, jobs=1).built
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from packer.pipeline import build
 from packer.recipe import make_recipe
 from packer.source import unused_keys
 from packer.source.decode import Refused
-from packer.source.schema import Schema, read_row
+from packer.source.schema import read_row
 from packer.store.manifest import read_manifest
 from packer.store.rejected import read_rejected
 
@@ -27,9 +27,9 @@ CALLS: Any = st.sampled_from([None, [], [{"function": {"name": "WORD", "argument
 
 
 @st.composite
-def chats(draw: st.DrawFn) -> tuple[Schema, dict[str, Any]]:
+def chats(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     """A chat whose values are words that stand once, under keys that may mean something; it ends with an answer."""
-    schema: Schema = draw(st.sampled_from(["messages", "sharegpt"]))
+    schema: str = draw(st.sampled_from(["messages", "sharegpt"]))
     who, said, name = ("role", "content", "messages") if schema == "messages" else ("from", "value", "conversations")
     fields = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(["WORD", "WORD", "", None]), max_size=3)
     turns = []
@@ -52,7 +52,7 @@ def test_every_word_of_a_kept_chat_is_rendered_or_stands_under_a_key_that_is_tol
 
     @settings(max_examples=300)
     @given(chats())
-    def is_kept_or_told(chat: tuple[Schema, dict[str, Any]]) -> None:
+    def is_kept_or_told(chat: tuple[str, dict[str, Any]]) -> None:
         schema, row = chat
         try:
             sample: Sample = read_row(row, number=0, schema=schema, columns={})
@@ -143,6 +143,6 @@ def test_a_column_that_no_row_of_a_source_has_is_refused(tmp_path: Path) -> None
     with pytest.raises(InputError, match="`columns` takes 'reasoning' from `cto`") as caught:
         build_rows(rows, tmp_path, "cache", columns=columns)
     assert caught.value.hint == "did you mean `cot`?"
-    with pytest.raises(InputError, match="`columns` names `banana`, which is no field of a schema"):
+    with pytest.raises(InputError, match="`columns` names `banana`, which is no field of schema alpaca"):
         build_rows(rows, tmp_path, "cache", columns=columns | {"banana": "cot"})
     build_rows(rows, tmp_path, "cache", "supervision.reasoning=inline", columns=columns | {"reasoning": "cot"})

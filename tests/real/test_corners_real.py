@@ -80,7 +80,7 @@ def test_continue_learns_what_the_template_only_prompts_for(
 ) -> None:
     row = chat(user("Q"), turn)
     assert learned(stages_of(fitted, template), row) == "prompt_diverges"
-    stages = stages_of(fitted, template, "supervision.divergent=continue")
+    stages = stages_of(fitted, template, "supervision.on_prompt_mismatch=continue")
     turns = learned(stages, row)
     assert not isinstance(turns, str), turns
     ((before, after),) = turns
@@ -92,7 +92,7 @@ def test_continue_learns_what_the_template_only_prompts_for(
 def test_continue_writes_the_reasoning_deepseek_v3_1_leaves_out(real: Path, fitted: Fitted) -> None:
     row, template = chat(user("Q"), REASONED), "llamacpp__deepseek-ai-DeepSeek-V3.1"
     assert learned(stages_of(fitted, template), row) == "dropped_reasoning"
-    ((prompt, completion),) = learned(stages_of(fitted, template, "supervision.divergent=continue"), row)
+    ((prompt, completion),) = learned(stages_of(fitted, template, "supervision.on_prompt_mismatch=continue"), row)
     assert prompt.endswith("<｜Assistant｜><think>")
     assert completion == "R</think>A<｜end▁of▁sentence｜>"
 
@@ -219,7 +219,7 @@ def test_rewritten_history_has_its_price_under_every_rule(
     num_turns, tokens = {}, {}
     for rule in prices:
         stages = base.with_template(
-            templates(real)["trl__qwen3.jinja"], make_recipe({}, [ALLOW_ALL, f"supervision.rewritten={rule}"])
+            templates(real)["trl__qwen3.jinja"], make_recipe({}, [ALLOW_ALL, f"supervision.history_rewrite={rule}"])
         )
         _, _, supervised = stages.supervise(samples)
         documents = supervised.documents
@@ -238,8 +238,8 @@ def test_rewritten_history_agrees_with_the_definition(rule: str, corpus: str, nu
     source = templates(real)["trl__qwen3.jinja"]
     folder = real / "tokenizers" / "qwen3"
     base, definition = loaded_tokenizers.stages_of(folder), loaded_tokenizers.oracle_of(folder)
-    stages = base.with_template(source, make_recipe({}, [ALLOW_ALL, f"supervision.rewritten={rule}"]))
-    oracle = definition.with_template(source, rewritten=rule)
+    stages = base.with_template(source, make_recipe({}, [ALLOW_ALL, f"supervision.history_rewrite={rule}"]))
+    oracle = definition.with_template(source, history_rewrite=rule)
     samples = rows(real, corpus, num_rows)
     want = [oracle.documents([message.fields for message in row.messages], tools=row.tools) for row in samples]
     assert stages.outcomes(samples) == want

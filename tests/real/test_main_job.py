@@ -159,7 +159,7 @@ def test_every_listed_corpus_is_built_or_rejected_with_reasons(
             folder = tmp_path / f"{tokenizer}-{number}"
             try:
                 # Small files, so that loading a second encoder for each would be most of the time.
-                keys = ("supervision.rewritten=as_rendered", "pack.block_len=16384", "engine=reference")
+                keys = ("supervision.history_rewrite=as_rendered", "pack.block_len=16384", "engine=reference")
                 result = build_real(real, corpus, tokenizer, folder, *keys, limit=limit)
             except PackerError as error:
                 assert error.exit_code == 3 and error.hint, f"{corpus}: {error}"
@@ -185,7 +185,7 @@ def test_plain_chat_under_a_rewriting_template_asks_before_it_pays(
     corpus, keys = "kdconv_zh_devtest.jsonl", f"engine={engine}"
     with pytest.raises(PackerError, match="times the tokens") as caught:
         build_real(real, corpus, "qwen3", tmp_path / "cache", keys, limit=limit)
-    assert caught.value.exit_code == 2 and "supervision.rewritten" in str(caught.value.hint)
+    assert caught.value.exit_code == 2 and "supervision.history_rewrite" in str(caught.value.hint)
     assert not (tmp_path / "cache" / "manifest.json").exists()
 
 
@@ -197,7 +197,7 @@ def test_one_and_two_processes_give_the_same_bytes_and_building_again_does_nothi
     tokenizer: str, limit: int | None, partition_bytes: str, real: Path, tmp_path: Path
 ) -> None:
     def harmless(folder: str, jobs: int) -> BuildResult:
-        keys = (f"partition_bytes={partition_bytes}", "pack.block_len=2048", "supervision.rewritten=as_rendered")
+        keys = (f"partition_bytes={partition_bytes}", "pack.block_len=2048", "supervision.history_rewrite=as_rendered")
         corpus = "hh_harmless_test_messages.jsonl"
         return build_real(real, corpus, tokenizer, tmp_path / folder, *keys, limit=limit, jobs=jobs)
 
@@ -231,7 +231,7 @@ def test_a_killed_build_goes_on_to_the_same_bytes(real: Path, tmp_path: Path) ->
     values = {
         "sources": [{"path": str(real / "corpora" / "sgd_train_chat_1800.jsonl")}],
         "tokenizer": str(real / "tokenizers" / "llama-3"),
-        "supervision": {"rewritten": "as_rendered"},
+        "supervision": {"history_rewrite": "as_rendered"},
         "partition_bytes": 200_000,
     }
     command = [sys.executable, "-c", KILLED, json.dumps(values), str(tmp_path / "killed")]

@@ -29,7 +29,7 @@ def documents(request, real: Path, tmp_path_factory) -> Path:
         "sources": [{"path": str(real / "corpora" / corpus), "limit": rows}],
         "tokenizer": str(real / "tokenizers" / tokenizer),
         "engine": "reference",
-        "supervision": {"rewritten": "as_rendered", "allow_dropped": ["reasoning"]},
+        "supervision": {"history_rewrite": "as_rendered", "allow_dropped": ["reasoning"]},
         "pack": {"mode": "none"},
     }
     build(make_recipe(recipe), folder, jobs=1)

@@ -19,7 +19,12 @@ pytestmark = pytest.mark.real
 
 TOKENIZERS = ("minimind", "qwen3", "llama-2", "llama-3", "phi-3", "deepseek-coder", "gpt-2")
 RULES = (
-    *("divergent=continue", "divergent=common_prefix", "rewritten=last", "rewritten=as_rendered"),
+    *(
+        "on_prompt_mismatch=continue",
+        "on_prompt_mismatch=common_prefix",
+        "history_rewrite=last",
+        "history_rewrite=as_rendered",
+    ),
     *("reasoning=field", "reasoning=inline", "no_terminator=append", "source=generation_tags"),
 )
 SOME, ALL = 4, 1

@@ -27,7 +27,7 @@ def cache(real: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     values = {
         "sources": [{"path": str(real / "corpora" / "formats" / "tinker_conversations.jsonl"), "limit": 40}],
         "tokenizer": str(real / "tokenizers" / "minimind"),
-        "supervision": {"rewritten": "exact"},
+        "supervision": {"history_rewrite": "exact"},
         "pack": {"block_len": 256},
     }
     build(make_recipe(values), folder, jobs=1)

@@ -305,7 +305,7 @@ CALLED = (
 @pytest.mark.parametrize("prompt", ["", "Sure: "], ids=["continued", "common prefix"])
 def test_a_call_behind_the_stop_token_of_its_text_is_lost(prompt: str, tmp_path: Path) -> None:
     """Generation ends at the first stop token, so that the call would never be learned; whatever the prompt is."""
-    rule = "supervision.divergent=common_prefix"
+    rule = "supervision.on_prompt_mismatch=common_prefix"
     shown = SHOWS_ALL.replace("assistant\\n' }}", f"assistant\\n{prompt}' }}}}")
     behind = shown.replace("{{- message.content or '' }}", "{{- (message.content or '') + '<|im_end|>\\n' }}")
     assert outcome(tmp_path / "a", shown, CALLED, rule) == [1]

@@ -49,14 +49,6 @@ def test_json_is_kept_of_no_value_that_is_gone() -> None:
         assert chat.render([], kwargs={"k": k}) == expected
 
 
-def test_json_that_is_too_long_is_refused_every_time() -> None:
-    long = ["x" * 2**20, "x" * 2**20]
-    chat = template("{{ v | tojson | length }}", v=long)
-    for _ in range(3):
-        with pytest.raises(RenderError, match="a value that is written in more than"):
-            chat.render([])
-
-
 def test_message_text_is_never_rendered_again() -> None:
     text = "{{ bos_token }} {% if true %}"
     chat = template("{{ messages[0].content }}", bos_token="<s>")

@@ -57,7 +57,12 @@ FILLED = {"chatml", "two modes", "trims", "echoes", "asks", "raises"}
 
 RULES = (
     "",
-    *("rewritten=last", "rewritten=as_rendered", "divergent=continue", "divergent=common_prefix"),
+    *(
+        "history_rewrite=last",
+        "history_rewrite=as_rendered",
+        "on_prompt_mismatch=continue",
+        "on_prompt_mismatch=common_prefix",
+    ),
     *("turns=last", "control_tokens=reject", "control_tokens=allow", "no_terminator=append"),
     *("template.kwargs={style: plain, documents: [{title: t}]}", "template.kwargs.enable_thinking=false"),
     *("reasoning=field", "reasoning=inline", "allow_dropped=[system,user]"),

@@ -57,7 +57,7 @@ INLINE = assistant("<think>\nCount.\n</think>\n\nOne.")
 def test_continue_goes_on_inside_the_reasoning_the_prompt_opened(
     make: Make, turn: dict[str, Any], completion: str
 ) -> None:
-    stages = make(OPENS, "supervision.divergent=continue")
+    stages = make(OPENS, "supervision.on_prompt_mismatch=continue")
     assert learned(stages, ASKED, turn) == [("<think>\n", completion)]
     assert stages.document(chat(ASKED, turn))[1][-1] in stages.model.stop_ids
 
@@ -69,7 +69,7 @@ def test_continue_goes_on_inside_the_reasoning_the_prompt_opened(
 def test_continue_takes_the_prompt_that_says_whether_there_is_reasoning(
     make: Make, turn: dict[str, Any], prompt: str, completion: str
 ) -> None:
-    assert learned(make(CLOSES, "supervision.divergent=continue"), ASKED, turn) == [(prompt, completion)]
+    assert learned(make(CLOSES, "supervision.on_prompt_mismatch=continue"), ASKED, turn) == [(prompt, completion)]
 
 
 SILENT = CLOSES.replace("+ text +", "+ ('</think>' if message.role == 'assistant' else '') + text +")
@@ -83,7 +83,7 @@ def test_continue_writes_reasoning_that_a_fitting_turn_leaves_out(make: Make) ->
         .replace("{% if not thinking %}{{ '</think>' }}{% endif %}", "{{ '<think>' if thinking else '</think>' }}")
     )
     assert make(silent).outcomes([chat(ASKED, FIELD)]) == ["dropped_reasoning"]
-    stages = make(silent, "supervision.divergent=continue")
+    stages = make(silent, "supervision.on_prompt_mismatch=continue")
     assert learned(stages, ASKED, FIELD) == [("<think>", "Count.</think>One.<|im_end|>")]
     assert learned(stages, ASKED, PLAIN) == [("</think>", "One.<|im_end|>")]
 
@@ -91,14 +91,14 @@ def test_continue_writes_reasoning_that_a_fitting_turn_leaves_out(make: Make) ->
 def test_continue_does_not_write_inline_reasoning_twice(make: Make) -> None:
     """A template that leaves inline reasoning in the text takes it for text."""
     keeps = CLOSES.replace("message.content.split('</think>')[-1]", "'[' + message.content")
-    ((prompt, completion),) = learned(make(keeps, "supervision.divergent=continue"), ASKED, INLINE)
+    ((prompt, completion),) = learned(make(keeps, "supervision.on_prompt_mismatch=continue"), ASKED, INLINE)
     assert prompt == "<think></think>"
     assert completion == "[<think>\nCount.\n</think>\n\nOne.<|im_end|>"
 
 
 def test_continue_gives_every_turn_its_own_context(make: Make) -> None:
     """History is shown without reasoning, so that each turn is a document of its own."""
-    stages = make(OPENS, "supervision.divergent=continue")
+    stages = make(OPENS, "supervision.on_prompt_mismatch=continue")
     (outcome,) = stages.outcomes([chat(ASKED, FIELD, user("two?"), assistant("Two."))])
     assert not isinstance(outcome, str)
     assert len(outcome) == 2
@@ -107,7 +107,7 @@ def test_continue_gives_every_turn_its_own_context(make: Make) -> None:
 
 def test_continue_keeps_the_line_breaks_an_answer_begins_with(make: Make) -> None:
     """Those behind an inline block stood between it and the answer; those of an answer are its own."""
-    stages = make(OPENS, "supervision.divergent=continue")
+    stages = make(OPENS, "supervision.on_prompt_mismatch=continue")
     ((_, completion),) = learned(stages, ASKED, assistant("\n  - item", reasoning_content="Count."))
     assert completion == "Count.\n</think>\n\n\n  - item<|im_end|>"
     ((_, completion),) = learned(stages, ASKED, INLINE)
@@ -121,7 +121,7 @@ def test_continue_is_not_misled_by_an_answer_that_says_what_the_reasoning_said(m
         .replace("\\n<think>' }}", "\\n' }}")
         .replace("{% if not thinking %}{{ '</think>' }}{% endif %}", "{{ '<think>' if thinking }}")
     )
-    stages = make(fitting, "supervision.divergent=continue")
+    stages = make(fitting, "supervision.on_prompt_mismatch=continue")
     turn = assistant("One.", reasoning_content="One")
     assert learned(stages, ASKED, turn) == [("<think>", "One</think>One.<|im_end|>")]
 
@@ -134,7 +134,7 @@ RAW = OPENS.replace(
 
 @pytest.mark.parametrize("inline", ["\n<think>\nR\n</think>\n\nA", "<thinking>R</thinking>A", "<think>R</think>A"])
 def test_continue_takes_a_block_the_template_leaves_for_the_reasoning(make: Make, inline: str) -> None:
-    ((_, completion),) = learned(make(RAW, "supervision.divergent=continue"), ASKED, assistant(inline))
+    ((_, completion),) = learned(make(RAW, "supervision.on_prompt_mismatch=continue"), ASKED, assistant(inline))
     assert completion == "R\n</think>\n\nA<|im_end|>"
 
 
@@ -174,13 +174,13 @@ def test_continue_writes_what_a_template_that_shows_reasoning_writes(make: Make)
     written = make(NATIVE).outcomes(rows)
     assert all(not isinstance(outcome, str) for outcome in written)
     assert make(silent).outcomes(rows) == ["prompt_diverges"] * len(rows)
-    assert make(silent, "supervision.divergent=continue").outcomes(rows) == written
+    assert make(silent, "supervision.on_prompt_mismatch=continue").outcomes(rows) == written
 
 
 def test_continue_changes_nothing_where_a_prompt_is_continued(make: Make) -> None:
     rows = [chat(ASKED, PLAIN, user("two?"), FIELD, row=0), chat(ASKED, FIELD, row=1)]
     plain = make(twins.QWEN3_LIKE).outcomes(rows)
-    assert make(twins.QWEN3_LIKE, "supervision.divergent=continue").outcomes(rows) == plain
+    assert make(twins.QWEN3_LIKE, "supervision.on_prompt_mismatch=continue").outcomes(rows) == plain
 
 
 def test_without_continue_such_a_turn_is_refused(make: Make) -> None:
@@ -189,12 +189,14 @@ def test_without_continue_such_a_turn_is_refused(make: Make) -> None:
 
 def test_continue_refuses_a_prompt_that_opens_no_reasoning(make: Make) -> None:
     template = OPENS.replace("<think>\\n", "Sure: ")
-    assert make(template, "supervision.divergent=continue").outcomes([chat(ASKED, PLAIN)]) == ["prompt_diverges"]
+    assert make(template, "supervision.on_prompt_mismatch=continue").outcomes([chat(ASKED, PLAIN)]) == [
+        "prompt_diverges"
+    ]
 
 
 def test_reasoning_that_only_continue_writes_is_not_a_loss(make: Make) -> None:
     """Short reasoning is doubtful by itself; the template, asked with a word of its own, would not write it."""
-    stages = make(OPENS, "supervision.divergent=continue")
+    stages = make(OPENS, "supervision.on_prompt_mismatch=continue")
     ((_, completion),) = learned(stages, ASKED, assistant("b", reasoning_content="c"))
     assert completion == "c\n</think>\n\nb<|im_end|>"
 

@@ -369,7 +369,7 @@ def test_loops_do_go_on(name: str) -> None:
 @pytest.mark.parametrize("name", IDLE)
 def test_only_loops_that_do_nothing_more_are_ended(name: str) -> None:
     ends, body = IDLE[name]
-    parsed = environment_of("2026-01-01", 2**20).parse(_BEFORE + body)
+    parsed = environment_of("2026-01-01").parse(_BEFORE + body)
     assert make_cacheable(parsed) == ()
     assert (parsed.find(jinja2.nodes.Break) is not None) == ends
 
@@ -439,7 +439,7 @@ LONG = [system("Be brief."), *itertools.chain(*((user(f"Ask {i}?"), assistant(f"
 @pytest.mark.parametrize("source", [twins.CHATML, twins.QWEN3_LIKE])
 def test_a_long_conversation_is_learned_as_by_the_letter(source: str, tmp_path: Any) -> None:
     folder = twins.byte_level(tmp_path / "twin", template=source)
-    renderer = Stages.load(folder, "supervision.rewritten=as_rendered").renderer
+    renderer = Stages.load(folder, "supervision.history_rewrite=as_rendered").renderer
     by_the_letter = literal(renderer)
     assert isinstance(by_the_letter._template, Literal)
     rows = batch([chat(*LONG, row=0), chat(*LONG[:-1], row=1), chat(*LONG[1:], result("x"), assistant("y"), row=2)])

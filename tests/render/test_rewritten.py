@@ -44,20 +44,22 @@ def test_exact_gives_every_turn_the_context_inference_gives_it(tmp_path: Path) -
 
 
 def test_last_keeps_only_the_last_text(tmp_path: Path) -> None:
-    ((whole, trained),) = texts(stages(tmp_path, "supervision.rewritten=last"), *TALK)
+    ((whole, trained),) = texts(stages(tmp_path, "supervision.history_rewrite=last"), *TALK)
     assert trained == ["Three.<|im_end|>"]
     assert "Two." in whole
 
 
 def test_as_rendered_trains_history_as_the_last_text_shows_it(tmp_path: Path) -> None:
-    ((whole, trained),) = texts(stages(tmp_path, "supervision.rewritten=as_rendered"), *TALK)
+    ((whole, trained),) = texts(stages(tmp_path, "supervision.history_rewrite=as_rendered"), *TALK)
     assert trained == ["One.<|im_end|>", "Two.<|im_end|>", "Three.<|im_end|>"]
     assert whole.count(EMPTY) == 1
 
 
 def test_as_rendered_does_not_train_a_turn_whose_reasoning_history_drops(tmp_path: Path) -> None:
     talk = (user("one?"), assistant("One.", reasoning_content="hm"), *TALK[2:4])
-    (first, trained_first), (_, trained_second) = texts(stages(tmp_path, "supervision.rewritten=as_rendered"), *talk)
+    (first, trained_first), (_, trained_second) = texts(
+        stages(tmp_path, "supervision.history_rewrite=as_rendered"), *talk
+    )
     assert trained_first == ["<think>\nhm\n</think>\n\nOne.<|im_end|>"]
     assert first.endswith("One.<|im_end|>")
     assert trained_second == ["Two.<|im_end|>"]
@@ -65,14 +67,14 @@ def test_as_rendered_does_not_train_a_turn_whose_reasoning_history_drops(tmp_pat
 
 @pytest.mark.parametrize("rule", ["exact", "last", "as_rendered"])
 def test_a_stable_template_gives_one_text_under_every_reading(tmp_path: Path, rule: str) -> None:
-    plain = Stages.load(twins.byte_level(tmp_path), f"supervision.rewritten={rule}")
+    plain = Stages.load(twins.byte_level(tmp_path), f"supervision.history_rewrite={rule}")
     ((_, trained),) = texts(plain, *TALK)
     assert trained == ["One.<|im_end|>", "Two.<|im_end|>", "Three.<|im_end|>"]
 
 
 @pytest.mark.parametrize("rule", ["exact", "as_rendered"])
 def test_every_turn_is_trained_exactly_once(tmp_path: Path, rule: str) -> None:
-    batch = stages(tmp_path, f"supervision.rewritten={rule}").render([chat(*TALK)])
+    batch = stages(tmp_path, f"supervision.history_rewrite={rule}").render([chat(*TALK)])
     assert sorted(batch.turn_message.tolist()) == [1, 3, 5]
 
 
@@ -108,7 +110,7 @@ def test_a_text_that_the_next_one_begins_with_is_let_go() -> None:
 
 
 def deal(contents: list[str], max_bytes: int = 1000) -> Dealer:
-    dealer = Dealer(rewritten="exact", stops=None, max_bytes=max_bytes)
+    dealer = Dealer(history_rewrite="exact", stops=None, max_bytes=max_bytes)
     for k, text in enumerate(contents):
         dealer.add(
             RenderedTurn(

@@ -6,9 +6,10 @@ from pathlib import Path
 from packer.errors import InputError
 from packer.source.csv_rows import csv_rows
 from packer.source.decode import Refused
-from packer.source.file_bytes import BLANK
-from packer.source.json_array import BrokenArray, split_elements
-from packer.source.json_lines import split_lines
+from packer.source.file_bytes import BLANK, text_stream
+from packer.source.json_text import split_elements, split_lines
+
+FILE = Path("f")
 
 
 def cut(text: bytes, rng: random.Random) -> list[bytes]:
@@ -26,7 +27,9 @@ def test_lines_are_the_same_however_blanks_are_dealt_to_chunks() -> None:
         solid = [i for i, line in enumerate(lines) if line.strip(BLANK)]
         rows = [lines[i].strip(BLANK) if len(lines[i]) <= 5 else None for i in solid]
         chunks = cut(text, rng)
-        assert list(split_lines(chunks, max_row_bytes=5)) == [(row, i + 1) for row, i in zip(rows, solid, strict=True)]
+        assert list(split_lines(text_stream(FILE, chunks, None), max_row_bytes=5)) == [
+            (row, i + 1) for row, i in zip(rows, solid, strict=True)
+        ]
         num_rows += len(rows)
     assert num_rows > 1000
 
@@ -46,7 +49,7 @@ def test_records_and_elements_are_the_same_however_blanks_are_dealt_to_chunks() 
 def records(chunks: list[bytes]) -> list[tuple[object, int | None] | str]:
     found: list[tuple[object, int | None] | str] = []
     try:
-        for row in csv_rows(Path("f"), iter(chunks), "csv", columns={}, max_row_bytes=99):
+        for row in csv_rows(FILE, text_stream(FILE, chunks, None), "csv", columns={}, max_row_bytes=99):
             content = row.content
             found.append((content.reason if isinstance(content, Refused) else content, row.line))
     except InputError as error:
@@ -57,7 +60,7 @@ def records(chunks: list[bytes]) -> list[tuple[object, int | None] | str]:
 def elements(chunks: list[bytes]) -> list[bytes | str | None]:
     found: list[bytes | str | None] = []
     try:
-        found.extend(split_elements(chunks, max_row_bytes=99))
-    except BrokenArray as error:
-        found.append(str(error))
+        found.extend(split_elements(FILE, text_stream(FILE, chunks, None), max_row_bytes=99))
+    except InputError as error:
+        found.append(error.message)
     return found

@@ -15,13 +15,14 @@ from packer.source import detect_format, detect_schema, lines_of_rows, partition
 from packer.source import file_bytes as chunks_module
 from packer.source.csv_rows import csv_rows, delimiter_of, read_csv
 from packer.source.decode import Refused
+from packer.source.file_bytes import text_stream
 
 cells = st.text(alphabet='a",;\t \n', max_size=8)
 tables = st.lists(st.lists(cells, min_size=2, max_size=3), max_size=6)
 
 
 def pieces(content, step):
-    return (content[i : i + step] for i in range(0, len(content), step))
+    return text_stream("f", (content[i : i + step] for i in range(0, len(content), step)), None)
 
 
 def begins(text):
@@ -164,7 +165,7 @@ def test_a_record_that_goes_on_for_ever_is_an_error_that_says_where_it_begins(mo
     monkeypatch.setattr(csv_rows_module, "MAX_RECORD_BYTES", 1000)
     endless = chain([b'text\nshort\n"never closed\n'], repeat(b"more\n" * 100, 1000))
     with pytest.raises(InputError, match="the record of line 3 has more than 1,000 bytes"):
-        list(csv_rows("x", endless, "csv", columns={}, max_row_bytes=50))
+        list(csv_rows("x", text_stream("x", endless, None), "csv", columns={}, max_row_bytes=50))
 
 
 def test_a_bare_carriage_return_is_one_bad_row():
@@ -228,5 +229,5 @@ def test_a_name_says_that_a_single_column_is_csv(tmp_path, name, kind):
 
 
 def test_refusals_of_cells_are_values_not_errors():
-    rows = list(csv_rows("x", iter([b"text\n\xff\n"]), "csv", columns={}, max_row_bytes=9))
+    rows = list(csv_rows("x", pieces(b"text\n\xff\n", 99), "csv", columns={}, max_row_bytes=9))
     assert isinstance(rows[0].content, Refused)

@@ -1,10 +1,13 @@
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.source.json_array import BrokenArray, split_elements
+from packer.errors import InputError
+from packer.source import json_text
+from packer.source.file_bytes import text_stream
 
 values = st.recursive(
     st.none() | st.integers() | st.text('\\"[]{},a\né', max_size=8),
@@ -13,8 +16,13 @@ values = st.recursive(
 )
 
 
-def pieces(content, step):
-    return [content[i : i + step] for i in range(0, len(content), step)]
+def elements(chunks, *, max_row_bytes, step=None):
+    """The elements of a text in chunks, which is looked at so many bytes at a time."""
+    with pytest.MonkeyPatch.context() as patch:
+        if step is not None:
+            patch.setattr(json_text, "READ_BYTES", step)
+        stream = text_stream(Path("f"), iter(chunks), None)
+        return list(json_text.split_elements(Path("f"), stream, max_row_bytes=max_row_bytes))
 
 
 @given(
@@ -26,10 +34,10 @@ def pieces(content, step):
 )
 def test_elements_of_any_array_come_out_whole_however_it_is_read(rows, step, indent, ascii_only, max_row_bytes):
     content = f" {json.dumps(rows, indent=indent, ensure_ascii=ascii_only)}\n".encode()
-    found = list(split_elements(pieces(content, step), max_row_bytes=10**6))
+    found = elements([content], max_row_bytes=10**6, step=step)
     assert [json.loads(row) for row in found] == rows
-    whole = list(split_elements([content], max_row_bytes=max_row_bytes))
-    assert list(split_elements(pieces(content, step), max_row_bytes=max_row_bytes)) == whole
+    whole = elements([content], max_row_bytes=max_row_bytes)
+    assert elements([content], max_row_bytes=max_row_bytes, step=step) == whole
     assert [row for row in whole if row is not None] == [
         row for row, kept in zip(found, whole, strict=True) if kept is not None
     ]
@@ -38,13 +46,13 @@ def test_elements_of_any_array_come_out_whole_however_it_is_read(rows, step, ind
 @given(row=st.dictionaries(st.text('\\"a', max_size=3), values, max_size=4), step=st.integers(1, 40))
 def test_a_single_object_is_one_element(row, step):
     content = json.dumps(row, indent=1).encode()
-    assert [json.loads(found) for found in split_elements(pieces(content, step), max_row_bytes=10**6)] == [row]
+    assert [json.loads(found) for found in elements([content], max_row_bytes=10**6, step=step)] == [row]
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 100])
 def test_an_element_that_is_not_json_spoils_no_other(step):
     content = b'[{"a": 1}, {"a" nonsense [}], , {"a": 2},]'
-    found = list(split_elements(pieces(content, step), max_row_bytes=100))
+    found = elements([content], max_row_bytes=100, step=step)
     assert found == [b'{"a": 1}', b'{"a" nonsense [}]', b"", b'{"a": 2}', b""]
 
 
@@ -56,14 +64,13 @@ def test_an_element_too_large_is_never_held():
         yield from stream
         yield b'", 2]'
 
-    assert list(split_elements(chunks(), max_row_bytes=5)) == [None, b"2"]
+    assert elements(chunks(), max_row_bytes=5) == [None, b"2"]
 
 
 @pytest.mark.parametrize("step", [1, 3, 100])
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "begins neither"),
         (b" x", "begins neither"),
         (b"[1", "ends inside"),
         (b'["]', "ends inside"),
@@ -71,5 +78,5 @@ def test_an_element_too_large_is_never_held():
     ],
 )
 def test_brackets_that_do_not_add_up_are_told(content, said, step):
-    with pytest.raises(BrokenArray, match=said):
-        list(split_elements(pieces(content, step), max_row_bytes=10))
+    with pytest.raises(InputError, match=said):
+        elements([content], max_row_bytes=10, step=step)

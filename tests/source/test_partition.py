@@ -1,7 +1,7 @@
 import hashlib
 import itertools
 import json
-import threading
+from pathlib import Path
 
 import pytest
 import xxhash
@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from packer.errors import InputError
 from packer.source import file_bytes as chunks_module
 from packer.source import partition_file, read_rows
-from packer.source.json_lines import split_lines
+from packer.source.file_bytes import text_stream
+from packer.source.json_text import split_lines
 
 MARK = b"\xef\xbb\xbf"
 
@@ -128,7 +129,8 @@ def test_lines_do_not_depend_on_how_the_file_is_read(content, max_row_bytes, ste
         if text.strip(b" \t\r\n")
     ]
     pieces = [content[i : i + step] for i in range(0, len(content), step)]
-    assert list(split_lines(pieces, max_row_bytes=max_row_bytes)) == expected
+    stream = text_stream(Path("f"), iter(pieces), None, at_start=False)
+    assert list(split_lines(stream, max_row_bytes=max_row_bytes)) == expected
 
 
 def test_the_worked_example_of_the_docstring(tmp_path):
@@ -204,7 +206,6 @@ def test_a_file_that_cannot_be_read_is_an_input_error(tmp_path):
 
 @pytest.mark.parametrize("num_bytes", [1, 2**20, 8 * 2**20 + 5, 13 * 2**20])
 def test_the_digest_of_a_file_is_that_of_all_its_bytes(tmp_path, num_bytes):
-    """Of a long one too, which is hashed in a thread of its own."""
     path = tmp_path / "rows.jsonl"
     line = b'{"text": "' + b"x" * 9987 + b'"}\n'
     content = (line * (num_bytes // len(line) + 1))[:num_bytes]
@@ -212,13 +213,3 @@ def test_the_digest_of_a_file_is_that_of_all_its_bytes(tmp_path, num_bytes):
     found = partition_file(path, format="jsonl", partition_bytes=2**20)
     assert found.sha256 == hashlib.sha256(content).hexdigest()
     assert found.num_bytes == num_bytes
-
-
-def test_a_long_file_that_cannot_be_cut_leaves_no_thread_behind(tmp_path):
-    path = tmp_path / "rows.json"
-    path.write_bytes(b"[" + b'"' + b"x" * 12 * 2**20 + b'"')
-    # Named, not counted: a thread another test left may end meanwhile.
-    before = set(threading.enumerate())
-    with pytest.raises(InputError):
-        partition_file(path, format="json", partition_bytes=2**20)
-    assert set(threading.enumerate()) <= before

@@ -7,7 +7,7 @@ import pytest
 from packer.errors import InputError
 from packer.source import file_bytes as chunks_module
 from packer.source import lines_of_rows, partition_file, read_rows
-from packer.source import read as read_module
+from packer.source import rows as rows_module
 
 
 def partitions(tmp_path, content, name="rows.jsonl", **options):
@@ -156,7 +156,7 @@ def test_rows_are_numbered_from_the_start_of_their_partition_across_batches(tmp_
 
 
 def test_batches_of_large_rows_end_early(tmp_path, monkeypatch):
-    monkeypatch.setattr(read_module, "BATCH_BYTES", 100)
+    monkeypatch.setattr(rows_module, "BATCH_BYTES", 100)
     (partition,) = partitions(tmp_path, b'{"text": "%s"}\n' % (b"x" * 48) * 10)
     assert [batch.num_rows for batch in read_all(partition)] == [2] * 5
 

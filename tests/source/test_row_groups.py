@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from written_formats import as_arrow, as_parquet
 
 from packer.source import partition_file
-from packer.source.row_groups import MAX_PIECES, Group, Run, cut_groups
+from packer.source.file_cuts import MAX_PIECES, Run, cut_groups
+from packer.source.table_files import Group
 
 ROWS = [{"text": f"row {i} " + "x" * (i * 37 % 90), "other": i} for i in range(40)]
 WRITERS = {"parquet": as_parquet, "arrow": as_arrow}

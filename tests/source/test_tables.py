@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from written_formats import as_arrow, as_jsonl, as_parquet
 
 from packer.errors import InputError
-from packer.source import InputFile, detect_format, detect_schema, partition_file, read_rows, refuse_missing_columns
+from packer.source import InputFile, detect_format, detect_schema, partition_file, read_rows
 from packer.source import tables as tables_module
 
 MESSAGE = pa.struct([("role", pa.string()), ("content", pa.string())])
@@ -311,13 +311,13 @@ def as_batches(table, batch_rows):
 
 def test_columns_that_no_schema_reads_are_never_decoded(tmp_path, monkeypatch):
     asked = set()
-    decode = tables_module.parquet_batches
+    decode = tables_module.record_batches
 
-    def watched(path, groups, columns):
+    def watched(path, kind, columns, partition):
         asked.update(columns)
-        return decode(path, groups, columns)
+        return decode(path, kind, columns, partition)
 
-    monkeypatch.setattr(tables_module, "parquet_batches", watched)
+    monkeypatch.setattr(tables_module, "record_batches", watched)
     rows = [{"q": "a", "a": "b", "text": "c", "embedding": [0.5] * 50, "id": i, "label": "x"} for i in range(5)]
     (tmp_path / "t").write_bytes(as_parquet(rows))
     found = read(tmp_path / "t", schema="alpaca", columns={"instruction": "q", "output": "a", "label": None})
@@ -451,21 +451,6 @@ def test_a_table_that_changed_after_it_was_cut_is_an_error(tmp_path, name):
         (tmp_path / name).write_bytes(other)
         with pytest.raises(InputError):
             list(read_rows(piece, schema="text", columns={}, max_row_bytes=99))
-
-
-def test_a_missing_column_is_one_error_that_names_those_there_are(tmp_path):
-    (tmp_path / "t").write_bytes(as_parquet([{"question": "a", "answer": "b"}]))
-    with pytest.raises(
-        InputError, match=r"schema alpaca needs instruction or query, .* there are: `question`, `answer`"
-    ):
-        refuse_missing_columns(tmp_path / "t", format="parquet", schema="alpaca", columns={})
-    with pytest.raises(InputError, match="`columns` takes 'output' from `reply`, and there is no such column"):
-        refuse_missing_columns(
-            tmp_path / "t", format="parquet", schema="alpaca", columns={"instruction": "question", "output": "reply"}
-        )
-    refuse_missing_columns(
-        tmp_path / "t", format="parquet", schema="alpaca", columns={"instruction": "question", "output": "answer"}
-    )
 
 
 def test_a_table_that_fits_no_schema_is_told_its_columns(tmp_path):

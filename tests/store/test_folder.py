@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from store.samples import document_batch, small_cache, write_documents
 
 from packer.errors import BusyError, CheckError, StorageError
 from packer.store import folder as folder_module
-from packer.store import shard_file
 from packer.store.cache import Cache
 from packer.store.digest import digest_file, digest_file_xxh3
 from packer.store.folder import AtomicFile, lock, sweep, sweep_temporary, write_atomically
@@ -58,22 +58,6 @@ def test_a_lock_is_free_again_after_its_body_however_it_ends(tmp_path: Path) -> 
     with lock(tmp_path), pytest.raises(BusyError, match=f"process {os.getpid()}"), lock(tmp_path):
         pytest.fail("two writers")
     with lock(tmp_path):
-        pass
-
-
-def test_a_lock_in_a_folder_that_was_removed_while_it_was_waited_for_is_no_lock(tmp_path, monkeypatch):
-    take, cache = folder_module._take, tmp_path / "cache"
-
-    def taken(*arguments):
-        take(*arguments)
-        if not removed:
-            removed.append(True)
-            folder_module.discard(cache)
-            assert not cache.exists()
-
-    removed = []
-    monkeypatch.setattr(folder_module, "_take", taken)
-    with lock(cache), pytest.raises(BusyError), lock(cache):
         pass
 
 
@@ -310,7 +294,7 @@ def test_relinking_copies_where_there_are_no_links_and_checks_the_copy(
     def refuse(*_: Any) -> None:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
-    monkeypatch.setattr(shard_file.Path, "hardlink_to", refuse)
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
     shard = write_documents(tmp_path, [document_batch(3)])
     path = tmp_path / relink(tmp_path, shard, index=1)
     assert not path.samefile(tmp_path / shard.path)
@@ -390,7 +374,7 @@ def test_a_shard_that_cannot_be_begun_leaves_no_file(tmp_path: Path, monkeypatch
     def refuse(*_: Any, **__: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(shard_file.pa.ipc, "new_file", refuse)
+    monkeypatch.setattr(pa.ipc, "new_file", refuse)
     with pytest.raises(MemoryError):
         write_documents(tmp_path, [document_batch(3)])
     assert list((tmp_path / "documents").iterdir()) == []

@@ -5,7 +5,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from packer.source import standard_input
+from packer.source import files as source_files
 from packer_cli.main import cli
 
 
@@ -13,7 +13,7 @@ def run(
     *arguments: object, exit_code: int = 0, stdin: bytes | None = None, env: dict[str, str | None] | None = None
 ) -> Result:
     """A command that ends with an exit code, 80 columns wide; what it printed."""
-    standard_input._spooled.cache_clear()
+    source_files._standard_input.cache_clear()
     result = CliRunner(env={"COLUMNS": "80", **(env or {})}).invoke(cli, [*map(str, arguments)], input=stdin)
     assert result.exit_code == exit_code, result.output
     return result

@@ -42,7 +42,7 @@ def undeclared(template: str) -> tuple[str, ...]:
 
 
 class Unmodelled(Exception):  # noqa: N818 - not an error
-    """A case this oracle does not define: a border that merges in rewritten history taken as it is rendered."""
+    """A case this oracle does not define: a boundary that merges in rewritten history taken as it is rendered."""
 
 
 class Refused(Exception):  # noqa: N818 - a refusal is a result
@@ -69,10 +69,10 @@ class Turn:
 class Rules:
     """What of `supervision` the definition depends on, under the recipe's names."""
 
-    divergent: str = "refuse"
-    rewritten: str = "exact"
+    on_prompt_mismatch: str = "refuse"
+    history_rewrite: str = "exact"
     reasoning: str = "as_given"
-    source: str = "equivalence"
+    source: str = "chat_server"
     no_terminator: str = "refuse"
 
 
@@ -182,7 +182,7 @@ class Oracle:
             turns = [turn for k in wanted if (turn := self._turn(messages, k, tools, kwargs)) is not None]
         if not turns:
             raise Refused("nothing_trained")
-        documents = self._as_rendered(turns) if self.rules.rewritten == "as_rendered" else self._dealt(turns)
+        documents = self._as_rendered(turns) if self.rules.history_rewrite == "as_rendered" else self._dealt(turns)
         documents = [document for document in documents if any(label != MASKED for label in document[1])]
         if not documents:
             raise Refused("nothing_trained")
@@ -195,7 +195,7 @@ class Oracle:
             for j, turn in enumerate(turns)
             if not any(begins(o.ids, turn.ids) and (len(o.ids) > len(turn.ids) or i > j) for i, o in enumerate(turns))
         ]
-        if self.rules.rewritten == "last":
+        if self.rules.history_rewrite == "last":
             bases = bases[-1:]
         documents = [(list(base.ids), [MASKED] * len(base.ids)) for base in bases]
         for turn in turns:
@@ -274,7 +274,7 @@ class Oracle:
             if not ends:
                 raise Refused("no_terminator")
             if not self._is_blank(text[start : min(ends)]):
-                turns.append(self._border(k, text[:start], text[: min(ends)], (text[:start],)))
+                turns.append(self._boundary(k, text[:start], text[: min(ends)], (text[:start],)))
         return turns
 
     def _is_blank(self, completion: str) -> bool:
@@ -307,16 +307,18 @@ class Oracle:
             if prompt is not None and turn is not None and turn.startswith(prompt)
         ]
         tried = [(p, t, m) for p, t, m in zip(prompts, turns, modes, strict=True) if p is not None and t is not None]
-        if self.rules.divergent == "continue" and not any(shows_reasoning(messages[k], pair) for pair in pairs):
+        if self.rules.on_prompt_mismatch == "continue" and not any(
+            shows_reasoning(messages[k], pair) for pair in pairs
+        ):
             going_on = [found for entry in tried if (found := goes_on(*entry, messages[k])) is not None]
             if going_on:
                 # Without reasoning a prompt that closes it at once comes first; then the longest.
                 pairs = [max(going_on, key=lambda found: (found[0], len(found[1])))[1:]]
-        elif self.rules.divergent == "continue":
+        elif self.rules.on_prompt_mismatch == "continue":
             pairs = [pair for pair in pairs if shows_reasoning(messages[k], pair)]
         if not pairs and len(tried) < sum(p is not None for p in prompts):
             raise Refused("template_error")
-        if not pairs and self.rules.divergent == "common_prefix" and tried[0][2] == {}:
+        if not pairs and self.rules.on_prompt_mismatch == "common_prefix" and tried[0][2] == {}:
             prompt, turn, mode = tried[0]
             if self._parts_in_context(messages[: k + 1], tools, kwargs):
                 raise Refused("prompt_diverges")
@@ -330,7 +332,7 @@ class Oracle:
             return None
         self._refuse_garbled(messages, k, prompt, closed[len(prompt) :], tools)
         known = dict.fromkeys(p for p in prompts if p is not None and closed.startswith(p))
-        return self._border(k, prompt, closed, tuple(sorted(known, key=len, reverse=True)) or (prompt,))
+        return self._boundary(k, prompt, closed, tuple(sorted(known, key=len, reverse=True)) or (prompt,))
 
     def _refuse_garbled(self, messages: list, k: int, prompt: str, completion: str, tools: Any) -> None:
         """No escapes that the row does not have, and no arguments that are a string within JSON."""
@@ -385,7 +387,7 @@ class Oracle:
             return turn + self.named["eos_token"]
         raise Refused("no_terminator")
 
-    def _border(self, k: int, prompt: str, turn: str, prompts: tuple[str, ...]) -> Turn:
+    def _boundary(self, k: int, prompt: str, turn: str, prompts: tuple[str, ...]) -> Turn:
         """The prefix rule on ids, or prompt and completion encoded apart."""
         p, q = self._encode(prompt), self._encode(turn)
         if q.ids[: len(p.ids)] == p.ids:

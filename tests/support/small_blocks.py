@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from packer.batches import BlockBatch
@@ -124,7 +125,7 @@ def write_cache(folder, batches, *, fingerprint="f00d"):
         weighted = batch.loss_weights is not None
         with BlockShardWriter(folder, block_len=batch.input_ids.shape[1], weighted=weighted) as writer:
             writer.append(batch)
-            shards.append(writer.finish(split="train", index=index).as_shard(first_row=first_row))
+            shards.append(msgspec.structs.replace(writer.finish(split="train", index=index), first_row=first_row))
         first_row += batch.num_blocks
     write_manifest(folder, manifest_of(shards, num_blocks=first_row, fingerprint=fingerprint))
     return folder

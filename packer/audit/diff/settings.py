@@ -6,7 +6,7 @@ from typing import Any
 
 from packer.audit.diff.cache_diff import Change, InputChange
 from packer.pipeline.changes import PLACES, flat_keys
-from packer.recipe import Recipe, to_json
+from packer.recipe import Recipe, current_keys, to_json
 from packer.store.manifest import Input
 
 _SAME: tuple[Callable[[Input], object], ...] = (
@@ -34,7 +34,7 @@ def compare_recipes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Cha
 
     Keys that say where something lies are left out; so are the sources, which the inputs tell.
     """
-    rules = [flat_keys(to_json(Recipe())) | flat_keys(recipe) for recipe in (old, new)]
+    rules = [flat_keys(to_json(Recipe())) | flat_keys(current_keys(recipe)) for recipe in (old, new)]
     return tuple(change for change in changes(*rules) if change.key not in PLACES)
 
 

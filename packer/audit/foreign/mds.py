@@ -20,8 +20,7 @@ from packer.errors import InputError
 from packer.layout import MASKED, offsets_of
 from packer.limits import out_of
 from packer.names import FilePath, in_words
-from packer.source.compression import codec_of, decompressed
-from packer.source.file_bytes import read_chunks
+from packer.source.file_bytes import codec_of, decompressed, read_chunks
 
 _INDEX = "index.json"
 _MOST_BYTES = 2**32

@@ -15,9 +15,8 @@ from packer.batches import Int64
 from packer.errors import InputError
 from packer.layout import offsets_of
 from packer.limits import out_of
-from packer.source.arrow_ipc import MAGIC
-from packer.source.dataset_folder import files_of_splits
-from packer.source.parquet import open_parquet
+from packer.source.files import data_set_splits
+from packer.source.table_files import ARROW_MAGIC, open_parquet
 
 _READ = ("input_ids", "seq_lengths", *TOKEN_COLUMNS)
 _PATTERNS = ("*.parquet", "*/*.parquet", "*.arrow")
@@ -42,7 +41,7 @@ def split_parts(path: Path) -> tuple["TablePart", ...]:
         InputError: a file of it is missing or not what it should be, or there are no token ids.
 
     """
-    splits = [(split or "", files) for split, files in files_of_splits(path) if files]
+    splits = [(split or "", files) for split, files in data_set_splits(path) if files]
     if not splits:
         raise InputError(f"{path} holds no rows: it names no files")
     return tuple(TablePart(path / split, split, files) for split, files in splits)
@@ -142,7 +141,7 @@ def _parquet(path: Path) -> _File:
 def _arrow(path: Path) -> _File:
     """A mapped file, or stream."""
     with pa.memory_map(str(path)) as file:
-        is_stream = file.read(len(MAGIC)) != MAGIC
+        is_stream = file.read(len(ARROW_MAGIC)) != ARROW_MAGIC
         file.seek(0)
         table = (pa.ipc.open_stream if is_stream else pa.ipc.open_file)(file).read_all()
     schema = table.schema

@@ -16,14 +16,12 @@ from packer.audit.lint.subject import Subject
 from packer.audit.lint.tokenizer_files import find_bos, find_other_reading, find_settings
 from packer.audit.lint.usable import find_usable
 from packer.pipeline.input_resolution import pin_recipe
-from packer.pipeline.plan import TEMPLATED
 from packer.pipeline.progress import Silent
 from packer.pipeline.stages import named_template, overruns_at
 from packer.recipe import Recipe
-from packer.source import naming_standard_input
+from packer.source import SCHEMAS
 
 
-@naming_standard_input()
 def lint(recipe: Recipe, *, num_rows: int = 200) -> LintReport:
     """Report what a recipe's template does under its tokenizer, and what becomes of the first rows of its sources.
 
@@ -56,7 +54,7 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
         rows = look_at_rows(assumed, model, recipe, num_rows=num_rows)
         findings += find_in_rows(rows, assumed, subject, assumed=bool(usable.assumed))
     schemas = {each.schema for each in rows.files}
-    if schemas and not schemas & {*TEMPLATED}:
+    if schemas and not any(SCHEMAS[schema].is_templated for schema in schemas):
         findings = [replace(each, level="note") if each.code == "no_template" else each for each in findings]
     assumed_keys = usable.assumed
     if rows.num_kept_given is not None and schemas == {"tokens"}:

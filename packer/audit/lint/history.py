@@ -8,9 +8,9 @@ from packer.audit.lint.probes import ANSWER, CHAT, INLINE_CHAT, NEXT_QUESTION, P
 from packer.audit.lint.subject import LearnedTurn, Outcome, Subject
 from packer.render.common_prefix import common_length
 
-EXACT = Override("supervision.rewritten", "exact")
-LAST = Override("supervision.rewritten", "last")
-AS_RENDERED = Override("supervision.rewritten", "as_rendered")
+EXACT = Override("supervision.history_rewrite", "exact")
+LAST = Override("supervision.history_rewrite", "last")
+AS_RENDERED = Override("supervision.history_rewrite", "as_rendered")
 
 
 def find_rewriting(subject: Subject) -> Iterator[LintFinding]:
@@ -66,7 +66,9 @@ def _rewritten(
     subject: Subject, row: Row, code: str, message: str, shown: tuple[Example, LearnedTurn, LearnedTurn]
 ) -> LintFinding:
     supervision = subject.recipe_given.supervision
-    decided = None if supervision.rewritten is None else f"supervision.rewritten={supervision.rewritten}"
+    decided = (
+        None if supervision.history_rewrite is None else f"supervision.history_rewrite={supervision.history_rewrite}"
+    )
     if supervision.source == "generation_tags":
         decided = "supervision.source=generation_tags"
     switch = subject.keeps_history(row)

@@ -57,7 +57,7 @@ class Override:
         return make_recipe(to_json(recipe), [self.setting])
 
     def __str__(self) -> str:
-        """As it is typed: `--set supervision.divergent=continue`."""
+        """As it is typed: `--set supervision.on_prompt_mismatch=continue`."""
         return f"--set {shlex.quote(self.setting)}"
 
 

@@ -133,7 +133,7 @@ def find_in_rows(rows: SourceRows, recipe: Recipe, subject: Subject | None, *, a
             level="warning" if some else "error",
         )
     if rows.price > 1:
-        asks = recipe.supervision.rewritten is None and rows.price > LIMIT
+        asks = recipe.supervision.history_rewrite is None and rows.price > LIMIT
         yield LintFinding(
             code="rows_price",
             message=f"rewritten history: the rows looked at take {rows.price:.2f} times the tokens of their last "
@@ -174,8 +174,8 @@ def verdict(rows: SourceRows, recipe: Recipe, *, ok: bool, begins: bool) -> str:
     num_kept, num_rows = sum(rows.num_kept_given or ()), rows.total("num_rows")
     if not num_kept:
         return f"a build would keep nothing of the {_rows(num_rows)} looked at"
-    if recipe.supervision.rewritten is None and rows.price > LIMIT:
-        return "a build would stop and ask about rewritten history (supervision.rewritten)"
+    if recipe.supervision.history_rewrite is None and rows.price > LIMIT:
+        return "a build would stop and ask about rewritten history (supervision.history_rewrite)"
     return f"a build keeps {num_kept:,} of the {_rows(num_rows)} looked at"
 
 
@@ -245,7 +245,7 @@ def _rejected_hint(rejected: Mapping[str, int], recipe: Recipe) -> str:
 
 
 def _cheaper(subject: Subject | None) -> str:
-    """The values of supervision.rewritten, and a stop token that makes them needless."""
+    """The values of supervision.history_rewrite, and a stop token that makes them needless."""
     ways = []
     if subject is not None and (stop := ending_stop(subject)) is not None:
         ways.append(f"{stop} makes the token that ends a turn a stop token, and nothing is rewritten")

@@ -76,7 +76,7 @@ class Subject:
 
         """
         rules = msgspec.structs.replace(
-            recipe.supervision, turns="all", rewritten="exact", source="equivalence", allow_dropped=()
+            recipe.supervision, turns="all", history_rewrite="exact", source="chat_server", allow_dropped=()
         )
         self.recipe_given = recipe
         self.recipe = msgspec.structs.replace(recipe, supervision=rules)
@@ -90,7 +90,7 @@ class Subject:
     def tried(self, row: Row, *overrides: Override) -> Tried:
         """What rendering makes of a row under the recipe as given with some keys more; every turn is asked for."""
         recipe = functools.reduce(lambda changed, override: override.apply(changed), overrides, self.recipe_given)
-        supervision = msgspec.structs.replace(recipe.supervision, turns="all", source="equivalence")
+        supervision = msgspec.structs.replace(recipe.supervision, turns="all", source="chat_server")
         return self._rendered(row, msgspec.structs.replace(recipe, supervision=supervision))
 
     def losses(self, row: Row) -> tuple[str, ...]:
@@ -168,7 +168,7 @@ class Subject:
     def keeps_history(self, row: Row) -> Override | None:
         """A variable of the template that keeps what it would take from earlier turns; None where there is none."""
         names = [name for name in self.template.undeclared if name not in self.template.switches]
-        exact = Override("supervision.rewritten", "exact")
+        exact = Override("supervision.history_rewrite", "exact")
         tried = (Override.variable(name, value) for name in names for value in (False, True))
         return next((switch for switch in tried if self.tried(row, exact, switch).num_documents == 1), None)
 

@@ -27,7 +27,7 @@ _VALUES: tuple[Any, ...] = ([], "", {}, False)
 _MOST_STEPS = 4
 """Failures to get past, one after another."""
 
-_NO_MARKS = Override("supervision.source", "equivalence")
+_NO_MARKS = Override("supervision.source", "chat_server")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,8 +179,8 @@ def with_override(subject: Subject, override: Override) -> Subject:
 def suggestions(subject: Subject, rejection: Rejection) -> Iterator[Override]:
     """Keys that may get past a rejection."""
     if rejection.code == "prompt_diverges":
-        yield Override("supervision.divergent", "continue")
-        yield Override("supervision.divergent", "common_prefix")
+        yield Override("supervision.on_prompt_mismatch", "continue")
+        yield Override("supervision.on_prompt_mismatch", "common_prefix")
     if rejection.code == "no_terminator":
         if subject.turn_end is not None:
             yield Override.stopping(subject.recipe_given, subject.turn_end)

@@ -1,0 +1,15 @@
+"""The row schemas, by the names that recipes and commands have for them.
+
+A name here is all it takes for a schema to be known: the recipe, `--schema`, detection and the columns that are read of
+a table follow from the `SCHEMA` of its module (:class:`packer.source.row.RowSchema`).
+"""
+
+ROW_SCHEMAS = {
+    "tokens": "packer.source.tokens",
+    "messages": "packer.source.chat",
+    "sharegpt": "packer.source.sharegpt",
+    "completion": "packer.source.completion",
+    "alpaca": "packer.source.alpaca",
+    "text": "packer.source.text",
+}
+"""Name → module, in the order in which a row that fits several is taken."""

@@ -1,0 +1,313 @@
+"""Parquet and Arrow files: their columns, their row groups, and the record batches of some of these.
+
+Parquet has row groups, Arrow IPC has record batches; both are called groups here. Nothing is decoded that expands to
+far more than its bytes.
+
+Of a Parquet footer only what is said of whole row groups is read. Where a footer is damaged, pyarrow's
+`RowGroupMetaData.column` ends the process, while its decoder answers with an error.
+
+Arrow IPC is a file format, and a stream format, as `datasets` writes its caches. A file is a stream between two magics,
+with an index behind it, so both are read as streams. A compressed batch says in its message what it decodes to, and
+pyarrow does not tell; so the sizes are read here. The message is a flatbuffer: a table begins with the distance back to
+the list of its fields' places, and what lies elsewhere is referred to by the distance to it. A compressed buffer begins
+with its uncompressed length in eight bytes, -1 where it is not compressed after all.
+
+    Message          2 header: DictionaryBatch or RecordBatch
+    DictionaryBatch  1 data: RecordBatch
+    RecordBatch      2 buffers: [(offset, length)]   3 compression
+
+Source: Message.fbs of apache/arrow, and the internals of google/flatbuffers.
+"""
+
+import hashlib
+import struct
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from packer.errors import InputError
+from packer.limits import out_of
+from packer.source.file_bytes import read_chunks, shown
+from packer.source.partition import Format, Partition
+
+ARROW_MAGIC = b"ARROW1"
+ARROW_CONTINUATION = b"\xff\xff\xff\xff"
+"""What a stream begins with, and every message of it."""
+
+_STREAM_START = 8
+"""Where the stream begins in an IPC file: behind the magic and two bytes of padding."""
+
+BATCH_ROWS = 256
+"""Of Parquet. A dictionary of strings, by default of a megabyte at most, brings its longest text into each row."""
+
+_BATCH_BYTES = 16 * 2**20
+_BUFFER_BYTES = 2**20
+_USUAL_RATIO = 20
+"""Text is compressed to a tenth. A Parquet file of fewer bytes is decoded a row at a time."""
+
+MAX_DECODED_BYTES = 256 * 2**20
+MAX_RATIO = 100
+"""Text is compressed to a tenth, seldom to a fiftieth. What is refused exceeds both."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Rows of a file that are decoded together."""
+
+    start: int
+    stop: int
+    """Its place in the file, in bytes; of Parquet, in one that is not compressed."""
+
+    num_rows: int
+    num_bytes: int
+    """Uncompressed."""
+
+
+def row_groups(path: Path, kind: Format) -> tuple[Group, ...]:
+    """The groups of a file, in order.
+
+    Raises:
+        InputError: it cannot be read, or is not whole; or two columns have the same name.
+
+    """
+    table_schema(path, kind)
+    with reading(path, kind):
+        if kind == "arrow":
+            return _arrow_groups(path)
+        with open_parquet(path) as file:
+            return _parquet_groups(path, file.metadata)
+
+
+def table_schema(path: Path, kind: Format) -> pa.Schema:
+    """Names and types of the columns; of an Arrow file only its beginning is read.
+
+    Raises:
+        InputError: the file cannot be read, or two columns have the same name.
+
+    """
+    with reading(path, kind):
+        if kind == "arrow":
+            with pa.OSFile(str(path)) as stream:
+                schema = _open_stream(stream).schema
+        else:
+            with open_parquet(path) as file:
+                schema = file.schema_arrow
+    repeated = sorted(name for name, count in Counter(schema.names).items() if count > 1)
+    if repeated:
+        raise InputError(
+            f"{path}: has more than one column {shown(repeated[0])}",
+            hint="rename or drop one, and write the file again",
+        )
+    return schema
+
+
+def record_batches(
+    path: Path, kind: Format, columns: Sequence[str], partition: Partition | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, or those of the groups of a partition; of other columns Parquet reads nothing.
+
+    Raises:
+        ValueError, OSError, pyarrow.ArrowException: it is damaged; see :func:`reading`.
+
+    """
+    if kind == "arrow":
+        yield from (
+            _arrow_batches(path, 0, None)
+            if partition is None
+            else _arrow_batches(path, partition.start, partition.stop)
+        )
+        return
+    with open_parquet(path) as file:
+        file_bytes = path.stat().st_size
+        groups = _parquet_groups(path, file.metadata)
+        first, number = (0, len(groups)) if partition is None else (partition.first_group, partition.num_groups)
+        for i in range(first, first + number):
+            row_bytes = groups[i].num_bytes // max(groups[i].num_rows, 1) + 1
+            is_dense = groups[i].num_bytes > _USUAL_RATIO * file_bytes
+            batch_rows = 1 if is_dense else max(1, min(BATCH_ROWS, _BATCH_BYTES // row_bytes))
+            yield from file.iter_batches(
+                batch_size=batch_rows, row_groups=[i], columns=list(columns), use_threads=False
+            )
+
+
+def table_sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    for chunk in read_chunks(path):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+@contextmanager
+def reading(path: Path, kind: Format) -> Iterator[None]:
+    """Whatever a broken file makes of the reader, the file is named.
+
+    Raises:
+        InputError: it cannot be read.
+
+    """
+    try:
+        yield
+    except (pa.lib.ArrowException, OSError, EOFError, ValueError, MemoryError, OverflowError) as error:
+        if (limit := out_of(error, f"{path}: cannot be read")) is not None:
+            raise limit from error
+        name = "Parquet" if kind == "parquet" else "an Arrow file"
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise InputError(
+            f"{path}: cannot be read as {name}: {shown(lines[0], 200)[1:-1]}",
+            hint="is the file whole? Write or fetch it again",
+        ) from error
+
+
+def open_parquet(path: Path) -> Any:
+    """The file as pyarrow has it. Not mapped into memory: a file that shrinks meanwhile would kill the process."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - takes as long as a tenth of a small build
+
+    return pq.ParquetFile(
+        pa.OSFile(str(path)), buffer_size=_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
+    )
+
+
+def _parquet_groups(path: Path, metadata: Any) -> tuple[Group, ...]:
+    file_bytes = path.stat().st_size
+    groups = []
+    start = 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        num_rows, num_bytes = group.num_rows, group.total_byte_size
+        if num_rows < 0 or num_bytes < 0:
+            raise ValueError("its footer is damaged")
+        if _is_bomb(file_bytes, num_bytes):
+            raise ValueError(f"a row group of a file of {file_bytes:,} bytes decodes to {num_bytes:,}")
+        groups.append(Group(start=start, stop=start + num_bytes, num_rows=num_rows, num_bytes=num_bytes))
+        start += num_bytes
+    return tuple(groups)
+
+
+def _arrow_groups(path: Path) -> tuple[Group, ...]:
+    """The record batches; one group from byte 0 on where dictionaries are needed to read them."""
+    with pa.OSFile(str(path)) as file:
+        is_file = file.read(len(ARROW_MAGIC)) == ARROW_MAGIC
+        reader = _open_stream(file)
+        groups = []
+        place = file.tell()
+        for batch in _decoded(file, reader, None):
+            stop = file.tell()
+            groups.append(Group(start=place, stop=stop, num_rows=batch.num_rows, num_bytes=max(bytes_of(batch), 1)))
+            place = stop
+        if file.tell() == place:
+            raise ValueError("it has no end mark")
+        if is_file and (file.seek(file.size() - len(ARROW_MAGIC)), file.read())[1] != ARROW_MAGIC:
+            raise ValueError("it does not end as it begins")
+    if groups and any(map(_holds_dictionary, reader.schema.types)):
+        num_rows, num_bytes = (sum(getattr(group, name) for group in groups) for name in ("num_rows", "num_bytes"))
+        groups = [Group(start=0, stop=place, num_rows=num_rows, num_bytes=num_bytes)]
+    return tuple(groups)
+
+
+def _arrow_batches(path: Path, start: int, stop: int | None) -> Iterator[pa.RecordBatch]:
+    """The record batches whose bytes are `start` … `stop`, or all of a file where `start` is 0.
+
+    Nothing in a batch may be believed before it is validated: a wrong offset reads what lies anywhere in memory.
+    """
+    with pa.OSFile(str(path)) as file:
+        reader = _open_stream(file)
+        if start:
+            file.seek(start)
+        for batch in _decoded(file, reader, stop):
+            batch.validate(full=True)
+            yield batch
+
+
+def _open_stream(file: pa.NativeFile) -> Any:
+    file.seek(0)
+    file.seek(_STREAM_START if file.read(len(ARROW_MAGIC)) == ARROW_MAGIC else 0)
+    return pa.ipc.open_stream(file)
+
+
+def _decoded(file: pa.NativeFile, reader: Any, stop: int | None) -> Iterator[pa.RecordBatch]:
+    """The record batches from here on. Their messages are looked at before they are decompressed."""
+    holds_dictionary = any(map(_holds_dictionary, reader.schema.types))
+    place = file.tell()
+    while stop is None or file.tell() < stop:
+        try:
+            message = pa.ipc.read_message(file)
+        except EOFError:
+            return
+        except pa.ArrowMemoryError:
+            raise ValueError("a message of it claims more bytes than there is memory for") from None
+        _refuse_bomb(message)
+        if message.type != "record batch":
+            continue
+        if holds_dictionary:  # the reader keeps the dictionaries that stand before the batch
+            file.seek(place)
+            yield reader.read_next_batch()
+            place = file.tell()
+        else:
+            yield pa.ipc.read_record_batch(message, reader.schema)
+
+
+def _refuse_bomb(message: Any) -> None:
+    """Look at what the buffers of a message decode to."""
+    try:
+        decoded_bytes = sum(_decoded_bytes(bytes(message.metadata), message.type, memoryview(message.body or b"")))
+    except (IndexError, struct.error):
+        raise ValueError("a message of it is damaged") from None
+    num_bytes = len(message.body or b"")
+    if _is_bomb(num_bytes, decoded_bytes):
+        raise ValueError(f"a record batch of {num_bytes:,} bytes decodes to {decoded_bytes:,}")
+
+
+def _decoded_bytes(data: bytes, kind: str, body: memoryview) -> Iterator[int]:
+    """What each compressed buffer of a message decodes to."""
+    batch = _table(data, _follow(data, 0), 2) if kind in ("record batch", "dictionary") else None
+    if batch is not None and kind == "dictionary":
+        batch = _table(data, batch, 1)
+    if batch is None or _field(data, batch, 3) is None or (vector := _table(data, batch, 2)) is None:
+        return
+    for i in range(min(struct.unpack_from("<I", data, vector)[0], len(data) // 16)):
+        offset, length = struct.unpack_from("<qq", data, vector + 4 + 16 * i)
+        if length >= 8:
+            yield max(length, struct.unpack_from("<q", body, offset)[0])
+
+
+def _table(data: bytes, table: int, number: int) -> int | None:
+    """Where the table or the vector lies that a field refers to; None where the field is left out."""
+    field = _field(data, table, number)
+    return None if field is None else _follow(data, field)
+
+
+def _follow(data: bytes, place: int) -> int:
+    return place + int(struct.unpack_from("<I", data, place)[0])
+
+
+def _field(data: bytes, table: int, number: int) -> int | None:
+    """Where a field of a table lies; None where it is left out."""
+    fields = table - struct.unpack_from("<i", data, table)[0]
+    place = 4 + 2 * number
+    size = struct.unpack_from("<H", data, fields)[0]
+    distance = struct.unpack_from("<H", data, fields + place)[0] if place < size else 0
+    return table + distance if distance else None
+
+
+def _holds_dictionary(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return True
+    return any(_holds_dictionary(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _is_bomb(num_bytes: int, decoded_bytes: int) -> bool:
+    """Whether so many bytes decode to more than data does."""
+    return decoded_bytes > max(MAX_DECODED_BYTES, MAX_RATIO * num_bytes)
+
+
+def bytes_of(batch: pa.RecordBatch) -> int:
+    """Bytes of its rows; of views, which pyarrow before 24 cannot count, those of all buffers they share."""
+    try:
+        return int(batch.nbytes)
+    except pa.ArrowException:
+        return int(batch.get_total_buffer_size())
