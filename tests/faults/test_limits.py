@@ -20,7 +20,7 @@ from packer.recipe import load_recipe
 from packer.source.tables import table_rows
 
 
-@pytest.mark.parametrize("num_files", [12, 16, 20])
+@pytest.mark.parametrize("num_files", [12, 20])
 def test_too_few_file_handles_are_told_with_the_limit(num_files: int, tiny_job: Job, tmp_path: Path, tally) -> None:
     words = [*tiny_job.command(tmp_path / "cache"), "-j", "8"]
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({num_files}, {num_files})); "
