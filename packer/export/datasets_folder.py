@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from packer.batches import BlockBatch, Int64
 from packer.export.source import FlatDocuments
-from packer.export.writer import Files, SplitToWrite, Writer
+from packer.export.writer import Files, Writer, is_weighted
+from packer.store.cache import Cache
 
 _COLUMNS = {
     "documents": ("input_ids", "attention_mask", "labels"),
@@ -32,15 +33,16 @@ class DatasetsWriter(Writer):
 
     holds_weights = True
 
-    def __init__(self, asked: SplitToWrite) -> None:
-        super().__init__(asked)
-        self._folder = "" if asked.is_alone else f"{asked.split}/"
-        names = _COLUMNS[asked.unit] + (("loss_weights",) if asked.weighted else ())
+    def __init__(self, files: Files, cache: Cache, split: str, **options: Any) -> None:
+        super().__init__(files, cache, split, **options)
+        self._folder = "" if self.is_alone else f"{split}/"
+        self._weighted = is_weighted(cache, split, self.unit)
+        names = _COLUMNS[self.unit] + (("loss_weights",) if self._weighted else ())
         fields = [(name, pa.list_(_TYPES.get(name, pa.int32()))) for name in names]
         features = {name: _feature(str(kind.value_type)) for name, kind in fields}
         self._info = {"citation": "", "description": "", "features": features, "homepage": "", "license": ""}
         self._schema = pa.schema(fields, metadata={"huggingface": json.dumps({"info": {"features": features}})})
-        self._stream = pa.ipc.new_stream(asked.files.open(f"{self._folder}{_FILE}"), self._schema)
+        self._stream = pa.ipc.new_stream(files.open(f"{self._folder}{_FILE}"), self._schema)
 
     @classmethod
     def write_index(cls, files: Files, splits: Sequence[str]) -> None:
@@ -68,8 +70,7 @@ class DatasetsWriter(Writer):
 
     def finish(self) -> dict[str, Any]:
         self._stream.close()
-        asked = self.asked
-        identity = f"{asked.content_fingerprint} datasets {asked.unit} {asked.split}"
+        identity = f"{self.cache.manifest.content_fingerprint} datasets {self.unit} {self.split}"
         state: dict[str, Any] = {
             "_data_files": [{"filename": _FILE}],
             "_fingerprint": hashlib.sha256(identity.encode()).hexdigest()[:16],
@@ -77,16 +78,16 @@ class DatasetsWriter(Writer):
             "_format_kwargs": {},
             "_format_type": None,
             "_output_all_columns": False,
-            "_split": asked.split,
+            "_split": self.split,
         }
         for name, value in (("dataset_info.json", self._info), ("state.json", state)):
-            asked.files.write(f"{self._folder}{name}", json.dumps(value, indent=2, sort_keys=True).encode())
+            self.files.write(f"{self._folder}{name}", json.dumps(value, indent=2, sort_keys=True).encode())
         return {"columns": list(self._schema.names), "path": self._folder.rstrip("/") or "."}
 
     def notes(self) -> Iterator[str]:
-        if self.asked.weighted:
+        if self._weighted:
             yield "TRL, axolotl and LLaMA-Factory do not read loss_weights: they train every label with weight 1"
-        if self.asked.unit == "blocks":
+        if self.unit == "blocks":
             reads = "seq_lengths or position_ids (TRL: padding_free)"
             yield f"blocks keep documents apart only where the trainer reads {reads}"
 

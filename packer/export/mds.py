@@ -18,8 +18,9 @@ import numpy as np
 
 from packer.batches import Int32
 from packer.export.source import FlatDocuments
-from packer.export.writer import SplitToWrite, Writer
+from packer.export.writer import Files, Writer
 from packer.layout import MASKED
+from packer.store.cache import Cache
 
 _MAX_BYTES = 1 << 26
 """A shard ends before the sample that would bring it over this, as MDSWriter has it."""
@@ -40,8 +41,8 @@ _CONFIG_BYTES = json.dumps(_CONFIG, sort_keys=True).encode()
 class MdsWriter(Writer):
     """One split as a folder that ``streaming.StreamingDataset`` reads."""
 
-    def __init__(self, asked: SplitToWrite) -> None:
-        super().__init__(asked)
+    def __init__(self, files: Files, cache: Cache, split: str, **options: Any) -> None:
+        super().__init__(files, cache, split, **options)
         self._samples: list[bytes] = []
         self._num_bytes = 0
         self._shards: list[dict[str, Any]] = []
@@ -55,9 +56,9 @@ class MdsWriter(Writer):
         if self._samples or not self._shards:
             self._end_shard()
         index = json.dumps({"shards": self._shards, "version": 2}, sort_keys=True).encode()
-        self.asked.files.write(f"{self.asked.split}/index.json", index)
+        self.files.write(f"{self.split}/index.json", index)
         return {
-            "path": self.asked.split,
+            "path": self.split,
             "tokens_behind_the_last_target": self._left_out,
             "documents_that_get_another_eos": self._without_eos,
         }
@@ -65,7 +66,7 @@ class MdsWriter(Writer):
     def notes(self) -> Iterator[str]:
         yield "train with target_responses: all, or all but the last turn go unlearned"
         if self._without_eos:
-            eos = self.asked.model.eos_id
+            eos = self.model.eos_id
             yield f"llm-foundry appends EOS (id {eos}) to documents that do not end in it, and trains it"
 
     def _append(self, input_ids: Int32, labels: Int32) -> None:
@@ -73,7 +74,7 @@ class MdsWriter(Writer):
         self._left_out += left_out
         if not turns:
             return
-        self._without_eos += turns[-1]["labels"][-1] != self.asked.model.eos_id
+        self._without_eos += turns[-1]["labels"][-1] != self.model.eos_id
         column = json.dumps(turns, separators=(",", ":")).encode()
         sample = len(column).to_bytes(4, "little") + column
         # In front: the number of samples, where each begins, where the last one ends, and the configuration.
@@ -87,7 +88,7 @@ class MdsWriter(Writer):
         count = len(self._samples)
         offsets = np.cumsum([4 + 4 * (count + 1) + len(_CONFIG_BYTES), *map(len, self._samples)]).astype("<u4")
         name = f"shard.{len(self._shards):05d}.mds"
-        with self.asked.files.open(f"{self.asked.split}/{name}") as file:
+        with self.files.open(f"{self.split}/{name}") as file:
             file.write(count.to_bytes(4, "little") + offsets.tobytes() + _CONFIG_BYTES)
             file.write(b"".join(self._samples))
         info = {"basename": name, "bytes": file.num_bytes, "hashes": {}}

@@ -19,7 +19,7 @@ from packer.batches import Int64
 from packer.errors import UsageError
 from packer.export.formats import Unit
 from packer.export.source import FlatDocuments
-from packer.export.writer import SplitToWrite, Writer
+from packer.export.writer import Files, Writer
 from packer.layout import offsets_of
 from packer.store.cache import Cache
 from packer.store.manifest import Shard
@@ -35,15 +35,15 @@ class MegatronWriter(Writer):
 
     separates_mask = True
 
-    def __init__(self, asked: SplitToWrite) -> None:
-        super().__init__(asked)
-        small = asked.model.vocab_size < _SMALL_VOCABULARY
+    def __init__(self, files: Files, cache: Cache, split: str, **options: Any) -> None:
+        super().__init__(files, cache, split, **options)
+        small = self.model.vocab_size < _SMALL_VOCABULARY
         self._types: dict[str, type[np.generic]] = {"tokens": np.uint16 if small else np.int32}
-        self._prefixes = {"tokens": f"{asked.split}_text_document"}
-        if asked.separate_mask:
+        self._prefixes = {"tokens": f"{split}_text_document"}
+        if self.separate_mask:
             self._types["loss_mask"] = np.uint8
-            self._prefixes["loss_mask"] = f"{asked.split}_loss_mask_document"
-        self._bins = {name: asked.files.open(f"{prefix}.bin") for name, prefix in self._prefixes.items()}
+            self._prefixes["loss_mask"] = f"{split}_loss_mask_document"
+        self._bins = {name: files.open(f"{prefix}.bin") for name, prefix in self._prefixes.items()}
         self._lengths: list[Int64] = [np.zeros(0, np.int64)]
 
     @classmethod
@@ -66,7 +66,7 @@ class MegatronWriter(Writer):
     def finish(self) -> dict[str, Any]:
         lengths = np.concatenate(self._lengths)
         for name, prefix in self._prefixes.items():
-            with self.asked.files.open(f"{prefix}.idx") as file:
+            with self.files.open(f"{prefix}.idx") as file:
                 code = _CODES[self._types[name]]
                 file.write(_MAGIC + struct.pack("<QBQQ", 1, code, len(lengths), len(lengths) + 1))
                 file.write_array(lengths.astype(np.int32))
@@ -78,8 +78,8 @@ class MegatronWriter(Writer):
         }
 
     def notes(self) -> Iterator[str]:
-        model = self.asked.model
-        if self.asked.separate_mask:
+        model = self.model
+        if self.separate_mask:
             yield "Megatron's own GPTDataset does not read the mask, and trains every token"
         if model.pad_id in model.stop_ids:
             yield f"GPTDataset masks targets that are its pad id; here the pad id, {model.pad_id}, is a stop token"

@@ -18,7 +18,7 @@ from packer.batches import BlockBatch, Bool, Int32, Int64
 from packer.errors import UsageError
 from packer.export.formats import Unit
 from packer.export.source import FlatDocuments
-from packer.export.writer import SplitToWrite, Writer
+from packer.export.writer import Files, Writer
 from packer.layout import MASKED
 from packer.store.cache import Cache
 from packer.store.manifest import Shard
@@ -35,11 +35,11 @@ def token_dtype(vocab_size: int) -> type[np.unsignedinteger[Any]]:
 class OlmoWriter(Writer):
     """One split as ids, masks and, of documents, boundaries."""
 
-    def __init__(self, asked: SplitToWrite) -> None:
-        super().__init__(asked)
-        self._dtype = token_dtype(asked.model.vocab_size)
-        self._tokens = asked.files.open(f"{asked.split}/{_TOKENS}.npy")
-        self._mask = asked.files.open(f"{asked.split}/{_MASK}.npy")
+    def __init__(self, files: Files, cache: Cache, split: str, **options: Any) -> None:
+        super().__init__(files, cache, split, **options)
+        self._dtype = token_dtype(self.model.vocab_size)
+        self._tokens = files.open(f"{split}/{_TOKENS}.npy")
+        self._mask = files.open(f"{split}/{_MASK}.npy")
         self._ends: list[Int64] = [np.zeros(1, np.int64)]
         self._eos_ends_documents = True
 
@@ -54,7 +54,7 @@ class OlmoWriter(Writer):
     def documents(self, batch: FlatDocuments) -> None:
         self._append(batch.input_ids, batch.trained)
         self._ends.append(self._ends[-1][-1] + batch.offsets[1:])
-        is_eos = batch.input_ids == self.asked.model.eos_id
+        is_eos = batch.input_ids == self.model.eos_id
         ends = np.zeros(len(is_eos), np.bool_)
         ends[batch.offsets[1:] - 1] = True
         self._eos_ends_documents &= bool(np.array_equal(is_eos, ends))
@@ -63,20 +63,20 @@ class OlmoWriter(Writer):
         self._append(batch.input_ids.reshape(-1), batch.labels.reshape(-1) != MASKED)
 
     def finish(self) -> dict[str, Any]:
-        split = self.asked.split
+        split = self.split
         details: dict[str, Any] = {
             "paths": [f"{split}/{_TOKENS}.npy"],
             "label_mask_paths": [f"{split}/{_MASK}.npy"],
             "dtype": np.dtype(self._dtype).name,
         }
-        if self.asked.unit == "blocks":
-            return details | {"sequence_length": self.asked.block_len}
+        if self.unit == "blocks":
+            return details | {"sequence_length": self.cache.blocks(split).block_len}
         lines = "".join(f"{start},{end}\n" for start, end in pairwise(np.concatenate(self._ends).tolist()))
-        self.asked.files.write(f"{split}/{_TOKENS}.csv.gz", gzip.compress(lines.encode(), mtime=0))
+        self.files.write(f"{split}/{_TOKENS}.csv.gz", gzip.compress(lines.encode(), mtime=0))
         return details | {"eos_ends_documents": self._eos_ends_documents}
 
     def notes(self) -> Iterator[str]:
-        if self.asked.unit == "documents" and not self._eos_ends_documents:
+        if self.unit == "documents" and not self._eos_ends_documents:
             yield (
                 "EOS does not mark the ends of documents here: open with use_array_if_local=False, to read the .csv.gz"
             )

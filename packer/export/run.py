@@ -1,7 +1,7 @@
 """An export from its refusals to export.json: a folder that is there with all of its files, or not at all."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -11,7 +11,7 @@ from packer.errors import UsageError
 from packer.export.formats import FORMATS, Unit, format_of
 from packer.export.place import replacing
 from packer.export.source import blocks_of, documents_of
-from packer.export.writer import ExportedFile, Files, SplitToWrite, Writer
+from packer.export.writer import ExportedFile, Files, Writer, is_weighted
 from packer.pipeline.progress import Progress, Silent
 from packer.store.cache import Cache
 from packer.store.exported import RECORD
@@ -90,8 +90,11 @@ def export(
         with replacing(opened.folder, out, force=force) as folder:
             progress.stage("exporting", sum(shard.num_rows for shard in shards), unit)
             with Files(folder) as files:
-                writers = [kind(asked) for asked in _asked(opened, files, splits, unit, separate_mask=separate_mask)]
-                written = tuple(_write_split(opened, writer, shards, progress) for writer in writers)
+                writers = [
+                    kind(files, opened, name, unit=unit, is_alone=len(splits) == 1, separate_mask=separate_mask)
+                    for name in splits
+                ]
+                written = tuple(_write_split(writer, shards, progress) for writer in writers)
                 kind.write_index(files, splits)
             found = Exported(
                 folder=out,
@@ -141,7 +144,7 @@ def _refuse(
     if separate_mask and not kind.separates_mask:
         able = ", ".join(name for name in FORMATS if writer_of(name).separates_mask)
         raise UsageError(f"--separate-mask is for {able}; {to} has the mask with the tokens", hint="leave it out")
-    if not kind.holds_weights and any(_is_weighted(cache, split, unit) for split in splits):
+    if not kind.holds_weights and any(is_weighted(cache, split, unit) for split in splits):
         able = ", ".join(name for name in FORMATS if writer_of(name).holds_weights)
         raise UsageError(
             f"{cache.folder} has fractional loss weights, and {to} has no place for them",
@@ -149,44 +152,24 @@ def _refuse(
         )
 
 
-def _is_weighted(cache: Cache, split: str, unit: Unit) -> bool:
-    return cache.documents(split).weighted if unit == "documents" else cache.blocks(split).weighted
-
-
-def _asked(
-    cache: Cache, files: Files, splits: Sequence[str], unit: Unit, *, separate_mask: bool
-) -> Iterator[SplitToWrite]:
-    for split in splits:
-        yield SplitToWrite(
-            files=files,
-            split=split,
-            is_alone=len(splits) == 1,
-            unit=unit,
-            weighted=_is_weighted(cache, split, unit),
-            model=cache.manifest.model,
-            block_len=cache.manifest.recipe["pack"]["block_len"],
-            separate_mask=separate_mask,
-            content_fingerprint=cache.manifest.content_fingerprint,
-        )
-
-
-def _write_split(cache: Cache, writer: Writer, shards: Sequence[Shard], progress: Progress) -> ExportedSplit:
-    asked = writer.asked
-    if asked.unit == "documents":
-        for documents in documents_of(cache.documents(asked.split)):
+def _write_split(writer: Writer, shards: Sequence[Shard], progress: Progress) -> ExportedSplit:
+    cache, split = writer.cache, writer.split
+    if writer.unit == "documents":
+        for documents in documents_of(cache.documents(split)):
             writer.documents(documents)
             progress.advance(len(documents.lengths), len(documents.input_ids))
     else:
-        for blocks in blocks_of(cache.blocks(asked.split)):
+        for blocks in blocks_of(cache.blocks(split)):
             writer.blocks(blocks)
             progress.advance(len(blocks.length), blocks.input_ids.size)
     details = writer.finish()
-    own = [shard for shard in shards if shard.split == asked.split]
+    block_len = cache.manifest.recipe["pack"]["block_len"]
+    own = [shard for shard in shards if shard.split == split]
     num_rows = sum(shard.num_rows for shard in own)
     return ExportedSplit(
-        split=asked.split,
+        split=split,
         num_rows=num_rows,
-        num_tokens=num_rows * asked.block_len if asked.unit == "blocks" else sum(shard.num_tokens for shard in own),
+        num_tokens=sum(shard.num_tokens for shard in own) if writer.unit == "documents" else num_rows * block_len,
         num_trained=sum(shard.num_trained for shard in own),
         details=details,
     )

@@ -17,7 +17,7 @@ from packer.export.formats import Unit
 from packer.export.source import FlatDocuments
 from packer.store.cache import Cache
 from packer.store.folder import inside, make_folder
-from packer.store.manifest import ModelRecord, Shard
+from packer.store.manifest import Shard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,28 +89,18 @@ class Files(ExitStack):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitToWrite:
-    """One split, and what is known of its rows."""
-
-    files: Files
-    split: str
-    is_alone: bool
-    """Whether no other split is exported."""
-
-    unit: Unit
-    weighted: bool
-    """Some documents have fractional loss weights."""
-
-    model: ModelRecord
-    block_len: int
-    separate_mask: bool
-    content_fingerprint: str
-    """Of the cache."""
-
-
 class Writer:
-    """Writes the rows of one split, which come in their order, in the files of a format."""
+    """Writes the rows of one split, which come in their order, in the files of a format.
+
+    Args:
+        files: where to.
+        cache: where from.
+        split: name of the split.
+        unit: what its rows are.
+        is_alone: whether no other split is exported.
+        separate_mask: whether the loss mask is a file of its own.
+
+    """
 
     holds_weights: ClassVar[bool] = False
     """Whether fractional loss weights have a place; a cache that has some is refused otherwise."""
@@ -118,8 +108,12 @@ class Writer:
     separates_mask: ClassVar[bool] = False
     """Whether the loss mask can be a file of its own."""
 
-    def __init__(self, asked: SplitToWrite) -> None:
-        self.asked = asked
+    def __init__(
+        self, files: Files, cache: Cache, split: str, *, unit: Unit, is_alone: bool, separate_mask: bool
+    ) -> None:
+        self.files, self.cache, self.split, self.unit = files, cache, split, unit
+        self.is_alone, self.separate_mask = is_alone, separate_mask
+        self.model = cache.manifest.model
 
     @classmethod
     def refuse(cls, cache: Cache, shards: Sequence[Shard], *, unit: Unit, separate_mask: bool) -> None:
@@ -144,3 +138,8 @@ class Writer:
     def notes(self) -> Iterator[str]:
         """What whoever trains with it should know; asked after `finish`."""
         yield from ()
+
+
+def is_weighted(cache: Cache, split: str, unit: Unit) -> bool:
+    """Whether some rows of a split have fractional loss weights."""
+    return cache.documents(split).weighted if unit == "documents" else cache.blocks(split).weighted

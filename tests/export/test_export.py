@@ -7,6 +7,7 @@ import shutil
 import signal
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from packer.export import FORMATS, export, run
 from packer.export.mds import turns_of
 from packer.export.run import writer_of
 from packer.export.source import FlatDocuments
-from packer.export.writer import Files, HashedFile, SplitToWrite
+from packer.export.writer import Files, HashedFile
 from packer.layout import document_labels
 from packer.pipeline.repacking import repack
 from packer.store.cache import Cache
@@ -192,11 +193,11 @@ def test_any_documents_come_back_from_every_format(scratch, data):
     for name in FORMATS:
         (folder / name).mkdir()
         with Files(folder / name) as files:
-            asked = SplitToWrite(
-                files=files, split="train", is_alone=True, unit="documents", weighted=False, model=model,
-                block_len=8, separate_mask=True, content_fingerprint="0" * 64,
-            )  # fmt: skip
-            writer = writer_of(name)(asked)
+            cache = SimpleNamespace(
+                manifest=SimpleNamespace(model=model, content_fingerprint="0" * 64),
+                documents=lambda split: SimpleNamespace(weighted=False),
+            )
+            writer = writer_of(name)(files, cache, "train", unit="documents", is_alone=True, separate_mask=True)
             for batch in batches:
                 labels = document_labels(batch)
                 writer.documents(

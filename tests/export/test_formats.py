@@ -41,9 +41,9 @@ def test_a_name_that_is_no_format_is_refused_with_those_there_are(starter_cache,
 class LinesWriter(Writer):
     """A line of JSON for each document."""
 
-    def __init__(self, asked):
-        super().__init__(asked)
-        self._file = asked.files.open(f"{asked.split}.jsonl")
+    def __init__(self, files, cache, split, **options):
+        super().__init__(files, cache, split, **options)
+        self._file = files.open(f"{split}.jsonl")
 
     def documents(self, batch):
         for start, end in zip(batch.offsets[:-1].tolist(), batch.offsets[1:].tolist(), strict=True):
@@ -51,7 +51,7 @@ class LinesWriter(Writer):
             self._file.write(json.dumps(row).encode() + b"\n")
 
     def finish(self):
-        return {"path": f"{self.asked.split}.jsonl"}
+        return {"path": f"{self.split}.jsonl"}
 
 
 def test_one_module_and_one_entry_make_a_format(starter_cache, tmp_path, monkeypatch):

@@ -524,6 +524,28 @@ def test_shifted_labels_name_the_target_of_their_own_position_and_keep_the_count
     assert num_seen == 4
 
 
+def test_steps_for_a_device_wait_in_pinned_memory_and_are_copied_when_they_are_returned(monkeypatch):
+    """On any machine, by what is called: the test below is for one with a device."""
+    pinned, copied = [], []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: (pinned.append(tensor), tensor)[1])
+    to = torch.Tensor.to
+
+    def onto(tensor, device, **options):
+        if torch.device(device).type != "cuda":
+            return to(tensor, device, **options)
+        copied.append(options)
+        return tensor
+
+    monkeypatch.setattr(torch.Tensor, "to", onto)
+    with loader_of(small_cache(12), device="cuda", prefetch=2) as loader:
+        steps = iter(loader)
+        for returned in range(1, 4):
+            step = next(steps)
+            assert len(copied) == returned * 2 * 5  # micro-batches, tensors of each
+            assert all(any(value is one for one in pinned) for value in step[0].values() if torch.is_tensor(value))
+    assert copied == [{"non_blocking": True}] * len(copied)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA MISSING: staging to a device is not tested")
 @pytest.mark.parametrize("prefetch", [0, 3])
 def test_micro_batches_on_a_device_equal_those_on_the_host(prefetch):

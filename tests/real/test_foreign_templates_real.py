@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from fitted_tokenizers import Fitted, templates
+from supervision_stages import assistant, user
 
 from packer.audit.foreign.foreign_row import TokenRow
 from packer.audit.foreign.row_checks import check
@@ -16,14 +17,6 @@ from packer.layout import document_labels
 from packer.source.schema import read_row
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
-
-
-def user(text):
-    return {"role": "user", "content": text}
-
-
-def assistant(text, **fields):
-    return {"role": "assistant", "content": text, **fields}
 
 
 ROWS = [

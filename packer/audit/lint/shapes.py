@@ -8,7 +8,7 @@ from packer.audit.lint.lint_report import Example, LintFinding
 from packer.audit.lint.override import Override
 from packer.audit.lint.probes import ANSWER, FIELD, QUESTION, SHAPES, TAGS, USUAL, listed
 from packer.audit.lint.subject import Outcome, Subject
-from packer.pipeline.suggestions import rejection_hint
+from packer.rejections import rejection_hint
 from packer.render import RenderError
 
 _WITHOUT = {

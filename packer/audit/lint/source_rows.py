@@ -12,8 +12,8 @@ from packer.pipeline.plan import resolve_sources
 from packer.pipeline.progress import Silent
 from packer.pipeline.rewrite_cost import LIMIT, last_tokens, way_out
 from packer.pipeline.stages import Stages, overruns_at
-from packer.pipeline.suggestions import rejection_hint
 from packer.recipe import Recipe
+from packer.rejections import rejection_hint
 
 
 def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[LookedAt]:
