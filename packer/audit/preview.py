@@ -27,8 +27,8 @@ from packer.pipeline.stages import Stages, named_template, overruns_at
 from packer.recipe import Recipe
 from packer.rejections import rejection_hint
 from packer.source import InputFile, RawRow
-from packer.store.documents import rows_of
 from packer.store.rejected import Rejected
+from packer.store.writing import rows_of
 
 LOOKED_AT = 1000
 """Rows of each input that are searched for rejected ones."""
