@@ -102,7 +102,9 @@ def test_whatever_export_writes_is_taken_as_a_folder_and_has_no_finding(caches, 
 
 
 def test_there_are_cases_for_every_form_and_unit():
-    assert {(to, unit) for _, to, unit in CASES} == {(to, unit) for to, entry in FORMATS.items() for unit in entry.units}
+    assert {(to, unit) for _, to, unit in CASES} == {
+        (to, unit) for to, entry in FORMATS.items() for unit in entry.units
+    }
 
 
 def test_all_pairs_of_a_folder_are_its_parts(starter_cache, starter, tmp_path):
