@@ -26,8 +26,8 @@ from packer.pipeline.plan import load_recipe_model, refuse_untemplated, resolve_
 from packer.pipeline.progress import Silent
 from packer.pipeline.record import reason_of_part
 from packer.pipeline.stages import Stages, named_template, overruns_at
-from packer.pipeline.suggestions import rejection_hint
 from packer.recipe import Recipe
+from packer.rejections import rejection_hint
 from packer.source import InputFile, RawRow
 from packer.store.digest import document_ids
 from packer.store.rejected import Rejected

@@ -17,9 +17,9 @@ from packer.limits import out_of
 from packer.pipeline.stages import Stages
 from packer.source import Partition, read_rows
 from packer.store.arrow_columns import DocumentRows, Ragged
-from packer.store.documents import rows_of
 from packer.store.manifest import Input, Shard
 from packer.store.numbered_rows import Chunks
+from packer.store.writing import rows_of
 
 WHAT = "re-encoded"
 """What a finding compared."""

@@ -12,9 +12,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from packer.errors import BusyError, UsageError
+from packer.limits import storage_errors
 from packer.store.exported import RECORD, read_record
 from packer.store.folder import TEMPORARY_PREFIX, lock, sync_folder
-from packer.store.path_errors import storage_errors
 
 
 def refuse_place(cache: Path, out: Path, *, force: bool) -> None:

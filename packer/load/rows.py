@@ -15,9 +15,9 @@ import numpy.typing as npt
 from packer.batches import Int32, Int64
 from packer.errors import CheckError, InputError, UsageError
 from packer.layout import offsets_of
+from packer.limits import storage_errors
 from packer.store.cache import BlockShards, Cache, DocumentShards, FoundBlocks, FoundDocuments
 from packer.store.mapping import check_size, repair_hint
-from packer.store.path_errors import storage_errors
 
 RowKind: TypeAlias = Literal["blocks", "documents"]
 Float64: TypeAlias = npt.NDArray[np.float64]

@@ -27,9 +27,9 @@ from packer.pack import (
     trained_counter,
 )
 from packer.recipe import Pack
-from packer.store.blocks import BlockShardWriter
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import Shard
+from packer.store.writing import write_blocks
 
 _BATCH_TOKENS = 2**20
 """Tokens of one record batch of a block shard; a constant of the format, since it decides bytes."""
@@ -184,21 +184,26 @@ def block_worker(folder: Path, shards: Sequence[Shard], form: BlockForm) -> Call
         # In the order they lie in the files: what is gathered in any order is in memory by then.
         documents.verify(np.unique(task.plan.document))
         batch_blocks = max(1, _BATCH_TOKENS // form.block_len)
-        with BlockShardWriter(folder, block_len=form.block_len, weighted=documents.weighted) as writer:
-            for first in range(0, task.plan.num_blocks, batch_blocks):
-                last = min(first + batch_blocks, task.plan.num_blocks)
-                writer.append(
-                    gather(
-                        task.plan,
-                        first,
-                        last,
-                        columns,
-                        block_len=form.block_len,
-                        pad_id=form.pad_id,
-                        separator_id=form.separator_id,
-                        one_run=form.one_run,
-                    )
+        shard = write_blocks(
+            folder,
+            (
+                gather(
+                    task.plan,
+                    first,
+                    min(first + batch_blocks, task.plan.num_blocks),
+                    columns,
+                    block_len=form.block_len,
+                    pad_id=form.pad_id,
+                    separator_id=form.separator_id,
+                    one_run=form.one_run,
                 )
-            return msgspec.structs.replace(writer.finish(split=task.split, index=task.index), first_row=task.first_row)
+                for first in range(0, task.plan.num_blocks, batch_blocks)
+            ),
+            block_len=form.block_len,
+            weighted=documents.weighted,
+            split=task.split,
+            index=task.index,
+        )
+        return msgspec.structs.replace(shard, first_row=task.first_row)
 
     return make

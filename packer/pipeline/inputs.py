@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from packer.errors import InputError
+from packer.errors import InputError, StorageError
 from packer.model import Model
 from packer.pipeline.input_resolution import SourceFile
 from packer.recipe import Recipe
@@ -24,6 +24,10 @@ from packer.source import (
     refuse_unread_columns,
     shown,
 )
+from packer.source.file_bytes import changed
+from packer.source.partition import FileStatus
+from packer.store.digest import digest_file
+from packer.store.manifest import Input
 
 _MOST_NAMED = 3
 _FEW_ROWS = 64
@@ -167,3 +171,28 @@ def _note_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Ca
     if names:
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         note(f"{path}: no rows in {', '.join(names[:_MOST_NAMED])}{more}")
+
+
+def refuse_changed(files: Sequence[tuple[Path, FileStatus]], inputs: Sequence[Input]) -> None:
+    """Compare inputs at the commit with what was read of them.
+
+    A partition is compared with its digest when it is read again; a file may still change behind the partition that was
+    read last. Where size, time or number of a file differ, its bytes decide: a file that was only touched is the same.
+
+    Args:
+        files: The input files, as they were before they were read.
+        inputs: What was read of each.
+
+    Raises:
+        InputError: one of them is not what it was.
+
+    """
+    for (path, status), entry in zip(files, inputs, strict=True):
+        if FileStatus.of(path) == status:
+            continue
+        try:
+            num_bytes, _, sha256 = digest_file(path)
+        except StorageError as error:
+            raise InputError(error.message, hint=error.hint) from error
+        if sha256 != entry.sha256:
+            raise changed(path, f"{entry.num_bytes} bytes were read, and now it holds {num_bytes} others")

@@ -14,16 +14,16 @@ from typing import TypeAlias
 import msgspec
 import numpy as np
 
-from packer.batches import RowBatch
+from packer.batches import DocumentBatch, RowBatch
 from packer.errors import StorageError
 from packer.model import Model
 from packer.pipeline.stages import Stages, named_row, overruns_at
 from packer.recipe import Recipe
 from packer.source import Partition, read_rows, unused_keys
-from packer.store.documents import DocumentShardWriter
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
 from packer.store.manifest import Shard
+from packer.store.writing import write_documents
 
 JOURNAL = f"{PRIVATE}/partitions"
 
@@ -112,22 +112,22 @@ def run_partition(
     rejected: list[RejectedRow] = []
     num_rows = num_kept = num_merged = num_skipped = 0
     unused: Counter[str] = Counter()
-    with DocumentShardWriter(folder, special_ids=np.array(model.special_ids, np.int32)) as writer:
-        for rows in stages.clock.each("read", batches):
-            done = stages.run(rows)
-            with stages.clock.of("write"):
-                writer.append(done.documents)
-            rejected += (
-                RejectedRow(r.row, r.code, r.reason, None if rows.lines is None else rows.lines[r.row - num_rows])
-                for r in done.rejections
-            )
-            unused.update(key[:_SHOWN_KEY] for key in unused_keys(rows.samples))
-            num_rows += rows.num_rows
-            num_kept += len(np.unique(done.documents.sample))
-            num_merged += done.num_merged
-            num_skipped += done.num_skipped
-        with stages.clock.of("write"):
-            written = writer.finish(split=task.split, index=task.index)
+    documents: list[DocumentBatch] = []
+    for rows in stages.clock.each("read", batches):
+        done = stages.run(rows)
+        documents.append(done.documents)
+        rejected += (
+            RejectedRow(r.row, r.code, r.reason, None if rows.lines is None else rows.lines[r.row - num_rows])
+            for r in done.rejections
+        )
+        unused.update(key[:_SHOWN_KEY] for key in unused_keys(rows.samples))
+        num_rows += rows.num_rows
+        num_kept += len(np.unique(done.documents.sample))
+        num_merged += done.num_merged
+        num_skipped += done.num_skipped
+    with stages.clock.of("write"):
+        special_ids = np.array(model.special_ids, np.int32)
+        written = write_documents(folder, documents, special_ids=special_ids, split=task.split, index=task.index)
     shard = msgspec.structs.replace(
         written,
         first_row=task.partition.first_row,

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from packer.errors import CheckError, RecipeError, StorageError, UsageError
+from packer.limits import path_errors
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.identity import Provenance
 from packer.pipeline.kept_tokenizer import kept_files, kept_model
@@ -23,7 +24,6 @@ from packer.store.cache import Cache
 from packer.store.files import CacheFiles
 from packer.store.manifest import Manifest, manifest_fingerprint
 from packer.store.mapping import repair_hint
-from packer.store.path_errors import path_errors
 from packer.store.shard_file import relink
 
 

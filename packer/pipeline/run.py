@@ -16,14 +16,14 @@ from typing import Literal, Protocol
 import msgspec
 
 from packer.errors import InputError, NothingKeptError
+from packer.limits import path_errors
 from packer.model import TOKENIZER_FILE, read_model_files
 from packer.pipeline import engine
 from packer.pipeline.changes import Changes, changes
 from packer.pipeline.executor import fork_server, jobs_for, local_executor
 from packer.pipeline.identity import Provenance
-from packer.pipeline.input_changes import refuse_changed
 from packer.pipeline.input_resolution import pin_recipe, tokenizer_place
-from packer.pipeline.inputs import note_unused_keys
+from packer.pipeline.inputs import note_unused_keys, refuse_changed
 from packer.pipeline.kept_tokenizer import write_model
 from packer.pipeline.losses import LeftOut, left_out, refuse_losses
 from packer.pipeline.packing import commit, finish, finish_if_free, jobs_for_packing, pack_documents
@@ -32,6 +32,7 @@ from packer.pipeline.plan import BuildPlan, plan_build, resolve_sources
 from packer.pipeline.progress import NO_TIME, Clock, Profile, Progress, Silent
 from packer.pipeline.reuse import (
     existing,
+    is_unchanged,
     refuse_foreign,
     reusable,
     reusable_blocks,
@@ -39,13 +40,11 @@ from packer.pipeline.reuse import (
     up_to_date,
 )
 from packer.pipeline.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
-from packer.pipeline.suggestions import rejection_hint
-from packer.pipeline.unchanged import is_unchanged
 from packer.recipe import Recipe
+from packer.rejections import rejection_hint
 from packer.source import hint_of_schema
 from packer.store.folder import lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, manifest_fingerprint
-from packer.store.path_errors import path_errors
 from packer.tokenize import EngineDiffersError
 
 

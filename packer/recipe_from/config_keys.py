@@ -1,10 +1,14 @@
-"""The keys of a configuration: each is carried over, or reported with what packer makes of it."""
+"""The keys of a configuration: each is carried over, or reported with what packer makes of it.
+
+What becomes of a key is a :class:`Rule` in a table, one for each mapping of a tool's configuration; `Keys.apply` reads
+the table. Only what one key alone cannot say, such as which columns a type of rows has, is code.
+"""
 
 import json
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from packer.errors import RecipeError
 
@@ -13,8 +17,30 @@ _MOST_SHOWN = 60
 Kind = Literal["differs", "training", "unknown"]
 """``differs``: about rows, and means something else in packer, or nothing. ``training``: the trainer's own."""
 
-KeyTable: TypeAlias = Mapping[str, tuple[Container[Any], str]]
-"""Keys that are not carried over: the values that are what packer does anyway, and what to report of others."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What becomes of a key."""
+
+    says: str = ""
+    """Reported of a value that means something else in packer, or nothing."""
+
+    same: tuple[Any, ...] = ()
+    """Values that are what packer does anyway."""
+
+    to: str | None = None
+    """The key of the recipe that says it, such as ``pack.min_length``."""
+
+    values: Mapping[Any, Any] | None = None
+    """Their word → the recipe's, where it has words of its own."""
+
+    kind: Literal["take", "text", "texts", "number", "mapping"] = "take"
+    """What it holds, as the methods of :class:`Keys` are called."""
+
+
+def told(says: str, *same: Any) -> Rule:
+    """The rule of a key that a recipe has no word for."""
+    return Rule(says=says, same=same)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +64,15 @@ def shown(value: Any) -> str:
     """A value on one line and not too long."""
     text = json.dumps(value, ensure_ascii=False, default=str, skipkeys=True)
     return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 1] + "…"
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by their keys as the mapping of a recipe: ``{"pack.seed": 1}`` is ``{"pack": {"seed": 1}}``."""
+    values: dict[str, Any] = {}
+    for key, value in flat.items():
+        group, _, name = key.rpartition(".")
+        (values.setdefault(group, {}) if group else values)[name] = value
+    return values
 
 
 class EntryLeftOutError(Exception):
@@ -144,17 +179,18 @@ class Keys:
             if note not in self._report.notes:  # an entry of two splits is read twice
                 self._report.notes.append(note)
 
-    def expect(self, key: str, same: Container[Any], says: str) -> Any:
-        """Take a key that packer has no word for: reported, unless its value is what packer does anyway."""
-        value = self.take(key)
-        if value is not None and value not in same:
-            self.report(key, says)
-        return value
-
-    def report_each(self, table: KeyTable) -> None:
-        """As :meth:`expect`, for each key of a table."""
-        for key, (same, says) in table.items():
-            self.expect(key, same, says)
+    def apply(self, table: Mapping[str, Rule]) -> dict[str, Any]:
+        """Take the keys of a table: what the recipe has instead, by its keys. The others are reported."""
+        found: dict[str, Any] = {}
+        for key, rule in table.items():
+            value = getattr(self, rule.kind)(key)
+            if value in (None, {}, []) or value in rule.same:
+                continue
+            if rule.to is not None and (rule.values is None or value in [*rule.values]):
+                found[rule.to] = value if rule.values is None else rule.values[value]
+            else:
+                self.report(key, rule.says)
+        return found
 
     def report_rest(self, *, is_training: Callable[[str], bool] = lambda _: False) -> None:
         """Report what nobody took: the trainer's own keys, and those that nobody here knows."""

@@ -11,7 +11,7 @@ from packer.errors import InputError, RecipeError, UsageError
 from packer.recipe import make_recipe
 from packer.recipe_from.axolotl import TEMPLATE_FILE, read_axolotl
 from packer.recipe_from.config_keys import Note, Report
-from packer.recipe_from.config_paths import ConfigPaths, SourceFiles
+from packer.recipe_from.config_paths import ConfigPaths
 from packer.recipe_from.llamafactory import is_dataset_info, names_of, read_entries, read_llamafactory
 from packer.store.folder import write_atomically
 from packer.strict_yaml import as_yaml, parse_mapping
@@ -72,8 +72,7 @@ def read_config(path: Path, target: Path, *, datasets: Sequence[str] = ()) -> Co
     else:
         beside = ConfigPaths(bases=(path.absolute().parent,), target=target, absolute=path.is_absolute())
         names = [part for name in datasets for part in ([name] if name in values else names_of([name]) or [name])]
-        files = SourceFiles(target=target)
-        recipe = {"sources": read_entries(values, names or list(values), beside, report, files, shared={})}
+        recipe = {"sources": read_entries(values, names or list(values), beside, report, shared={})}
     recipe = {key: value for key, value in recipe.items() if value not in (None, {}, [])}
     if "sources" not in recipe:
         told = "".join(f"; {note.shown}: {note.says}" for note in report.left_out[:1])

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from packer.errors import RecipeError
-from packer.recipe_from.config_keys import EntryLeftOutError, Keys, KeyTable, Report, shown
-from packer.recipe_from.config_paths import NAME_FILES, ConfigPaths, SourceFiles, files_pattern, hub_path
-from packer.recipe_from.row_schema import RowSchema, alpaca_rows, chat_rows, is_read_as, unread_message_fields
+from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report, Rule, nested, shown, told
+from packer.recipe_from.config_paths import NAME_FILES, ConfigPaths, are_several, files_pattern, hub_path
+from packer.recipe_from.configured_rows import alpaca_rows, chat_rows, is_read_as, rows_of
 from packer.recipe_from.training_keys import is_training_key
 
 INFO_FILE = "dataset_info.json"
@@ -29,68 +29,56 @@ _SAVED = "packer takes the tokenizer as it is saved: save it with these tokens, 
 _MEDIA = "packer reads no pictures, films or sound"
 _PREFERENCES = "packer reads no preferences"
 _PROPORTIONS = "proportions are a matter of reading: Mixture of several caches"
+_ELSEWHERE = "packer reads files of this machine and of the Hugging Face Hub"
 
-_CONFIG: KeyTable = {
-    "add_special_tokens": ((), _SAVED),
-    "add_tokens": ((), _SAVED),
-    "default_system": ((), "packer adds no message: it stands in the rows or in the template"),
-    "enable_thinking": (
-        (),
-        "each answer is learned under the prompt it continues; template.kwargs fixes one for all",
-    ),
-    "eval_on_each_dataset": (
-        (False,),
-        "evaluation rows are one split of the cache; a split can be named for each source",
-    ),
-    "ignore_pad_token_for_loss": ((True,), "padding is never trained"),
-    "image_max_pixels": ((), _MEDIA),
-    "interleave_probs": ((), _PROPORTIONS),
-    "media_dir": ((), _MEDIA),
-    "mix_strategy": (("concat",), f"packer takes every row once; {_PROPORTIONS}"),
-    "new_special_tokens": ((), _SAVED),
-    "preserve_thinking": ((False,), "what of a history's reasoning is rendered is the chat template's"),
-    "streaming": ((False,), "packer prepares all rows before training"),
-    "template": (
-        (),
-        "LLaMA-Factory's own; packer takes the tokenizer's chat template, or template.file: see packer preview",
-    ),
-    "tool_format": ((), "tools and calls are rendered by the chat template"),
-    "train_on_prompt": ((False,), "packer trains answers alone; a text that is trained throughout is schema text"),
-    "trust_remote_code": ((False, True), "packer runs no code of a model"),
-    "val_size": (
-        (0,),
-        "packer draws no rows for evaluation: name them as a source of their own with split: validation",
-    ),
-    "video_max_pixels": ((), _MEDIA),
+_CONFIG: Mapping[str, Rule] = {
+    "add_special_tokens": told(_SAVED),
+    "add_tokens": told(_SAVED),
+    "default_system": told("packer adds no message: it stands in the rows or in the template"),
+    "enable_thinking": told("each answer is learned under the prompt it continues; template.kwargs fixes one for all"),
+    "interleave_probs": told(_PROPORTIONS),
+    "mask_history": Rule(to="supervision.turns", values={True: "last"}, same=(False,)),
+    "mix_strategy": told(f"packer takes every row once; {_PROPORTIONS}", "concat"),
+    "new_special_tokens": told(_SAVED),
+    "streaming": told("packer prepares all rows before training", False),
+    "template": told("LLaMA-Factory's own; packer takes the tokenizer's chat template, or template.file"),
+    "tool_format": told("tools and calls are rendered by the chat template"),
+    "train_on_prompt": told("packer trains answers alone; a text that is trained throughout is schema text", False),
+    "trust_remote_code": told("packer runs no code of a model", False, True),
+    "val_size": told("packer draws no rows for evaluation: name them as a source with split: validation", 0),
 }
-"""One row for each key that a recipe has no word for: the values that are what packer does anyway, and what to report
-of others."""
 
-_ENTRY: KeyTable = {
-    "ms_hub_url": ((), "packer reads files of this machine and of the Hugging Face Hub"),
-    "om_hub_url": ((), "packer reads files of this machine and of the Hugging Face Hub"),
-    "split": (("train",), "packer takes the files that are named, not a split of them"),
+_ENTRY: Mapping[str, Rule] = {
+    "ms_hub_url": told(_ELSEWHERE),
+    "om_hub_url": told(_ELSEWHERE),
+    "split": told("packer takes the files that are named, not a split of them", "train"),
 }
 
 _LEFT_OUT_COLUMNS = {
-    "chosen": _PREFERENCES,
-    "rejected": _PREFERENCES,
-    "kto_tag": _PREFERENCES,
-    "images": _MEDIA,
-    "videos": _MEDIA,
-    "audios": _MEDIA,
+    **dict.fromkeys(("chosen", "rejected", "kto_tag"), _PREFERENCES),
+    **dict.fromkeys(("images", "videos", "audios"), _MEDIA),
 }
 """Columns whose rows packer does not read."""
 
-_ALPACA_COLUMNS = {
-    "instruction": "prompt",
-    "input": "query",
-    "output": "response",
-    "history": "history",
-    "system": "system",
-    "tools": "tools",
+_ALPACA_COLUMNS: Mapping[str, Rule] = {
+    "prompt": Rule(to="instruction", kind="text"),
+    "query": Rule(to="input", kind="text"),
+    "response": Rule(to="output", kind="text"),
+    **{name: Rule(to=name, kind="text") for name in ("history", "system", "tools")},
 }
-"""A column of schema alpaca → theirs."""
+
+_TEXT_COLUMNS: Mapping[str, Rule] = {
+    "prompt": Rule(to="text", kind="text"),
+    **dict.fromkeys(
+        ("query", "response", "history", "system", "tools"),
+        told("pre-training learns the column of the prompt alone"),
+    ),
+}
+
+_CHAT_COLUMNS: Mapping[str, Rule] = {
+    **{name: Rule(to=name, kind="text") for name in ("messages", "system", "tools")},
+    **dict.fromkeys(("prompt", "query", "response", "history"), told("of formatting alpaca")),
+}
 
 _TAG_ROLES = {
     "user_tag": "user",
@@ -130,60 +118,12 @@ def read_llamafactory(
             hint="its sources are rows with answers to be learned: stage sft or pt",
         )
     sources = _sources(keys, paths, report, load=load, texts=stage == "pt")
-    keys.report_each(_CONFIG)
+    recipe = keys.apply(_CONFIG) | _pack(keys, texts=stage == "pt")
     model, revision = keys.text("model_name_or_path"), keys.text("model_revision")
-    recipe = {
-        "sources": sources,
-        "tokenizer": None if model is None else paths.tokenizer(model, None if revision == "main" else revision),
-        "supervision": {"turns": "last"} if keys.take("mask_history") else {},
-        "pack": _pack(keys, texts=stage == "pt"),
-    }
+    if model is not None:
+        recipe["tokenizer"] = paths.tokenizer(model, None if revision == "main" else revision)
     keys.report_rest(is_training=is_training_key)
-    return recipe
-
-
-def read_entries(
-    info: Mapping[str, Any],
-    names: Iterable[str],
-    paths: ConfigPaths,
-    report: Report,
-    files: SourceFiles,
-    *,
-    shared: Mapping[str, Any],
-    texts: bool = False,
-) -> list[dict[str, Any]]:
-    """Sources of entries of a `dataset_info.json`.
-
-    Args:
-        info: The whole file.
-        names: Which of its entries, in the order of their sources.
-        paths: `bases` has the folder of the data.
-        report: Filled with what is not carried over.
-        files: Those that other sources have.
-        shared: Keys that each source gets.
-        texts: Whether it is pre-training, which learns the whole of the prompt's column.
-
-    Raises:
-        RecipeError: there is no entry of that name.
-
-    """
-    sources = []
-    for name in dict.fromkeys(names):
-        keys = Keys(_entry(info, name), report, where=f"{name}.")
-        with report.entry(keys):
-            schema = _row_schema(keys, texts=texts)
-            path, key = _entry_path(keys, paths)
-            keys.report_each(_ENTRY)
-            limit = _limit(keys, shared)
-            source = {**schema.as_source(), **shared, **limit}
-            taken = files.take([path], shared.get("split"), keys, key, paths)
-            sources += [{"path": path, **source} for path in taken]
-    return sources
-
-
-def names_of(texts: Iterable[str] | None) -> list[str]:
-    """Names that are written with commas between them, or as a list."""
-    return [name.strip() for text in texts or () for name in text.split(",") if name.strip()]
+    return {"sources": sources, **nested(recipe)}
 
 
 def _sources(
@@ -200,18 +140,54 @@ def _sources(
     inner = replace(paths, bases=(folder,), absolute=Path(asked).is_absolute())  # its files lie beside it
     most = keys.number("max_samples")
     limit = {} if most is None else {"limit": most}
-    files = SourceFiles(target=paths.target)
     sources = []
     for key, shared in (("dataset", limit), ("eval_dataset", {"split": "validation", **limit})):
         names = names_of(keys.texts(key))
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
-            keys.report(key, f"{', '.join(repeated)} is named twice: packer takes no file twice for a split")
-        sources += read_entries(info, names, inner, report, files, shared=shared, texts=texts)
-    several = [path for path in dict.fromkeys(source["path"] for source in sources) if files.are_several([path])]
-    if several:
-        keys.report("max_samples", f"of each entry there; packer's limit counts for each file of {', '.join(several)}")
+        if len({*names}) < len(names):
+            keys.report(key, "a name stands there twice: packer takes no file twice for a split")
+        sources += read_entries(info, names, inner, report, shared=shared, texts=texts)
+    if any(are_several([source["path"]]) for source in sources):
+        keys.report("max_samples", "of each entry there; packer's limit counts for each file of one")
     return sources
+
+
+def read_entries(
+    info: Mapping[str, Any],
+    names: Iterable[str],
+    paths: ConfigPaths,
+    report: Report,
+    *,
+    shared: Mapping[str, Any],
+    texts: bool = False,
+) -> list[dict[str, Any]]:
+    """Sources of entries of a `dataset_info.json`.
+
+    Args:
+        info: The whole file.
+        names: Which of its entries, in the order of their sources.
+        paths: `bases` has the folder of the data.
+        report: Filled with what is not carried over.
+        shared: Keys that each source gets.
+        texts: Whether it is pre-training, which learns the whole of the prompt's column.
+
+    Raises:
+        RecipeError: there is no entry of that name.
+
+    """
+    sources = []
+    for name in dict.fromkeys(names):
+        keys = Keys(_entry(info, name), report, where=f"{name}.")
+        with report.entry(keys):
+            rows = _rows(keys, texts=texts)
+            path = _entry_path(keys, paths)
+            keys.apply(_ENTRY)
+            sources.append({"path": path, **rows, **shared, **_limit(keys, shared)})
+    return sources
+
+
+def names_of(texts: Iterable[str] | None) -> list[str]:
+    """Names that are written with commas between them, or as a list."""
+    return [name.strip() for text in texts or () for name in text.split(",") if name.strip()]
 
 
 def _entry(info: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -229,32 +205,29 @@ def _entry(info: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return entry
 
 
-def _entry_path(keys: Keys, paths: ConfigPaths) -> tuple[str, str]:
-    """The path of an entry, and the key that names it."""
+def _entry_path(keys: Keys, paths: ConfigPaths) -> str:
     named = {key: value for key in _PLACES if (value := keys.text(key)) is not None}
-    subset, folder = keys.text("subset"), keys.text("folder")
     if "hf_hub_url" in named:
+        subset, folder = keys.text("subset"), keys.text("folder")
         if subset is not None:
             keys.report(
                 "subset", "packer takes files, not configurations of a data set: name those of this one in path"
             )
         if folder is None:
             keys.report("hf_hub_url", NAME_FILES)
-        return hub_path(named["hf_hub_url"], path=f"{folder}/*" if folder else ""), "hf_hub_url"
-    for key in ("subset", "folder"):
-        keys.expect(key, (), "of a data set of the Hub; this is none")
+        return hub_path(named["hf_hub_url"], path=f"{folder}/*" if folder else "")
+    keys.apply(dict.fromkeys(("subset", "folder"), told("of a data set of the Hub; this is none")))
     name = named.get("file_name")
     if name is None:
-        key = next(iter(named), "file_name")
-        raise EntryLeftOutError(key, "packer reads files of this machine and of the Hugging Face Hub")
+        raise EntryLeftOutError(next(iter(named), "file_name"), _ELSEWHERE)
     found = paths.find(name)
     if found is None:
         raise EntryLeftOutError("file_name", "no such file in the folder of the data")
-    whole = files_pattern(found, "file_name") if found.is_dir() else found
-    return paths.in_recipe(whole, like=name), "file_name"
+    return paths.in_recipe(files_pattern(found, "file_name") if found.is_dir() else found, like=name)
 
 
-def _row_schema(keys: Keys, *, texts: bool) -> RowSchema:
+def _rows(keys: Keys, *, texts: bool) -> dict[str, Any]:
+    """Schema and columns of an entry."""
     if keys.take("ranking"):
         raise EntryLeftOutError("ranking", _PREFERENCES)
     columns, tags = keys.inner("columns"), keys.inner("tags")
@@ -263,49 +236,40 @@ def _row_schema(keys: Keys, *, texts: bool) -> RowSchema:
             raise EntryLeftOutError("columns", f"{key}: {reason}")
     kind = keys.text("formatting") or "alpaca"
     if kind == "alpaca":
-        for tag in (*_TAG_ROLES, "role_tag", "content_tag"):
-            tags.expect(tag, (), "of formatting sharegpt")
-        schema = _texts(columns) if texts else _alpaca(columns, has_columns="columns" in keys)
+        tags.apply(dict.fromkeys((*_TAG_ROLES, "role_tag", "content_tag"), told("of formatting sharegpt")))
+        if texts:
+            rows = rows_of("text", {"text": "instruction"} | columns.apply(_TEXT_COLUMNS))
+        else:
+            # Columns that are not named are not read, but where none is: then LLaMA-Factory takes Alpaca's own.
+            unnamed = dict.fromkeys([str(rule.to) for rule in _ALPACA_COLUMNS.values()] if "columns" in keys else ())
+            rows = alpaca_rows(unnamed | columns.apply(_ALPACA_COLUMNS))
     elif kind in ("sharegpt", "openai"):
         if kind == "openai":
             keys.report(
                 "formatting",
                 "LLaMA-Factory adds 'detailed thinking off' to system messages in this format; packer adds nothing",
             )
-        schema = _chat(columns, tags)
+        rows = _chat(columns, tags)
     else:
         raise EntryLeftOutError("formatting", "not known here")
     columns.report_rest()
     tags.report_rest()
-    return schema
+    return rows
 
 
-def _texts(columns: Keys) -> RowSchema:
-    for key in ("query", "response", "history", "system", "tools"):
-        columns.expect(key, (), "pre-training learns the column of the prompt alone")
-    return RowSchema(schema="text", columns={"text": columns.text("prompt") or "instruction"})
-
-
-def _alpaca(columns: Keys, *, has_columns: bool) -> RowSchema:
-    """Columns that are not named are not read, but where none is: then LLaMA-Factory takes Alpaca's own."""
-    named = {ours: columns.text(theirs) for ours, theirs in _ALPACA_COLUMNS.items()}
-    return alpaca_rows(named if has_columns else {})
-
-
-def _chat(columns: Keys, tags: Keys) -> RowSchema:
+def _chat(columns: Keys, tags: Keys) -> dict[str, Any]:
     for tag, role in _TAG_ROLES.items():
         sender = tags.text(tag)
         if sender is not None and not is_read_as(sender, role):
             tags.report(tag, f"packer does not read {sender} as {role}: rename it in the rows")
-    for key in ("prompt", "query", "response", "history"):
-        columns.expect(key, (), "of formatting alpaca")
-    names = {"role": tags.text("role_tag") or "from", "content": tags.text("content_tag") or "value"}
-    messages = columns.text("messages") or "conversations"
-    read: dict[str, str | None] = {"system": columns.text("system"), "tools": columns.text("tools")}
-    schema = chat_rows(messages=messages, columns=read, **names)
-    if schema is None:
-        raise EntryLeftOutError("tags", unread_message_fields(messages, **names))
-    return schema
+    read = {"messages": "conversations", "system": None, "tools": None} | columns.apply(_CHAT_COLUMNS)
+    return chat_rows(
+        "tags",
+        role=tags.text("role_tag") or "from",
+        content=tags.text("content_tag") or "value",
+        messages=read.pop("messages"),
+        columns=read,
+    )
 
 
 def _limit(keys: Keys, shared: Mapping[str, Any]) -> dict[str, Any]:
@@ -321,17 +285,17 @@ def _limit(keys: Keys, shared: Mapping[str, Any]) -> dict[str, Any]:
 
 def _pack(keys: Keys, *, texts: bool) -> dict[str, Any]:
     length, packing, neat = keys.take("cutoff_len"), keys.take("packing"), keys.take("neat_packing")
-    pack: dict[str, Any] = {"block_len": length or _CUTOFF_LEN}
+    pack: dict[str, Any] = {"pack.block_len": length or _CUTOFF_LEN}
     if length is None:
         keys.report("cutoff_len", "what LLaMA-Factory takes where nothing is said", default=_CUTOFF_LEN)
     if texts and packing is not False:
-        return {**pack, "mode": "stream"}  # texts are joined and cut, as its pre-training does
+        return {**pack, "pack.mode": "stream"}  # texts are joined and cut, as its pre-training does
     if not packing and not neat:
         keys.report(
             "packing", "documents without blocks, which a loader pads; to pack: --set pack.mode=isolated", default=False
         )
         keys.report("cutoff_len", "without packing documents keep their length; LLaMA-Factory cuts longer ones")
-        return {**pack, "mode": "none"}
+        return {**pack, "pack.mode": "none"}
     keys.report(
         "cutoff_len",
         "LLaMA-Factory cuts long prompts and answers, each by its share; packer cuts the document's end",
@@ -340,4 +304,4 @@ def _pack(keys: Keys, *, texts: bool) -> dict[str, Any]:
         keys.report(
             "packing", "documents of a block see each other, as there; positions run on; neat_packing: isolated"
         )
-    return {**pack, "mode": "isolated" if neat else "eos", "overlong": "truncate_right"}
+    return {**pack, "pack.mode": "isolated" if neat else "eos", "pack.overlong": "truncate_right"}

@@ -232,7 +232,7 @@ class ChatTemplate:
         """The text of :meth:`render`, and the character ranges that `{% generation %}` blocks wrote, in their order.
 
         Each block writes a private-use character before and after what is in it; they are taken out again. So a block
-        inside a macro or a captured variable is found where its text comes to lie.
+        inside a macro or a captured variable is found where its text ends up.
 
         Raises:
             RenderError: whatever the template raised; or the marks change what it writes.
@@ -245,7 +245,7 @@ class ChatTemplate:
             marking.reset(token)
         text = self.render(messages, tools=tools, kwargs=kwargs)
         if marked.replace(OPEN, "").replace(CLOSE, "") != text or OPEN in text or CLOSE in text:
-            raise RenderError("the generation marks of the template cannot be told from its text")
+            raise RenderError("the generation marks of the template cannot be distinguished from its text")
         ranges: list[tuple[int, int]] = []
         begun: list[int] = []
         for number, match in enumerate(re.finditer(f"[{OPEN}{CLOSE}]", marked)):
@@ -303,7 +303,7 @@ class CachingTemplate:
                 self._num_failed = _MAX_FAILED
                 self._template.count_useless_cache()
             except RenderError:
-                self._num_failed += 1  # it is told as the template by itself puts it
+                self._num_failed += 1  # the error is the one of a full rendering
         return self._template.render(messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs)
 
 

@@ -31,7 +31,7 @@ import numpy.typing as npt
 from xxhash import xxh3_64, xxh3_128
 
 from packer.batches import Float32, Int32, Int64, UInt64
-from packer.store.path_errors import storage_errors
+from packer.limits import storage_errors
 
 _CHUNK_BYTES = 4 * 2**20
 

@@ -13,6 +13,7 @@ from typing import Self
 import pyarrow as pa
 
 from packer.errors import CheckError
+from packer.limits import storage_errors
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
 from packer.store.folder import (
     PRIVATE,
@@ -23,7 +24,6 @@ from packer.store.folder import (
     sync_folder,
     write_atomically,
 )
-from packer.store.path_errors import storage_errors
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from packer.errors import BusyError, StorageError
+from packer.limits import storage_errors
 from packer.names import is_file_path
 from packer.store.digest import FileDigest
-from packer.store.path_errors import storage_errors
 
 PRIVATE = ".packer"
 """Folder within a cache for what is not part of it: the lock, pieces of an unfinished build."""

@@ -14,10 +14,9 @@ import pyarrow as pa
 from xxhash import xxh3_128
 
 from packer.errors import CheckError, StorageError
-from packer.limits import out_of
+from packer.limits import out_of, storage_errors
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
-from packer.store.path_errors import storage_errors
 from packer.store.schema import blocks_schema, documents_schema
 from packer.store.shard_file import place_of
 from packer.store.views import MAPPED, Pages, ReadPages

@@ -18,10 +18,10 @@ from pathlib import Path
 import msgspec
 
 from packer.errors import CheckError, StorageError
+from packer.limits import storage_errors
 from packer.store.files import CacheFiles
 from packer.store.folder import is_inside
 from packer.store.manifest import Manifest
-from packer.store.path_errors import storage_errors
 
 REJECTED_NAME = "rejected.jsonl"
 

@@ -25,98 +25,67 @@ def shard_name(*, split: str, index: int, sha256: str) -> str:
     return f"{split}-{index:05d}-{sha256[:12]}.arrow"
 
 
-class ShardFile:
-    """An Arrow file being written: :meth:`commit` gives it its name, :meth:`abort` removes it.
+def write_shard(
+    cache: Path, batches: Iterable[pa.RecordBatch], *, schema: pa.Schema, kind: Kind, split: str, index: int
+) -> Shard:
+    """Write record batches, none of them empty, as one file that gets its name when it is whole.
+
+    Returns:
+        The manifest's entry, as far as the file's own bytes say; the rest is empty.
 
     Raises:
-        StorageError: from any method, where the disk refuses.
+        StorageError: the disk refuses; nothing is left of the file.
 
     """
-
-    def __init__(self, folder: Path, *, schema: pa.Schema) -> None:
-        self.schema = schema
-        self.num_rows = 0
-        self._file = AtomicFile(folder)
-        try:
-            self._writer = pa.ipc.new_file(self._file, schema, options=_OPTIONS)
-        except BaseException:
-            self._file.abort()
-            raise
-
-    @property
-    def path(self) -> Path:
-        """Where the bytes are until `commit`."""
-        return self._file.path
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        assert batch.num_rows > 0, "a record batch without rows has no places"
-        self._writer.write_batch(batch)
-        self.num_rows += batch.num_rows
-
-    def close(self) -> None:
-        """Write the footer: from here on the temporary file is a whole Arrow file."""
-        self._writer.close()
-        self._file.flush()
-
-    def commit(
-        self, *, kind: Kind, split: str, index: int, num_tokens: int, num_trained: int, num_last_tokens: int = 0
-    ) -> Shard:
-        """Finish the file under its content-addressed name.
-
-        Returns:
-            The manifest's entry, as far as the file's own bytes say; the rest is empty.
-
-        """
-        self.close()
-        places, rows_xxh3 = find_places(self._file.path)
-        digest = self._file.digest
+    num_rows = num_tokens = num_trained = 0
+    row_digests = xxh3_128()
+    with AtomicFile(cache / kind) as file:
+        with pa.ipc.new_file(file, schema, options=_OPTIONS) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+                num_rows += batch.num_rows
+                num_tokens += int(flat_view(batch, "length", np.int32, batch.num_rows).sum(dtype=np.int64))
+                num_trained += int(flat_view(batch, "num_trained", np.int32, batch.num_rows).sum(dtype=np.int64))
+                row_digests.update(flat_view(batch, "digest", np.uint64, batch.num_rows).data)
+        file.flush()
+        places = find_places(file.path)
+        digest = file.digest
         name = shard_name(split=split, index=index, sha256=digest.sha256)
-        self._file.commit(inside(self._file.folder, name).name)
-        return Shard(
-            path=f"{self._file.folder.name}/{name}",
-            kind=kind,
-            split=split,
-            source=None,
-            key=None,
-            first_row=0,
-            num_rows=self.num_rows,
-            num_kept=0,
-            num_input_rows=0,
-            num_rejected=0,
-            num_tokens=num_tokens,
-            num_trained=num_trained,
-            num_merged=0,
-            num_last_tokens=num_last_tokens,
-            num_bytes=digest.num_bytes,
-            xxh3=digest.xxh3,
-            sha256=digest.sha256,
-            rows_xxh3=rows_xxh3,
-            places=places,
-        )
-
-    def abort(self) -> None:
-        self._file.abort()
+        file.commit(inside(file.folder, name).name)
+    return Shard(
+        path=f"{kind}/{name}",
+        kind=kind,
+        split=split,
+        source=None,
+        key=None,
+        first_row=0,
+        num_rows=num_rows,
+        num_kept=0,
+        num_input_rows=0,
+        num_rejected=0,
+        num_tokens=num_tokens,
+        num_trained=num_trained,
+        num_merged=0,
+        num_last_tokens=0,
+        num_bytes=digest.num_bytes,
+        xxh3=digest.xxh3,
+        sha256=digest.sha256,
+        rows_xxh3=row_digests.hexdigest(),
+        places=places,
+    )
 
 
-def find_places(path: Path) -> tuple[tuple[Place, ...], str]:
-    """Where each record batch of an Arrow file keeps its fixed-width columns, and the xxh3-128 of its row digests."""
+def find_places(path: Path) -> tuple[Place, ...]:
+    """Where each record batch of an Arrow file keeps its fixed-width columns."""
     mapped = CacheFiles(path.parent).map(path.name)
     reader = pa.ipc.open_file(pa.BufferReader(mapped))
     places: list[Place] = []
     first_row = 0
-    batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-    for batch in batches:
+    for number in range(reader.num_record_batches):
+        batch = reader.get_batch(number)
         places.append(place_of(batch, base=mapped.address, first_row=first_row))
         first_row += batch.num_rows
-    return tuple(places), digest_of_rows(batches)
-
-
-def digest_of_rows(batches: Iterable[pa.RecordBatch]) -> str:
-    """xxh3-128 of the column `digest` of all record batches, one after another; ValueError where one has none."""
-    digest = xxh3_128()
-    for batch in batches:
-        digest.update(flat_view(batch, "digest", np.uint64, batch.num_rows).data)
-    return digest.hexdigest()
+    return tuple(places)
 
 
 def place_of(batch: pa.RecordBatch, *, base: int, first_row: int) -> Place:

@@ -181,7 +181,7 @@ def _documents(
 def _homes(turns: TurnBatch, tokens: TokenBatch, learned: Int64) -> Int64:
     """For each learned turn the sequence it is trained in: its sample's last that begins with its ids.  # int64[U]
 
-    Rendering has dealt the turns to texts by their characters. Only ids can tell that a sequence of a merged boundary
+    Rendering has assigned the turns to texts by their characters. Only ids show that a sequence of a merged boundary
     begins with the turns before it, or that two texts differ by a space the tokenizer swallows.
     """
     homes = tokens.turn_sequence[learned].astype(np.int64)

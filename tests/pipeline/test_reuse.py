@@ -16,7 +16,7 @@ from packer.errors import CheckError, InputError, StorageError
 from packer.pipeline import build, packing, plan, record, repack, run
 from packer.pipeline.engine import Engine
 from packer.pipeline.identity import Provenance
-from packer.pipeline.input_changes import refuse_changed
+from packer.pipeline.inputs import refuse_changed
 from packer.pipeline.packing import finish_if_free
 from packer.pipeline.partition import JOURNAL
 from packer.pipeline.reuse import committed, reusable_blocks

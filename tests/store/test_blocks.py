@@ -18,7 +18,6 @@ from packer.batches import BlockBatch
 from packer.layout import MASKED
 from packer.store.arrow_columns import BlockRows
 from packer.store.block_shards import BlockShards
-from packer.store.blocks import BlockShardWriter
 from packer.store.schema import blocks_schema
 
 
@@ -125,24 +124,11 @@ def test_blocks_without_weights_weigh_one_where_trained(tmp_path: Path) -> None:
     np.testing.assert_array_equal(reader.read(np.arange(8)).loss_weights, np.concatenate([ones, weighted.loss_weights]))
 
 
-def test_a_writer_refuses_blocks_it_was_not_opened_for(tmp_path: Path) -> None:
-    with BlockShardWriter(tmp_path, block_len=32, weighted=False) as writer:
-        with pytest.raises(ValueError, match="expected blocks of 32 tokens, found 16"):
-            writer.append(block_batch(2, block_len=16))
-        with pytest.raises(ValueError, match="has loss weights"):
-            writer.append(block_batch(2, weighted=True))
-    assert list((tmp_path / "blocks").iterdir()) == []
-
-
 def test_a_batch_without_blocks_adds_nothing(tmp_path: Path) -> None:
-    with BlockShardWriter(tmp_path, block_len=32, weighted=False) as writer:
-        writer.append(block_batch(0))
-        writer.append(block_batch(2))
-        writer.append(block_batch(0))
-        shard = writer.finish(split="train", index=0)
+    nothing = block_batch(0)
+    shard = write_blocks(tmp_path, [nothing, block_batch(2), nothing])
     assert shard == write_blocks(tmp_path / "other", [block_batch(2)])
-    with BlockShardWriter(tmp_path, block_len=32, weighted=False) as writer:
-        empty = writer.finish(split="train", index=1)
+    empty = write_blocks(tmp_path, [nothing], index=1)
     assert empty.places == ()
     reader = BlockShards(tmp_path, [empty, shard])
     assert _rows(reader.read(np.array([1, 0]))) == _rows(block_batch(2))[::-1]

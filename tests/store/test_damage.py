@@ -13,7 +13,7 @@ import pytest
 from store.samples import block_batch, document_batch, small_cache, write_blocks, write_documents
 
 from packer.errors import CheckError, StorageError
-from packer.store import documents as documents_module
+from packer.store import writing as documents_module
 from packer.store.block_shards import BlockShards
 from packer.store.cache import Cache
 from packer.store.digest import digest_file, digest_file_xxh3

@@ -20,10 +20,10 @@ from packer.batches import DocumentBatch
 from packer.layout import MASKED, document_labels, document_weights, trained_tokens
 from packer.store import documents
 from packer.store.document_shards import Document, DocumentShards
-from packer.store.documents import DocumentShardWriter, concatenate_documents, slice_documents
 from packer.store.schema import documents_schema
 from packer.store.shard_file import find_places
 from packer.store.views import document_rows
+from packer.store.writing import concatenate_documents, slice_documents
 
 
 def _table(path: Path) -> pa.Table:
@@ -258,16 +258,9 @@ def test_find_gives_the_first_of_equal_documents_and_none_for_a_stranger(tmp_pat
     assert reader.find(next(i for i in range(99) if i not in ids)) is None
 
 
-def test_leaving_a_writer_without_finish_leaves_nothing(tmp_path: Path) -> None:
-    with DocumentShardWriter(tmp_path, special_ids=SPECIAL) as writer:
-        writer.append(document_batch(5))
-    assert list((tmp_path / "documents").iterdir()) == []
-
-
 def test_no_id_is_special_when_none_is_named(tmp_path: Path) -> None:
-    with DocumentShardWriter(tmp_path, special_ids=np.zeros(0, np.int32)) as writer:
-        writer.append(document_batch(5))
-        shard = writer.finish(split="train", index=0)
+    none = np.zeros(0, np.int32)
+    shard = documents.write_documents(tmp_path, [document_batch(5)], special_ids=none, split="train", index=0)
     masks = _table(tmp_path / shard.path)["special_tokens_mask"].to_pylist()
     assert len(masks) == 5
     assert not any(any(mask) for mask in masks)

@@ -13,11 +13,11 @@ import pytest
 from store.samples import document_batch, small_cache, write_documents
 
 from packer.errors import BusyError, CheckError, StorageError
+from packer.limits import path_errors
 from packer.store import folder as folder_module
 from packer.store.cache import Cache
 from packer.store.digest import digest_file, digest_file_xxh3
 from packer.store.folder import AtomicFile, lock, sweep, sweep_temporary, write_atomically
-from packer.store.path_errors import path_errors
 from packer.store.shard_file import relink
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -315,11 +315,11 @@ def test_a_killed_writer_leaves_no_visible_shard(tmp_path: Path) -> None:
         "import sys; sys.path[:0] = ['tests']\n"
         "from pathlib import Path\n"
         "from store.samples import *\n"
-        "writer = DocumentShardWriter(Path(sys.argv[1]), special_ids=SPECIAL)\n"
-        "batch = document_batch(5000)\n"
-        "while True:\n"
-        "    writer.append(batch)\n"
-        "    print('more', flush=True)\n"
+        "def more():\n"
+        "    while True:\n"
+        "        yield block_batch(5000)\n"
+        "        print('more', flush=True)\n"
+        "blocks.write_blocks(Path(sys.argv[1]), more(), block_len=32, weighted=False, split='train', index=0)\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
@@ -327,8 +327,7 @@ def test_a_killed_writer_leaves_no_visible_shard(tmp_path: Path) -> None:
         for _ in range(5):
             assert process.stdout.readline() == "more\n"
         process.kill()
-    assert [path.name[:5] for path in (tmp_path / "documents").iterdir()] == [".tmp-"]
-    assert list((tmp_path / "documents").glob("*.arrow")) == []
+    assert [path.name[:5] for path in (tmp_path / "blocks").iterdir()] == [".tmp-"]
 
 
 @pytest.mark.parametrize(("number", "told"), [(errno.EINVAL, None), (errno.EIO, "Input/output error")])

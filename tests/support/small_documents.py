@@ -9,8 +9,8 @@ from small_blocks import PAD_ID, manifest_of, random_documents, temporary_folder
 
 from packer.batches import DocumentBatch
 from packer.store.cache import Cache
-from packer.store.documents import DocumentShardWriter
 from packer.store.manifest import write_manifest
+from packer.store.writing import write_documents
 
 
 def documents_of(num_documents, *, longest=20, seed=0, weighted=False):
@@ -51,11 +51,9 @@ def write_document_cache(folder, parts, *, fingerprint="d0c5"):
     """A finished cache with one document shard for each list of documents."""
     shards, first_row = [], 0
     for index, documents in enumerate(parts):
-        with DocumentShardWriter(folder, special_ids=np.zeros(0, np.int32)) as writer:
-            writer.append(batch_of(documents))
-            shards.append(
-                msgspec.structs.replace(writer.finish(split="train", index=index), first_row=first_row, source=None)
-            )
+        special_ids = np.zeros(0, np.int32)
+        shard = write_documents(folder, [batch_of(documents)], special_ids=special_ids, split="train", index=index)
+        shards.append(msgspec.structs.replace(shard, first_row=first_row))
         first_row += len(documents)
     write_manifest(folder, manifest_of(shards, fingerprint=fingerprint))
     return folder

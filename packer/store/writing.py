@@ -1,136 +1,83 @@
-"""Writing a document shard: the documents of one partition.
+"""Writing shards: the documents of a partition, the blocks of a split.
 
-The bytes are a function of the documents alone. Record batches are cut by content, not by how documents were handed
-over: one ends with the row that brings it to 16,384 rows or to 2^20 tokens. The column ``loss_weights`` is there
-exactly when some weight of the partition is fractional; where the first one comes late, what was written without it is
-written again.
+The bytes are a function of the rows alone. Record batches of documents are cut by content, not by how documents were
+handed over: one ends with the row that brings it to 16,384 rows or to 2^20 tokens. The column ``loss_weights`` is there
+exactly when some weight of the partition is fractional.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
-from packer.batches import Bool, DocumentBatch, Int32, Int64
+from packer.batches import BlockBatch, Bool, DocumentBatch, Int32, Int64
 from packer.layout import MASKED, document_labels, document_weights, offsets_of
-from packer.store.arrow_columns import DocumentRows, Ragged, flat_array, list_array
+from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, flat_array, list_array
 from packer.store.digest import document_ids
-from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
-from packer.store.schema import documents_schema
-from packer.store.shard_file import ShardFile
-from packer.store.views import document_rows
+from packer.store.schema import BLOCK_LISTS, BLOCK_PIECES, blocks_schema, documents_schema
+from packer.store.shard_file import write_shard
 
 BATCH_ROWS = 16_384
 BATCH_TOKENS = 2**20
 """A record batch ends with the row that reaches one of these."""
 
 
-class DocumentShardWriter:
-    """One document shard being written; holds one record batch. Leaving the context without `finish` removes it.
+def write_documents(
+    cache: Path, batches: Sequence[DocumentBatch], *, special_ids: Int32, split: str, index: int
+) -> Shard:
+    """Write a document shard.
 
     Args:
-        folder: the cache.
+        cache: the cache.
+        batches: all documents of a partition, in order.
         special_ids: int32[S], the ids that ``special_tokens_mask`` marks.
+        split: of the partition.
+        index: number of the shard in its split.
+
+    Returns:
+        The manifest's entry, as far as the documents say.
 
     Raises:
-        StorageError: from any method, where the disk refuses.
+        StorageError: the disk refuses.
 
     """
+    weighted = any((batch.run_weight != 1).any() for batch in batches)
+    shard = write_shard(
+        cache,
+        _record_batches(batches, special_ids, weighted=weighted),
+        schema=documents_schema(weighted=weighted),
+        kind="documents",
+        split=split,
+        index=index,
+    )
+    sample = np.concatenate([np.zeros(0, np.int32), *(batch.sample for batch in batches)])
+    lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(batch.offsets) for batch in batches)])
+    is_last = np.append(sample[1:] != sample[:-1], True)[: len(sample)]  # of its input row
+    return msgspec.structs.replace(shard, num_last_tokens=int(lengths[is_last].sum()))
 
-    def __init__(self, folder: Path, *, special_ids: Int32) -> None:
-        self._folder = folder / "documents"
-        self._special_ids = special_ids
-        self._weighted = False
-        self._file = ShardFile(self._folder, schema=documents_schema(weighted=False))
-        self._pending: list[DocumentBatch] = []
-        self._pending_rows = 0
-        self._pending_tokens = 0
-        self._num_trained = 0
-        self._samples: list[Int32] = []
-        self._lengths: list[Int64] = []
 
-    def append(self, batch: DocumentBatch) -> None:
-        """Add documents, in order; a batch without documents adds nothing."""
-        first = 0
-        while first < batch.num_documents:
-            last, complete = self._cut(batch.offsets, first)
-            piece = batch if (first, last) == (0, batch.num_documents) else slice_documents(batch, first, last)
-            self._pending.append(piece)
-            self._pending_rows += last - first
-            self._pending_tokens += int(batch.offsets[last] - batch.offsets[first])
-            if complete:
-                self._flush()
-            first = last
+def _record_batches(
+    batches: Sequence[DocumentBatch], special_ids: Int32, *, weighted: bool
+) -> Iterator[pa.RecordBatch]:
+    """Each ends with the row that brings it to its size.
 
-    def finish(self, *, split: str, index: int) -> Shard:
-        """Write what is left and give the file its name."""
-        self._flush()
-        sample = np.concatenate([np.zeros(0, np.int32), *self._samples])
-        lengths = np.concatenate([np.zeros(0, np.int64), *self._lengths])
-        is_last = np.append(sample[1:] != sample[:-1], True)[: len(sample)]  # of its input row
-        return self._file.commit(
-            kind="documents",
-            split=split,
-            index=index,
-            num_tokens=int(lengths.sum()),
-            num_trained=self._num_trained,
-            num_last_tokens=int(lengths[is_last].sum()),
-        )
-
-    def abort(self) -> None:
-        """Remove what was written so far."""
-        self._file.abort()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.abort()
-
-    def _cut(self, offsets: Int64, first: int) -> tuple[int, bool]:
-        """Row before which the current record batch ends, and whether that makes it complete.
-
-        Worked example: 1 token is missing, documents end at offsets [0, 3, 5], first 0: row 0 brings the batch past its
-        size, so it ends before row 1.
-        """
-        missing = BATCH_TOKENS - self._pending_tokens
-        by_tokens = int(np.searchsorted(offsets, offsets[first] + missing, side="left"))
-        by_rows = first + BATCH_ROWS - self._pending_rows
-        last = min(by_tokens, by_rows, len(offsets) - 1)
-        return last, last in {by_rows, by_tokens}
-
-    def _flush(self) -> None:
-        if not self._pending:
-            return
-        documents = concatenate_documents(self._pending)
-        self._pending, self._pending_rows, self._pending_tokens = [], 0, 0
-        if not self._weighted and (documents.run_weight != 1).any():
-            self._add_weights()
-        special = np.isin(documents.input_ids, self._special_ids)
-        rows = rows_of(documents, special=special, weighted=self._weighted)
-        self._num_trained += int(rows.num_trained.sum())
-        self._samples.append(documents.sample)
-        self._lengths.append(np.diff(documents.offsets))
-        self._file.write(record_batch(rows))
-
-    def _add_weights(self) -> None:
-        """Write again, with the column, what was written without: there every weight is 1 where trained."""
-        self._weighted = True
-        plain = self._file
-        self._file = ShardFile(self._folder, schema=documents_schema(weighted=True))
-        try:
-            plain.close()
-            for batch in _batches(plain.path):
-                self._file.write(record_batch(_with_weights(document_rows(batch))))
-        finally:
-            plain.abort()
+    Worked example: a record batch takes 4 tokens, documents end at offsets [0, 3, 5, 6]. Row 1 brings the first one
+    to 5 tokens, so it ends before row 2.
+    """
+    if not batches:
+        return
+    documents = concatenate_documents(batches)
+    first, offsets = 0, documents.offsets
+    while first < documents.num_documents:
+        by_tokens = int(np.searchsorted(offsets, offsets[first] + BATCH_TOKENS, side="left"))
+        last = min(by_tokens, first + BATCH_ROWS, documents.num_documents)
+        piece = slice_documents(documents, first, last)
+        special = np.isin(piece.input_ids, special_ids)
+        yield document_record_batch(rows_of(piece, special=special, weighted=weighted))
+        first = last
 
 
 def rows_of(documents: DocumentBatch, *, special: Bool, weighted: bool) -> DocumentRows:
@@ -165,7 +112,7 @@ def rows_of(documents: DocumentBatch, *, special: Bool, weighted: bool) -> Docum
     )
 
 
-def record_batch(rows: DocumentRows) -> pa.RecordBatch:
+def document_record_batch(rows: DocumentRows) -> pa.RecordBatch:
     """Rows of a document shard, with their digests, as Arrow; every buffer starts at its first row."""
     schema = documents_schema(weighted=rows.loss_weights is not None)
     mask = rows.special_tokens_mask
@@ -203,7 +150,7 @@ def record_batch(rows: DocumentRows) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
-def concatenate_documents(batches: list[DocumentBatch]) -> DocumentBatch:
+def concatenate_documents(batches: Sequence[DocumentBatch]) -> DocumentBatch:
     """Several batches as one."""
     if len(batches) == 1:
         return batches[0]
@@ -263,12 +210,52 @@ def _list(schema: pa.Schema, name: str, column: Ragged) -> pa.Array:
     return list_array(kind, flat_array(kind.value_type, column.values), column.offsets)
 
 
-def _batches(path: Path) -> Iterator[pa.RecordBatch]:
-    reader = pa.ipc.open_file(pa.BufferReader(CacheFiles(path.parent).map(path.name)))
-    for i in range(reader.num_record_batches):
-        yield reader.get_batch(i)
+def write_blocks(
+    cache: Path, batches: Iterable[BlockBatch], *, block_len: int, weighted: bool, split: str, index: int
+) -> Shard:
+    """Write a block shard.
+
+    Each batch becomes one record batch of the file, so the caller's batching is part of the bytes: cut it by a constant
+    of the recipe or the format, never by the number of workers.
+
+    Args:
+        cache: the cache.
+        batches: the blocks; a batch without blocks adds nothing.
+        block_len: tokens of a block, padding included.
+        weighted: write loss_weights; where a batch has none, they are 1 where trained.
+        split: of the blocks.
+        index: number of the shard in its split.
+
+    Raises:
+        StorageError: the disk refuses.
+
+    """
+    return write_shard(
+        cache,
+        (block_record_batch(BlockRows.of(batch, weighted=weighted)) for batch in batches if batch.num_blocks),
+        schema=blocks_schema(block_len, weighted=weighted),
+        kind="blocks",
+        split=split,
+        index=index,
+    )
 
 
-def _with_weights(rows: DocumentRows) -> DocumentRows:
-    weights = (rows.labels.values != MASKED).astype(np.float32)
-    return replace(rows, loss_weights=Ragged(values=weights, offsets=rows.labels.offsets))
+def block_record_batch(rows: BlockRows) -> pa.RecordBatch:
+    """Rows of a block shard, with their digests, as Arrow."""
+    num_rows, block_len = rows.input_ids.shape
+    schema = blocks_schema(block_len, weighted=rows.loss_weights is not None)
+    columns = {
+        "length": flat_array(pa.int32(), rows.length),
+        "num_trained": flat_array(pa.int32(), rows.num_trained),
+        "digest": flat_array(pa.uint64(), rows.digests()),
+    }
+    for name in BLOCK_LISTS:
+        if name in schema.names:
+            kind = schema.field(name).type
+            values = flat_array(kind.value_type, getattr(rows, name).reshape(-1))
+            columns[name] = pa.Array.from_buffers(kind, num_rows, [None], children=[values])
+    for name in (*BLOCK_PIECES, "seq_lengths"):
+        kind = schema.field(name).type
+        column: Ragged = getattr(rows, name)
+        columns[name] = list_array(kind, flat_array(kind.value_type, column.values), column.offsets)
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
