@@ -68,7 +68,7 @@ def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
 
 
 def _told(name: HubName, commit: str, *, by_cache: bool) -> str:
-    told = f"{name.told} is commit {commit[:12]}"
+    told = f"{name.label} is commit {commit[:12]}"
     return f"{told} in the Hub's cache; the Hub itself was not reached" if by_cache else told
 
 
