@@ -194,10 +194,10 @@ def test_what_is_not_in_the_cache_yet_is_not_taken_for_what_is_not_there(hub, tm
 
 
 REFUSALS = [
-    ("tiny/none", "neither a file or folder here nor a repository that can be seen at http", "look at the spelling"),
+    ("tiny/none", "no file or folder here, and not a repository that can be seen at http", "look at the spelling"),
     ("tiny/chat@v9", "tokenizer tiny/chat@v9: the repository has no such revision", "see its branches and tags"),
     ("tiny/gated", "its owners say who may have it", "ask for access at http"),
-    ("tiny/private", "neither a file or folder here nor a repository that can be seen", "look at the spelling"),
+    ("tiny/private", "no file or folder here, and not a repository that can be seen", "look at the spelling"),
     ("tiny/bare", "the repository has no tokenizer.json", "AutoTokenizer.from_pretrained('tiny/bare')"),
     ("ti--ny/x", "Cannot have -- or", "a name on the Hub is ORG/NAME"),
 ]

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from itertools import islice
 
 from packer.audit.lint.lint_report import Example, LintFinding, LookedAt
@@ -37,7 +36,8 @@ def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[Look
             path=entry.name, schema=entry.schema, num_rows=len(rows[:num_rows]), is_whole=len(rows) <= num_rows
         )
         for row in rows[:num_rows]:
-            with overruns_at(partial(_place, entry.name, row.number)):
+            place = f"{entry.name} (row {row.number})"
+            with overruns_at(lambda _: place):  # noqa: B023 - called within this iteration
                 _count(found, stages, row.batch)
         files.append(found)
     return files
@@ -94,10 +94,6 @@ def verdict(files: Sequence[LookedAt], recipe: Recipe, *, ok: bool, begins: bool
     if recipe.supervision.history_rewrite is None and _rewrite_cost(files) > LIMIT:
         return "a build would stop and ask about rewritten history (supervision.history_rewrite)"
     return f"a build keeps {num_kept:,} of the {_rows(num_rows)} looked at"
-
-
-def _place(path: str, row: int, _: int) -> str:
-    return f"{path} (row {row})"
 
 
 def _count(found: LookedAt, stages: Stages, batch: RowBatch) -> None:
