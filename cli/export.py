@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from packer.export.formats import FORMATS
 from packer_cli.failures import print_json
 from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
 from packer_cli.output import duration, number, plural, print_table, size, stdout
@@ -15,27 +16,26 @@ from packer_cli.text import wrap_words
 if TYPE_CHECKING:
     from packer.export import Exported
 
-_FORMS = ("datasets", "megatron", "olmo", "mds")
+_HELP = f"""Write CACHE in the files that another trainer reads.
+
+{"; ".join(f"{name}: {entry.help}" for name, entry in FORMATS.items())}. Every row's digest is compared; where a
+format has no place for the loss mask, nothing is written. OUT appears when it is finished, with export.json, which says
+what it was made from.
+"""
+_WITH_BLOCKS = ", ".join(name for name, entry in FORMATS.items() if "blocks" in entry.units)
 
 
-@click.command("export", context_settings=HELP_OPTIONS)
+@click.command("export", context_settings=HELP_OPTIONS, help=_HELP)
 @cache_argument
-@click.option("--to", type=click.Choice(_FORMS), required=True, help="Whose files.")
+@click.option("--to", type=click.Choice(list(FORMATS)), required=True, help="Whose files.")
 @click.option("-o", "--output", metavar="OUT", type=click.Path(path_type=Path), required=True, help="Folder to write.")
 @click.option("--split", metavar="NAME", help="This split alone [all].")
 @click.option("--documents", "unit", flag_value="documents", help="Documents, for the trainer to pack [the default].")
-@click.option("--blocks", "unit", flag_value="blocks", help="Blocks as they are packed: datasets, olmo.")
+@click.option("--blocks", "unit", flag_value="blocks", help=f"Blocks as they are packed: {_WITH_BLOCKS}.")
 @click.option("--separate-mask", is_flag=True, help="megatron: the loss mask as a second .bin and .idx.")
 @click.option("--force", is_flag=True, help="Replace a folder that an export wrote.")
 @output_options
 def command(*, cache: Path, output: Path, verbose: bool, quiet: bool, as_json: bool, **asked: Any) -> None:
-    """Write CACHE in the files that another trainer reads.
-
-    datasets: a folder for load_from_disk (TRL, axolotl, LLaMA-Factory). megatron: .bin and .idx. olmo: arrays of
-    ids and masks for OLMo-core. mds: MosaicML streaming shards for llm-foundry. Every row's digest is compared;
-    where a form has no place for the loss mask, nothing is written. OUT appears when it is finished, with
-    export.json, which tells what it was made from.
-    """
     from packer.export import export  # noqa: PLC0415 - not for --help
 
     began = time.monotonic()

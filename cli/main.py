@@ -12,6 +12,7 @@ from typing import Any, NoReturn, TextIO
 import click
 
 from packer.limits import refuse_little_memory
+from packer.watchdog import end_if_stuck
 from packer_cli import failures
 from packer_cli.options import HELP_OPTIONS, version_option
 from packer_cli.output import guarded_streams
@@ -77,6 +78,7 @@ def main() -> None:
     gc.set_threshold(50_000, 20, 100)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads for matrices, of which there are none here
     signal.signal(signal.SIGTERM, _terminate)
+    end_if_stuck()
     # A terminal or a locale that cannot write a character shows an escape; it does not end the program.
     sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):

@@ -26,7 +26,7 @@ def print_result(result: "BuildResult", seconds: float, *, done: str, verbose: b
     if manifest is None:
         todo = plural(result.num_partitions_built, "partition")
         out.line(f"would build {todo}, reuse {number(reused)}; nothing was written")
-        for sentence in result.replaced.told() if result.replaced is not None else ():
+        for sentence in result.replaced.sentences() if result.replaced is not None else ():
             out.line(f"{result.folder}: {sentence}")
         return
     if not result.built:
@@ -143,7 +143,7 @@ _STAGES = {
     "load": "tokenizer and template waited for",
     "read": "JSON to rows",
     "render": "rows to texts",
-    "tokenize": "texts to ids, borders found",
+    "tokenize": "texts to ids, boundaries found",
     "supervise": "ids proved, documents cut",
     "write": "labels, digests, files",
 }

@@ -56,21 +56,8 @@ def _load_fast(model_json: bytes) -> "fastokens.Tokenizer":
     return backend
 
 
-def load_fast_meanwhile(model_json: bytes) -> threading.Thread:
-    """Begin to load the `fastokens` object in a thread; what it raises is raised again to whoever asks for it."""
-
-    def load() -> None:
-        with suppress(BaseException):
-            load_fast_backend(model_json)
-
-    # No daemon: the interpreter must not end under it.
-    loading = threading.Thread(target=load, name="packer-loading")
-    loading.start()
-    return loading
-
-
 def warm_up(tokenizer: Path, *, fast: bool) -> threading.Thread | None:
-    """Load what a new process will encode with.
+    """Load what the processes forked from this one will encode with.
 
     Args:
         tokenizer: `tokenizer.json`, or the folder it lies in.
@@ -85,9 +72,16 @@ def warm_up(tokenizer: Path, *, fast: bool) -> threading.Thread | None:
     """
     path = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
     content = path.read_bytes()
-    loading = load_fast_meanwhile(content) if fast else None
+    loading = threading.Thread(target=_try_fast, args=[content]) if fast else None
+    if loading is not None:
+        loading.start()
     load_backend(content)
     return loading
+
+
+def _try_fast(model_json: bytes) -> None:
+    with suppress(BaseException):  # raised again to whoever asks for it
+        load_fast_backend(model_json)
 
 
 @functools.lru_cache(maxsize=2)

@@ -132,7 +132,7 @@ class TurnBatch:
 class TokenBatch:
     """The ids of every text, and where each turn's prompt and completion end in them. S sequences, T turns.
 
-    A sequence is a text's ids, except for a turn whose border merges: it has a sequence of its own, the ids of
+    A sequence is a text's ids, except for a turn whose boundary merges: it has a sequence of its own, the ids of
     its prompt followed by the ids of its completion.
     """
 
@@ -142,7 +142,7 @@ class TokenBatch:
     turn_sequence: Int32  # [T]
     prompt_tokens: Int64  # [T] from the start of the sequence
     completion_tokens: Int64  # [T] from the start of the sequence; the terminator is the id before it
-    merged: Bool  # [T] True where the border merged
+    merged: Bool  # [T] True where the boundary merged
     unencodable: tuple[tuple[int, str], ...] = ()
     """Texts the tokenizer fails on, and what it says; such a text has a sequence without ids."""
 
@@ -164,6 +164,25 @@ class DocumentBatch:
     @property
     def num_documents(self) -> int:
         return len(self.offsets) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentColumns:
+    """Documents in the flat columns of C chunks (shards, usually), and where each of N documents lies in them.
+
+    Arrays are contiguous and alike in chunks. They may be read-only views of mapped files; only the pages that are
+    asked for are touched.
+    """
+
+    input_ids: tuple[Int32, ...]
+    labels: tuple[Int32, ...]
+    loss_weights: tuple[Float32, ...] | None
+    """Only where a weight is fractional."""
+
+    chunk: Int32  # [N] index of the chunk a document is in
+    start: Int64  # [N] place of its first token in the chunk's flat columns
+    length: Int32  # [N] tokens
+    doc_id: Int64  # [N]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

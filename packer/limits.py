@@ -1,10 +1,13 @@
-"""What runs out, and which limit of the process says so: file handles, memory, processes and threads."""
+"""What the operating system refuses: a disk, and what runs out (file handles, memory, processes), with its limit."""
 
 import errno
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
-from packer.errors import ResourceError
+from packer.errors import PackerError, ResourceError, StorageError
 
 
 def out_of(error: BaseException, action: str | None = None) -> ResourceError | None:
@@ -17,13 +20,13 @@ def out_of(error: BaseException, action: str | None = None) -> ResourceError | N
     """
     number = error.errno if isinstance(error, OSError) else None
     if number == errno.EMFILE:
-        return _told(action, "too many open files", "ulimit -n", ["RLIMIT_NOFILE"])
+        return _limit_error(action, "too many open files", "ulimit -n", ["RLIMIT_NOFILE"])
     if number == errno.ENFILE:
-        return _told(action, "too many open files on this machine", "sysctl fs.file-max", [])
+        return _limit_error(action, "too many open files on this machine", "sysctl fs.file-max", [])
     if number == errno.ENOMEM or isinstance(error, MemoryError):
-        return _told(action, "out of memory", "ulimit -v", ["RLIMIT_AS", "RLIMIT_DATA"])
+        return _limit_error(action, "out of memory", "ulimit -v", ["RLIMIT_AS", "RLIMIT_DATA"])
     if number == errno.EAGAIN or _NO_THREAD.search(str(error)):
-        return _told(action, "no more processes or threads", "ulimit -u", ["RLIMIT_NPROC", "RLIMIT_AS"])
+        return _limit_error(action, "no more processes or threads", "ulimit -u", ["RLIMIT_NPROC", "RLIMIT_AS"])
     return None
 
 
@@ -39,7 +42,7 @@ _SHELL = {
 """What the shell calls a limit, and its unit in bytes."""
 
 
-def _told(action: str | None, what: str, limit: str, names: Sequence[str]) -> ResourceError:
+def _limit_error(action: str | None, what: str, limit: str, names: Sequence[str]) -> ResourceError:
     values = _values(names)
     message = what if action is None else f"{action}: {what}"
     if values:
@@ -85,3 +88,61 @@ def _values(names: Sequence[str]) -> dict[str, str]:
             word, unit = _SHELL[name]
             values[word] = f"`{word}` is {value // unit}"
     return values
+
+
+_HINTS: dict[int, str | None] = {
+    errno.ENOSPC: "free some space, or build into a folder on another disk",
+    errno.EDQUOT: "the disk quota is used up: free some space, or build into a folder on another disk",
+    errno.EFBIG: "the file is larger than this disk or this user's limit allows: lower shard_bytes",
+    errno.EACCES: "check who owns the folder and its permissions",
+    errno.EPERM: "check who owns the folder and its permissions",
+    errno.EROFS: "the disk is mounted read-only: build into another folder",
+    errno.EIO: "the disk reports a failure: check its health before trusting anything on it",
+    errno.ENOLCK: "this file system has no locks: build on a local disk and copy the cache afterwards",
+    errno.ENOENT: None,
+    errno.ENOTDIR: None,
+    errno.EISDIR: None,
+    errno.ENOTSUP: "this file system lacks what packer needs: build on a local disk and copy the cache afterwards",
+}
+
+_ELSE = "run the same command again: what was finished is kept"
+
+
+@contextmanager
+def storage_errors(action: str, path: Path | str) -> Iterator[None]:
+    """Turn an OSError into a StorageError that says what failed, and where.
+
+    Raises:
+        StorageError: the body raised an OSError.
+        ResourceError: it says that file handles or memory ran out.
+
+    """
+    try:
+        yield
+    except OSError as error:
+        raise _storage_error(action, path, error) from error
+
+
+@contextmanager
+def path_errors() -> Iterator[None]:
+    """The same around much work, for calls that look whether a path is there or what a folder holds: they name it.
+
+    Raises:
+        StorageError: the body raised an OSError that names a path.
+
+    """
+    try:
+        yield
+    except (OSError, MemoryError, RuntimeError) as error:
+        if not isinstance(error, OSError) or error.filename is None:
+            if (limit := out_of(error)) is not None:
+                raise limit from error
+            raise  # a pipe, or something else that is no place on a disk
+        raise _storage_error("use", os.fsdecode(error.filename), error) from error
+
+
+def _storage_error(action: str, path: Path | str, error: OSError) -> PackerError:
+    if (limit := out_of(error, f"cannot {action} {path}")) is not None:
+        return limit
+    hint = _ELSE if error.errno is None else _HINTS.get(error.errno, _ELSE)
+    return StorageError(f"cannot {action} {path}: {error.strerror or error}", hint=hint)

@@ -126,7 +126,18 @@ def load_model(
         InputError: a file is missing, unreadable or contradicts another.
 
     """
-    files = read_model_files(tokenizer, template=template)
+    return model_of(read_model_files(tokenizer, template=template), tokenizer, stop=stop, pad_id=pad_id)
+
+
+def model_of(
+    files: Mapping[str, bytes], tokenizer: Path, *, stop: Sequence[str] = (), pad_id: int | None = None
+) -> Model:
+    """The model of some files, as :func:`read_model_files` gives them; `tokenizer` names them in errors.
+
+    Raises:
+        InputError: a file is not what it should be, or contradicts another.
+
+    """
     backend = _load_tokenizer(files[TOKENIZER_FILE], tokenizer)
     definition = _read_json(files, TOKENIZER_FILE, tokenizer)
     vocab_size = checked_vocab_size(definition, backend, tokenizer)

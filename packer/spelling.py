@@ -91,7 +91,7 @@ def _never_merged(
 ) -> npt.NDArray[np.bool_]:
     """Added tokens whose id the model below them never gives: it has no entry for it, or none that a merge makes.
 
-    With `ignore_merges` an entry is given for a stretch that is spelled like it, without any merge.
+    With `ignore_merges` an entry is given for a text that is spelled like it, without any merge.
     """
     whole = np.zeros(vocab_size, np.bool_)
     whole[[token.id for token in added_tokens]] = True

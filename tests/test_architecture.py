@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from packer import names
+from packer.load.trainers import TRAINERS
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 # From the bottom up: a module imports only from layers above its own line.
 LAYERS = (
-    "errors", "limits", "names", "rejections", "literals", "batches", "strict_yaml", "row_schemas", "recipe", "data_files", "hub", "tokenizer_folder", "backend", "tokenizer_checks",
+    "errors", "limits", "watchdog", "names", "rejections", "literals", "batches", "strict_yaml", "row_schemas", "recipe", "data_files", "hub", "tokenizer_folder", "backend", "tokenizer_checks",
     "model", "spelling",
     "layout", "permute", "preload",
     "source", "render", "tokenize", "supervise", "pack", "store", "pipeline", "audit", "load", "export", "starter",
@@ -73,14 +74,10 @@ def test_a_library_is_imported_only_where_it_belongs(library: str, allowed: str 
 
 
 def test_the_libraries_of_trainers_are_imported_only_by_their_own_modules() -> None:
-    homes = {
-        "datasets": {"sft"},
-        "grain": set(),
-        "lightning": {"lightning"},
-        "torchtitan": set(),
-        "transformers": {"huggingface", "sft"},
-        "trl": {"sft"},
-    }
+    homes: dict[str, set[str]] = {"grain": set(), "torchtitan": set()}
+    for entry in TRAINERS.values():
+        for library in entry.libraries:
+            homes.setdefault(library, set()).add(entry.module)
     for path in MODULES:
         for name in {name.split(".")[0] for name in imports_of(path)} & set(homes):
             assert path.parent.name == "trainers" and path.stem in homes[name], f"{path} imports {name}"

@@ -1,6 +1,5 @@
 """What packer reads out of a tokenizer folder, and what it says of a folder that contradicts itself."""
 
-import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ import twins
 from packer import model as module
 from packer.backend import load_backend
 from packer.errors import InputError, RecipeError
-from packer.model import Model, load_model
+from packer.model import load_model
 
 
 def change(folder: Path, name: str, **values: Any) -> Path:
@@ -74,12 +73,6 @@ def test_tokens_the_configuration_calls_special_are_control_tokens(tmp_path: Pat
     think = token_id(folder, "<think>")
     change(folder, "tokenizer_config.json", added_tokens_decoder={str(think): {"content": "<think>", "special": True}})
     assert load_model(folder).control["<think>"] == think
-
-
-def test_role_markers_join_the_control_tokens(tmp_path: Path) -> None:
-    model = load_model(twins.byte_level(tmp_path)).with_control({"<|role|>": 7})
-    assert model.control["<|role|>"] == 7
-    assert list(model.control) == sorted(model.control)
 
 
 def test_named_tokens_may_be_objects(tmp_path: Path) -> None:
@@ -146,21 +139,9 @@ def test_a_model_is_the_same_when_read_from_its_kept_files(tmp_path: Path) -> No
     assert load_model(tmp_path / "kept") == original
 
 
-def test_digests_are_those_of_the_files(tmp_path: Path) -> None:
-    model = load_model(twins.byte_level(tmp_path))
-    stored = hashlib.sha256((tmp_path / "tokenizer.json").read_bytes()).hexdigest()
-    assert model.digests["tokenizer.json"] == stored
-    assert list(model.digests) == sorted(model.files)
-
-
 def test_a_bare_tokenizer_file_is_a_model_without_stops_or_template(tmp_path: Path) -> None:
     model = load_model(twins.byte_level(tmp_path) / "tokenizer.json")
     assert (model.template, model.stop_ids, model.eos_id, model.pad_id) == (None, (), None, 0)
-
-
-def test_the_vocabulary_ends_after_the_largest_id(tmp_path: Path) -> None:
-    model = load_model(twins.byte_level(tmp_path))
-    assert model.vocab_size == max(token.id for token in model.added_tokens) + 1
 
 
 def test_truncation_and_padding_of_the_file_are_named_as_not_followed(tmp_path: Path) -> None:
@@ -172,13 +153,6 @@ def test_truncation_and_padding_of_the_file_are_named_as_not_followed(tmp_path: 
         backend = load_backend((folder / "tokenizer.json").read_bytes())
         assert len(backend.encode("The quick brown fox").ids) > 2
         assert backend.encode("").ids == []
-
-
-def test_the_ids_of_a_text_are_the_same_every_time_where_dropout_is_zero(tmp_path: Path) -> None:
-    folder = change_model(twins.byte_level(tmp_path), dropout=0.0)
-    backend = load_backend((folder / "tokenizer.json").read_bytes())
-    assert load_model(folder).stop_ids
-    assert len({tuple(backend.encode("The quick brown fox").ids) for _ in range(20)}) == 1
 
 
 # -- what is wrong with a folder -------------------------------------------------------------------------------------------
@@ -214,7 +188,6 @@ EMPTY_MODEL = {"type": "BPE", "vocab": {}, "merges": []}
 
 FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "tokenizer that is no JSON": (broken("tokenizer.json", "{"), r"tokenizer\.json cannot be loaded"),
-    "tokenizer that is no tokenizer": (broken("tokenizer.json", "{}"), r"tokenizer\.json cannot be loaded"),
     "tokenizer that is not UTF-8": (broken("tokenizer.json", b"\xff"), r"tokenizer\.json cannot be loaded"),
     "regex that does not compile": (
         lambda folder: change(folder, "tokenizer.json", pre_tokenizer=split_by("(")),
@@ -249,7 +222,6 @@ FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
         broken("tokenizer_config.json", "{"),
         r"tokenizer_config\.json is not valid JSON",
     ),
-    "configuration that is a list": (broken("tokenizer_config.json", "[]"), "expected an object, found list"),
     "generation_config that is no JSON": (
         broken("generation_config.json", "eos"),
         "generation_config.json is not valid",
@@ -259,17 +231,9 @@ FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda folder: change(folder, "tokenizer_config.json", eos_token="<|nope|>"),
         "eos_token '<|nope|>' is not in its vocabulary",
     ),
-    "unknown pad_token": (
-        lambda folder: change(folder, "tokenizer_config.json", pad_token="<|nope|>"),
-        "pad_token '<|nope|>' is not in its vocabulary",
-    ),
     "eos_token_id beyond the vocabulary": (
         lambda folder: change(folder, "generation_config.json", eos_token_id=[10**6]),
         "eos_token_id 1000000 is not in its vocabulary",
-    ),
-    "eos_token_id that is no number": (
-        lambda folder: change(folder, "generation_config.json", eos_token_id="</s>"),
-        "eos_token_id '</s>' is not in its vocabulary",
     ),
     "another id in added_tokens_decoder": (
         lambda folder: change(folder, "tokenizer_config.json", added_tokens_decoder={"5": {"content": "<|im_end|>"}}),
@@ -286,6 +250,10 @@ FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
 }
 
 
+MENDABLE = ("dropout", "gap before an added token", "another id in added_tokens_decoder")
+"""With a hint how."""
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_in_a_folder_is_said_in_words(fault: str, tmp_path: Path) -> None:
     damage, message = FAULTS[fault]
@@ -293,28 +261,7 @@ def test_a_fault_in_a_folder_is_said_in_words(fault: str, tmp_path: Path) -> Non
     with pytest.raises(InputError, match=message) as raised:
         load_model(folder)
     assert str(folder) in raised.value.message
-
-
-def test_files_that_contradict_each_other_come_with_a_way_out(tmp_path: Path) -> None:
-    decoder = {"5": {"content": "<|im_end|>"}}
-    folder = change(twins.byte_level(tmp_path), "tokenizer_config.json", added_tokens_decoder=decoder)
-    with pytest.raises(InputError) as raised:
-        load_model(folder)
-    assert raised.value.hint is not None
-
-
-@pytest.mark.parametrize("fault", ["dropout", "gap before an added token"])
-def test_faults_a_person_can_mend_come_with_a_hint(fault: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError) as raised:
-        load_model(FAULTS[fault][0](twins.byte_level(tmp_path)))
-    assert raised.value.hint is not None
-
-
-def test_dropout_gives_a_text_other_ids_every_time(tmp_path: Path) -> None:
-    """Why it is refused."""
-    folder = change_model(twins.byte_level(tmp_path), dropout=0.5)
-    backend = load_backend((folder / "tokenizer.json").read_bytes())
-    assert len({tuple(backend.encode("The quick brown fox").ids) for _ in range(20)}) > 1
+    assert raised.value.hint is not None or fault not in MENDABLE
 
 
 def test_an_added_token_without_text_does_no_harm(tmp_path: Path) -> None:
@@ -342,9 +289,3 @@ def test_a_missing_template_file_is_named_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nowhere\.jinja") as raised:
         load_model(folder, template=tmp_path / "nowhere.jinja")
     assert raised.value.hint is not None
-
-
-def test_models_of_two_folders_with_the_same_bytes_are_equal(tmp_path: Path) -> None:
-    first, second = (load_model(twins.byte_level(tmp_path / name)) for name in "ab")
-    assert isinstance(first, Model)
-    assert first == second

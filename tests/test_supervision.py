@@ -13,10 +13,8 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 from oracle import Oracle, Unmodelled
 from search_effort import percent_of_examples
-from supervision_stages import Stages, assistant, chat, samples, system, user
+from supervision_stages import ALLOW_ALL, Stages, assistant, chat, samples, system, user
 from tokenizers import AddedToken, Tokenizer
-
-ALLOW_ALL = "supervision.allow_dropped=[system,user,content,reasoning,tool_call,tool_result,tools]"
 
 TOOLS = """\
 {% for message in messages %}

@@ -1,4 +1,4 @@
-"""Every twin has the trap it stands for; otherwise the tests that use it would prove nothing."""
+"""Every tokenizer twin has the trap it stands for; that templates have theirs, test_supervision.py shows."""
 
 import unicodedata
 
@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 
 from packer.backend import load_backend
 from packer.model import load_model
-from packer.render.environment import ChatTemplate, RenderError
+from packer.render.environment import ChatTemplate
 
 CHAT = (
     {"role": "user", "content": "How are you?"},
@@ -54,11 +54,6 @@ def test_a_twin_is_the_same_bytes_every_time_it_is_trained(tmp_path, twin):
             build.cache_clear()
     assert {path.name: path.read_bytes() for path in twin(tmp_path / "second").iterdir()} == files
     assert "tokenizer.json" in files
-
-
-@pytest.mark.parametrize("twin", twins.TWINS)
-def test_a_twin_can_come_without_a_template(tmp_path, twin):
-    assert load_model(twin(tmp_path / "model", template=None)).template is None
 
 
 @pytest.mark.parametrize("twin", twins.TWINS)
@@ -149,14 +144,6 @@ def test_sentencepiece_like_falls_back_to_bytes_and_adds_a_bos(tmp_path):
     assert tokenizer.encode("世").tokens == ["<s>", "▁", "<0xE4>", "<0xB8>", "<0x96>"]
 
 
-def test_sentencepiece_like_and_its_template_together_give_two_bos(tmp_path):
-    model = load_model(twins.sentencepiece_like(tmp_path))
-    tokenizer = load_backend(model.files["tokenizer.json"])
-    text = renderer(model.template, **model.named_tokens)(CHAT[:1])
-    assert tokenizer.encode(text).tokens[:3] == ["<s>", "<s>", "▁"]
-    assert encode(tokenizer, text).tokens[:2] == ["<s>", "▁"]
-
-
 def test_metaspace_first_puts_the_dummy_prefix_only_at_the_very_start(tmp_path):
     tokenizer = backend(twins.metaspace_first(tmp_path))
     assert encode(tokenizer, "Hi<s>Hi").tokens == ["▁H", "i", "<s>", "H", "i"]
@@ -177,46 +164,3 @@ def test_a_swallowing_token_takes_the_newline_after_it(tmp_path):
     assert "\n" not in tokenizer.decode(encoding.ids, skip_special_tokens=False)
     # So a prompt that ends in a newline and one that does not have the same ids.
     assert encode(tokenizer, "<|assistant|>").ids == encode(tokenizer, "<|assistant|>\n").ids
-
-
-def test_chatml_is_prefix_stable():
-    render = renderer(twins.CHATML)
-    whole = render(CHAT)
-    assert all(whole.startswith(render(CHAT[:k])) for k in range(len(CHAT) + 1))
-    assert all(render(CHAT[: k + 1]).startswith(render(CHAT[:k], prompt=True)) for k in (1, 3))
-    assert whole.count("<|im_end|>\n") == len(CHAT)
-
-
-def test_llama2_like_writes_a_bos_a_turn_and_no_generation_prompt():
-    render = renderer(twins.LLAMA2_LIKE, bos_token="<s>", eos_token="</s>")
-    assert render(CHAT[:1], prompt=True) == render(CHAT[:1])
-    assert render(CHAT) == ("<s>[INST] How are you? [/INST] Fine. </s><s>[INST] And the dog? [/INST] It sleeps. </s>")
-    system = {"role": "system", "content": "Be brief."}
-    assert render((system, *CHAT[:1])) == "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHow are you? [/INST]"
-    with pytest.raises(RenderError, match="Only user and assistant"):
-        render(({"role": "tool", "content": "4"},))
-
-
-def test_phi_like_ends_whatever_it_renders_in_eos():
-    render = renderer(twins.PHI_LIKE, eos_token="<|endoftext|>")
-    assert render(CHAT[:2]).endswith("Fine.<|end|>\n<|endoftext|>")
-    assert not render(CHAT).startswith(render(CHAT[:2]))
-    assert render(CHAT[:2]).startswith(render(CHAT[:1], prompt=True))
-
-
-def test_qwen3_like_rewrites_history():
-    render = renderer(twins.QWEN3_LIKE)
-    assert render(CHAT[:2]).endswith("assistant\n<think>\nA greeting.\n</think>\n\nFine.<|im_end|>\n")
-    assert "A greeting." not in render(CHAT)
-    assert render(CHAT).endswith("assistant\n<think>\n\n</think>\n\nIt sleeps.<|im_end|>\n")
-    prompts = [render(CHAT[:3], prompt=True, enable_thinking=mode) for mode in (True, False)]
-    assert all(render(CHAT).startswith(prompt) for prompt in prompts)
-    assert prompts[1] == prompts[0] + "<think>\n\n</think>\n\n"
-    assert not render(CHAT[:2]).startswith(render(CHAT[:1], prompt=True, enable_thinking=False))
-
-
-def test_no_terminator_writes_no_stop_token(tmp_path):
-    model = load_model(twins.byte_level(tmp_path, template=twins.NO_TERMINATOR))
-    text = renderer(model.template)(CHAT)
-    assert text == "user: How are you?\nassistant: Fine.\nuser: And the dog?\nassistant: It sleeps.\n"
-    assert not any(stop in text for stop in model.stops)

@@ -8,6 +8,7 @@ from packer.audit.verify_report import Finding, is_elsewhere
 from packer.errors import PackerError
 from packer.pipeline.input_resolution import input_place
 from packer.store.digest import digest_file
+from packer.store.files import CacheFiles
 from packer.store.manifest import Manifest
 from packer.store.rejected import read_rejected, rejected_path
 
@@ -16,12 +17,11 @@ def check_size(folder: Path, path: str, num_bytes: int) -> Finding | None:
     """A finding where a file is missing, is no file, or has another size."""
     expected = f"{num_bytes:,} bytes"
     try:
-        size = (folder / path).stat().st_size
-    except OSError as error:
-        found = "no file" if isinstance(error, FileNotFoundError | NotADirectoryError) else str(error.strerror)
-        return Finding(path=path, row=None, what="size", expected=expected, found=found)
-    if not (folder / path).is_file():
-        return Finding(path=path, row=None, what="size", expected=expected, found="no regular file")
+        size = CacheFiles(folder).size(path)
+    except PackerError as error:
+        return Finding(path=path, row=None, what="size", expected=expected, found=error.message)
+    if size is None:
+        return Finding(path=path, row=None, what="size", expected=expected, found="no file")
     if size != num_bytes:
         return Finding(path=path, row=None, what="size", expected=expected, found=f"{size:,} bytes")
     return None

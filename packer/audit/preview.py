@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+import msgspec
 import numpy as np
 
 from packer.audit.excerpts import Excerpt, excerpts_of
@@ -18,15 +19,15 @@ from packer.batches import DocumentBatch, Int64
 from packer.errors import UsageError
 from packer.layout import document_labels, document_weights
 from packer.model import TOKENIZER_FILE, Model
-from packer.pack import REASONS, cut, trained_counter
+from packer.pack import REASONS, cut, select, trained_counter
 from packer.pipeline.input_resolution import pin_recipe
 from packer.pipeline.inputs import open_inputs
 from packer.pipeline.plan import load_recipe_model, refuse_untemplated, resolve_sources
 from packer.pipeline.progress import Silent
 from packer.pipeline.record import reason_of_part
 from packer.pipeline.stages import Stages, named_template, overruns_at
-from packer.pipeline.suggestions import rejection_hint
 from packer.recipe import Recipe
+from packer.rejections import rejection_hint
 from packer.source import InputFile, RawRow
 from packer.store.digest import document_ids
 from packer.store.rejected import Rejected
@@ -210,12 +211,13 @@ class _Maker:
         if pack.mode == "none":
             return
         lengths = np.diff(documents.offsets)
+        selected = select(lengths, pack)
+        if pack.mode == "stream":  # nothing is too long for it
+            pack = msgspec.structs.replace(pack, block_len=max(int(lengths.max(initial=0)), 1))
         _, left_out = cut(
-            lengths,
-            max(int(lengths.max(initial=0)), 1) if pack.mode == "stream" else pack.block_len,
+            selected,
+            pack,
             trained_counter(documents.offsets, documents.run_offsets, documents.run_start, documents.run_end),
-            overlong=pack.overlong,
-            min_length=pack.min_length,
         )
         for number, start, tokens, code in zip(
             left_out.document.tolist(),

@@ -17,10 +17,9 @@ from packer.limits import out_of
 from packer.pipeline.stages import Stages
 from packer.source import Partition, read_rows
 from packer.store.arrow_columns import DocumentRows, Ragged
-from packer.store.documents import rows_of
 from packer.store.manifest import Input, Shard
 from packer.store.numbered_rows import Chunks
-from packer.store.views import document_rows
+from packer.store.writing import rows_of
 
 WHAT = "re-encoded"
 """What a finding compared."""
@@ -146,9 +145,7 @@ class _StoredDocuments:
     def __init__(self, folder: Path, shard: Shard) -> None:
         self._path = shard.path
         with _reported_as_damage(shard.path):
-            self._chunks = Chunks(
-                folder, (shard,), kind="documents", opener=lambda batch, _, pages: document_rows(batch, pages)
-            )
+            self._chunks = Chunks(folder, (shard,), kind="documents")
             self.weighted = self._chunks.mapped(0).weighted
             self.row = np.concatenate([np.zeros(0, np.int32), *(rows.row for rows, _ in self._chunks)])
         ascending = not (self.row[1:] < self.row[:-1]).any()

@@ -19,7 +19,6 @@ from packer.store.arrow_columns import BlockRows, DocumentRows
 from packer.store.digest import digest_file, digest_file_xxh3, document_ids
 from packer.store.manifest import ModelRecord, Place, Shard
 from packer.store.numbered_rows import Chunks
-from packer.store.views import block_rows, document_rows
 
 MAX_ROWS = 20
 """Rows named for one rule and record batch; one more finding counts the rest."""
@@ -77,8 +76,8 @@ def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord,
 def open_chunks(folder: Path, shards: tuple[Shard, ...], kind: str) -> "Chunks[DocumentRows] | Chunks[BlockRows]":
     """The record batches of some shards of one kind."""
     if kind == "documents":
-        return Chunks(folder, shards, kind="documents", opener=lambda batch, _, pages: document_rows(batch, pages))
-    return Chunks(folder, shards, kind="blocks", opener=block_rows)
+        return Chunks(folder, shards, kind="documents")
+    return Chunks(folder, shards, kind="blocks")
 
 
 def _batches(folder: Path, shard: Shard) -> Iterator[tuple[Place, DocumentRows | BlockRows, UInt64, pa.RecordBatch]]:

@@ -13,11 +13,11 @@ from packer.pack import mixing
 from packer.pipeline.losses import LeftOut, left_out
 from packer.recipe import to_json
 from packer.rejections import CODES
+from packer.store.arrow_columns import BlockRows
 from packer.store.cache import Cache, DocumentShards
 from packer.store.manifest import Cut, Manifest, Shard
 from packer.store.numbered_rows import Chunks
 from packer.store.rejected import rejected_path
-from packer.store.views import block_rows
 
 QUANTILES = (0.0, 0.1, 0.5, 0.9, 0.99, 1.0)
 
@@ -249,7 +249,8 @@ def _split_stats(cache: Cache, split: str) -> SplitStats:
 def _pieces(cache: Cache, shards: Sequence[Shard]) -> tuple[Int64, Int64]:
     """The document of each piece in some blocks, and the number of its block.  # int64[P] each"""
     ids, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for rows, _ in Chunks(cache.folder, shards, kind="blocks", opener=block_rows):
+    chunks: Chunks[BlockRows] = Chunks(cache.folder, shards, kind="blocks")
+    for rows, _ in chunks:
         ids += [rows.doc_ids.row(row) for row in range(len(rows.length))]
         counts.append(rows.doc_ids.lengths())
     num_pieces = np.concatenate(counts)

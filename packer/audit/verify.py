@@ -29,11 +29,11 @@ from packer.pipeline.executor import default_jobs
 from packer.pipeline.progress import Progress, Silent
 from packer.recipe import make_recipe
 from packer.source import STANDARD_INPUT, place_of
-from packer.store.conservation import check_conservation
-from packer.store.content_fingerprint import content_fingerprint
+from packer.store.cache import content_fingerprint
 from packer.store.manifest import (
     MANIFEST_NAME,
     Manifest,
+    check_conservation,
     decode_manifest,
     encode_manifest,
     fingerprint_of,

@@ -1,16 +1,27 @@
 """What goes out to other trainers: a cache's documents or blocks in the files they read, masks included or refused.
 
+formats         the formats there are
 source          documents and blocks in order, digests compared, as flat arrays
-writer          what the writer of a format is given, and its files with their digests
+writer          what the writer of a format is given and does, and its files with their digests
 place           the folder they are written into, one writer at a time
-datasets_folder Hugging Face datasets, as save_to_disk writes them: TRL, axolotl, LLaMA-Factory
-megatron        .bin and .idx of Megatron-LM
-olmo            token and mask arrays of OLMo-core
-mds             shards of MosaicML streaming, as llm-foundry's finetuning takes them
 run             all of it: refusals, the folder, export.json
+datasets_folder, megatron, mds, olmo    one format each
 """
 
-from packer.export.run import Exported, export
-from packer.export.writer import FORMS, Form, Unit
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["FORMS", "Exported", "Form", "Unit", "export"]
+from packer.export.formats import FORMATS, Unit
+
+if TYPE_CHECKING:
+    from packer.export.run import Exported, export
+
+__all__ = ["FORMATS", "Exported", "Unit", "export"]
+
+
+def __getattr__(name: str) -> Any:
+    """``export`` and ``Exported`` load numpy and Arrow; the command line asks for the formats alone."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from packer.export import run  # noqa: PLC0415 - see above
+
+    return getattr(run, name)

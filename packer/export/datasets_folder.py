@@ -1,12 +1,14 @@
 """Hugging Face datasets, as ``Dataset.save_to_disk`` writes them: what TRL, axolotl and LLaMA-Factory load.
 
-A folder of Arrow stream files with ``state.json`` and ``dataset_info.json``. Documents have exactly the columns
+A folder with an Arrow stream file, ``state.json`` and ``dataset_info.json``. Documents have exactly the columns
 ``input_ids``, ``attention_mask`` and ``labels``, which is what axolotl asks of a dataset that is tokenized already;
-blocks have ``position_ids`` and ``seq_lengths`` in place of the mask: TRL takes borders from ``seq_lengths``, others
+blocks have ``position_ids`` and ``seq_lengths`` in place of the mask: TRL takes boundaries from ``seq_lengths``, others
 from ``position_ids``, and a mask of ones would make transformers overlook both. Labels are unshifted.
 """
 
+import hashlib
 import json
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,30 +17,37 @@ import pyarrow as pa
 
 from packer.batches import BlockBatch, Int64
 from packer.export.source import FlatDocuments
-from packer.export.writer import OpenFile, SplitToWrite
-
-_MAX_BYTES = 500 * 10**6
-"""A file ends with the batch that reaches this, as save_to_disk has it."""
+from packer.export.writer import Files, Writer, is_weighted
+from packer.store.cache import Cache
 
 _COLUMNS = {
     "documents": ("input_ids", "attention_mask", "labels"),
     "blocks": ("input_ids", "labels", "position_ids", "seq_lengths"),
 }
 _TYPES = {"attention_mask": pa.int8(), "loss_weights": pa.float32()}
+_FILE = "data-00000-of-00001.arrow"
 
 
-class DatasetsWriter:
-    """One split as a folder that ``datasets.load_from_disk`` loads."""
+class DatasetsWriter(Writer):
+    """One split as a folder that ``datasets.load_from_disk`` loads; the folder around several is one, too."""
 
-    def __init__(self, asked: SplitToWrite) -> None:
-        self._asked = asked
-        names = _COLUMNS[asked.unit] + (("loss_weights",) if asked.weighted else ())
+    holds_weights = True
+
+    def __init__(self, files: Files, cache: Cache, split: str, **options: Any) -> None:
+        super().__init__(files, cache, split, **options)
+        self._folder = "" if self.is_alone else f"{split}/"
+        self._weighted = is_weighted(cache, split, self.unit)
+        names = _COLUMNS[self.unit] + (("loss_weights",) if self._weighted else ())
         fields = [(name, pa.list_(_TYPES.get(name, pa.int32()))) for name in names]
         features = {name: _feature(str(kind.value_type)) for name, kind in fields}
         self._info = {"citation": "", "description": "", "features": features, "homepage": "", "license": ""}
-        metadata = {"huggingface": json.dumps({"info": {"features": features}})}
-        self._schema = pa.schema(fields, metadata=metadata)
-        self._open: list[tuple[OpenFile, pa.ipc.RecordBatchStreamWriter]] = []
+        self._schema = pa.schema(fields, metadata={"huggingface": json.dumps({"info": {"features": features}})})
+        self._stream = pa.ipc.new_stream(files.open(f"{self._folder}{_FILE}"), self._schema)
+
+    @classmethod
+    def write_index(cls, files: Files, splits: Sequence[str]) -> None:
+        if len(splits) > 1:
+            files.write("dataset_dict.json", json.dumps({"splits": list(splits)}).encode())
 
     def documents(self, batch: FlatDocuments) -> None:
         columns: dict[str, npt.NDArray[Any]] = {
@@ -60,41 +69,31 @@ class DatasetsWriter:
         self._write(columns)
 
     def finish(self) -> dict[str, Any]:
-        if not self._open:
-            self._begin()  # a split without rows is a dataset without rows
-        names = [f"data-{i:05d}-of-{len(self._open):05d}.arrow" for i in range(len(self._open))]
-        for (file, writer), name in zip(self._open, names, strict=True):
-            if writer is not None:
-                writer.close()
-            file.path = f"{self._asked.folder}{name}"
-            file.finish()
+        self._stream.close()
+        identity = f"{self.cache.manifest.content_fingerprint} datasets {self.unit} {self.split}"
         state: dict[str, Any] = {
-            "_data_files": [{"filename": name} for name in names],
-            "_fingerprint": self._asked.identity[:16],
+            "_data_files": [{"filename": _FILE}],
+            "_fingerprint": hashlib.sha256(identity.encode()).hexdigest()[:16],
             "_format_columns": None,
             "_format_kwargs": {},
             "_format_type": None,
             "_output_all_columns": False,
-            "_split": self._asked.split,
+            "_split": self.split,
         }
         for name, value in (("dataset_info.json", self._info), ("state.json", state)):
-            self._asked.files.write(f"{self._asked.folder}{name}", json.dumps(value, indent=2, sort_keys=True).encode())
-        return {"columns": list(self._schema.names), "path": self._asked.folder.rstrip("/") or "."}
+            self.files.write(f"{self._folder}{name}", json.dumps(value, indent=2, sort_keys=True).encode())
+        return {"columns": list(self._schema.names), "path": self._folder.rstrip("/") or "."}
+
+    def notes(self) -> Iterator[str]:
+        if self._weighted:
+            yield "TRL, axolotl and LLaMA-Factory do not read loss_weights: they train every label with weight 1"
+        if self.unit == "blocks":
+            reads = "seq_lengths or position_ids (TRL: padding_free)"
+            yield f"blocks keep documents apart only where the trainer reads {reads}"
 
     def _write(self, columns: dict[str, pa.Array]) -> None:
-        if not self._open or self._open[-1][0].num_bytes >= _MAX_BYTES:
-            self._begin()
         arrays = [columns[name] for name in self._schema.names]
-        self._open[-1][1].write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
-
-    def _begin(self) -> None:
-        file = self._asked.files.open(f"{self._asked.folder}data.arrow")
-        self._open.append((file, pa.ipc.new_stream(file, self._schema)))
-
-
-def dataset_dict(splits: list[str]) -> bytes:
-    """``dataset_dict.json``: what makes a folder of several a DatasetDict."""
-    return json.dumps({"splits": splits}).encode()
+        self._stream.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
 
 
 def _feature(dtype: str) -> dict[str, Any]:

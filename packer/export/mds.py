@@ -10,15 +10,17 @@ shard's configuration as JSON; the samples. A sample is the uint32 size of its c
 """
 
 import json
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from packer.batches import BlockBatch, Int32
+from packer.batches import Int32
 from packer.export.source import FlatDocuments
-from packer.export.writer import SplitToWrite
+from packer.export.writer import Files, Writer
 from packer.layout import MASKED
+from packer.store.cache import Cache
 
 _MAX_BYTES = 1 << 26
 """A shard ends before the sample that would bring it over this, as MDSWriter has it."""
@@ -36,11 +38,11 @@ _CONFIG: dict[str, Any] = {
 _CONFIG_BYTES = json.dumps(_CONFIG, sort_keys=True).encode()
 
 
-class MdsWriter:
+class MdsWriter(Writer):
     """One split as a folder that ``streaming.StreamingDataset`` reads."""
 
-    def __init__(self, asked: SplitToWrite) -> None:
-        self._asked = asked
+    def __init__(self, files: Files, cache: Cache, split: str, **options: Any) -> None:
+        super().__init__(files, cache, split, **options)
         self._samples: list[bytes] = []
         self._num_bytes = 0
         self._shards: list[dict[str, Any]] = []
@@ -50,26 +52,29 @@ class MdsWriter:
         for start, end in pairwise(batch.offsets.tolist()):
             self._append(batch.input_ids[start:end], batch.labels[start:end])
 
-    def blocks(self, batch: BlockBatch) -> None:
-        raise AssertionError(f"{len(batch.length)} blocks for a form of documents")
-
     def finish(self) -> dict[str, Any]:
         if self._samples or not self._shards:
             self._end_shard()
         index = json.dumps({"shards": self._shards, "version": 2}, sort_keys=True).encode()
-        self._asked.files.write(f"{self._asked.folder}index.json", index)
+        self.files.write(f"{self.split}/index.json", index)
         return {
-            "path": self._asked.folder.rstrip("/"),
+            "path": self.split,
             "tokens_behind_the_last_target": self._left_out,
             "documents_that_get_another_eos": self._without_eos,
         }
+
+    def notes(self) -> Iterator[str]:
+        yield "train with target_responses: all, or all but the last turn go unlearned"
+        if self._without_eos:
+            eos = self.model.eos_id
+            yield f"llm-foundry appends EOS (id {eos}) to documents that do not end in it, and trains it"
 
     def _append(self, input_ids: Int32, labels: Int32) -> None:
         turns, left_out = turns_of(input_ids, labels)
         self._left_out += left_out
         if not turns:
             return
-        self._without_eos += turns[-1]["labels"][-1] != self._asked.model.eos_id
+        self._without_eos += turns[-1]["labels"][-1] != self.model.eos_id
         column = json.dumps(turns, separators=(",", ":")).encode()
         sample = len(column).to_bytes(4, "little") + column
         # In front: the number of samples, where each begins, where the last one ends, and the configuration.
@@ -83,11 +88,10 @@ class MdsWriter:
         count = len(self._samples)
         offsets = np.cumsum([4 + 4 * (count + 1) + len(_CONFIG_BYTES), *map(len, self._samples)]).astype("<u4")
         name = f"shard.{len(self._shards):05d}.mds"
-        file = self._asked.files.open(f"{self._asked.folder}{name}")
-        file.write(count.to_bytes(4, "little") + offsets.tobytes() + _CONFIG_BYTES)
-        file.write(b"".join(self._samples))
+        with self.files.open(f"{self.split}/{name}") as file:
+            file.write(count.to_bytes(4, "little") + offsets.tobytes() + _CONFIG_BYTES)
+            file.write(b"".join(self._samples))
         info = {"basename": name, "bytes": file.num_bytes, "hashes": {}}
-        file.finish()
         self._shards.append(_CONFIG | {"raw_data": info, "samples": count, "zip_data": None})
         self._samples, self._num_bytes = [], 0
 

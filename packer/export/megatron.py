@@ -10,15 +10,19 @@ document index (0, 1, …: each sequence is a document).
 """
 
 import struct
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from packer.batches import BlockBatch, Int64
+from packer.batches import Int64
+from packer.errors import UsageError
+from packer.export.formats import Unit
 from packer.export.source import FlatDocuments
-from packer.export.writer import OpenFile, SplitToWrite
+from packer.export.writer import Files, Writer
 from packer.layout import offsets_of
+from packer.store.cache import Cache
+from packer.store.manifest import Shard
 
 _MAGIC = b"MMIDIDX\x00\x00"
 _CODES: dict[type[np.generic], int] = {np.uint8: 1, np.int32: 4, np.uint16: 8}
@@ -26,53 +30,56 @@ _SMALL_VOCABULARY = 65_500
 """Below this Megatron takes uint16."""
 
 
-class MegatronWriter:
+class MegatronWriter(Writer):
     """One split as ``<split>_text_document``, and where it was asked for ``<split>_loss_mask_document``."""
 
-    def __init__(self, asked: SplitToWrite) -> None:
-        dtype = np.uint16 if asked.model.vocab_size < _SMALL_VOCABULARY else np.int32
-        self._prefixes = {"tokens": f"{asked.folder}{asked.split}_text_document"}
-        self._pairs = {"tokens": _Pair(asked, self._prefixes["tokens"], dtype)}
-        if asked.separate_mask:
-            self._prefixes["loss_mask"] = f"{asked.folder}{asked.split}_loss_mask_document"
-            self._pairs["loss_mask"] = _Pair(asked, self._prefixes["loss_mask"], np.uint8)
+    separates_mask = True
 
-    def documents(self, batch: FlatDocuments) -> None:
-        self._pairs["tokens"].append(batch.input_ids, batch.lengths)
-        if "loss_mask" in self._pairs:
-            self._pairs["loss_mask"].append(batch.trained, batch.lengths)
-
-    def blocks(self, batch: BlockBatch) -> None:
-        raise AssertionError(f"{len(batch.length)} blocks for a form of documents")
-
-    def finish(self) -> dict[str, Any]:
-        for pair in self._pairs.values():
-            pair.finish()
-        return {
-            "prefixes": self._prefixes,
-            "dtypes": {name: np.dtype(pair.dtype).name for name, pair in self._pairs.items()},
-        }
-
-
-class _Pair:
-    """A .bin and its .idx."""
-
-    def __init__(self, asked: SplitToWrite, prefix: str, dtype: type[np.generic]) -> None:
-        self.dtype = dtype
-        self._asked, self._prefix = asked, prefix
-        self._bin: OpenFile = asked.files.open(f"{prefix}.bin")
+    def __init__(self, files: Files, cache: Cache, split: str, **options: Any) -> None:
+        super().__init__(files, cache, split, **options)
+        small = self.model.vocab_size < _SMALL_VOCABULARY
+        self._types: dict[str, type[np.generic]] = {"tokens": np.uint16 if small else np.int32}
+        self._prefixes = {"tokens": f"{split}_text_document"}
+        if self.separate_mask:
+            self._types["loss_mask"] = np.uint8
+            self._prefixes["loss_mask"] = f"{split}_loss_mask_document"
+        self._bins = {name: files.open(f"{prefix}.bin") for name, prefix in self._prefixes.items()}
         self._lengths: list[Int64] = [np.zeros(0, np.int64)]
 
-    def append(self, values: npt.NDArray[Any], lengths: Int64) -> None:
-        self._bin.write_array(values.astype(self.dtype))
-        self._lengths.append(lengths)
+    @classmethod
+    def refuse(cls, cache: Cache, shards: Sequence[Shard], *, unit: Unit, separate_mask: bool) -> None:  # noqa: ARG003
+        tokens, trained = (sum(getattr(shard, name) for shard in shards) for name in ("num_tokens", "num_trained"))
+        masked = tokens - trained - sum(shard.num_rows for shard in shards)
+        if masked and not separate_mask:
+            raise UsageError(
+                f"Megatron's GPTDataset trains every token, and {masked:,} of {tokens:,} tokens here are masked "
+                "beside the first one of each document",
+                hint="--separate-mask writes the mask as a second .bin and .idx, for a dataset class that reads it",
+            )
 
-    def finish(self) -> None:
-        self._bin.finish()
+    def documents(self, batch: FlatDocuments) -> None:
+        for name, file in self._bins.items():
+            values = batch.input_ids if name == "tokens" else batch.trained
+            file.write_array(values.astype(self._types[name]))
+        self._lengths.append(batch.lengths)
+
+    def finish(self) -> dict[str, Any]:
         lengths = np.concatenate(self._lengths)
-        file = self._asked.files.open(f"{self._prefix}.idx")
-        file.write(_MAGIC + struct.pack("<QBQQ", 1, _CODES[self.dtype], len(lengths), len(lengths) + 1))
-        file.write_array(lengths.astype(np.int32))
-        file.write_array(offsets_of(lengths)[:-1] * np.dtype(self.dtype).itemsize)
-        file.write_array(np.arange(len(lengths) + 1, dtype=np.int64))
-        file.finish()
+        for name, prefix in self._prefixes.items():
+            with self.files.open(f"{prefix}.idx") as file:
+                code = _CODES[self._types[name]]
+                file.write(_MAGIC + struct.pack("<QBQQ", 1, code, len(lengths), len(lengths) + 1))
+                file.write_array(lengths.astype(np.int32))
+                file.write_array(offsets_of(lengths)[:-1] * np.dtype(self._types[name]).itemsize)
+                file.write_array(np.arange(len(lengths) + 1, dtype=np.int64))
+        return {
+            "prefixes": self._prefixes,
+            "dtypes": {name: np.dtype(dtype).name for name, dtype in self._types.items()},
+        }
+
+    def notes(self) -> Iterator[str]:
+        model = self.model
+        if self.separate_mask:
+            yield "Megatron's own GPTDataset does not read the mask, and trains every token"
+        if model.pad_id in model.stop_ids:
+            yield f"GPTDataset masks targets that are its pad id; here the pad id, {model.pad_id}, is a stop token"

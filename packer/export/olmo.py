@@ -1,4 +1,4 @@
-"""OLMo-core: ``token_ids_part_0000.npy`` with ids, ``labels_mask_part_0000.npy`` with a bool for each, and borders.
+"""OLMo-core: ``token_ids_part_0000.npy`` with ids, ``labels_mask_part_0000.npy`` with a bool for each, and boundaries.
 
 Despite their names the files have no header: they are the bare values. The ids have the narrowest unsigned type that
 holds the vocabulary, as OLMo-core works it out. ``labels_mask`` is not shifted: it says of each token whether it is a
@@ -8,20 +8,22 @@ where EOS ends each document and stands nowhere else.
 """
 
 import gzip
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from packer.batches import BlockBatch
+from packer.batches import BlockBatch, Bool, Int32, Int64
+from packer.errors import UsageError
+from packer.export.formats import Unit
 from packer.export.source import FlatDocuments
-from packer.export.writer import OpenFile, SplitToWrite
+from packer.export.writer import Files, Writer
 from packer.layout import MASKED
+from packer.store.cache import Cache
+from packer.store.manifest import Shard
 
-_MAX_TOKENS = 2**28
-"""A part ends with the batch that reaches this: a gibibyte of uint32."""
-
+_TOKENS, _MASK = "token_ids_part_0000", "labels_mask_part_0000"
 _DTYPES: tuple[type[np.unsignedinteger[Any]], ...] = (np.uint8, np.uint16, np.uint32)
 
 
@@ -30,18 +32,29 @@ def token_dtype(vocab_size: int) -> type[np.unsignedinteger[Any]]:
     return next(dtype for dtype in _DTYPES if vocab_size - 1 <= np.iinfo(dtype).max)
 
 
-class OlmoWriter:
-    """One split as parts of ids, of masks and, of documents, of borders."""
+class OlmoWriter(Writer):
+    """One split as ids, masks and, of documents, boundaries."""
 
-    def __init__(self, asked: SplitToWrite) -> None:
-        self._asked = asked
-        self._dtype = token_dtype(asked.model.vocab_size)
-        self._parts: list[_Part] = []
-        self._eos_ends_documents = asked.unit == "documents"
+    def __init__(self, files: Files, cache: Cache, split: str, **options: Any) -> None:
+        super().__init__(files, cache, split, **options)
+        self._dtype = token_dtype(self.model.vocab_size)
+        self._tokens = files.open(f"{split}/{_TOKENS}.npy")
+        self._mask = files.open(f"{split}/{_MASK}.npy")
+        self._ends: list[Int64] = [np.zeros(1, np.int64)]
+        self._eos_ends_documents = True
+
+    @classmethod
+    def refuse(cls, cache: Cache, shards: Sequence[Shard], *, unit: Unit, separate_mask: bool) -> None:  # noqa: ARG003
+        if unit == "blocks" and cache.manifest.recipe["pack"]["mode"] == "isolated":
+            raise UsageError(
+                "OLMo-core finds documents within a row by EOS, and cannot be told the boundaries of isolated blocks",
+                hint="--documents: its NumpyPackedFSLDataset packs and separates them; or packer pack --mode eos",
+            )
 
     def documents(self, batch: FlatDocuments) -> None:
-        self._append(batch.input_ids, batch.trained).borders(batch)
-        is_eos = batch.input_ids == self._asked.model.eos_id
+        self._append(batch.input_ids, batch.trained)
+        self._ends.append(self._ends[-1][-1] + batch.offsets[1:])
+        is_eos = batch.input_ids == self.model.eos_id
         ends = np.zeros(len(is_eos), np.bool_)
         ends[batch.offsets[1:] - 1] = True
         self._eos_ends_documents &= bool(np.array_equal(is_eos, ends))
@@ -50,45 +63,24 @@ class OlmoWriter:
         self._append(batch.input_ids.reshape(-1), batch.labels.reshape(-1) != MASKED)
 
     def finish(self) -> dict[str, Any]:
-        for part in self._parts:
-            part.finish()
-        told: dict[str, Any] = {
-            "paths": [part.tokens.path for part in self._parts],
-            "label_mask_paths": [part.mask.path for part in self._parts],
+        split = self.split
+        details: dict[str, Any] = {
+            "paths": [f"{split}/{_TOKENS}.npy"],
+            "label_mask_paths": [f"{split}/{_MASK}.npy"],
             "dtype": np.dtype(self._dtype).name,
         }
-        if self._asked.unit == "blocks":
-            return told | {"sequence_length": self._asked.block_len}
-        return told | {"eos_ends_documents": self._eos_ends_documents}
+        if self.unit == "blocks":
+            return details | {"sequence_length": self.cache.blocks(split).block_len}
+        lines = "".join(f"{start},{end}\n" for start, end in pairwise(np.concatenate(self._ends).tolist()))
+        self.files.write(f"{split}/{_TOKENS}.csv.gz", gzip.compress(lines.encode(), mtime=0))
+        return details | {"eos_ends_documents": self._eos_ends_documents}
 
-    def _append(self, input_ids: npt.NDArray[Any], trained: npt.NDArray[np.bool_]) -> "_Part":
-        if not self._parts or self._parts[-1].num_tokens >= _MAX_TOKENS:
-            self._parts.append(_Part(self._asked, len(self._parts)))
-        part = self._parts[-1]
-        part.tokens.write_array(input_ids.astype(self._dtype))
-        part.mask.write_array(trained)
-        part.num_tokens += len(input_ids)
-        return part
+    def notes(self) -> Iterator[str]:
+        if self.unit == "documents" and not self._eos_ends_documents:
+            yield (
+                "EOS does not mark the ends of documents here: open with use_array_if_local=False, to read the .csv.gz"
+            )
 
-
-class _Part:
-    """The files of one part."""
-
-    def __init__(self, asked: SplitToWrite, number: int) -> None:
-        self._asked = asked
-        self.tokens: OpenFile = asked.files.open(f"{asked.folder}token_ids_part_{number:04d}.npy")
-        self.mask: OpenFile = asked.files.open(f"{asked.folder}labels_mask_part_{number:04d}.npy")
-        self.num_tokens = 0
-        self._lines: list[str] = []
-
-    def borders(self, batch: FlatDocuments) -> None:
-        """Remember where the documents lie that were appended last."""
-        bounds = (batch.offsets + self.num_tokens - batch.offsets[-1]).tolist()
-        self._lines += [f"{start},{end}\n" for start, end in pairwise(bounds)]
-
-    def finish(self) -> None:
-        self.tokens.finish()
-        self.mask.finish()
-        if self._lines:
-            content = gzip.compress("".join(self._lines).encode(), mtime=0)
-            self._asked.files.write(f"{self.tokens.path.removesuffix('.npy')}.csv.gz", content)
+    def _append(self, input_ids: Int32, trained: Bool) -> None:
+        self._tokens.write_array(input_ids.astype(self._dtype))
+        self._mask.write_array(trained)

@@ -1,30 +1,21 @@
 """An export from its refusals to export.json: a folder that is there with all of its files, or not at all."""
 
-import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from packer.export.datasets_folder import DatasetsWriter, dataset_dict
-from packer.export.mds import MdsWriter
-from packer.export.megatron import MegatronWriter
-from packer.export.olmo import OlmoWriter
-from packer.export.refusals import asked_splits, refuse_form, refuse_place, shards_of
-from packer.export.replacing import replacing
+from packer.errors import UsageError
+from packer.export.formats import FORMATS, Unit, format_of
+from packer.export.place import replacing
 from packer.export.source import blocks_of, documents_of
-from packer.export.writer import FORMS, ExportedFile, Files, Form, SplitToWrite, Unit, Writer
+from packer.export.writer import ExportedFile, Files, Writer, is_weighted
 from packer.pipeline.progress import Progress, Silent
 from packer.store.cache import Cache
 from packer.store.exported import RECORD
-
-_WRITERS: dict[Form, Callable[[SplitToWrite], Writer]] = {
-    "datasets": DatasetsWriter,
-    "megatron": MegatronWriter,
-    "olmo": OlmoWriter,
-    "mds": MdsWriter,
-}
+from packer.store.manifest import Shard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +28,8 @@ class ExportedSplit:
     """Slots of the rows: of blocks with their padding."""
 
     num_trained: int
-    told: dict[str, Any]
-    """What its form says of it: paths, types, columns."""
+    details: dict[str, Any]
+    """What its format says of it: paths, types, columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +37,7 @@ class Exported:
     """The result of :func:`export`."""
 
     folder: Path
-    to: Form
+    to: str
     unit: Unit
     splits: tuple[ExportedSplit, ...]
     files: tuple[ExportedFile, ...]
@@ -61,7 +52,7 @@ def export(
     cache: Path | str,
     out: Path | str,
     *,
-    to: Form,
+    to: str,
     split: str | None = None,
     unit: Unit | None = None,
     separate_mask: bool = False,
@@ -73,15 +64,15 @@ def export(
     Args:
         cache: the cache.
         out: the folder to write, which must not be there.
-        to: whose files.
+        to: one of ``packer.export.FORMATS``.
         split: this one alone; all where none is named.
-        unit: documents or blocks; the first that the form can hold where nothing is said.
+        unit: documents or blocks; the first that the format can hold where nothing is said.
         separate_mask: `megatron` alone: write the loss mask as a second pair of files.
         force: replace a folder that an export wrote.
         progress: listens; counts rows.
 
     Raises:
-        UsageError: the form cannot hold this, or `out` is there.
+        UsageError: there is no such format, it cannot hold this, or `out` is there.
         InputError: not a cache.
         BusyError: another process is exporting to `out`.
         CheckError: the cache is damaged; nothing is left behind.
@@ -89,93 +80,99 @@ def export(
 
     """
     out, progress = Path(out), progress or Silent()
-    unit = unit or FORMS[to][0]
+    kind = writer_of(to)
+    unit = unit or format_of(to).units[0]
     with Cache.open(cache) as opened:
-        splits = asked_splits(opened, split, unit)
-        refuse_place(opened, out, force=force)
-        refuse_form(opened, splits, to=to, unit=unit, separate_mask=separate_mask)
-        progress.stage("exporting", sum(shard.num_rows for shard in shards_of(opened, splits, unit)), unit)
-        with replacing(out, lambda: refuse_place(opened, out, force=force)) as folder:
-            files = Files(folder)
-            written = tuple(
-                _write_split(
-                    opened,
-                    _asked(opened, name, files, unit, alone=len(splits) == 1, to=to, mask=separate_mask),
-                    to,
-                    progress,
-                )
-                for name in splits
-            )
-            if to == "datasets" and len(splits) > 1:
-                files.write("dataset_dict.json", dataset_dict(splits))
-            notes = tuple(_notes(opened, written, to=to, unit=unit, separate_mask=separate_mask))
+        splits = _splits(opened, split, unit)
+        shards = [shard for shard in opened.manifest.shards if shard.kind == unit and shard.split in splits]
+        _refuse(opened, kind, splits, to=to, unit=unit, separate_mask=separate_mask)
+        kind.refuse(opened, shards, unit=unit, separate_mask=separate_mask)
+        with replacing(opened.folder, out, force=force) as folder:
+            progress.stage("exporting", sum(shard.num_rows for shard in shards), unit)
+            with Files(folder) as files:
+                writers = [
+                    kind(files, opened, name, unit=unit, is_alone=len(splits) == 1, separate_mask=separate_mask)
+                    for name in splits
+                ]
+                written = tuple(_write_split(writer, shards, progress) for writer in writers)
+                kind.write_index(files, splits)
             found = Exported(
-                folder=out, to=to, unit=unit, splits=written, files=tuple(files.written), notes=notes,
+                folder=out,
+                to=to,
+                unit=unit,
+                splits=written,
+                files=files.written(),
+                notes=tuple(dict.fromkeys(note for writer in writers for note in writer.notes())),
                 fingerprint=opened.fingerprint,
-            )  # fmt: skip
-            files.write(RECORD, json.dumps(_record(opened, found), indent=2, sort_keys=True).encode() + b"\n")
+            )
+            record = json.dumps(_record(opened, found), indent=2, sort_keys=True).encode() + b"\n"
+            with Files(folder) as files:
+                files.write(RECORD, record)
     return found
 
 
-def _asked(cache: Cache, split: str, files: Files, unit: Unit, *, alone: bool, to: Form, mask: bool) -> SplitToWrite:
-    name = f"{cache.manifest.content_fingerprint} {to} {unit} {split}"
-    return SplitToWrite(
-        files=files,
-        split=split,
-        folder="" if to == "megatron" or (to == "datasets" and alone) else f"{split}/",
-        unit=unit,
-        weighted=cache.documents(split).weighted if unit == "documents" else cache.blocks(split).weighted,
-        model=cache.manifest.model,
-        block_len=cache.manifest.recipe["pack"]["block_len"],
-        separate_mask=mask,
-        identity=hashlib.sha256(name.encode()).hexdigest(),
-    )
+def writer_of(name: str) -> type[Writer]:
+    """The writer of a format.
+
+    Raises:
+        UsageError: there is no such format.
+
+    """
+    module, _, attribute = format_of(name).writer.partition(".")
+    found: type[Writer] = getattr(import_module(f"packer.export.{module}"), attribute)
+    return found
 
 
-def _write_split(cache: Cache, asked: SplitToWrite, to: Form, progress: Progress) -> ExportedSplit:
-    split, unit = asked.split, asked.unit
-    shards = shards_of(cache, [split], unit)
-    writer = _WRITERS[to](asked)
-    try:
-        if unit == "documents":
-            for documents in documents_of(cache.documents(split)):
-                writer.documents(documents)
-                progress.advance(len(documents.lengths), len(documents.input_ids))
-        else:
-            for blocks in blocks_of(cache.blocks(split)):
-                writer.blocks(blocks)
-                progress.advance(len(blocks.length), blocks.input_ids.size)
-        told = writer.finish()
-    finally:
-        asked.files.abort()
-    num_rows = sum(shard.num_rows for shard in shards)
+def _splits(cache: Cache, split: str | None, unit: Unit) -> list[str]:
+    there = list(cache.splits(unit))
+    if not there:
+        raise UsageError(f"{cache.folder} has no {unit}", hint="--documents exports its documents")
+    if split is None:
+        return there
+    if split not in there:
+        raise UsageError(
+            f"{cache.folder} has no {unit} of split '{split}'", hint=f"splits with {unit}: {', '.join(there)}"
+        )
+    return [split]
+
+
+def _refuse(
+    cache: Cache, kind: type[Writer], splits: Sequence[str], *, to: str, unit: Unit, separate_mask: bool
+) -> None:
+    if unit not in format_of(to).units:
+        raise UsageError(f"{to} takes documents, not blocks", hint="its trainer packs for itself: leave --blocks out")
+    if separate_mask and not kind.separates_mask:
+        able = ", ".join(name for name in FORMATS if writer_of(name).separates_mask)
+        raise UsageError(f"--separate-mask is for {able}; {to} has the mask with the tokens", hint="leave it out")
+    if not kind.holds_weights and any(is_weighted(cache, split, unit) for split in splits):
+        able = ", ".join(name for name in FORMATS if writer_of(name).holds_weights)
+        raise UsageError(
+            f"{cache.folder} has fractional loss weights, and {to} has no place for them",
+            hint=f"--to {able} has a column loss_weights, for a trainer that reads it",
+        )
+
+
+def _write_split(writer: Writer, shards: Sequence[Shard], progress: Progress) -> ExportedSplit:
+    cache, split = writer.cache, writer.split
+    if writer.unit == "documents":
+        for documents in documents_of(cache.documents(split)):
+            writer.documents(documents)
+            progress.advance(len(documents.lengths), len(documents.input_ids))
+    else:
+        for blocks in blocks_of(cache.blocks(split)):
+            writer.blocks(blocks)
+            progress.advance(len(blocks.length), blocks.input_ids.size)
+    details = writer.finish()
+    block_len = cache.manifest.recipe["pack"]["block_len"]
+    own = [shard for shard in shards if shard.split == split]
+    num_rows = sum(shard.num_rows for shard in own)
     return ExportedSplit(
         split=split,
         num_rows=num_rows,
-        num_tokens=num_rows * asked.block_len if unit == "blocks" else sum(shard.num_tokens for shard in shards),
-        num_trained=sum(shard.num_trained for shard in shards),
-        told=told,
+        num_tokens=sum(shard.num_tokens for shard in own) if writer.unit == "documents" else num_rows * block_len,
+        num_trained=sum(shard.num_trained for shard in own),
+        details=details,
     )
-
-
-def _notes(
-    cache: Cache, splits: Sequence[ExportedSplit], *, to: Form, unit: Unit, separate_mask: bool
-) -> Iterator[str]:
-    model = cache.manifest.model
-    if to == "datasets" and any("loss_weights" in entry.told["columns"] for entry in splits):
-        yield "TRL, axolotl and LLaMA-Factory do not read loss_weights: they train every label with weight 1"
-    if to == "datasets" and unit == "blocks":
-        yield "blocks keep documents apart only where the trainer reads seq_lengths or position_ids (TRL: padding_free)"
-    if to == "megatron" and separate_mask:
-        yield "Megatron's own GPTDataset does not read the mask, and trains every token"
-    if to == "megatron" and model.pad_id in model.stop_ids:
-        yield f"GPTDataset masks targets that are its pad id; here the pad id, {model.pad_id}, is a stop token"
-    if to == "olmo" and unit == "documents" and not all(entry.told["eos_ends_documents"] for entry in splits):
-        yield "EOS does not mark the ends of documents here: open with use_array_if_local=False, to read the .csv.gz"
-    if to == "mds":
-        yield "train with target_responses: all, or all but the last turn go unlearned"
-        if any(entry.told["documents_that_get_another_eos"] for entry in splits):
-            yield f"llm-foundry appends EOS (id {model.eos_id}) to documents that do not end in it, and trains it"
 
 
 def _record(cache: Cache, found: Exported) -> dict[str, Any]:
@@ -200,7 +197,7 @@ def _record(cache: Cache, found: Exported) -> dict[str, Any]:
         },
         "splits": {
             entry.split: {
-                "rows": entry.num_rows, "tokens": entry.num_tokens, "trained": entry.num_trained, **entry.told,
+                "rows": entry.num_rows, "tokens": entry.num_tokens, "trained": entry.num_trained, **entry.details,
             }
             for entry in found.splits
         },

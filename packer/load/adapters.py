@@ -17,9 +17,10 @@ def huggingface(
     """Keyword arguments for a Hugging Face causal language model: ``model(**huggingface(micro_batch))``.
 
     transformers keeps packed documents apart in two ways, and a flattened micro-batch serves both. Flash attention
-    takes ``cu_seq_lens_*`` and ``max_length_*``. Eager, SDPA and FlexAttention find the borders where ``position_ids``
-    do not go up by one, but only without an attention mask and without a key-value cache. With either, the mask is
-    plainly causal and neighbours attend to each other without a word. Hence ``use_cache=False``, and no mask.
+    takes ``cu_seq_lens_*`` and ``max_length_*``. Eager, SDPA and FlexAttention find the boundaries where
+    ``position_ids`` do not go up by one, but only without an attention mask and without a key-value cache. With
+    either, the mask is plainly causal and neighbours attend to each other unnoticed. Hence ``use_cache=False``, and no
+    mask.
 
     A padded micro-batch has one document a row and keeps its 2-D ``attention_mask``, which all of them take.
 
@@ -30,7 +31,7 @@ def huggingface(
             are averaged over W ranks (DDP, FSDP), multiply the loss by W. None leaves the model's own mean over this
             micro-batch.
         seq_idx: add ``seq_idx`` int32 [1, T], by which convolution and state space layers (Bamba, Granite 4,
-            Qwen3-Next) start anew at a border. They need their kernels for it: without, transformers refuses. Mamba,
+            Qwen3-Next) start anew at a boundary. They need their kernels for it: without, transformers refuses. Mamba,
             Mamba-2 and Jamba make no use of it, and leak in packed rows with it as without: give them padded ones.
         mask_dtype: add the 4-D mask of :func:`packer.load.attention.mask_4d`: ``torch.bool`` for SDPA, the model's
             dtype for eager or SDPA. For models that build no mask of their own from ``position_ids``.
@@ -63,7 +64,7 @@ def _check(micro_batch: MicroBatch, *, seq_idx: bool, explicit_mask: bool) -> No
         )
     elif "document_ids" not in micro_batch and "attention_mask" not in micro_batch:
         raise UsageError(
-            "a micro-batch that tells no borders: no cu_seq_lens_q, document_ids or attention_mask",
+            "a micro-batch that does not say where documents begin: no cu_seq_lens_q, document_ids or attention_mask",
             hint="hand over a micro-batch as the loader gives it",
         )
     elif "document_ids" not in micro_batch and seq_idx:
@@ -91,11 +92,11 @@ def _check_flattened(micro_batch: MicroBatch) -> None:
         )
     if "position_ids" not in micro_batch:
         raise UsageError(
-            "a flattened micro-batch without position_ids, where eager and SDPA find the borders",
+            "a flattened micro-batch without position_ids, where eager and SDPA find the boundaries",
             hint="open the loader with columns that have position_ids",
         )
     if "attention_mask" in micro_batch:
         raise UsageError(
-            "a flattened micro-batch with an attention_mask: transformers then overlooks the borders",
-            hint="remove attention_mask, or pass mask_dtype for a 4-D mask that has the borders",
+            "a flattened micro-batch with an attention_mask: transformers then overlooks the boundaries",
+            hint="remove attention_mask, or pass mask_dtype for a 4-D mask that has the boundaries",
         )

@@ -3,10 +3,13 @@
 import operator
 import os
 import reprlib
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from packer.errors import UsageError
 from packer.store.cache import Cache
+
+if TYPE_CHECKING:
+    import torch
 
 Kind = TypeVar("Kind")
 
@@ -15,12 +18,7 @@ MOST: Final = 2**31 - 1
 
 
 def whole(name: str, value: Any, *, least: int | None = None, most: int | None = None) -> int:
-    """A whole number, of numpy or of Python, as Python's own: what a state can hold.
-
-    Raises:
-        ValueError: no whole number, or one out of range.
-
-    """
+    """A whole number, of numpy or of Python, as Python's own, which a state can hold; else a ValueError."""
     given: Any = None if isinstance(value, bool) else value
     try:
         number = operator.index(given)
@@ -33,35 +31,20 @@ def whole(name: str, value: Any, *, least: int | None = None, most: int | None =
 
 
 def one_of(name: str, value: Any, names: tuple[str, ...]) -> None:
-    """Refuse what is not among some names.
-
-    Raises:
-        ValueError: it is not.
-
-    """
+    """Raise a ValueError for what is not among some names."""
     if not isinstance(value, str) or value not in names:
         raise ValueError(f"{name} is {reprlib.repr(value)}; expected one of {', '.join(names)}")
 
 
 def instance(name: str, value: Any, kind: type[Kind], expected: str) -> Kind:
-    """The value, which must be of a type.
-
-    Raises:
-        TypeError: it is of another one.
-
-    """
+    """The value; a TypeError where it is of another type."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} is {reprlib.repr(value)}; expected {expected}")
     return value
 
 
 def function(name: str, value: Any, expected: str) -> None:
-    """Refuse what cannot be called.
-
-    Raises:
-        TypeError: it cannot.
-
-    """
+    """Raise a TypeError for what cannot be called."""
     if not callable(value):
         raise TypeError(f"{name} is {reprlib.repr(value)}; expected {expected}")
 
@@ -80,6 +63,24 @@ def opened(cache: Any) -> Cache:
     return instance("cache", cache, Cache, "the folder of a cache, or what Cache.open gave")
 
 
+def device_of(device: Any) -> "torch.device":
+    """The device micro-batches are placed on; None is ``cpu``.
+
+    Raises:
+        ValueError: what is no name of a device, or another kind of device than ``cpu`` and ``cuda``.
+
+    """
+    import torch  # noqa: PLC0415 - grain's source checks its arguments without torch
+
+    named = torch.device("cpu") if device is None else device
+    if isinstance(named, str) and named.partition(":")[0] in ("cpu", "cuda"):
+        named = torch.device(named)
+    if not isinstance(named, torch.device) or named.type not in ("cpu", "cuda"):
+        hint = "move the micro-batches of a cpu loader to another device yourself"
+        raise ValueError(f"device is {reprlib.repr(device)}; expected cpu or cuda; {hint}")
+    return named
+
+
 def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     """Rank and world size: as given, else those of `torch.distributed`, else 0 of 1.
 
@@ -96,7 +97,7 @@ def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
         if not 0 <= rank < world_size:
             raise ValueError(f"rank {rank} is not in 0..{world_size - 1}")
         return rank, world_size
-    import torch  # noqa: PLC0415 - grain's source checks its arguments without torch
+    import torch  # noqa: PLC0415 - see device_of
 
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()

@@ -1,19 +1,16 @@
-"""Document borders in the forms attention wants them, as functions of tensors, on the device of what they are given.
+"""Document boundaries in the forms attention wants them, as functions of tensors, on the device of what they are given.
 
-Packed blocks need three things to behave like documents run one by one: no attention across a border, positions that
-restart, no target across a border. Positions and labels are in the micro-batch; what is here is the first, for causal
+Packed blocks need three things to behave like documents run one by one: no attention across a boundary, positions that
+restart, no target across a boundary. Positions and labels are in the micro-batch; what is here is the first, for causal
 attention. The cumulative lengths of a flattened micro-batch are themselves the form of variable-length kernels
 (flash-attn's ``flash_attn_varlen_func``, ``torch.nn.attention.varlen``); every other form is made from them.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
 
-from packer.layout import MASKED
 from packer.load.step import MicroBatch
 
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -43,7 +40,7 @@ def documents_of(micro_batch: MicroBatch) -> Tensor:
         integer [B, T], of the shape of ``input_ids``
 
     Raises:
-        ValueError: a micro-batch that tells no borders.
+        ValueError: a micro-batch that does not say where documents begin.
 
     """
     if "cu_seq_lens_q" in micro_batch:
@@ -52,23 +49,7 @@ def documents_of(micro_batch: MicroBatch) -> Tensor:
         if name in micro_batch:
             documents: Tensor = micro_batch[name]
             return documents
-    raise ValueError("a micro-batch without cu_seq_lens_q, document_ids and attention_mask: it tells no borders")
-
-
-def seq_idx(cu_seq_lens: Tensor) -> Tensor:
-    """Number of the sequence each position belongs to, as state space kernels take it.
-
-    The ``seq_idx`` of causal-conv1d and of Mamba-2's scan, with a batch dimension, as in transformers'
-    ``DataCollatorWithFlattening(return_seq_idx=True)``. Where it changes, the convolution and the state start anew.
-
-    Args:
-        cu_seq_lens: cumulative lengths, integer [S + 1], from 0 to T.
-
-    Returns:
-        int32 [1, T]
-
-    """
-    return document_ids(cu_seq_lens).unsqueeze(0)
+    raise ValueError("a micro-batch without cu_seq_lens_q, document_ids and attention_mask: no document boundaries")
 
 
 def block_diagonal_mask(documents: Tensor) -> Tensor:
@@ -136,77 +117,3 @@ def document_mask_mod(documents: Tensor) -> MaskMod:
         return (documents[batch, query] == documents[batch, key]) & (query >= key)
 
     return mask_mod
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """Where a sequence lies: positions ``[start, stop)`` of a row."""
-
-    row: int
-    start: int
-    stop: int
-    is_padding: bool
-    """Behind an ``attention_mask`` of 0. Padding that ends a packed block cannot be told from a document here."""
-
-    is_trained: bool
-    """Some position has a label; in a micro-batch where none has, every sequence that is not padding."""
-
-    def __str__(self) -> str:
-        kind = "padding, " if self.is_padding else ""
-        return f"{kind}row {self.row}, positions {self.start} to {self.stop - 1}"
-
-
-def spans_of(micro_batch: MicroBatch) -> tuple[Span, ...]:
-    """The sequences in the order of rows and positions: maximal runs of one document number.
-
-    Raises:
-        ValueError: a micro-batch that tells no borders.
-
-    """
-    documents = documents_of(micro_batch).cpu()
-    real = torch.ones(documents.shape, dtype=torch.bool)
-    if _has_shape(mask := micro_batch.get("attention_mask"), documents.shape):
-        real = mask.cpu() != 0
-    trained = _trained(micro_batch, real)
-    spans = []
-    for row, numbers in enumerate(documents):
-        changes = torch.nonzero(numbers.diff()).flatten().add(1).tolist()
-        for start, stop in zip([0, *changes], [*changes, len(numbers)], strict=True):
-            spans.append(
-                Span(
-                    row=row,
-                    start=start,
-                    stop=stop,
-                    is_padding=not bool(real[row, start]),
-                    is_trained=bool(trained[row, start:stop].any()),
-                )
-            )
-    return tuple(spans)
-
-
-def micro_batch_of(micro_batch: MicroBatch, span: Span) -> MicroBatch:
-    """The micro-batch of one sequence: everything of the shape of ``input_ids`` is cut, the borders are made anew."""
-    shape = micro_batch["input_ids"].shape
-    rows, positions = slice(span.row, span.row + 1), slice(span.start, span.stop)
-    single = {
-        name: value[rows, positions] if _has_shape(value, shape) else value for name, value in micro_batch.items()
-    }
-    length = span.stop - span.start
-    for side in ("q", "k"):
-        if f"cu_seq_lens_{side}" in single:
-            whole = micro_batch[f"cu_seq_lens_{side}"]
-            single[f"cu_seq_lens_{side}"] = torch.tensor([0, length], dtype=whole.dtype, device=whole.device)
-            single[f"max_length_{side}"] = length
-    return single
-
-
-def _trained(micro_batch: MicroBatch, real: Tensor) -> Tensor:
-    for name in ("labels", "shift_labels"):
-        if name in micro_batch:
-            trained: Tensor = micro_batch[name].cpu() != MASKED
-            return trained if trained.any() else real
-    return real
-
-
-def _has_shape(value: Any, shape: torch.Size) -> TypeGuard[Tensor]:
-    return isinstance(value, Tensor) and value.shape == shape

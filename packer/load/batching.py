@@ -8,7 +8,7 @@ micro-batches as the budget asks for, a multiple of the ranks, so that all ranks
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -65,22 +65,6 @@ NAMED: dict[BatchingName, Batching] = {
     "padding_free": PaddingFree(),
     "token_budget": TokenBudget(),
 }
-
-
-class Group(NamedTuple):
-    """Micro-batches of one rank that are laid out in memory in one go."""
-
-    first: int
-    """Number of their first row among the rank's."""
-
-    lengths: Int64
-    """Tokens of each of their rows that is not padding."""
-
-    num_rows: int
-    """Rows of each micro-batch; the last ones may end in padding rows."""
-
-    number: int
-    """How many micro-batches."""
 
 
 def named(batching: Batching | BatchingName) -> Batching:

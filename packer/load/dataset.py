@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from packer.load.arguments import instance, one_of, opened
-from packer.load.reading import check_weights
+from packer.load.rows import check_weights
 from packer.store.cache import BlockShards, Cache, FoundBlocks
 
 

@@ -1,24 +1,93 @@
-"""Rows as the arrays of micro-batches: blocks flattened or side by side, documents padded or one after another.
+"""Rows as micro-batches: blocks flattened or side by side, documents padded or one after another.
 
-Columns are written straight into the room a placement gives, in its integer type, so that each token is copied once.
+Each column is written once, as int64 from the int32 of the file, and then cut into the tensors of its micro-batches.
 """
 
-from typing import Any, Protocol, TypeAlias
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from packer.batches import Int32, Int64
-from packer.layout import MASKED, positions
-from packer.load.batch_format import NO_BOUNDS, BatchFormat, sequence_bounds, sequence_ids
-from packer.load.batching import Batching, Group, Packed, Padded, padded_of
-from packer.load.placement import HostBatches, Placement
+from packer.layout import MASKED, offsets_of, positions
+from packer.load.batching import Batching, Packed, Padded, padded_of
+from packer.load.step import MicroBatch
 from packer.store.cache import FoundBlocks, FoundDocuments
 
-Columns: TypeAlias = dict[str, npt.NDArray[Any]]
+_SEQUENCES = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
 
-_TOGETHER = 1 << 18
-"""Tokens that are laid out in one go, 2 MB of a column of int64: what a call costs is then paid once."""
+Columns: TypeAlias = dict[str, Sequence[Any]]
+"""By name, a value for each of some micro-batches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchFormat:
+    """Which columns a micro-batch has, and how they are laid out."""
+
+    flatten: bool
+    shifted: bool
+    weighted: bool
+    columns: frozenset[str]
+
+    def wants(self, *names: str) -> bool:
+        """Whether it has one of these columns."""
+        return not self.columns.isdisjoint(names)
+
+
+def batch_format(
+    batching: Batching,
+    *,
+    flatten: bool,
+    labels: Literal["unshifted", "shifted"],
+    weighted: bool,
+    columns: Collection[str] | None,
+) -> BatchFormat:
+    """The format that a loader's arguments ask for.
+
+    Raises:
+        ValueError: a column that micro-batches of this kind do not have, or labels asked shifted and left out.
+        TypeError: what is no names.
+
+    """
+    if columns is not None and (
+        not isinstance(columns, Collection) or not all(isinstance(name, str) for name in columns)
+    ):
+        raise TypeError(f"columns is {columns!r}; expected names")
+    there = list(_columns(batching, flatten=flatten, weighted=weighted))
+    wanted = frozenset(there if columns is None else columns)
+    if not wanted or not wanted <= frozenset(there):
+        found = ", ".join(sorted(wanted - frozenset(there))) or "none"
+        raise ValueError(f"columns {found}: expected some of {', '.join(there)}")
+    if labels == "shifted" and "labels" not in wanted:
+        raise ValueError("labels='shifted' needs the column labels")
+    return BatchFormat(flatten=flatten, shifted=labels == "shifted", weighted=weighted, columns=wanted)
+
+
+def _columns(batching: Batching, *, flatten: bool, weighted: bool) -> Iterator[str]:
+    yield from ("input_ids", "labels", "position_ids")
+    if padded_of(batching) is not None:
+        yield "attention_mask"
+    elif isinstance(batching, Packed) and not flatten:
+        yield "document_ids"
+    else:
+        yield from _SEQUENCES
+    if weighted:
+        yield "loss_weights"
+
+
+class MicroBatchRows(NamedTuple):
+    """The rows of a micro-batch."""
+
+    rows: Int64
+    """Padding rows stand at the end."""
+
+    lengths: Int64
+    """Tokens of the others."""
 
 
 class Layout(Protocol):
@@ -27,21 +96,11 @@ class Layout(Protocol):
     pads_rows: bool
     """Whether the longest row of a micro-batch decides how wide the others are."""
 
-    def num_together(self, num_rows: int) -> int:
-        """How many micro-batches of so many rows are laid out in one go."""
-
-    def micro_batches(self, found: Any, group: Group, placement: Placement) -> HostBatches:
-        """The arrays of some micro-batches, no more than can be laid out in one go.
-
-        Args:
-            found: the rows of this rank's steps.
-            group: which of them.
-            placement: where arrays are written.
-
-        """
+    def micro_batches(self, found: Any, parts: Sequence[MicroBatchRows]) -> list[MicroBatch]:
+        """The micro-batches of some rows, which were found in their order; only the last may have padding rows."""
 
     def num_slots(self, lengths: Int64, num_rows: int) -> int:
-        """Positions of such a micro-batch."""
+        """Positions of a micro-batch of so many rows, the lengths of those that are not padding given."""
 
 
 def layout_of(batching: Batching, *, block_len: int, pad_id: int, form: BatchFormat) -> Layout:
@@ -55,49 +114,51 @@ class BlockLayout:
     """Blocks. Flattened they are one row, the form of variable-length attention with batch size 1.
 
     Every padding run is a sequence of its own, so padding sees only padding. A padding row is one run of pad ids.
+    All micro-batches are of one shape, so they are written in one go: of small ones that takes a quarter of the time.
     """
 
     def __init__(self, *, block_len: int, pad_id: int, form: BatchFormat) -> None:
         self.pads_rows = False
         self._block_len = block_len
         self._form = form
-        self._fill = {"input_ids": pad_id, "labels": MASKED, "position_ids": np.arange(block_len)}
+        self._fill: dict[str, Any] = {
+            "input_ids": pad_id,
+            "labels": MASKED,
+            "position_ids": np.arange(block_len),
+        }
+        self._memory = ReusedMemory()
 
-    def num_together(self, num_rows: int) -> int:
-        return max(_TOGETHER // (num_rows * self._block_len), 1)
-
-    def micro_batches(self, found: FoundBlocks, group: Group, placement: Placement) -> HostBatches:
-        form, first, num_real = self._form, group.first, len(group.lengths)
-        shape = (group.number * group.num_rows, self._block_len)
-        columns: Columns = {}
+    def micro_batches(self, found: FoundBlocks, parts: Sequence[MicroBatchRows]) -> list[MicroBatch]:
+        form, num_real, num_rows = self._form, len(found), len(parts[0].rows)
+        shape = (len(parts) * num_rows, self._block_len)
+        arrays: dict[str, npt.NDArray[Any]] = {}
         for name, fill in self._fill.items():
             if form.wants(name):
-                columns[name] = column = placement.room(name, shape)
-                found.copy(name, column[:num_real], first)
+                arrays[name] = column = self._memory.empty(shape)
+                found.copy(name, column[:num_real])
                 column[num_real:] = fill
         if form.wants("loss_weights"):
-            columns["loss_weights"] = weights = np.zeros(shape, np.float32)
-            found.copy_weights(weights[:num_real], first)
-        bounds = NO_BOUNDS
-        if form.wants_sequences:
-            lengths, num_sequences = self._sequences(found, group)
-            bounds = sequence_bounds(lengths, num_sequences, form)
+            arrays["loss_weights"] = weights = np.zeros(shape, np.float32)
+            found.copy_weights(weights[:num_real])
+        columns: Columns = {}
+        if form.wants("document_ids", *_SEQUENCES):
+            lengths, num_sequences = self._sequences(found, len(parts), num_rows)
             if form.wants("document_ids"):
-                columns["document_ids"] = sequence_ids(lengths, num_sequences)
-        shape = (1, group.num_rows * self._block_len) if form.flatten else (group.num_rows, self._block_len)
-        columns = {name: column.reshape(group.number, *shape) for name, column in columns.items()}
-        return HostBatches(columns=columns, bounds=bounds)
+                arrays["document_ids"] = sequence_ids(lengths, num_sequences)
+            columns = sequence_columns(lengths, num_sequences, form)
+        rows = (1, num_rows * self._block_len) if form.flatten else (num_rows, self._block_len)
+        tensors = {name: torch.from_numpy(array.reshape(len(parts), *rows)) for name, array in arrays.items()}
+        return _cut({name: tensor.unbind() for name, tensor in tensors.items()} | columns)
 
     def num_slots(self, lengths: Int64, num_rows: int) -> int:
         del lengths  # a block is a block
         return num_rows * self._block_len
 
-    def _sequences(self, found: FoundBlocks, group: Group) -> tuple[Int32, list[int]]:
+    def _sequences(self, found: FoundBlocks, number: int, num_rows: int) -> tuple[Int32, list[int]]:
         """Slots of every sequence, and how many each micro-batch has."""
-        num_real = len(group.lengths)
-        lengths = found.run_lengths(group.first, group.first + num_real)
-        lengths += [np.full(1, self._block_len, np.int32)] * (group.number * group.num_rows - num_real)
-        ends = np.cumsum([len(of_row) for of_row in lengths])[group.num_rows - 1 :: group.num_rows]
+        lengths = found.run_lengths(0, len(found))
+        lengths += [np.full(1, self._block_len, np.int32)] * (number * num_rows - len(found))
+        ends = np.cumsum([len(of_row) for of_row in lengths])[num_rows - 1 :: num_rows]
         return np.concatenate(lengths), np.diff(ends, prepend=0).tolist()
 
 
@@ -117,56 +178,143 @@ class DocumentLayout:
     def __init__(self, padded: Padded | None, *, pad_id: int, form: BatchFormat) -> None:
         self.pads_rows = padded is not None
         self._padded = padded
-        self._pad_id = pad_id
+        self._fill = {"input_ids": pad_id, "labels": MASKED}
         self._form = form
+        self._memory = ReusedMemory()
 
-    def num_together(self, num_rows: int) -> int:
-        del num_rows  # one micro-batch is as wide as its documents, the next one is not
-        return 1
+    def micro_batches(self, found: FoundDocuments, parts: Sequence[MicroBatchRows]) -> list[MicroBatch]:
+        firsts = offsets_of([len(part.lengths) for part in parts])[:-1].tolist()
+        return [self._micro_batch(found, first, part) for first, part in zip(firsts, parts, strict=True)]
 
-    def micro_batches(self, found: FoundDocuments, group: Group, placement: Placement) -> HostBatches:
-        lengths, num_rows, form = group.lengths, group.num_rows, self._form
+    def num_slots(self, lengths: Int64, num_rows: int) -> int:
+        if self._padded is None:
+            return int(lengths.sum()) + num_rows - len(lengths)
+        return num_rows * self._padded.rounded(int(lengths.max()) if len(lengths) else 1)
+
+    def _micro_batch(self, found: FoundDocuments, first: int, part: MicroBatchRows) -> MicroBatch:
+        form, num_rows = self._form, len(part.rows)
         sizes = np.ones(num_rows, np.int64)  # of a padding row
-        sizes[: len(lengths)] = lengths
+        sizes[: len(part.lengths)] = part.lengths
         if self._padded is None:
             shape = (1, int(sizes.sum()))
             starts = np.cumsum(sizes) - sizes
         else:
-            width = self._width(lengths)
-            shape = (num_rows, width)
-            shift = width - sizes if self._padded.side == "left" else np.zeros(num_rows, np.int64)
-            starts = np.arange(num_rows, dtype=np.int64) * width + shift
-        places, counts = starts[: len(lengths)].tolist(), lengths.tolist()
-        columns: Columns = {}
-        for name, fill in (("input_ids", self._pad_id), ("labels", MASKED)):
+            shape = (num_rows, self._padded.rounded(int(sizes.max())))
+            shift = shape[1] - sizes if self._padded.side == "left" else np.zeros(num_rows, np.int64)
+            starts = np.arange(num_rows, dtype=np.int64) * shape[1] + shift
+        places, counts = starts[: len(part.lengths)].tolist(), part.lengths.tolist()
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        for name, fill in self._fill.items():
             if form.wants(name):
-                columns[name] = column = placement.room(name, shape)
+                arrays[name] = column = self._memory.empty(shape)
                 column[:] = fill
-                found.copy(name, column.reshape(-1), places, counts, group.first)
+                found.copy(name, column.reshape(-1), places, counts, first)
         if form.wants("loss_weights"):
-            columns["loss_weights"] = weights = np.zeros(shape, np.float32)
-            found.copy("loss_weights", weights.reshape(-1), places, counts, group.first)
-        bounds = NO_BOUNDS
+            arrays["loss_weights"] = weights = np.zeros(shape, np.float32)
+            found.copy("loss_weights", weights.reshape(-1), places, counts, first)
         if self._padded is None:
             if form.wants("position_ids"):
-                columns["position_ids"] = placement.room("position_ids", shape)
-                columns["position_ids"][0] = positions(sizes)
-            if form.wants_sequences:
-                bounds = sequence_bounds(sizes.astype(np.int32), [num_rows], form)
+                arrays["position_ids"] = column = self._memory.empty(shape)
+                column[0] = positions(sizes)
+            columns = sequence_columns(sizes.astype(np.int32), [num_rows], form)
         else:
             place = np.arange(shape[1]) - shift[:, None]  # from each row's first token
             real = (place >= 0) & (place < sizes[:, None])
             for name, values in (("attention_mask", real), ("position_ids", np.where(real, place, 0))):
                 if form.wants(name):
-                    columns[name] = placement.room(name, shape)
-                    columns[name][:] = values
-        return HostBatches(columns={name: column[None] for name, column in columns.items()}, bounds=bounds)
+                    arrays[name] = column = self._memory.empty(shape)
+                    column[:] = values
+            columns = {}
+        (micro_batch,) = _cut({name: [torch.from_numpy(array)] for name, array in arrays.items()} | columns)
+        return micro_batch
 
-    def num_slots(self, lengths: Int64, num_rows: int) -> int:
-        if self._padded is None:
-            return int(lengths.sum()) + num_rows - len(lengths)
-        return num_rows * self._width(lengths)
 
-    def _width(self, lengths: Int64) -> int:
-        assert self._padded is not None
-        return self._padded.rounded(int(lengths.max()) if len(lengths) else 1)
+def sequence_columns(lengths: Int32, num_sequences: list[int], form: BatchFormat) -> Columns:
+    """Cumulative lengths of the sequences of some micro-batches, each from 0, and the longest sequence of each.
+
+    Worked example: lengths [3, 2, 4], of which the first micro-batch has two: [0, 3, 5] and [0, 4]; 3 and 4.
+
+    Args:
+        lengths: of the sequences, none 0.  # int32[K]
+        num_sequences: how many each micro-batch has, at least one.
+        form: says which columns are asked for.
+
+    """
+    if not form.wants(*_SEQUENCES):
+        return {}
+    firsts = offsets_of(num_sequences)[:-1]
+    bounds = np.zeros(len(lengths) + len(num_sequences), np.int32)
+    starts = offsets_of(lengths)
+    behind = np.arange(len(lengths)) + np.repeat(np.arange(1, len(num_sequences) + 1), num_sequences)
+    bounds[behind] = starts[1:] - np.repeat(starts[firsts], num_sequences)
+    sizes = [number + 1 for number in num_sequences]
+    longest = np.maximum.reduceat(lengths, firsts).tolist()
+    columns: Columns = {}
+    for side in ("q", "k"):
+        if form.wants(f"cu_seq_lens_{side}"):
+            columns[f"cu_seq_lens_{side}"] = torch.split(torch.from_numpy(bounds.copy()), sizes)
+        if form.wants(f"max_length_{side}"):
+            columns[f"max_length_{side}"] = longest
+    return columns
+
+
+def sequence_ids(lengths: Int32, num_sequences: list[int]) -> Int32:
+    """Number of the sequence each token belongs to, counted in its micro-batch.  # int32[Σ lengths]
+
+    Worked example: lengths [3, 2, 4], of which the first micro-batch has two: [0, 0, 0, 1, 1, 0, 0, 0, 0].
+    """
+    of_sequence = np.arange(len(lengths)) - np.repeat(offsets_of(num_sequences)[:-1], num_sequences)
+    return np.repeat(of_sequence.astype(np.int32), lengths)
+
+
+def _cut(columns: Columns) -> list[MicroBatch]:
+    """From a value for each micro-batch by name to the micro-batches."""
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+_SMALLEST_BYTES = 1 << 17
+"""Below it the allocator of the system does as well."""
+
+_MOST_IDLE = 64
+"""Arrays that are kept while nobody uses them: those of sixteen micro-batches."""
+
+
+class ReusedMemory:
+    """Gives out int64 arrays whose memory is used again once no tensor and no view of them is left.
+
+    Memory of hundreds of kilobytes comes from the system as fresh pages, and touching these for the first time costs
+    more than what is written to them: without reuse, blocks are read at half the speed. Not for two threads at a time;
+    those who use the arrays may be anywhere.
+    """
+
+    def __init__(self) -> None:
+        self._idle: deque[Int64] = deque(maxlen=_MOST_IDLE)  # appended to wherever the last view dies
+
+    def empty(self, shape: tuple[int, ...]) -> Int64:
+        """An array whose values are not set."""
+        size = prod(shape)
+        if 8 * size < _SMALLEST_BYTES:
+            return np.empty(shape, np.int64)
+        lent: Int64 = np.asarray(_Lent(self._taken(size), self._idle))[:size].reshape(shape)
+        return lent
+
+    def _taken(self, size: int) -> Int64:
+        for _ in range(len(self._idle)):
+            memory = self._idle.popleft()
+            if size <= len(memory) <= 2 * size:
+                return memory
+            self._idle.append(memory)
+        return np.empty(size, np.int64)
+
+
+class _Lent:
+    """What an array that was given out has as its base: it lives as long as any view of it, in numpy or in torch."""
+
+    __slots__ = ("__array_interface__", "_idle", "_memory")
+
+    def __init__(self, memory: Int64, idle: "deque[Int64]") -> None:
+        self.__array_interface__ = memory.__array_interface__
+        self._memory, self._idle = memory, idle
+
+    def __del__(self) -> None:
+        self._idle.append(self._memory)

@@ -4,27 +4,26 @@ import warnings
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 import msgspec
 import numpy as np
 import torch
 
 from packer.batches import Int64
-from packer.errors import CheckError, UsageError
-from packer.load.arguments import MOST, function, instance, one_of, opened, resolve_rank, whole
-from packer.load.batch_format import batch_format
+from packer.errors import CheckError
+from packer.load.arguments import MOST, device_of, function, instance, one_of, opened, resolve_rank, whole
 from packer.load.batching import Batching, BatchingName, name_of, named
-from packer.load.layouts import layout_of
+from packer.load.layouts import batch_format
 from packer.load.mixture import Mixture
 from packer.load.order import OrderKind
-from packer.load.placement import placement_for
-from packer.load.read_ahead import MadeStep, Prefetch, StepMaker
-from packer.load.reading import Assignment, EpochSummary, StepReader, check_weights
+from packer.load.read_ahead import Prefetch
+from packer.load.reading import EpochSummary, StepReader
 from packer.load.row_source import RowSource, check_room
-from packer.load.state import Counters, ReaderState, restore
-from packer.load.step import Step
-from packer.load.steps import PADDING_ROW, End, Planned, check_batch_size, steps_left
+from packer.load.rows import check_weights
+from packer.load.state import NOTHING_RETURNED, STATE_VERSION, Counters, ReaderState, restore
+from packer.load.step import Step, on_device
+from packer.load.steps import PADDING_ROW, End, StepPlan, check_batch_size, steps_left
 from packer.store.cache import Cache
 
 Schedule: TypeAlias = Callable[[int, int], int]
@@ -73,7 +72,8 @@ class PackedLoader:
             losses and `num_items_in_batch` do not change, a mean over rows does, and the mean over a micro-batch of
             nothing but such rows is not a number. ``wrap`` takes the first blocks of the next epoch's order and does
             not give them again in that epoch.
-        device: ``cpu`` or ``cuda``; None is ``cpu``. For cuda, copies run from pinned memory on a side stream.
+        device: ``cpu`` or ``cuda``; None is ``cpu``. For cuda, steps wait in pinned memory and are copied when they are
+            returned, without the host waiting for the copy.
         flatten: of blocks, True gives one row a micro-batch, for variable-length attention; False gives B rows.
         labels: ``unshifted``, for models that shift, or ``shifted``: under the name ``shift_labels``.
         weights: ``use`` adds ``loss_weights``; ``refuse`` raises where the cache holds fractional weights.
@@ -136,54 +136,55 @@ class PackedLoader:
             function("schedule", schedule, "a function of a step's index and the size before it")
         micro_batch_size = whole("micro_batch_size", micro_batch_size, least=1, most=MOST)
         global_batch_size = whole("global_batch_size", global_batch_size, most=MOST)
-        prefetch = whole("prefetch", prefetch, least=0)
-        seed = whole("seed", seed)
         cutoff_len = None if cutoff_len is None else whole("cutoff_len", cutoff_len, least=2, most=MOST)
+        seed = whole("seed", seed)
         made = named(batching)
         form = batch_format(made, flatten=flatten, labels=labels, weighted=weights == "use", columns=columns)
-        self._cache = cache if isinstance(cache, Mixture) else opened(cache)
-        self._new_source = partial(
-            RowSource, self._cache, split, batching=made, cutoff_len=cutoff_len, seed=seed, order=order, end=end
-        )
-        self._source = self._new_source()
-        rows = self._source.rows
-        check_weights(weighted=rows.weighted, wanted=form.weighted)
-        check_room(rows, made, micro_batch_size=micro_batch_size)
-        own_rank, ranks = resolve_rank(rank, world_size)
-        self._assignment = Assignment(rank=own_rank, world_size=ranks, micro_batch_size=micro_batch_size)
-        self._depth = prefetch
+        self._prefetch = whole("prefetch", prefetch, least=0)
         self._size_of = None if schedule is None else partial(self._schedule_size, schedule)
-        self._placement = placement_for(device)
-        self._reader = StepReader(
-            rows,
-            layout_of(made, block_len=self._source.block_len, pad_id=self._source.pad_id, form=form),
-            batching=made,
-            assignment=self._assignment,
-            form=form,
-            placement=self._placement,
+        self._device = device_of(device)
+        self._cache = cache if isinstance(cache, Mixture) else opened(cache)
+        self._source = source = RowSource(
+            self._cache, split, batching=made, cutoff_len=cutoff_len, seed=seed, order=order, end=end
         )
-        self._maker = StepMaker(self._source, self._reader, self._placement, size_of=self._size_of, world_size=ranks)
+        check_weights(weighted=source.rows.weighted, wanted=form.weighted)
+        check_room(source.rows, made, micro_batch_size=micro_batch_size)
+        self._micro_batch_size = micro_batch_size
+        self._rank, self._world_size = resolve_rank(rank, world_size)
+        self._reader = StepReader(
+            source,
+            made,
+            form,
+            rank=self._rank,
+            world_size=self._world_size,
+            micro_batch_size=micro_batch_size,
+            pin=self._device.type == "cuda",
+        )
         self._state = ReaderState(
-            fingerprint=self._source.fingerprint,
+            version=STATE_VERSION,
+            fingerprint=source.fingerprint,
             split=split,
             batching=name_of(made),
             cutoff_len=cutoff_len,
             order=order,
             seed=seed,
             end=end,
+            epoch=0,
+            cursor=0,
             batch_size=self._checked(global_batch_size),
             opened_batch_size=global_batch_size,
-            shares=self._source.shares,
-            taken=self._source.taken(epoch=0, cursor=0),
+            shares=source.shares,
+            taken=source.order_from().taken(epoch=0, cursor=0),
+            counters=NOTHING_RETURNED,
         )
         if len(self.untrained):
             warnings.warn(
-                f"{len(self.untrained)} of {len(rows)} documents of split '{split}' have no trained token among their "
-                f"first {cutoff_len} and are left out; loader.untrained names them",
+                f"{len(self.untrained)} of {len(source.rows)} documents of split '{split}' have no trained token among "
+                f"their first {cutoff_len} and are left out; loader.untrained names them",
                 stacklevel=2,
             )
-        self._left_out: Int64 = np.zeros(0, np.int64)
-        self._ahead: Prefetch[MadeStep] | None = None
+        self._epoch_end: ReaderState | None = None  # where the last epoch that ended did so
+        self._ahead: Prefetch[tuple[Step, ReaderState]] | None = None
         self._iteration: object = None
 
     @property
@@ -204,7 +205,7 @@ class PackedLoader:
     @property
     def block_len(self) -> int:
         """Tokens of a block; 0 where steps are made of documents."""
-        return self._source.block_len
+        return self._source.rows.block_len
 
     @property
     def end(self) -> End:
@@ -214,7 +215,7 @@ class PackedLoader:
     @property
     def world_size(self) -> int:
         """Number of processes that steps are divided among."""
-        return self._assignment.world_size
+        return self._world_size
 
     @property
     def counters(self) -> Counters:
@@ -224,7 +225,7 @@ class PackedLoader:
     @property
     def left_out(self) -> Int64:
         """The blocks that ``drop`` left out of the last epoch that ended.  # int64[n]"""
-        return self._left_out
+        return np.zeros(0, np.int64) if self._epoch_end is None else self._source.rest(self._epoch_end)
 
     @property
     def untrained(self) -> Int64:
@@ -242,16 +243,15 @@ class PackedLoader:
         """
         epoch, state = whole("epoch", epoch), self._state
         if self._size_of is not None or state.batching == "token_budget":
-            return sum(1 for _ in self._planned_anew(last_epoch=epoch - 1))
+            return sum(1 for _ in self._plans(last_epoch=epoch - 1))
         left = epoch - state.epoch
         return steps_left(
             num_items=self.num_blocks, cursor=state.cursor, size=state.batch_size, end=state.end, num_epochs=left
         )
 
-    def outlook(self) -> EpochSummary:
-        """What iterating from here gives, counted without reading rows. Ends a running iteration."""
-        self.close()
-        return self._reader.summary(planned.plan for planned in self._planned_anew(last_epoch=self._state.epoch))
+    def summary(self) -> EpochSummary:
+        """What iterating from here gives, counted without reading rows."""
+        return self._reader.summary(self._plans(last_epoch=self._state.epoch))
 
     def __iter__(self) -> Iterator[Step]:
         return self._steps(through_epochs=False)
@@ -259,19 +259,6 @@ class PackedLoader:
     def endless(self) -> Iterator[Step]:
         """Steps without end, from one epoch into the next."""
         return self._steps(through_epochs=True)
-
-    def __getitem__(self, index: object) -> NoReturn:
-        """What a DataLoader around a loader asks for, and there is not.
-
-        Raises:
-            UsageError: steps have no number to ask for.
-
-        """
-        raise UsageError(
-            "a PackedLoader gives steps by iterating, not by number: it takes no DataLoader around it",
-            hint="write `for step in loader`; a framework that needs a DataLoader takes "
-            "DataLoader(packer.load.StepDataset(loader), batch_size=None)",
-        )
 
     def doc_ids(self, step: Step) -> list[Int64]:
         """Identity of the documents in each row of a step, in the order of ``step.block_ids``; of a padding row none.
@@ -303,18 +290,13 @@ class PackedLoader:
 
         """
         restored = restore(state, reader=self._state, num_items=self.num_blocks)
+        self._checked(restored.batch_size)
         try:
-            self._checked(restored.batch_size)
-        except UsageError as error:
-            hint = f"{error.hint}; a loader opened with another global_batch_size goes on with that one"
-            raise UsageError(f"reader state: {error.message}", hint=hint) from None
-        self.close()
-        try:
-            self._source.resume(restored)
+            self._source.order_from(epoch=restored.epoch, cursor=restored.cursor, taken=restored.taken)
         except ValueError as error:
             raise CheckError(f"reader state: {error}", hint="pass what state_dict() returned, unchanged") from None
-        self._state = restored
-        self._left_out = np.zeros(0, np.int64)
+        self.close()
+        self._state, self._epoch_end = restored, None
 
     def set_global_batch_size(self, global_batch_size: int) -> None:
         """Change the size from the next step on; steps made ahead are made again. A schedule goes on from it.
@@ -350,35 +332,30 @@ class PackedLoader:
         iteration = self._iteration = object()
         last_epoch = None if through_epochs else self._state.epoch
         while True:  # once, and once more after each change of the batch size
-            ahead = self._ahead = Prefetch(self._maker.made(self._state, last_epoch=last_epoch), depth=self._depth)
+            made = self._reader.steps(self._plans(last_epoch=last_epoch), self._state)
+            ahead = self._ahead = Prefetch(made, depth=self._prefetch)
             try:
-                for made in ahead:
-                    if self._iteration is not iteration or self._ahead is not ahead:
-                        break  # changed while this waited, by a signal's handler
-                    self._placement.receive(made.step.micro_batches, made.mark)
-                    self._state = made.state
-                    if made.left_out is not None:
-                        self._left_out = made.left_out
-                    yield made.step
-                    if self._iteration is not iteration or self._ahead is not ahead:
-                        break
-                else:
-                    if self._iteration is iteration and self._ahead is ahead:
+                for step, state in ahead:
+                    if self._ahead is ahead:  # else it was ended while this waited, by a signal's handler
+                        if step.epoch > self._state.epoch:
+                            self._epoch_end = self._state
+                        self._state = state
+                        yield step if self._device.type == "cpu" else on_device(step, self._device)
+                    if self._ahead is not ahead:
                         break
             finally:
                 ahead.close()
             if self._iteration is not iteration:
                 raise RuntimeError("this iteration was ended by close, load_state_dict or another one")
+            if self._ahead is ahead:
+                break
         if last_epoch is not None and self._state.epoch == last_epoch:
-            self._left_out = self._source.rest(epoch=last_epoch, cursor=self._state.cursor)
-            taken = self._source.taken(epoch=last_epoch + 1, cursor=0)
+            self._epoch_end = self._state
+            taken = self._source.taken_before(last_epoch + 1, self._state)
             self._state = msgspec.structs.replace(self._state, epoch=last_epoch + 1, cursor=0, taken=taken)
 
-    def _planned_anew(self, *, last_epoch: int) -> Iterator[Planned]:
-        """Steps from here on; the background thread may be using the source of this loader."""
-        source = self._new_source()
-        source.resume(self._state)
-        return source.steps(self._state, size_of=self._size_of, last_epoch=last_epoch)
+    def _plans(self, *, last_epoch: int | None) -> Iterator[StepPlan]:
+        return self._source.steps(self._state, size_of=self._size_of, last_epoch=last_epoch)
 
     def _schedule_size(self, schedule: Schedule, index: int, size: int) -> int:
         return self._divisible(whole("the schedule's size", schedule(index, size), most=MOST))
@@ -388,8 +365,7 @@ class PackedLoader:
         return self._divisible(size)
 
     def _divisible(self, size: int) -> int:
-        own = self._assignment
-        check_batch_size(size, micro_batch_size=own.micro_batch_size, world_size=own.world_size)
+        check_batch_size(size, micro_batch_size=self._micro_batch_size, world_size=self._world_size)
         return size
 
     def _stop_ahead(self) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 from packer.batches import Int32, Int64
 from packer.errors import UsageError
 from packer.load.arguments import one_of, opened
-from packer.load.order import EpochOrder
+from packer.load.order import EpochOrder, Order
 from packer.store.cache import Cache
 
 MixtureEnd = Literal["first_exhausted", "all_exhausted"]
@@ -85,89 +85,83 @@ class Mixture:
         return floor(min(lengths)) if self.epoch == "first_exhausted" else ceil(max(lengths))
 
 
-class MixtureOrder:
+class MixtureOrder(Order):
     """The order of a mixture: rows of all caches, numbered through.
 
-    A slice costs its rows, where it begins where another one ended or at a place that was resumed; any other
-    place is reached by counting from one of those.
+    It goes on from a place; what lies before is counted again from the beginning, and what is skipped is counted too.
 
     Args:
         orders: of each cache's rows.
         shares: of each cache, above 0, adding up to 1.
         num_items: rows of an epoch.
         bases: number of each cache's first row.
+        start: rows before the place, over all epochs.
+        taken: rows of each cache before the place; None where it is the beginning.
+
+    Raises:
+        ValueError: so many rows cannot have been taken at that place.
 
     """
 
     def __init__(
-        self, orders: Sequence[EpochOrder], shares: Sequence[Fraction], num_items: int, *, bases: Sequence[int]
+        self,
+        orders: Sequence[EpochOrder],
+        shares: Sequence[Fraction],
+        num_items: int,
+        *,
+        bases: Sequence[int],
+        start: int = 0,
+        taken: Sequence[int] | None = None,
     ) -> None:
-        self.num_items = num_items
+        super().__init__(num_items)
         self._orders = tuple(orders)
         self._bases = tuple(bases)
         self._unit = lcm(*(share.denominator for share in shares))
         self._parts = [int(share * self._unit) for share in shares]
-        self._start = 0  # rows before the last slice, over all epochs
-        self._before = (0,) * len(orders)  # of each cache
-        self._picks: Int32 = np.zeros(0, np.int32)
-
-    def resume(self, *, epoch: int, cursor: int, taken: Sequence[int]) -> None:
-        """Go on from a place without counting up to it.
-
-        Raises:
-            ValueError: so many rows cannot have been taken at that place.
-
-        """
-        start = epoch * self.num_items + cursor
-        off = [abs(count * self._unit - part * start) for count, part in zip(taken, self._parts, strict=False)]
-        slack = max(2 * len(self._parts) - 2, 1)
-        if len(taken) != len(self._parts) or sum(taken) != start or max(off) * slack > self._unit * (slack - 1):
-            raise ValueError(f"rows taken of each cache, {list(taken)}, are not the shares of {start}")
-        self._start, self._before, self._picks = start, tuple(taken), np.zeros(0, np.int32)
+        before = tuple(taken or [0] * len(orders))
+        if not self._is_possible(start, before):
+            raise ValueError(f"rows taken of each cache, {list(before)}, are not the shares of {start}")
+        self._start, self._before = start, before
+        self._picks: Int32 = np.zeros(0, np.int32)  # which cache gives each of the rows from there on
 
     def taken(self, *, epoch: int, cursor: int) -> tuple[int, ...]:
-        """Rows of each cache before a place of the last slice, over all epochs."""
         place = epoch * self.num_items + cursor
-        self._count_to(place, keep_from=place)
-        counts = np.bincount(self._picks[: place - self._start], minlength=len(self._parts))
-        return tuple(before + count for before, count in zip(self._before, counts.tolist(), strict=True))
+        self._count_to(place)
+        return self._counts(place)
 
-    def slice(self, *, epoch: int, start: int, stop: int) -> Int64:
-        """Ω[start:stop] of an epoch.  # int64[stop - start]"""
+    def _rows(self, epoch: int, start: int, stop: int) -> Int64:
         first = epoch * self.num_items + start
-        taken = self.taken(epoch=epoch, cursor=start)
-        self._count_to(first + stop - start, keep_from=first)
-        picks = self._picks[first - self._start : first - self._start + stop - start]
-        assert len(picks) == stop - start
+        self._count_to(first)
+        self._before, self._picks, self._start = self._counts(first), self._picks[first - self._start :], first
+        self._count_to(first + stop - start)
+        picks = self._picks[: stop - start]
         rows = np.empty(len(picks), np.int64)
         for number, (order, base) in enumerate(zip(self._orders, self._bases, strict=True)):
             places = np.flatnonzero(picks == number)
-            rows[places] = base + _run_on(order, taken[number], len(places))
+            rows[places] = base + _run_on(order, self._before[number], len(places))
         return rows
 
-    def _count_to(self, place: int, *, keep_from: int) -> None:
-        """Make sure that the picks before a place are known, and those from another place on still are."""
+    def _count_to(self, place: int) -> None:
+        """Make sure that the picks before a place are known."""
         if place < self._start:
-            self._start, self._before, self._picks = 0, (0,) * len(self._parts), np.zeros(0, np.int32)
-        missing = place - self._start - len(self._picks)
-        if missing > 0:
-            at = self._start + len(self._picks)
-            counts = np.bincount(self._picks, minlength=len(self._parts)).tolist()
-            counts = [before + count for before, count in zip(self._before, counts, strict=True)]
-            self._forget(at, keep_from)
-            self._picks = np.concatenate([self._picks, _assign(self._parts, self._unit, at, counts, missing)])
+            self._start, self._before, self._picks = 0, (0,) * len(self._parts), self._picks[:0]
+        end = self._start + len(self._picks)
+        if place > end:
+            picks = _assign(self._parts, self._unit, end, self._counts(end), place - end)
+            self._picks = np.concatenate([self._picks, picks])
 
-    def _forget(self, at: int, keep_from: int) -> None:
-        """Begin anew behind what is known, where that has grown long; a loader never goes far back."""
-        number = min(at - _REMEMBERED, keep_from) - self._start
-        if number > 0:
-            gone = np.bincount(self._picks[:number], minlength=len(self._parts)).tolist()
-            self._before = tuple(before + count for before, count in zip(self._before, gone, strict=True))
-            self._picks = self._picks[number:]
-            self._start += number
+    def _counts(self, place: int) -> tuple[int, ...]:
+        """Rows of each cache before a place whose picks are known."""
+        picked = np.bincount(self._picks[: place - self._start], minlength=len(self._parts)).tolist()
+        return tuple(before + count for before, count in zip(self._before, picked, strict=True))
 
-
-_REMEMBERED = 65_536
+    def _is_possible(self, start: int, taken: Sequence[int]) -> bool:
+        """Whether no count is further from its share than Tijdeman's bound."""
+        if len(taken) != len(self._parts) or sum(taken) != start:
+            return False
+        off = max(abs(count * self._unit - part * start) for count, part in zip(taken, self._parts, strict=True))
+        slack = max(2 * len(self._parts) - 2, 1)
+        return off * slack <= self._unit * (slack - 1)
 
 
 def _assign(parts: Sequence[int], unit: int, at: int, counts: Sequence[int], number: int) -> Int32:
@@ -218,23 +212,17 @@ def _run_on(order: EpochOrder, first: int, number: int) -> Int64:
 
 def _check_alike(one: Cache, other: Cache) -> None:
     """Refuse to mix what no model could read as one language."""
-    for name in ("vocab_size", "pad_id", "stop_ids"):
-        expected, found = getattr(one.manifest.model, name), getattr(other.manifest.model, name)
-        if expected != found:
-            raise UsageError(
-                f"{other.folder} cannot be mixed with {one.folder}: expected {name} {expected}, found {found}",
-                hint="build both caches with the same tokenizer",
-            )
-    expected, found = _tokenizer(one), _tokenizer(other)
-    if expected != found:
+    if _language(one) != _language(other):
         raise UsageError(
             f"{other.folder} cannot be mixed with {one.folder}: their tokenizers differ",
             hint=f"packer diff {one.folder} {other.folder} says in what; build both with the same tokenizer",
         )
 
 
-def _tokenizer(cache: Cache) -> list[str]:
-    return sorted(file.sha256 for file in cache.manifest.model.files if file.path.endswith("tokenizer.json"))
+def _language(cache: Cache) -> tuple[Any, ...]:
+    model = cache.manifest.model
+    tokenizer = sorted(file.sha256 for file in model.files if file.path.endswith("tokenizer.json"))
+    return model.vocab_size, model.pad_id, model.stop_ids, tokenizer
 
 
 def _pairs(caches: Any) -> list[tuple[Any, Any]]:

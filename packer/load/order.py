@@ -1,4 +1,4 @@
-"""Which row comes when: the order of an epoch. Pure arithmetic, or nearly.
+"""Which row comes when: the order of an epoch. Arithmetic alone.
 
 The order Ω of an epoch is a keyed permutation of the row numbers (of blocks, or of documents), fixed by (content
 fingerprint, seed, epoch). World size, micro-batch size, accumulation, workers and prefetch never enter.
@@ -15,9 +15,8 @@ The windows are what transformers calls mega-batches in its ``LengthGroupedSampl
 there only the longest one is moved.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from abc import ABC, abstractmethod
+from typing import Literal
 
 import numpy as np
 
@@ -33,103 +32,99 @@ BUCKET = 64
 """Documents of neighbouring lengths that stay together; part of the order's definition."""
 
 _LONGEST_SLICE = 4096
-"""Numbers of an order made in one go: a call of the permutation costs as much for one of them as for hundreds."""
+"""Rows of an order computed in one call: a call of the permutation costs as much for one row as for hundreds."""
 
 
-class Order(Protocol):
-    """The rows of every epoch in their order."""
+class Order(ABC):
+    """The rows of every epoch in their order, and the last slice that was computed. Not for two threads at a time.
 
-    @property
-    def num_items(self) -> int:
-        """Rows of an epoch."""
+    Slices are computed ahead, longer ones each time. The first is no longer than what is asked, so that a loader's
+    first step waits for nothing else.
 
-    def slice(self, *, epoch: int, start: int, stop: int) -> Int64:
-        """Ω[start:stop] of an epoch, with 0 <= start <= stop <= num_items.  # int64[stop - start]"""
+    Args:
+        num_items: rows of an epoch.
 
+    """
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpochOrder:
-    """Every row once an epoch; any slice costs only that slice, and nothing is kept in memory."""
-
-    fingerprint: str
-    """Content fingerprint of the cache."""
-
-    seed: int
-    num_items: int
-    shuffled: bool
-    """False: as stored, every epoch alike."""
-
-    rows: Int64 | None = None
-    """Those there are, `num_items` of them; None: 0 to num_items."""
+    def __init__(self, num_items: int) -> None:
+        self.num_items = num_items
+        self._known: tuple[int, int, Int64] = (-1, 0, np.zeros(0, np.int64))  # epoch, start, rows
 
     def slice(self, *, epoch: int, start: int, stop: int) -> Int64:
+        """Ω[start:stop] of an epoch, with 0 <= start <= stop <= num_items; not to be written to."""
+        known_epoch, known_start, rows = self._known
+        offset = start - known_start
+        if epoch != known_epoch or offset < 0 or stop - known_start > len(rows):
+            size = max(stop - start, min(2 * len(rows), _LONGEST_SLICE))
+            rows = self._rows(epoch, start, min(start + size, self.num_items))
+            rows.flags.writeable = False  # steps hold views of it
+            self._known, offset = (epoch, start, rows), 0
+        return rows[offset : offset + stop - start]
+
+    def taken(self, *, epoch: int, cursor: int) -> tuple[int, ...] | None:  # noqa: ARG002 - of a mixture alone
+        """Of a mixture: rows of each cache before a place, over all epochs."""
+        return None
+
+    @abstractmethod
+    def _rows(self, epoch: int, start: int, stop: int) -> Int64:
+        """Ω[start:stop] of an epoch.  # int64[stop - start]"""
+
+
+class EpochOrder(Order):
+    """Every row once an epoch; any slice costs only that slice, and no table is kept in memory.
+
+    Args:
+        fingerprint: content fingerprint of the cache.
+        seed: of the permutation.
+        num_items: rows of an epoch.
+        shuffled: False: as stored, every epoch alike.
+        rows: the rows to be put in order, `num_items` of them; None: 0 to num_items.
+
+    """
+
+    def __init__(
+        self, *, fingerprint: str, seed: int, num_items: int, shuffled: bool, rows: Int64 | None = None
+    ) -> None:
+        super().__init__(num_items)
+        self.fingerprint = fingerprint
+        self.seed = seed
+        self._shuffled = shuffled
+        self._numbers = rows
+
+    def _rows(self, epoch: int, start: int, stop: int) -> Int64:
         index = np.arange(start, stop, dtype=np.int64)
-        if self.shuffled:
+        if self._shuffled:
             key = permutation_key("packer.load.order", self.fingerprint, self.seed, epoch)
             index = permute(index, self.num_items, key)
-        return index if self.rows is None else self.rows[index]
+        return index if self._numbers is None else self._numbers[index]
 
 
-class LengthBucketed:
+class LengthBucketed(Order):
     """A random order, windows of it sorted by length, their buckets shuffled. A slice costs its windows.
 
     Args:
         order: the random order.
-        lengths: tokens of some documents.
+        lengths: tokens of every row.
 
     """
 
-    def __init__(self, order: EpochOrder, lengths: Callable[[Int64], Int32]) -> None:
+    def __init__(self, order: EpochOrder, lengths: Int32) -> None:
+        super().__init__(order.num_items)
         self._order = order
         self._lengths = lengths
-        self._last: tuple[int, int, Int64] = (-1, -1, np.zeros(0, np.int64))
 
-    @property
-    def num_items(self) -> int:
-        return self._order.num_items
-
-    def slice(self, *, epoch: int, start: int, stop: int) -> Int64:
-        """Ω[start:stop] of an epoch.  # int64[stop - start]"""
-        parts = [np.zeros(0, np.int64)]
-        for window in range(start // WINDOW, -(-stop // WINDOW)):
-            first = window * WINDOW
-            parts.append(self._window(epoch, window)[max(start - first, 0) : stop - first])
-        return np.concatenate(parts)
+    def _rows(self, epoch: int, start: int, stop: int) -> Int64:
+        first = start // WINDOW
+        windows = [self._window(epoch, window) for window in range(first, -(-stop // WINDOW))]
+        return np.concatenate([np.zeros(0, np.int64), *windows])[start - first * WINDOW : stop - first * WINDOW]
 
     def _window(self, epoch: int, window: int) -> Int64:
-        if self._last[:2] != (epoch, window):
-            first = window * WINDOW
-            numbers = self._order.slice(epoch=epoch, start=first, stop=min(first + WINDOW, self.num_items))
-            ascending = numbers[np.argsort(self._lengths(numbers), kind="stable")]
-            key = permutation_key("packer.load.bucketed", self._order.fingerprint, self._order.seed, epoch, window)
-            num_buckets = -(-len(numbers) // BUCKET)
-            buckets = permute(np.arange(num_buckets), num_buckets, key)
-            places = (buckets[:, None] * BUCKET + np.arange(BUCKET)).reshape(-1)  # the last bucket may be shorter
-            self._last = (epoch, window, ascending[places[places < len(numbers)]])
-        return self._last[2]
-
-
-class Ahead:
-    """An order whose next slices were made before they are asked for: longer ones each time, up to a limit.
-
-    The first slice is no longer than what is asked, so that a loader's first step waits for nothing else.
-    """
-
-    def __init__(self, order: Order) -> None:
-        self._order = order
-        self._made: tuple[int, int, Int64] = (-1, 0, np.zeros(0, np.int64))  # epoch, start, numbers
-
-    @property
-    def num_items(self) -> int:
-        return self._order.num_items
-
-    def slice(self, *, epoch: int, start: int, stop: int) -> Int64:
-        """Ω[start:stop] of an epoch; not to be written to."""
-        made_epoch, made_start, made = self._made
-        offset = start - made_start
-        if epoch != made_epoch or offset < 0 or stop - made_start > len(made):
-            size = max(stop - start, min(2 * len(made), _LONGEST_SLICE))
-            made = self._order.slice(epoch=epoch, start=start, stop=min(start + size, self.num_items))
-            made.flags.writeable = False  # steps hand out views of it
-            self._made, offset = (epoch, start, made), 0
-        return made[offset : offset + stop - start]
+        first = window * WINDOW
+        rows = self._order.slice(epoch=epoch, start=first, stop=min(first + WINDOW, self.num_items))
+        ascending = rows[np.argsort(self._lengths[rows], kind="stable")]
+        key = permutation_key("packer.load.bucketed", self._order.fingerprint, self._order.seed, epoch, window)
+        num_buckets = -(-len(rows) // BUCKET)
+        buckets = permute(np.arange(num_buckets), num_buckets, key)
+        places = (buckets[:, None] * BUCKET + np.arange(BUCKET)).reshape(-1)  # the last bucket may be shorter
+        bucketed: Int64 = ascending[places[places < len(rows)]]
+        return bucketed

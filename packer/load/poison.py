@@ -1,71 +1,295 @@
-"""Does a model honour the borders of documents? Change a document, and look whether its neighbours' logits move.
+"""Does a model honour the boundaries of documents? Change a document, and look whether its neighbours' logits move.
 
 1. The clean run, twice: a model that answers the same question in two ways cannot be examined.
-2. Runs in which a part of the sequences is poisoned, every token replaced by another id of the micro-batch. Sequence s
-   is poisoned in run (b, v) if bit b of s is v, so every second one first: for S sequences 2·⌈log₂ S⌉ runs hold, for
-   every two of them, one in which the first is poisoned and the second is not.
-3. No logit of a sequence left alone may move, and those of the poisoned must: else the test has shown nothing.
-4. What moved is traced: the poisoned half of a run is halved until one sequence is left.
+2. One run for each sequence, in which every token of it is replaced by another id of the micro-batch.
+3. No logit of another sequence may move. Those of the changed one must: else the test has shown nothing.
 
-Worked example: sequences 0 to 4 are poisoned as {0, 2, 4}, {1, 3}, {0, 1, 4}, {2, 3}, {0, 1, 2, 3}, {4}. If 3 moves in
-the first run, then {2, 4} alone, then {2} alone tells that 2 leaks into 3.
+Worked example: sequences 0, 1 and 2 lie in a row, and attention overlooks the boundaries. Changing 0 moves 1 and 2,
+changing 1 moves 2, changing 2 moves no other: three leaks, all from what stands before.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from textwrap import fill
+from typing import Any, TypeAlias, TypeGuard
 
 import torch
 from torch import Tensor, nn
 
 from packer.errors import UsageError
+from packer.layout import MASKED
 from packer.load.adapters import huggingface
-from packer.load.attention import Span, micro_batch_of, spans_of
-from packer.load.poison_report import Alone, Leak, PoisonReport
+from packer.load.attention import documents_of
 from packer.load.step import MicroBatch
 
 Logits: TypeAlias = Callable[[MicroBatch], Tensor]
 """Logits [B, T, V] of a micro-batch; [B·T, V] will do."""
 
+_MAX_LISTED = 6
 _POSITIONS_AT_ONCE = 1024  # logits are compared in pieces, so that differences take little memory beside them
-_SEED = 20  # of the poison; any number would do
+_SEED = 20  # of the replaced ids; any number would do
+
+# Of the largest logit: the room that other shapes and other kernels need for rounding. Eager attention in transformers
+# takes its softmax in float32 also in a float64 model.
+_ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+
+_TARGETS = ("labels", "shift_labels", "loss_weights", "shift_loss_weights")
+
+_BEFORE = (
+    "what leaks is what stands before in the row. Eager, SDPA and FlexAttention of transformers overlook boundaries "
+    "beside a 2-D attention_mask or a key-value cache (use_cache=True); flash attention needs cu_seq_lens_* or, in a "
+    "batch of 1, position_ids. model(**huggingface(micro_batch)) sees to it. A 4-D mask must have the model's dtype "
+    "under eager attention: a bool mask hides nothing there"
+)
+_STATE = (
+    "convolution and state space layers need huggingface(micro_batch, seq_idx=True) and their kernels; models that "
+    "make no use of seq_idx (Mamba, Mamba-2, Jamba) need padded micro-batches, one document a row"
+)
+_PADDING = "padding is attended to: pass attention_mask, as model(**huggingface(micro_batch)) does"
+_ELSEWHERE = (
+    "what reaches earlier positions or other rows is no causal attention: a mean or a statistic over the whole "
+    "micro-batch, attention in both directions (eager attention with a bool mask), or experts: of limited capacity, or "
+    "rounding otherwise with other tokens beside them; if the differences are that small, say so with atol"
+)
+_UNMOVED = "look at what `logits` returns, and whether input_ids reach the model: the test shows nothing there"
+_NOISY = "nothing can be said: take deterministic kernels (torch.use_deterministic_algorithms), or allow it with atol"
+_NOT_A_NUMBER = "find where it comes from first; a mask that hides everything from a position is the usual cause"
+_NOT_ALONE = (
+    "positions that do not restart (pass position_ids), a mask that hides too much, or a layer whose state does not "
+    "start anew at a boundary; in bfloat16 and float16 rounding may reach this far: run the test in float32"
+)
 
 
-class Runs:
-    """Runs of the model on this micro-batch with some sequences poisoned, held against the clean run."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Where a sequence lies: positions ``[start, stop)`` of a row."""
+
+    row: int
+    start: int
+    stop: int
+    is_padding: bool
+    """Behind an ``attention_mask`` of 0. Padding that ends a packed block cannot be told from a document here."""
+
+    is_trained: bool
+    """Some position has a label; in a micro-batch where none has, every sequence that is not padding."""
+
+    def __str__(self) -> str:
+        kind = "padding, " if self.is_padding else ""
+        return f"{kind}row {self.row}, positions {self.start} to {self.stop - 1}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leak:
+    """Changing sequence `source` moved logits of sequence `target`."""
+
+    source: int
+    target: int
+    difference: float
+    """The largest of a logit."""
+
+    is_forward: bool
+    """The source stands before the target in the same row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoisonReport:
+    """True where the boundaries hold and the test could have shown otherwise; as text, a page that says what to do.
+
+    Sequences go by their number in `spans`.
+    """
+
+    spans: tuple[Span, ...]
+    leaks: tuple[Leak, ...]
+    unmoved: tuple[int, ...]
+    """Trained sequences whose own logits did not move when they were changed: the model ignores them."""
+
+    noise: float
+    """Largest difference of a logit between two clean runs."""
+
+    has_nan: bool
+    """A logit of the clean run, outside padding, is not a number."""
+
+    atol: float
+    alone: dict[int, float] | None
+    """Largest difference of a logit between a sequence among the others and the same by itself."""
+
+    alone_tolerance: float
+    """Room for rounding in `alone`: a share, by dtype, of the largest logit."""
+
+    attention: str | None
+    """``attn_implementation`` of a Hugging Face model."""
+
+    @property
+    def deviating(self) -> tuple[int, ...]:
+        """Sequences that give other logits by themselves."""
+        return tuple(at for at, difference in (self.alone or {}).items() if not difference <= self.alone_tolerance)
+
+    def __bool__(self) -> bool:
+        return not self._problem()[0]
+
+    def __str__(self) -> str:
+        problem, hints = self._problem()
+        lines = problem or ["boundaries hold: changing a sequence moved its own logits, and none of another"]
+        if self.alone and not problem:
+            largest, room = max(self.alone.values()), self.alone_tolerance
+            lines.append(f"  and each gives what it gives by itself, to {largest:.2g} (tolerance {room:.2g})")
+        used = f", attn_implementation {self.attention}" if self.attention else ""
+        lines.append(f"  ({len(self.spans)} sequences, atol {self.atol:g}{used})")
+        if hints:
+            wrapped = (fill(hint, 100, initial_indent="  - ", subsequent_indent="    ") for hint in hints)
+            lines += ["what to do:", *wrapped]
+        return "\n".join(lines)
+
+    def _problem(self) -> tuple[list[str], list[str]]:
+        """What is wrong, line by line, and what to do about it; what explains the rest comes first."""
+        if self.has_nan:
+            return ["logits are not numbers, before anything was changed"], [_NOT_A_NUMBER]
+        if self.noise > self.atol:
+            return [f"the model answers the same input in two ways, {self.noise:.2g} apart"], [_NOISY]
+        if self.unmoved:
+            head = f"the model ignores {len(self.unmoved)} sequences: their logits do not depend on their ids"
+            return _listed(head, [self._name(at) for at in self.unmoved]), [_UNMOVED]
+        if self.leaks:
+            moved = {leak.target for leak in self.leaks}
+            head = f"boundaries leak: {len(moved)} of {len(self.spans)} sequences moved when others were changed"
+            lines = [
+                f"{self._name(leak.source)} leaks into {leak.target}: by up to {leak.difference:.2g}"
+                for leak in self.leaks
+            ]
+            return _listed(head, lines), self._hints()
+        if self.deviating:
+            head = f"{len(self.deviating)} sequences give other logits by themselves"
+            differences = self.alone or {}
+            return _listed(head, [f"{self._name(at)}: {differences[at]:.2g}" for at in self.deviating]), [_NOT_ALONE]
+        return [], []
+
+    def _hints(self) -> list[str]:
+        hints = [_PADDING] if any(self.spans[leak.source].is_padding for leak in self.leaks) else []
+        return hints + ([_BEFORE, _STATE] if all(leak.is_forward for leak in self.leaks) else [_ELSEWHERE])
+
+    def _name(self, sequence: int) -> str:
+        return f"{sequence} ({self.spans[sequence]})"
+
+
+def poison_test(
+    model: Any,
+    micro_batch: MicroBatch,
+    *,
+    logits: Logits | None = None,
+    atol: float = 0.0,
+    alone: bool = False,
+) -> PoisonReport:
+    """Whether the model keeps the sequences of this micro-batch apart.
+
+    ``assert poison_test(model, micro_batch)`` suits a script; ``print(poison_test(...))`` says what to do.
+
+    Runs the model S + 2 times for S sequences, in eval mode, without gradients, and every time from the same random
+    state; modes, gradients and random state (of the CPU and of CUDA) are afterwards what they were. Code that only runs
+    in training mode (fused kernels of some state space models) is not seen. Under FSDP every rank has to call it.
+
+    Args:
+        model: a Hugging Face causal language model, or with `logits` anything; modules are put in eval mode.
+        micro_batch: flattened, rows or padded, on the model's device, with at least two sequences. Padding counts as a
+            sequence: nothing may attend to it.
+        logits: how the model is called in training. By default ``model(**huggingface(micro_batch)).logits``, the way
+            that is right; what tells of your training is your own call.
+        atol: largest difference of a logit that is none. The default says that what has the same input to the bit must
+            give the same output to the bit, which holds for one and the same kernel over inputs of one shape.
+        alone: also run each sequence by itself and compare, which finds positions that do not restart. S more runs;
+            other shapes and kernels round otherwise, so that a tolerance by dtype applies.
+
+    Raises:
+        UsageError: nothing to test, or a function that does not return logits.
+        ValueError: a micro-batch without anything that says where its sequences begin.
+
+    """
+    spans = spans_of(micro_batch)
+    if len(spans) < 2:
+        raise UsageError(
+            "this micro-batch holds one sequence, so there is no boundary to test",
+            hint="take another one, or a larger micro_batch_size",
+        )
+    with _evaluating(model):
+        runs = _Runs(logits or _huggingface_logits(model), micro_batch, spans, _cuda_devices(model, micro_batch))
+        moved = torch.stack([runs.moved_by(at) for at in range(len(spans))])  # [source, target]
+        return PoisonReport(
+            spans=spans,
+            leaks=tuple(
+                Leak(
+                    source=source,
+                    target=target,
+                    difference=float(moved[source, target]),
+                    is_forward=spans[source].row == spans[target].row and source < target,
+                )
+                for source, target in torch.nonzero(moved > atol).tolist()
+                if source != target and not spans[target].is_padding
+            ),
+            unmoved=tuple(at for at, span in enumerate(spans) if span.is_trained and not moved[at, at] > atol),
+            noise=runs.noise,
+            has_nan=runs.has_nan,
+            atol=atol,
+            alone={at: runs.apart(at) for at, span in enumerate(spans) if not span.is_padding} if alone else None,
+            alone_tolerance=_ROUNDING.get(runs.dtype, _ROUNDING[torch.bfloat16]) * runs.largest_logit,
+            attention=getattr(getattr(model, "config", None), "_attn_implementation", None),
+        )
+
+
+def spans_of(micro_batch: MicroBatch) -> tuple[Span, ...]:
+    """The sequences in the order of rows and positions: maximal runs of one document number.
+
+    Raises:
+        ValueError: a micro-batch without anything that says where its sequences begin.
+
+    """
+    documents = documents_of(micro_batch).cpu()
+    real = torch.ones(documents.shape, dtype=torch.bool)
+    if _has_shape(mask := micro_batch.get("attention_mask"), documents.shape):
+        real = mask.cpu() != 0
+    labels = micro_batch.get("labels", micro_batch.get("shift_labels"))
+    trained = real if labels is None or (labels == MASKED).all() else labels.cpu() != MASKED
+    spans = []
+    for row, numbers in enumerate(documents):
+        changes = torch.nonzero(numbers.diff()).flatten().add(1).tolist()
+        for start, stop in zip([0, *changes], [*changes, len(numbers)], strict=True):
+            is_trained = bool(trained[row, start:stop].any())
+            is_padding = not bool(real[row, start])
+            spans.append(Span(row=row, start=start, stop=stop, is_padding=is_padding, is_trained=is_trained))
+    return tuple(spans)
+
+
+class _Runs:
+    """Runs of the model on this micro-batch, compared with the clean run."""
 
     def __init__(self, logits: Logits, micro_batch: MicroBatch, spans: tuple[Span, ...], cuda: list[int]) -> None:
-        self.spans = spans
-        self.micro_batch = micro_batch
-        self.num_runs = 0
-        self._logits, self._cuda = logits, cuda
+        self._logits, self._micro_batch, self._spans, self._cuda = logits, micro_batch, spans, cuda
         self._poison = _poison(micro_batch["input_ids"])
-        self.numbers = _numbers(spans, micro_batch["input_ids"].shape)  # int64[B, T]: whose each position is
-        self.real = ~torch.tensor([span.is_padding for span in spans])  # bool[S]
         # A copy: a compiled model may write its next answer over this one.
-        self._clean = self.logits_of(micro_batch).clone()
+        self._clean = self._run(micro_batch).clone()
         self.dtype = self._clean.dtype
-        self.noise = float(self._moved(micro_batch)[self.real[self.numbers]].max())
-        clean = self._clean[self.real[self.numbers].to(self._clean.device)]
+        real = [at for at, span in enumerate(spans) if not span.is_padding]
+        self.noise = float(self._moved(micro_batch)[real].max())
+        clean = torch.cat([self._part(self._clean, spans[at]).flatten() for at in real])
         self.has_nan = bool(clean.isnan().any())
         self.largest_logit = float(clean.nan_to_num(0, 0, 0).abs().max())
 
-    def poisoned(self, sources: Tensor) -> Tensor:
-        """Largest difference of a logit at each position when `sources`, bool[S], are poisoned.  # float64[B, T]"""
-        ids = self.micro_batch["input_ids"]
-        replaced = sources[self.numbers].to(ids.device)
-        return self._moved({**self.micro_batch, "input_ids": torch.where(replaced, self._poison, ids)})
+    def moved_by(self, at: int) -> Tensor:
+        """Largest difference of a logit of each sequence when one of them is changed.  # float64[S]"""
+        ids = self._micro_batch["input_ids"].clone()
+        self._part(ids, self._spans[at])[:] = self._part(self._poison, self._spans[at])
+        return self._moved({**self._micro_batch, "input_ids": ids})
 
     def apart(self, at: int) -> float:
-        """Largest difference of a logit between sequence `at` among the others and by itself."""
-        span = self.spans[at]
-        among = self._clean[span.row : span.row + 1, span.start : span.stop]
-        return float(_differences(among, self.logits_of(micro_batch_of(self.micro_batch, span))).max())
+        """Largest difference of a logit between a sequence among the others and by itself."""
+        among = self._part(self._clean, self._spans[at])
+        return float(_differences(among, self._run(_alone(self._micro_batch, self._spans[at]))).max())
 
-    def logits_of(self, micro_batch: MicroBatch) -> Tensor:
+    def _moved(self, micro_batch: MicroBatch) -> Tensor:
+        differences = _differences(self._clean, self._run(micro_batch))
+        return torch.stack([self._part(differences, span).max() for span in self._spans])
+
+    def _run(self, micro_batch: MicroBatch) -> Tensor:
         """Each run starts from the same random state, and leaves it as it was.  # [B, T, V]"""
-        self.num_runs += 1
         shape = micro_batch["input_ids"].shape
         with torch.no_grad(), torch.random.fork_rng(devices=self._cuda):
             logits = self._logits(dict(micro_batch))
@@ -79,15 +303,9 @@ class Runs:
             hint="pass logits=..., a function of the micro-batch that returns the logits of every position",
         )
 
-    def _moved(self, micro_batch: MicroBatch) -> Tensor:
-        return _differences(self._clean, self.logits_of(micro_batch))
-
-
-def _numbers(spans: tuple[Span, ...], shape: torch.Size) -> Tensor:
-    numbers = torch.empty(shape, dtype=torch.int64)
-    for number, span in enumerate(spans):
-        numbers[span.row, span.start : span.stop] = number
-    return numbers
+    @staticmethod
+    def _part(values: Tensor, span: Span) -> Tensor:
+        return values[span.row : span.row + 1, span.start : span.stop]
 
 
 def _poison(input_ids: Tensor) -> Tensor:
@@ -104,6 +322,22 @@ def _poison(input_ids: Tensor) -> Tensor:
     return others
 
 
+def _alone(micro_batch: MicroBatch, span: Span) -> MicroBatch:
+    """The micro-batch of one sequence: what has the shape of ``input_ids`` is cut, boundaries are made anew."""
+    shape = micro_batch["input_ids"].shape
+    rows, positions = slice(span.row, span.row + 1), slice(span.start, span.stop)
+    single = {
+        name: value[rows, positions] if _has_shape(value, shape) else value for name, value in micro_batch.items()
+    }
+    length = span.stop - span.start
+    for side in ("q", "k"):
+        if f"cu_seq_lens_{side}" in single:
+            whole = micro_batch[f"cu_seq_lens_{side}"]
+            single[f"cu_seq_lens_{side}"] = torch.tensor([0, length], dtype=whole.dtype, device=whole.device)
+            single[f"max_length_{side}"] = length
+    return single
+
+
 def _differences(first: Tensor, second: Tensor) -> Tensor:
     """Largest difference of a logit at each position; infinite where one of two is not a number.  # float64[B, T]"""
     pieces = [torch.split(logits.flatten(0, 1), _POSITIONS_AT_ONCE) for logits in (first, second)]
@@ -114,179 +348,6 @@ def _largest(first: Tensor, second: Tensor) -> Tensor:
     same = (first == second) | (first.isnan() & second.isnan())  # inf - inf is not a number
     differences = (first.double() - second.double()).abs().masked_fill(same, 0)
     return differences.nan_to_num(torch.inf, torch.inf).amax(-1).cpu()
-
-
-MAX_TRACED = 4
-"""Sequences that leaked into are traced to a source, at most: each costs about log₂ S runs."""
-
-_TARGETS = ("labels", "shift_labels", "loss_weights", "shift_loss_weights")
-
-_UNITS = 64  # in the last place of the largest logit: a difference this small may be rounding
-
-# Of the largest logit: the room that other shapes and other kernels need for rounding. Eager attention in transformers
-# takes its softmax in float32 also in a float64 model.
-_ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
-
-
-def poison_test(
-    model: Any,
-    micro_batch: MicroBatch,
-    *,
-    logits: Logits | None = None,
-    atol: float = 0.0,
-    alone: bool = False,
-) -> PoisonReport:
-    """Whether the model keeps the sequences of this micro-batch apart.
-
-    ``assert poison_test(model, micro_batch)`` suits a script; ``print(poison_test(...))`` says what to do.
-
-    Runs the model 2 + 2·⌈log₂ S⌉ times for S sequences, some more where something leaks. It runs in eval mode, without
-    gradients, and every time from the same random state; modes, gradients and random state (of the CPU and of CUDA) are
-    afterwards what they were. Code that only runs in training mode (fused kernels of some state space models) is not
-    seen. Under FSDP every rank has to call it.
-
-    Args:
-        model: a Hugging Face causal language model, or with `logits` anything; modules are put in eval mode.
-        micro_batch: flattened, rows or padded, on the model's device, with at least two sequences. Padding counts as a
-            sequence that nothing may attend to.
-        logits: how to get logits [B, T, V] of a micro-batch, as training does it; by default
-            ``model(**huggingface(micro_batch)).logits``.
-        atol: the largest difference that is not a leak. 0 holds for most: the same shapes give the same rounding.
-            Where the shapes inside a model depend on ids (mixture of experts), allow for rounding.
-        alone: also run every sequence by itself (S more runs) and compare, with room for rounding. This shows what
-            poison cannot: positions that do not restart, or a mask too narrow.
-
-    Raises:
-        UsageError: fewer than two sequences, logits of another shape, or what :func:`huggingface` refuses.
-        ValueError: a micro-batch that tells no borders.
-
-    """
-    spans = spans_of(micro_batch)
-    if len(spans) < 2:
-        raise UsageError(
-            "this micro-batch holds one sequence, so there is no border to test",
-            hint="take another one, or a larger micro_batch_size",
-        )
-    with _evaluating(model):
-        runs = Runs(logits or _huggingface_logits(model), micro_batch, spans, _cuda_devices(model, micro_batch))
-        found = _examine(runs, atol)
-        return PoisonReport(
-            spans=spans,
-            leaks=_traced(runs, found, atol),
-            leaked_into=found.leaked_into,
-            unmoved=found.unmoved,
-            largest_difference=found.largest_difference,
-            num_moved=found.num_moved,
-            noise=runs.noise,
-            has_nan=runs.has_nan,
-            rounding=_UNITS * torch.finfo(runs.dtype).eps * runs.largest_logit,
-            atol=atol,
-            alone=_alone(runs) if alone else None,
-            num_runs=runs.num_runs,
-            attention=getattr(getattr(model, "config", None), "_attn_implementation", None),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    leaked_into: tuple[int, ...]
-    poisoned_then: tuple[Tensor, ...]  # for each of leaked_into, what was poisoned when it moved most, bool[S]
-    unmoved: tuple[int, ...]
-    largest_difference: float
-    num_moved: int
-
-
-def _examine(runs: Runs, atol: float) -> _Found:
-    S = len(runs.spans)
-    largest, own = torch.zeros(S, dtype=torch.float64), torch.zeros(S, dtype=torch.float64)
-    then = [torch.zeros(S, dtype=torch.bool)] * S
-    moved = torch.zeros(runs.numbers.shape, dtype=torch.bool)
-    for sources in _rounds(S):
-        differences = runs.poisoned(sources)
-        by_sequence = _by_sequence(differences, runs.numbers, S)
-        own = own.maximum(by_sequence.masked_fill(~sources, 0))  # a product would make NaN of an infinite leak
-        left_alone = runs.real & ~sources
-        moved |= (differences > atol) & left_alone[runs.numbers]
-        for at in torch.nonzero(left_alone & (by_sequence > largest)).flatten().tolist():
-            largest[at], then[at] = by_sequence[at], sources
-    into = torch.nonzero(largest > atol).flatten().tolist()
-    return _Found(
-        leaked_into=tuple(into),
-        poisoned_then=tuple(then[at] for at in into),
-        unmoved=tuple(at for at, span in enumerate(runs.spans) if span.is_trained and not own[at] > atol),
-        largest_difference=float(largest.max()),
-        num_moved=int(moved.sum()),
-    )
-
-
-def _traced(runs: Runs, found: _Found, atol: float) -> tuple[Leak, ...]:
-    """Leaks with their sources, for the first sequences leaked into that no source found so far explains."""
-    leaks: list[Leak] = []
-    num_traced = 0
-    for target, sources in zip(found.leaked_into, found.poisoned_then, strict=True):
-        if num_traced == MAX_TRACED:
-            break
-        if all(leak.target != target for leak in leaks):
-            num_traced += 1
-            leaks += _leaks_of(runs, _source(runs, target, sources, atol), atol)
-    return tuple(leaks)
-
-
-def _source(runs: Runs, target: int, sources: Tensor, atol: float) -> int:
-    """One sequence of `sources` that moves the target, the near ones tried first."""
-    candidates = sorted(torch.nonzero(sources).flatten().tolist(), key=lambda at: abs(at - target))
-    while len(candidates) > 1:
-        half = (len(candidates) + 1) // 2
-        differences = runs.poisoned(_only(candidates[:half], len(runs.spans)))
-        moves = bool((differences[runs.numbers == target] > atol).any())
-        candidates = candidates[:half] if moves else candidates[half:]
-    return int(candidates[0])
-
-
-def _leaks_of(runs: Runs, source: int, atol: float) -> list[Leak]:
-    differences = runs.poisoned(_only([source], len(runs.spans)))
-    leaks = []
-    for target, span in enumerate(runs.spans):
-        moved = differences[runs.numbers == target]
-        if target != source and not span.is_padding and bool((moved > atol).any()):
-            leaks.append(
-                Leak(
-                    source=source,
-                    target=target,
-                    difference=float(moved.max()),
-                    num_positions=int((moved > atol).sum()),
-                    is_forward=runs.spans[source].row == span.row and source < target,
-                )
-            )
-    return leaks
-
-
-def _alone(runs: Runs) -> Alone:
-    real = torch.nonzero(runs.real).flatten().tolist()
-    return Alone(
-        differences=tuple((at, runs.apart(at)) for at in real),
-        tolerance=_ROUNDING.get(runs.dtype, _ROUNDING[torch.bfloat16]) * runs.largest_logit,
-    )
-
-
-def _rounds(num_sequences: int) -> Iterator[Tensor]:
-    """Which sequences are poisoned, run by run; see the module.  # bool[S]"""
-    numbers = torch.arange(num_sequences)
-    for bit in range((num_sequences - 1).bit_length()):
-        is_set = (numbers >> bit) & 1 == 1
-        yield ~is_set
-        yield is_set
-
-
-def _only(sequences: Iterable[int], num_sequences: int) -> Tensor:
-    chosen = torch.zeros(num_sequences, dtype=torch.bool)
-    chosen[list(sequences)] = True
-    return chosen
-
-
-def _by_sequence(differences: Tensor, numbers: Tensor, num_sequences: int) -> Tensor:
-    largest = torch.zeros(num_sequences, dtype=differences.dtype)
-    return largest.scatter_reduce(0, numbers.flatten(), differences.flatten(), "amax")
 
 
 def _huggingface_logits(model: Any) -> Logits:
@@ -319,3 +380,12 @@ def _evaluating(model: Any) -> Iterator[None]:
 def _cuda_devices(model: Any, micro_batch: MicroBatch) -> list[int]:
     tensors = [micro_batch["input_ids"], *(model.parameters() if isinstance(model, nn.Module) else ())]
     return sorted({tensor.device.index for tensor in tensors if tensor.is_cuda})
+
+
+def _has_shape(value: Any, shape: torch.Size) -> TypeGuard[Tensor]:
+    return isinstance(value, Tensor) and value.shape == shape
+
+
+def _listed(head: str, lines: list[str]) -> list[str]:
+    more = [f"  and {len(lines) - _MAX_LISTED} more"] if len(lines) > _MAX_LISTED else []
+    return [head, *(f"  {line}" for line in lines[:_MAX_LISTED]), *more]

@@ -11,15 +11,10 @@ signed 64-bit integers, little-endian, in this order.
 from operator import index
 from struct import Struct
 
-import numpy as np
-import numpy.typing as npt
 import xxhash
-
-from packer.batches import Int64
 
 _NUMBERS = Struct("<QQq")
 _MAX_UNSIGNED = 2**64 - 1
-_INT64 = np.iinfo(np.int64)
 
 
 def example_seed(seed: int, doc_id: int, epoch: int) -> int:
@@ -42,31 +37,9 @@ def example_seed(seed: int, doc_id: int, epoch: int) -> int:
 
     """
     seed, doc_id, epoch = index(seed), index(doc_id), index(epoch)
-    if not _INT64.min <= doc_id <= _INT64.max:
+    if not -(2**63) <= doc_id < 2**63:
         raise ValueError(f"doc_id is {doc_id}; expected -2^63 to 2^63 - 1")
     for name, number in (("seed", seed), ("epoch", epoch)):
         if not 0 <= number <= _MAX_UNSIGNED:
             raise ValueError(f"{name} is {number}; expected 0 to 2^64 - 1")
     return xxhash.xxh3_64_intdigest(_NUMBERS.pack(seed, epoch, doc_id)) >> 1
-
-
-def example_seeds(seed: int, doc_ids: npt.NDArray[np.integer], epoch: int) -> Int64:
-    """:func:`example_seed` of many documents.
-
-    Args:
-        seed: the run's seed, 0 to 2^64 - 1.
-        doc_ids: integers [N] that fit int64.
-        epoch: 0 to 2^64 - 1.
-
-    Returns:
-        int64 [N], 0 to 2^63 - 1
-
-    Raises:
-        TypeError: seed or epoch is not an integer.
-        ValueError: a number out of range, ids of another shape or type.
-
-    """
-    example_seed(seed, 0, epoch)  # refuses a seed or an epoch where there are no documents, too
-    if doc_ids.ndim != 1 or doc_ids.dtype.kind not in "iu":
-        raise ValueError(f"doc_ids are {doc_ids.dtype}{list(doc_ids.shape)}; expected integers [N]")
-    return np.fromiter((example_seed(seed, doc_id, epoch) for doc_id in doc_ids.tolist()), np.int64, len(doc_ids))

@@ -6,7 +6,7 @@ shifts for itself finds nothing it could shift again.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
@@ -63,7 +63,7 @@ def shift_labels(micro_batch: MicroBatch) -> MicroBatch:
     """The micro-batch with ``shift_labels`` (and ``shift_loss_weights``) in place of ``labels`` (and ``loss_weights``).
 
     ``shift_labels[..., t] == labels[..., t + 1]``; the last position has no target. The first label of a document is
-    -100 in every cache, so no target crosses a border, flattened or not.
+    -100 in every cache, so no target crosses a boundary, flattened or not.
 
     Raises:
         ValueError: the labels are shifted already, or there are none.
@@ -78,6 +78,23 @@ def shift_labels(micro_batch: MicroBatch) -> MicroBatch:
     if "loss_weights" in micro_batch:
         shifted["shift_loss_weights"] = _shifted(micro_batch["loss_weights"], 0)
     return shifted
+
+
+def pinned(micro_batch: MicroBatch) -> MicroBatch:
+    """The micro-batch in page-locked memory, from which it is copied to a device while the host goes on."""
+    return {name: value.pin_memory() if isinstance(value, Tensor) else value for name, value in micro_batch.items()}
+
+
+def on_device(step: Step, device: torch.device) -> Step:
+    """The step with its tensors copied to a device, on the stream that is current there."""
+    micro_batches = tuple(
+        {
+            name: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+            for name, value in micro_batch.items()
+        }
+        for micro_batch in step
+    )
+    return replace(step, micro_batches=micro_batches)
 
 
 def _shifted(values: Tensor, last: int) -> Tensor:

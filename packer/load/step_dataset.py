@@ -10,11 +10,10 @@ Three things a framework expects of what it iterates over, and a :class:`~packer
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from collections.abc import Iterator
+from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
-from torch.utils.data._utils.collate import default_collate_fn_map
 
 from packer.errors import CheckError, UsageError
 from packer.load.arguments import instance
@@ -109,16 +108,5 @@ def _refuse_workers() -> None:
             "thread (prefetch=)"
         )
 
-
-def _refuse_collation(steps: Sequence[Step], *, collate_fn_map: Any = None) -> NoReturn:
-    """What a DataLoader without ``batch_size=None`` would make a batch of."""
-    del steps, collate_fn_map
-    raise UsageError(
-        "a step is a batch already, and this DataLoader would batch it again",
-        hint="pass batch_size=None: DataLoader(StepDataset(loader), batch_size=None)",
-    )
-
-
-default_collate_fn_map[Step] = _refuse_collation
 
 _HINT = "pass what state_dict() returned, unchanged"

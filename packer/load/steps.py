@@ -14,9 +14,8 @@ Worked example in tokens, documents of 5 3 4 2 6 tokens in the order's order, G 
 the document of 6, which is what the epoch has left over.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -49,6 +48,11 @@ class StepPlan:
 
     next_epoch: int
     next_cursor: int
+    size: int
+    """Rows or tokens that were asked for."""
+
+    taken: tuple[int, ...] | None = None
+    """Of a mixture: rows of each cache up to the end of this step."""
 
     @property
     def real_rows(self) -> Int64:
@@ -56,20 +60,8 @@ class StepPlan:
         return self.rows[: self.num_rows]
 
 
-class Planned(NamedTuple):
-    """A step that was planned and not read yet."""
-
-    plan: StepPlan
-    size: int
-    left_out: Int64 | None
-    """What ``drop`` left out of the epoch that ended before this step."""
-
-    taken: tuple[int, ...] | None
-    """Of a mixture: rows of each cache up to the end of this step."""
-
-
 def plan_step(
-    order: Order, *, epoch: int, cursor: int, size: int, end: End, lengths: Callable[[Int64], Int32] | None = None
+    order: Order, *, epoch: int, cursor: int, size: int, end: End, lengths: Int32 | None = None
 ) -> StepPlan | None:
     """The step that begins at `cursor`, or None where the epoch has none left.
 
@@ -83,7 +75,7 @@ def plan_step(
         cursor: where in it.
         size: rows, or with `lengths` tokens.
         end: what becomes of an epoch's end.
-        lengths: tokens of some rows, none longer than `size`.
+        lengths: None, or tokens of every row, none longer than `size`.
 
     Raises:
         UsageError: `end` is ``drop`` and not even a fresh epoch holds one step.
@@ -97,7 +89,7 @@ def plan_step(
     if stop == order.num_items and room:
         if end == "drop":
             if cursor == 0:
-                check_fits(size=size, num_items=size - room, unit="tokens" if lengths else "blocks")
+                check_fits(size=size, num_items=size - room, unit="blocks" if lengths is None else "tokens")
             return None
         if end == "pad" and lengths is None:
             rows = np.concatenate([rows, np.full(room, PADDING_ROW, np.int64)])
@@ -111,7 +103,14 @@ def plan_step(
             rows = np.concatenate(parts)
             num_rows = len(rows)
     return StepPlan(
-        epoch=epoch, rows=rows, num_rows=num_rows, coverage=coverage, next_epoch=next_epoch, next_cursor=stop
+        epoch=epoch,
+        rows=rows,
+        num_rows=num_rows,
+        coverage=coverage,
+        next_epoch=next_epoch,
+        next_cursor=stop,
+        size=size,
+        taken=order.taken(epoch=next_epoch, cursor=stop),
     )
 
 
@@ -119,7 +118,7 @@ def steps_left(*, num_items: int, cursor: int, size: int, end: End, num_epochs: 
     """Number of steps of `size` rows that begin in what is left of an epoch, and in the epochs after it.
 
     Worked example: 7 rows an epoch, 2 of them taken, 2 epochs, steps of 4. ``drop``: 1 + 1. ``pad``: 2 + 2. ``wrap``
-    goes on across the border, so that the 12 rows that are left make 3.
+    goes on across the boundary, so that the 12 rows that are left make 3.
 
     Args:
         num_items: rows of an epoch.
@@ -171,11 +170,11 @@ def check_fits(*, size: int, num_items: int, unit: str = "blocks") -> None:
         )
 
 
-def _total(rows: Int64, lengths: Callable[[Int64], Int32] | None) -> int:
-    return len(rows) if lengths is None else int(lengths(rows).sum(dtype=np.int64))
+def _total(rows: Int64, lengths: Int32 | None) -> int:
+    return len(rows) if lengths is None else int(lengths[rows].sum(dtype=np.int64))
 
 
-def _fitting(order: Order, lengths: Callable[[Int64], Int32] | None, epoch: int, start: int, room: int) -> Int64:
+def _fitting(order: Order, lengths: Int32 | None, epoch: int, start: int, room: int) -> Int64:
     """The rows from `start` on that fit into so many rows or tokens, up to the end of the epoch.  # int64[n]"""
     asked = room if lengths is None else _FEWEST_ROWS
     while True:
@@ -183,7 +182,7 @@ def _fitting(order: Order, lengths: Callable[[Int64], Int32] | None, epoch: int,
         rows = order.slice(epoch=epoch, start=start, stop=stop)
         if lengths is None:
             return rows
-        num_fitting = int(np.searchsorted(np.cumsum(lengths(rows), dtype=np.int64), room, side="right"))
+        num_fitting = int(np.searchsorted(np.cumsum(lengths[rows], dtype=np.int64), room, side="right"))
         if num_fitting < len(rows) or stop == order.num_items:
             return rows[:num_fitting]
         asked *= 2

@@ -1,26 +1,28 @@
 """Stage: which piece of which document lies where, and the blocks themselves."""
 
 from packer.pack.arrange import EndsOpen, arrange
-from packer.pack.gather import DocumentColumns, gather
+from packer.pack.gather import gather
 from packer.pack.mixing import Mixing, mixing
-from packer.pack.overlong import REASONS, CountTrained, DropCount, DroppedTokens, Pieces, cut, trained_counter
+from packer.pack.overlong import CountTrained, DropCount, DroppedTokens, Pieces, cut, trained_counter
 from packer.pack.pack_plan import plan
+from packer.pack.select import REASONS, Selection, select
 from packer.pack.stream import stream
 
 __all__ = [
     "REASONS",
     "CountTrained",
-    "DocumentColumns",
     "DropCount",
     "DroppedTokens",
     "EndsOpen",
     "Mixing",
     "Pieces",
+    "Selection",
     "arrange",
     "cut",
     "gather",
     "mixing",
     "plan",
+    "select",
     "stream",
     "trained_counter",
 ]

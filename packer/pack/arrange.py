@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from packer.batches import Bool, Int32, Int64, PackPlan
 from packer.pack.overlong import CountTrained, DroppedTokens, Pieces, cut
 from packer.pack.pack_plan import plan
+from packer.pack.select import Selection
 from packer.pack.stream import stream
 from packer.recipe import Pack
 
@@ -23,12 +23,12 @@ EndsOpen: TypeAlias = Callable[[Int64, Int64], Bool]
 
 
 def arrange(
-    lengths: npt.NDArray[np.integer], pack: Pack, count_trained: CountTrained, ends_open: EndsOpen
+    selected: Selection, pack: Pack, count_trained: CountTrained, ends_open: EndsOpen
 ) -> tuple[PackPlan, DroppedTokens]:
     """Plan the blocks of some documents.
 
     Args:
-        lengths: tokens of each document.  # integers [N], at least 0
+        selected: the documents, from :func:`packer.pack.select.select`.
         pack: the rules, as a recipe may have them; its mode is not ``none``.
         count_trained: see :func:`packer.pack.overlong.trained_counter`.
         ends_open: asked in mode ``eos`` alone, about every piece.
@@ -38,8 +38,8 @@ def arrange(
 
     """
     if pack.mode == "stream":
-        return stream(lengths, pack, count_trained)
-    pieces, dropped = cut(lengths, pack.block_len, count_trained, overlong=pack.overlong, min_length=pack.min_length)
+        return stream(selected, pack, count_trained)
+    pieces, dropped = cut(selected, pack, count_trained)
     slots = _with_separators(pieces, pack.block_len, ends_open) if pack.mode == "eos" else None
     return plan(pieces, pack, slots=slots), dropped
 

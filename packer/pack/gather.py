@@ -5,31 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from packer.batches import BlockBatch, Bool, Float32, Int32, Int64, PackPlan
+from packer.batches import BlockBatch, DocumentColumns, Float32, Int32, Int64, PackPlan
 from packer.layout import MASKED, concatenated_ranges, offsets_of, positions
 from packer.pack.copy import copy_ranges
 
 _COPY_TOKENS = 2**17  # tokens copied at a time: half a MiB of windows on their way
 _INDEX_SLOTS = 2**16  # slots indexed one by one at a time: half a MiB an index array
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentColumns:
-    """Documents in the flat columns of C chunks (shards, usually), and where each of N documents lies in them.
-
-    Arrays are contiguous and alike in chunks. They may be read-only views of mapped files; only the pages that are
-    asked for are touched.
-    """
-
-    input_ids: tuple[Int32, ...]
-    labels: tuple[Int32, ...]
-    loss_weights: tuple[Float32, ...] | None
-    """Only where a weight is fractional."""
-
-    chunk: Int32  # [N] index of the chunk a document is in
-    start: Int64  # [N] place of its first token in the chunk's flat columns
-    length: Int32  # [N] tokens
-    doc_id: Int64  # [N]
 
 
 def gather(
@@ -67,12 +48,10 @@ def gather(
         one_run: all pieces of a block are one run, with positions that go through; else each is a run of its own.
 
     Raises:
-        ValueError: blocks the plan does not have, a block of more than ``block_len`` tokens, a piece outside its
-            document.
+        ValueError: blocks the plan does not have, or a block of more than ``block_len`` tokens.
 
     """
     pieces = _Pieces.of(plan, first_block, last_block, block_len)
-    _check_pieces(pieces, columns)
     seq_lengths, seq_offsets = _runs(pieces, block_len, one_run=one_run)
     shape = (pieces.num_blocks, block_len)
     input_ids, labels, position_ids = (np.empty(shape, np.int32) for _ in range(3))
@@ -155,26 +134,6 @@ class _Pieces:
             offsets=offsets,
             filled=filled,
             tokens=np.diff(offsets_of(length)[offsets]),
-        )
-
-
-def _check_pieces(pieces: _Pieces, columns: DocumentColumns) -> None:
-    """A piece outside its document, or a document outside its chunk, would be another document's tokens."""
-    document, end = pieces.document, pieces.start + pieces.length
-    if document.size and (int(document.min()) < 0 or int(document.max()) >= len(columns.length)):
-        raise ValueError(f"the plan names document {document.max()}; the columns have {len(columns.length)}")
-    wrong: Bool = (
-        (pieces.start < 0) | (pieces.length < 1) | (pieces.slots < pieces.length) | (end > columns.length[document])
-    )
-    sizes = np.array([len(chunk) for chunk in columns.input_ids], np.int64)
-    chunk, start = columns.chunk[document], columns.start[document]
-    if document.size and (int(chunk.min()) < 0 or int(chunk.max()) >= len(sizes)):
-        raise ValueError(f"a document is in chunk {chunk.max()}; the columns have {len(sizes)}")
-    wrong |= (start < 0) | (start + end > sizes[chunk])
-    if wrong.any():
-        at = int(wrong.argmax())
-        raise ValueError(
-            f"piece [{pieces.start[at]}, {end[at]}) in {pieces.slots[at]} slots is not inside document {document[at]}"
         )
 
 

@@ -1,8 +1,7 @@
 """Pieces of documents, cut before they are placed, and the report of dropped tokens.
 
-A document that fits in a block is one piece. One that does not is
+A document that fits in a block is one piece. One that does not, and was not dropped (``reject``), is cut:
 
-- ``reject``: left out;
 - ``truncate_right``: its first ``block_len`` tokens;
 - ``truncate_left``: its last ``block_len`` tokens;
 - ``split``: consecutive pieces of ``block_len`` tokens, the last one shorter.
@@ -21,23 +20,16 @@ left out with its trained token, as ``untrained``; and so is the third.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from packer.batches import Int32, Int64
 from packer.layout import concatenated_ranges, offsets_of
+from packer.pack.select import REASONS, TOO_SHORT, TRUNCATED, UNTRAINED, Selection
+from packer.recipe import Pack
 
-Overlong: TypeAlias = Literal["reject", "truncate_left", "truncate_right", "split"]
-
-OVERLONG: tuple[Overlong, ...] = ("reject", "truncate_left", "truncate_right", "split")
-
-REASONS = ("too_short", "overlong", "truncated", "untrained")
-"""Why a range is left out: it, or its document, has fewer than ``min_length`` tokens; its document is longer than a
-block and rejected; it is beyond what is kept of a truncated document; it would train nothing."""
-
-TOO_SHORT, OVERLONG_REJECTED, TRUNCATED, UNTRAINED = range(4)
 _KEPT = 255
 # Rank of each reason: the lowest is the one a whole document is left out for. A document none of whose pieces trains
 # anything may end in one that is too short as well, and what is beyond a truncated one goes in any case.
@@ -55,17 +47,6 @@ class Pieces:
     start: Int64  # [P]
     length: Int32  # [P]
     num_documents: int
-
-    @classmethod
-    def whole(cls, lengths: npt.NDArray[np.integer], block_len: int) -> "Pieces":
-        """One piece of each document that has a token and fits in a block."""
-        document = np.flatnonzero((lengths > 0) & (lengths <= block_len))
-        return cls(
-            document=document,
-            start=np.zeros(len(document), np.int64),
-            length=lengths[document].astype(np.int32),
-            num_documents=len(lengths),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,15 +76,20 @@ class DroppedTokens:
     @classmethod
     def of(
         cls,
+        selected: Selection,
+        count_trained: CountTrained,
+        *,
         document: Int64,
         start: Int64,
         end: Int64,
         reason: npt.NDArray[np.uint8],
-        count_trained: CountTrained,
-        *,
         num_piece_start: int,
     ) -> "DroppedTokens":
-        """Put ranges ``[start, end)`` in source order and count what is trained in them."""
+        """Put dropped documents and ranges ``[start, end)`` of others in source order; count what they train."""
+        document = np.concatenate([document, selected.dropped])
+        start = np.concatenate([start, np.zeros_like(selected.dropped)])
+        end = np.concatenate([end, selected.dropped_length])
+        reason = np.concatenate([reason, selected.reason])
         order = np.lexsort([start, document])
         document, start, end = document[order], start[order], end[order]
         return cls(
@@ -140,36 +126,20 @@ class DroppedTokens:
         return losses
 
 
-def cut(
-    lengths: npt.NDArray[np.integer],
-    block_len: int,
-    count_trained: CountTrained,
-    *,
-    overlong: Overlong = "reject",
-    min_length: int = 1,
-) -> tuple[Pieces, DroppedTokens]:
+def cut(selected: Selection, pack: Pack, count_trained: CountTrained) -> tuple[Pieces, DroppedTokens]:
     """Cut documents into pieces of at most ``block_len`` tokens.
 
     Args:
-        lengths: tokens of each document.  # integers [N], at least 0
-        block_len: tokens of a block, at least 1.
+        selected: from :func:`packer.pack.select.select`.
+        pack: the rules, as a recipe may have them; its mode is ``isolated`` or ``eos``.
         count_trained: asked about ranges that are left out and about pieces of documents that are cut, never
             about a whole document that is kept; see :func:`trained_counter`.
-        overlong: what becomes of a document longer than a block.
-        min_length: shorter documents and pieces are left out.
-
-    Raises:
-        ValueError: an unknown ``overlong``, ``block_len`` or ``min_length`` below 1.
 
     """
-    if overlong not in OVERLONG:
-        raise ValueError(f"overlong is '{overlong}'; expected one of {', '.join(OVERLONG)}")
-    if block_len < 1 or min_length < 1:
-        raise ValueError(f"block_len is {block_len} and min_length {min_length}; expected at least 1")
-    long = np.flatnonzero(lengths > max(block_len, min_length - 1))
-    short = np.flatnonzero((lengths < min_length) & (lengths > 0))
-    ranges = _ranges_of(long, lengths[long].astype(np.int64), block_len, overlong)
-    reason = _reasons(ranges, block_len=block_len, overlong=overlong, min_length=min_length)
+    lengths = selected.length
+    long = np.flatnonzero(lengths > pack.block_len)
+    ranges = _ranges_of(long, lengths[long].astype(np.int64), pack)
+    reason = _reasons(ranges, pack)
     asked = np.flatnonzero(reason == _KEPT)
     trained = count_trained(ranges.document[asked], ranges.start[asked] + 1, ranges.end[asked])
     reason[asked[trained == 0]] = UNTRAINED
@@ -177,14 +147,15 @@ def cut(
     inner = kept[ranges.start[kept] > 0]
     first = ranges.start[inner]
     dropped = DroppedTokens.of(
-        np.concatenate([ranges.document[out], short]),
-        np.concatenate([ranges.start[out], np.zeros(len(short), np.int64)]),
-        np.concatenate([ranges.end[out], lengths[short].astype(np.int64)]),
-        np.concatenate([reason[out], np.full(len(short), TOO_SHORT, np.uint8)]),
+        selected,
         count_trained,
+        document=ranges.document[out],
+        start=ranges.start[out],
+        end=ranges.end[out],
+        reason=reason[out],
         num_piece_start=int(count_trained(ranges.document[inner], first, first + 1).sum()),
     )
-    return _pieces(lengths, long, short, ranges, kept), dropped
+    return _pieces(lengths, long, ranges, kept), dropped
 
 
 def trained_counter(
@@ -227,23 +198,19 @@ class _Ranges:
     is_first: npt.NDArray[np.bool_]  # [R]
 
 
-def _ranges_of(document: Int64, lengths: Int64, block_len: int, overlong: Overlong) -> _Ranges:
+def _ranges_of(document: Int64, lengths: Int64, pack: Pack) -> _Ranges:
     """Cut documents that are longer than a block.
 
     A document that is cut has its first cut at ``block_len``, or so that ``block_len`` tokens follow (truncate_left);
     split goes on cutting every ``block_len`` tokens. Worked example, ``block_len`` 4: a document of 9 tokens is cut
     into [0, 4), [4, 9) by truncate_right, [0, 5), [5, 9) by truncate_left and [0, 4), [4, 8), [8, 9) by split.
     """
-    if overlong == "reject":
-        num_ranges = np.ones(len(document), np.int64)
-    elif overlong == "split":
-        num_ranges = -(-lengths // block_len)
-    else:
-        num_ranges = np.full(len(document), 2, np.int64)
+    block_len = pack.block_len
+    num_ranges = -(-lengths // block_len) if pack.overlong == "split" else np.full(len(document), 2, np.int64)
     number = concatenated_ranges(np.zeros(len(document), np.int64), num_ranges)
     whole = np.repeat(lengths, num_ranges)
     is_first, is_last = number == 0, number == np.repeat(num_ranges, num_ranges) - 1
-    first_cut = whole - block_len if overlong == "truncate_left" else block_len
+    first_cut = whole - block_len if pack.overlong == "truncate_left" else block_len
     return _Ranges(
         document=np.repeat(document, num_ranges),
         start=np.where(is_first, 0, first_cut + (number - 1) * block_len),
@@ -253,23 +220,19 @@ def _ranges_of(document: Int64, lengths: Int64, block_len: int, overlong: Overlo
     )
 
 
-def _reasons(ranges: _Ranges, *, block_len: int, overlong: Overlong, min_length: int) -> npt.NDArray[np.uint8]:
+def _reasons(ranges: _Ranges, pack: Pack) -> npt.NDArray[np.uint8]:
     """Why each range is left out, as far as lengths say; ``_KEPT`` where they do not.  # uint8[R]"""
-    length = ranges.end - ranges.start
-    reason = np.where(length < min_length, TOO_SHORT, _KEPT).astype(np.uint8)
-    if overlong == "truncate_left":
+    reason = np.where(ranges.end - ranges.start < pack.min_length, TOO_SHORT, _KEPT).astype(np.uint8)
+    if pack.overlong == "truncate_left":
         reason[~ranges.is_last] = TRUNCATED
-    elif overlong == "truncate_right":
+    elif pack.overlong == "truncate_right":
         reason[~ranges.is_first] = TRUNCATED
-    elif overlong == "reject":
-        reason[length > block_len] = OVERLONG_REJECTED
     return reason
 
 
-def _pieces(lengths: npt.NDArray[np.integer], long: Int64, short: Int64, ranges: _Ranges, kept: Int64) -> Pieces:
+def _pieces(lengths: npt.NDArray[np.integer], long: Int64, ranges: _Ranges, kept: Int64) -> Pieces:
     """The documents that fit, each whole, and between them the kept ranges of those that do not."""
     of_document = (lengths > 0).astype(np.int64)
-    of_document[short] = 0
     of_document[long] = 0
     cut_document, num_kept = np.unique(ranges.document[kept], return_counts=True)
     of_document[cut_document] = num_kept

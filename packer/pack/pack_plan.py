@@ -2,7 +2,7 @@
 
 The plan is a pure function of its arguments. Documents are packed group by group, each group of consecutive documents
 by itself, and the blocks of a group come before those of the next; so however large a corpus is, a block is gathered
-from a bounded stretch of it.
+from a bounded part of it.
 
 With ``best_fit`` and ``first_fit``, documents of equal length are ordered by a keyed hash, so that neighbours of the
 source land in blocks far apart, and the blocks of a group are stored in a keyed-permuted order, so that reading them in

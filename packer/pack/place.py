@@ -14,10 +14,8 @@ fills sorted by block are the second, fourth, first and third, so that their ran
 that order, sorted by the rank of their fill, are 1, 0, 3, 2: block 0 holds pieces 1 and 0, block 1 pieces 3 and 2.
 """
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -27,12 +25,7 @@ from packer.pack.decreasing import best_fit_decreasing, first_fit_decreasing
 from packer.pack.keyed_order import order_key, order_keys, shuffled, sorted_items
 from packer.pack.next_fit import next_fit
 
-A = TypeVar("A")
-B = TypeVar("B")
-
 Strategy: TypeAlias = Literal["best_fit", "first_fit", "sequential"]
-
-STRATEGIES: tuple[Strategy, ...] = ("best_fit", "first_fit", "sequential")
 
 _DECREASING = {"best_fit": best_fit_decreasing, "first_fit": first_fit_decreasing}
 _COUNTED = 2**20  # sizes counted at a time: numpy makes 64-bit numbers of them first
@@ -55,7 +48,7 @@ def place(slots: Int32, capacity: int, *, strategy: Strategy, max_pieces: int | 
     Args:
         slots: of each piece, at most ``capacity``; 0 where it is in no block.  # int32[n], n < 2^32
         capacity: slots of a block.
-        strategy: one of :data:`STRATEGIES`.
+        strategy: which piece goes into which block.
         max_pieces: of a block.
         seed: of the permutations.
         group: number of the group; each has permutations of its own.
@@ -65,20 +58,13 @@ def place(slots: Int32, capacity: int, *, strategy: Strategy, max_pieces: int | 
         return _nothing(len(slots))
     if strategy == "sequential":
         return _sequential(slots, capacity, max_pieces)
-    keys, counts = _both(
-        lambda: order_keys(slots, order_key("pack.deal", seed, group)), lambda: _histogram(slots, capacity)
-    )
-    pieces, fills = _both(
-        lambda: sorted_items(keys, len(slots)),
-        lambda: _stored_fills(counts, strategy, max_pieces, order_key("pack.store", seed, group)),
-    )
-    by_rank, by_piece = _hand_out(pieces, fills)
-    piece, (block_of, sizes) = _both(
-        lambda: _in_order(by_rank, _bits(len(slots))).view(np.int64),
-        lambda: (_in_order(by_piece, _bits(len(fills.pieces_of_blocks) + 1)).view(np.int64), fills.slots_of_pieces()),
-    )
+    keys = order_keys(slots, order_key("pack.deal", seed, group))
+    fills = _stored_fills(_histogram(slots, capacity), strategy, max_pieces, order_key("pack.store", seed, group))
+    by_rank, by_piece = _hand_out(sorted_items(keys, len(slots)), fills)
+    piece = _in_order(by_rank, _bits(len(slots))).view(np.int64)
+    block_of = _in_order(by_piece, _bits(len(fills.pieces_of_blocks) + 1)).view(np.int64)
     block_of -= 1
-    return Placed(piece=piece, slots=sizes, num_pieces=fills.pieces_of_blocks, block_of=block_of)
+    return Placed(piece=piece, slots=fills.slots_of_pieces(), num_pieces=fills.pieces_of_blocks, block_of=block_of)
 
 
 def _nothing(num_pieces: int) -> Placed:
@@ -164,21 +150,10 @@ def _hand_out(pieces: UInt64, fills: _Fills) -> tuple[UInt64, UInt64]:
 
     """
     by_rank = np.empty(int(fills.num_pieces.sum()), np.uint64)
-    half = len(fills.rank) // 2
-    middle = int(fills.num_pieces[:half].sum())
-    _both(
-        lambda: _hand_out_to(slice(0, half), 0, pieces, fills, by_rank),
-        lambda: _hand_out_to(slice(half, len(fills.rank)), middle, pieces, fills, by_rank),
-    )
-    pieces[len(by_rank) :] <<= _bits(len(fills.pieces_of_blocks) + 1)
-    return by_rank, pieces
-
-
-def _hand_out_to(some: slice, place: int, pieces: UInt64, fills: _Fills, by_rank: UInt64) -> None:
-    """Hand out pieces, from the one at ``place`` on, to some of the fills."""
     index_bits, block_bits = _bits(len(pieces)), _bits(len(fills.pieces_of_blocks) + 1)
-    for first in range(some.start, some.stop, _HANDED):
-        handed = slice(first, min(first + _HANDED, some.stop))
+    place = 0
+    for first in range(0, len(fills.rank), _HANDED):
+        handed = slice(first, first + _HANDED)
         num_pieces = fills.num_pieces[handed]
         end = place + int(num_pieces.sum())
         mine = pieces[place:end]
@@ -186,6 +161,8 @@ def _hand_out_to(some: slice, place: int, pieces: UInt64, fills: _Fills, by_rank
         mine <<= block_bits
         mine |= np.repeat(fills.block[handed] + np.uint64(1), num_pieces)
         place = end
+    pieces[place:] <<= block_bits
+    return by_rank, pieces
 
 
 def _in_order(numbers: UInt64, low_bits: np.uint64) -> UInt64:
@@ -198,13 +175,3 @@ def _in_order(numbers: UInt64, low_bits: np.uint64) -> UInt64:
 def _bits(count: int) -> np.uint64:
     """Bits that hold a number below ``count``."""
     return np.uint64((count - 1).bit_length())
-
-
-def _both(first: Callable[[], A], second: Callable[[], B]) -> tuple[A, B]:
-    """The results of two functions that do not touch each other's arrays, run at once.
-
-    Numpy lets go of the interpreter while it sorts and copies.
-    """
-    with ThreadPoolExecutor(1) as pool:
-        beside = pool.submit(second)
-        return first(), beside.result()

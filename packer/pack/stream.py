@@ -12,21 +12,21 @@ consecutive documents are streams of their own. A block that would train nothing
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from packer.batches import Int64, PackPlan
 from packer.layout import concatenated_ranges, offsets_of
 from packer.pack.keyed_order import order_key, shuffled
-from packer.pack.overlong import TOO_SHORT, UNTRAINED, CountTrained, DroppedTokens
+from packer.pack.overlong import CountTrained, DroppedTokens
 from packer.pack.pack_plan import group_bounds
+from packer.pack.select import UNTRAINED, Selection
 from packer.recipe import Pack
 
 
-def stream(lengths: npt.NDArray[np.integer], pack: Pack, count_trained: CountTrained) -> tuple[PackPlan, DroppedTokens]:
+def stream(selected: Selection, pack: Pack, count_trained: CountTrained) -> tuple[PackPlan, DroppedTokens]:
     """Cut the stream of some documents into blocks.
 
     Args:
-        lengths: tokens of each document.  # integers [N], at least 0
+        selected: the documents, from :func:`packer.pack.select.select`.
         pack: the rules, as a recipe may have them.
         count_trained: asked about every piece; see :func:`packer.pack.overlong.trained_counter`.
 
@@ -34,13 +34,12 @@ def stream(lengths: npt.NDArray[np.integer], pack: Pack, count_trained: CountTra
         the plan, and what is dropped: documents that are too short, and the pieces of blocks that would train nothing
 
     """
-    min_length = pack.min_length
-    sizes: Int64 = np.where(lengths < min_length, 0, lengths).astype(np.int64)
+    sizes: Int64 = selected.length.astype(np.int64)
     parts = [
         _stream_of(
             np.arange(first, last), sizes, pack.block_len, None if pack.strategy == "sequential" else (pack.seed, group)
         )
-        for group, (first, last) in enumerate(pairwise(group_bounds(len(lengths), pack.group_documents).tolist()))
+        for group, (first, last) in enumerate(pairwise(group_bounds(len(sizes), pack.group_documents).tolist()))
     ]
     nothing = (np.zeros(0, np.int64),) * 4
     document, start, length, num_pieces = (np.concatenate(columns) for columns in zip(nothing, *parts, strict=True))
@@ -49,14 +48,14 @@ def stream(lengths: npt.NDArray[np.integer], pack: Pack, count_trained: CountTra
     is_kept = np.bincount(block, targets, minlength=len(num_pieces)) > 0
     kept, out = is_kept[block], np.flatnonzero(~is_kept[block])
     inner = np.flatnonzero(kept & (start > 0))
-    short = np.flatnonzero((lengths < min_length) & (lengths > 0))
     first = start[inner]
     dropped = DroppedTokens.of(
-        np.concatenate([document[out], short]),
-        np.concatenate([start[out], np.zeros_like(short)]),
-        np.concatenate([start[out] + length[out], lengths[short].astype(np.int64)]),
-        np.repeat(np.array([UNTRAINED, TOO_SHORT], np.uint8), [len(out), len(short)]),
+        selected,
         count_trained,
+        document=document[out],
+        start=start[out],
+        end=start[out] + length[out],
+        reason=np.full(len(out), UNTRAINED, np.uint8),
         num_piece_start=int(count_trained(document[inner], first, first + 1).sum()),
     )
     document, start, pieces = document[kept], start[kept], length[kept].astype(np.int32)
@@ -68,7 +67,7 @@ def stream(lengths: npt.NDArray[np.integer], pack: Pack, count_trained: CountTra
             length=pieces,
             slots=pieces,
             block_offsets=block_offsets,
-            block_of=_first_blocks(document, start, block_offsets, len(lengths)),
+            block_of=_first_blocks(document, start, block_offsets, len(sizes)),
         ),
         dropped,
     )

@@ -9,25 +9,27 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
-from packer.batches import Bool, Int64, PackPlan
+from packer.batches import Bool, DocumentColumns, Int64, PackPlan
 from packer.errors import RecipeError
 from packer.layout import offsets_of
 from packer.pack import (
     CountTrained,
-    DocumentColumns,
     DropCount,
     DroppedTokens,
     EndsOpen,
+    Selection,
     arrange,
     gather,
+    select,
     trained_counter,
 )
 from packer.recipe import Pack
-from packer.store.blocks import BlockShardWriter
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import Shard
+from packer.store.writing import write_blocks
 
 _BATCH_TOKENS = 2**20
 """Tokens of one record batch of a block shard; a constant of the format, since it decides bytes."""
@@ -114,7 +116,8 @@ def pack_split(
         CheckError: a document that something is left out of is damaged.
 
     """
-    planned, left_out = arrange(documents.lengths(), pack, _trained_in(documents), _ends_open(documents, stop_ids))
+    selected = select_documents(documents, pack)
+    planned, left_out = arrange(selected, pack, _trained_in(documents), _ends_open(documents, stop_ids))
     # Documents in blocks are checked where they are gathered.
     documents.verify(np.unique(left_out.document))
     row_bytes = pack.block_len * (16 if documents.weighted else 12)
@@ -138,6 +141,14 @@ def pack_split(
         num_separators=separators,
         num_padding=planned.num_blocks * pack.block_len - int(planned.length.sum(dtype=np.int64)) - separators,
     )
+
+
+def select_documents(documents: DocumentShards, pack: Pack) -> Selection:
+    """The documents of a split that are packed, out of all there are: what is dropped as a whole is dropped here.
+
+    The shards hold every document; what is selected decides the blocks alone.
+    """
+    return select(documents.lengths(), pack)
 
 
 def _trained_in(documents: DocumentShards) -> CountTrained:
@@ -166,38 +177,33 @@ def block_worker(folder: Path, shards: Sequence[Shard], form: BlockForm) -> Call
     @cache
     def opened(split: str) -> tuple[DocumentShards, DocumentColumns]:
         documents = DocumentShards(folder, [shard for shard in shards if shard.split == split])
-        arrays = documents.columns()
-        columns = DocumentColumns(
-            input_ids=arrays.input_ids,
-            labels=arrays.labels,
-            loss_weights=arrays.loss_weights,
-            chunk=arrays.chunk,
-            start=arrays.start,
-            length=arrays.length,
-            doc_id=arrays.doc_id,
-        )
-        return documents, columns
+        return documents, documents.columns()
 
     def make(task: BlockTask) -> Shard:
         documents, columns = opened(task.split)
         # In the order they lie in the files: what is gathered in any order is in memory by then.
         documents.verify(np.unique(task.plan.document))
         batch_blocks = max(1, _BATCH_TOKENS // form.block_len)
-        with BlockShardWriter(folder, block_len=form.block_len, weighted=documents.weighted) as writer:
-            for first in range(0, task.plan.num_blocks, batch_blocks):
-                last = min(first + batch_blocks, task.plan.num_blocks)
-                writer.append(
-                    gather(
-                        task.plan,
-                        first,
-                        last,
-                        columns,
-                        block_len=form.block_len,
-                        pad_id=form.pad_id,
-                        separator_id=form.separator_id,
-                        one_run=form.one_run,
-                    )
+        shard = write_blocks(
+            folder,
+            (
+                gather(
+                    task.plan,
+                    first,
+                    min(first + batch_blocks, task.plan.num_blocks),
+                    columns,
+                    block_len=form.block_len,
+                    pad_id=form.pad_id,
+                    separator_id=form.separator_id,
+                    one_run=form.one_run,
                 )
-            return writer.finish(split=task.split, index=task.index).as_shard(first_row=task.first_row)
+                for first in range(0, task.plan.num_blocks, batch_blocks)
+            ),
+            block_len=form.block_len,
+            weighted=documents.weighted,
+            split=task.split,
+            index=task.index,
+        )
+        return msgspec.structs.replace(shard, first_row=task.first_row)
 
     return make

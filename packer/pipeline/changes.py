@@ -48,14 +48,14 @@ class Changes:
     def need_force(self) -> bool:
         return self.keeps_none or bool(self.rules)
 
-    def told(self) -> list[str]:
+    def sentences(self) -> list[str]:
         """The same for a person."""
-        told = []
+        sentences = []
         if self.leaving:
-            told.append(f"inputs that leave it ({len(self.leaving)} of {self.num_inputs}): {named(self.leaving)}")
+            sentences.append(f"inputs that leave it ({len(self.leaving)} of {self.num_inputs}): {named(self.leaving)}")
         if self.rules:
-            told.append(f"rules that change: {'; '.join(self.rules)}")
-        return told
+            sentences.append(f"rules that change: {'; '.join(self.rules)}")
+        return sentences
 
     def refuse(self, folder: Path) -> None:
         """Stop where they need `--force`.
@@ -66,14 +66,14 @@ class Changes:
         """
         if not self.need_force:
             return
-        told = []
+        reasons = []
         if self.rules:
-            told.append(f"{folder} was built by another recipe: {'; '.join(self.rules)}")
+            reasons.append(f"{folder} was built by another recipe: {'; '.join(self.rules)}")
         if self.keeps_none:
-            told.append(f"{folder} was built from other inputs: {named(self.leaving)}")
+            reasons.append(f"{folder} was built from other inputs: {named(self.leaving)}")
         elif self.leaving:
-            told.append(f"inputs that leave it: {named(self.leaving)}")
-        raise UsageError("; ".join(told), hint="--force replaces it; -o another folder keeps both")
+            reasons.append(f"inputs that leave it: {named(self.leaving)}")
+        raise UsageError("; ".join(reasons), hint="--force replaces it; -o another folder keeps both")
 
 
 def changes(manifest: Manifest, wanted: Provenance) -> Changes:
@@ -87,12 +87,12 @@ def changes(manifest: Manifest, wanted: Provenance) -> Changes:
             leaving.append(inputs[0].path)
         else:
             kept.append((inputs, new))
-    before, after = _sources(manifest.recipe), _sources(to_json(wanted.recipe))
+    before, after = _limits(manifest.recipe), _limits(to_json(wanted.recipe))
     return Changes(
         num_inputs=len(kept) + len(leaving),
         leaving=tuple(leaving),
         keeps_none=not kept and before.keys().isdisjoint(after),
-        rules=(*_recipe(manifest, wanted), *_keys(before, after), *_readings(kept), *_model(manifest, wanted)),
+        rules=(*_recipe(manifest, wanted), *_limited(before, after), *_readings(kept), *_model(manifest, wanted)),
     )
 
 
@@ -143,39 +143,33 @@ def _recipe(manifest: Manifest, wanted: Provenance) -> list[str]:
     ]
 
 
-def _sources(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Name → keys of the sources of a recipe that have a name; none where a manifest holds no recipe."""
+def _limits(recipe: Mapping[str, Any]) -> dict[str, int | None]:
+    """Name → limit of the sources of a recipe that have a name; none where a manifest holds no recipe."""
     try:
         sources = msgspec.convert(recipe.get("sources"), tuple[Source, ...])
     except msgspec.ValidationError:
         return {}
-    return {_name(source.path): to_json(source) for source in sources if source.path != STANDARD_INPUT}
+    return {_name(source.path): source.limit for source in sources if source.path != STANDARD_INPUT}
 
 
-def _keys(before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Keys that change of sources both recipes name, but for those that inputs tell of."""
+def _limited(before: Mapping[str, int | None], after: Mapping[str, int | None]) -> list[str]:
     return [
-        f"{key} of {name} was {short_json(value)}, is {short_json(after[name][key])}"
-        for name in before
-        if name in after
-        for key, value in before[name].items()
-        if key not in _TOLD_BY_INPUTS and not _same(value, after[name][key])
+        f"limit of {name} was {short_json(limit)}, is {short_json(after[name])}"
+        for name, limit in before.items()
+        if name in after and limit != after[name]
     ]
-
-
-_TOLD_BY_INPUTS = frozenset({"path", "split", "format", "schema", "columns"})
 
 
 def _readings(kept: Iterable[tuple[list[Input], list[Input]]]) -> list[str]:
     """How inputs are read, where none of the ways an input was read in is still one; each change once."""
-    told: dict[tuple[str, str, str], list[str]] = {}
+    names: dict[tuple[str, str, str], list[str]] = {}
     for old, new in kept:
         before, after = ([_reading(entry) for entry in entries] for entries in (old, new))
         if not any(reading in after for reading in before):
             for key, was in before[0].items():
                 if was != after[0][key]:
-                    told.setdefault((key, short_json(was), short_json(after[0][key])), []).append(old[0].path)
-    return [f"{key} of {named(paths)} was {was}, is {now}" for (key, was, now), paths in told.items()]
+                    names.setdefault((key, short_json(was), short_json(after[0][key])), []).append(old[0].path)
+    return [f"{key} of {named(paths)} was {was}, is {now}" for (key, was, now), paths in names.items()]
 
 
 def _reading(entry: Input) -> dict[str, Any]:

@@ -104,17 +104,14 @@ def _tried(tokenizer_json: bytes) -> str | None:
 def _remembered(tokenizer_json: bytes) -> bool | None:
     """Whether the fast engine agreed; None where it was not tried, or what lies there is not what a trial writes."""
     with suppress(InputError, RuntimeError):
-        found = read_regular(_place(tokenizer_json), max_bytes=_OUTCOME_BYTES, what="the outcome of a trial")
-        return next((agrees for agrees in (True, False) if found == _outcome(tokenizer_json, agrees=agrees)), None)
+        found = read_regular(_place(tokenizer_json), max_bytes=80, what="the outcome of a trial")
+        return {_outcome(tokenizer_json, agrees=agrees): agrees for agrees in (True, False)}.get(found)
     return None
 
 
 def _outcome(tokenizer_json: bytes, *, agrees: bool) -> bytes:
     """All that the file of a trial holds."""
     return f"{_trial(tokenizer_json)} {'agrees' if agrees else 'differs'}\n".encode()
-
-
-_OUTCOME_BYTES = 80
 
 
 def _trial(tokenizer_json: bytes) -> str:

@@ -9,19 +9,20 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from multiprocessing import connection, forkserver, resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.pool import ExceptionWithTraceback  # type: ignore[attr-defined]
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from packer.errors import ResourceError
 from packer.limits import memory_limits
 from packer.preload import TOKENIZER, asked
+from packer.watchdog import end_if_stuck
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -109,52 +110,97 @@ class Processes:
             WorkerDiedError: a worker was killed, or ended by itself.
 
         """
-        jobs = min(self._jobs, len(tasks))
-        if jobs < 1:
+        if not tasks:
             return
+        context = multiprocessing.get_context("forkserver") if FORKS else multiprocessing.get_context("spawn")
+        # Each worker has a pipe of its own, which breaks when it ends, even in the middle of an answer.
+        workers: dict[Connection, BaseProcess] = {}
         with fork_server():
-            pool = ProcessPoolExecutor(
-                jobs,
-                multiprocessing.get_context("forkserver" if FORKS else "spawn"),
-                initializer=_begin,
-                initargs=(make, tuple(arguments)),
-            )
-            # All at once: of one that is started later, the pool would not notice the end until another one answers.
-            pool._safe_to_dynamically_spawn_children = False  # type: ignore[attr-defined]  # noqa: SLF001
-            processes: list[BaseProcess] = []
             try:
-                yield from self._results(pool, processes, tasks)
-            except (BrokenProcessPool, EOFError, ConnectionError) as error:  # of a worker, or of the server
-                pool.shutdown()  # it ends the others with SIGTERM, and waits for them
-                raise _died(processes) from error
+                for _ in range(min(self._jobs, len(tasks))):
+                    here, there = context.Pipe()
+                    process = context.Process(target=_serve, args=(there, make, tuple(arguments)), daemon=True)
+                    with _death_named(process), there:
+                        process.start()
+                    workers[here] = process
+                yield from _answers(workers, tasks)
             finally:
                 # Whatever they do: a task that is cut off leaves a temporary file, which the next build removes.
-                for process in processes:
-                    process.kill()
-                pool.shutdown(cancel_futures=True)
+                for worker in workers.values():
+                    worker.kill()
+                for pipe, worker in workers.items():
+                    worker.join()
+                    pipe.close()
 
-    def _results(
-        self, pool: ProcessPoolExecutor, processes: list[BaseProcess], tasks: Sequence[Task]
-    ) -> Iterator[tuple[int, Any]]:
-        numbers: dict[Future[Any], int] = {}
+
+def _answers(workers: Mapping[Connection, BaseProcess], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    """Give every worker one task at a time; the number and the result of each as they come."""
+    numbers = iter(range(len(tasks)))
+    at_work: dict[Connection, int] = {}
+    idle, answers = list(workers), list[tuple[int, Any]]()
+    while idle:
+        for pipe, number in zip(idle, numbers, strict=False):
+            with _death_named(workers[pipe]):
+                pipe.send(tasks[number])
+            at_work[pipe] = number
+        yield from answers
+        idle = cast("list[Connection]", connection.wait(list(at_work))) if at_work else []
+        answers = [(at_work.pop(pipe), _received(pipe, workers[pipe])) for pipe in idle]
+
+
+def _received(pipe: Connection, process: BaseProcess) -> Any:
+    with _death_named(process):
+        error, result = pipe.recv()
+    if error is not None:
+        raise error
+    return result
+
+
+def _serve(pipe: Connection, make: Callable[..., Callable[[Any], Any]], arguments: Sequence[Any]) -> None:
+    """Work as a worker; what `make` raises is raised by every task, where the parent can see it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_if_stuck()
+    # One process a core: threads inside the encoder would only be in each other's way.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    work = cache(lambda: make(*arguments))
+    while True:
+        task = pipe.recv()
         try:
-            for number, task in enumerate(tasks):
-                numbers[pool.submit(_do, task)] = number
-        finally:
-            processes += (pool._processes or {}).values()  # noqa: SLF001 - Python 3.14 has kill_workers()
-        for future in as_completed(numbers):
-            yield numbers[future], future.result()
+            pipe.send((None, work()(task)))  # pickled as a whole before its first byte is sent
+        except BaseException as error:  # noqa: BLE001 - raised again by the parent
+            try:
+                pipe.send(_failure(error))
+            except Exception as unpickled:  # noqa: BLE001 - as above
+                pipe.send(_failure(unpickled))
 
 
-def _died(processes: Sequence[BaseProcess]) -> WorkerDiedError:
-    """How the first of them ended."""
-    codes = [process.exitcode for process in processes if process.exitcode]
-    code = next((code for code in codes if code != -signal.SIGTERM), codes[0] if codes else None)
-    return WorkerDiedError(
-        f"a worker process {_ended(code)}",
-        hint="what is finished is kept: run the same command again with fewer processes (-j 1). A script of "
-        "your own builds below `if __name__ == '__main__':`, since every worker imports it",
-    )
+def _failure(error: BaseException) -> tuple[ExceptionWithTraceback, None]:
+    return ExceptionWithTraceback(error, error.__traceback__), None
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+@contextmanager
+def _death_named(process: BaseProcess) -> Iterator[None]:
+    """Say how a worker ended whose pipe broke, or the server that should have started it."""
+    try:
+        yield
+    except (EOFError, OSError) as error:
+        if getattr(error, "errno", None) is not None and not isinstance(error, ConnectionError):
+            raise  # a limit that was reached when it was started
+        if process.pid is not None:
+            process.join()
+        raise WorkerDiedError(
+            f"a worker process {_ended(process.exitcode)}",
+            hint="what is finished is kept: run the same command again with fewer processes (-j 1). A script of "
+            "your own builds below `if __name__ == '__main__':`, since every worker imports it",
+        ) from error
 
 
 def _ended(exit_code: int | None) -> str:
@@ -164,6 +210,8 @@ def _ended(exit_code: int | None) -> str:
         return f"ended with exit code {exit_code}; what it printed stands above"
     if exit_code == -signal.SIGKILL:
         return f"was killed, most often for want of memory{memory_limits()}"
+    if exit_code == -signal.SIGPROF:
+        return "was ended: the chat template, or a row in it, took a minute for a single step"
     name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else f"signal {-exit_code}"
     return f"was ended by {name}, most often for want of memory or threads{memory_limits()}"
 
@@ -200,27 +248,3 @@ def fork_server(tokenizer: Path | None = None, *, fast: bool = False) -> Iterato
     finally:
         os.kill(server._forkserver_pid, signal.SIGKILL)  # noqa: SLF001
         server._stop()  # noqa: SLF001
-
-
-def _begin(make: Callable[..., Callable[[Any], Any]], arguments: Sequence[Any]) -> None:
-    """Begin a worker; what `make` raises is raised by every task, where the parent can see it."""
-    global _work  # noqa: PLW0603 - a worker has one
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # One process a core: threads inside the encoder would only be in each other's way.
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    _work = cache(lambda: make(*arguments))
-
-
-_work: Callable[[], Callable[[Any], Any]]
-
-
-def _do(task: Any) -> Any:
-    return _work()(task)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)

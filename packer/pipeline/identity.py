@@ -17,7 +17,7 @@ from packer.source import Partition
 from packer.store.manifest import FORMAT_VERSION, Input, Manifest, ModelRecord
 
 RULES_VERSION = 5
-"""Raised when the same rows, recipe and engine come to other documents."""
+"""Raised when the same rows, recipe and engine give other documents."""
 
 
 def documents_identity(

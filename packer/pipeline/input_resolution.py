@@ -5,21 +5,16 @@ manifest are names with commits; only these lead to the Hub afterwards, so that 
 not there is never looked for elsewhere.
 """
 
-import difflib
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
-from packer.errors import InputError
 from packer.hub import HubName, data_name, fetch_data, fetch_tokenizer, pin, tokenizer_name
-from packer.model import FOLDER_FILES, TOKENIZER_FILE
+from packer.model import FOLDER_FILES
 from packer.recipe import Recipe, Source
 from packer.source import STANDARD_INPUT, data_set_files, expand, is_data_set, place_of
-
-_MOST_NAMED = 8
 
 
 def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
@@ -27,7 +22,7 @@ def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
 
     Args:
         recipe: as it was written.
-        note: told what was found, where a person may want to know.
+        note: takes what was found, where a person may want to know.
 
     Raises:
         RecipeError: a name that begins as one of the Hub and is none.
@@ -43,17 +38,8 @@ def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
             assert found.name.revision is not None
             pins[whole] = found.name.revision
             if not name.is_pinned:
-                note(_told(whole, found.name.revision, by_cache=found.by_cache))
+                note(_note(whole, found.name.revision, by_cache=found.by_cache))
         return str(replace(name, revision=pins[whole]))
-
-    def pinned_tokenizer(name: HubName) -> str:
-        try:
-            return pinned(name)
-        except InputError as error:
-            meant = _meant_tokenizer(Path(str(recipe.tokenizer)))
-            if meant is None:
-                raise
-            raise InputError(error.message, hint=meant) from error
 
     tokenizer = None if recipe.tokenizer is None else tokenizer_name(recipe.tokenizer)
     sources = tuple(
@@ -63,43 +49,24 @@ def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
     if tokenizer is None and sources == recipe.sources:
         return recipe
     return msgspec.structs.replace(
-        recipe, sources=sources, tokenizer=recipe.tokenizer if tokenizer is None else pinned_tokenizer(tokenizer)
+        recipe, sources=sources, tokenizer=recipe.tokenizer if tokenizer is None else pinned(tokenizer)
     )
 
 
-def _told(name: HubName, commit: str, *, by_cache: bool) -> str:
-    told = f"{name.label} is commit {commit[:12]}"
-    return f"{told} in the Hub's cache; the Hub itself was not reached" if by_cache else told
+def _note(name: HubName, commit: str, *, by_cache: bool) -> str:
+    sentence = f"{name.label} is commit {commit[:12]}"
+    return f"{sentence} in the Hub's cache; the Hub itself was not reached" if by_cache else sentence
 
 
 def tokenizer_place(tokenizer: str) -> Path:
     """The folder or file of a tokenizer as a pinned recipe names it, fetched where it is on the Hub.
 
     Raises:
-        InputError: it is not there, and there are others that may have been meant; or it cannot be had.
+        InputError: it cannot be had from the Hub.
 
     """
     name = tokenizer_name(tokenizer)
-    if name is not None and name.is_pinned:
-        return fetch_tokenizer(name, FOLDER_FILES)
-    path = Path(tokenizer)
-    meant = _meant_tokenizer(path)
-    if meant is not None:
-        found = f"no {TOKENIZER_FILE} in this folder" if path.is_dir() else "no such file or folder"
-        raise InputError(f"tokenizer {tokenizer}: {found}", hint=meant)
-    return path
-
-
-def _meant_tokenizer(path: Path) -> str | None:
-    """Which tokenizer of this machine may have been meant, for a hint, where the path leads to none."""
-    if path.is_dir() and not os.path.lexists(path / TOKENIZER_FILE):
-        inside = sorted(file.parent.as_posix() for file in path.glob(f"*/{TOKENIZER_FILE}"))
-        return f"it holds tokenizers; name one of them: {', '.join(inside[:_MOST_NAMED])}" if inside else None
-    if os.path.lexists(path) or not path.parent.is_dir():
-        return None
-    beside = [file.parent.name for file in path.parent.glob(f"*/{TOKENIZER_FILE}")]
-    close = difflib.get_close_matches(path.name, sorted(beside), 1)
-    return f"did you mean {(path.parent / close[0]).as_posix()}?" if close else None
+    return fetch_tokenizer(name, FOLDER_FILES) if name is not None and name.is_pinned else Path(tokenizer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

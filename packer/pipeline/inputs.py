@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from packer.errors import InputError
+from packer.errors import InputError, StorageError
 from packer.model import Model
 from packer.pipeline.input_resolution import SourceFile
 from packer.recipe import Recipe
@@ -24,6 +24,10 @@ from packer.source import (
     refuse_unread_columns,
     shown,
 )
+from packer.source.file_bytes import changed
+from packer.source.partition import FileStatus
+from packer.store.digest import digest_file
+from packer.store.manifest import Input
 
 _MOST_NAMED = 3
 _FEW_ROWS = 64
@@ -51,7 +55,7 @@ def open_inputs(
     Args:
         files: Of the recipe's sources, in their order.
         recipe: Names the sources.
-        note: Told what was passed over.
+        note: Takes what was passed over.
 
     Raises:
         InputError: one cannot be read, or is nothing packer knows; or all files of a source hold no rows; or `columns`
@@ -75,7 +79,7 @@ def open_inputs(
                 names |= field_names(file.path, format=entry.format) if any(columns.values()) else set()
         if names:
             refuse_absent_columns(own[0].source.path, names, columns)
-        _tell_empty(own, empty, note)
+        _note_empty(own, empty, note)
 
 
 def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> InputFile:
@@ -122,7 +126,7 @@ def _refuse_hollow(path: Path) -> None:
         )
 
 
-def tell_unread(entry: InputFile, note: Callable[[str], None]) -> None:
+def note_unread(entry: InputFile, note: Callable[[str], None]) -> None:
     """Say which fields the first rows of a file have that its schema does not read."""
     taken = {old for old in entry.columns.values() if old is not None} | {*entry.columns}
     try:
@@ -134,7 +138,7 @@ def tell_unread(entry: InputFile, note: Callable[[str], None]) -> None:
         note(f"{entry.name}: fields of rows that are not read: {listed(unread)}; sources.columns maps or hides them")
 
 
-def tell_unused_keys(counts: Mapping[str, int], model: Model, note: Callable[[str], None]) -> None:
+def note_unused_keys(counts: Mapping[str, int], model: Model, note: Callable[[str], None]) -> None:
     """Say which keys of messages neither packer nor the template reads.
 
     Args:
@@ -152,7 +156,7 @@ def tell_unused_keys(counts: Mapping[str, int], model: Model, note: Callable[[st
         note(f"messages have keys that are not used: {named}{more}")
 
 
-def _tell_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Callable[[str], None]) -> None:
+def _note_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Callable[[str], None]) -> None:
     path = own[0].source.path
     if len(empty) == len(own) > 1:
         raise NoRowsError(
@@ -167,3 +171,28 @@ def _tell_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Ca
     if names:
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         note(f"{path}: no rows in {', '.join(names[:_MOST_NAMED])}{more}")
+
+
+def refuse_changed(files: Sequence[tuple[Path, FileStatus]], inputs: Sequence[Input]) -> None:
+    """Compare inputs at the commit with what was read of them.
+
+    A partition is compared with its digest when it is read again; a file may still change behind the partition that was
+    read last. Where size, time or number of a file differ, its bytes decide: a file that was only touched is the same.
+
+    Args:
+        files: The input files, as they were before they were read.
+        inputs: What was read of each.
+
+    Raises:
+        InputError: one of them is not what it was.
+
+    """
+    for (path, status), entry in zip(files, inputs, strict=True):
+        if FileStatus.of(path) == status:
+            continue
+        try:
+            num_bytes, _, sha256 = digest_file(path)
+        except StorageError as error:
+            raise InputError(error.message, hint=error.hint) from error
+        if sha256 != entry.sha256:
+            raise changed(path, f"{entry.num_bytes} bytes were read, and now it holds {num_bytes} others")

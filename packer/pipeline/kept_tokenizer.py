@@ -1,18 +1,14 @@
 """The tokenizer that a cache keeps: what it was built with, whatever has become of the folder it came from."""
 
 import hashlib
-import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from packer.errors import CheckError
-from packer.model import TOOL_TEMPLATE_FILE, Model, load_model
+from packer.model import Model, model_of
 from packer.recipe import Recipe
-from packer.store.digest import digest_file
-from packer.store.folder import inside, sync_folder, write_atomically
+from packer.store.files import CacheFiles
 from packer.store.manifest import Manifest, ModelFile, ModelRecord
-from packer.store.path_errors import storage_errors
 
 
 def model_record(model: Model) -> ModelRecord:
@@ -40,18 +36,14 @@ def write_model(folder: Path, record: ModelRecord, files: Mapping[str, bytes]) -
         StorageError: the disk refuses.
 
     """
-    kept: set[Path] = set()
+    cache = CacheFiles(folder)
     for file in record.files:
-        path = inside(folder, f"model/{file.path}")
-        if path.is_file() and digest_file(path)[2] == file.sha256:
-            kept.add(path.parent)
+        name = f"model/{file.path}"
+        if cache.size(name) is not None and cache.sha256(name) == file.sha256:
+            # A build that was killed may have named it without flushing the name.
+            cache.sync(PurePosixPath(name).parent.as_posix())
         else:
-            write_atomically(path, files[PurePosixPath(file.path).name])
-    # A build that was killed may have named a file, and its folder, without flushing the name.
-    for place in sorted(kept):
-        with storage_errors("write", place):
-            sync_folder(place)
-            sync_folder(place.parent)
+            cache.write(name, files[PurePosixPath(name).name])
 
 
 def kept_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
@@ -64,12 +56,10 @@ def kept_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
     """
     files = {}
     for file in manifest.model.files:
-        path = folder / "model" / file.path
-        with storage_errors("read", path):
-            content = path.read_bytes()
+        content = CacheFiles(folder).read(f"model/{file.path}")
         if hashlib.sha256(content).hexdigest() != file.sha256:
             raise CheckError(
-                f"{path} is damaged: its sha256 is not the manifest's",
+                f"{folder}/model/{file.path} is damaged: its sha256 is not the manifest's",
                 hint=f"packer build -o {folder} --repair makes it again",
             )
         files[PurePosixPath(file.path).name] = content
@@ -85,11 +75,4 @@ def kept_model(folder: Path, manifest: Manifest, recipe: Recipe) -> Model:
 
     """
     files = kept_files(folder, manifest)
-    with tempfile.TemporaryDirectory(prefix="packer-") as place:
-        for name, content in files.items():
-            (Path(place) / name).write_bytes(content)
-        model = load_model(Path(place), stop=recipe.supervision.stop, pad_id=recipe.pack.pad_id)
-    # Of templates the kept files are all there was: tokenizer_config.json may name another one, which a build with a
-    # template of its own did not use.
-    tool_template = files.get(TOOL_TEMPLATE_FILE)
-    return replace(model, files=files, tool_template=None if tool_template is None else tool_template.decode())
+    return model_of(files, folder / "model", stop=recipe.supervision.stop, pad_id=recipe.pack.pad_id)

@@ -91,18 +91,18 @@ def fitting(lengths: Int32, *, step: int) -> tuple[int | None, int | None]:
 
 
 def _ways_out(cut: Mapping[str, Cut], fits_all: int | None, fits_most: int | None) -> list[str]:
-    told = []
+    sentences = []
     if fits_all is not None:
-        told.append(f"--block-len {fits_all} fits every document")
+        sentences.append(f"--block-len {fits_all} fits every document")
     if fits_most is not None:
-        told.append(f"--block-len {fits_most} fits documents with 99 % of the tokens")
+        sentences.append(f"--block-len {fits_most} fits documents with 99 % of the tokens")
     if "overlong" in cut:
-        told.append("--set pack.overlong=split cuts long documents, =truncate_right keeps their beginning")
+        sentences.append("--set pack.overlong=split cuts long documents, =truncate_right keeps their beginning")
     if "truncated" in cut:
-        told.append("--set pack.overlong=split keeps what is cut off")
+        sentences.append("--set pack.overlong=split keeps what is cut off")
     if "too_short" in cut:
-        told.append("--set pack.min_length=1 keeps short documents")
-    return told
+        sentences.append("--set pack.min_length=1 keeps short documents")
+    return sentences
 
 
 def row_share(manifest: Manifest) -> float:
@@ -133,18 +133,18 @@ def refuse_losses(manifest: Manifest, fail_above: float | None) -> None:
         return
     totals = manifest.totals
     rejected = totals.rows - totals.kept
-    told = []
+    sentences = []
     if row_share(manifest) > fail_above:
         codes = ", ".join(f"{count:,} {code}" for code, count in sorted(totals.rejected.items()))
-        told.append(f"{rejected:,} of {totals.rows:,} rows ({row_share(manifest):.2%}) are rejected: {codes}")
+        sentences.append(f"{rejected:,} of {totals.rows:,} rows ({row_share(manifest):.2%}) are rejected: {codes}")
     if token_share(manifest) > fail_above:
         codes = ", ".join(f"{cut.tokens:,} {code}" for code, cut in sorted(totals.cut.items()))
-        told.append(
+        sentences.append(
             f"{totals.cut_tokens:,} of {totals.tokens:,} tokens ({token_share(manifest):.2%}) are in no block: {codes}"
         )
-    if told:
+    if sentences:
         raise CheckError(
-            f"more than {fail_above:.2%} is left out: {'; '.join(told)}",
+            f"more than {fail_above:.2%} is left out: {'; '.join(sentences)}",
             hint="nothing was committed, and a cache that was there is as it was; without --fail-above it is built, "
             "and rejected.jsonl lists what is left out",
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from packer.errors import BusyError, CheckError, InputError, NothingKeptError, PackerError, StorageError
+from packer.pack import REASONS
 from packer.pipeline.blocks import BlockForm, PackedSplit, block_worker, pack_split
 from packer.pipeline.executor import jobs_for, local_executor
 from packer.pipeline.identity import Provenance
@@ -14,14 +15,14 @@ from packer.pipeline.losses import refuse_losses
 from packer.pipeline.partition import PartitionResult
 from packer.pipeline.progress import Progress
 from packer.pipeline.record import make_manifest, rejected_lines
-from packer.recipe import Pack
+from packer.rejections import CODES
 from packer.store.cache import Cache
-from packer.store.conservation import check_conservation
 from packer.store.document_shards import DocumentShards
 from packer.store.folder import lock, sweep
 from packer.store.manifest import (
     Manifest,
     Shard,
+    check_conservation,
     decode_manifest,
     encode_manifest,
     read_manifest,
@@ -84,7 +85,7 @@ def pack_documents(
             progress.note(f"split '{split}' has no block: nothing of its {len(own):,} documents could be packed")
     tasks = [task for split in packed.values() for task in split.tasks]
     if not tasks:
-        raise _nothing_packed(sum(shard.num_rows for shard in documents), packed, recipe.pack)
+        raise _nothing_packed(sum(shard.num_rows for shard in documents), packed)
     shards = [there.get((task.split, task.first_row, task.plan.num_blocks)) for task in tasks]
     missing = [number for number, shard in enumerate(shards) if shard is None]
     progress.stage("blocks", sum(tasks[number].plan.num_blocks for number in missing), "blocks")
@@ -148,7 +149,7 @@ def _refuse_unreadable(folder: Path, manifest: Manifest) -> None:
 def finish(folder: Path, manifest: Manifest) -> None:
     """What is left to do once the manifest is there: nothing where it was done. Call it under the lock.
 
-    rejected.jsonl is published last, so that it tells whether the build before came to its end.
+    rejected.jsonl is published last, so that it shows whether the build before came to its end.
 
     Raises:
         StorageError: the disk refuses; the cache is whole.
@@ -167,25 +168,11 @@ def finish_if_free(folder: Path, manifest: Manifest) -> None:
         finish(folder, read_manifest(folder))  # another build may have replaced it meanwhile
 
 
-def _nothing_packed(num_documents: int, packed: dict[str, PackedSplit], pack: Pack) -> NothingKeptError:
-    counts = {code: sum(split.losses[code].num_documents for split in packed.values()) for code in _WHY}
-    told = ", ".join(f"{count} {_WHY[code].format(pack=pack)}" for code, count in counts.items() if count)
+def _nothing_packed(num_documents: int, packed: Mapping[str, PackedSplit]) -> NothingKeptError:
+    counts = {code: sum(split.losses[code].num_documents for split in packed.values()) for code in REASONS}
+    reasons = ", ".join(f"{count:,} × {code} ({CODES[code]})" for code, count in counts.items() if count)
     return NothingKeptError(
-        f"nothing kept: of {num_documents} documents {told}",
-        hint="; ".join(_WAYS_OUT[code] for code, count in counts.items() if count),
+        f"nothing kept: of {num_documents:,} documents {reasons}",
+        hint="--block-len N makes blocks longer, --set pack.overlong=split cuts documents, "
+        "--set pack.min_length=1 keeps short ones",
     )
-
-
-_WAYS_OUT = {
-    "overlong": "--block-len N makes blocks longer, --set pack.overlong=split cuts documents",
-    "too_short": "--set pack.min_length=1 keeps short documents",
-    "untrained": "--block-len N makes blocks longer, so that a piece holds what is trained",
-    "truncated": "--block-len N makes blocks longer",
-}
-
-_WHY = {
-    "overlong": "are longer than pack.block_len ({pack.block_len})",
-    "too_short": "are shorter than pack.min_length ({pack.min_length})",
-    "untrained": "have no piece of pack.block_len ({pack.block_len}) tokens in which something is trained",
-    "truncated": "are cut away",
-}

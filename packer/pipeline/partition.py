@@ -4,25 +4,28 @@ A pure function of the partition's bytes, how its rows are read, and the documen
 (`.packer/partitions/<key>.json`) is written after the shard, so a build that is killed finds what it finished.
 """
 
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
 import msgspec
 import numpy as np
 
-from packer.batches import RowBatch, TurnBatch
+from packer.batches import DocumentBatch, RowBatch
+from packer.errors import StorageError
 from packer.model import Model
 from packer.pipeline.stages import Stages, named_row, overruns_at
 from packer.recipe import Recipe
 from packer.source import Partition, read_rows, unused_keys
-from packer.store.documents import DocumentShardWriter
-from packer.store.folder import write_atomically
+from packer.store.files import CacheFiles
+from packer.store.folder import PRIVATE
 from packer.store.manifest import Shard
+from packer.store.writing import write_documents
 
-JOURNAL = Path(".packer") / "partitions"
+JOURNAL = f"{PRIVATE}/partitions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,29 +54,20 @@ class RejectedRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PartitionResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a partition came to."""
+    """The result of a partition."""
 
     shard: Shard
     rejected: tuple[RejectedRow, ...]
 
 
 Made: TypeAlias = tuple[PartitionResult, dict[str, float]]
-"""What a partition came to, and the seconds of each stage."""
+"""The result of a partition, and the seconds of each stage."""
 
-
-_Rendered: TypeAlias = tuple[RowBatch, TurnBatch]
-
-
-_AHEAD_BYTES = 64 * 2**20
-"""Of texts, or of rows, that are there before an encoder is; in memory they take a few times as much."""
 
 _MOST_KEYS = 32
 """Unused keys of a partition that are counted: rows may have names or dates for keys."""
 
 _SHOWN_KEY = 40
-
-_ROW_BYTES = 1024
-"""What a row counts beside that."""
 
 
 class PartitionWork:
@@ -96,63 +90,46 @@ class PartitionWork:
 
         """
         with overruns_at(lambda row: named_row(task.partition, row, self._recipe)):
-            result = run_partition(
-                task, self._rendered(task), folder=self._folder, model=self._model, stages=self._stages
+            batches = read_rows(
+                task.partition,
+                schema=task.schema,
+                columns=task.columns,
+                max_row_bytes=self._recipe.rows.max_bytes,
             )
+            result = run_partition(task, batches, folder=self._folder, model=self._model, stages=self._stages)
         return result, self._stages.clock.take()
-
-    def _rendered(self, task: PartitionTask) -> Iterator[_Rendered]:
-        """Batches of a partition and their texts; as many as there is room for, while the encoder is loading."""
-        batches = read_rows(
-            task.partition,
-            schema=task.schema,
-            columns=task.columns,
-            max_row_bytes=self._recipe.rows.max_bytes,
-        )
-        rendered = ((rows, self._stages.render(rows)) for rows in self._stages.clock.each("read", batches))
-        row_bytes = _ROW_BYTES + task.partition.num_bytes // max(task.partition.num_rows, 1)
-        ahead: deque[_Rendered] = deque()
-        num_bytes = 0
-        while not self._stages.is_loaded and num_bytes <= _AHEAD_BYTES:
-            each = next(rendered, None)
-            if each is None:
-                break
-            ahead.append(each)
-            num_bytes += max(len(each[1].text), row_bytes * each[0].num_rows)
-        while ahead:
-            yield ahead.popleft()
-        yield from rendered
 
 
 def run_partition(
     task: PartitionTask,
-    batches: Iterable[_Rendered],
+    batches: Iterable[RowBatch],
     *,
     folder: Path,
     model: Model,
     stages: Stages,
 ) -> PartitionResult:
-    """Make the shard of one partition from its rows and what they were rendered to."""
+    """Make the shard of one partition from its rows."""
     rejected: list[RejectedRow] = []
     num_rows = num_kept = num_merged = num_skipped = 0
     unused: Counter[str] = Counter()
-    with DocumentShardWriter(folder, special_ids=np.array(model.special_ids, np.int32)) as writer:
-        for rows, turns in batches:
-            done = stages.run(rows, turns)
-            with stages.clock.of("write"):
-                writer.append(done.documents)
-            rejected += (
-                RejectedRow(r.row, r.code, r.reason, None if rows.lines is None else rows.lines[r.row - num_rows])
-                for r in done.rejections
-            )
-            unused.update(key[:_SHOWN_KEY] for key in unused_keys(rows.samples))
-            num_rows += rows.num_rows
-            num_kept += len(np.unique(done.documents.sample))
-            num_merged += done.num_merged
-            num_skipped += done.num_skipped
-        with stages.clock.of("write"):
-            written = writer.finish(split=task.split, index=task.index)
-    shard = written.as_shard(
+    documents: list[DocumentBatch] = []
+    for rows in stages.clock.each("read", batches):
+        done = stages.run(rows)
+        documents.append(done.documents)
+        rejected += (
+            RejectedRow(r.row, r.code, r.reason, None if rows.lines is None else rows.lines[r.row - num_rows])
+            for r in done.rejections
+        )
+        unused.update(key[:_SHOWN_KEY] for key in unused_keys(rows.samples))
+        num_rows += rows.num_rows
+        num_kept += len(np.unique(done.documents.sample))
+        num_merged += done.num_merged
+        num_skipped += done.num_skipped
+    with stages.clock.of("write"):
+        special_ids = np.array(model.special_ids, np.int32)
+        written = write_documents(folder, documents, special_ids=special_ids, split=task.split, index=task.index)
+    shard = msgspec.structs.replace(
+        written,
         first_row=task.partition.first_row,
         first_line=task.partition.first_line,
         source=task.source,
@@ -171,15 +148,14 @@ def run_partition(
 
 def write_journal(folder: Path, key: str, result: PartitionResult) -> None:
     """Say that a partition is finished; its shard is there already."""
-    write_atomically(folder / JOURNAL / f"{key}.json", msgspec.json.encode(result))
+    CacheFiles(folder).write(f"{JOURNAL}/{key}.json", msgspec.json.encode(result))
 
 
 def read_journal(folder: Path) -> dict[str, PartitionResult]:
     """Results of a build that did not finish, by key; entries that cannot be read are as good as missing."""
     entries: dict[str, PartitionResult] = {}
-    for path in sorted((folder / JOURNAL).glob("*.json")):
-        try:
-            entries[path.stem] = msgspec.json.decode(path.read_bytes(), type=PartitionResult)
-        except (OSError, msgspec.MsgspecError):
-            continue
+    files = CacheFiles(folder)
+    for name in files.names(JOURNAL, ".json"):
+        with suppress(StorageError, msgspec.MsgspecError):
+            entries[PurePosixPath(name).stem] = msgspec.json.decode(files.read(name), type=PartitionResult)
     return entries

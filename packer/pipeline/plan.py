@@ -13,7 +13,7 @@ from packer.pipeline.blocks import BlockForm
 from packer.pipeline.engine import Engine, resolve_engine
 from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key
 from packer.pipeline.input_resolution import SourceFile, pin_recipe, source_files, tokenizer_place
-from packer.pipeline.inputs import open_inputs, tell_unread
+from packer.pipeline.inputs import note_unread, open_inputs
 from packer.pipeline.kept_tokenizer import model_record
 from packer.pipeline.partition import PartitionTask
 from packer.pipeline.progress import Progress
@@ -27,7 +27,6 @@ from packer.source import (
 )
 from packer.source.partition import FileStatus
 from packer.store.manifest import Input
-from packer.tokenize import refuse_runaway_patterns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +64,7 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
     paths = resolve_sources(recipe)
     model = load_recipe_model(recipe)
     engine = resolve_engine(recipe.engine, model.files[TOKENIZER_FILE], before=before)
-    _tell(engine, before, progress)
+    _note_engine(engine, before, progress)
     recipe = msgspec.structs.replace(recipe, engine=engine.name)
     documents = documents_identity(recipe, model.digests, engine.version)
     statuses = {file.path: FileStatus.of(file.path) for file in paths}
@@ -74,12 +73,12 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
     files: list[tuple[Path, FileStatus]] = []
     tasks: list[PartitionTask] = []
     num_shards: dict[str, int] = {}
-    told = None
+    noted = None
     for each, file in open_inputs(paths, recipe, progress.note):
         source = each.source
-        if source is not told:
-            tell_unread(file, progress.note)
-        told = source
+        if source is not noted:
+            note_unread(file, progress.note)
+        noted = source
         refuse_untemplated(file, model)
         entry, partitions = _read_input(file, recipe.partition_bytes)
         for partition in partitions:
@@ -169,17 +168,15 @@ def load_bare_model(recipe: Recipe) -> Model:
     """
     if recipe.tokenizer is None:
         raise _no_tokenizer()
-    model = load_model(
+    return load_model(
         tokenizer_place(recipe.tokenizer),
         template=Path(recipe.template.file) if recipe.template.file else None,
         stop=recipe.supervision.stop,
         pad_id=recipe.pack.pad_id,
     )
-    refuse_runaway_patterns(model.files[TOKENIZER_FILE])
-    return model
 
 
-def _tell(engine: Engine, before: str | None, progress: Progress) -> None:
+def _note_engine(engine: Engine, before: str | None, progress: Progress) -> None:
     if engine.refused is not None:
         progress.note(f"engine reference: {engine.refused}")
     if before is not None and before != engine.name:

@@ -1,4 +1,4 @@
-"""What a build tells: while it runs, and of where its time went."""
+"""What a build reports: while it runs, and of where its time went."""
 
 import time
 from collections import defaultdict

@@ -12,7 +12,7 @@ from packer.pipeline.identity import Provenance
 from packer.pipeline.partition import PartitionResult
 from packer.recipe import to_json
 from packer.rejections import CODES
-from packer.store.content_fingerprint import content_fingerprint
+from packer.store.cache import content_fingerprint
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import Cut, Input, Manifest, Shard, Totals
 from packer.store.rejected import Rejected

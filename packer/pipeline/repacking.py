@@ -10,24 +10,20 @@ from typing import Any
 
 import msgspec
 
-from packer.errors import CheckError, PackerError, RecipeError, UsageError
+from packer.errors import CheckError, RecipeError, StorageError, UsageError
+from packer.limits import path_errors
 from packer.pipeline.blocks import BlockForm
-from packer.pipeline.changes import changes
 from packer.pipeline.identity import Provenance
-from packer.pipeline.kept_tokenizer import kept_files, kept_model, write_model
-from packer.pipeline.losses import left_out, refuse_losses
-from packer.pipeline.packing import Packed, commit, finish, jobs_for_packing, pack_documents
+from packer.pipeline.kept_tokenizer import kept_files, kept_model
 from packer.pipeline.partition import PartitionResult
-from packer.pipeline.progress import Progress, Silent
-from packer.pipeline.reuse import committed, existing, refuse_foreign, up_to_date
-from packer.pipeline.run import BuildResult
+from packer.pipeline.progress import Clock, Progress, Silent
+from packer.pipeline.reuse import committed, refuse_foreign
+from packer.pipeline.run import BuildResult, Options, make_cache
 from packer.recipe import Recipe, make_recipe
 from packer.store.cache import Cache
-from packer.store.digest import digest_file_xxh3
-from packer.store.folder import PRIVATE, lock, refuse_busy, sweep_all, sweep_temporary
-from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, manifest_fingerprint
+from packer.store.files import CacheFiles
+from packer.store.manifest import Manifest, manifest_fingerprint
 from packer.store.mapping import repair_hint
-from packer.store.path_errors import path_errors
 from packer.store.shard_file import relink
 
 
@@ -65,79 +61,62 @@ def repack(
         StorageError: the disk refuses; a cache that was there is as it was.
 
     """
+    cache, folder, progress = Path(cache), Path(folder), progress or Silent()
     with path_errors():
-        return _repack(
-            Path(cache),
-            Path(folder),
-            pack,
-            overrides,
-            jobs=jobs,
-            fail_above=fail_above,
-            force=force,
-            progress=progress or Silent(),
-        )
+        with Cache.open(cache) as opened:
+            source = _CacheDocuments(cache, folder, opened, _provenance(cache, opened.manifest, pack, overrides))
+        _refuse_itself(cache, folder)
+        refuse_foreign(folder)
+        options = Options(jobs=jobs, fail_above=fail_above, force=force)
+        return make_cache(folder, source, options, progress, Clock())
 
 
-def _repack(
-    cache: Path,
-    folder: Path,
-    pack: Mapping[str, Any],
-    overrides: Sequence[str],
-    *,
-    jobs: int | None,
-    fail_above: float | None,
-    force: bool,
-    progress: Progress,
-) -> BuildResult:
-    with Cache.open(cache) as opened:
-        manifest, fingerprint = opened.manifest, opened.fingerprint
-    _refuse_itself(cache, folder)
-    refuse_foreign(folder)
-    refuse_busy(folder)
-    wanted = _provenance(cache, manifest, pack, overrides)
-    was_empty = not (folder / PRIVATE).exists()
-    with lock(folder):
-        sweep_temporary(folder)
-        found = existing(folder, progress)
-        if found is not None and up_to_date(folder, found, wanted):
-            finish(folder, found)
-            refuse_losses(found, fail_above)
-            return _result(folder, found, num_partitions=len(_documents(found)), built=False)
-        if found is not None and not force:
-            changes(found, wanted).refuse(folder)
-            _refuse_other_inputs(folder, found, cache, manifest)
+class _CacheDocuments:
+    """The documents of a cache that is packed again."""
+
+    def __init__(self, cache: Path, folder: Path, opened: Cache, wanted: Provenance) -> None:
+        self.wanted = wanted
+        self.model_files: Mapping[str, bytes] = kept_files(cache, opened.manifest)
+        self._cache = cache
+        self._folder = folder
+        self._manifest = opened.manifest
+        self._fingerprint = opened.fingerprint
+
+    def refuse_changed(self) -> None:
+        if manifest_fingerprint(self._cache) != self._fingerprint:
+            raise CheckError(f"{self._cache} was built again while it was read", hint="run packer pack again")
+
+    def documents(self, found: Manifest | None) -> tuple[list[PartitionResult], int]:  # noqa: ARG002 - of the protocol
+        """Link the document shards.
+
+        Raises:
+            CheckError: a file of the cache is missing or damaged.
+
+        """
         try:
-            try:
-                results = _take_over(cache, folder, manifest)
-            finally:
-                # Whatever else went wrong then, this is why.
-                if manifest_fingerprint(cache) != fingerprint:
-                    raise CheckError(f"{cache} was built again while it was read", hint="run packer pack again")
-            packed = _pack(cache, folder, results, wanted, jobs=jobs, progress=progress)
-            made = commit(folder, wanted, results, packed, fail_above=fail_above)
-        except PackerError:
-            if was_empty and not (folder / MANIFEST_NAME).exists():  # nothing in it took work that could be saved
-                sweep_all(folder)
+            return self._linked(), 0
+        except (CheckError, StorageError):
+            self.refuse_changed()  # then that is why
             raise
-    return _result(folder, made, num_partitions=len(results), built=True)
 
-
-def _pack(
-    cache: Path,
-    folder: Path,
-    results: Sequence[PartitionResult],
-    wanted: Provenance,
-    *,
-    jobs: int | None,
-    progress: Progress,
-) -> Packed:
-    """Block shards of the documents that were taken over."""
-    documents = [result.shard for result in results]
-    jobs = jobs or jobs_for_packing(documents)
-    try:
-        return pack_documents(folder, documents, wanted, there={}, jobs=jobs, progress=progress)
-    except CheckError as error:
-        raise CheckError(error.message, hint=f"the shards are those of {cache}: {repair_hint(cache)}") from None
+    def _linked(self) -> list[PartitionResult]:
+        cache, files = self._cache, CacheFiles(self._cache)
+        results = committed(cache, self._manifest)
+        documents = [shard for shard in self._manifest.shards if shard.kind == "documents"]
+        if len(results) != len(documents):
+            raise CheckError(
+                f"{cache}: rejected.jsonl is not what was written", hint=f"packer build -o {cache} --repair mends it"
+            )
+        numbers: dict[str, int] = {}
+        for shard in documents:
+            index = numbers[shard.split] = numbers.get(shard.split, -1) + 1
+            # A link would put damaged bytes in place of a whole file that is there.
+            if files.xxh3(shard.path) != shard.xxh3:
+                raise CheckError(
+                    f"{cache / shard.path} is damaged: its xxh3 is not the manifest's", hint=repair_hint(cache)
+                )
+            relink(self._folder, shard, index=index, source=cache)
+        return results
 
 
 def _provenance(cache: Path, manifest: Manifest, pack: Mapping[str, Any], overrides: Sequence[str]) -> Provenance:
@@ -178,54 +157,3 @@ def _refuse_itself(cache: Path, folder: Path) -> None:
             f"{folder} and {cache} lie one in the other: what one does not name would be removed with it",
             hint="-o takes a folder beside the cache",
         )
-
-
-def _refuse_other_inputs(folder: Path, found: Manifest, cache: Path, manifest: Manifest) -> None:
-    """A cache of other documents is replaced on request alone: its inputs may be gone."""
-    theirs, ours = ([(shard.split, shard.sha256) for shard in _documents(each)] for each in (found, manifest))
-    if theirs != ours:
-        raise UsageError(
-            f"{folder} holds other documents than {cache}", hint="--force replaces it; -o another folder keeps both"
-        )
-
-
-def _take_over(cache: Path, folder: Path, manifest: Manifest) -> list[PartitionResult]:
-    """Link the document shards and keep the tokenizer's files.
-
-    Raises:
-        CheckError: a file of the cache is missing or damaged.
-
-    """
-    results = committed(cache, manifest)
-    documents = _documents(manifest)
-    if len(results) != len(documents):
-        raise CheckError(
-            f"{cache}: rejected.jsonl is not what was written", hint=f"packer build -o {cache} --repair mends it"
-        )
-    numbers: dict[str, int] = {}
-    for shard in documents:
-        index = numbers[shard.split] = numbers.get(shard.split, -1) + 1
-        # A link would put damaged bytes in place of a whole file that is there.
-        if digest_file_xxh3(cache / shard.path) != shard.xxh3:
-            raise CheckError(
-                f"{cache / shard.path} is damaged: its xxh3 is not the manifest's", hint=repair_hint(cache)
-            )
-        relink(folder, shard, index=index, source=cache)
-    write_model(folder, manifest.model, kept_files(cache, manifest))
-    return results
-
-
-def _documents(manifest: Manifest) -> list[Shard]:
-    return [shard for shard in manifest.shards if shard.kind == "documents"]
-
-
-def _result(folder: Path, manifest: Manifest, *, num_partitions: int, built: bool) -> BuildResult:
-    return BuildResult(
-        folder=folder,
-        manifest=manifest,
-        fingerprint=manifest_fingerprint(folder),
-        built=built,
-        num_partitions_built=0,
-        num_partitions_reused=num_partitions,
-        left_out=left_out(folder, manifest),
-    )

@@ -1,19 +1,28 @@
 """What is there already: whether a cache is up to date, and which partitions need no work."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from packer import __version__
-from packer.errors import CheckError, UsageError
-from packer.pipeline.identity import Provenance
+from packer.errors import CheckError, InputError, StorageError, UsageError
+from packer.model import TOKENIZER_FILE, digests_of, read_model_files
+from packer.pipeline.engine import resolve_engine
+from packer.pipeline.identity import RULES_VERSION, Provenance, model_digests
+from packer.pipeline.input_resolution import SourceFile, tokenizer_place
 from packer.pipeline.packing import BlockRange
 from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow, read_journal
+from packer.pipeline.plan import resolve_sources
 from packer.pipeline.progress import Progress
-from packer.store.digest import digest_file, digest_file_xxh3
-from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, read_manifest
+from packer.recipe import Recipe, current_keys, to_json
+from packer.source.file_bytes import unreadable
+from packer.store.digest import digest_file
+from packer.store.files import CacheFiles
+from packer.store.manifest import MANIFEST_NAME, Input, Manifest, Shard, read_manifest
 from packer.store.rejected import read_rejected, rejected_path
 from packer.store.shard_file import relink
 
@@ -28,7 +37,7 @@ def refuse_foreign(folder: Path) -> None:
 
 
 def existing(folder: Path, progress: Progress) -> Manifest | None:
-    if not (folder / MANIFEST_NAME).exists():
+    if CacheFiles(folder).size(MANIFEST_NAME) is None:
         return None
     try:
         return read_manifest(folder)
@@ -50,10 +59,10 @@ def is_as_committed(folder: Path, manifest: Manifest) -> bool:
     """Whether every file of a cache is there, in its length."""
     sizes = [(shard.path, shard.num_bytes) for shard in manifest.shards]
     sizes += [(f"model/{file.path}", file.num_bytes) for file in manifest.model.files]
-    ledger = folder / rejected_path(folder, manifest)
-    if not ledger.is_file() or digest_file(ledger)[2] != manifest.rejected_sha256:
+    files, rejected = CacheFiles(folder), rejected_path(folder, manifest)
+    if files.size(rejected) is None or files.sha256(rejected) != manifest.rejected_sha256:
         return False  # it has one name in every build, so that another one's may be there
-    return all((folder / path).is_file() and (folder / path).stat().st_size == size for path, size in sizes)
+    return all(files.size(path) == size for path, size in sizes)
 
 
 def reusable(folder: Path, manifest: Manifest | None, *, repair: bool) -> dict[str, PartitionResult]:
@@ -111,10 +120,8 @@ def reusable_blocks(
 
 
 def _is_whole(folder: Path, shard: Shard, *, every_byte: bool) -> bool:
-    path = folder / shard.path
-    if not path.is_file() or path.stat().st_size != shard.num_bytes:
-        return False
-    return not every_byte or digest_file_xxh3(path) == shard.xxh3
+    files = CacheFiles(folder)
+    return files.size(shard.path) == shard.num_bytes and (not every_byte or files.xxh3(shard.path) == shard.xxh3)
 
 
 def reuse(folder: Path, result: PartitionResult, task: PartitionTask) -> PartitionResult:
@@ -132,3 +139,68 @@ def reuse(folder: Path, result: PartitionResult, task: PartitionTask) -> Partiti
         row if row.line is None else msgspec.structs.replace(row, line=row.line + moved) for row in result.rejected
     )
     return PartitionResult(shard=shard, rejected=rejected)
+
+
+def is_unchanged(folder: Path, manifest: Manifest, recipe: Recipe, progress: Progress) -> bool:
+    """Whether a build would find nothing to do; False where only a plan shows it.
+
+    Only digests are compared: no tokenizer is loaded, no input cut into rows. A plan depends on the recipe, the bytes
+    of the tokenizer's files and of the inputs, the engine, and the version of packer, so that none is made where all
+    of them are as the manifest says.
+
+    Args:
+        folder: the cache.
+        manifest: of the cache.
+        recipe: pinned; what is to be built.
+        progress: listens.
+
+    Raises:
+        RecipeError, InputError, StorageError: as for a plan.
+
+    """
+    if manifest.versions.get("packer") != __version__ or manifest.rules_version != RULES_VERSION:
+        return False
+    files = resolve_sources(recipe)
+    return (
+        _same_recipe(manifest, recipe)
+        and [(file.name, file.split) for file in files] == [(entry.path, entry.split) for entry in manifest.inputs]
+        and is_as_committed(folder, manifest)
+        and _same_bytes(files, manifest.inputs, progress)
+    )
+
+
+def _same_recipe(manifest: Manifest, recipe: Recipe) -> bool:
+    """Whether recipe, tokenizer and engine are those of a manifest."""
+    assert recipe.tokenizer is not None  # resolve_sources asks for one
+    template = Path(recipe.template.file) if recipe.template.file else None
+    files = read_model_files(tokenizer_place(recipe.tokenizer), template=template)
+    if digests_of(files) != model_digests(manifest.model):
+        return False
+    engine = resolve_engine(recipe.engine, files[TOKENIZER_FILE], before=manifest.engine)
+    wanted = to_json(msgspec.structs.replace(recipe, engine=engine.name))
+    # As JSON: for Python, true and 1 and 1.0 are the same, and a template may write them.
+    return _written(wanted) == _written(current_keys(manifest.recipe)) and engine.version == manifest.engine_version
+
+
+def _written(recipe: Mapping[str, Any]) -> str:
+    return json.dumps(recipe, sort_keys=True)
+
+
+def _same_bytes(files: list[SourceFile], inputs: tuple[Input, ...], progress: Progress) -> bool:
+    """Whether every input holds the bytes it held; the sizes are looked at first."""
+    for file, entry in zip(files, inputs, strict=True):
+        try:
+            if file.path.stat().st_size != entry.num_bytes:
+                return False
+        except OSError as error:
+            raise unreadable(file.path, error) from error
+    progress.stage("reading", sum(entry.num_bytes for entry in inputs), "bytes")
+    for file, entry in zip(files, inputs, strict=True):
+        try:
+            _, _, sha256 = digest_file(file.path)
+        except StorageError as error:
+            raise InputError(error.message, hint=error.hint) from error
+        if sha256 != entry.sha256:
+            return False
+        progress.advance(entry.num_bytes)
+    return True

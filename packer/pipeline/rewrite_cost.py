@@ -5,9 +5,12 @@ each conversation's last document, are the price of learning every turn in its t
 choice is the user's.
 """
 
+from collections.abc import Mapping, Sequence
+
 from packer.batches import DocumentBatch
 from packer.errors import UsageError
 from packer.model import Model
+from packer.pipeline.partition import PartitionResult
 from packer.pipeline.plan import BuildPlan
 from packer.pipeline.stages import turn_end_marker
 from packer.recipe import Recipe
@@ -25,49 +28,44 @@ class RewrittenError(UsageError):
     code = "rewritten"
 
 
-class Estimate:
-    """What rewritten history will cost, by the first partition of the first inputs.
+def sampled_tasks(plan: BuildPlan) -> tuple[int, ...]:
+    """Tasks that show early what rewritten history will cost: the first of each of the first inputs; they are small."""
+    if plan.recipe.supervision.history_rewrite is not None:
+        return ()
+    first = {task.source: number for number, task in reversed(list(enumerate(plan.tasks)))}
+    return tuple(sorted(first.values())[:_INPUTS])
 
-    A long build should not end in a question. Of each of these inputs the partition counts for all of its rows. It
-    stops a build only where that is well above the limit; what it lets pass is measured when all documents are there.
-    Always the same partitions tell, so the answer depends on nothing but the plan.
+
+def refuse_early(plan: BuildPlan, results: Mapping[int, PartitionResult]) -> None:
+    """Stop a long build before it ends in a question: where the first partitions are well above the limit.
+
+    Each counts for all rows of its input. They are always the same, so the answer depends on nothing but the plan.
+
+    Raises:
+        RewrittenError: they take more than `CLEARLY` times the tokens.
+
     """
-
-    def __init__(self, plan: BuildPlan) -> None:
-        self._plan = plan
-        self.numbers: tuple[int, ...] = ()
-        """Tasks of the plan by which it is told; they are small."""
-
-        if plan.recipe.supervision.history_rewrite is None:
-            first = {task.source: number for number, task in reversed(list(enumerate(plan.tasks)))}
-            self.numbers = tuple(sorted(first.values())[:_INPUTS])
-        self._missing = set(self.numbers)
-        self._paid = self._last = 0.0
-
-    def add(self, number: int, shard: Shard) -> None:
-        """Count the shard of a task.
-
-        Raises:
-            RewrittenError: the estimate is above `CLEARLY`.
-
-        """
-        if number not in self._missing:
-            return
-        self._missing.remove(number)
-        times = self._plan.inputs[self._plan.tasks[number].source].num_rows / max(shard.num_input_rows, 1)
-        self._paid += times * shard.num_tokens
-        self._last += times * shard.num_last_tokens
-        if not self._missing and self._paid > CLEARLY * self._last:
-            raise _error(self._plan, f"about {self._paid / self._last:.1f}")
+    tasks = sampled_tasks(plan)
+    if not all(number in results for number in tasks):
+        return
+    paid = last = 0.0
+    for number in tasks:
+        shard = results[number].shard
+        times = plan.inputs[plan.tasks[number].source].num_rows / max(shard.num_input_rows, 1)
+        paid += times * shard.num_tokens
+        last += times * shard.num_last_tokens
+    if paid > CLEARLY * last:
+        raise _error(plan, f"about {paid / last:.1f}")
 
 
-def check_rewrite_cost(plan: BuildPlan, num_tokens: int, num_last_tokens: int) -> None:
+def check_rewrite_cost(plan: BuildPlan, shards: Sequence[Shard]) -> None:
     """Compare tokens of all documents with those of each row's last.
 
     Raises:
         RewrittenError: more than `LIMIT` times as many, and the recipe does not say what to do.
 
     """
+    num_tokens, num_last_tokens = sum(s.num_tokens for s in shards), sum(s.num_last_tokens for s in shards)
     if plan.recipe.supervision.history_rewrite is None and num_tokens > LIMIT * num_last_tokens:
         raise _error(plan, f"{num_tokens / num_last_tokens:.1f}")
 
@@ -84,7 +82,7 @@ def way_out(model: Model, recipe: Recipe) -> str:
     return (
         f"{stop}--set supervision.history_rewrite=as_rendered learns earlier turns as history shows them, where only "
         "an empty reasoning block differs (right for rows without reasoning); =exact pays the price; =last learns only "
-        "each conversation's last stretch. See docs/explanation/supervision.md"
+        "each conversation's last turns. See docs/explanation/supervision.md"
     )
 
 

@@ -6,25 +6,24 @@ goes, and rejected.jsonl gets its name.
 Until the commit the cache that was there stays as it was, and finished partitions are found again whatever happens.
 """
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 
-from packer.backend import load_fast_meanwhile
 from packer.errors import InputError, NothingKeptError
+from packer.limits import path_errors
 from packer.model import TOKENIZER_FILE, read_model_files
 from packer.pipeline import engine
 from packer.pipeline.changes import Changes, changes
-from packer.pipeline.executor import default_jobs, fork_server, jobs_for, local_executor
-from packer.pipeline.input_changes import refuse_changed
+from packer.pipeline.executor import fork_server, jobs_for, local_executor
+from packer.pipeline.identity import Provenance
 from packer.pipeline.input_resolution import pin_recipe, tokenizer_place
-from packer.pipeline.inputs import tell_unused_keys
+from packer.pipeline.inputs import note_unused_keys, refuse_changed
 from packer.pipeline.kept_tokenizer import write_model
 from packer.pipeline.losses import LeftOut, left_out, refuse_losses
 from packer.pipeline.packing import commit, finish, finish_if_free, jobs_for_packing, pack_documents
@@ -33,20 +32,19 @@ from packer.pipeline.plan import BuildPlan, plan_build, resolve_sources
 from packer.pipeline.progress import NO_TIME, Clock, Profile, Progress, Silent
 from packer.pipeline.reuse import (
     existing,
+    is_unchanged,
     refuse_foreign,
     reusable,
     reusable_blocks,
     reuse,
     up_to_date,
 )
-from packer.pipeline.rewrite_cost import Estimate, check_rewrite_cost
-from packer.pipeline.suggestions import rejection_hint
-from packer.pipeline.unchanged import is_unchanged
+from packer.pipeline.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
 from packer.recipe import Recipe
+from packer.rejections import rejection_hint
 from packer.source import hint_of_schema
-from packer.store.folder import discard, lock, refuse_busy, sweep_temporary
+from packer.store.folder import lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, manifest_fingerprint
-from packer.store.path_errors import path_errors
 from packer.tokenize import EngineDiffersError
 
 
@@ -88,7 +86,6 @@ def build(
 ) -> BuildResult:
     """Build a cache, or bring it up to date.
 
-    A folder that it made and in which no row is kept is removed again.
     The bytes do not depend on `jobs`, the folder, or on how often a build was interrupted.
 
     Args:
@@ -108,7 +105,7 @@ def build(
 
     """
     folder, progress = Path(folder), progress or Silent()
-    options = _Options(jobs=jobs, on_error=on_error, fail_above=fail_above, force=force, repair=repair, dry_run=dry_run)
+    options = Options(jobs=jobs, on_error=on_error, fail_above=fail_above, force=force, repair=repair)
     with path_errors():
         refuse_foreign(folder)
         if not dry_run:
@@ -123,9 +120,11 @@ def build(
                 return _nothing_to_do(folder, found, options)
         is_new = found is None and not dry_run
         try:
-            with _loading_meanwhile(recipe, jobs) if is_new else nullcontext():
+            with _server_for(recipe, jobs) if is_new else nullcontext():
                 with clock.of("plan"):
                     plan = plan_build(recipe, progress, before=None if found is None else found.engine)
+                if dry_run:
+                    return _dry_run(folder, found, plan, options)
                 return _build(plan, folder, options, progress, clock)
         except EngineDiffersError as error:
             progress.note(f"{error.message}; building with the reference engine")
@@ -135,69 +134,97 @@ def build(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Options:
-    """How a build is to be done; see :func:`build`."""
+class Options:
+    """How a cache is to be made; see :func:`build`."""
 
     jobs: int | None
-    on_error: str
     fail_above: float | None
     force: bool
-    repair: bool
-    dry_run: bool
+    on_error: str = "reject"
+    repair: bool = False
 
 
-def _build(
-    plan: BuildPlan,
-    folder: Path,
-    options: _Options,
-    progress: Progress,
-    clock: Clock,
-) -> BuildResult:
-    """Do what a plan says, as far as it is not done."""
-    force, repair = options.force, options.repair
-    found = existing(folder, progress)
-    if found is not None and not repair and up_to_date(folder, found, plan.provenance):
-        if not options.dry_run:
-            finish_if_free(folder, found)
-        return _nothing_to_do(folder, found, options)
-    replaced = _replaced(folder, found, plan, force=force)
-    if options.dry_run:
-        return _dry_run(folder, found, plan, replaced, repair=repair)
-    is_new = not os.path.lexists(folder)
+class Source(Protocol):
+    """Where the documents of a cache come from: the rows of a recipe, or a cache that is packed again."""
+
+    wanted: Provenance
+    model_files: Mapping[str, bytes]
+
+    def documents(self, found: Manifest | None) -> tuple[list[PartitionResult], int]:
+        """Put the document shards into the cache.
+
+        Args:
+            found: of the cache that is replaced.
+
+        Returns:
+            The result of every partition, in order, and how many of them are new.
+
+        """
+        ...
+
+    def refuse_changed(self) -> None:
+        """Refuse to commit where what was read has changed meanwhile."""
+        ...
+
+
+def make_cache(folder: Path, source: Source, options: Options, progress: Progress, clock: Clock) -> BuildResult:
+    """Make a cache from its documents, or find that it is up to date."""
+    wanted = source.wanted
     with lock(folder):
-        # Another build may have finished between that look and the lock: look again.
         sweep_temporary(folder)
         found = existing(folder, progress)
-        if found is not None and not repair and up_to_date(folder, found, plan.provenance):
+        if found is not None and not options.repair and up_to_date(folder, found, wanted):
             finish(folder, found)
             return _nothing_to_do(folder, found, options)
-        replaced = _replaced(folder, found, plan, force=force)
+        replaced = None if found is None else _replaced(folder, found, wanted, options)
         if replaced is not None and replaced.leaving:
-            progress.note(f"{folder}: {replaced.told()[0]}")
-        try:
-            return _Build(plan, folder, options, progress, clock).run(found)
-        except NoRowKeptError:
-            if is_new:  # the same rows would be rejected by the same recipe: there is nothing to go on from
-                discard(folder)
-            raise
+            progress.note(f"{folder}: {replaced.sentences()[0]}")
+        with clock.of("documents"):
+            results, num_built = source.documents(found)
+        shards = [result.shard for result in results]
+        with clock.of("blocks"):
+            there = reusable_blocks(folder, found, wanted, shards, repair=options.repair)
+            jobs = options.jobs or jobs_for_packing(shards)
+            packed = pack_documents(folder, shards, wanted, there=there, jobs=jobs, progress=progress)
+        with clock.of("commit"):
+            write_model(folder, wanted.model, source.model_files)
+            source.refuse_changed()
+            manifest = commit(folder, wanted, results, packed, fail_above=options.fail_above)
+    return BuildResult(
+        folder=folder,
+        manifest=manifest,
+        fingerprint=manifest_fingerprint(folder),
+        built=True,
+        num_partitions_built=num_built,
+        num_partitions_reused=len(results) - num_built,
+        left_out=left_out(folder, manifest),
+    )
 
 
-def _replaced(folder: Path, found: Manifest | None, plan: BuildPlan, *, force: bool) -> Changes | None:
-    """What is replaced of the cache that is there, if there is one.
+def _build(plan: BuildPlan, folder: Path, options: Options, progress: Progress, clock: Clock) -> BuildResult:
+    rows = _Rows(plan, folder, options, progress)
+    result = make_cache(folder, rows, options, progress, clock)
+    if not result.built or result.manifest is None:
+        return result
+    note_unused_keys(result.manifest.totals.unused_keys, plan.model, progress.note)
+    profile = Profile(parts=clock.take(), stages=rows.stages.take(), processes=rows.processes)
+    return replace(result, profile=profile)
+
+
+def _replaced(folder: Path, found: Manifest, wanted: Provenance, options: Options) -> Changes:
+    """What is replaced of the cache that is there.
 
     Raises:
-        UsageError: it needs a word.
+        UsageError: it takes `--force`.
 
     """
-    if found is None:
-        return None
-    replaced = changes(found, plan.provenance)
-    if not force:
+    replaced = changes(found, wanted)
+    if not options.force:
         replaced.refuse(folder)
     return replaced
 
 
-def _nothing_to_do(folder: Path, found: Manifest, options: _Options) -> BuildResult:
+def _nothing_to_do(folder: Path, found: Manifest, options: Options) -> BuildResult:
     refuse_losses(found, options.fail_above)
     return BuildResult(
         folder=folder,
@@ -210,10 +237,10 @@ def _nothing_to_do(folder: Path, found: Manifest, options: _Options) -> BuildRes
     )
 
 
-def _dry_run(
-    folder: Path, found: Manifest | None, plan: BuildPlan, replaced: Changes | None, *, repair: bool
-) -> BuildResult:
-    there = reusable(folder, found, repair=repair)
+def _dry_run(folder: Path, found: Manifest | None, plan: BuildPlan, options: Options) -> BuildResult:
+    if found is not None and not options.repair and up_to_date(folder, found, plan.provenance):
+        return _nothing_to_do(folder, found, options)
+    there = reusable(folder, found, repair=options.repair)
     missing = sum(task.key not in there for task in plan.tasks)
     return BuildResult(
         folder=folder,
@@ -222,140 +249,82 @@ def _dry_run(
         built=False,
         num_partitions_built=missing,
         num_partitions_reused=len(plan.tasks) - missing,
-        replaced=replaced,
+        replaced=None if found is None else _replaced(folder, found, plan.provenance, options),
     )
 
 
-@contextmanager
-def _loading_meanwhile(recipe: Recipe, jobs: int | None) -> Iterator[None]:
-    """Load what a new cache needs while it is planned, as far as can be told what that is; both take seconds.
-
-    Where there will be workers, it is the server they are forked from that loads; else this process.
+def _server_for(recipe: Recipe, jobs: int | None) -> AbstractContextManager[None]:
+    """The server that workers will be forked from, which loads the tokenizer while the build is planned.
 
     Raises:
         RecipeError, InputError: as for a plan.
 
     """
-    sizes = _sizes(recipe)
-    jobs = min(jobs or jobs_for(sum(sizes)), sum(-(-size // recipe.partition_bytes) for size in sizes))
-    if not 1 <= jobs <= default_jobs() or (jobs == 1 and sum(sizes) < engine.WORTH_LOADING_BYTES):
-        yield  # more than there are processors would keep the plan from its own
-        return
-    assert recipe.tokenizer is not None  # there are no sizes without
+    size = sum(file.path.stat().st_size for file in resolve_sources(recipe) if file.path.is_file())
+    if min(jobs or jobs_for(size), -(-size // recipe.partition_bytes)) <= 1:
+        return nullcontext()
+    assert recipe.tokenizer is not None  # resolve_sources asks for one
     tokenizer = tokenizer_place(recipe.tokenizer)
-    content = read_model_files(tokenizer)[TOKENIZER_FILE]
-    fast = engine.is_known_fast(recipe.engine, content)
-    if jobs > 1:
-        with fork_server(tokenizer, fast=fast):
-            yield
-        return
-    if fast:
-        load_fast_meanwhile(content)
-    yield
-
-
-_LINES = {".jsonl", ".ndjson"}
-"""Endings of files whose size tells how many partitions they come to, as nearly as is asked here."""
-
-
-def _sizes(recipe: Recipe) -> list[int]:
-    """Bytes of the files whose rows are lines; none where only a plan knows how much of them counts."""
-    paths = [file.path for file in resolve_sources(recipe) if file.path.suffix.lower() in _LINES]
-    if any(source.limit is not None for source in recipe.sources):
-        return []
-    return [path.stat().st_size for path in paths if path.is_file()]
+    return fork_server(tokenizer, fast=engine.is_known_fast(recipe.engine, read_model_files(tokenizer)[TOKENIZER_FILE]))
 
 
 def _by_reference(recipe: Recipe) -> Recipe:
     return msgspec.structs.replace(recipe, engine="reference")
 
 
-class NoRowKeptError(NothingKeptError):
-    """All rows were rejected, or there are none; what is kept and fits in no block is no such case."""
+class _Rows:
+    """The documents of a build: made of rows, or taken from what was finished before."""
 
-
-class _Build:
-    """One build that has the lock."""
-
-    def __init__(
-        self,
-        plan: BuildPlan,
-        folder: Path,
-        options: _Options,
-        progress: Progress,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, plan: BuildPlan, folder: Path, options: Options, progress: Progress) -> None:
+        self.wanted = plan.provenance
+        self.model_files = plan.model.files
+        self.stages = Clock()
+        self.processes = 0
         self._plan = plan
         self._folder = folder
-        self._jobs = options.jobs
-        self._on_error = options.on_error
-        self._fail_above = options.fail_above
-        self._repair = options.repair
+        self._options = options
         self._progress = progress
-        self._clock = clock
-        self._stages = Clock()
-        self._processes = 0
 
-    def run(self, found: Manifest | None) -> BuildResult:
-        plan, folder, repair = self._plan, self._folder, self._repair
-        with self._clock.of("documents"):
-            results, num_built = self._documents(reusable(folder, found, repair=repair))
-        shards = [result.shard for result in results]
-        self._check_kept(results)
-        check_rewrite_cost(plan, sum(s.num_tokens for s in shards), sum(s.num_last_tokens for s in shards))
-        with self._clock.of("blocks"):
-            there = reusable_blocks(folder, found, plan.provenance, shards, repair=repair)
-            jobs = self._jobs or jobs_for_packing(shards)
-            packed = pack_documents(folder, shards, plan.provenance, there=there, jobs=jobs, progress=self._progress)
-        with self._clock.of("commit"):
-            write_model(folder, plan.provenance.model, plan.model.files)
-            refuse_changed(plan.files, plan.inputs)
-            manifest = commit(folder, plan.provenance, results, packed, fail_above=self._fail_above)
-        tell_unused_keys(manifest.totals.unused_keys, plan.model, self._progress.note)
-        return BuildResult(
-            folder=folder,
-            manifest=manifest,
-            fingerprint=manifest_fingerprint(folder),
-            built=True,
-            num_partitions_built=num_built,
-            num_partitions_reused=len(results) - num_built,
-            left_out=left_out(folder, manifest),
-            profile=Profile(parts=self._clock.take(), stages=self._stages.take(), processes=self._processes),
-        )
+    def refuse_changed(self) -> None:
+        refuse_changed(self._plan.files, self._plan.inputs)
 
-    def _documents(self, there: Mapping[str, PartitionResult]) -> tuple[list[PartitionResult], int]:
+    def documents(self, found: Manifest | None) -> tuple[list[PartitionResult], int]:
         """The result of every partition, in order: reused where it is there, made where it is not."""
         plan = self._plan
+        there = reusable(self._folder, found, repair=self._options.repair)
         results: dict[int, PartitionResult] = {}
-        price = Estimate(plan)
         for number, task in enumerate(plan.tasks):
             if task.key in there:
                 results[number] = reuse(self._folder, there[task.key], task)
                 write_journal(self._folder, task.key, results[number])
                 self._check_rejected(results[number])
-                price.add(number, results[number].shard)
+        refuse_early(plan, results)
         missing = [number for number in range(len(plan.tasks)) if number not in results]
-        for number, result, seconds in self._make(missing, price.numbers):
+        for number, result, seconds in self._make(missing):
             results[number] = result
-            self._stages.add(seconds)
+            self.stages.add(seconds)
             self._progress.advance(result.shard.num_input_rows, result.shard.num_tokens)
             self._check_rejected(result)
-            price.add(number, result.shard)
+            refuse_early(plan, results)
+        self._check_kept(list(results.values()))
+        check_rewrite_cost(plan, [result.shard for result in results.values()])
         return [results[number] for number in range(len(plan.tasks))], len(missing)
 
-    def _make(self, missing: list[int], soon: Sequence[int]) -> Iterator[tuple[int, PartitionResult, dict[str, float]]]:
-        """Number, result and seconds of partitions as they come; those of `soon` are begun first."""
+    def _make(self, missing: list[int]) -> Iterator[tuple[int, PartitionResult, dict[str, float]]]:
+        """Number, result and seconds of partitions as they come."""
         plan = self._plan
         sizes = {number: plan.tasks[number].partition.num_bytes for number in missing}
-        jobs = min(self._jobs or jobs_for(sum(sizes.values())), len(missing))
-        if self._on_error != "fail":
-            # Then the largest, so that no process is left alone with one at the end.
+        jobs = min(self._options.jobs or jobs_for(sum(sizes.values())), len(missing))
+        if self._options.on_error != "fail":
+            # First those that show the cost of rewritten history, and then the largest, so that no process is left
+            # alone with one at the end.
+            soon = sampled_tasks(plan)
             missing = sorted(missing, key=lambda number: (number not in soon, -sizes[number] if jobs > 1 else number))
         tasks = [plan.tasks[number] for number in missing]
         self._progress.stage("documents", sum(task.partition.num_rows for task in tasks), "rows")
         if not tasks:
             return
-        self._processes = jobs
+        self.processes = jobs
         # Both engines give the same ids. For few rows, the reference is done before the fast encoder is there.
         few = sum(sizes.values()) < engine.WORTH_LOADING_BYTES
         recipe = _by_reference(plan.recipe) if few and jobs == 1 else plan.recipe
@@ -364,7 +333,7 @@ class _Build:
             yield missing[i], result, seconds
 
     def _check_rejected(self, result: PartitionResult) -> None:
-        if self._on_error != "fail" or not result.rejected:
+        if self._options.on_error != "fail" or not result.rejected:
             return
         first, shard = result.rejected[0], result.shard
         assert shard.source is not None
@@ -381,12 +350,12 @@ class _Build:
             return
         codes = Counter(row.code for result in results for row in result.rejected)
         examples = {row.code: row.reason for result in reversed(results) for row in reversed(result.rejected)}
-        told = "; ".join(f"{count} × {code} ({examples[code]})" for code, count in codes.most_common(3))
+        counted = "; ".join(f"{count} × {code} ({examples[code]})" for code, count in codes.most_common(3))
         dropped = sorted(code.removeprefix("dropped_") for code in codes if code.startswith("dropped_"))
         allowed = (*self._plan.recipe.supervision.allow_dropped, *dropped)
         code = codes.most_common(1)[0][0]
         hint = self._schema_hint() if code == "unknown_schema" else rejection_hint(code, allowed=allowed)
-        raise NoRowKeptError(f"nothing kept: all {sum(codes.values())} rows were rejected: {told}", hint=hint)
+        raise NothingKeptError(f"nothing kept: all {sum(codes.values())} rows were rejected: {counted}", hint=hint)
 
     def _schema_hint(self) -> str:
         """Which schema the rows of the first file would fit."""

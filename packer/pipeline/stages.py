@@ -15,16 +15,16 @@ from packer.pipeline.engine import encoder_of
 from packer.pipeline.progress import Clock
 from packer.recipe import Recipe
 from packer.render import ChatTemplate, Renderer, RenderError, RenderRules, role_markers, written_markers
-from packer.render.watchdog import TemplateOverrunError
 from packer.source import Partition, lines_of_rows
 from packer.spelling import Spelling
 from packer.supervise import PretokenizedSupervisor, Supervisor, Surface
 from packer.tokenize import Encoder, ReferenceEncoder, Tokenizing
+from packer.watchdog import TemplateOverrunError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisedRows:
-    """What became of a batch of rows: every row has documents or a rejection."""
+    """The result of a batch of rows: every row has documents or a rejection."""
 
     documents: DocumentBatch
     rejections: tuple[Rejection, ...]
@@ -52,12 +52,7 @@ class Stages:
             self.renderer = Renderer(model, RenderRules.of(recipe))
             spelling = self._spelling = Spelling(model)
             self._supervisor = Supervisor(Surface(model, spelling), model.stop_ids)
-            self._given = PretokenizedSupervisor(model)
-
-    @property
-    def is_loaded(self) -> bool:
-        """Whether nothing more is waited for."""
-        return self._loading.done()
+            self._pretokenized = PretokenizedSupervisor(model)
 
     @cached_property
     def tokenizing(self) -> Tokenizing:
@@ -86,10 +81,10 @@ class Stages:
     def run(self, rows: RowBatch, turns: TurnBatch | None = None) -> SupervisedRows:
         """Take rows to documents; `turns`: what :meth:`render` made of them, where it was asked before."""
         turns = self.render(rows) if turns is None else turns
-        given = tuple(sample for sample in rows.samples if sample.kind == "tokens")
-        if given:  # a partition has one schema, so there are no others
+        pretokenized = tuple(sample for sample in rows.samples if sample.kind == "tokens")
+        if pretokenized:  # a partition has one schema, so there are no others
             with self.clock.of("supervise"):
-                documents, rejections = self._given.supervise(given)
+                documents, rejections = self._pretokenized.supervise(pretokenized)
             return _supervised(documents, (*rows.rejections, *rejections))
         tokenizing = self.tokenizing  # what is waited for here is loading
         with self.clock.of("tokenize"):

@@ -101,7 +101,7 @@ class CachedLoop:
 
 
 def make_cacheable(template: nodes.Template) -> tuple[CachedLoop, ...]:
-    """Change a parsed template so that its loops can go on, and do not run idle; those that can go on are told."""
+    """Change a parsed template so that its loops can go on, and do not run idle; return those that can go on."""
     macros = {node.name: node for node in template.body if isinstance(node, nodes.Macro)}
     hidden = len(list(template.find_all(nodes.Macro))) > len(macros)
     if hidden or template.find(_NEVER_NODES) or names(template) & _NEVER or names(template, "store") & set(macros):
@@ -380,7 +380,7 @@ def _is_watched(node: nodes.Getitem, watched: Mapping[str, int]) -> bool:
 
 
 def _loaded(template: nodes.Template) -> dict[str, str]:
-    """Names that the statements of a template know, outside its loops and macros, and how they come to them."""
+    """Names that the statements of a template know, outside its loops and macros, and where they come from."""
     symbols = symbols_for_node(template)
     return {name: symbols.loads[target][0] for name, target in symbols.refs.items() if target in symbols.loads}
 

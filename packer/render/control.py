@@ -2,7 +2,7 @@
 
 A message that holds the text `<|im_end|>` must not end a turn. Each such piece is replaced by a stand-in made of
 private-use characters before rendering, so that no search for a stop token can meet it, and put back afterwards; the
-bytes it comes to lie in are *guarded*: the encoder treats them as ordinary text.
+bytes it ends up in are *guarded*: the encoder treats them as ordinary text.
 """
 
 import re

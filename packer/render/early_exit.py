@@ -54,10 +54,8 @@ def _counts(node: nodes.Node) -> bool:
 def _is_count(node: nodes.Node | None) -> bool:
     if isinstance(node, nodes.Const):
         return type(node.value) is int
-    if isinstance(node, nodes.Filter) and not node.kwargs:
-        if node.name == "length":
-            return isinstance(node.node, nodes.Name) and node.node.name == MESSAGES and not node.args
-        return node.name in {" - ", " + "} and all(map(_is_count, [node.node, *node.args]))
+    if isinstance(node, nodes.Filter) and not node.kwargs and node.name == "length":
+        return isinstance(node.node, nodes.Name) and node.node.name == MESSAGES and not node.args
     if isinstance(node, nodes.Sub | nodes.Add):
         return _is_count(node.left) and _is_count(node.right)
     return node is not None and own_number(node) is not None

@@ -14,12 +14,11 @@ import jinja2
 import jinja2.meta
 import jinja2.nodes
 
-from packer.render.bounds import OverLimitError
 from packer.render.cacheable import CACHE, CachedLoop, make_cacheable
 from packer.render.render_cache import RenderCache, UncacheableError
 from packer.render.sandbox import CLOSE, OPEN, Context, Environment, environment_of, marking
 from packer.render.settings import is_default
-from packer.render.watchdog import TemplateOverrunError, watched
+from packer.watchdog import TemplateOverrunError, watched
 
 MODE_SWITCHES = ("enable_thinking", "thinking")
 """Template variables known to choose between a thinking and a plain prompt."""
@@ -31,6 +30,9 @@ _MAX_USELESS = 16
 """Conversations that could not go on before no more are tried."""
 
 _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
+
+_AT = " at 0x"
+_ADDRESS = re.compile(" at (0x[0-9a-f]+)")
 
 _SWITCH_LIKE = re.compile("think|reason")
 
@@ -68,7 +70,7 @@ class ChatTemplate:
         self.variables = dict(variables)
         """Those that never change between rows."""
 
-        environment = environment_of(date, max_bytes)
+        environment = environment_of(date)
         self.has_marks: bool
         """Whether the template has `{% generation %}` blocks."""
 
@@ -172,13 +174,26 @@ class ChatTemplate:
             text = watched(lambda: joined(template.root_render_func(context)))
         except (TemplateOverrunError, UncacheableError):
             raise
-        except OverLimitError as error:
-            raise RenderError(str(error), code="render_too_large") from error
         except Exception as error:
             raise RenderError(_explain(error), refusal=type(error) is jinja2.TemplateError) from error
         if len(text) * 4 > self.max_bytes and len(text.encode("utf-8", "surrogatepass")) > self.max_bytes:
             raise RenderError(f"rendered to more than {self.max_bytes} bytes", code="render_too_large")
+        if _AT in text:
+            self._refuse_addresses(text, (messages, tools, kwargs))
         return text
+
+    def _refuse_addresses(self, text: str, row: Any) -> None:
+        """Refuse a text such as `<function f at 0x7f…>` that neither the row nor the template holds.
+
+        Templates write it that do not call what they name (`{{ x.items }}`); it is another in every process.
+
+        Raises:
+            RenderError: there is one.
+
+        """
+        said = f"{row} {self.variables} {self.source}"
+        if any(address not in said for address in _ADDRESS.findall(text)):
+            raise RenderError("the template writes an object with its address, such as a method it does not call")
 
     def new_cache(self) -> RenderCache | None:
         """What lets renderings of one conversation share what they have in common; None where none of its loops can."""
@@ -217,7 +232,7 @@ class ChatTemplate:
         """The text of :meth:`render`, and the character ranges that `{% generation %}` blocks wrote, in their order.
 
         Each block writes a private-use character before and after what is in it; they are taken out again. So a block
-        inside a macro or a captured variable is found where its text comes to lie.
+        inside a macro or a captured variable is found where its text ends up.
 
         Raises:
             RenderError: whatever the template raised; or the marks change what it writes.
@@ -230,7 +245,7 @@ class ChatTemplate:
             marking.reset(token)
         text = self.render(messages, tools=tools, kwargs=kwargs)
         if marked.replace(OPEN, "").replace(CLOSE, "") != text or OPEN in text or CLOSE in text:
-            raise RenderError("the generation marks of the template cannot be told from its text")
+            raise RenderError("the generation marks of the template cannot be distinguished from its text")
         ranges: list[tuple[int, int]] = []
         begun: list[int] = []
         for number, match in enumerate(re.finditer(f"[{OPEN}{CLOSE}]", marked)):
@@ -288,7 +303,7 @@ class CachingTemplate:
                 self._num_failed = _MAX_FAILED
                 self._template.count_useless_cache()
             except RenderError:
-                self._num_failed += 1  # it is told as the template by itself puts it
+                self._num_failed += 1  # the error is the one of a full rendering
         return self._template.render(messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs)
 
 

@@ -29,7 +29,7 @@ from packer.render.rewritten_history import RenderedRow
 from packer.render.shape import Shape, conversation_of, num_texts, shape_of
 from packer.render.skeleton import Skeleton, skeleton_of
 from packer.render.symbolic import OpaqueError
-from packer.render.watchdog import TemplateOverrunError
+from packer.watchdog import TemplateOverrunError
 
 WORTH_A_SKELETON = 4
 """Conversations of a shape in a batch that take about as long to render as a skeleton takes to be made."""

@@ -20,7 +20,7 @@ def marked_turns(conversation: Conversation, weights: Mapping[int, float], rules
     """The marked turns of the messages in `weights`, all cut from one rendering up to the last of them.
 
     Raises:
-        RenderError: `bad_marks` where blocks cannot be told apart by message, or a message has several that do not
+        RenderError: `bad_marks` where blocks cannot be assigned to messages, or a message has several that do not
             touch; `no_terminator`; whatever the template raised.
 
     """

@@ -1,7 +1,7 @@
 """A template that records how it treats texts, while the documents of a made-up conversation are worked out.
 
 In place of every made-up text the template gets a symbolic one (:mod:`packer.render.symbolic`), and writes where it
-went. What the sandbox refuses, and its limits, are not kept here: the same conversation was rendered there before.
+went. The same conversation was rendered in the usual environment before.
 """
 
 import functools
@@ -13,15 +13,13 @@ from typing import Any, Never
 import jinja2
 import jinja2.ext
 import jinja2.nodes
-import jinja2.sandbox
 import jinja2.visitor
-from jinja2.filters import FILTERS
 from jinja2.tests import test_sequence
 
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.sandbox import GenerationMarks, environment_of
+from packer.render.sandbox import Environment, GenerationMarks, environment_of
 from packer.render.symbolic import Condition, OpaqueError, Slot, SymbolicText, joined, pieces_of
-from packer.render.watchdog import TemplateOverrunError, watched
+from packer.watchdog import TemplateOverrunError, watched
 
 _MARK = "zqslot"
 _MADE_UP = re.compile(rf"{_MARK}([0-9]{{6}})")
@@ -118,7 +116,7 @@ class TemplateRecorder:
 
 def _recorded(template: ChatTemplate, variables: dict[str, Any]) -> str:
     try:
-        compiled = watched(lambda: _compiled(_environment(template.date, template.max_bytes), template.source))
+        compiled = watched(lambda: _compiled(_environment(template.date), template.source))
         return watched(lambda: joined(compiled.root_render_func(compiled.new_context(variables))))
     except TemplateOverrunError as error:
         raise OpaqueError("recording takes too long") from error
@@ -128,21 +126,8 @@ def _recorded(template: ChatTemplate, variables: dict[str, Any]) -> str:
         raise RenderError(str(error)) from error
 
 
-_BLIND_FILTERS = (
-    *("trim", "string", "default", "d", "length", "count", "first", "last", "list", "reverse"),
-    *("map", "select", "reject", "selectattr", "rejectattr"),
-)
-"""Filters that hand texts on, ask them by their own methods, or look at the lists that they are in.
-
-The others are the sandbox's, which keep their limits while Jinja works out constants.
-"""
-
-
-class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
+class _Environment(Environment):
     """The sandbox of templates, where no other text is asked about a symbolic one."""
-
-    intercepted_binops = frozenset(jinja2.sandbox.SandboxedEnvironment.default_binop_table)
-    """So Jinja does not work them out while it compiles, however large a constant becomes."""
 
     concat = staticmethod(joined)  # of macros and captured blocks
 
@@ -192,15 +177,15 @@ def _compiled(environment: _Environment, source: str) -> jinja2.Template:
 
 
 @functools.cache
-def _environment(date: str, max_bytes: int) -> _Environment:
-    usual = environment_of(date, max_bytes)
+def _environment(date: str) -> _Environment:
+    usual = environment_of(date)
     environment = _Environment(
         trim_blocks=usual.trim_blocks,
         lstrip_blocks=usual.lstrip_blocks,
         extensions=[GenerationMarks, jinja2.ext.loopcontrols],
     )
     environment.globals.update(usual.globals)
-    environment.filters = {**usual.filters, **{name: FILTERS[name] for name in _BLIND_FILTERS}, "join": _join}
+    environment.filters = {**usual.filters, "join": _join}
     environment.filters |= dict.fromkeys(("safe", "e", "escape", "forceescape"), _mark_as_safe)
     environment.tests |= {"in": _is_in, "sameas": _is_same, "sequence": _is_sequence}
     return environment

@@ -269,7 +269,7 @@ def _unmoved(bound: Bound, before: Any, now: Any) -> int:
 
 
 def same(first: Any, second: Any, depth: int = 2) -> bool:
-    """Whether two values are told apart by nothing that a template can do, but for `sameas`, which none here has."""
+    """Whether a template cannot distinguish two values, except by `sameas`, which none here has."""
     if first is second:
         return True
     kind = type(first)

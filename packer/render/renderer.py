@@ -1,4 +1,4 @@
-"""A RowBatch becomes a TurnBatch: each sample rendered, checked for losses, and dealt to texts."""
+"""A RowBatch becomes a TurnBatch: each sample rendered, checked for losses, and assigned to texts."""
 
 import copy
 import re
@@ -32,8 +32,8 @@ from packer.render.message_form import renderable
 from packer.render.placeholders import Loss
 from packer.render.reasoning import ANY_TAG, Reasoning, given_as, has_two_reasonings, is_cut_off
 from packer.render.recorder import TemplateRecorder
-from packer.render.rewritten_history import Dealer, Document, EncodedText, HistoryRewrite, RenderedRow, encoded
-from packer.render.watchdog import ROW, place
+from packer.render.rewritten_history import Document, EncodedText, HistoryRewrite, RenderedRow, TurnAssigner, encoded
+from packer.watchdog import ROW, place
 
 COMPARED = 128
 """Of so many rows that are filled in one is rendered too, the first of a batch among them."""
@@ -264,7 +264,7 @@ class Renderer:
         stand_ins, conversation = self._hide_control(original, sample.template_kwargs)
         last = max(weights)
         conversation = renderable(conversation, last)
-        documents, num_learned = self._deal(
+        documents, num_learned = self._assigned(
             conversation, weights, losses.of(conversation) if losses else None, history_rewrite
         )
         if not documents:
@@ -276,7 +276,7 @@ class Renderer:
         revealed = [_revealed(document, stand_ins, conversation, same_form) for document in documents]
         return RenderedRow(tuple(revealed), num_skipped)
 
-    def _deal(
+    def _assigned(
         self,
         conversation: Conversation,
         weights: Mapping[int, float],
@@ -288,7 +288,7 @@ class Renderer:
         With the documents comes how many turns were learned.
         """
         rules, num_learned = self._rules, 0
-        dealer = Dealer(
+        assigner = TurnAssigner(
             history_rewrite=history_rewrite or rules.history_rewrite,
             stops=self._turn_rules.stops,
             max_bytes=rules.max_render_bytes,
@@ -298,9 +298,9 @@ class Renderer:
             if lost is not None:
                 raise _dropped(lost)
             if not self._is_blank(turn):
-                dealer.add(turn)
+                assigner.add(turn)
                 num_learned += 1
-        return dealer.documents(), num_learned
+        return assigner.documents(), num_learned
 
     def _turns(self, conversation: Conversation, weights: Mapping[int, float]) -> Iterator[RenderedTurn]:
         if self._rules.marked:

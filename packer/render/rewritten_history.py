@@ -4,8 +4,8 @@ A template that only appends gives one text per conversation. One that rewrites 
 gives one text per rewritten stretch, so that every turn keeps the context inference would give it. `last` and
 `as_rendered` are the cheaper readings of rewritten history; see docs/explanation/supervision.md.
 
-Turns are dealt as they are rendered, so that a long conversation is held once and not once a turn: a text that the next
-one begins with is let go.
+Turns are assigned to texts as they are rendered, so that a long conversation is held once and not once a turn: a text
+that the next one begins with is let go.
 """
 
 import bisect
@@ -122,14 +122,14 @@ class _Kept:
 
 
 @dataclass(slots=True, kw_only=True)
-class Dealer:
-    """Takes the turns of one conversation, in the order of their messages, and deals them to texts.
+class TurnAssigner:
+    """Takes the turns of one conversation, in the order of their messages, and assigns each to a text.
 
     Attributes:
         history_rewrite: `exact` keeps every maximal text; `last` only the last; `as_rendered` trains a turn also where
             a later text shows it with no more than an empty reasoning block taken away.
         stops: matches any stop token.
-        max_bytes: what the texts kept at a time may come to together.
+        max_bytes: how large the texts kept at a time may be together.
 
     """
 

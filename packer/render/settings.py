@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import nodes
 
 from packer.render.syntax import names
-from packer.render.watchdog import TemplateOverrunError
+from packer.watchdog import TemplateOverrunError
 
 _MISSING = object()
 _SCALARS = (str, int, bool, type(None))
@@ -23,7 +23,7 @@ _PURE = (
 def is_default(parsed: nodes.Template, name: str, value: Any) -> bool:
     """Whether a variable that has this value is to a template as one that is not there.
 
-    It is where every expression of the variable and constants alone, the largest there are, comes to the same.
+    It is where every expression of the variable and constants alone, the largest there are, gives the same.
     """
     return not _is_stored(parsed, name) and _makes_none(parsed, name, value)
 
@@ -48,7 +48,7 @@ def _is_pure(node: nodes.Node) -> bool:
 
 
 def _value(expression: nodes.Expr, variables: dict[str, Any]) -> Any:
-    """What an expression comes to; an object of no other kind where it raises."""
+    """The value of an expression; an object of no other kind where it raises."""
     environment = expression.environment
     assert environment is not None
     assignment = nodes.Assign(nodes.Name("value", "store"), expression).set_lineno(1)

@@ -22,7 +22,7 @@ _PLAIN = ["role", "content"]
 
 
 class _ShapelessError(Exception):
-    """A message has a field that is not told by its shape."""
+    """A message has a field that no shape describes."""
 
 
 def shape_of(sample: Sample, texts: list[str]) -> Shape | None:

@@ -11,7 +11,7 @@ from xxhash import xxh3_64
 
 from packer.batches import BlockBatch, Float32, Int32, Int64, UInt64
 from packer.layout import MASKED, concatenated_ranges, offsets_of
-from packer.store.row_digest import Pieces, digest_rows
+from packer.store.digest import Pieces, digest_rows
 
 _DOCUMENT_HEADER = struct.Struct("<10q")
 _BLOCK_HEADER = struct.Struct("<9q")
@@ -44,7 +44,7 @@ class Ragged:
         return np.diff(self.offsets).astype(np.int64, copy=False)
 
     def take(self, indices: Int64, *, packed: int = 1) -> tuple[Int64, Int64]:
-        """Starts and ends of some rows, int64[R] each; an impossible range is made empty, so that its digest tells.
+        """Starts and ends of some rows, int64[R] each; an impossible range is made empty, so that its digest differs.
 
         Args:
             indices: int64[R]
@@ -82,7 +82,7 @@ class DocumentRows:
         return unpack_bits(self.special_tokens_mask.values, start, end).view(np.bool_)
 
     def digests(self, indices: Int64 | None = None) -> UInt64:
-        """Row digests as :mod:`packer.store.row_digest` defines them; all rows where none are named.  # uint64[R]"""
+        """Row digests as :mod:`packer.store.digest` defines them; all rows where none are named.  # uint64[R]"""
         read_by_row = not isinstance(self.input_ids.values, np.ndarray)
         if indices is not None and (len(indices) < _FEW or read_by_row):
             return np.array([self.digest(row) for row in indices.tolist()], np.uint64)
@@ -198,7 +198,7 @@ class BlockRows:
         )
 
     def digests(self, indices: Int64 | None = None) -> UInt64:
-        """Row digests as :mod:`packer.store.row_digest` defines them; all rows where none are named.  # uint64[R]"""
+        """Row digests as :mod:`packer.store.digest` defines them; all rows where none are named.  # uint64[R]"""
         rows = range(len(self.length)) if indices is None else indices.tolist()
         return np.fromiter((self.digest(row) for row in rows), np.uint64, len(rows))
 

@@ -17,7 +17,6 @@ from packer.store.manifest import Shard
 from packer.store.mapping import repair_hint
 from packer.store.numbered_rows import Chunks
 from packer.store.schema import BLOCK_PIECES
-from packer.store.views import block_rows
 
 __all__ = ["BlockShards", "FoundBlocks"]
 
@@ -36,7 +35,7 @@ class BlockShards:
     """
 
     def __init__(self, folder: Path, shards: Sequence[Shard], *, mmap: bool = True) -> None:
-        self._chunks = Chunks(Path(folder), shards, kind="blocks", opener=block_rows, mmap=mmap)
+        self._chunks: Chunks[BlockRows] = Chunks(Path(folder), shards, kind="blocks", mmap=mmap)
         self._block_len: int | None = None
         self._known: dict[int, BlockRows] = {}  # record batches whose block length was compared
         self.weighted = any("loss_weights" in place.columns for shard in shards for place in shard.places)

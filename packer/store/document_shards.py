@@ -9,30 +9,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from packer.batches import Bool, Float32, Int32, Int64, UInt64
+from packer.batches import Bool, DocumentColumns, Float32, Int32, Int64, UInt64
 from packer.layout import MASKED, offsets_of
 from packer.store.arrow_columns import DocumentRows, Ragged
 from packer.store.manifest import Shard
 from packer.store.numbered_rows import Chunks
-from packer.store.pages import Pages
-from packer.store.views import document_rows
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentArrays:
-    """Where the tokens of N documents lie: document ``i`` is ``input_ids[chunk[i]][start[i]:start[i] + length[i]]``."""
-
-    input_ids: tuple[Int32, ...]
-    labels: tuple[Int32, ...]
-    loss_weights: tuple[Float32, ...] | None
-    """None where no shard has fractional weights."""
-
-    chunk: Int32  # [N]
-    start: Int64  # [N]
-    length: Int32  # [N]
-    doc_id: Int64  # [N]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +110,7 @@ class DocumentShards:
     """
 
     def __init__(self, folder: Path, shards: Sequence[Shard], *, mmap: bool = True) -> None:
-        self._chunks = Chunks(Path(folder), shards, kind="documents", opener=_open, mmap=mmap)
+        self._chunks: Chunks[DocumentRows] = Chunks(Path(folder), shards, kind="documents", mmap=mmap)
 
     def __len__(self) -> int:
         return len(self._chunks)
@@ -210,7 +192,7 @@ class DocumentShards:
                 ids[first:end] = column.values[column.offsets[rows[first:end]] + tokens[first:end]]
         return ids
 
-    def columns(self) -> DocumentArrays:
+    def columns(self) -> DocumentColumns:
         """All tokens, one flat array a record batch, over the files' own pages.
 
         No digest is checked: call :meth:`verify` with the documents that are about to be used. Where only some shards
@@ -224,7 +206,7 @@ class DocumentShards:
         starts = [rows.input_ids.offsets[:-1].astype(np.int64) for rows in opened]
         numbers = np.arange(len(opened), dtype=np.int32)
         weighted = any(rows.loss_weights is not None for rows in opened)
-        return DocumentArrays(
+        return DocumentColumns(
             input_ids=tuple(rows.input_ids.values for rows in opened),
             labels=tuple(rows.labels.values for rows in opened),
             loss_weights=tuple(_weights(rows) for rows in opened) if weighted else None,
@@ -350,10 +332,6 @@ class DocumentShards:
         """Documents in the order of their identity, of equals the first one first, and the identities in that order."""
         order = np.argsort(self._doc_ids, kind="stable")
         return order, self._doc_ids[order]
-
-
-def _open(batch: pa.RecordBatch, _: int, pages: Pages) -> DocumentRows:
-    return document_rows(batch, pages)
 
 
 def _weights(rows: DocumentRows) -> Float32:

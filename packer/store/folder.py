@@ -1,7 +1,8 @@
 """The cache folder: one writer at a time, files that appear whole or not at all, nothing left over.
 
-A file is written under a temporary name next to its place, flushed to the disk, renamed, and the folder is flushed too.
-So after a crash at any moment a name is either absent or holds all of its bytes.
+A file is written under a temporary name
+next to its place, flushed to the disk, renamed, and the folder is flushed too. So after a crash at any moment a name is
+either absent or holds all of its bytes.
 """
 
 import errno
@@ -16,9 +17,9 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from packer.errors import BusyError, StorageError
+from packer.limits import storage_errors
 from packer.names import is_file_path
 from packer.store.digest import FileDigest
-from packer.store.path_errors import storage_errors
 
 PRIVATE = ".packer"
 """Folder within a cache for what is not part of it: the lock, pieces of an unfinished build."""
@@ -43,32 +44,17 @@ def lock(folder: Path) -> Iterator[None]:
         StorageError: the folder cannot be written, or its file system has no locks.
 
     """
-    descriptor = _locked(folder / PRIVATE / LOCK_NAME, folder)
+    with storage_errors("lock", folder):
+        make_folder(folder / PRIVATE)
+        descriptor = os.open(folder / PRIVATE / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         with storage_errors("lock", folder):
+            _take(descriptor, folder)
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)
-
-
-def _locked(path: Path, folder: Path) -> int:
-    """The descriptor of the lock, taken."""
-    while True:
-        with storage_errors("lock", folder):
-            make_folder(path.parent)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            with storage_errors("lock", folder):
-                _take(descriptor, folder)
-                with suppress(FileNotFoundError):
-                    if os.path.samestat(path.stat(), os.fstat(descriptor)):
-                        return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)  # whoever had it has removed the folder since it was opened here
 
 
 def refuse_busy(folder: Path) -> None:
@@ -78,7 +64,7 @@ def refuse_busy(folder: Path) -> None:
         BusyError: another process holds the lock.
 
     """
-    # A folder that is not there or cannot be opened is for the lock itself to tell.
+    # A folder that is not there or cannot be opened is reported by the lock itself.
     with suppress(OSError):
         descriptor = os.open(folder / PRIVATE / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -188,19 +174,6 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> FileDigest
         return file.digest
 
 
-def rename(old: Path, new: Path) -> None:
-    """Give a finished file another name, in another folder perhaps, replacing what is there.
-
-    Raises:
-        StorageError: the disk refuses; the file has its old name.
-
-    """
-    with storage_errors("write", new):
-        old.replace(new)
-        sync_folder(new.parent)
-        sync_folder(old.parent)
-
-
 def inside(root: Path, path: str) -> Path:
     """The place in a folder of a file that is about to be written, or opened to be: never one outside of it.
 
@@ -218,7 +191,7 @@ def inside(root: Path, path: str) -> Path:
 
 def is_inside(root: Path, path: str) -> bool:
     """Whether a path in a folder, links followed, stays in it; `root` is the folder's own, links followed."""
-    # Unlike Path.resolve, this tells of links in a circle as far as they go, on every Python; opening them fails.
+    # Unlike Path.resolve, this follows links in a circle as far as they go, on every Python; opening them fails.
     return Path(os.path.realpath(root / path)).is_relative_to(root)
 
 
@@ -276,39 +249,6 @@ def sweep(cache: Path, named: Collection[str]) -> tuple[str, ...]:
         with storage_errors("write", folder):
             sync_folder(folder)
     return tuple(path.relative_to(cache).as_posix() for path in removed)
-
-
-def sweep_all(cache: Path) -> None:
-    """Remove all that a writer put into a folder that was empty, but for the lock. Call it under the lock.
-
-    Raises:
-        StorageError: a file cannot be removed.
-
-    """
-    lock_path = cache / PRIVATE / LOCK_NAME
-    _remove(path for name in _SWEPT for path in _files_below(cache / name) if path != lock_path)
-    for name in _SWEPT:
-        folders = [Path(parent) for parent, _, _ in os.walk(cache / name, topdown=False)]
-        for folder in folders:
-            with suppress(OSError):  # the lock is in it
-                folder.rmdir()
-
-
-def discard(cache: Path) -> None:
-    """Remove a folder that a writer has made and has nothing to keep in. Call it under the lock.
-
-    What others have put there meanwhile stays, and the folder with it.
-
-    Raises:
-        StorageError: a file cannot be removed.
-
-    """
-    sweep_all(cache)
-    with suppress(OSError):
-        if {path.name for path in cache.iterdir()} <= {PRIVATE}:
-            (cache / PRIVATE / LOCK_NAME).unlink()
-            (cache / PRIVATE).rmdir()
-            cache.rmdir()
 
 
 def sweep_temporary(cache: Path) -> tuple[str, ...]:

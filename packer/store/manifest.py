@@ -7,7 +7,6 @@ that a flipped bit is found wherever it lies; against somebody who can work out 
 
 import hashlib
 import json
-import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,11 +15,10 @@ import msgspec
 from msgspec import Meta
 from xxhash import xxh3_128_hexdigest
 
-from packer.errors import CheckError, StorageError, UsageError
+from packer.errors import CheckError, InputError, UsageError
 from packer.names import FilePath, SplitName, in_words
-from packer.store.folder import PRIVATE, is_inside, write_atomically
-from packer.store.not_a_cache import not_a_cache
-from packer.store.path_errors import storage_errors
+from packer.store.files import CacheFiles
+from packer.store.folder import PRIVATE, is_inside
 
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
@@ -30,7 +28,7 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Hex = Annotated[str, Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
-_SEAL = re.compile(rb'\A\{\s*"checksum"\s*:\s*"([0-9a-f]{32})"(?=\s*,)')
+_SEAL = re.compile(rb'\A\{[ \n]*"checksum"[ \n]*:[ \n]*"([0-9a-f]{32})"(?=[ \n]*,)')
 _SEAL_BYTES = len(b'{\n"checksum":""') + 32
 
 
@@ -73,7 +71,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     num_tokens: Count
     num_trained: Count
     num_merged: Count
-    """Documents: turns whose border merges. Blocks: 0."""
+    """Documents: turns whose boundary merges. Blocks: 0."""
 
     num_skipped: Count = 0
     """Documents: answers that were to be learned and are not, as they say nothing or have no prompt. Blocks: 0."""
@@ -193,7 +191,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     engine: str
     engine_version: str
     rules_version: Count
-    """Of the rules that took rows to documents; another one may come to other documents."""
+    """Of the rules that make documents of rows; another one may give other documents."""
 
     model: ModelRecord
     inputs: tuple[Input, ...]
@@ -235,6 +233,55 @@ class _Believed(msgspec.Struct, frozen=True):
     recipe: _BelievedRecipe
 
 
+def check_conservation(manifest: Manifest) -> None:
+    """Compare a manifest's totals with its shards and with each other.
+
+    rows = kept + Σ rejected; tokens = trained + masked; documents = packed + Σ cut; tokens = tokens in blocks + Σ cut;
+    trained = trained in blocks + Σ cut + piece starts; slots = tokens in blocks + separators + padding.
+
+    Raises:
+        CheckError: a law is broken; names it with both sides.
+
+    """
+    totals = manifest.totals
+    documents = [shard for shard in manifest.shards if shard.kind == "documents"]
+    blocks = [shard for shard in manifest.shards if shard.kind == "blocks"]
+    packed, cuts = sum(shard.num_tokens for shard in blocks), totals.cut.values()
+    laws = [
+        ("rows = kept + rejected", totals.rows, totals.kept + sum(totals.rejected.values())),
+        ("kept = rows with documents in the shards", totals.kept, sum(shard.num_kept for shard in documents)),
+        ("rows = rows of the inputs", totals.rows, sum(entry.num_rows for entry in manifest.inputs)),
+        ("rows = rows of the partitions", totals.rows, sum(shard.num_input_rows for shard in documents)),
+        (
+            "rejected = rejected of the partitions",
+            sum(totals.rejected.values()),
+            sum(s.num_rejected for s in documents),
+        ),
+        ("documents = documents of the shards", totals.documents, sum(shard.num_rows for shard in documents)),
+        ("tokens = trained + masked", totals.tokens, totals.trained + totals.masked),
+        ("merged = merged of the document shards", totals.merged, sum(shard.num_merged for shard in documents)),
+        ("skipped = skipped of the document shards", totals.skipped, sum(shard.num_skipped for shard in documents)),
+        ("tokens = tokens of the document shards", totals.tokens, sum(shard.num_tokens for shard in documents)),
+        ("trained = trained of the document shards", totals.trained, sum(shard.num_trained for shard in documents)),
+        ("blocks = blocks of the shards", totals.blocks, sum(shard.num_rows for shard in blocks)),
+    ]
+    if manifest.recipe["pack"]["mode"] != "none":
+        laws += [
+            ("documents = packed + cut", totals.documents, totals.packed + sum(cut.documents for cut in cuts)),
+            ("tokens = packed + cut", totals.tokens, packed + totals.cut_tokens),
+            (
+                "trained = trained in blocks + cut + piece starts",
+                totals.trained,
+                sum(shard.num_trained for shard in blocks) + sum(cut.trained for cut in cuts) + totals.piece_starts,
+            ),
+            ("slots = packed + separators + padding", totals.slots, packed + totals.separators + totals.padding),
+            ("slots = blocks × block_len", totals.slots, totals.blocks * manifest.recipe["pack"]["block_len"]),
+        ]
+    for law, left, right in laws:
+        if left != right:
+            raise CheckError(f"manifest.json breaks the law {law}: {left} ≠ {right}")
+
+
 def encode_manifest(manifest: Manifest) -> bytes:
     """The manifest's bytes in the file; equal manifests give equal bytes.
 
@@ -268,7 +315,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> str:
         StorageError: the disk refuses; the manifest of before is still there.
 
     """
-    return write_atomically(folder / MANIFEST_NAME, encode_manifest(manifest)).sha256
+    return CacheFiles(folder).write(MANIFEST_NAME, encode_manifest(manifest)).sha256
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -307,32 +354,29 @@ def manifest_bytes(folder: Path) -> bytes:
         StorageError: it cannot be read.
 
     """
-    path = folder / MANIFEST_NAME
-    try:
-        with storage_errors("read", path), path.open("rb") as file:
-            # Not as many as it may have: Python takes the memory before it reads.
-            content = file.read(min(os.fstat(file.fileno()).st_size, MAX_MANIFEST_BYTES) + 1)
-    except StorageError as error:
-        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
-            raise not_a_cache(folder, MANIFEST_NAME) from None
-        raise
-    if len(content) > MAX_MANIFEST_BYTES:
-        raise CheckError(f"{path}: expected at most {MAX_MANIFEST_BYTES} bytes, found more")
-    return content
+    size = CacheFiles(folder).size(MANIFEST_NAME)
+    if size is None:
+        raise InputError(
+            f"{folder} is not a cache, or its build did not finish: it has no {MANIFEST_NAME}",
+            hint=f"packer build SOURCE... -o {folder} makes one; packer verify --foreign {folder} looks at what "
+            "another tool prepared",
+        )
+    if size > MAX_MANIFEST_BYTES:
+        raise CheckError(f"{folder / MANIFEST_NAME}: expected at most {MAX_MANIFEST_BYTES} bytes, found {size}")
+    return CacheFiles(folder).read(MANIFEST_NAME)
 
 
 def decode_manifest(folder: Path, content: bytes) -> Manifest:
     """The manifest its bytes stand for; ``folder`` is where its shards must lie.
 
     Raises:
-        CheckError: not JSON, a duplicate or unknown key, a wrong type or value, a path that leads out of the cache,
+        CheckError: not JSON, an unknown key, a wrong type or value, a path that leads out of the cache,
             another checksum.
 
     """
     path = folder / MANIFEST_NAME
     hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {folder} mends it"
     try:
-        json.loads(content, object_pairs_hook=_without_duplicates)
         manifest = msgspec.json.decode(_without_seal(content), type=Manifest)
         root = folder.resolve()
         for i, shard in enumerate(manifest.shards):
@@ -342,8 +386,8 @@ def decode_manifest(folder: Path, content: bytes) -> Manifest:
         msgspec.convert({"recipe": manifest.recipe}, _Believed)
         _check_seal(content)
     except msgspec.ValidationError as error:
-        raise CheckError(f"{path}: {_explain(str(error))}", hint=hint) from None
-    except (json.JSONDecodeError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CheckError(f"{path}: {in_words(str(error))}", hint=hint) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CheckError(f"{path}: not valid JSON: {error}", hint=hint) from None
     except ValueError as error:
         raise CheckError(f"{path}: {error}", hint=hint) from None
@@ -355,15 +399,6 @@ def _encode_lines(value: Any) -> bytes:
     if isinstance(value, tuple) and value:
         return b"[\n" + b",\n".join(msgspec.json.encode(item, order="sorted") for item in value) + b"\n]"
     return msgspec.json.encode(value, order="sorted")
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys: set[str] = set()
-    for key, _ in pairs:
-        if key in keys:
-            raise ValueError(f"duplicate key '{key}'")
-        keys.add(key)
-    return dict(pairs)
 
 
 def _without_seal(content: bytes) -> bytes:
@@ -385,16 +420,3 @@ def _check_path(root: Path, key: str, path: str, *, folder: str) -> None:
         raise ValueError(f"{key}: expected a path in {folder}/, found '{path}'")
     if not is_inside(root, path):
         raise ValueError(f"{key}: '{path}' is a link that leads out of the cache; copy the files themselves")
-
-
-def _explain(message: str) -> str:
-    """From "Expected `int`, got `str` - at `$.shards[0].num_rows`" to the key first, in our words."""
-    text, _, where = in_words(message).partition(" - at `$")
-    key = where.rstrip("`").lstrip(".")
-    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", text)
-    if unknown:
-        return f"unknown key '{f'{key}.' if key else ''}{unknown[1]}'"
-    missing = re.fullmatch(r"Object missing required field `(.*)`", text)
-    if missing:
-        return f"missing key '{f'{key}.' if key else ''}{missing[1]}'"
-    return f"{key or 'the whole'}: {text[0].lower()}{text[1:].replace(', got ', ', found ')}"

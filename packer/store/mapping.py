@@ -14,12 +14,12 @@ import pyarrow as pa
 from xxhash import xxh3_128
 
 from packer.errors import CheckError, StorageError
-from packer.limits import out_of
+from packer.limits import out_of, storage_errors
+from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
-from packer.store.pages import MAPPED, Pages, ReadPages
-from packer.store.path_errors import storage_errors
 from packer.store.schema import blocks_schema, documents_schema
-from packer.store.shard_file import map_file, place_of
+from packer.store.shard_file import place_of
+from packer.store.views import MAPPED, Pages, ReadPages
 
 
 class MappedShard:
@@ -35,7 +35,8 @@ class MappedShard:
 
         self.weighted = "loss_weights" in self._reader.schema.names
         with _missing_named(folder, shard):
-            self.pages: Pages = MAPPED if mmap else ReadPages(folder / shard.path, mapped.address)
+            self._ranges = None if mmap else CacheFiles(folder).ranges(shard.path)
+        self.pages: Pages = MAPPED if self._ranges is None else ReadPages(self._ranges, mapped.address)
         """How the values of its buffers are reached."""
 
         if self._reader.num_record_batches != len(shard.places):
@@ -66,8 +67,8 @@ class MappedShard:
         with _damage_named(self._folder, self._shard):
             for place in self._shard.places:
                 offset = place.columns["digest"]
-                if isinstance(self.pages, ReadPages):
-                    digest.update(self.pages.read(offset, np.uint64, place.num_rows).data)
+                if self._ranges is not None:
+                    digest.update(self._ranges.read(offset, 8 * place.num_rows))
                 else:
                     digest.update(np.frombuffer(self._mapped, np.uint64, place.num_rows, offset).data)
         return digest.hexdigest()
@@ -91,9 +92,10 @@ def check_size(folder: Path, shard: Shard) -> None:
 
     """
     path = folder / shard.path
-    with _missing_named(folder, shard):
-        size = path.stat().st_size
-    if size != shard.num_bytes or not path.is_file():
+    size = CacheFiles(folder).size(shard.path)
+    if size is None:
+        raise CheckError(f"{path} is missing: expected {shard.num_bytes} bytes", hint=repair_hint(folder))
+    if size != shard.num_bytes:
         state = "truncated" if size < shard.num_bytes else "too long"
         raise CheckError(f"{path} is {state}: expected {shard.num_bytes} bytes, found {size}", hint=repair_hint(folder))
 
@@ -109,7 +111,7 @@ def map_shard(folder: Path, shard: Shard, *, mmap: bool = True) -> MappedShard:
     check_size(folder, shard)
     with _damage_named(folder, shard):
         with _missing_named(folder, shard):
-            mapped = map_file(folder / shard.path)
+            mapped = CacheFiles(folder).map(shard.path)
         opened = MappedShard(folder, shard, mapped, mmap=mmap)
         _check_rows(shard)
         return opened

@@ -5,19 +5,17 @@ A chunk is one record batch of one shard. Rows are numbered through all shards i
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 import numpy as np
-import pyarrow as pa
 
 from packer.batches import Bool, Int64, UInt64
 from packer.errors import CheckError
 from packer.store.arrow_columns import BlockRows, DocumentRows
 from packer.store.manifest import Shard
 from packer.store.mapping import MappedShard, map_shard, repair_hint
-from packer.store.pages import Pages
 from packer.store.schema import Kind
-from packer.store.views import flat_view
+from packer.store.views import block_rows, document_rows, flat_view
 
 Rows = TypeVar("Rows", DocumentRows, BlockRows)
 
@@ -32,7 +30,6 @@ class Chunks(Generic[Rows]):
         folder: the cache.
         shards: in the order that numbers the rows.
         kind: what all of them hold.
-        opener: makes arrays of a record batch, a block length (0 for documents) and the pages it lies on.
         mmap: reach values through a map of the file; False reads them.
 
     Raises:
@@ -41,18 +38,11 @@ class Chunks(Generic[Rows]):
 
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        shards: Sequence[Shard],
-        *,
-        kind: Kind,
-        opener: Callable[[pa.RecordBatch, int, Pages], Rows],
-        mmap: bool = True,
-    ) -> None:
+    def __init__(self, folder: Path, shards: Sequence[Shard], *, kind: Kind, mmap: bool = True) -> None:
         self.folder = folder
         self.shards = tuple(shards)
-        self._opener: Callable[[pa.RecordBatch, int, Pages], Rows] = opener
+        view = document_rows if kind == "documents" else block_rows
+        self._view: Callable[..., Rows] = cast("Callable[..., Rows]", view)
         self.mmap = mmap
         for shard in self.shards:
             if shard.kind != kind:
@@ -189,6 +179,6 @@ class Chunks(Generic[Rows]):
         batch = mapped.batch(self._place_of[chunk])
         try:
             digest = flat_view(batch, "digest", np.uint64, batch.num_rows, mapped.pages)
-            return self._opener(batch, mapped.block_len, mapped.pages), digest
+            return self._view(batch, mapped.block_len, mapped.pages), digest
         except ValueError as error:
             raise self.damaged(chunk, str(error)) from None

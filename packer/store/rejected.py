@@ -12,16 +12,16 @@ file whose digest the manifest names, or none.
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
 
 import msgspec
 
-from packer.errors import CheckError
-from packer.store.folder import is_inside, rename, write_atomically
+from packer.errors import CheckError, StorageError
+from packer.limits import storage_errors
+from packer.store.files import CacheFiles
+from packer.store.folder import is_inside
 from packer.store.manifest import Manifest
-from packer.store.path_errors import storage_errors
 
 REJECTED_NAME = "rejected.jsonl"
 
@@ -62,13 +62,13 @@ def stage_rejected(folder: Path, lines: Iterable[Rejected], manifest: Manifest) 
         StorageError: the disk refuses.
 
     """
-    digest = write_atomically(folder / manifest.pending_rejected, _encoded(lines))
+    digest = CacheFiles(folder).write(manifest.pending_rejected, _encoded(lines))
     assert digest.sha256 == manifest.rejected_sha256, "the manifest names the digest of these lines"
 
 
 def is_pending(folder: Path, manifest: Manifest) -> bool:
-    """Whether the build that wrote this manifest did not come to the end of its commit."""
-    return (folder / manifest.pending_rejected).is_file()
+    """Whether the build that wrote this manifest did not finish its commit."""
+    return CacheFiles(folder).size(manifest.pending_rejected) is not None
 
 
 def publish_rejected(folder: Path, manifest: Manifest) -> None:
@@ -79,7 +79,7 @@ def publish_rejected(folder: Path, manifest: Manifest) -> None:
 
     """
     if is_pending(folder, manifest):
-        rename(folder / manifest.pending_rejected, folder / REJECTED_NAME)
+        CacheFiles(folder).rename(manifest.pending_rejected, REJECTED_NAME)
 
 
 def write_rejected(folder: Path, lines: Iterable[Rejected]) -> str:
@@ -89,7 +89,7 @@ def write_rejected(folder: Path, lines: Iterable[Rejected]) -> str:
         StorageError: the disk refuses.
 
     """
-    return write_atomically(folder / REJECTED_NAME, _encoded(lines)).sha256
+    return CacheFiles(folder).write(REJECTED_NAME, _encoded(lines)).sha256
 
 
 def rejected_digest(lines: Iterable[Rejected]) -> str:
@@ -135,8 +135,11 @@ def _open(folder: Path, manifest: Manifest) -> BufferedReader:
         path = folder / name
         if not is_inside(root, name):
             raise CheckError(f"{path} is a link that leads out of the cache", hint="copy the file itself")
-        with suppress(FileNotFoundError):
-            return path.open("rb")
+        try:
+            return CacheFiles(folder).open(name)
+        except StorageError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
     raise CheckError(f"{path} is missing", hint=f"packer build -o {folder} --repair makes it again")
 
 

@@ -4,87 +4,20 @@ The bytes are a function of the record batches alone: Arrow IPC *file* format, m
 dictionaries, no time, no host. The name ends in the first 12 digits of the file's sha256.
 """
 
-import os
-import shutil
 from collections.abc import Iterable
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_128
 
-from packer.errors import CheckError
-from packer.store.folder import TEMPORARY_PREFIX, AtomicFile, inside, make_folder, sync_folder
+from packer.store.files import CacheFiles
+from packer.store.folder import AtomicFile, inside
 from packer.store.manifest import Place, Shard
-from packer.store.path_errors import storage_errors
 from packer.store.schema import Kind, fixed_columns
 from packer.store.views import flat_view
 
 _OPTIONS = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V5, compression=None, use_threads=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenShard:
-    """A finished shard, as far as its own bytes tell."""
-
-    path: str
-    """Relative to the cache, POSIX."""
-
-    kind: Kind
-    split: str
-    num_rows: int
-    num_tokens: int
-    num_trained: int
-    num_last_tokens: int
-    """Documents: tokens of the last document of each input row. Blocks: 0."""
-
-    num_bytes: int
-    xxh3: str
-    sha256: str
-    rows_xxh3: str
-    places: tuple[Place, ...]
-
-    def as_shard(
-        self,
-        *,
-        first_row: int,
-        first_line: int = 0,
-        source: int | None = None,
-        key: str | None = None,
-        num_kept: int = 0,
-        num_input_rows: int = 0,
-        num_rejected: int = 0,
-        num_merged: int = 0,
-        num_skipped: int = 0,
-        unused_keys: dict[str, int] | None = None,
-    ) -> Shard:
-        """The manifest's entry: this and what only the build knows."""
-        return Shard(
-            path=self.path,
-            kind=self.kind,
-            split=self.split,
-            source=source,
-            key=key,
-            first_row=first_row,
-            first_line=first_line,
-            num_rows=self.num_rows,
-            num_kept=num_kept,
-            num_input_rows=num_input_rows,
-            num_rejected=num_rejected,
-            num_tokens=self.num_tokens,
-            num_trained=self.num_trained,
-            num_merged=num_merged,
-            num_skipped=num_skipped,
-            num_last_tokens=self.num_last_tokens,
-            num_bytes=self.num_bytes,
-            xxh3=self.xxh3,
-            sha256=self.sha256,
-            rows_xxh3=self.rows_xxh3,
-            places=self.places,
-            unused_keys=unused_keys or {},
-        )
 
 
 def shard_name(*, split: str, index: int, sha256: str) -> str:
@@ -92,92 +25,67 @@ def shard_name(*, split: str, index: int, sha256: str) -> str:
     return f"{split}-{index:05d}-{sha256[:12]}.arrow"
 
 
-class ShardFile:
-    """An Arrow file being written: :meth:`commit` gives it its name, :meth:`abort` removes it.
+def write_shard(
+    cache: Path, batches: Iterable[pa.RecordBatch], *, schema: pa.Schema, kind: Kind, split: str, index: int
+) -> Shard:
+    """Write record batches, none of them empty, as one file that gets its name when it is whole.
+
+    Returns:
+        The manifest's entry, as far as the file's own bytes say; the rest is empty.
 
     Raises:
-        StorageError: from any method, where the disk refuses.
+        StorageError: the disk refuses; nothing is left of the file.
 
     """
-
-    def __init__(self, folder: Path, *, schema: pa.Schema) -> None:
-        self.schema = schema
-        self.num_rows = 0
-        self._file = AtomicFile(folder)
-        try:
-            self._writer = pa.ipc.new_file(self._file, schema, options=_OPTIONS)
-        except BaseException:
-            self._file.abort()
-            raise
-
-    @property
-    def path(self) -> Path:
-        """Where the bytes are until `commit`."""
-        return self._file.path
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        assert batch.num_rows > 0, "a record batch without rows has no places"
-        self._writer.write_batch(batch)
-        self.num_rows += batch.num_rows
-
-    def close(self) -> None:
-        """Write the footer: from here on the temporary file is a whole Arrow file."""
-        self._writer.close()
-        self._file.flush()
-
-    def commit(
-        self, *, kind: Kind, split: str, index: int, num_tokens: int, num_trained: int, num_last_tokens: int = 0
-    ) -> WrittenShard:
-        """Finish the file under its content-addressed name."""
-        self.close()
-        places, rows_xxh3 = find_places(self._file.path)
-        digest = self._file.digest
+    num_rows = num_tokens = num_trained = 0
+    row_digests = xxh3_128()
+    with AtomicFile(cache / kind) as file:
+        with pa.ipc.new_file(file, schema, options=_OPTIONS) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+                num_rows += batch.num_rows
+                num_tokens += int(flat_view(batch, "length", np.int32, batch.num_rows).sum(dtype=np.int64))
+                num_trained += int(flat_view(batch, "num_trained", np.int32, batch.num_rows).sum(dtype=np.int64))
+                row_digests.update(flat_view(batch, "digest", np.uint64, batch.num_rows).data)
+        file.flush()
+        places = find_places(file.path)
+        digest = file.digest
         name = shard_name(split=split, index=index, sha256=digest.sha256)
-        self._file.commit(inside(self._file.folder, name).name)
-        return WrittenShard(
-            path=f"{self._file.folder.name}/{name}",
-            kind=kind,
-            split=split,
-            num_rows=self.num_rows,
-            num_tokens=num_tokens,
-            num_trained=num_trained,
-            num_last_tokens=num_last_tokens,
-            num_bytes=digest.num_bytes,
-            xxh3=digest.xxh3,
-            sha256=digest.sha256,
-            rows_xxh3=rows_xxh3,
-            places=places,
-        )
-
-    def abort(self) -> None:
-        self._file.abort()
-
-
-def map_file(path: Path) -> pa.Buffer:
-    """A file's bytes, mapped read-only. No descriptor stays open, so a cache may have any number of shards."""
-    with pa.memory_map(str(path)) as mapped:
-        return mapped.read_buffer()
+        file.commit(inside(file.folder, name).name)
+    return Shard(
+        path=f"{kind}/{name}",
+        kind=kind,
+        split=split,
+        source=None,
+        key=None,
+        first_row=0,
+        num_rows=num_rows,
+        num_kept=0,
+        num_input_rows=0,
+        num_rejected=0,
+        num_tokens=num_tokens,
+        num_trained=num_trained,
+        num_merged=0,
+        num_last_tokens=0,
+        num_bytes=digest.num_bytes,
+        xxh3=digest.xxh3,
+        sha256=digest.sha256,
+        rows_xxh3=row_digests.hexdigest(),
+        places=places,
+    )
 
 
-def find_places(path: Path) -> tuple[tuple[Place, ...], str]:
-    """Where each record batch of an Arrow file keeps its fixed-width columns, and the xxh3-128 of its row digests."""
-    mapped = map_file(path)
+def find_places(path: Path) -> tuple[Place, ...]:
+    """Where each record batch of an Arrow file keeps its fixed-width columns."""
+    mapped = CacheFiles(path.parent).map(path.name)
     reader = pa.ipc.open_file(pa.BufferReader(mapped))
     places: list[Place] = []
     first_row = 0
-    batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-    for batch in batches:
+    for number in range(reader.num_record_batches):
+        batch = reader.get_batch(number)
         places.append(place_of(batch, base=mapped.address, first_row=first_row))
         first_row += batch.num_rows
-    return tuple(places), digest_of_rows(batches)
-
-
-def digest_of_rows(batches: Iterable[pa.RecordBatch]) -> str:
-    """xxh3-128 of the column `digest` of all record batches, one after another; ValueError where one has none."""
-    digest = xxh3_128()
-    for batch in batches:
-        digest.update(flat_view(batch, "digest", np.uint64, batch.num_rows).data)
-    return digest.hexdigest()
+    return tuple(places)
 
 
 def place_of(batch: pa.RecordBatch, *, base: int, first_row: int) -> Place:
@@ -193,10 +101,8 @@ def place_of(batch: pa.RecordBatch, *, base: int, first_row: int) -> Place:
     return Place(first_row=first_row, num_rows=batch.num_rows, columns=columns)
 
 
-def relink(cache: Path, shard: Shard | WrittenShard, *, index: int, source: Path | None = None) -> str:
+def relink(cache: Path, shard: Shard, *, index: int, source: Path | None = None) -> str:
     """Give a shard's bytes the name of another index, and return its relative path; the old name stays.
-
-    A hard link where the file system has them, else a copy, which is digested on the way.
 
     Args:
         cache: the cache that gets the new name.
@@ -205,48 +111,9 @@ def relink(cache: Path, shard: Shard | WrittenShard, *, index: int, source: Path
         source: the cache that has the shard, where that is another one.
 
     Raises:
-        CheckError: a copy was needed, and the bytes are not the shard's.
-        StorageError: the disk refuses.
+        CheckError, StorageError: as :meth:`packer.store.files.CacheFiles.take`.
 
     """
-    old = (source or cache) / shard.path
-    relative = f"{shard.kind}/{shard_name(split=shard.split, index=index, sha256=shard.sha256)}"
-    new = inside(cache, relative)
-    if old == new:
-        return relative
-    with storage_errors("write into", new.parent):
-        make_folder(new.parent)
-    if not old.is_file():
-        raise CheckError(f"{old} is missing", hint=f"packer build -o {source or cache} --repair makes it again")
-    if not _hard_link(old, new):
-        _copy(old, new, shard.sha256)
-    return relative
-
-
-def _hard_link(old: Path, new: Path) -> bool:
-    temporary = new.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-link-{new.name}"
-    try:
-        temporary.hardlink_to(old)
-    except OSError:
-        return False  # another disk, no hard links here, somebody else's file: a copy will do or say why not
-    try:
-        with storage_errors("write", new):
-            temporary.replace(new)
-            sync_folder(new.parent)
-    finally:
-        # Renaming onto another link to the same bytes does nothing at all, and leaves the old name (POSIX).
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-    return True
-
-
-def _copy(old: Path, new: Path, sha256: str) -> None:
-    with AtomicFile(new.parent) as target:
-        with storage_errors("read", old), old.open("rb") as file:
-            shutil.copyfileobj(file, target, 4 * 2**20)
-        if target.digest.sha256 != sha256:
-            raise CheckError(
-                f"{old} is damaged: expected sha256 {sha256}, found {target.digest.sha256}",
-                hint="packer build --repair makes it again",
-            )
-        target.commit(new.name)
+    name = f"{shard.kind}/{shard_name(split=shard.split, index=index, sha256=shard.sha256)}"
+    CacheFiles(cache).take(name, CacheFiles(source or cache), shard.path, sha256=shard.sha256)
+    return name

@@ -1,22 +1,96 @@
-"""A record batch of a shard as flat arrays over its own memory, nothing copied.
+"""A record batch of a shard as flat arrays over its own memory, nothing copied; or as columns read from its file.
 
 Arrow keeps no checksums, so a flipped bit in a file's metadata can name any length and any place. Every view is taken
 within the bounds of its buffer, or refused; what the values say is for the digests to find out.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
-from packer.store.pages import MAPPED, Pages
+from packer.store.files import FileRanges
 
 
-def document_rows(batch: pa.RecordBatch, pages: Pages = MAPPED) -> DocumentRows:
-    """Rows of a record batch of a document shard.
+class Pages(Protocol):
+    """Values of the buffers of one file.
+
+    A map is fastest where files lie on a local disk. On a network file system a page that cannot be fetched kills the
+    process, and a page is little to ask for at a time: there, rows are better read.
+    """
+
+    def array(self, buffer: pa.Buffer, dtype: type[np.generic], count: int) -> npt.NDArray[Any]:
+        """The first values of a buffer, at hand: offsets, and columns with one value a row."""
+
+    def column(self, buffer: pa.Buffer, dtype: type[np.generic], count: int) -> Any:
+        """The first values of a buffer, an array or what can be sliced like one: columns of tokens."""
+
+
+class MappedPages:
+    """Arrays over the pages of the map."""
+
+    def array(self, buffer: pa.Buffer, dtype: type[np.generic], count: int) -> npt.NDArray[Any]:
+        return np.frombuffer(buffer, dtype, count)
+
+    column = array
+
+
+MAPPED = MappedPages()
+
+
+class ReadPages:
+    """Values read from the file when they are asked for; its structure is taken from a map that is no longer used.
+
+    Args:
+        ranges: of the file.
+        base: address its map had when its buffers were found.
+
+    """
+
+    def __init__(self, ranges: FileRanges, base: int) -> None:
+        self._ranges = ranges
+        self._base = base
+
+    def array(self, buffer: pa.Buffer, dtype: type[np.generic], count: int) -> npt.NDArray[Any]:
+        return self.column(buffer, dtype, count)[:]
+
+    def column(self, buffer: pa.Buffer, dtype: type[np.generic], count: int) -> "FileColumn":
+        return FileColumn(self._ranges, buffer.address - self._base, np.dtype(dtype), count)
+
+
+class FileColumn:
+    """A column in a file: a slice of it, or a row where each has `width` values, is read when it is taken."""
+
+    def __init__(
+        self, ranges: FileRanges, offset: int, dtype: np.dtype[Any], count: int, width: int | None = None
+    ) -> None:
+        self._ranges, self._offset, self._count, self._width = ranges, offset, count, width
+        self.dtype = dtype
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self._count,) if self._width is None else (self._count // max(self._width, 1), self._width)
+
+    def reshape(self, _: int, width: int) -> "FileColumn":
+        return FileColumn(self._ranges, self._offset, self.dtype, self._count, width)
+
+    def __getitem__(self, place: slice | int) -> npt.NDArray[Any]:
+        if isinstance(place, int):
+            assert self._width is not None, "a flat column is sliced"
+            place = slice(place * self._width, (place + 1) * self._width)
+        start, stop, _ = place.indices(self._count)
+        size = self.dtype.itemsize
+        return np.frombuffer(self._ranges.read(self._offset + start * size, max(stop - start, 0) * size), self.dtype)
+
+
+def document_rows(batch: pa.RecordBatch, _: int = 0, pages: Pages = MAPPED) -> DocumentRows:
+    """Rows of a record batch of a document shard, which has no block length.
 
     Raises:
         ValueError: a buffer is missing, too small, or marks nulls where there are none.

@@ -1,6 +1,6 @@
 """Documents of rows that bring their tokens.
 
-Nothing is rendered and nothing encoded. A row is a document as it stands: its ids, and a run for every stretch of
+Nothing is rendered and nothing encoded. A row is a document as it stands: its ids, and a run for every run of
 trained tokens of one weight. What can be shown of ids alone is shown: each is in the tokenizer's vocabulary, and a mask
 does not lie beside its tokens. The first token of a document is never trained, whatever the row says of it.
 
@@ -21,7 +21,7 @@ from packer.model import TOKENIZER_FILE, Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Runs:
-    """Stretches of trained tokens of one weight within one document. U runs."""
+    """Runs of trained tokens of one weight within one document. U runs."""
 
     document: Int64  # [U]
     start: Int64  # [U] tokens from the start of the batch
@@ -61,7 +61,7 @@ class PretokenizedSupervisor:
             if has_unknown[number]:
                 at = int(offsets[number] + np.argmax(unknown[offsets[number] :]))
                 place = at - int(offsets[number]) + given[number].num_padding
-                code, reason = "unknown_token", self._told(place, int(ids[at]))
+                code, reason = "unknown_token", self._unknown(place, int(ids[at]))
             elif shifted[number]:
                 code, reason = "labels_shifted", _EARLY
             else:
@@ -84,7 +84,7 @@ class PretokenizedSupervisor:
         shifted: Bool = by_mask & (num_runs > 0) & (num_before == num_runs)
         return shifted
 
-    def _told(self, place: int, token_id: int) -> str:
+    def _unknown(self, place: int, token_id: int) -> str:
         end = self._model.vocab_size - 1
         what = f"the vocabulary ends at {end}" if token_id > end else "the vocabulary has no such id"
         return f"input_ids[{place}] is {token_id}, but {what}"
@@ -102,7 +102,7 @@ def _nothing(given: PretokenizedTokens) -> str:
 
 
 def _runs(weight: Float32, offsets: Int64) -> _Runs:
-    """Maximal stretches of equal weight above 0 that lie in one document."""
+    """Maximal runs of equal weight above 0 that lie in one document."""
     begins = np.ones(len(weight), np.bool_)
     begins[1:] = weight[1:] != weight[:-1]
     begins[offsets[:-1]] = True

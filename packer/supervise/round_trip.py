@@ -37,8 +37,8 @@ class Surface:
     def spells(self, ids: Sequence[int], text: bytes, *, after: int | None = None) -> bool:
         """Whether ids are a tokenization of `text`, as far as normalization and dummy spaces let it be seen.
 
-        Ids are read as stretches between added tokens. Where the tokenizer puts a space before words at the start of
-        a text or after an added token, a stretch may begin with one the text lacks; added tokens that strip may stand
+        Ids are read as segments between added tokens. Where the tokenizer puts a space before words at the start of
+        a text or after an added token, a segment may begin with one the text lacks; added tokens that strip may stand
         for the white space beside them; the text may be what the normalizer makes of it. `after` is the id before
         them, None at the start of a text.
         """
@@ -47,20 +47,20 @@ class Surface:
         before = None if after is None else self._added.get(after)
         if before is not None and before.rstrip:
             text = text[_past_space(text, 0) :]
-        stretches = list(self._stretches(ids, begins=after is None or before is not None))
-        if _walk(stretches, self._plain(text)):
+        segments = list(self._segments(ids, begins=after is None or before is not None))
+        if _walk(segments, self._plain(text)):
             return True
         if self._normalizer is None:
             return False
         normalized = self._normalizer.normalize_str(text.decode()).encode()
-        # The dummy space is what a stretch may begin with anyway; it must not count twice.
-        return _walk(stretches, self._plain(normalized.removeprefix(_SPACE) if self._prepends else normalized))
+        # The dummy space is what a segment may begin with anyway; it must not count twice.
+        return _walk(segments, self._plain(normalized.removeprefix(_SPACE) if self._prepends else normalized))
 
     def _plain(self, text: bytes) -> bytes:
         return text if self.byte_level else text.replace(_SPACE, b" ")
 
-    def _stretches(self, ids: Sequence[int], *, begins: bool) -> Iterator["_Stretch"]:
-        """`begins`: a dummy space may stand before the first stretch, as before every one after an added token."""
+    def _segments(self, ids: Sequence[int], *, begins: bool) -> Iterator["_Segment"]:
+        """`begins`: a dummy space may stand before the first segment, as before every one after an added token."""
         run: list[int] = []
         for token_id in ids:
             token = self._added.get(token_id)
@@ -68,15 +68,15 @@ class Surface:
                 run.append(token_id)
                 continue
             if run:
-                yield _Stretch(self._plain(self.spell(run)), begins and self._has_dummy_space, None)
+                yield _Segment(self._plain(self.spell(run)), begins and self._has_dummy_space, None)
                 run = []
-            yield _Stretch(self._plain(token.content.encode()), False, token)
+            yield _Segment(self._plain(token.content.encode()), False, token)
             begins = True
         if run:
-            yield _Stretch(self._plain(self.spell(run)), begins and self._has_dummy_space, None)
+            yield _Segment(self._plain(self.spell(run)), begins and self._has_dummy_space, None)
 
 
-class _Stretch(NamedTuple):
+class _Segment(NamedTuple):
     """What some ids spell: ordinary ones up to the next added token, or one added token."""
 
     spelled: bytes
@@ -86,10 +86,10 @@ class _Stretch(NamedTuple):
     token: AddedToken | None
 
 
-def _walk(stretches: Sequence[_Stretch], text: bytes) -> bool:
-    """Whether the stretches, one after another, cover the text to its end."""
+def _walk(segments: Sequence[_Segment], text: bytes) -> bool:
+    """Whether the segments, one after another, cover the text to its end."""
     at = 0
-    for spelled, dummy, token in stretches:
+    for spelled, dummy, token in segments:
         if token is not None and token.lstrip:
             at = _past_space(text, at)
         if text.startswith(spelled, at):

@@ -23,7 +23,7 @@ class Supervised:
     documents: DocumentBatch
     rejections: tuple[Rejection, ...]
     num_merged: int
-    """Turns whose border merged."""
+    """Turns whose boundary merged."""
 
     num_skipped: int
     """Answers of the rows with documents that say nothing, and so are not learned."""
@@ -81,7 +81,7 @@ class Supervisor:
         return proved & self._closed(turns, tokens)
 
     def _prove_by_length(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
-        """The proof for all turns at once: the ids of a text spell its bytes, and borders fall on the same bytes.
+        """The proof for all turns at once: the ids of a text spell its bytes, and boundaries fall on the same bytes.
 
         True only where that is shown; normalized texts and dummy spaces need the closer look of `Surface.spells`.
         """
@@ -181,7 +181,7 @@ def _documents(
 def _homes(turns: TurnBatch, tokens: TokenBatch, learned: Int64) -> Int64:
     """For each learned turn the sequence it is trained in: its sample's last that begins with its ids.  # int64[U]
 
-    Rendering has dealt the turns to texts by their characters. Only ids can tell that a sequence of a merged border
+    Rendering has assigned the turns to texts by their characters. Only ids show that a sequence of a merged boundary
     begins with the turns before it, or that two texts differ by a space the tokenizer swallows.
     """
     homes = tokens.turn_sequence[learned].astype(np.int64)

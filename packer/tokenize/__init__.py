@@ -1,11 +1,10 @@
-"""Stage: texts become ids, and turn borders become token positions (TurnBatch → TokenBatch).
+"""Stage: texts become ids, and turn boundaries become token positions (TurnBatch → TokenBatch).
 
-`reference` is the encoder that defines the ids, `fast` one that is held to it; `borders` finds where prompts and
+`reference` is the encoder that defines the ids, `fast` one that is held to it; `boundaries` finds where prompts and
 completions end in them; `guard` encodes control tokens typed by people as ordinary text.
 """
 
 from packer.tokenize.fast import EngineDiffersError, FastEncoder, differences, fast_version
-from packer.tokenize.patterns import refuse_runaway_patterns
 from packer.tokenize.reference_encoder import Encoder, ReferenceEncoder
 from packer.tokenize.tokenizing import Tokenizing
 
@@ -17,5 +16,4 @@ __all__ = [
     "Tokenizing",
     "differences",
     "fast_version",
-    "refuse_runaway_patterns",
 ]

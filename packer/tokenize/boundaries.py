@@ -1,25 +1,55 @@
 """Where prompts and completions end in the ids of a text.
 
 The rule: with S the ids of a turn's text up to and including its terminator and E(P) the ids of its prompt encoded
-alone, the prompt is the first len(E(P)) ids if those are E(P); otherwise a merge crosses the border, and the turn
+alone, the prompt is the first len(E(P)) ids if those are E(P); otherwise a merge crosses the boundary, and the turn
 gets a sequence of its own.
 
-E(P) is not computed whole. Up to the end of P's last anchor it is what the ids of the text are (see `anchors`); only
-the tail after that anchor is encoded, in almost every template one short header, the same for every turn.
+E(P) is not computed whole. Up to the end of P's last anchor it is what the ids of the text are (see :class:`Anchors`).
+Only the tail after that anchor is encoded, in almost every template one short header, the same for every turn.
 """
 
 import itertools
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from packer.batches import Int32, Int64
-from packer.tokenize.anchors import Anchors
+from packer.batches import Bool, Int32, Int64
+from packer.literals import longest_of
+from packer.model import AddedToken
 from packer.tokenize.reference_encoder import Encoder
 
 _REMEMBERED = 65_536
+
+
+class Anchors:
+    """Added tokens of one tokenizer at which it always cuts a text.
+
+    `tokenizers` takes added tokens that are not normalized out of the raw text first, leftmost and longest, and
+    tokenizes what is between them piece by piece. So the ids up to the end of an anchor do not depend on what follows,
+    and the n-th anchor in the text is the n-th anchor id in the ids: byte positions become token positions without
+    asking the encoder for offsets.
+    """
+
+    def __init__(self, added_tokens: Sequence[AddedToken], vocab_size: int, *, normalizes: bool) -> None:
+        """`normalizes`: the tokenizer has a normalizer, so that normalized added tokens are found only after it."""
+        tokens = [token for token in added_tokens if not token.single_word and not (token.normalized and normalizes)]
+        contents = [token.content for token in tokens]
+        self._pattern = re.compile(longest_of(contents).encode()) if contents else None
+        self.is_anchor: Bool = np.zeros(vocab_size, np.bool_)
+        self.is_anchor[[token.id for token in tokens]] = True
+
+    def find(self, text: bytes) -> tuple[list[int], list[int]]:
+        """Where anchors start and end in a text, in bytes, in order."""
+        if self._pattern is None:
+            return [], []
+        starts, ends = [], []
+        for match in self._pattern.finditer(text):
+            starts.append(match.start())
+            ends.append(match.end())
+        return starts, ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +62,7 @@ class EncodedText:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Border:
+class Boundary:
     """Where a turn's prompt and completion end, in tokens; `ids` where the turn needs a sequence of its own."""
 
     prompt_tokens: int
@@ -41,8 +71,8 @@ class Border:
     merged: bool = False
 
 
-class Borders:
-    """Finds borders under one tokenizer."""
+class BoundaryFinder:
+    """Finds boundaries under one tokenizer."""
 
     def __init__(
         self, encoder: Encoder, apart: Callable[[], Encoder], anchors: Anchors, stop_ids: Sequence[int]
@@ -54,19 +84,19 @@ class Borders:
         self._stop_ids = np.array(sorted(stop_ids), np.int32)
         self._tails: dict[bytes, Int32] = {}
 
-    def find(self, texts: Sequence[EncodedText]) -> list[list[Border]]:
-        """The borders of every turn of every text."""
+    def find(self, texts: Sequence[EncodedText]) -> list[list[Boundary]]:
+        """The boundaries of every turn of every text."""
         located = [self._anchors.find(text.text) if text.turns else ([], []) for text in texts]
         self._encode_tails(texts, located)
-        return [self._borders_of(text, places) for text, places in zip(texts, located, strict=True)]
+        return [self._boundaries_of(text, places) for text, places in zip(texts, located, strict=True)]
 
-    def _borders_of(self, text: EncodedText, places: tuple[list[int], list[int]]) -> list[Border]:
+    def _boundaries_of(self, text: EncodedText, places: tuple[list[int], list[int]]) -> list[Boundary]:
         if not text.turns:
             return []
         anchor_tokens = np.flatnonzero(self._anchors.is_anchor[text.ids])
         if len(anchor_tokens) != len(places[1]):
             return [self._literal(text, *turn) for turn in text.turns]
-        return [self._border(text, places, anchor_tokens, turn) for turn in text.turns]
+        return [self._boundary(text, places, anchor_tokens, turn) for turn in text.turns]
 
     def _encode_tails(self, texts: Sequence[EncodedText], located: Sequence[tuple[list[int], list[int]]]) -> None:
         if len(self._tails) > _REMEMBERED:
@@ -87,9 +117,9 @@ class Borders:
         count = bisect_right(ends, prompt_end)
         return text[starts[count - 1] if count else 0 : prompt_end]
 
-    def _border(
+    def _boundary(
         self, text: EncodedText, places: tuple[list[int], list[int]], anchor_tokens: Int64, turn: tuple[int, int]
-    ) -> Border:
+    ) -> Boundary:
         prompt_end, completion_end = turn
         ends = places[1]
         num_before, num_through = bisect_right(ends, prompt_end), bisect_right(ends, completion_end)
@@ -99,10 +129,10 @@ class Borders:
         begin = int(anchor_tokens[num_before - 1]) if num_before else 0
         prompt_tokens, completion_tokens = begin + len(tail), int(anchor_tokens[num_through - 1]) + 1
         if prompt_tokens < completion_tokens and np.array_equal(text.ids[begin:prompt_tokens], tail):
-            return Border(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
+            return Boundary(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
         return self._apart_sequence(text.text, prompt_end, completion_end)
 
-    def _literal(self, text: EncodedText, prompt_end: int, completion_end: int) -> Border:
+    def _literal(self, text: EncodedText, prompt_end: int, completion_end: int) -> Boundary:
         """The rule word for word, for texts whose anchors cannot be trusted or whose terminator is none."""
         (whole, prompt) = self._encode_each(text.text[:completion_end], text.text[:prompt_end])
         stops = np.flatnonzero(np.isin(whole[len(prompt) :], self._stop_ids))
@@ -110,9 +140,9 @@ class Borders:
             return self._apart_sequence(text.text, prompt_end, completion_end)
         end = len(prompt) + int(stops[0]) + 1
         own = None if np.array_equal(text.ids[:end], whole[:end]) else whole[:end]
-        return Border(prompt_tokens=len(prompt), completion_tokens=end, ids=own)
+        return Boundary(prompt_tokens=len(prompt), completion_tokens=end, ids=own)
 
-    def _apart_sequence(self, text: bytes, prompt_end: int, completion_end: int) -> Border:
+    def _apart_sequence(self, text: bytes, prompt_end: int, completion_end: int) -> Boundary:
         """Ids of the prompt, then of the completion: nothing starts at its start, but after an anchor something may."""
         completion = text[prompt_end:completion_end]
         starts, ends = self._anchors.find(completion)
@@ -120,7 +150,7 @@ class Borders:
         prompt, rest = self._encode_each(text[:prompt_end], completion[first:])
         start, _ = self._apart().encode([completion[:through].decode()])
         ids = np.concatenate([prompt, start, rest[1:]])  # the first anchor stands in both
-        return Border(prompt_tokens=len(prompt), completion_tokens=len(ids), ids=ids, merged=True)
+        return Boundary(prompt_tokens=len(prompt), completion_tokens=len(ids), ids=ids, merged=True)
 
     def _encode_each(self, *texts: bytes) -> list[Int32]:
         ids, offsets = self._encoder.encode([text.decode() for text in texts])

@@ -1,17 +1,17 @@
 """Encoding that comes to an end.
 
 A regular expression in a tokenizer can need more steps than there is time for, and the libraries that run it cannot be
-interrupted. So they run in a thread of their own, and whoever waits for it goes on when its time is up: the thread is
-left behind, and ends with the process.
+interrupted. So they run in a thread of their own, and the caller goes on when the time is up: the thread is left
+behind, and ends with the process.
 
-Only time decides, so nothing but an error may come of it: a row must not be kept on one machine and rejected on
+Running out of time is always an error of the whole build: a row must not be kept on one machine and rejected on
 another.
 """
 
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from packer.errors import InputError
 
@@ -21,14 +21,12 @@ MIN_CHARACTERS_PER_S = 10_000
 
 T = TypeVar("T")
 
+_Work: TypeAlias = Callable[[], Any]
+_Answer: TypeAlias = tuple[Any, BaseException | None]
 
-def encode_in_time(work: Callable[[], T], texts: Sequence[str], *, grace_s: float | None = None) -> T:
-    """What `work` gives, which encodes `texts` in a library that lets other threads run meanwhile.
 
-    Args:
-        work: encodes them.
-        texts: decide how long it may take.
-        grace_s: seconds to begin with; by default :data:`GRACE_S`.
+def encode_in_time(work: Callable[[], T], texts: Sequence[str]) -> T:
+    """The result of `work`, which encodes `texts` in a library that lets other threads run meanwhile.
 
     Raises:
         InputError: it takes longer than any tokenizer needs.
@@ -36,10 +34,10 @@ def encode_in_time(work: Callable[[], T], texts: Sequence[str], *, grace_s: floa
 
     """
     num_characters = sum(map(len, texts))
-    seconds = (GRACE_S if grace_s is None else grace_s) + num_characters / MIN_CHARACTERS_PER_S
-    helper = _helper()
-    if helper is None:  # what becomes of a text may not depend on how many threads there are
-        return work()
+    seconds = GRACE_S + num_characters / MIN_CHARACTERS_PER_S
+    helper: _Helper | None = getattr(_OF_THREAD, "helper", None)
+    if helper is None or not helper.is_alive():
+        helper = _OF_THREAD.helper = _Helper()
     try:
         result, error = helper.run(work, seconds)
     except BaseException as ended:
@@ -57,36 +55,35 @@ def encode_in_time(work: Callable[[], T], texts: Sequence[str], *, grace_s: floa
     return result
 
 
-class _Helper:
-    """A thread that works for another one, which need not wait for it.
+_OF_THREAD = threading.local()
 
-    One is kept for each thread that encodes: the libraries remember in the thread what they came to, and a new one
-    would begin with nothing each time, at a third of the speed.
+
+class _Helper:
+    """A thread that encodes for another one.
+
+    Each thread that encodes keeps one: the libraries keep caches by thread, and a new thread for each call would have
+    a third of the speed.
     """
 
     def __init__(self) -> None:
-        self._asked: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
-        self._answered: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._answered: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
         self._is_done = threading.Event()
         arguments = self._asked, self._answered, self._is_done
-        self._thread = threading.Thread(target=_work, args=arguments, name="packer-encoding", daemon=True)
+        self._thread = threading.Thread(target=_serve, args=arguments, name="packer-encoding", daemon=True)
         self._thread.start()
 
     def __del__(self) -> None:
         self._asked.put(None)
 
-    def is_there(self) -> bool:
+    def is_alive(self) -> bool:
         """False in a process that was forked, which has none of the threads."""
         return self._thread.is_alive()
 
     def run(self, work: Callable[[], T], seconds: float) -> tuple[T, BaseException | None]:
-        """What comes of it.
+        """The result and the error of `work`; `queue.Empty` is raised after so many seconds.
 
         An interrupt waits too: the interpreter must not end under a library that will ask it for something.
-
-        Raises:
-            queue.Empty: nothing, after so many seconds.
-
         """
         self._is_done.clear()
         self._asked.put(work)
@@ -99,31 +96,12 @@ class _Helper:
             raise
 
 
-def _work(
-    asked: "queue.SimpleQueue[Callable[[], Any] | None]",
-    answered: "queue.SimpleQueue[tuple[Any, BaseException | None]]",
-    is_done: threading.Event,
-) -> None:
+def _serve(asked: queue.SimpleQueue[_Work | None], answered: queue.SimpleQueue[_Answer], done: threading.Event) -> None:
     while (work := asked.get()) is not None:
-        answer: tuple[Any, BaseException | None]
         try:
-            answer = work(), None
+            answer: _Answer = work(), None
         except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
             answer = None, error
-        is_done.set()
+        done.set()
         answered.put(answer)
         del work, answer  # they hold texts, and this may be the last for long
-
-
-_OF_THREAD = threading.local()
-
-
-def _helper() -> _Helper | None:
-    """That of this thread; None where there can be no more threads."""
-    helper: _Helper | None = getattr(_OF_THREAD, "helper", None)
-    if helper is None or not helper.is_there():
-        try:
-            helper = _OF_THREAD.helper = _Helper()
-        except RuntimeError:
-            return None
-    return helper

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CHECKED = 64
 """One text in so many is encoded twice."""
 
-_TRIED_AT_ONCE = 8192
+_TRIED_TOGETHER = 8192
 
 
 class EngineDiffersError(PackerError):
@@ -115,7 +115,7 @@ def differences(tokenizer_json: bytes) -> str | None:
     except EngineDiffersError as error:
         return error.message
     texts = _trials(tokenizer_json)
-    while batch := list(islice(texts, _TRIED_AT_ONCE)):
+    while batch := list(islice(texts, _TRIED_TOGETHER)):
         try:
             ids, offsets = _encode(backend, batch)
             expected, bounds = reference.encode(batch)
@@ -176,7 +176,7 @@ _HARD = (
     "ǅﬁſİıKÅ½Ⅷ①",
     "▁Ġ",
 )
-"""Characters by kind; a trial takes stretches of several."""
+"""Characters by kind; a trial takes runs of several."""
 
 _CONTRACTIONS = ("'s", "'S", "'ll", "n't", "'Re", "…", "--", "\r\n\r\n", "  \n", "http://a.b/c?d=e", "x" * 70)
 
@@ -201,10 +201,10 @@ def _trials(tokenizer_json: bytes) -> Iterator[str]:
     # Not `random.choice` of a fresh seed: the same trials on every machine.
     chance = random.Random(20_260_101)  # noqa: S311 - no secret
     for size in (*[8] * 6000, *[120] * 200):
-        yield "".join(_stretch(chance, added) for _ in range(chance.randint(1, size)))
+        yield "".join(_run(chance, added) for _ in range(chance.randint(1, size)))
 
 
-def _stretch(chance: random.Random, added: Sequence[str]) -> str:
+def _run(chance: random.Random, added: Sequence[str]) -> str:
     draw = chance.random()
     if draw < 0.05 and added:
         return chance.choice(added)

@@ -12,8 +12,7 @@ from packer.backend import definition_of
 from packer.batches import Int32, Int64, TokenBatch, TurnBatch
 from packer.model import TOKENIZER_FILE, AddedToken, Model
 from packer.spelling import Spelling
-from packer.tokenize.anchors import Anchors
-from packer.tokenize.boundaries import Border, Borders, EncodedText
+from packer.tokenize.boundaries import Anchors, Boundary, BoundaryFinder, EncodedText
 from packer.tokenize.guard import Aliases
 from packer.tokenize.reference_encoder import Encoder, ReferenceEncoder, UnencodableTextsError, without_start_effects
 from packer.tokenize.vectorized import PlacedTexts, VectorizedBoundaries
@@ -28,7 +27,7 @@ class _Text:
 
     @property
     def prompted(self) -> tuple[tuple[int, int], ...]:
-        """The turns whose border is to be found; a raw text without a prompt is trained throughout."""
+        """The turns whose boundary is to be found; a raw text without a prompt is trained throughout."""
         return () if self.raw and self.turns[0][0] == 0 else self.turns
 
 
@@ -64,27 +63,27 @@ class Tokenizing:
         self._normalizes = definition_of(self._json).get("normalizer") is not None
         anchors = Anchors(model.added_tokens, model.vocab_size, normalizes=self._normalizes)
         apart = cache(lambda: ReferenceEncoder(without_start_effects(self._json)))
-        self._borders = Borders(encoder, apart, anchors, model.stop_ids)
+        self._boundaries = BoundaryFinder(encoder, apart, anchors, model.stop_ids)
         spelling = spelling or Spelling(model)
-        self._at_once = VectorizedBoundaries(encoder, spelling, anchors.is_anchor) if spelling.byte_level else None
+        self._vectorized = VectorizedBoundaries(encoder, spelling, anchors.is_anchor) if spelling.byte_level else None
         self._forgeable = _Forgeable(model) if self._normalizes and _Forgeable.concerns(model) else None
 
     def tokenize(self, turns: TurnBatch) -> TokenBatch:
         """Encode every text once and place every turn; a text the tokenizer fails on has no ids, but a reason."""
-        placed = self._place_at_once(turns)
+        placed = self._place_vectorized(turns)
         if placed is None:
             return self._one_by_one(turns, np.arange(len(turns.raw)))
         left = np.setdiff1d(np.arange(len(turns.raw)), placed.text, assume_unique=True)
         return _joined(turns, placed, self._one_by_one(turns, left) if len(left) else None)
 
-    def _place_at_once(self, turns: TurnBatch) -> PlacedTexts | None:
+    def _place_vectorized(self, turns: TurnBatch) -> PlacedTexts | None:
         """The texts whose turns can be placed without a look at each; None where there are none."""
-        if self._at_once is None or self._forgeable is not None or not len(turns.raw):
+        if self._vectorized is None or self._forgeable is not None or not len(turns.raw):
             return None
         plain = ~turns.raw
         plain[np.searchsorted(turns.text_offsets, turns.guarded[:, 0], side="right") - 1] = False
         try:
-            return self._at_once.place(turns, np.flatnonzero(plain)) if plain.any() else None
+            return self._vectorized.place(turns, np.flatnonzero(plain)) if plain.any() else None
         except UnencodableTextsError:
             return None
 
@@ -109,8 +108,8 @@ class Tokenizing:
                 sequences.add(n, whole, found)
         return sequences.batch(chosen, unencodable)
 
-    def _place(self, texts: Sequence[_Text]) -> list[tuple[Int32, list[Border]]]:
-        """Ids of each text, and the borders of its turns."""
+    def _place(self, texts: Sequence[_Text]) -> list[tuple[Int32, list[Boundary]]]:
+        """Ids of each text, and the boundaries of its turns."""
         plain = [n for n, text in enumerate(texts) if not text.guarded]
         guarded = [n for n, text in enumerate(texts) if text.guarded]
         encoded: dict[int, EncodedText] = {}
@@ -118,19 +117,19 @@ class Tokenizing:
         for i, n in enumerate(plain):
             own = ids[offsets[i] : offsets[i + 1]]
             encoded[n] = EncodedText(text=texts[n].content, ids=own, turns=texts[n].prompted)
-        borders = dict(zip(plain, self._borders.find([encoded[n] for n in plain]), strict=True))
+        boundaries = dict(zip(plain, self._boundaries.find([encoded[n] for n in plain]), strict=True))
         if guarded:
-            aliases, encoder, aliased_borders = self._aliased
+            aliases, encoder, aliased_boundaries = self._aliased
             for n in guarded:
                 encoded[n] = _aliased_text(texts[n], aliases, encoder)
-                (borders[n],) = aliased_borders.find([encoded[n]])
-        return [(encoded[n].ids, borders[n]) for n in range(len(texts))]
+                (boundaries[n],) = aliased_boundaries.find([encoded[n]])
+        return [(encoded[n].ids, boundaries[n]) for n in range(len(texts))]
 
     def _place_one_by_one(
         self, texts: Sequence[_Text], unencodable: dict[int, str]
-    ) -> list[tuple[Int32, list[Border]]]:
+    ) -> list[tuple[Int32, list[Boundary]]]:
         """As :meth:`_place`; the tokenizer may fail on a text, on a prompt in it, or on a completion by itself."""
-        placed: list[tuple[Int32, list[Border]]] = []
+        placed: list[tuple[Int32, list[Boundary]]] = []
         for n, text in enumerate(texts):
             try:
                 placed += self._place([text])
@@ -140,41 +139,41 @@ class Tokenizing:
         return placed
 
     @cached_property
-    def _aliased(self) -> tuple[Aliases, Encoder, Borders]:
+    def _aliased(self) -> tuple[Aliases, Encoder, BoundaryFinder]:
         aliases = Aliases(self._json, self._model.control, self._model.added_tokens)
         encoder = _AliasEncoder(ReferenceEncoder(aliases.tokenizer_json), aliases)
         apart = cache(lambda: _AliasEncoder(ReferenceEncoder(without_start_effects(aliases.tokenizer_json)), aliases))
         anchors = Anchors(aliases.added_tokens, self._model.vocab_size, normalizes=self._normalizes)
-        return aliases, encoder, Borders(encoder, apart, anchors, self._model.stop_ids)
+        return aliases, encoder, BoundaryFinder(encoder, apart, anchors, self._model.stop_ids)
 
     @cached_property
     def _own_special_tokens(self) -> tuple[Int32, Int32]:
         return ReferenceEncoder(self._json).own_special_tokens()
 
     def _with_own_special_tokens(
-        self, text: _Text, ids: Int32, borders: Sequence[Border]
-    ) -> tuple[Int32, list[Border]]:
+        self, text: _Text, ids: Int32, boundaries: Sequence[Boundary]
+    ) -> tuple[Int32, list[Boundary]]:
         """A plain text or completion as the tokenizer itself would open and close it; an EOS is not doubled."""
         prefix, suffix = self._own_special_tokens
         closed = len(ids) > 0 and len(suffix) > 0 and ids[-1] == suffix[-1]
         whole = np.concatenate([prefix, ids, suffix[:0] if closed else suffix])
         shift = len(prefix)
         if not text.prompted:
-            return whole, [Border(prompt_tokens=shift, completion_tokens=len(whole))]
+            return whole, [Boundary(prompt_tokens=shift, completion_tokens=len(whole))]
         return whole, [
-            Border(
-                prompt_tokens=border.prompt_tokens + shift,
-                completion_tokens=border.completion_tokens + shift,
-                ids=None if border.ids is None else np.concatenate([prefix, border.ids]),
-                merged=border.merged,
+            Boundary(
+                prompt_tokens=boundary.prompt_tokens + shift,
+                completion_tokens=boundary.completion_tokens + shift,
+                ids=None if boundary.ids is None else np.concatenate([prefix, boundary.ids]),
+                merged=boundary.merged,
             )
-            for border in borders
+            for boundary in boundaries
         ]
 
 
-def _nothing(text: _Text) -> tuple[Int32, list[Border]]:
+def _nothing(text: _Text) -> tuple[Int32, list[Boundary]]:
     """No ids, and turns without any."""
-    return np.zeros(0, np.int32), [Border(prompt_tokens=0, completion_tokens=0)] * len(text.turns)
+    return np.zeros(0, np.int32), [Boundary(prompt_tokens=0, completion_tokens=0)] * len(text.turns)
 
 
 def _texts(turns: TurnBatch) -> list[_Text]:
@@ -261,17 +260,17 @@ class _Sequences:
         self._text: list[int] = []
         self._turns: list[tuple[int, int, int, bool]] = []
 
-    def add(self, text: int, ids: Int32, borders: Sequence[Border]) -> None:
+    def add(self, text: int, ids: Int32, boundaries: Sequence[Boundary]) -> None:
         whole = len(self._ids)
         self._ids.append(ids)
         self._text.append(text)
-        for border in borders:
+        for boundary in boundaries:
             sequence = whole
-            if border.ids is not None:
+            if boundary.ids is not None:
                 sequence = len(self._ids)
-                self._ids.append(border.ids)
+                self._ids.append(boundary.ids)
                 self._text.append(text)
-            self._turns.append((sequence, border.prompt_tokens, border.completion_tokens, border.merged))
+            self._turns.append((sequence, boundary.prompt_tokens, boundary.completion_tokens, boundary.merged))
 
     def batch(self, chosen: Int64, unencodable: Mapping[int, str]) -> TokenBatch:
         """`chosen`: indices of the texts in their batch."""

@@ -1,4 +1,4 @@
-"""Ids and borders of a whole batch of texts, without a look at any of them by itself.
+"""Ids and boundaries of a whole batch of texts, without a look at any of them by itself.
 
 The rule is that of :mod:`packer.tokenize.boundaries`. Where ids spell a text byte for byte, the place of a byte is the
 place of the id that begins with it, and so are the places of prompts and completions. An added token whose id no merge
@@ -6,7 +6,7 @@ gives (`Spelling.is_whole`) was cut out of the raw text before anything else was
 up to its end do not depend on what follows. So the ids of a prompt alone are those of the text up to the last anchor in
 it, and those of the rest encoded alone.
 
-Texts are left to the closer look where this says nothing: ids that spell other bytes, a border inside a token, a
+Texts are left to the closer look where this says nothing: ids that spell other bytes, a boundary inside a token, a
 completion that ends with no anchor, a prompt that is not continued by its text.
 """
 
@@ -161,7 +161,7 @@ class _Places:
     """Where the turns of some texts are, in tokens of all these texts one after another."""
 
     def __init__(self, turns: TurnBatch, candidates: Int64, offsets: Int64, ends: Int64, exact: Bool) -> None:
-        """`exact`: of each text, whether bytes tell tokens; here, also whether no border lies inside a token."""
+        """`exact`: of each text, whether bytes tell tokens; here, also whether no boundary lies inside a token."""
         number = np.full(len(turns.text_offsets) - 1, -1, np.int64)
         number[candidates] = np.arange(len(candidates))
         self.text_of = number[turns.turn_text]  # [T] -1 for turns of other texts
@@ -176,9 +176,9 @@ class _Places:
         # An id that spells nothing has the place of the next one: those of the texts before do not count.
         prompt = np.maximum(np.searchsorted(ends, prompt_bytes), offsets[text])
         completion = np.maximum(np.searchsorted(ends, completion_bytes), offsets[text])
-        on_border = (ends[prompt] == prompt_bytes) & (ends[completion] == completion_bytes)
+        on_boundary = (ends[prompt] == prompt_bytes) & (ends[completion] == completion_bytes)
         self.exact = exact.copy()
-        self.exact[text[~on_border]] = False
+        self.exact[text[~on_boundary]] = False
         self.prompt = np.zeros(len(turns.turn_text), np.int64)
         self.completion = np.zeros(len(turns.turn_text), np.int64)
         self.prompt[turn], self.completion[turn] = prompt, completion

@@ -22,11 +22,11 @@ from packer.pipeline.identity import Provenance
 from packer.pipeline.stages import Stages
 from packer.recipe import load_recipe, make_recipe
 from packer.source import partition_file
-from packer.store.content_fingerprint import content_fingerprint
+from packer.store.cache import content_fingerprint
 from packer.store.document_shards import DocumentShards
-from packer.store.documents import DocumentShardWriter
 from packer.store.manifest import read_manifest, write_manifest
 from packer.store.rejected import read_rejected, rejected_digest, write_rejected
+from packer.store.writing import write_documents
 
 NUM_CHATS = 30
 
@@ -120,11 +120,10 @@ def written_again(cache, change, *, special=None):
         run_weight=np.concatenate([document.loss_weights[document.span_start] for document in documents]),
     )
     (cache / shard.path).unlink()
-    with DocumentShardWriter(cache, special_ids=np.array(special or special_ids(cache), np.int32)) as writer:
-        writer.append(change(batch))
-        written = writer.finish(split=shard.split, index=0)
+    special = np.array(special or special_ids(cache), np.int32)
+    written = write_documents(cache, [change(batch)], special_ids=special, split=shard.split, index=0)
     counted = ("first_row", "source", "key", "num_kept", "num_input_rows", "num_rejected", "num_merged")
-    made = written.as_shard(**{name: getattr(shard, name) for name in counted})
+    made = msgspec.structs.replace(written, **{name: getattr(shard, name) for name in counted})
     totals = msgspec.structs.replace(
         manifest.totals, trained=made.num_trained, masked=manifest.totals.tokens - made.num_trained
     )

@@ -16,18 +16,17 @@ from packer.audit import shard_checks, verify
 from packer.audit.row_rules import block_rules, document_rules
 from packer.audit.shard_checks import MAX_ROWS
 from packer.errors import InputError
+from packer.limits import storage_errors
 from packer.pipeline import build
 from packer.pipeline.blocks import BlockForm
 from packer.recipe import load_recipe, make_recipe
 from packer.starter import write_starter
 from packer.store import digest
 from packer.store import manifest as manifest_module
-from packer.store.blocks import BlockShardWriter
-from packer.store.cache import Cache
-from packer.store.content_fingerprint import content_fingerprint
+from packer.store.cache import Cache, content_fingerprint
 from packer.store.manifest import read_manifest, sealed, write_manifest
-from packer.store.path_errors import storage_errors
 from packer.store.views import block_rows, document_rows
+from packer.store.writing import write_blocks
 
 LEVELS = ("quick", "default", "full")
 
@@ -526,9 +525,8 @@ def forge_blocks(cache, split, change):
     with Cache.open(cache) as opened:
         blocks = opened.blocks(split)
         batch = change(blocks.read(np.arange(len(blocks))))
-    with BlockShardWriter(cache, block_len=batch.input_ids.shape[1], weighted=batch.loss_weights is not None) as writer:
-        writer.append(batch)
-        shard = writer.finish(split=split, index=0).as_shard(first_row=0)
+    weighted = batch.loss_weights is not None
+    shard = write_blocks(cache, [batch], block_len=batch.input_ids.shape[1], weighted=weighted, split=split, index=0)
     others = tuple(each for each in manifest.shards if (each.kind, each.split) != ("blocks", split))
     forged = msgspec.structs.replace(manifest, shards=(*others, shard))
     content = content_fingerprint(cache, forged.shards)
@@ -630,7 +628,7 @@ def test_a_recipe_this_version_does_not_understand_is_a_finding_and_its_blocks_a
     assert verify(cache, level="quick").ok
     (finding,) = verify(cache).findings
     assert (finding.path, finding.what) == ("manifest.json", "recipe")
-    assert "unknown key 'colour'" in finding.found
+    assert "unknown field `colour`" in finding.found
     blocks = {shard.path for shard in manifest.shards if shard.kind == "blocks"}
     full = {(each.path, each.what, each.expected) for each in verify(cache, level="full").findings if each != finding}
     assert full == {(path, "block length", "a recipe that tells") for path in blocks}

@@ -13,7 +13,6 @@ the others learn every turn; LLaMA-Factory has templates of its own, which write
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from typing import Any
 
 from preparers import OTHERS, TRL, prepare
 from rich.table import Table
+from watched import run_watched
 
 from packer.pipeline.executor import default_jobs
 from packer.tokenize import fast_version
@@ -143,7 +143,6 @@ def _build(rows: Path, folder: Path, engine: str, jobs: int) -> dict[str, Any]:
         str(jobs),
     ]
     try:
-        told: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        return run_watched(command, log=folder.with_suffix(".log"))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return told

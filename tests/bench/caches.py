@@ -12,7 +12,7 @@ from packer.batches import BlockBatch
 from packer.pipeline import build
 from packer.recipe import make_recipe
 from packer.starter import write_starter
-from packer.store.blocks import BlockShardWriter
+from packer.store import writing as stored
 from packer.store.cache import Cache
 from packer.store.manifest import write_manifest
 
@@ -82,10 +82,9 @@ def write_blocks(folder: Path, batches: Iterable[BlockBatch], *, like: Cache) ->
         part = list(itertools.islice(rest, _BATCHES_PER_SHARD))
         if not part:
             break
-        with BlockShardWriter(folder, block_len=part[0].input_ids.shape[1], weighted=False) as writer:
-            for batch in part:
-                writer.append(batch)
-            shards.append(writer.finish(split="train", index=index).as_shard(first_row=num_blocks))
+        block_len = part[0].input_ids.shape[1]
+        shard = stored.write_blocks(folder, part, block_len=block_len, weighted=False, split="train", index=index)
+        shards.append(msgspec.structs.replace(shard, first_row=num_blocks))
         num_blocks += sum(batch.num_blocks for batch in part)
     manifest = like.manifest
     totals = msgspec.structs.replace(manifest.totals, blocks=num_blocks)

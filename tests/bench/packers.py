@@ -1,7 +1,7 @@
 """Packers to compare: packer's strategies and others. Each takes lengths and a block length, and gives the blocks.
 
-They do not all do the same: packer says where each document lies, TRL packs the ids (zeros) as well, and the two that go
-item by item only count the blocks, which is the least that such an algorithm can do.
+They do not all do the same: packer says where each document lies, TRL packs the ids (zeros) as well, and the one that goes
+item by item only counts the blocks, which is the least that such an algorithm can do.
 """
 
 from bisect import bisect_left, insort
@@ -37,7 +37,6 @@ def packers() -> list[Packer]:
             for strategy in ("best_fit", "first_fit", "sequential")
         ),
         Packer(name="BFD, Python heaps", pack=best_fit_by_item, most_documents=10**6),
-        Packer(name="FF unsorted, numba", pack=_first_fit_by_item(), most_documents=10**7),
         # It takes gigabytes and seconds for a million, whatever the block length.
         Packer(name="TRL bfd", pack=_trl(), most_documents=10**6, block_lens=(2048,)),
     ]
@@ -68,37 +67,6 @@ def best_fit_by_item(lengths: Int32, block_len: int) -> int:
                 bins[space - length] = []
             heappush(bins[space - length], number)
     return num_bins
-
-
-def _first_fit_by_item() -> Callable[[Int32, int], int] | None:
-    """First-fit in source order, over a tree of the largest free space below each node."""
-    if not find_spec("numba"):
-        return None
-    from numba import njit
-
-    @njit
-    def first_fit(lengths, block_len):
-        # No two bins are half empty, which limits how many there are.
-        num_leaves = 1
-        while num_leaves < 2 * lengths.sum() // block_len + 2:
-            num_leaves *= 2
-        space = np.full(2 * num_leaves, block_len, np.int32)
-        num_bins = 0
-        for length in lengths:
-            node = 1
-            while node < num_leaves:
-                node *= 2
-                if space[node] < length:
-                    node += 1
-            num_bins = max(num_bins, node - num_leaves + 1)
-            space[node] -= length
-            while node > 1:
-                node //= 2
-                space[node] = max(space[2 * node], space[2 * node + 1])
-        return num_bins
-
-    first_fit(np.ones(1, np.int32), 1)  # compiled here, so that no round waits for it
-    return first_fit
 
 
 def _trl() -> Callable[[Int32, int], int] | None:

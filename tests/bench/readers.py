@@ -4,14 +4,12 @@ They do not all do the same. packer's loader goes through an order that can be r
 digests; the limits only move bytes; most peers draw blocks at random or shuffle a list of numbers.
 """
 
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import islice
-from mmap import mmap
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,6 @@ MICRO_BATCH = 16
 _IN_MEMORY = 8192
 """Blocks that are kept as tensors; their bytes are many times those of a processor's caches."""
 
-_AS_LISTS = 1024
 _PAGE = 4096
 
 
@@ -79,15 +76,10 @@ def limits(blocks: Blocks) -> list[Reader]:
     """What no loader beats; the second is what others are compared with."""
     return [
         Reader(name="memcpy into 2 batches in turn", batches=partial(_copies, blocks)),
-        Reader(name="gather into 2 batches in turn", batches=partial(_gathered, blocks, num_rooms=2)),
-        Reader(
-            name="gather into 2 batches in turn",
-            batches=partial(_gathered, blocks, num_rooms=2, first_epoch=True),
-            first_epoch=True,
+        *(
+            Reader(name="gather into 2 batches in turn", batches=partial(_gathered, blocks, first), first_epoch=first)
+            for first in (False, True)
         ),
-        Reader(name="gather into 16 batches in turn", batches=partial(_gathered, blocks, num_rooms=16)),
-        Reader(name="gather into np.empty", batches=partial(_gathered, blocks, num_rooms=0)),
-        Reader(name="gather into fresh pages", batches=partial(_gathered, blocks, num_rooms=0, fresh_pages=True)),
     ]
 
 
@@ -103,31 +95,23 @@ def _copies(blocks: Blocks) -> Iterator[Any]:
             yield torch.from_numpy(room)
 
 
-def _gathered(blocks: Blocks, *, num_rooms: int, first_epoch: bool = False, fresh_pages: bool = False) -> Iterator[Any]:
+def _gathered(blocks: Blocks, first_epoch: bool) -> Iterator[Any]:
     """Rows of two mapped files of int32, assigned row by row to int64 arrays: no digests, no counts, an order made before.
 
-    Two batches' memory in turn stays in a processor's cache; sixteen is what steps of 128 blocks take, one held while the
-    next is made. `np.empty` gives what was freed last, once the allocator has learned to keep it; fresh pages are what it
-    gives before, or to whoever holds on to batches.
+    Two batches' memory in turn stays in a processor's cache.
     """
     columns = blocks.mapped(blocks.ids), blocks.mapped(blocks.labels)
     if not first_epoch:
         for column in columns:
             column[:, :: _PAGE // 4].sum()
-    shape = MICRO_BATCH, blocks.block_len
-    rooms = [[np.empty(shape, np.int64) for _ in columns] for _ in range(num_rooms)]
-    make = _fresh if fresh_pages else np.empty
+    rooms = [[np.empty((MICRO_BATCH, blocks.block_len), np.int64) for _ in columns] for _ in range(2)]
     order = blocks.shuffled()
     for number, rows in enumerate(islice(order, blocks.num_blocks // MICRO_BATCH) if first_epoch else order):
-        room = rooms[number % num_rooms] if rooms else [make(shape, np.int64) for _ in columns]
+        room = rooms[number % 2]
         for column, into in zip(columns, room, strict=True):
             for place, row in enumerate(rows):
                 into[place] = column[row]
         yield [torch.from_numpy(array) for array in room]
-
-
-def _fresh(shape: tuple[int, int], dtype: type[np.int64]) -> npt.NDArray[np.int64]:
-    return np.frombuffer(mmap(-1, shape[0] * shape[1] * np.dtype(dtype).itemsize), dtype).reshape(shape)
 
 
 def packers(blocks: Blocks) -> list[Reader]:
@@ -169,7 +153,6 @@ def peers(blocks: Blocks, folder: Path) -> list[Reader]:
     return [
         Reader(name="nanoGPT's way", batches=partial(_nano, blocks)),
         Reader(name="tensors in memory, stacked", batches=partial(_in_memory, blocks)),
-        Reader(name="lists in memory", batches=partial(_as_lists, blocks)),
         *(
             Reader(
                 name=f"{_versioned('datasets')}, {way}",
@@ -177,8 +160,6 @@ def peers(blocks: Blocks, folder: Path) -> list[Reader]:
             )
             for way in ("format torch", "format numpy", "format arrow")
         ),
-        Reader(name=_versioned("megatron-core"), batches=_megatron(blocks, folder / "megatron")),
-        Reader(name=_versioned("litdata"), batches=_litdata(blocks, folder / "litdata"), columns="ids"),
     ]
 
 
@@ -208,15 +189,6 @@ def _in_memory(blocks: Blocks) -> Iterator[Any]:
     for rows in blocks.shuffled():
         batch = [items[row % len(items)] for row in rows]
         yield {name: torch.stack([item[name] for item in batch]) for name in ("tokens", "labels")}
-
-
-def _as_lists(blocks: Blocks) -> Iterator[Any]:
-    """A list of dicts of Python lists, as tokenized rows lie in memory before anything is packed."""
-    ids, labels = (blocks.mapped(path)[:_AS_LISTS].tolist() for path in (blocks.ids, blocks.labels))
-    items = [{"input_ids": x, "labels": y} for x, y in zip(ids, labels, strict=True)]
-    for rows in blocks.shuffled():
-        batch = [items[row % len(items)] for row in rows]
-        yield {name: torch.tensor([item[name] for item in batch]) for name in ("input_ids", "labels")}
 
 
 def _arrow(blocks: Blocks, path: Path, way: str) -> Iterator[Any]:
@@ -262,60 +234,3 @@ def _lists(rows: npt.NDArray[Any]) -> Any:
 
     bounds = np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1]
     return pa.ListArray.from_arrays(pa.array(bounds), pa.array(rows.reshape(-1)))
-
-
-def _megatron(blocks: Blocks, folder: Path) -> Callable[[], Iterator[Any]] | None:
-    """Two mapped files of sequences, one a column, sequence by sequence."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from megatron.core.datasets.indexed_dataset import IndexedDataset, IndexedDatasetBuilder
-    except ImportError:
-        return None
-
-    def write(path: Path, prefix: Path) -> None:
-        builder = IndexedDatasetBuilder(f"{prefix}.bin", dtype=np.int32)
-        for row in blocks.mapped(path):
-            builder.add_item(torch.from_numpy(row.copy()))
-            builder.end_document()
-        builder.finalize(f"{prefix}.idx")
-
-    def batches() -> Iterator[Any]:
-        folder.mkdir(exist_ok=True)
-        columns = []
-        for path in (blocks.ids, blocks.labels):
-            prefix = folder / path.stem
-            if not prefix.with_suffix(".idx").exists():
-                write(path, prefix)
-            columns.append(IndexedDataset(str(prefix), multimodal=False, mmap=True))
-        for rows in blocks.shuffled():
-            yield [torch.from_numpy(np.stack([column[row] for row in rows]).astype(np.int64)) for column in columns]
-
-    return batches
-
-
-def _litdata(blocks: Blocks, folder: Path) -> Callable[[], Iterator[Any]] | None:
-    """One column of blocks of tokens, shuffled by its own order, from a folder on this disk."""
-    if not find_spec("litdata"):
-        return None
-    from litdata import StreamingDataLoader, StreamingDataset, TokensLoader
-    from litdata.streaming.writer import BinaryWriter
-
-    def write() -> None:
-        writer = BinaryWriter(str(folder), chunk_size=512 * blocks.block_len, item_loader=TokensLoader())
-        for number, row in enumerate(blocks.mapped(blocks.ids)):
-            writer.add_item(number, torch.from_numpy(row.copy()))
-        writer.done()
-        writer.merge()
-
-    def batches() -> Iterator[Any]:
-        if not folder.exists():
-            folder.mkdir()
-            write()
-        dataset = StreamingDataset(str(folder), item_loader=TokensLoader(blocks.block_len), shuffle=True)
-        loader = StreamingDataLoader(dataset, batch_size=MICRO_BATCH, num_workers=0)
-        while True:
-            for batch in loader:
-                yield batch.long()
-
-    return batches

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from blind_reader import MICRO_BATCH, Blocks, Reader, limits, packers, peers
 from caches import of_one_document, repeated, seed_cache, write_blocks
+from readers import MICRO_BATCH, Blocks, Reader, limits, packers, peers
 from rich.table import Table
 from timing import best, measured
 

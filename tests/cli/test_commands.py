@@ -6,11 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from command_line import assert_refused, fields, run
 
 from packer.audit import stats, verify
 from packer.store.manifest import read_manifest
-from packer_cli.main import COMMANDS, cli
+from packer_cli.main import COMMANDS
 
 ROW = {
     "messages": [
@@ -18,19 +18,6 @@ ROW = {
         {"role": "assistant", "content": "Hello [red]you[/red]"},
     ]
 }
-
-
-def run(*arguments, exit_code=0, env=None):
-    result = CliRunner(env=env).invoke(cli, [str(argument) for argument in arguments])
-    assert result.exit_code == exit_code, result.output
-    return result
-
-
-def fields(*arguments, exit_code=0):
-    result = run(*arguments, "--json", exit_code=exit_code)
-    found = json.loads(result.stdout)
-    assert found["schema"] == 1
-    return found
 
 
 @pytest.fixture
@@ -237,51 +224,36 @@ def test_verify_compares_with_a_pinned_fingerprint(cache):
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "code"),
     [
-        (("build", "{missing}.jsonl", "--tokenizer", "{tokenizer}", "-o", "{new}"), 3, "input"),
-        (("build", "{rows}", "--tokenizer", "{missing}", "-o", "{new}"), 3, "input"),
-        (("build", "{rows}", "-o", "{new}"), 2, "recipe"),
-        (("build", "-o", "{new}"), 2, "recipe"),
-        (("build", "{rows}", "--tokenizer", "{tokenizer}", "-o", "{new}", "--set", "pack.blok_len=3"), 2, "recipe"),
-        (("build", "{rows}", "--tokenizer", "{tokenizer}", "-o", "{new}", "--block-len", "0"), 2, "recipe"),
-        (("build", "{rows}", "--tokenizer", "{tokenizer}", "-o", "{new}", "--set", "nonsense"), 2, "recipe"),
-        (("build", "{rows}", "--tokenizer", "{tokenizer}", "-o", "{new}", "--on-error", "fail"), 3, "input"),
-        (("build", "{bad}", "--tokenizer", "{tokenizer}", "-o", "{new}"), 3, "nothing_kept"),
-        (("build", "{rows}", "--tokenizer", "{tokenizer}", "-o", "{cache}"), 2, "usage"),
-        (("build", "{rows}", "--tokenizer", "{tokenizer}", "-o", "{rows}"), 2, "usage"),
-        (("build", "-c", "{missing}.yaml", "-o", "{new}"), 2, "recipe"),
-        (("build", "--schema", "messages", "-c", "{missing}.yaml", "-o", "{new}"), 2, "usage"),
-        (("init", "{cache}"), 2, "usage"),
-        (("inspect", "{missing}"), 3, "input"),
-        (("inspect", "{cache}", "--block", "99999"), 2, "usage"),
-        (("inspect", "{cache}", "--block", "1", "--doc", "2"), 2, "usage"),
-        (("inspect", "{cache}", "--row", "chat.jsonl"), 2, "usage"),
-        (("inspect", "{cache}", "--split", "test"), 2, "usage"),
-        (("verify", "{missing}"), 3, "input"),
-        (("verify", "{cache}", "--quick", "--full"), 2, "usage"),
-        (("stats", "{missing}"), 3, "input"),
-        (("build",), 2, "usage"),
-        (("frobnicate",), 2, "usage"),
-        (("build", "--frobnicate"), 2, "usage"),
+        ("build {missing}.jsonl --tokenizer {tokenizer} -o {new}", 3, "input"),
+        ("build {rows} -o {new}", 2, "recipe"),
+        ("build {rows} --tokenizer {tokenizer} -o {new} --set pack.blok_len=3", 2, "recipe"),
+        ("build {rows} --tokenizer {tokenizer} -o {new} --on-error fail", 3, "input"),
+        ("build {bad} --tokenizer {tokenizer} -o {new}", 3, "nothing_kept"),
+        ("build {rows} --tokenizer {tokenizer} -o {cache}", 2, "usage"),
+        ("build {rows} --tokenizer {tokenizer} -o {rows}", 2, "usage"),
+        ("build -c {missing}.yaml -o {new}", 2, "recipe"),
+        ("init {cache}", 2, "usage"),
+        ("inspect {missing}", 3, "input"),
+        ("inspect {cache} --block 99999", 2, "usage"),
+        ("inspect {cache} --block 1 --doc 2", 2, "usage"),
+        ("verify {cache} --quick --full", 2, "usage"),
+        ("stats {missing}", 3, "input"),
+        ("frobnicate", 2, "usage"),
+        ("build --frobnicate", 2, "usage"),
     ],
 )
-def test_every_error_has_its_exit_code_a_message_and_a_hint(arguments, exit_code, code, tmp_path, rows, starter, cache):
+def test_every_error_has_its_exit_code_a_message_and_a_hint(arguments, exit_code, code, tmp_path, starter, cache):
     question = {"messages": [{"role": "user", "content": "Hi"}]}
     (tmp_path / "bad.jsonl").write_text(json.dumps(question) + "\n")
+    (tmp_path / "rows.jsonl").write_text(f"{json.dumps(ROW)}\nnot json\n")
     places = {
-        "missing": tmp_path / "missing", "new": tmp_path / "new", "rows": rows, "tokenizer": starter / "tokenizer",
-        "bad": tmp_path / "bad.jsonl", "cache": cache,
+        "missing": tmp_path / "missing", "new": tmp_path / "new", "rows": tmp_path / "rows.jsonl",
+        "tokenizer": starter / "tokenizer", "bad": tmp_path / "bad.jsonl", "cache": cache,
     }  # fmt: skip
-    filled = [argument.format(**places) for argument in arguments]
-    told = run(*filled, exit_code=exit_code)
-    assert told.stdout == ""
-    assert told.stderr.startswith("error: ")
-    assert "\n\nhint: " in told.stderr
-    assert "Traceback" not in told.stderr
-    places["new"] = tmp_path / "new too"
-    error = fields(*(argument.format(**places) for argument in arguments), exit_code=exit_code)["error"]
-    assert error["code"] == code
-    assert error["message"]
-    assert error["hint"]
+    words = arguments.format(**places).split()
+    assert_refused("", *words, exit_code=exit_code)
+    error = fields(*words, exit_code=exit_code)["error"]
+    assert error["code"] == code and error["message"] and error["hint"]
 
 
 def test_a_cache_that_is_being_written_is_busy(tmp_path, starter, rows):

@@ -1,77 +1,34 @@
 """A second opinion on what is trained: `{% generation %}` marks as transformers reads them, beside packer's rule.
 
-Marks are somebody's words for what to train; packer computes it from prompts and turns. Where the two differ, every
-single token of the difference gets a name here, and docs/explanation/generation-marks.md shows how often each occurs.
+Marks are somebody's words for what to train; packer computes it from prompts and turns. docs/explanation/generation-marks.md
+shows what only one of the two trains, word for word.
 """
 
 import itertools
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import conversation_shapes
 import pytest
 import twins
 from fitted_tokenizers import templates
-from supervision_stages import Stages, aliased, assistant, call, chat, result, system, user
+from supervision_stages import ALLOW_ALL, Stages, aliased, chat, user
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import _compile_jinja_template, _render_with_assistant_indices
 
 from packer.render import ChatTemplate, RenderError, written_markers
 
-ALLOW_ALL = "supervision.allow_dropped=[system,user,content,reasoning,tool_call,tool_result,tools]"
 LENIENT = ("supervision.on_prompt_mismatch=common_prefix", "supervision.no_terminator=append")
 NAMED = {"bos_token": "<s>", "eos_token": "</s>"}
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "generation-marks.md"
 
-TOOL = {
-    "type": "function",
-    "function": {"name": "lookup", "description": "Looks up", "parameters": {"type": "object", "properties": {}}},
-}
-LOOK = {"id": "call00001", **call("lookup", {"city": "kettlecity"})}
-ANSWER = {"name": "lookup", "tool_call_id": "call00001", **result("violetresult")}
-SHAPES: dict[str, dict[str, Any]] = {
-    "single": {"messages": [user("zebrauser"), assistant("ambercontent")]},
-    "multi-turn": {
-        "messages": [user("zebrauser"), assistant("ambercontent"), user("tigeruser"), assistant("olivecontent")]
-    },
-    "system": {"messages": [system("bluesystem"), user("zebrauser"), assistant("ambercontent")]},
-    "tools": {
-        "messages": [user("zebrauser"), assistant("rosecontent", tool_calls=[LOOK]), ANSWER, assistant("ambercontent")],
-        "tools": [TOOL],
-    },
-    "reasoning": {
-        "messages": [
-            user("zebrauser"),
-            assistant("ambercontent", reasoning_content="greyreason"),
-            user("tigeruser"),
-            assistant("olivecontent", reasoning_content="pinkreason"),
-        ]
-    },
-    "in a row": {"messages": [user("zebrauser"), assistant("ambercontent"), assistant("olivecontent")]},
-}
-"""Words that occur once each, so that a stretch of a rendering belongs to one message."""
-
-HEADER = "header"
-HEADER_SPACE = "header's white space"
-OPENING = "reasoning the prompt opens"
-SPACE = "white space after the end"
-END = "further end tokens"
-OTHER = "other text"
-NO_TERMINATOR = "terminator left out"
-PART = "part of the reply left out"
-NO_TURN = "turn left out"
-REWRITTEN = "another context"
-NO_END = "no terminator written"
-
-CLASSES = (HEADER, HEADER_SPACE, OPENING, SPACE, END, OTHER, NO_TERMINATOR, PART, NO_TURN, REWRITTEN, NO_END)
-"""Every token that only one of the two trains is in exactly one of these, but for the last, which is about no token."""
-
-
-# -- the comparison --------------------------------------------------------------------------------------------------------
+NAMES = ("single", "multi-turn", "system", "call and text", "reasoning", "two assistants")
+SHAPES = {name: conversation_shapes.SHAPES[name] for name in NAMES}
 
 
 class Trained:
@@ -87,77 +44,50 @@ class Trained:
                 end, start = int(documents.run_end[run]), int(documents.run_start[run])
                 self.turns[int(documents.run_message[run])] = ids[:end], start
 
+    def in_place(self, ids: Sequence[int]) -> tuple[set[int], int]:
+        """Tokens of `ids` that are trained, and how many turns `ids` close with the terminator that packer trains.
 
-def differences(
-    ids: Sequence[int], mask: Sequence[int], trained: Trained, messages: Sequence[Mapping[str, Any]], model: Any
-) -> tuple[dict[int, str], Counter[str]]:
-    """Class of every token that only one side trains, and how many turns each class touches.
-
-    `ids`, `mask`: the whole conversation as transformers encodes it, and what marks train of it.
-    """
-    spans, moved, unclosed = _in_place(ids, trained)
-    by_packer = {t for start, end in spans.values() for t in range(start, end)}
-    ends = {end: k for k, (_, end) in spans.items()}
-    starts = {start: k for k, (start, _) in spans.items()}
-    classes: dict[int, str] = {}
-    touched: set[tuple[str, int]] = {(NO_END, k) for k in unclosed}
-    for k, (start, end) in spans.items():
-        left = [t for t in range(start, end) if not mask[t]]
-        for t in left:
-            whole = len(left) == end - start
-            classes[t] = NO_TURN if whole else NO_TERMINATOR if t == end - 1 and k not in unclosed else PART
-            touched.add((classes[t], k))
-    shown: set[int] = set()
-    only_marks = [t for t, marked in enumerate(mask) if marked and t not in by_packer]
-    for first, last in _stretches(only_marks):
-        before, after = ends.get(first), starts.get(last)
-        text = model.decode(ids[first:last])
-        home = next((k for k in moved if any(word in text for word in _words(messages[k]))), None)
-        for t in range(first, last):
-            classes[t], turn = _of_marks(model.decode([ids[t]]), text, before, after, home, model.stops)
-            touched.add((classes[t], turn))
-            before = before if classes[t] in (SPACE, END) else None
-        shown |= set() if home is None else {home}
-    touched |= {(NO_TURN, k) for k in moved if k not in shown}
-    return classes, Counter(name for name, _ in touched)
+        A turn whose context is another one here, since history is rewritten, is no part of it.
+        """
+        tokens: set[int] = set()
+        num_closed = 0
+        for own, start in self.turns.values():
+            is_closed = list(ids[: len(own)]) == own
+            if is_closed or list(ids[: len(own) - 1]) == own[:-1]:
+                tokens |= set(range(start, len(own) - (not is_closed)))
+                num_closed += is_closed
+        return tokens, num_closed
 
 
-def _in_place(ids: Sequence[int], trained: Trained) -> tuple[dict[int, tuple[int, int]], list[int], list[int]]:
-    """Turns whose context is the same on both sides, as spans of `ids`; the others; those closed by packer alone."""
-    spans: dict[int, tuple[int, int]] = {}
-    unclosed: list[int] = []
-    for k, (own, start) in trained.turns.items():
-        if list(ids[: len(own)]) == own:
-            spans[k] = start, len(own)
-        elif list(ids[: len(own) - 1]) == own[:-1]:
-            spans[k] = start, len(own) - 1
-            unclosed.append(k)
-    return spans, [k for k in trained.turns if k not in spans], unclosed
-
-
-def _of_marks(
-    token: str, text: str, before: int | None, after: int | None, home: int | None, stops: Sequence[str]
-) -> tuple[str, int]:
-    """The class of one token of a stretch that only marks train, and its turn: that ending before it, or opening after."""
-    if home is not None:
-        return REWRITTEN, home
-    if before is not None and (not token.strip() or token in stops):
-        return (END if token in stops else SPACE), before
-    if after is None:
-        return OTHER, -1
-    if not text.strip():
-        return HEADER_SPACE, after
-    return (OPENING if re.fullmatch(r"<think>\s*(</think>\s*)?", text) else HEADER), after
-
-
-def _stretches(positions: Sequence[int]) -> Iterator[tuple[int, int]]:
+def stretches(positions: Sequence[int]) -> Iterator[slice]:
     for _, group in itertools.groupby(enumerate(positions), key=lambda pair: pair[1] - pair[0]):
         members = [t for _, t in group]
-        yield members[0], members[-1] + 1
+        yield slice(members[0], members[-1] + 1)
 
 
-def _words(message: Mapping[str, Any]) -> list[str]:
-    return [str(message[name]) for name in ("content", "reasoning_content") if message.get(name)]
+@dataclass(kw_only=True)
+class Difference:
+    """Texts that only one side trains, and how often; turns in all, and those whose terminator is written."""
+
+    only_marks: Counter[str] = field(default_factory=Counter)
+    only_packer: Counter[str] = field(default_factory=Counter)
+    num_turns: int = 0
+    num_closed: int = 0
+
+    def add(self, fitted: "Fitted", shape: Mapping[str, Any]) -> None:
+        marked = fitted.marked(shape)
+        assert marked is not None
+        ids, mask = marked
+        trained = Trained(fitted.stages, shape)
+        by_packer, num_closed = trained.in_place(ids)
+        by_marks = {t for t, is_marked in enumerate(mask) if is_marked}
+        for texts, positions in (
+            (self.only_marks, by_marks - by_packer),
+            (self.only_packer, by_packer - by_marks),
+        ):
+            texts.update(fitted.decode(ids[place]) for place in stretches(sorted(positions)))
+        self.num_turns += len(trained.turns)
+        self.num_closed += num_closed
 
 
 class Fitted:
@@ -197,20 +127,6 @@ class Fitted:
             return encoding["input_ids"], encoding["assistant_masks"]
         return None
 
-    def compare(self, shape: Mapping[str, Any]) -> Counter[str]:
-        """Class → turns it touches."""
-        marked = self.marked(shape)
-        assert marked is not None
-        ids, mask = marked
-        trained = Trained(self.stages, shape)
-        assert trained.turns
-        classes, touched = differences(ids, mask, trained, shape["messages"], self)
-        spans, _, _ = _in_place(ids, trained)
-        by_packer = {t for start, end in spans.values() for t in range(start, end)}
-        assert set(classes) == {t for t, marked in enumerate(mask) if bool(marked) != (t in by_packer)}
-        assert set(classes.values()) <= set(CLASSES)
-        return touched
-
 
 def in_parts(message: Mapping[str, Any]) -> dict[str, Any]:
     return {**message, "content": [{"type": "text", "text": message["content"]}]}
@@ -236,105 +152,47 @@ def marked(text: str) -> str:
 
 
 EXACT = "{{ '<|im_start|>assistant\\n' }}" + marked("m.content + '<|im_end|>'") + "{{ '\\n' }}"
-WHOLE = marked("'<|im_start|>assistant\\n' + m.content + '<|im_end|>'") + "{{ '\\n' }}"
 THOUGHTS = "'<think>\\n' + (m.reasoning_content or '') + '\\n</think>\\n\\n'"
 
-SMALL: dict[str, tuple[str, str, dict[str, int]]] = {
-    "exact": (chatml(EXACT), "multi-turn", {}),
-    "header": (chatml(WHOLE), "multi-turn", {HEADER: 2}),
-    "header of the next of two answers": (
-        chatml(marked("'<|im_start|>assistant\\n' + m.content + '<|im_end|>\\n'")),
-        "in a row",
-        {HEADER: 2, SPACE: 2},
+SMALL: dict[str, tuple[str, str, dict[str, int], dict[str, int]]] = {
+    "exact": (chatml(EXACT), "multi-turn", {}, {}),
+    "header": (
+        chatml(marked("'<|im_start|>assistant\\n' + m.content + '<|im_end|>'") + "{{ '\\n' }}"),
+        "multi-turn", {"<|im_start|>assistant\n": 2}, {},
     ),
-    "header's white space": (
-        chatml("{{ '<|im_start|>assistant' }}" + marked("'\\n' + m.content + '<|im_end|>'") + "{{ '\\n' }}"),
-        "multi-turn",
-        {HEADER_SPACE: 2},
-    ),
-    "reasoning the prompt opens": (
-        chatml(
-            "{{ '<|im_start|>assistant\\n' }}" + marked(THOUGHTS + " + m.content + '<|im_end|>'") + "{{ '\\n' }}"
-        ).replace("<|im_start|>assistant\\n' }}{% endif %}", "<|im_start|>assistant\\n<think>\\n' }}{% endif %}"),
-        "reasoning",
-        {OPENING: 2},
-    ),
-    "an empty block the prompt holds": (
-        chatml(
-            "{{ '<|im_start|>assistant\\n' }}" + marked(THOUGHTS + " + m.content + '<|im_end|>'") + "{{ '\\n' }}"
-        ).replace(
-            "assistant\\n' }}{% endif %}",
-            "assistant\\n' + ('' if enable_thinking | default(true) else '<think>\\n\\n</think>\\n\\n') }}{% endif %}",
-        ),
-        "multi-turn",
-        {OPENING: 2},
-    ),
-    "white space after the end": (
-        chatml("{{ '<|im_start|>assistant\\n' }}" + marked("m.content + '<|im_end|>\\n'")),
-        "multi-turn",
-        {SPACE: 2},
-    ),
-    "further end tokens": (
-        chatml("{{ '<|im_start|>assistant\\n' }}" + marked("m.content + '<|im_end|>\\n'"))
-        + "{% if not add_generation_prompt %}" + marked("'<|endoftext|>'") + "{% endif %}",
-        "multi-turn",
-        {SPACE: 2, END: 1},
-    ),
-    "other text": (
-        chatml(EXACT, other=marked("'<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>'") + "{{ '\\n' }}"),
-        "multi-turn",
-        {OTHER: 1},
+    "line ends about a turn": (
+        chatml("{{ '<|im_start|>assistant' }}" + marked("'\\n' + m.content + '<|im_end|>\\n'")), "multi-turn", {"\n": 4}, {},
     ),
     "terminator left out": (
         chatml("{{ '<|im_start|>assistant\\n' }}" + marked("m.content") + "{{ '<|im_end|>\\n' }}"),
-        "multi-turn",
-        {NO_TERMINATOR: 2},
-    ),
-    "part of the reply left out": (
-        chatml("{{ '<|im_start|>assistant\\n' + " + THOUGHTS + " }}" + marked("m.content + '<|im_end|>'") + "{{ '\\n' }}"),
-        "reasoning",
-        {PART: 2},
+        "multi-turn", {}, {"<|im_end|>": 2},
     ),
     "turn left out": (
-        chatml("{% if loop.last %}" + EXACT + "{% else %}" + EXACT.replace("{% generation %}", "").replace(
-            "{% endgeneration %}", "") + "{% endif %}"),
-        "multi-turn",
-        {NO_TURN: 1},
+        chatml("{% if loop.last %}" + EXACT + "{% else %}{{ '<|im_start|>assistant\\n' + m.content + '<|im_end|>\\n' }}{% endif %}"),
+        "multi-turn", {}, {"ambercontent<|im_end|>": 1},
+    ),
+    "another's words": (
+        chatml(EXACT, other=marked("'<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>'") + "{{ '\\n' }}"),
+        "single", {"<|im_start|>user\nzebrauser<|im_end|>": 1}, {},
     ),
     "another context": (
         chatml(
             "{{ '<|im_start|>assistant\\n' }}"
             + marked("(" + THOUGHTS + " if loop.last else '') + m.content + '<|im_end|>'") + "{{ '\\n' }}"
         ),
-        "reasoning",
-        {REWRITTEN: 1},
-    ),
-    "another context, left out": (
-        chatml(
-            "{{ '<|im_start|>assistant\\n' }}{% if loop.last %}" + marked(THOUGHTS + " + m.content + '<|im_end|>'")
-            + "{% else %}{{ m.content + '<|im_end|>' }}{% endif %}{{ '\\n' }}"
-        ),
-        "reasoning",
-        {NO_TURN: 1},
-    ),
-    "no terminator written": (
-        chatml("{{ 'A:\\n' }}" + marked("m.content + '\\n'"), other="{{ m.role + ': ' + m.content + '\\n' }}").replace(
-            "'<|im_start|>assistant\\n'", "'A:\\n'"),
-        "single",
-        {NO_END: 1},
+        "reasoning", {"ambercontent<|im_end|>": 1}, {},
     ),
 }  # fmt: skip
+"""Template, conversation, and the texts that only marks train, and only packer."""
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_every_difference_has_a_name(name: str, tmp_path: Path) -> None:
-    source, shape, expected = SMALL[name]
-    fitted = Fitted(tmp_path, source, ["<|endoftext|>", "<|im_end|>"], *LENIENT)
-    assert dict(fitted.compare(SHAPES[shape])) == expected
-
-
-def test_the_small_templates_show_every_class() -> None:
-    assert {name for _, _, expected in SMALL.values() for name in expected} == set(CLASSES)
+def test_what_only_one_side_trains_is_found_word_for_word(name: str, tmp_path: Path) -> None:
+    source, shape, only_marks, only_packer = SMALL[name]
+    difference = Difference()
+    difference.add(Fitted(tmp_path, source, ["<|endoftext|>", "<|im_end|>"], *LENIENT), SHAPES[shape])
+    assert (dict(difference.only_marks), dict(difference.only_packer)) == (only_marks, only_packer)
+    assert difference.num_turns == len(SHAPES[shape]["messages"]) // 2
 
 
 # -- where the marks are -------------------------------------------------------------------------------------------------
@@ -361,7 +219,7 @@ def by_transformers(source: str, shape: Mapping[str, Any]) -> tuple[str, tuple[t
 
 @pytest.mark.parametrize("name", SMALL)
 def test_marks_are_found_where_transformers_finds_them(name: str) -> None:
-    source, _, _ = SMALL[name]
+    source, *_ = SMALL[name]
     for shape in SHAPES.values():
         found = by_packer(source, shape)
         assert found is not None
@@ -466,15 +324,11 @@ def test_the_mask_of_real_tokenizers_covers_the_marks(
     assert checked > 30
 
 
-COLUMNS = (HEADER, HEADER_SPACE, OPENING, SPACE, END, NO_TERMINATOR, PART, NO_TURN, REWRITTEN, NO_END)
-
-
-def row_of(name: str, source: str, folder: Path) -> tuple[str, Counter[str]]:
-    """A line of the page's table, and its figures."""
+def row_of(name: str, source: str, folder: Path) -> str:
+    """A line of the page's table."""
     stops = next(texts for part, texts in STOPS.items() if part in name)
     strict, lenient = (Fitted(folder / kind, source, stops, *rules) for kind, rules in (("a", ()), ("b", LENIENT)))
-    figures: Counter[str] = Counter()
-    codes: set[str] = set()
+    difference, codes = Difference(), set[str]()
     for shape in SHAPES.values():
         (outcome,) = strict.stages.outcomes([chat(*shape["messages"], tools=shape.get("tools"))])
         if isinstance(outcome, str):
@@ -482,25 +336,22 @@ def row_of(name: str, source: str, folder: Path) -> tuple[str, Counter[str]]:
         if strict.marked(shape) is None:
             assert outcome == "template_error", (name, shape)
             continue
-        figures += lenient.compare(shape)
-        figures["turns"] += len(Trained(lenient.stages, shape).turns)
+        difference.add(lenient, shape)
+    counted = [
+        ", ".join(f"{number} × `{text}`" for text, number in sorted(texts.items()))
+        .replace("\n", "↵")
+        .replace("|", r"\|")
+        or "–"
+        for texts in (difference.only_marks, difference.only_packer)
+    ]
     refused = ", ".join(f"`{code}`" for code in sorted(codes)) or "–"
-    cells = [str(figures[column] or "–") for column in ("turns", *COLUMNS)]
-    return f"| `{name}` | {' | '.join(cells)} | {refused} |", figures
+    figures = [f"`{name}`", str(difference.num_turns), str(difference.num_closed), *counted, refused]
+    return f"| {' | '.join(figures)} |"
 
 
 @pytest.mark.real
 def test_the_page_shows_what_was_measured(with_marks: dict[str, str], tmp_path: Path) -> None:
-    head = f"| template | turns | {' | '.join(COLUMNS)} | rows packer rejects |"
-    lines, total = [head, "|" + " --- |" * (len(COLUMNS) + 3)], Counter[str]()
-    for name, source in with_marks.items():
-        line, figures = row_of(name, source, tmp_path / name)
-        lines.append(line)
-        total += figures
-    assert len(lines) == 2 + 17
-    assert set(total) - {"turns"} <= set(COLUMNS)
-    table = "\n".join(lines)
-    print(table)
-    written = PAGE.read_text("utf-8")
-    assert table in written
-    assert all(f"**{name}**" in written for name in CLASSES)
+    lines = [row_of(name, source, tmp_path / name) for name, source in with_marks.items()]
+    print("\n".join(lines))
+    assert len(lines) == 17
+    assert "\n".join(lines) in PAGE.read_text("utf-8")

@@ -24,7 +24,7 @@ from pack.cases import PAD, counter_of, make_columns
 from search_effort import percent_of_examples
 
 from packer.layout import offsets_of
-from packer.pack import arrange, gather
+from packer.pack import arrange, gather, select
 from packer.recipe import Pack
 
 EOS = 3
@@ -73,7 +73,7 @@ def packed(documents, pack, labels=None):
         weighted=False,
     )
     planned, _ = arrange(
-        np.array(lengths, np.int32),
+        select(np.array(lengths, np.int32), pack),
         pack,
         counter_of(lengths, trained),
         lambda document, _: np.ones(len(document), bool),
@@ -149,13 +149,6 @@ def test_best_fit_of_split_documents_packs_as_trl_bfd_split_but_for_lone_tokens(
     batch = packed(documents, Pack(block_len=block_len, overlong="split"))
     pieces = [min(block_len, len(ids) - start) for ids in kept for start in range(0, len(ids), block_len)]
     assert_same_rows(found, batch, pieces, block_len)
-
-
-def test_of_equally_full_rows_trl_takes_the_one_that_became_so_first():
-    """After 6, 4, 4, 2 both rows of 9 have one slot left: the second since the third step, the first since the fourth."""
-    documents = documents_of([6, 4, 4, 2, 1])
-    assert trl_packed(documents, 9, "bfd")["seq_lengths"] == [[6, 2], [4, 4, 1]]
-    assert sorted(runs for _, _, runs in rows_of(packed(documents, Pack(block_len=9)))) == [[4, 4], [6, 2, 1]]
 
 
 def test_trl_keeps_a_document_of_which_nothing_trained_is_left():
@@ -246,43 +239,11 @@ def test_trls_padding_free_collator_finds_packers_runs_positions_and_labels(leng
     assert found["seq_idx"].tolist() == [np.repeat(np.arange(len(batch.seq_lengths)), batch.seq_lengths).tolist()]
 
 
-@modest
-@given(lengths_of_documents, block_lens, modes)
-def test_trls_collator_of_rows_finds_packers_positions_and_attends_to_the_padding(lengths, block_len, mode):
-    """Its attention mask is by row lengths, and packer's rows are all full: the padding run keeps to itself."""
-    batch = packed(documents_of(lengths), Pack(mode=mode, block_len=block_len))
-    assume(batch.num_blocks)
-    found = collated(batch, return_position_ids=True)
-    for name in ("input_ids", "labels", "position_ids"):
-        assert found[name].tolist() == getattr(batch, name).tolist(), name
-    assert found["attention_mask"].all()
-
-
 def features_of(batch):
     """Every run of packer's blocks as a feature of its own, as a trainer that does not pack would have them."""
     bounds = offsets_of(batch.seq_lengths).tolist()
     flat = {name: getattr(batch, name).reshape(-1).tolist() for name in ("input_ids", "labels")}
     return [{name: values[a:b] for name, values in flat.items()} for a, b in pairwise(bounds)]
-
-
-@modest
-@given(lengths_of_documents, block_lens, modes)
-def test_runs_one_by_one_through_either_collator_are_packers_blocks_in_one_row(lengths, block_len, mode):
-    batch = packed(documents_of(lengths), Pack(mode=mode, block_len=block_len))
-    assume(batch.num_blocks)
-    flattening = flattening_collator(return_flash_attn_kwargs=True, return_seq_idx=True)
-    padding_free = trl_collator(padding_free=True)
-    seen = 0
-    for collator in (flattening, padding_free):
-        found = collator(features_of(batch))
-        for name in ("input_ids", "labels", "position_ids"):
-            assert found[name].tolist() == [getattr(batch, name).reshape(-1).tolist()], name
-        for name in ("cu_seq_lens_q", "cu_seq_lens_k"):
-            assert found[name].tolist() == offsets_of(batch.seq_lengths).tolist()
-        assert found["max_length_q"] == found["max_length_k"] == batch.seq_lengths.max()
-        assert found["seq_idx"].tolist() == [np.repeat(np.arange(len(batch.seq_lengths)), batch.seq_lengths).tolist()]
-        seen += 1
-    assert seen == 2
 
 
 @modest
@@ -328,14 +289,3 @@ def test_trl_from_documents_to_a_batch_gives_the_rows_of_packer(lengths, block_l
         for row in range(batch.num_blocks)
     ]
     assert sorted(found) == sorted(ours)
-
-
-def test_trl_makes_a_sequence_of_every_slot_of_padding_and_packer_one_of_all():
-    """Its padding has position 0 throughout, and every 0 begins a sequence; attention there is to itself alone."""
-    padded = trl_collator(padding_free=True, pad_to_multiple_of=8)
-    found = padded([{"input_ids": ids} for ids in documents_of([3, 2])])
-    assert found["cu_seq_lens_q"].tolist() == [0, 3, 5, 6, 7, 8]
-    batch = packed(documents_of([3, 2]), Pack(block_len=8))
-    assert offsets_of(batch.seq_lengths).tolist() == [0, 3, 5, 8]
-    assert batch.input_ids.tolist() == found["input_ids"].tolist()
-    assert batch.labels.tolist() == found["labels"].tolist()

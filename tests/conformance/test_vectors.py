@@ -1,6 +1,5 @@
 """packer's ids are those others publish and compute: test vectors of real tokenizers, and transformers' chat ids."""
 
-import datetime as dt
 import functools
 import itertools
 import json
@@ -9,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from supervision_stages import aliased, assistant, call, result, system, user
+from conformance.conversations import DAY, SHAPES
+from supervision_stages import aliased, assistant, user
 from transformers import AutoTokenizer, TokenizersBackend
-from transformers.utils import chat_template_utils
 
 from packer.audit.lint.tokenizer_files import as_llama_class
 from packer.model import load_model
@@ -20,29 +19,13 @@ from packer.tokenize import ReferenceEncoder
 
 pytestmark = pytest.mark.real
 
-DAY = "2026-01-01"
 TOKENIZERS = ("deepseek-coder", "gpt-2", "llama-2", "llama-3", "minimind", "phi-3", "qwen3")
 WITH_VECTORS = tuple(name for name in TOKENIZERS if name != "minimind")
 REBUILT = ("llama-2", "phi-3")
 """Folders whose pre-tokenizer transformers 5 replaces by one of its own, since they name `LlamaTokenizer`."""
 
-TOOL = {"type": "function", "function": {"name": "rain", "description": "Räin?", "parameters": {"type": "object"}}}
-RAIN = {"id": "call00001", "type": "function", **call("rain", {"city": "Köln", "days": 3})}
-SHAPES: dict[str, dict[str, Any]] = {
-    "plain": {"messages": [user("Hi there"), assistant("Hello!"), user("  Bye\n"), assistant("Ok")]},
+UNICODE = {
     "unicode": {"messages": [user("é e\u0301 你好 👩‍👩‍👧 שלום\u200d"), assistant("ü\t42 000\r\n\n\n世界 ½")]},
-    "system": {"messages": [system("Be brief.\n\n- no lists"), user("def f(x):\n    return x"), assistant("\n\nfine")]},
-    "reasoning": {"messages": [user("1 + 1?"), assistant("2", reasoning_content="one and one")]},
-    "inline": {"messages": [user("1 + 1?"), assistant("<think>\none\n</think>\n\n2"), user("and 1?")]},
-    "tools": {
-        "messages": [
-            user("Rain?"),
-            assistant("", tool_calls=[RAIN]),
-            {"name": "rain", "tool_call_id": "call00001", **result('{"mm": 1.5}')},
-            assistant("Yes."),
-        ],
-        "tools": [TOOL],
-    },
 }
 
 
@@ -109,19 +92,9 @@ def test_where_transformers_replaces_the_pre_tokenizer_the_vectors_agree_with_th
     assert [a == b for a, b in zip(ours, rebuilt, strict=True)] == [True, False, False]
 
 
-class January(dt.datetime):
-    """The clock of transformers, stopped on the recipe's day."""
-
-    @classmethod
-    def now(cls, tz: dt.tzinfo | None = None) -> "January":
-        return cls.fromisoformat(DAY)
-
-
 @of_each(TOKENIZERS)
-def test_rendered_and_encoded_chats_are_those_of_transformers(
-    loaded: Loaded, real: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(chat_template_utils, "datetime", January)
+@pytest.mark.usefixtures("stopped_clock")
+def test_rendered_and_encoded_chats_are_those_of_transformers(loaded: Loaded, real: Path) -> None:
     folder, name = loaded.folder, loaded.folder.name
     without_own = real / "templates" / "axolotl__chatml.jinja"  # gpt-2 has no template
     model = load_model(folder, template=without_own if name == "gpt-2" else None)
@@ -129,7 +102,7 @@ def test_rendered_and_encoded_chats_are_those_of_transformers(
     theirs = TokenizersBackend.from_pretrained(str(folder)) if name in REBUILT else loaded.theirs
     template = ChatTemplate(model.template, date=DAY, variables=model.named_tokens, max_bytes=2**26)
     compared = raised = 0
-    for shape, arguments in SHAPES.items():
+    for shape, arguments in (SHAPES | UNICODE).items():
         tools = arguments.get("tools")
         messages = [aliased(message) for message in arguments["messages"]]
         for prompt in (False, True):
@@ -143,7 +116,7 @@ def test_rendered_and_encoded_chats_are_those_of_transformers(
             (ours,) = loaded.encoded([text])
             assert ours == apply(theirs, model.template, arguments, prompt=prompt), shape
             compared += 1
-    assert compared + raised == 2 * len(SHAPES)
+    assert compared + raised == 2 * len(SHAPES | UNICODE)
     assert compared >= 2 * 4
 
 

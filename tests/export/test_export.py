@@ -7,6 +7,7 @@ import shutil
 import signal
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,10 +18,15 @@ from processes import HANG_S, start
 
 import packer.export.mds
 from packer.errors import BusyError, CheckError, InputError, StorageError, UsageError
-from packer.export import FORMS, export, run
+from packer.export import FORMATS, export, run
 from packer.export.mds import turns_of
+from packer.export.run import writer_of
+from packer.export.source import FlatDocuments
+from packer.export.writer import Files, HashedFile
+from packer.layout import document_labels
 from packer.pipeline.repacking import repack
 from packer.store.cache import Cache
+from packer.store.manifest import ModelRecord
 
 SPLITS = ("train", "eval")
 
@@ -103,7 +109,7 @@ def test_megatron_refuses_a_mask_it_would_not_read(starter_cache, texts, tmp_pat
     assert found == [ids for ids, _ in readers.cache_documents(texts, "train")] and len(found) == 9
 
 
-def test_olmo_parts_hold_ids_masks_and_borders(starter_cache, tmp_path):
+def test_olmo_parts_hold_ids_masks_and_boundaries(starter_cache, tmp_path):
     export(starter_cache, tmp_path / "out", to="olmo")
     for split in SPLITS:
         expected = readers.cache_documents(starter_cache, split)
@@ -121,7 +127,7 @@ def test_olmo_blocks_are_one_run_or_refused(starter_cache, stream, tmp_path):
     assert ids == [i for block in blocks for i in block["input_ids"]]
     assert mask == [int(label != -100) for block in blocks for label in block["labels"]]
     assert borders == []
-    with pytest.raises(UsageError, match="borders of isolated blocks"):
+    with pytest.raises(UsageError, match="boundaries of isolated blocks"):
         export(starter_cache, tmp_path / "isolated", to="olmo", unit="blocks")
 
 
@@ -171,14 +177,8 @@ def scratch(tmp_path_factory):
 
 @settings(max_examples=10)
 @given(st.data())
-def test_any_documents_come_back_from_every_form(scratch, data):
+def test_any_documents_come_back_from_every_format(scratch, data):
     from store.samples import document_batch
-
-    from packer.export.run import _WRITERS
-    from packer.export.source import FlatDocuments
-    from packer.export.writer import Files, SplitToWrite
-    from packer.layout import document_labels
-    from packer.store.manifest import ModelRecord
 
     folder = Path(tempfile.mkdtemp(dir=scratch))
     vocab_size = data.draw(st.sampled_from([40_000, 65_499, 65_500, 65_536, 65_537, 150_000]))
@@ -190,35 +190,37 @@ def test_any_documents_come_back_from_every_form(scratch, data):
         bounds = zip(batch.offsets[:-1].tolist(), batch.offsets[1:].tolist(), strict=True)
         expected += [(batch.input_ids[a:b].tolist(), labels[a:b].tolist()) for a, b in bounds]
     assert max(i for ids, _ in expected for i in ids) < 40_000
-    for form in FORMS:
-        asked = SplitToWrite(
-            files=Files(folder / form), split="train", folder="", unit="documents", weighted=False, model=model,
-            block_len=8, separate_mask=True, identity="0" * 64,
-        )  # fmt: skip
-        writer = _WRITERS[form](asked)
-        for batch in batches:
-            labels = document_labels(batch)
-            writer.documents(
-                FlatDocuments(input_ids=batch.input_ids, labels=labels, loss_weights=None, offsets=batch.offsets)
+    for name in FORMATS:
+        (folder / name).mkdir()
+        with Files(folder / name) as files:
+            cache = SimpleNamespace(
+                manifest=SimpleNamespace(model=model, content_fingerprint="0" * 64),
+                documents=lambda split: SimpleNamespace(weighted=False),
             )
-        writer.finish()
+            writer = writer_of(name)(files, cache, "train", unit="documents", is_alone=True, separate_mask=True)
+            for batch in batches:
+                labels = document_labels(batch)
+                writer.documents(
+                    FlatDocuments(input_ids=batch.input_ids, labels=labels, loss_weights=None, offsets=batch.offsets)
+                )
+            writer.finish()
     rows = readers.datasets_rows(folder / "datasets")
     assert [(row["input_ids"], row["labels"]) for row in rows] == expected
     index = (folder / "megatron/train_text_document.idx").read_bytes()
     assert index[17] == (8 if vocab_size < 65_500 else 4)
     assert readers.megatron_sequences(folder / "megatron/train_text_document") == [ids for ids, _ in expected]
-    ((ids, mask, borders),) = readers.olmo_parts(folder / "olmo", 2 if vocab_size <= 65_536 else 4)
+    ((ids, mask, borders),) = readers.olmo_parts(folder / "olmo/train", 2 if vocab_size <= 65_536 else 4)
     assert [ids[a:b] for a, b in borders] == [each for each, _ in expected]
     assert mask == [int(label != -100) for _, labels in expected for label in labels]
     for turns, (ids, labels) in zip(
-        readers.mds_samples(folder / "mds"), [e for e in expected if set(e[1]) != {-100}], strict=True
+        readers.mds_samples(folder / "mds/train"), [e for e in expected if set(e[1]) != {-100}], strict=True
     ):
         found = readers.stitched(turns)
         assert found == (ids[: len(found[0])], labels[: len(found[0])]) and set(labels[len(found[0]) :]) <= {-100}
 
 
 def test_the_same_cache_gives_the_same_bytes_and_the_record_has_their_digests(starter_cache, tmp_path):
-    for form in FORMS:
+    for form in FORMATS:
         mask = form == "megatron"
         first = export(starter_cache, tmp_path / f"{form}1", to=form, separate_mask=mask)
         export(starter_cache, tmp_path / f"{form}2", to=form, separate_mask=mask)
@@ -265,70 +267,36 @@ def test_force_never_takes_a_cache_or_anything_else_with_the_export(starter_cach
     export(starter_cache, tmp_path / "out", to="olmo", force=True)
 
 
-def test_an_export_that_cannot_take_its_place_leaves_the_old_one(starter_cache, tmp_path, monkeypatch):
-    export(starter_cache, tmp_path / "out", to="olmo")
-    before = (tmp_path / "out/export.json").read_bytes()
-    rename, asked = Path.rename, []
-
-    def second_fails(self, target):
-        asked.append(target)
-        if len(asked) == 2:
-            raise OSError(errno.ENOSPC, "full", str(target))
-        return rename(self, target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", second_fails)
-        with pytest.raises(StorageError):
-            export(starter_cache, tmp_path / "out", to="datasets", force=True)
-    assert (tmp_path / "out/export.json").read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def refuse(self, name):
-    raise StorageError("full")
-
-
 WRITES = """
 import os, signal, sys
 from pathlib import Path
-from packer.export.replacing import replacing
-rename, asked = Path.rename, []
-def killed_at_the_second(self, target):
-    asked.append(target)
-    if len(asked) == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return rename(self, target)
-Path.rename = killed_at_the_second
-with replacing(Path(sys.argv[1])) as folder:
+from packer.export.place import replacing
+with replacing(Path("cache"), Path(sys.argv[1]), force=True) as folder:
     (folder / "part").write_text("half")
     print("writing", flush=True)
     sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_an_export_that_is_killed_between_its_renames_loses_nothing_and_a_live_one_is_alone(starter_cache, tmp_path):
-    def lying():
+def test_an_export_that_is_killed_leaves_the_old_one_and_a_live_one_is_alone(starter_cache, tmp_path):
+    def working_folders():
         return [path.name for path in tmp_path.iterdir() if path.name.startswith(".tmp-packer-")]
 
     export(starter_cache, tmp_path / "out", to="olmo")
     before = (tmp_path / "out" / "export.json").read_bytes()
     with start(WRITES, tmp_path / "out", interactive=True) as process:
         assert process.stdout.readline() == "writing\n"
-        live = lying()
+        live = working_folders()
         with pytest.raises(BusyError, match="another process is writing"):
             export(starter_cache, tmp_path / "out", to="mds", force=True)
         export(starter_cache, tmp_path / "other", to="olmo")
-        assert lying() == live and (tmp_path / live[0] / "new" / "part").exists()
-        process.communicate(timeout=HANG_S)  # it goes on to its renames, and is killed between them
+        assert working_folders() == live and (tmp_path / live[0] / "new" / "part").exists()
+        process.communicate(timeout=HANG_S)
     assert process.returncode == -signal.SIGKILL
-    assert lying() == live and not (tmp_path / "out").exists()
-    export(starter_cache, tmp_path / "other", to="olmo", force=True)
-    assert lying() == live
-    with pytest.raises(UsageError, match="is there"):
-        export(starter_cache, tmp_path / "out", to="mds")
-    assert lying() == [] and (tmp_path / "out" / "export.json").read_bytes() == before
+    assert working_folders() == live and (tmp_path / "out" / "export.json").read_bytes() == before
     export(starter_cache, tmp_path / "out", to="mds", force=True)
-    assert lying() == [] and (tmp_path / "out" / "export.json").read_bytes() != before
+    assert working_folders() == [] and (tmp_path / "out" / "export.json").read_bytes() != before
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, OSError])
@@ -386,8 +354,11 @@ def test_a_disk_that_refuses_leaves_what_was_there(starter_cache, tmp_path, monk
     export(starter_cache, tmp_path / "out", to="olmo")
     before = (tmp_path / "out/export.json").read_bytes()
 
-    monkeypatch.setattr("packer.store.folder.AtomicFile.commit", refuse)
-    with pytest.raises(StorageError):
+    def full(self, data):
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(HashedFile, "write", full)
+    with pytest.raises(StorageError, match="out: full"):
         export(starter_cache, tmp_path / "out", to="datasets", force=True)
     assert (tmp_path / "out/export.json").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -400,6 +371,7 @@ def test_what_cannot_be_held_is_refused_with_a_way_out(starter_cache, weighted_c
         (starter_cache, {"to": "olmo", "split": "test"}, "no documents of split 'test'"),
         (weighted_cache, {"to": "olmo"}, "fractional loss weights"),
         (weighted_cache, {"to": "mds"}, "fractional loss weights"),
+        (starter_cache, {"to": "parquet"}, "no format 'parquet'"),
     ):
         with pytest.raises(UsageError, match=words) as caught:
             export(cache, tmp_path / "out", **arguments)

@@ -12,6 +12,7 @@ import io
 import json
 import os
 import resource
+import signal
 import struct
 import subprocess
 import sys
@@ -84,6 +85,8 @@ class Lab:
         trace: bool = False,
         file_bytes: int | None = None,
         as_owner: bool = False,
+        cwd: Path | None = None,
+        limit_s: int = HANG_S,
     ) -> Outcome:
         """Run a command whose storage below `root` is watched.
 
@@ -94,6 +97,8 @@ class Lab:
             trace: return the record of the calls.
             file_bytes: no file may be longer (RLIMIT_FSIZE).
             as_owner: without root's right to pass over permissions.
+            cwd: where it runs.
+            limit_s: it is ended by SIGALRM after so many seconds.
 
         """
         assert self._process.stdin is not None
@@ -106,6 +111,8 @@ class Lab:
                 "trace": trace,
                 "file_bytes": file_bytes,
                 "as_owner": as_owner,
+                "cwd": None if cwd is None else str(cwd),
+                "limit_s": limit_s,
                 "answer": f"{place}/answer",
             }
             self._process.stdin.write(json.dumps(request) + "\n")
@@ -115,6 +122,10 @@ class Lab:
             values = json.loads(answer.read_text()) if answer.exists() else _NOTHING
         return Outcome(code=status, **values)
 
+
+WARM = ("packer.audit", "packer.pipeline", "packer_cli.build", "packer_cli.pack", "packer_cli.verify")
+WARM += ("numpy.ma", "pyarrow.compute")
+"""Imported once, for all experiments: the last two, which others import when they are needed, take as long as a build."""
 
 _NOTHING: dict[str, Any] = {"told": "", "counts": {}, "num_hit": 1, "trace": []}
 
@@ -139,6 +150,9 @@ def experiment(request: dict[str, Any]) -> int:
     storage = Storage(root=request["root"], fault=fault)
     told = io.StringIO()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.alarm(request["limit_s"])
+    if request["cwd"] is not None:
+        os.chdir(request["cwd"])
     if request["as_owner"]:
         obey_permissions()
     if request["file_bytes"] is not None:
@@ -169,19 +183,19 @@ def compile_template() -> None:
     from packer.starter import write_starter
 
     recipe = make_recipe({})
-    usual = recipe.template.date, recipe.rows.max_render_bytes
+    date = recipe.template.date
     with tempfile.TemporaryDirectory() as place:
         write_starter(Path(place, "starter"))
         template = load_model(Path(place, "starter", "tokenizer")).template
-    environment._compiled(environment.environment_of(*usual), template)
-    recorder._compiled(recorder._environment(*usual), template)
+    environment._compiled(environment.environment_of(date), template)
+    recorder._compiled(recorder._environment(date), template)
     assert threading.active_count() == 1
 
 
 def serve() -> None:
     """Answer requests, one a line, until there are no more."""
-    for name in ("packer.audit", "packer.pipeline", "packer_cli.build", "packer_cli.pack", "packer_cli.verify"):
-        importlib.import_module(name)  # once, for all experiments
+    for name in WARM:
+        importlib.import_module(name)
     compile_template()
 
     for line in sys.stdin:

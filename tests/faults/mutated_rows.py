@@ -66,7 +66,7 @@ SCHEMAS = tuple(_GOOD)
 
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{},:]|-?\d[\d.eE+-]*|true|false|null', re.DOTALL)
 
-_VALUES = (
+VALUES = (
     *(b"null", b"true", b"7", b"-0", b"2.5e3", b'""', b"[]", b"{}", b'"a"', b'["a"]', b'{"a":1}', b"[null]", b"1e400"),
     *(b"NaN", b"-Infinity", b"01", b"18446744073709551616", b"1" + b"0" * 5000, b"1.", b"+1", b"0x1", b"nul", b"True"),
     *(rb'"\ud800"', rb'"\udc00\ud800"', rb'"\ud83d\ude00"', rb'"\x41"', rb'"\u00"', rb'"\u0000"', b'"\x00"', b'"\xff"'),
@@ -87,28 +87,7 @@ _KEYS = tuple(
         *(b"output", b"tools", b"tool_calls", b"system", b"id", b"weight", b"images", b"chosen", b"", b"a\\u0062"),
     )
 )
-_BYTES = (
-    0x00,
-    0x0A,
-    0x0C,
-    0x0D,
-    0x20,
-    0x22,
-    0x2C,
-    0x3A,
-    0x5B,
-    0x5C,
-    0x5D,
-    0x7B,
-    0x7D,
-    0x7F,
-    0x80,
-    0xC2,
-    0xE2,
-    0xED,
-    0xEF,
-    0xFF,
-)
+_BYTES = bytes.fromhex("000a0c0d20222c3a5b5c5d7b7d7f80c2e2edefff")
 
 
 def mutated(schema: str, seed: int) -> bytes:
@@ -173,7 +152,7 @@ def _tokens_changed(row: bytes, _: str, rng: random.Random) -> bytes:
         (start, stop), (begin, end) = sorted([(start, stop), other])
         if stop <= begin:
             return row[:start] + row[begin:end] + row[stop:begin] + row[start:stop] + row[end:]
-    return row[:start] + rng.choice(_VALUES if how < 4 else _KEYS) + row[stop:]
+    return row[:start] + rng.choice(VALUES if how < 4 else _KEYS) + row[stop:]
 
 
 def _key_added(row: bytes, _: str, rng: random.Random) -> bytes:
@@ -183,5 +162,5 @@ def _key_added(row: bytes, _: str, rng: random.Random) -> bytes:
         return row
     where = rng.choice(places)
     own = [match[1] for match in re.finditer(rb'("[a-z_]+") ?:', row)]
-    added = rng.choice((*_KEYS, *own)) + rng.choice((b":", b" : ")) + rng.choice(_VALUES)
+    added = rng.choice((*_KEYS, *own)) + rng.choice((b":", b" : ")) + rng.choice(VALUES)
     return row[:where] + added + (b"" if row[where : where + 1] == b"}" else b",") + row[where:]

@@ -12,7 +12,6 @@ On the record, a file is a number given at its creation, so that renames and lin
 
 import base64
 import builtins
-import errno
 import fcntl
 import io
 import os
@@ -20,7 +19,6 @@ import signal
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -253,12 +251,3 @@ class _Raw(io.RawIOBase):
         if not self.closed:
             super().close()
             os.close(self._descriptor)
-
-
-def names_of(codes: tuple[int, ...]) -> list[str]:
-    """ENOSPC and so on, for messages."""
-    return [errno.errorcode[code] for code in codes]
-
-
-def is_below(root: Path, path: str) -> bool:
-    return Path(path) == root or root in Path(path).parents

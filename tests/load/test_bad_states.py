@@ -1,26 +1,19 @@
-"""What can be wrong with a cache or a state: damaged, cut short, of another content, read-only, shared, built again."""
+"""What can be wrong with a cache or a state: damaged, cut short, of another content, of another loader."""
 
-import json
-import shutil
-import stat
-import tempfile
 from collections import Counter
 from copy import deepcopy
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
-from processes import FORKED, in_a_process, printed, start  # noqa: E402
+from processes import FORKED, in_a_process  # noqa: E402
 from small_blocks import random_blocks, small_cache, write_cache  # noqa: E402
 
 from packer.errors import CheckError, PackerError  # noqa: E402
 from packer.load import PackedDataset, PackedLoader  # noqa: E402
 from packer.load.batching import Padded  # noqa: E402
-from packer.pipeline import build  # noqa: E402
-from packer.recipe import load_recipe  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 
 OPTIONS = {"micro_batch_size": 1, "global_batch_size": 2, "rank": 0, "world_size": 1}
@@ -276,35 +269,6 @@ def test_a_state_with_a_field_nobody_knows_is_refused(surplus):
     assert refused(changed(STATE, (*surplus, "surplus"), set_to(1)))
 
 
-def test_a_state_of_the_same_texts_under_another_tokenizer_or_length_is_refused_with_both_fingerprints(
-    starter, starter_cache, tmp_path
-):
-    """The other tokenizer differs in the numbers of two tokens."""
-    shutil.copytree(starter, tmp_path / "other")
-    file = tmp_path / "other" / "tokenizer" / "tokenizer.json"
-    tokenizer = json.loads(file.read_text("utf-8"))
-    vocab = tokenizer["model"]["vocab"]
-    vocab["ing"], vocab["ro"] = vocab["ro"], vocab["ing"]
-    file.write_text(json.dumps(tokenizer, ensure_ascii=False), "utf-8")
-    build(load_recipe(tmp_path / "other" / "recipe.yaml"), tmp_path / "tokenizer", jobs=1)
-    build(load_recipe(starter / "recipe.yaml", ["pack.block_len=256"]), tmp_path / "length", jobs=1)
-    with loader_of(starter_cache) as loader:
-        next(iter(loader))
-        state = loader.state_dict()
-    mine = Cache.open(starter_cache).manifest.content_fingerprint
-    for folder in (tmp_path / "tokenizer", tmp_path / "length"):
-        other = loader_of(folder)
-        theirs = Cache.open(folder).manifest.content_fingerprint
-        before = other.state_dict()
-        with pytest.raises(CheckError, match="fingerprint") as caught:
-            other.load_state_dict(state)
-        assert mine != theirs
-        assert mine in caught.value.message
-        assert theirs in caught.value.message
-        assert "other data" in caught.value.hint
-        assert other.state_dict() == before
-
-
 PLACES = [
     {},
     {"seed": 1},
@@ -361,155 +325,3 @@ def test_what_only_shapes_micro_batches_is_no_part_of_a_state(saved_by, goes_on_
     other.load_state_dict(state)
     names = ("batching", "cursor", "counters", "seed")
     assert {name: other.state_dict()[name] for name in names} == {name: state[name] for name in names}
-
-
-# Two jobs, and nobody may write
-
-READ_ONLY = """
-import json, os, sys
-from pathlib import Path
-
-events = []
-
-def hook(event, given):
-    if event == "open" and str(given[0]).startswith(sys.argv[2]):
-        events.append([event, str(given[0]), bool(given[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))])
-    if event.startswith(("fcntl.", "os.remove", "os.rename", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.utime")):
-        events.append([event, str(given), True])
-
-from packer.load import PackedDataset, PackedLoader
-
-options = dict(micro_batch_size=1, global_batch_size=2, end="pad", rank=int(sys.argv[3]), world_size=2)
-
-def everything(folder):
-    loader = PackedLoader(folder, **options)
-    steps = []
-    for step in loader:
-        steps.append([step.block_ids.tolist(), step.num_items_in_batch, step[0]["input_ids"].tolist()])
-        if step.index == 3:
-            break
-    resumed = PackedLoader(folder, **options)
-    resumed.load_state_dict(json.loads(json.dumps(loader.state_dict())))
-    loader.close()
-    steps += [[step.block_ids.tolist(), step.num_items_in_batch, step[0]["input_ids"].tolist()] for step in resumed]
-    dataset = PackedDataset(folder)
-    return steps, [dataset[i]["input_ids"].tolist() for i in range(len(dataset))]
-
-everything(Path(sys.argv[1]))  # what is imported late, is imported
-if os.getuid() == 0:
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)  # root may write anywhere
-refused = 0
-for target in ("blocks/new", "manifest.json"):
-    try:
-        open(Path(sys.argv[2]) / target, "ab").close()
-    except PermissionError:
-        refused += 1
-sys.addaudithook(hook)
-print("ready", flush=True)
-sys.stdin.readline()
-steps, items = everything(Path(sys.argv[2]))
-writable = [line for line in Path("/proc/self/maps").read_text().splitlines() if sys.argv[2] in line and "w" in line.split()[1] and "s" in line.split()[1]]
-print(json.dumps([steps, items, refused, [event for event in events if event[2]], len(events), writable]))
-"""
-
-
-def listing(folder):
-    """Everything there is to know of a folder's files without reading them, access times left out."""
-    return sorted(
-        (str(path), found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_nlink)
-        for path in [folder, *folder.rglob("*")]
-        for found in [path.stat()]
-    )
-
-
-@pytest.fixture
-def read_only_folder():
-    """A folder below folders that everyone may enter, which pytest's own are not."""
-    folder = Path(tempfile.mkdtemp(prefix="packer-tests-"))
-    folder.chmod(0o755)
-    yield folder
-    for path in folder.rglob("*"):
-        path.chmod(path.stat().st_mode | stat.S_IWUSR)
-    shutil.rmtree(folder)
-
-
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="/proc MISSING: what is mapped cannot be seen")
-def test_two_processes_read_one_read_only_cache_at_once_and_leave_no_trace(read_only_folder):
-    """Opened, iterated, resumed and read as a dataset by two ranks at the same time, as a user who may not write there."""
-    three_shards(read_only_folder / "warm")
-    cache = three_shards(read_only_folder / "cache")
-    for path in [*cache.rglob("*"), cache]:
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    before = listing(cache)
-    jobs = [start(READ_ONLY, read_only_folder / "warm", cache, rank, interactive=True) for rank in range(2)]
-    for job in jobs:
-        assert job.stdout.readline() == "ready\n", job.communicate()
-    for job in jobs:
-        job.stdin.write("go\n")
-        job.stdin.flush()
-    results = [printed(job)[0] for job in jobs]
-    assert listing(cache) == before
-    for steps, items, num_refused, written, num_events, writable in results:
-        assert len(steps) == 6
-        assert len(items) == 12
-        assert num_refused == 2
-        assert written == []
-        assert num_events >= 3
-        assert writable == []
-    (ours, items, *_), (theirs, others, *_) = results
-    assert items == others
-    together = [one[0] + other[0] for one, other in zip(ours, theirs, strict=True)]
-    alone = [step.block_ids.tolist() for step in loader_of(cache, end="pad")]
-    assert together == alone
-    assert [one[1] for one in ours] == [other[1] for other in theirs]
-
-
-# Built again
-
-
-def rows_of(source, num_steps=None):
-    found = []
-    for step in source:
-        found.extend(step[i]["input_ids"].tolist() for i in range(len(step)))
-        if num_steps is not None and len(found) >= 2 * num_steps:
-            break
-    return found
-
-
-@pytest.mark.parametrize("prefetch", [0, 3])
-def test_a_cache_that_is_built_again_under_a_loader_gives_its_old_blocks_or_an_error_and_no_mixture(
-    starter, tmp_path, prefetch
-):
-    """By a real build, in shards of a few blocks, after each number of steps; a state of the old one is refused then."""
-    sizes = ["pack.block_len=128", "shard_bytes=20KiB"]
-    build(load_recipe(starter / "recipe.yaml", sizes), tmp_path / "cache", jobs=1)
-    shutil.copytree(tmp_path / "cache", tmp_path / "old")
-    num_shards = len([shard for shard in Cache.open(tmp_path / "old").manifest.shards if shard.kind == "blocks"])
-    whole = rows_of(loader_of(tmp_path / "old"))
-    build(load_recipe(starter / "recipe.yaml", [*sizes, "pack.seed=1"]), tmp_path / "new", jobs=1)
-    outcomes = Counter()
-    for taken in (0, 1, 2, 5, len(whole) // 2 - 1):
-        shutil.rmtree(tmp_path / "cache")
-        shutil.copytree(tmp_path / "old", tmp_path / "cache")
-        loader = loader_of(tmp_path / "cache", prefetch=prefetch)
-        found = rows_of(loader, taken) if taken else []
-        state = loader.state_dict()
-        build(load_recipe(starter / "recipe.yaml", [*sizes, "pack.seed=1"]), tmp_path / "cache", jobs=1, force=True)
-        assert Cache.open(tmp_path / "cache").fingerprint == Cache.open(tmp_path / "new").fingerprint
-        try:
-            for step in loader:
-                found.extend(step[i]["input_ids"].tolist() for i in range(len(step)))
-            outcomes["old"] += 1
-            assert len(found) == len(whole)
-        except PackerError as error:
-            outcomes["error"] += 1
-            assert str(tmp_path / "cache" / "blocks") in error.message
-        loader.close()
-        assert found == whole[: len(found)]
-        with pytest.raises(CheckError, match="fingerprint"):
-            loader_of(tmp_path / "cache").load_state_dict(state)
-    assert num_shards > 3
-    assert outcomes.total() == 5
-    assert outcomes["error"] > 0

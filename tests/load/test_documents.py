@@ -395,7 +395,7 @@ def test_a_step_names_the_documents_of_its_rows(mixed):
 
 @pytest.mark.parametrize("batching", ["packed", "padded", "padding_free", *BUDGETS], ids=str)
 @pytest.mark.parametrize("weights", ["refuse", "use"])
-def test_an_outlook_is_what_iterating_then_gives(batching, weights):
+def test_a_summary_is_what_iterating_then_gives(batching, weights):
     """Steps, micro-batches of a rank and the sum of what losses are divided by; from a place within an epoch too."""
     cache = small_cache(11, weighted=weights == "use")
     if batching != "packed":
@@ -403,9 +403,9 @@ def test_an_outlook_is_what_iterating_then_gives(batching, weights):
     sizes = {"micro_batch_size": 24, "global_batch_size": 96} if batching in BUDGETS else {}
     loader = loader_of(cache, rank=0, world_size=2, batching=batching, weights=weights, end="pad", **sizes)
     next(iter(loader))
-    outlook = loader.outlook()
+    summary = loader.summary()
     steps = list(loader)
     assert len(steps) > 1
-    assert outlook.steps == len(steps)
-    assert outlook.micro_batches == sum(len(step) for step in steps)
-    assert outlook.num_items == pytest.approx(sum(step.num_items_in_batch for step in steps))
+    assert summary.steps == len(steps)
+    assert summary.micro_batches == sum(len(step) for step in steps)
+    assert summary.num_items == pytest.approx(sum(step.num_items_in_batch for step in steps))

@@ -9,9 +9,10 @@ from small_blocks import PAD_ID, random_documents, write_cache  # noqa: E402
 from tiny_decoder import TinyDecoder, causal, summed_loss  # noqa: E402
 from whole_documents import plan_whole  # noqa: E402
 
+from packer.batches import DocumentColumns  # noqa: E402
 from packer.load import PackedLoader  # noqa: E402
 from packer.load.attention import block_diagonal_mask, document_ids, document_mask_mod  # noqa: E402
-from packer.pack import DocumentColumns, gather  # noqa: E402
+from packer.pack import gather  # noqa: E402
 
 BLOCK_LEN = 24
 

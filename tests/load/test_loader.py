@@ -14,7 +14,7 @@ from processes import wait_until  # noqa: E402
 from small_blocks import PAD_ID, small_cache  # noqa: E402
 
 from packer.errors import CheckError, InputError, UsageError  # noqa: E402
-from packer.load import PackedLoader, read_ahead  # noqa: E402
+from packer.load import PackedLoader, reading  # noqa: E402
 from packer.load.order import EpochOrder  # noqa: E402
 
 
@@ -432,20 +432,20 @@ def test_a_step_larger_than_an_epoch_is_refused_where_it_would_drop_everything()
 # The thread
 
 
-def test_an_error_in_the_thread_reaches_the_consumer_after_the_steps_before_it():
-    cache = small_cache(6)
+def test_an_error_in_the_thread_reaches_the_consumer_instead_of_its_step_and_of_no_earlier_one():
+    cache = small_cache(40)
 
     def broken(indices):
-        if 4 in indices.tolist():
-            raise CheckError("block 4 is damaged")
+        if 20 in indices.tolist():
+            raise CheckError("block 20 is damaged")
 
     watch(cache, broken)
     loader = loader_of(cache, order="sequential", prefetch=3)
-    steps = iter(loader)
-    assert [next(steps).index, next(steps).index] == [0, 1]
-    with pytest.raises(CheckError, match="block 4 is damaged"):
-        next(steps)
-    assert loader.state_dict()["cursor"] == 4
+    seen = []
+    with pytest.raises(CheckError, match="block 20 is damaged"):
+        seen.extend(step.block_ids.tolist() for step in loader)
+    assert seen[:3] == [[0, 1], [2, 3], [4, 5]] and len(seen) <= 10
+    assert loader.state_dict()["cursor"] == 2 * len(seen)
 
 
 def test_an_error_in_the_consumer_leaves_no_thread():
@@ -475,7 +475,7 @@ def test_a_new_iteration_ends_the_one_before():
 
 def test_the_reader_stays_no_more_than_its_prefetch_ahead(monkeypatch):
     """Of steps that are worth reading by themselves; small ones are made up to sixteen at a time."""
-    monkeypatch.setattr(read_ahead, "_MOST_TOKENS", 1)
+    monkeypatch.setattr(reading, "_MOST_TOKENS", 1)
     cache, reads = small_cache(40), []
     watch(cache, reads.extend)
     with loader_of(cache, prefetch=2) as loader:
@@ -522,6 +522,28 @@ def test_shifted_labels_name_the_target_of_their_own_position_and_keep_the_count
             assert other["shift_loss_weights"].tolist() == [[*one["loss_weights"][0, 1:].tolist(), 0]]
             num_seen += 1
     assert num_seen == 4
+
+
+def test_steps_for_a_device_wait_in_pinned_memory_and_are_copied_when_they_are_returned(monkeypatch):
+    """On any machine, by what is called: the test below is for one with a device."""
+    pinned, copied = [], []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: (pinned.append(tensor), tensor)[1])
+    to = torch.Tensor.to
+
+    def onto(tensor, device, **options):
+        if torch.device(device).type != "cuda":
+            return to(tensor, device, **options)
+        copied.append(options)
+        return tensor
+
+    monkeypatch.setattr(torch.Tensor, "to", onto)
+    with loader_of(small_cache(12), device="cuda", prefetch=2) as loader:
+        steps = iter(loader)
+        for returned in range(1, 4):
+            step = next(steps)
+            assert len(copied) == returned * 2 * 5  # micro-batches, tensors of each
+            assert all(any(value is one for one in pinned) for value in step[0].values() if torch.is_tensor(value))
+    assert copied == [{"non_blocking": True}] * len(copied)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA MISSING: staging to a device is not tested")

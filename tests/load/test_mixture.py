@@ -27,9 +27,9 @@ def shares_of(weights):
     return tuple(Fraction(weight, sum(weights)) for weight in weights)
 
 
-def order_of(weights, sizes, num_items=10**9):
+def order_of(weights, sizes, num_items=10**9, **place):
     orders = [EpochOrder(fingerprint=f"{i}", seed=0, num_items=size, shuffled=True) for i, size in enumerate(sizes)]
-    return MixtureOrder(orders, shares_of(weights), num_items, bases=np.cumsum([0, *sizes])[:-1].tolist())
+    return MixtureOrder(orders, shares_of(weights), num_items, bases=np.cumsum([0, *sizes])[:-1].tolist(), **place)
 
 
 def literal_choice(shares, number):
@@ -84,8 +84,7 @@ def test_a_slice_does_not_depend_on_what_was_asked_before(weights, sizes, slices
         before = fresh.taken(epoch=epoch, cursor=start)
         expected = fresh.slice(epoch=epoch, start=start, stop=stop)
         assert asked.slice(epoch=epoch, start=start, stop=stop).tolist() == expected.tolist()
-        resumed = order_of(weights, sizes, num_items=40)
-        resumed.resume(epoch=epoch, cursor=start, taken=before)
+        resumed = order_of(weights, sizes, num_items=40, start=40 * epoch + start, taken=before)
         assert resumed.slice(epoch=epoch, start=start, stop=stop).tolist() == expected.tolist()
         assert resumed.taken(epoch=epoch, cursor=stop) == fresh.taken(epoch=epoch, cursor=stop)
 
@@ -104,22 +103,13 @@ def test_a_row_comes_again_only_after_all_rows_of_its_cache():
 def test_long_orders_forget_what_lies_behind_and_count_on():
     weights, sizes = [3, 2, 1], [100, 100, 100]
     order = order_of(weights, sizes)
-    for start in range(0, 300_000, 4096):
-        rows = order.slice(epoch=0, start=start, stop=start + 4096)
-    assert len(order._picks) < 100_000
-    fresh = order_of(weights, sizes)
-    fresh.resume(epoch=0, cursor=start, taken=order.taken(epoch=0, cursor=start))
-    assert fresh.slice(epoch=0, start=start, stop=start + 4096).tolist() == rows.tolist()
+    for start in range(0, 30_000, 512):
+        rows = order.slice(epoch=0, start=start, stop=start + 512)
+    assert len(order._picks) < 10_000
+    fresh = order_of(weights, sizes, start=start, taken=order.taken(epoch=0, cursor=start))
+    assert fresh.slice(epoch=0, start=start, stop=start + 512).tolist() == rows.tolist()
     first = order_of(weights, sizes).slice(epoch=0, start=5, stop=50)
     assert order.slice(epoch=0, start=5, stop=50).tolist() == first.tolist()
-
-
-def test_slices_longer_than_what_is_remembered_lose_nothing():
-    asked, fresh = (order_of([1, 1], [75_000, 75_000]) for _ in range(2))
-    asked.slice(epoch=0, start=0, stop=80_000)
-    rows = asked.slice(epoch=0, start=1_000, stop=81_000)
-    assert rows.tolist() == fresh.slice(epoch=0, start=0, stop=81_000)[1_000:].tolist()
-    assert len(np.unique(asked.slice(epoch=0, start=0, stop=150_000))) == 150_000
 
 
 def test_golden_order():
@@ -269,5 +259,5 @@ def test_what_cannot_be_mixed_is_refused(tmp_path):
     manifest = Cache.open(other).manifest
     larger = msgspec.structs.replace(manifest.model, vocab_size=51)
     write_manifest(other, msgspec.structs.replace(manifest, model=larger))
-    with pytest.raises(UsageError, match="expected vocab_size 50, found 51"):
+    with pytest.raises(UsageError, match="their tokenizers differ"):
         Mixture({str(small_cache(5).folder): 0.5, str(other): 0.5})

@@ -1,10 +1,8 @@
-"""The poison test tells a model that honours borders from one that leaks, says where, and is never vacuous."""
+"""The poison test distinguishes a model that honours boundaries from one that leaks, and is never vacuous."""
 
 from importlib.util import find_spec
-from math import ceil, log2
 from shutil import which
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
@@ -17,11 +15,8 @@ from tiny_decoder import TinyDecoder  # noqa: E402
 from packer.errors import UsageError  # noqa: E402
 from packer.load import poison_test, shift_labels  # noqa: E402
 from packer.load.adapters import huggingface  # noqa: E402
-from packer.load.attention import (  # noqa: E402
-    block_diagonal_mask,
-    documents_of,
-    spans_of,
-)
+from packer.load.attention import block_diagonal_mask, documents_of  # noqa: E402
+from packer.load.poison import spans_of  # noqa: E402
 
 LENGTHS = [5, 9, 1, 4]
 SMALL = {
@@ -52,8 +47,6 @@ def model_of(name, attention="sdpa"):
     match name:
         case "llama":
             return t.LlamaForCausalLM(t.LlamaConfig(**SMALL, **attend))
-        case "qwen3":
-            return t.Qwen3ForCausalLM(t.Qwen3Config(**SMALL, head_dim=8, **attend))
         case "mistral":
             return t.MistralForCausalLM(t.MistralConfig(**SMALL, sliding_window=3, **attend))
         case "gpt2":
@@ -89,26 +82,29 @@ def with_arguments(model, **changed):
     return lambda micro_batch: model(**{**huggingface(micro_batch), **changed}).logits
 
 
-ATTENTION_MODELS = [(name, how) for name in ("llama", "qwen3", "mistral", "gpt2") for how in ("eager", "sdpa")]
+def leaked_into(report):
+    return sorted({leak.target for leak in report.leaks})
 
 
-# In packer's form, borders hold
+ATTENTION_MODELS = [("llama", "eager"), ("llama", "sdpa"), ("mistral", "sdpa"), ("gpt2", "eager")]
+
+
+# In packer's form, boundaries hold
 
 
 @pytest.mark.parametrize(("name", "attention"), ATTENTION_MODELS)
-def test_models_honour_the_borders_of_a_flattened_micro_batch(name, attention):
+def test_models_honour_the_boundaries_of_a_flattened_micro_batch(name, attention):
     report = poison_test(model_of(name, attention), flattened(LENGTHS, padding=6), alone=True)
     assert report, str(report)
-    assert "borders hold" in str(report) and f"attn_implementation {attention}" in str(report)
-    assert report.largest_difference == report.noise == report.num_moved == 0
-    assert report.num_runs == 2 + 2 * ceil(log2(5)) + 5
-    assert 0 <= report.alone.largest_difference < 1e-6
+    assert "boundaries hold" in str(report) and f"attn_implementation {attention}" in str(report)
+    assert report.noise == 0
+    assert len(report.alone) == 5 and max(report.alone.values()) < 1e-6
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # what torch.compile warns of
 @pytest.mark.skipif(not which("c++"), reason="COMPILER MISSING: FlexAttention is compiled")
-def test_models_with_flex_attention_honour_the_borders_and_leak_beside_a_cache():
+def test_models_with_flex_attention_honour_the_boundaries_and_leak_beside_a_cache():
     model = model_of("llama", "flex_attention")
     report = poison_test(model, flattened(LENGTHS, padding=6), alone=True)
     assert report, str(report)
@@ -121,12 +117,12 @@ def test_models_honour_the_rows_and_the_padding_of_a_padded_micro_batch(name, at
     report = poison_test(model_of(name, attention), padded(LENGTHS, side=side), alone=True)
     assert report, str(report)
     assert sum(span.is_padding for span in report.spans) == 3
-    assert len(report.alone.differences) == 4
+    assert len(report.alone) == 4
 
 
-@pytest.mark.parametrize(("name", "attention"), ATTENTION_MODELS[:4])
+@pytest.mark.parametrize(("name", "attention"), ATTENTION_MODELS[:2])
 @pytest.mark.parametrize("form", [flattened, rows, padded])
-def test_a_4d_mask_in_the_models_dtype_has_the_borders(name, attention, form):
+def test_a_4d_mask_in_the_models_dtype_has_the_boundaries(name, attention, form):
     model = model_of(name, attention)
     report = poison_test(
         model, form(LENGTHS), logits=lambda b: model(**huggingface(b, mask_dtype=torch.float32)).logits, alone=True
@@ -134,7 +130,7 @@ def test_a_4d_mask_in_the_models_dtype_has_the_borders(name, attention, form):
     assert report, str(report)
 
 
-def test_rows_hold_under_sdpa_where_nothing_but_positions_tells_the_borders():
+def test_rows_hold_under_sdpa_where_nothing_but_positions_tells_the_boundaries():
     model = model_of("llama")
     call = {"use_cache": False}
     report = poison_test(
@@ -149,12 +145,12 @@ def test_rows_hold_under_sdpa_where_nothing_but_positions_tells_the_borders():
 
 def check_leak_of_what_stands_before(report):
     assert not report
-    assert "borders leak" in str(report) and "what to do" in str(report)
+    assert "boundaries leak" in str(report) and "what to do" in str(report)
     assert report.leaks
     assert all(leak.is_forward and leak.difference > 0 for leak in report.leaks)
-    assert report.largest_difference > 1e-3 > report.rounding  # a state fades with distance: not every leak is large
-    assert 0 not in report.leaked_into  # nothing stands before it
-    assert {leak.target for leak in report.leaks} == set(report.leaked_into)
+    largest = max(leak.difference for leak in report.leaks)
+    assert largest > 1e-3  # a state fades with distance: not every leak is large
+    assert 0 not in leaked_into(report)  # nothing stands before it
 
 
 @pytest.mark.parametrize(("name", "attention"), ATTENTION_MODELS)
@@ -184,7 +180,7 @@ def test_rows_with_a_mask_of_ones_beside_their_positions_leak_within_each_row():
     report = poison_test(model, rows(LENGTHS), logits=logits)
     assert not report
     assert {leak.is_forward for leak in report.leaks} == {True}
-    assert set(report.leaked_into) == {1, 2, 3, 5, 6, 7}
+    assert leaked_into(report) == [1, 2, 3, 5, 6, 7]
 
 
 def test_without_positions_a_flattened_micro_batch_is_one_document():
@@ -204,7 +200,7 @@ def test_a_bool_mask_hides_nothing_under_eager_attention():
         )
     assert answers["sdpa"]
     assert not answers["eager"]
-    assert 0 in answers["eager"].leaked_into  # not even causal
+    assert 0 in leaked_into(answers["eager"])  # not even causal
 
 
 def test_padding_that_no_mask_hides_leaks_from_the_left():
@@ -217,7 +213,7 @@ def test_padding_that_no_mask_hides_leaks_from_the_left():
 
 
 def test_a_mask_in_place_of_a_sliding_window_is_seen_by_running_sequences_alone():
-    """Not by poison: borders hold. The window is what the mask says, also where a layer should see less."""
+    """Not by poison: boundaries hold. The window is what the mask says, also where a layer should see less."""
     model, micro_batch = model_of("mistral"), flattened(LENGTHS)
     model.eval()
     with torch.no_grad():
@@ -260,12 +256,11 @@ def test_hybrids_leak_without_seq_idx_and_refuse_it_without_their_kernels(name):
             with_seq_idx()
 
 
-def test_experts_may_round_otherwise_and_the_report_says_so():
+def test_experts_may_round_otherwise_and_a_tolerance_allows_it():
     model, micro_batch = model_of("mixtral"), flattened(LENGTHS)
     report = poison_test(model, micro_batch)
-    assert report.largest_difference <= report.rounding < 1e-4
-    assert report or "may be rounding" in str(report)
-    assert poison_test(model, micro_batch, atol=report.rounding, alone=True)
+    assert all(leak.difference < 1e-4 for leak in report.leaks)
+    assert poison_test(model, micro_batch, atol=1e-4, alone=True)
 
 
 # Any other model, through `logits`
@@ -281,14 +276,14 @@ def test_a_model_of_ones_own_holds_in_every_form(micro_batch):
     model = TinyDecoder()
     report = poison_test(model, micro_batch, logits=masked_by(model=model), alone=True)
     assert report, str(report)
-    assert report.alone.largest_difference < 1e-12
+    assert max(report.alone.values()) < 1e-12
     shifted = poison_test(model, shift_labels(micro_batch), logits=masked_by(model=model))
     assert shifted, str(shifted)
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(lengths=st.lists(st.integers(1, 5), min_size=2, max_size=9), data=st.data())
-def test_a_single_leak_between_any_two_sequences_is_found_and_traced_to_its_source(lengths, data):
+def test_a_single_leak_between_any_two_sequences_is_found_with_its_source(lengths, data):
     number = st.integers(0, len(lengths) - 1)
     source, target = data.draw(st.tuples(number, number).filter(lambda pair: pair[0] != pair[1]))
     owner = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
@@ -297,27 +292,14 @@ def test_a_single_leak_between_any_two_sequences_is_found_and_traced_to_its_sour
         return mask | ((owner == target)[:, None] & (owner == source)[None, :])
 
     report = poison_test(None, flattened(lengths), logits=masked_by(leaky))
-    assert [(leak.source, leak.target) for leak in report.leaks] == [(source, target)]
-    assert report.leaked_into == (target,)
-    assert report.num_moved == report.leaks[0].num_positions == lengths[target]
-    assert report.leaks[0].is_forward == (source < target)
+    assert [(leak.source, leak.target, leak.is_forward) for leak in report.leaks] == [(source, target, source < target)]
     assert not report
 
 
-def test_of_many_sources_a_near_one_is_named():
-    """Sequence 6 sees all others. In the runs that show it these are poisoned: 1 3 5 7, or 0 1 4 5, or 0 1 2 3."""
-    owner = torch.arange(8).repeat_interleave(2)
-    report = poison_test(None, flattened([2] * 8), logits=masked_by(lambda mask: mask | (owner == 6)[:, None]))
-    assert [leak.target for leak in report.leaks] == [6]
-    assert report.leaks[0].source in (3, 5, 7)
-
-
-def test_tracing_is_bounded_where_everything_leaks():
-    lengths = [2] * 40
-    report = poison_test(None, flattened(lengths), logits=masked_by(torch.ones_like))
+def test_the_page_is_bounded_where_everything_leaks():
+    report = poison_test(None, flattened([2] * 40), logits=masked_by(torch.ones_like))
     assert not report
-    assert len(report.leaked_into) == 40 and report.num_moved == 80
-    assert report.num_runs <= 2 + 2 * 6 + 4 * (6 + 1)
+    assert leaked_into(report) == list(range(40))
     assert len(str(report).splitlines()) < 25
 
 
@@ -333,7 +315,7 @@ def test_a_model_that_averages_over_everything_is_caught_also_between_rows():
         assert not report
         assert not all(leak.is_forward for leak in report.leaks)
         assert "no causal attention" in str(report)
-        assert set(report.leaked_into) == {at for at, span in enumerate(report.spans) if not span.is_padding}
+        assert leaked_into(report) == [at for at, span in enumerate(report.spans) if not span.is_padding]
 
 
 def test_a_mean_over_a_sequence_that_holds_every_id_once_is_caught():
@@ -344,7 +326,7 @@ def test_a_mean_over_a_sequence_that_holds_every_id_once_is_caught():
     report = poison_test(
         None, micro_batch, logits=lambda b: table[b["input_ids"]] + table[b["input_ids"]].sum(1, keepdim=True)
     )
-    assert report.leaked_into == (0, 1, 2)
+    assert leaked_into(report) == [0, 1, 2]
 
 
 def test_experts_of_limited_capacity_leak():
@@ -358,7 +340,7 @@ def test_experts_of_limited_capacity_leak():
 
     report = poison_test(None, flattened(LENGTHS), logits=logits)
     assert not report
-    assert report.leaked_into
+    assert report.leaks
 
 
 # Not vacuous
@@ -368,7 +350,7 @@ def test_a_model_that_ignores_its_input_is_named():
     report = poison_test(None, flattened(LENGTHS), logits=lambda b: torch.ones(*b["input_ids"].shape, 3))
     assert not report
     assert report.leaks == () and report.unmoved == (0, 1, 3)  # a document of one token trains nothing
-    assert "the model ignores its input" in str(report)
+    assert "the model ignores 3 sequences" in str(report)
 
 
 def test_a_sequence_that_is_ignored_is_named_and_untrained_padding_may_be():
@@ -443,20 +425,17 @@ def test_a_neighbour_that_turns_into_no_number_is_a_leak():
 
     report = poison_test(None, micro_batch, logits=logits)
     assert not report
-    assert report.leaked_into == (1,)
+    assert [(leak.target, leak.difference) for leak in report.leaks] == [(1, float("inf"))]
     assert report.unmoved == ()
-    assert report.largest_difference == float("inf")
 
 
-def test_a_difference_up_to_atol_is_no_leak_and_rounding_is_named_as_such():
+def test_a_difference_up_to_atol_is_no_leak():
     def logits(micro_batch):
         ids = micro_batch["input_ids"].float()
         return (ids + 1e-4 * (ids.sum() % 7) / 7)[..., None]
 
     report = poison_test(None, flattened(LENGTHS, seed=3), logits=logits)
-    assert not report
-    assert 0 < report.largest_difference <= report.rounding
-    assert "may be rounding" in str(report)
+    assert not report and max(leak.difference for leak in report.leaks) < 1e-3
     assert poison_test(None, flattened(LENGTHS, seed=3), logits=logits, atol=1e-3)
 
 
@@ -475,8 +454,8 @@ def test_one_id_throughout_is_poisoned_by_its_neighbour_in_the_vocabulary():
         assert len(seen) == 2 and all(0 <= each < 50 for each in seen)
 
 
-@given(lengths=st.lists(st.integers(1, 4), min_size=2, max_size=20), seed=st.integers(0, 1000))
-def test_every_pair_is_parted_by_some_run_and_poison_is_of_the_micro_batchs_own_ids(lengths, seed):
+@given(lengths=st.lists(st.integers(1, 4), min_size=2, max_size=12), seed=st.integers(0, 1000))
+def test_each_run_changes_every_token_of_one_sequence_to_another_id_of_the_micro_batch(lengths, seed):
     micro_batch = flattened(lengths, seed=seed)
     clean, seen = micro_batch["input_ids"], []
 
@@ -487,15 +466,10 @@ def test_every_pair_is_parted_by_some_run_and_poison_is_of_the_micro_batchs_own_
         return b["input_ids"][..., None].float()
 
     assert poison_test(None, micro_batch, logits=logits)
-    owner, S = documents_of(micro_batch)[0], len(lengths)
-    parted = np.eye(S, dtype=bool)
-    for ids in seen[2:]:
-        changed = np.array([bool((ids != clean)[0, owner == at].all()) for at in range(S)])
-        assert torch.equal((ids != clean)[0], torch.from_numpy(changed)[owner.long()])  # whole sequences, every token
-        parted |= changed[:, None] & ~changed[None, :]
-    assert parted.all()
     assert torch.equal(seen[0], clean) and torch.equal(seen[1], clean)
-    assert len(seen) == 2 + 2 * ceil(log2(S))
+    assert len(seen) == 2 + len(lengths)
+    for at, ids in enumerate(seen[2:]):
+        assert torch.equal((ids != clean)[0], documents_of(micro_batch)[0] == at)
 
 
 # What it leaves as it was
@@ -548,7 +522,7 @@ def test_dropout_is_off():
 
 
 def test_positions_that_run_on_are_found_by_running_sequences_alone():
-    """The mask holds the borders, and GPT-2's learned positions go on from document to document."""
+    """The mask holds the boundaries, and GPT-2's learned positions go on from document to document."""
     model, micro_batch = model_of("gpt2"), flattened(LENGTHS)
     on = torch.arange(sum(LENGTHS))[None]
 
@@ -559,7 +533,7 @@ def test_positions_that_run_on_are_found_by_running_sequences_alone():
     assert poison_test(model, micro_batch, logits=logits)
     report = poison_test(model, micro_batch, logits=logits, alone=True)
     assert not report
-    assert report.leaks == () and report.alone.deviating == (1, 2, 3)
+    assert report.leaks == () and report.deviating == (1, 2, 3)
     assert "positions that do not restart" in str(report)
 
 
@@ -567,13 +541,13 @@ def test_positions_that_run_on_are_found_by_running_sequences_alone():
 def test_rounding_of_other_dtypes_is_allowed_for(dtype):
     report = poison_test(model_of("llama").to(dtype), flattened(LENGTHS, padding=6), alone=True)
     assert report, str(report)
-    assert 0 < report.alone.largest_difference < report.alone.tolerance
+    assert 0 < max(report.alone.values()) < report.alone_tolerance
 
 
 # Errors
 
 
-def test_one_sequence_has_no_border_to_test():
+def test_one_sequence_has_no_boundary_to_test():
     with pytest.raises(UsageError, match="one sequence") as caught:
         poison_test(None, flattened([5]), logits=lambda b: b["input_ids"][..., None].float())
     assert "micro_batch_size" in caught.value.hint

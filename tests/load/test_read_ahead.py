@@ -9,19 +9,18 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 
 from small_blocks import small_cache  # noqa: E402
 
-from packer.load import PackedLoader, layouts, read_ahead  # noqa: E402
-from packer.load.batch_format import batch_format, sequence_bounds, sequence_ids  # noqa: E402
+from packer.load import PackedLoader, reading  # noqa: E402
 from packer.load.batching import Packed  # noqa: E402
-from packer.load.read_ahead import most_rows, read_together  # noqa: E402
-from packer.load.steps import PADDING_ROW, Planned, StepPlan  # noqa: E402
+from packer.load.layouts import batch_format, sequence_columns, sequence_ids  # noqa: E402
+from packer.load.reading import read_together  # noqa: E402
+from packer.load.steps import PADDING_ROW, StepPlan  # noqa: E402
 
 
 def planned(num_rows, num_real=None):
     rows = np.arange(num_rows)
     rows[num_real if num_real is not None else num_rows :] = PADDING_ROW
     real = num_rows if num_real is None else num_real
-    plan = StepPlan(epoch=0, rows=rows, num_rows=real, coverage=0.5, next_epoch=0, next_cursor=0)
-    return Planned(plan, num_rows, None, None)
+    return StepPlan(epoch=0, rows=rows, num_rows=real, coverage=0.5, next_epoch=0, next_cursor=0, size=num_rows)
 
 
 @given(sizes=st.lists(st.integers(1, 40), max_size=60), most=st.integers(1, 100), ends=st.sets(st.integers(0, 59)))
@@ -33,25 +32,8 @@ def test_groups_are_the_same_steps_in_order_and_bounded(sizes, most, ends):
     assert [len(some) for some in made[:1]] == [1] * bool(steps)
     for some in made:
         assert 1 <= len(some) <= 16
-        assert sum(len(step.plan.rows) for step in some[:-1]) <= most
-        assert all(step.plan.num_rows == len(step.plan.rows) for step in some[:-1])
-
-
-def test_steps_before_what_a_schedule_raises_are_handed_out():
-    def failing():
-        yield from (planned(2) for _ in range(6))
-        raise KeyError("the schedule's")
-
-    made = read_together(failing(), most_rows=1000)
-    assert [len(next(made)) for _ in range(3)] == [1, 2, 3]
-    with pytest.raises(KeyError):
-        next(made)
-
-
-def test_rows_that_are_read_in_one_go_are_bounded_by_their_tokens():
-    assert most_rows(2048, world_size=1) == 128
-    assert most_rows(2048, world_size=4) == 512
-    assert most_rows(10**9, world_size=1) == 1
+        assert sum(len(step.rows) for step in some[:-1]) <= most
+        assert all(step.num_rows == len(step.rows) for step in some[:-1])
 
 
 @pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
@@ -72,8 +54,7 @@ def test_steps_and_micro_batches_read_in_one_go_are_those_read_one_by_one(monkey
         }
         taken = []
         for tokens in (1, 1 << 18):
-            monkeypatch.setattr(read_ahead, "_MOST_TOKENS", tokens)
-            monkeypatch.setattr(layouts, "_TOGETHER", tokens)
+            monkeypatch.setattr(reading, "_MOST_TOKENS", tokens)
             with PackedLoader(cache, prefetch=0, **options) as loader:
                 steps = loader.endless()
                 taken.append([(next(steps), loader.state_dict()) for _ in range(20)])
@@ -92,12 +73,11 @@ def test_bounds_of_several_micro_batches_are_those_of_each(micro_batches):
     form = batch_format(Packed(), flatten=True, labels="unshifted", weighted=False, columns=None)
     runs = np.array([run for some in micro_batches for run in some], np.int32)
     num_runs = [len(some) for some in micro_batches]
-    found = sequence_bounds(runs, num_runs, form)
-    pieces = np.split(found.pieces["cu_seq_lens_q"], np.cumsum(found.sizes)[:-1])
-    assert [piece.tolist() for piece in pieces] == [
-        [sum(some[:i]) for i in range(len(some) + 1)] for some in micro_batches
-    ]
-    assert found.pieces["cu_seq_lens_k"].tolist() == found.pieces["cu_seq_lens_q"].tolist()
-    assert found.numbers["max_length_q"] == found.numbers["max_length_k"] == [max(some) for some in micro_batches]
+    found = sequence_columns(runs, num_runs, form)
+    for side in ("q", "k"):
+        assert [piece.tolist() for piece in found[f"cu_seq_lens_{side}"]] == [
+            [sum(some[:i]) for i in range(len(some) + 1)] for some in micro_batches
+        ]
+        assert found[f"max_length_{side}"] == [max(some) for some in micro_batches]
     literal = [number for some in micro_batches for number, run in enumerate(some) for _ in range(run)]
     assert sequence_ids(runs, num_runs).tolist() == literal

@@ -2,12 +2,14 @@
 
 import json
 
+import msgspec
 import pytest
 
 from packer.errors import CheckError
-from packer.load.state import Counters, ReaderState, restore
+from packer.load.state import NOTHING_RETURNED, Counters, ReaderState, restore
 
 READER = ReaderState(
+    version=3,
     fingerprint="f00d",
     split="train",
     batching="packed",
@@ -15,24 +17,22 @@ READER = ReaderState(
     order="random",
     seed=7,
     end="drop",
+    epoch=0,
+    cursor=0,
     batch_size=4,
     opened_batch_size=4,
+    shares=None,
+    taken=None,
+    counters=NOTHING_RETURNED,
 )
 
 
 def saved(**changes):
-    state = ReaderState(
-        fingerprint="f00d",
-        split="train",
-        batching="packed",
-        cutoff_len=None,
-        order="random",
-        seed=7,
-        end="drop",
+    state = msgspec.structs.replace(
+        READER,
         epoch=2,
         cursor=5,
         batch_size=6,
-        opened_batch_size=4,
         counters=Counters(steps=9, rows=36, trained=1234, tokens=2000, slots=2500),
     )
     return {**state.to_dict(), **changes}

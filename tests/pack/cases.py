@@ -1,13 +1,17 @@
 """Documents to pack, the rules to pack them by, and the columns they lie in."""
 
+from typing import get_args, get_type_hints
+
 import numpy as np
 from hypothesis import strategies as st
 
+from packer.batches import DocumentColumns
 from packer.layout import offsets_of
-from packer.pack import DocumentColumns, arrange, trained_counter
-from packer.pack.overlong import OVERLONG
-from packer.pack.place import STRATEGIES
+from packer.pack import arrange, select, trained_counter
 from packer.recipe import Pack
+
+OVERLONG = get_args(get_type_hints(Pack)["overlong"])
+STRATEGIES = get_args(get_type_hints(Pack)["strategy"])
 
 PAD = 7
 DOCUMENT_STRIDE = 1000  # id of token t of document d: d · 1000 + 1000 + t
@@ -74,7 +78,7 @@ def arranged(corpus, pack, dtype=np.int32):
             [(d, e - 1) not in stops for d, e in zip(document.tolist(), end.tolist(), strict=True)], np.bool_
         )
 
-    return arrange(np.array(lengths, dtype), pack, counter_of(lengths, trained), ends_open)
+    return arrange(select(np.array(lengths, dtype), pack), pack, counter_of(lengths, trained), ends_open)
 
 
 def make_documents(lengths, seed=0):

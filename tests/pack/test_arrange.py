@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from pack.cases import arranged, corpora, counter_of, packs
+from pack.cases import STRATEGIES, arranged, corpora, counter_of, packs
 from pack.oracles import (
     literal_best_fit_decreasing,
     literal_cut,
@@ -20,9 +20,7 @@ from pack.oracles import (
 )
 from whole_documents import stream_of
 
-from packer.pack import arrange
-from packer.pack.overlong import OVERLONG, REASONS
-from packer.pack.place import STRATEGIES
+from packer.pack import REASONS, arrange, select
 from packer.recipe import MAX_BLOCK_LEN, Pack
 
 LITERAL = {
@@ -166,7 +164,8 @@ def test_only_eos_asks_how_pieces_end(mode):
     def ends_open(document, end):
         raise AssertionError("asked")
 
-    packed, _ = arrange(np.array([3, 4]), Pack(mode=mode, block_len=4), lambda d, s, e: e - s, ends_open)
+    pack = Pack(mode=mode, block_len=4)
+    packed, _ = arrange(select(np.array([3, 4]), pack), pack, lambda d, s, e: e - s, ends_open)
     assert packed.num_blocks == 2
 
 
@@ -254,4 +253,3 @@ def test_the_longest_blocks():
 def test_the_rules_tried_are_all_there_are():
     """The properties draw from the library's own lists: a rule that is added is tried."""
     assert set(LITERAL) == set(STRATEGIES)
-    assert set(OVERLONG) == {"reject", "truncate_left", "truncate_right", "split"}

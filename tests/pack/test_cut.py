@@ -1,19 +1,19 @@
 """Cutting documents: each token in one piece or in the ledger, and nothing kept that trains nothing."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pack.cases import counter_of, trained_documents
+from pack.cases import OVERLONG, counter_of, trained_documents
 from pack.oracles import literal_cut
-from whole_documents import plan_pieces
+from whole_documents import cut_documents, plan_pieces
 
-from packer.pack import cut
-from packer.pack.overlong import OVERLONG, REASONS, DropCount
+from packer.pack import REASONS
+from packer.pack.overlong import DropCount
 
 
 def cut_all(case, block_len, overlong, min_length=1):
-    return cut(np.array(case[0], np.int32), block_len, counter_of(*case), overlong=overlong, min_length=min_length)
+    lengths = np.array(case[0], np.int32)
+    return cut_documents(lengths, block_len, counter_of(*case), overlong=overlong, min_length=min_length)
 
 
 def rows(ranges):
@@ -133,7 +133,7 @@ def test_a_whole_document_that_is_kept_is_not_asked_about():
         asked.extend(document.tolist())
         return end - start
 
-    pieces, _ = cut(np.array([3, 20, 0, 5]), 8, count, overlong="split")
+    pieces, _ = cut_documents([3, 20, 0, 5], 8, count, overlong="split")
     assert rows(pieces) == [(0, 0, 3), (1, 0, 8), (1, 8, 8), (1, 16, 4), (3, 0, 5)]
     assert set(asked) == {1}
 
@@ -160,16 +160,3 @@ def test_trained_tokens_of_a_range_are_counted(case, data):
         ranges.append((document, start, data.draw(st.integers(start, lengths[document]))))
     document, start, end = np.array(ranges, np.int64).reshape(-1, 3).T
     assert count(document, start, end).tolist() == [len(trained[d] & set(range(s, e))) for d, s, e in ranges]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        ({"overlong": "shorten"}, "shorten"),
-        ({"block_len": 0}, "block_len is 0"),
-        ({"min_length": 0}, "min_length 0"),
-    ],
-)
-def test_misuse_is_refused(arguments, match):
-    with pytest.raises(ValueError, match=match):
-        cut(np.array([3]), **{"block_len": 8, "count_trained": lambda d, s, e: e - s, **arguments})

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pack.cases import DOCUMENT_STRIDE, PAD, make_columns, make_documents
 from pack.oracles import literal_blocks
-from whole_documents import plan_pieces, plan_whole
+from whole_documents import cut_documents, plan_pieces, plan_whole
 
 from packer.batches import PackPlan
-from packer.pack import cut, gather
+from packer.pack import gather
 
 
 def assert_batches_equal(one, other):
@@ -80,7 +80,7 @@ def test_aligned_blocks_are_those_of_the_literal_layout(case, align, strategy):
 def test_blocks_with_slots_behind_pieces_are_those_of_the_literal_layout(case, behind, separator_id, one_run):
     documents, block_len, chunks = case
     lengths = np.array([len(ids) for ids, _, _ in documents], np.int32)
-    pieces, _ = cut(lengths, block_len, lambda d, s, e: np.ones_like(d), overlong="split")
+    pieces, _ = cut_documents(lengths, block_len, lambda d, s, e: np.ones_like(d), overlong="split")
     slots = np.minimum(pieces.length + np.resize(behind, len(pieces.length)), block_len)
     packed = plan_pieces(pieces, block_len, slots=slots)
     form = {"separator_id": separator_id, "one_run": one_run}
@@ -224,35 +224,3 @@ def test_a_block_with_too_many_tokens_is_refused(two):
     packed, columns = two
     with pytest.raises(ValueError, match="block 0 of the plan takes 7 slots; expected at most 6"):
         gather_all(packed, columns, 6)
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ({"document": np.array([0, 2])}, "names document 2"),
-        ({"document": np.array([0, -1])}, "names document"),
-        ({"start": np.array([0, 1])}, r"piece \[1, 4\) in \d slots is not inside document 0"),
-        ({"start": np.array([-1, 0])}, r"piece \[-1, 3\)"),
-        ({"length": np.array([3, 0], np.int32)}, r"piece \[0, 0\)"),
-        ({"slots": np.array([2, 4], np.int32)}, r"piece \[0, \d\) in \d slots is not inside document \d"),
-    ],
-)
-def test_a_piece_outside_its_document_is_refused(two, change, match):
-    packed, columns = two
-    with pytest.raises(ValueError, match=match):
-        gather_all(replace(packed, **change), columns, 8)
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ({"chunk": np.array([0, 2], np.int32)}, "chunk 2"),
-        ({"chunk": np.array([-1, 0], np.int32)}, "chunk"),
-        ({"start": np.array([0, 2])}, "not inside document 1"),
-        ({"start": np.array([-1, 1])}, "not inside document 0"),
-    ],
-)
-def test_a_document_outside_its_chunk_is_refused(two, change, match):
-    packed, columns = two
-    with pytest.raises(ValueError, match=match):
-        gather_all(packed, replace(columns, **change), 8)

@@ -22,10 +22,11 @@ Where packer differs, on purpose:
 
 import numpy as np
 import pytest
-from whole_documents import plan_pieces, stream_of
+from whole_documents import cut_documents, plan_pieces, stream_of
 
+from packer.batches import DocumentColumns
 from packer.layout import offsets_of
-from packer.pack import DocumentColumns, cut, gather
+from packer.pack import gather
 
 PAD = 0
 
@@ -43,7 +44,7 @@ def at_least_one(_, start, end):
 def packed(documents, block_len, *, overlong="truncate_right", count_trained=at_least_one, **options):
     """The blocks of whole documents, and of pieces of those that are longer than a block."""
     lengths = np.array([len(ids) for ids in documents], np.int32)
-    pieces, _ = cut(lengths, block_len, count_trained, overlong=overlong)
+    pieces, _ = cut_documents(lengths, block_len, count_trained, overlong=overlong)
     return laid_out(plan_pieces(pieces, block_len, **options), documents, block_len)
 
 

@@ -16,7 +16,6 @@ from pack.oracles import (
 )
 from whole_documents import plan_pieces, plan_whole
 
-import packer.pack
 from packer.pack import Pieces
 
 LITERAL = {
@@ -55,13 +54,6 @@ def rules(draw):
         "max_documents": draw(st.none() | st.integers(1, 5)),
         "align": align,
     }
-
-
-def test_the_public_names_are_sorted_and_there():
-    names = packer.pack.__all__
-    assert names == sorted(names, key=lambda name: (not name.isupper(), name)), "constants, classes, functions"
-    assert {"DocumentColumns", "arrange", "cut", "gather", "mixing", "plan", "stream"} < set(names)
-    assert all(hasattr(packer.pack, name) for name in names)
 
 
 @given(lengths_of_documents, rules(), st.integers(0, 2**63 - 1), st.none() | st.integers(1, 6))
@@ -157,11 +149,10 @@ def test_block_numbers_of_any_width_are_right(num_documents):
     assert packed.block_of[packed.document].tolist() == list(range(num_documents))
 
 
-def test_the_plan_does_not_depend_on_threads_or_on_how_much_is_counted_at_once(monkeypatch):
+def test_the_plan_does_not_depend_on_how_much_is_counted_at_once(monkeypatch):
     lengths = np.random.default_rng(2).integers(0, 120, 5_000)
     expected = plan_whole(lengths, 100)
     place = import_module("packer.pack.place")
-    monkeypatch.setattr(place, "_both", lambda first, second: (second(), first())[::-1])
     monkeypatch.setattr(place, "_COUNTED", 33)
     assert_plans_equal(plan_whole(lengths, 100), expected)
 

@@ -10,8 +10,8 @@ from pack.cases import counter_of, trained_documents
 from pack.oracles import literal_stream, pieces_of_blocks, reasons_of
 from whole_documents import mixing_of, stream_of
 
+from packer.pack import REASONS
 from packer.pack.keyed_order import order_key, shuffled
-from packer.pack.overlong import REASONS
 
 block_lens = st.integers(1, 30)
 min_lengths = st.integers(1, 6)

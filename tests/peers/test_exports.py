@@ -39,15 +39,15 @@ def test_olmo_core_packs_the_documents_with_their_targets(starter_cache, tmp_pat
     from olmo_core.data.utils import get_labels
 
     found = export(starter_cache, tmp_path / "out", to="olmo", split="train")
-    told, length = found.splits[0].told, 1024
+    details, length = found.splits[0].details, 1024
     dataset = data.NumpyPackedFSLDataset(
-        *[str(tmp_path / "out" / path) for path in told["paths"]],
-        label_mask_paths=[str(tmp_path / "out" / path) for path in told["label_mask_paths"]],
+        *[str(tmp_path / "out" / path) for path in details["paths"]],
+        label_mask_paths=[str(tmp_path / "out" / path) for path in details["label_mask_paths"]],
         sequence_length=length,
         pad_token_id=4089,
         eos_token_id=4091,
         vocab_size=4096,
-        dtype=getattr(np, told["dtype"]),
+        dtype=getattr(np, details["dtype"]),
         generate_doc_lengths=True,
         use_array_if_local=False,
     )
@@ -78,15 +78,15 @@ def test_olmo_core_reads_blocks_of_one_run_as_they_are(starter_cache, tmp_path):
     from packer.pipeline.repacking import repack
 
     repack(starter_cache, tmp_path / "cache", {"mode": "eos", "block_len": 512}, (), jobs=1)
-    told = export(tmp_path / "cache", tmp_path / "out", to="olmo", unit="blocks", split="train").splits[0].told
+    details = export(tmp_path / "cache", tmp_path / "out", to="olmo", unit="blocks", split="train").splits[0].details
     dataset = data.NumpyFSLDataset(
-        *[str(tmp_path / "out" / path) for path in told["paths"]],
-        label_mask_paths=[str(tmp_path / "out" / path) for path in told["label_mask_paths"]],
-        sequence_length=told["sequence_length"],
+        *[str(tmp_path / "out" / path) for path in details["paths"]],
+        label_mask_paths=[str(tmp_path / "out" / path) for path in details["label_mask_paths"]],
+        sequence_length=details["sequence_length"],
         pad_token_id=4089,
         eos_token_id=4091,
         vocab_size=4096,
-        dtype=getattr(np, told["dtype"]),
+        dtype=getattr(np, details["dtype"]),
     )
     dataset.work_dir = tmp_path / "work"
     dataset.prepare()

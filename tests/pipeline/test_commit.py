@@ -44,7 +44,7 @@ def test_a_manifest_larger_than_readers_take_is_refused_and_the_old_cache_stays(
         make(starter, cache, OTHER, "shard_bytes=16KiB")
     assert "shard_bytes" in caught.value.hint
     assert fingerprint(cache) == before
-    assert not any((cache.parent / "other").rglob("*.arrow"))
+    assert not (cache.parent / "other" / "manifest.json").exists()
 
 
 def test_a_manifest_that_would_not_open_is_a_bug_and_the_old_cache_stays(starter, cache, monkeypatch):
@@ -56,7 +56,7 @@ def test_a_manifest_that_would_not_open_is_a_bug_and_the_old_cache_stays(starter
         return msgspec.structs.replace(manifest, shards=(msgspec.structs.replace(first, path="../it"), *others))
 
     monkeypatch.setattr(packing, "make_manifest", wrong)
-    with pytest.raises(PackerError, match=r"shards\[0\]\.path: expected a relative path") as caught:
+    with pytest.raises(PackerError, match=r"a relative path of such names .* - at `\$.shards\[0\]\.path`") as caught:
         again(starter, cache, OTHER)
     assert caught.value.exit_code == 70 and "bug" in caught.value.hint
     assert fingerprint(cache) == before

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from multiprocessing import forkserver
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ from processes import HANG_S, wait_until
 
 from packer.errors import InputError
 from packer.pipeline import build, executor, run
-from packer.pipeline.engine import resolve_engine
 from packer.pipeline.executor import InProcess, Processes, WorkerDiedError, fork_server
 from packer.recipe import load_recipe, make_recipe, to_json
 
@@ -33,9 +33,9 @@ def measuring(given: bytes) -> Callable[[bytes], tuple[int, int]]:
     return lambda task: (len(given) + len(task), os.getpid())
 
 
-@pytest.mark.parametrize("jobs", [2, 7])
+@pytest.mark.parametrize("jobs", [3])
 def test_every_task_is_answered_once_and_nobody_is_left(forks, jobs):
-    """Arguments and tasks are larger than a pipe; there may be more workers than tasks."""
+    """Arguments and tasks are larger than a pipe; there are fewer workers than tasks."""
     tasks = [bytes(2**17 + n) for n in range(5)]
     answers = dict(Processes(jobs).run(measuring, (bytes(2**18),), tasks))
     assert {n: size for n, (size, _) in answers.items()} == {n: 2**18 + 2**17 + n for n in range(5)}
@@ -162,6 +162,28 @@ def test_one_that_dies_ends_all_and_is_told(tmp_path, end, told):
     wait_for_the_end_of(processes)
 
 
+def dying_midway(_: str) -> Callable[[int], bytes]:
+    """The last of three workers is killed when half of its answer is sent."""
+    send = Connection._send
+
+    def half_sent(pipe: Connection, content: bytes) -> None:
+        send(pipe, content[: len(content) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def work(task: int) -> bytes:
+        if task == 2:
+            Connection._send = half_sent
+        return bytes(2**20)
+
+    return work
+
+
+def test_one_that_dies_in_the_middle_of_its_answer_is_told():
+    running = Processes(3).run(dying_midway, ("",), [0, 1, 2])
+    with pytest.raises(WorkerDiedError, match="was killed"):
+        assert len(list(running)) < 3
+
+
 PARENT = """
 import sys
 from pathlib import Path
@@ -234,9 +256,8 @@ def test_processes_are_started_where_there_is_work_for_them(
 
 
 @pytest.fixture
-def large(starter, tmp_path, monkeypatch):
+def large(starter, tmp_path):
     """A recipe whose input comes to several partitions, on a machine of two processors."""
-    monkeypatch.setattr(run, "default_jobs", lambda: 2)
     path = tmp_path / "rows.jsonl"
     path.write_bytes((starter / "data" / "chat.jsonl").read_bytes() * 2)
     values = to_json(load_recipe(starter / "recipe.yaml"))
@@ -246,10 +267,9 @@ def large(starter, tmp_path, monkeypatch):
 
 @pytest.fixture
 def loaded(monkeypatch):
-    """What is loaded while a build is planned: by this process, and by a server for workers."""
+    """Servers that are started while a build is planned."""
     seen: list[str] = []
-    here, there = run.load_fast_meanwhile, run.fork_server
-    monkeypatch.setattr(run, "load_fast_meanwhile", lambda content: (seen.append("here"), here(content))[1])
+    there = run.fork_server
     monkeypatch.setattr(run, "fork_server", lambda *given, **named: (seen.append("server"), there(*given, **named))[1])
     return seen
 
@@ -260,18 +280,8 @@ def test_a_server_loads_while_a_new_cache_is_planned(large, loaded, tmp_path):
     assert build(large, tmp_path / "alone", jobs=1).fingerprint == result.fingerprint
 
 
-@pytest.mark.parametrize("change", [{"limit": 3}, {"path": "rows.json"}])
-def test_nothing_is_loaded_beforehand_where_only_a_plan_knows_how_much_there_is(change, large, loaded, tmp_path):
-    source = to_json(large)["sources"][0]
-    (tmp_path / "rows.json").write_bytes(Path(source["path"]).read_bytes())
-    if "path" in change:
-        change = {"path": str(tmp_path / change["path"])}
-    build(make_recipe({**to_json(large), "sources": [{**source, **change}]}), tmp_path / "cache", jobs=2)
-    assert loaded == []
-
-
-def test_nothing_is_loaded_for_a_cache_that_is_there_or_beyond_the_processors(large, loaded, tmp_path):
-    build(large, tmp_path / "cache", jobs=3)
+def test_nothing_is_loaded_for_a_cache_that_is_there_or_for_one_process(large, loaded, tmp_path):
+    build(large, tmp_path / "cache", jobs=1)
     build(large, tmp_path / "cache", jobs=2)
     build(large, tmp_path / "other", jobs=2, dry_run=True)
     assert loaded == []
@@ -283,18 +293,6 @@ def test_a_plan_that_fails_ends_the_server(large, loaded, tmp_path):
         build(make_recipe({**to_json(large), "template": template}), tmp_path / "cache", jobs=2)
     assert loaded == ["server"]
     assert forkserver._forkserver._forkserver_pid is None
-
-
-def test_one_process_loads_the_fast_encoder_while_it_plans(large, loaded, tmp_path, monkeypatch):
-    pytest.importorskip("fastokens")
-    content = (Path(large.tokenizer) / "tokenizer.json").read_bytes()
-    assert resolve_engine("fast", content).name == "fast"  # known from here on
-    monkeypatch.setattr(run.engine, "WORTH_LOADING_BYTES", 2 * Path(large.sources[0].path).stat().st_size)
-    build(large, tmp_path / "small", jobs=1)
-    assert loaded == []
-    monkeypatch.setattr(run.engine, "WORTH_LOADING_BYTES", 0)
-    build(large, tmp_path / "cache", jobs=1)
-    assert loaded == ["here"]
 
 
 LOADING = """

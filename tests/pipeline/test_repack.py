@@ -255,24 +255,6 @@ def test_a_damaged_cache_takes_nothing_from_one_that_is_whole(starter_cache, tmp
     assert verify(tmp_path / "whole", level="full").ok
 
 
-def test_a_cache_of_other_documents_is_not_replaced_without_force(starter, starter_cache, tmp_path):
-    other = load_recipe(starter / "recipe.yaml", ["pack.block_len=64", "supervision.turns=last"])
-    build(other, tmp_path / "other", jobs=1)
-    before = digests(tmp_path / "other")
-    same_rules = tmp_path / "same rules"
-    shutil.copytree(starter, tmp_path / "rows")
-    with (tmp_path / "rows" / "data" / "chat.jsonl").open("ab") as file:
-        file.write((starter / "data" / "chat.jsonl").read_bytes().splitlines(keepends=True)[0])
-    build(load_recipe(tmp_path / "rows" / "recipe.yaml", ["pack.block_len=64"]), same_rules, jobs=1)
-    with pytest.raises(UsageError, match="built by another recipe"):
-        repack(starter_cache, tmp_path / "other", {"block_len": 64}, jobs=1)
-    with pytest.raises(UsageError, match="holds other documents than"):
-        repack(starter_cache, same_rules, {"block_len": 64}, jobs=1)
-    assert digests(tmp_path / "other") == before
-    repack(starter_cache, same_rules, {"block_len": 64}, jobs=1, force=True)
-    assert verify(same_rules, level="full").ok
-
-
 def test_a_file_in_two_splits_with_rejected_rows_is_packed_again_and_reused(starter, tmp_path):
     row = (starter / "data" / "chat.jsonl").read_bytes().splitlines(keepends=True)[0]
     (tmp_path / "rows.jsonl").write_bytes(row * 5 + b'{"bad": 1}\n' + b"not json\n")
@@ -385,14 +367,6 @@ def test_a_split_document_is_whole_again_from_its_pieces(starter_cache, tmp_path
             parts[start] = document.input_ids[start : start + tokens].tolist()
     assert len(parts) == -(-document.length // 64)
     assert [token for start in sorted(parts) for token in parts[start]] == document.input_ids.tolist()
-
-
-def test_packing_that_keeps_nothing_leaves_nothing_in_a_folder_that_was_empty(starter_cache, tmp_path):
-    with pytest.raises(NothingKeptError):
-        repack(starter_cache, tmp_path / "again", {"block_len": 2, "min_length": 2}, jobs=1)
-    assert [path.name for path in (tmp_path / "again").rglob("*")] == [".packer", "lock"]
-    repack(starter_cache, tmp_path / "again", {"block_len": 256}, jobs=1)
-    assert verify(tmp_path / "again").ok
 
 
 def test_packing_that_keeps_nothing_takes_nothing_from_a_folder_that_was_not_empty(

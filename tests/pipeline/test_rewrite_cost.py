@@ -13,7 +13,7 @@ from packer.pipeline import build, rewrite_cost
 from packer.pipeline.partition import read_journal
 from packer.pipeline.plan import plan_build
 from packer.pipeline.progress import Silent
-from packer.pipeline.rewrite_cost import CLEARLY, Estimate, RewrittenError
+from packer.pipeline.rewrite_cost import CLEARLY, RewrittenError, refuse_early, sampled_tasks
 from packer.recipe import load_recipe, make_recipe, to_json
 
 COUNTING = (
@@ -47,14 +47,16 @@ def test_the_first_partitions_tell_in_whatever_order_they_come(data, rows, parti
     assume(not math.isclose(paid, CLEARLY * last, rel_tol=1e-9))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rewrite_cost, "way_out", lambda *_: "")
-        estimate = Estimate(plan_of(rows, partitions))
-        assert estimate.numbers == tuple(first)
+        plan, results = plan_of(rows, partitions), {}
+        assert sampled_tasks(plan) == tuple(first)
         told = None
         for number in data.draw(st.permutations(range(len(made)))):
+            results[number] = SimpleNamespace(shard=made[number])
             try:
-                estimate.add(number, made[number])
+                refuse_early(plan, results)
             except RewrittenError as error:
                 told = error.message
+                assert set(first) <= set(results)
         assert (told is not None) == (paid > CLEARLY * last)
         assert told is None or f"takes about {paid / last:.1f} times" in told
 
@@ -64,9 +66,9 @@ def count_of(strategy, number):
 
 
 def test_whoever_said_what_to_do_is_not_asked():
-    estimate = Estimate(plan_of([10], 1, "exact"))
-    assert estimate.numbers == ()
-    estimate.add(0, shard(10, 900, 100))
+    plan = plan_of([10], 1, "exact")
+    assert sampled_tasks(plan) == ()
+    refuse_early(plan, {0: SimpleNamespace(shard=shard(10, 900, 100))})
 
 
 def rows(path: Path, num_rows: int, num_turns: int) -> dict[str, str]:

@@ -14,8 +14,7 @@ from packer.pipeline.changes import changes
 from packer.pipeline.identity import Provenance
 from packer.pipeline.plan import plan_build
 from packer.pipeline.progress import Silent
-from packer.pipeline.reuse import up_to_date
-from packer.pipeline.unchanged import is_unchanged
+from packer.pipeline.reuse import is_unchanged, up_to_date
 from packer.recipe import load_recipe, make_recipe, to_json
 from packer.store.manifest import read_manifest, write_manifest
 

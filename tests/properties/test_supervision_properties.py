@@ -16,14 +16,12 @@ from conversations import conversations
 from hypothesis import given
 from hypothesis import strategies as st
 from search_effort import percent_of_examples
-from supervision_stages import Stages, assistant, chat, samples, system, user
+from supervision_stages import ALLOW_ALL, Stages, assistant, chat, samples, system, user
 
 from packer.batches import Sample
 from packer.layout import document_labels
 from packer.source.decode import decode_json
 from packer.source.schema import read_row
-
-ALLOW_ALL = "supervision.allow_dropped=[system,user,content,reasoning,tool_call,tool_result,tools]"
 
 STABLE: list[tuple[Callable[..., Path], str]] = [
     (twins.byte_level, twins.CHATML),
@@ -42,12 +40,15 @@ REWRITING: list[tuple[Callable[..., Path], str]] = [
     (twins.nfc, twins.QWEN3_LIKE),
 ]
 
-stable = pytest.mark.parametrize(("twin", "template"), STABLE, ids=[twin.__name__ for twin, _ in STABLE])
-every = pytest.mark.parametrize(
-    ("twin", "template"),
-    STABLE + REWRITING,
-    ids=[t.__name__ + "-rewriting" * (s == twins.QWEN3_LIKE) for t, s in STABLE + REWRITING],
-)
+
+def of_pairs(pairs: list[tuple[Callable[..., Path], str]], *at_once: Callable[..., Path]) -> pytest.MarkDecorator:
+    """Every pair in `make deep`, those of some twins in `make test`."""
+    marked = [
+        pytest.param(twin, template, id=f"{twin.__name__}{'-rewriting' * ((twin, template) in REWRITING)}",
+                     marks=() if twin in at_once or not at_once else pytest.mark.slow)
+        for twin, template in pairs
+    ]  # fmt: skip
+    return pytest.mark.parametrize(("twin", "template"), marked)
 
 
 @functools.cache
@@ -78,7 +79,7 @@ def chats(draw: st.DrawFn) -> list[dict[str, Any]]:
     return messages
 
 
-@every
+@of_pairs(STABLE + REWRITING)
 def test_no_proof_fails_whatever_is_written(twin: Callable[..., Path], template: str) -> None:
     stages = load(twin, template)
     seen: Counter[str] = Counter()
@@ -107,7 +108,7 @@ def test_what_python_alone_calls_white_space_is_not_swallowed(separator: str) ->
 # -- provenance ------------------------------------------------------------------------------------------------------------
 
 
-@every
+@of_pairs(STABLE + REWRITING, twins.nfc, twins.swallowing)
 def test_every_trained_id_belongs_to_one_message_and_every_message_to_one_run(
     twin: Callable[..., Path], template: str
 ) -> None:
@@ -159,7 +160,7 @@ def learned(stages: Stages, sample: Sample) -> dict[int, tuple[list[int], int]] 
     return turns or None
 
 
-@stable
+@of_pairs(STABLE, twins.double_newline, twins.sentencepiece_like)
 def test_what_comes_later_never_changes_what_earlier_turns_train(twin: Callable[..., Path], template: str) -> None:
     stages = load(twin, template)
     compared = 0

@@ -8,8 +8,8 @@ from typing import Any
 import loaded_tokenizers
 import pytest
 from conversation_shapes import sample
-from fitted_tokenizers import ALLOW_ALL, Fitted, templates
-from supervision_stages import Stages, assistant, call, chat, user
+from fitted_tokenizers import Fitted, templates
+from supervision_stages import ALLOW_ALL, Stages, assistant, call, chat, user
 
 from packer.batches import Sample
 from packer.layout import document_labels
@@ -29,14 +29,8 @@ def stages_of(fitted: Fitted, template: str, *overrides: str) -> Stages:
 
 def learned(stages: Stages, row: Sample) -> list[tuple[str, str]] | str:
     """Prompt and completion of every turn; or the code of the rejection."""
-    batch = stages.render([row])
-    if batch.rejections:
-        return batch.rejections[0].code
-    turns = []
-    for text, prompt_end, end in zip(batch.turn_text, batch.prompt_end, batch.completion_end, strict=True):
-        whole = batch.text[batch.text_offsets[text] : batch.text_offsets[text + 1]]
-        turns.append((whole[:prompt_end].decode(), whole[prompt_end:end].decode()))
-    return turns
+    rejections = stages.render([row]).rejections
+    return rejections[0].code if rejections else stages.turns(row)
 
 
 # -- prompt modes ----------------------------------------------------------------------------------------------------------
@@ -145,11 +139,14 @@ def test_a_turn_ends_with_its_terminator_and_nothing_after(
     assert [completion[-len(ending) :] for (_, completion), ending in zip(turns, endings, strict=True)] == endings
 
 
-def test_a_header_the_template_appends_to_a_conversation_is_never_trained(real: Path, fitted: Fitted) -> None:
-    """These write the next prompt's header behind the last answer too."""
+@pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_header_the_template_appends_to_a_conversation_is_never_trained(
+    every: int, real: Path, fitted: Fitted
+) -> None:
+    """Some write the next prompt's header behind the last answer too."""
     seen = 0
-    for name in templates(real):
-        stages = stages_of(fitted, name.removesuffix(".jinja"), ALLOW_ALL)
+    for name in [*templates(real)][::every]:
+        stages = fitted.stages(name, ALLOW_ALL)
         row = sample("single")
         conversation = stages.renderer.conversation(row)
         if isinstance(learned(stages, row), str) or conversation.template.takes_only_parts:
@@ -161,7 +158,7 @@ def test_a_header_the_template_appends_to_a_conversation_is_never_trained(real: 
         seen += whole.partition("ambercontent")[2].count("assistant") > 0
         assert "ambercontent" in text
         assert "assistant" not in text.partition("ambercontent")[2].lower(), name
-    assert seen > 0
+    assert seen > 0 or every > 1
 
 
 # -- tools -----------------------------------------------------------------------------------------------------------------
@@ -212,7 +209,7 @@ PRICES = [
 ]
 
 
-@pytest.mark.parametrize("num_rows", [30, pytest.param(120, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_rows", [20, pytest.param(120, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("corpus", "prices"), PRICES)
 def test_rewritten_history_has_its_price_under_every_rule(
     corpus: str, prices: dict[str, tuple[float, float]], num_rows: int, real: Path
@@ -234,7 +231,7 @@ def test_rewritten_history_has_its_price_under_every_rule(
     assert num_turns["exact"] == num_turns["as_rendered"] > num_turns["last"]
 
 
-@pytest.mark.parametrize("num_rows", [8, pytest.param(15, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_rows", [4, pytest.param(15, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rule", ["exact", "last", "as_rendered"])
 @pytest.mark.parametrize("corpus", [corpus for corpus, _ in PRICES])
 def test_rewritten_history_agrees_with_the_definition(rule: str, corpus: str, num_rows: int, real: Path) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fitted_tokenizers import Fitted, templates
+from supervision_stages import assistant, user
 
 from packer.audit.foreign.foreign_rows import ForeignRows
 from packer.audit.foreign.row_checks import check
@@ -14,14 +15,6 @@ from packer.layout import document_labels
 from packer.source.schema import read_row
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
-
-
-def user(text):
-    return {"role": "user", "content": text}
-
-
-def assistant(text, **fields):
-    return {"role": "assistant", "content": text, **fields}
 
 
 ROWS = [

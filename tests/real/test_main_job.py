@@ -1,14 +1,13 @@
 """The main job on real corpora: files in, a verified cache out, every promise looked at on the way."""
 
 import hashlib
+import itertools
 import json
 import signal
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
@@ -70,7 +69,7 @@ LLAMA_3 = "templates/trl__llama3.jinja"
 # tokens of system message into every row; that of Llama 3 does not. With it no document is shorter than 42 tokens,
 # and what best-fit decreasing leaves open in a block is mostly less than that. Of few rows there are few short ones.
 ALPACA = [
-    pytest.param((LLAMA_3, 6_000, 0.995), id="llama-3-6000"),
+    pytest.param((LLAMA_3, 3_000, 0.99), id="llama-3-3000"),
     pytest.param((LLAMA_3, ROWS_OF_ALPACA, 0.998), id="llama-3", marks=pytest.mark.slow),
     pytest.param((None, ROWS_OF_ALPACA, 0.995), id="llama-3.1", marks=pytest.mark.slow),
 ]
@@ -113,8 +112,8 @@ def test_every_trained_run_of_alpaca_is_the_output_and_its_terminator(
 ) -> None:
     folder, measured = alpaca
     backend = Tokenizer.from_file(str(real / "tokenizers" / "llama-3" / "tokenizer.json"))
-    text = (real / "corpora" / "alpaca_en_52k.jsonl").read_text("utf-8")
-    rows = [json.loads(line) for line in text.split("\n") if line]
+    with (real / "corpora" / "alpaca_en_52k.jsonl").open(encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in itertools.islice(lines, int(measured["num_rows"]))]
     cache = Cache.open(folder)
     documents = cache.documents("train")
     runs, expected = [], []
@@ -131,7 +130,6 @@ def test_every_trained_run_of_alpaca_is_the_output_and_its_terminator(
     assert (
         len(runs) == cache.manifest.totals.kept == measured["num_rows"] - sum(cache.manifest.totals.rejected.values())
     )
-    assert len(rows) == ROWS_OF_ALPACA
 
 
 def corpora(real: Path) -> list[str]:
@@ -147,7 +145,7 @@ def corpora(real: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("tokenizers", "limit", "least_kept"),
     [
-        (("minimind",), 25, 200),
+        (("minimind",), 10, 80),
         pytest.param(("minimind",), WHOLE, 5_000, marks=pytest.mark.slow),
         pytest.param(("qwen3", "llama-3"), WHOLE, 10_000, marks=pytest.mark.slow),
     ],
@@ -180,7 +178,7 @@ def test_every_listed_corpus_is_built_or_rejected_with_reasons(
     assert kept > least_kept
 
 
-@pytest.mark.parametrize(("limit", "engine"), [(50, "reference"), pytest.param(WHOLE, "auto", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("limit", "engine"), [(12, "reference"), pytest.param(WHOLE, "auto", marks=pytest.mark.slow)])
 def test_plain_chat_under_a_rewriting_template_asks_before_it_pays(
     limit: int | None, engine: str, real: Path, tmp_path: Path
 ) -> None:
@@ -193,7 +191,7 @@ def test_plain_chat_under_a_rewriting_template_asks_before_it_pays(
 
 @pytest.mark.parametrize(
     ("tokenizer", "limit", "partition_bytes"),
-    [("minimind", 500, "64KiB"), pytest.param("llama-3", WHOLE, "300KiB", marks=pytest.mark.slow)],
+    [("minimind", 120, "16KiB"), pytest.param("llama-3", WHOLE, "300KiB", marks=pytest.mark.slow)],
 )
 def test_one_and_two_processes_give_the_same_bytes_and_building_again_does_nothing(
     tokenizer: str, limit: int | None, partition_bytes: str, real: Path, tmp_path: Path
@@ -228,18 +226,13 @@ run.build(make_recipe(json.loads(sys.argv[1])), sys.argv[2], jobs=1)
 """
 
 
-@pytest.mark.parametrize(
-    ("tokenizer", "limit", "partition_bytes"),
-    [("minimind", 300, 33_000), pytest.param("llama-3", WHOLE, 200_000, marks=pytest.mark.slow)],
-)
-def test_a_killed_build_goes_on_to_the_same_bytes(
-    tokenizer: str, limit: int | None, partition_bytes: int, real: Path, tmp_path: Path
-) -> None:
+@pytest.mark.slow
+def test_a_killed_build_goes_on_to_the_same_bytes(real: Path, tmp_path: Path) -> None:
     values = {
-        "sources": [{"path": str(real / "corpora" / "sgd_train_chat_1800.jsonl"), "limit": limit}],
-        "tokenizer": str(real / "tokenizers" / tokenizer),
+        "sources": [{"path": str(real / "corpora" / "sgd_train_chat_1800.jsonl")}],
+        "tokenizer": str(real / "tokenizers" / "llama-3"),
         "supervision": {"history_rewrite": "as_rendered"},
-        "partition_bytes": partition_bytes,
+        "partition_bytes": 200_000,
     }
     command = [sys.executable, "-c", KILLED, json.dumps(values), str(tmp_path / "killed")]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
@@ -248,44 +241,3 @@ def test_a_killed_build_goes_on_to_the_same_bytes(
     build(make_recipe(values), tmp_path / "whole", jobs=1)
     assert resumed.num_partitions_reused >= 3
     assert digests(tmp_path / "killed") == digests(tmp_path / "whole")
-
-
-def test_every_token_of_every_document_is_in_exactly_one_block(alpaca: tuple[Path, dict[str, float]]) -> None:
-    cache = Cache.open(alpaca[0])
-    documents, blocks = cache.documents("train"), cache.blocks("train")
-    arrays = documents.columns()
-    expected = Counter(zip(arrays.doc_id.tolist(), arrays.length.tolist(), strict=True))
-    batch = blocks.read(np.arange(len(blocks), dtype=np.int64))
-    found: Counter[tuple[int, int]] = Counter()
-    for b in range(batch.num_blocks):
-        ids = batch.doc_ids[batch.doc_offsets[b] : batch.doc_offsets[b + 1]]
-        lengths = batch.seq_lengths[batch.seq_offsets[b] : batch.seq_offsets[b + 1]][: len(ids)]
-        found.update(zip(ids.tolist(), lengths.tolist(), strict=True))
-        assert lengths.sum() == batch.length[b]
-    assert found == expected
-
-
-@pytest.mark.parametrize("kind", ["documents", "blocks"])
-def test_datasets_reads_both_kinds_of_shard_with_the_same_values(
-    alpaca: tuple[Path, dict[str, float]], tmp_path: Path, kind: str
-) -> None:
-    datasets = pytest.importorskip("datasets")
-    datasets.disable_progress_bars()
-    folder, measured = alpaca
-    files = sorted(str(path) for path in (folder / kind).glob("*.arrow"))
-    loaded = datasets.load_dataset("arrow", data_files=files, cache_dir=str(tmp_path), split="train")
-    shards = Cache.open(folder)
-    rows = shards.documents("train") if kind == "documents" else shards.blocks("train")
-    assert len(loaded) == len(rows) > 2000 * measured["num_rows"] / ROWS_OF_ALPACA
-    for number in range(0, len(rows), len(rows) // 50):
-        theirs = loaded[number]
-        if kind == "documents":
-            ours = shards.documents("train").read(number)
-            assert (theirs["doc_id"], theirs["digest"]) == (ours.doc_id, ours.digest)
-            input_ids, labels = ours.input_ids, ours.labels
-        else:
-            block = shards.blocks("train").read(np.array([number]))
-            assert theirs["position_ids"] == block.position_ids[0].tolist()
-            assert theirs["seq_lengths"] == block.seq_lengths.tolist()
-            input_ids, labels = block.input_ids[0], block.labels[0]
-        assert (theirs["input_ids"], theirs["labels"]) == (input_ids.tolist(), labels.tolist())

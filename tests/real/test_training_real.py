@@ -25,7 +25,7 @@ VOCAB_SIZE = 6400  # of minimind
 def cache(real: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tinker") / "cache"
     values = {
-        "sources": [{"path": str(real / "corpora" / "formats" / "tinker_conversations.jsonl")}],
+        "sources": [{"path": str(real / "corpora" / "formats" / "tinker_conversations.jsonl"), "limit": 40}],
         "tokenizer": str(real / "tokenizers" / "minimind"),
         "supervision": {"history_rewrite": "exact"},
         "pack": {"block_len": 256},
@@ -57,8 +57,8 @@ def test_loss_and_gradients_of_real_blocks_equal_those_of_their_documents(cache:
             torch.from_numpy(column.astype(np.int64))[None] for column in (document.input_ids, document.labels)
         )
         single = single + summed_loss(model(ids, torch.arange(ids.shape[1])[None], causal(ids.shape[1])), labels)
-    assert len(documents) >= 128
-    assert num_items == Cache.open(cache).manifest.totals.trained > 1000
+    assert len(documents) >= 40
+    assert num_items == Cache.open(cache).manifest.totals.trained > 900
     difference = abs((packed - single).item()) / num_items
     gradients = [
         torch.autograd.grad(loss / num_items, list(model.parameters()), retain_graph=True) for loss in (packed, single)
@@ -90,7 +90,7 @@ def test_changing_a_real_document_moves_no_logit_of_its_neighbours(cache: Path) 
         assert held[:end].all() and not held[end:].any()
         assert (leaking[0] != leaking[1]).any(-1)[0, end:].any(), "a plain causal mask does leak"
         checked += 1
-    assert checked > 10
+    assert checked > 5
 
 
 BATCHINGS = {
@@ -102,11 +102,11 @@ BATCHINGS = {
         "global_batch_size": 8,
     },
     "padding_free": {"batching": "padding_free", "micro_batch_size": 4, "global_batch_size": 8},
-    "token_budget": {"batching": "token_budget", "micro_batch_size": 4096, "global_batch_size": 8192},
+    "token_budget": {"batching": "token_budget", "micro_batch_size": 1024, "global_batch_size": 2048},
     "token_budget, padded": {
         "batching": TokenBudget(padded=Padded()),
-        "micro_batch_size": 4096,
-        "global_batch_size": 8192,
+        "micro_batch_size": 1024,
+        "global_batch_size": 2048,
     },
 }
 

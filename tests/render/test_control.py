@@ -37,24 +37,6 @@ def test_every_place_of_a_typed_control_token_is_guarded_in_every_text(tmp_path:
     assert [batch.text[a:b].decode() for a, b in batch.guarded] == [END] * 3  # one in the first text, two in the second
 
 
-def test_a_control_token_in_a_turn_rejects_the_row(tmp_path: Path) -> None:
-    (rejection,) = load(tmp_path).render([chat(user("hi"), assistant(f"Hello{END}"))]).rejections
-    assert rejection.code == "control_token"
-    assert END in rejection.reason
-
-
-@pytest.mark.parametrize(
-    "turn",
-    [
-        assistant("", reasoning_content=END),
-        assistant("", tool_calls=[{"function": {"name": "f", "arguments": {"x": ["<|im_start|>"]}}}]),
-        assistant("", tool_calls=[{"function": {"name": "f", "arguments": {END: 1}}}]),
-    ],
-)
-def test_a_control_token_anywhere_in_a_turn_rejects_the_row(tmp_path: Path, turn: dict[str, Any]) -> None:
-    assert [r.code for r in load(tmp_path).render([chat(user("hi"), turn)]).rejections] == ["control_token"]
-
-
 def test_reject_refuses_control_tokens_everywhere(tmp_path: Path) -> None:
     batch = load(tmp_path, "supervision.control_tokens=reject").render([chat(user(END), assistant("Hello."))])
     assert [rejection.code for rejection in batch.rejections] == ["control_token"]
@@ -67,26 +49,10 @@ def test_allow_takes_them_as_words_in_turns_too(tmp_path: Path) -> None:
     assert len(batch.guarded) == 1
 
 
-def test_thinking_tags_are_ordinary_words_everywhere(tmp_path: Path) -> None:
-    stages = Stages.load(twins.nfc(tmp_path))
-    batch = stages.render([chat(user("<think>?"), assistant("<think>hm</think>Hello."))])
-    assert not batch.rejections
-    assert len(batch.guarded) == 0
-
-
 def test_a_template_that_treats_typed_control_tokens_apart_rejects_the_row(tmp_path: Path) -> None:
     cleans = twins.CHATML.replace("(message.content or '')", f"message.content | replace('{END}', '')")
     batch = load(tmp_path, template=cleans).render([chat(user(f"hi{END}"), assistant("Hello."))])
     assert [rejection.code for rejection in batch.rejections] == ["control_render"]
-
-
-def test_private_use_characters_beside_typed_control_tokens_are_refused(tmp_path: Path) -> None:
-    batch = load(tmp_path).render([chat(user(f"\ue0f00\ue0f1{END}"), assistant("Hello."))])
-    assert [rejection.code for rejection in batch.rejections] == ["control_render"]
-
-
-def test_private_use_characters_alone_are_ordinary(tmp_path: Path) -> None:
-    assert not load(tmp_path).render([chat(user("\ue0f00\ue0f1"), assistant("Hello."))]).rejections
 
 
 def test_the_longest_control_token_is_found_first() -> None:

@@ -43,16 +43,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def trained(stages: Stages, *messages: dict) -> list[str]:
-    batch = stages.render([chat(*messages)])
-    assert not batch.rejections, batch.rejections
-    texts = [batch.text[a:b] for a, b in zip(batch.text_offsets[:-1], batch.text_offsets[1:], strict=True)]
-    turns = zip(batch.turn_message, batch.turn_text, batch.prompt_end, batch.completion_end, strict=True)
-    return [texts[text][start:end].decode() for _, text, start, end in sorted(turns)]
-
-
 def test_an_answer_ends_with_return_and_a_call_with_call(folder: Path) -> None:
-    called, answered, sure = trained(Stages.load(folder), *TALK)
+    (_, called), (_, answered), (_, sure) = Stages.load(folder).turns(chat(*TALK))
     assert called.startswith("<|channel|>analysis<|message|>Ask.<|end|><|start|>assistant to=look")
     assert called.endswith('{"city": "Köln"}<|call|>')
     assert answered == (

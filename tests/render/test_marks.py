@@ -33,14 +33,7 @@ def make(tmp_path: Path) -> Make:
 
 
 def trained(stages: Stages, *messages: dict[str, Any], **options: Any) -> list[str]:
-    batch = stages.render([chat(*messages, **options)])
-    assert not batch.rejections, batch.rejections
-    texts = [
-        batch.text[start:end].decode()
-        for start, end in zip(batch.text_offsets[:-1], batch.text_offsets[1:], strict=True)
-    ]
-    turns = zip(batch.turn_text, batch.prompt_end, batch.completion_end, strict=True)
-    return [texts[text].encode()[start:end].decode() for text, start, end in turns]
+    return [completion for _, completion in stages.turns(chat(*messages, **options))]
 
 
 TALK = (user("one?"), assistant("One."), user("two?"), assistant("Two."))

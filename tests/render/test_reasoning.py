@@ -37,13 +37,7 @@ def make(tmp_path: Path) -> Make:
 
 def learned(stages: Stages, *messages: dict[str, Any]) -> list[tuple[str, str]]:
     """The end of the prompt, and the completion, of every turn."""
-    batch = stages.render([chat(*messages)])
-    assert not batch.rejections, batch.rejections
-    pieces = []
-    for text, prompt_end, end in zip(batch.turn_text, batch.prompt_end, batch.completion_end, strict=True):
-        whole = batch.text[batch.text_offsets[text] : batch.text_offsets[text + 1]]
-        pieces.append((whole[:prompt_end].decode().rpartition("assistant\n")[2], whole[prompt_end:end].decode()))
-    return pieces
+    return [(prompt.rpartition("assistant\n")[2], said) for prompt, said in stages.turns(chat(*messages))]
 
 
 ASKED = user("one?")

@@ -53,9 +53,9 @@ WAYS = {
 METHODS = sorted(name for name in dir(str) if not name.startswith("_"))
 ARGUMENTS = ("", "'a'", "'a', 'b'", "10", "t", "'\\n'")
 DOES = (
-    *(f"{{{{ t | {name} }}}}" for name in sorted(environment_of(DATE, 2**20).filters)),
-    *(f"{{{{ [t] | {name} }}}}" for name in sorted(environment_of(DATE, 2**20).filters)),
-    *(f"{{{{ 'y' if t is {name} else 'n' }}}}" for name in sorted(environment_of(DATE, 2**20).tests)),
+    *(f"{{{{ t | {name} }}}}" for name in sorted(environment_of(DATE).filters)),
+    *(f"{{{{ [t] | {name} }}}}" for name in sorted(environment_of(DATE).filters)),
+    *(f"{{{{ 'y' if t is {name} else 'n' }}}}" for name in sorted(environment_of(DATE).tests)),
     *(f"{{{{ 'y' if t is {name} 'ab' else 'n' }}}}" for name in ("eq", "ne", "lt", "in", "sameas", "==", "equalto")),
     *(f"{{{{ t.{name}({given_}) }}}}" for name in METHODS for given_ in ARGUMENTS),
     *(f"{{{{ 'a,b'.{name}(t) }}}}" for name in METHODS),
@@ -269,7 +269,6 @@ def test_words_longer_than_those_of_the_trial_are_rendered():
         "{{ messages[0].items }}",
         "{{ 'a' * 2000000 }}",
         "{% for i in range(1000000) %}{% endfor %}",
-        "{{ messages[0].content ~ messages[0].content ~ 'x' * 40000 }}",
     ],
 )
 def test_what_the_sandbox_refuses_or_limits_is_not_filled_in(source):
@@ -284,7 +283,6 @@ def test_what_the_sandbox_refuses_or_limits_is_not_filled_in(source):
         "{% if false %}{% set n = 10 ** 6000 %}{% endif %}",
         "{% set n = 9 %}{{ n ** (n ** n) }}",
         "{% set n = 30000000000 %}{{ ('a' * n) | length }}",
-        "{% set n = 30000000000 %}{{ 'a'.ljust(n) | length }}",
     ],
 )
 def test_what_the_sandbox_compiles_and_bounds_neither_crashes_a_recording_nor_keeps_it(source):

@@ -369,7 +369,7 @@ def test_loops_do_go_on(name: str) -> None:
 @pytest.mark.parametrize("name", IDLE)
 def test_only_loops_that_do_nothing_more_are_ended(name: str) -> None:
     ends, body = IDLE[name]
-    parsed = environment_of("2026-01-01", 2**20).parse(_BEFORE + body)
+    parsed = environment_of("2026-01-01").parse(_BEFORE + body)
     assert make_cacheable(parsed) == ()
     assert (parsed.find(jinja2.nodes.Break) is not None) == ends
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from supervision_stages import Stages, assistant, chat, user
 
 from packer.render.conversation import RenderedTurn
-from packer.render.rewritten_history import Dealer
+from packer.render.rewritten_history import TurnAssigner
 
 TALK = (user("one?"), assistant("One."), user("two?"), assistant("Two."), user("three?"), assistant("Three."))
 EMPTY = "<think>\n\n</think>\n\n"
@@ -97,7 +97,7 @@ def test_each_turn_is_in_the_last_maximal_text_that_begins_with_it() -> None:
     def check(contents: list[str]) -> None:
         home = [max(j for j, b in enumerate(contents) if b.startswith(a)) for a in contents]
         expected = {j: [i for i, h in enumerate(home) if h == j] for j in sorted(set(home))}
-        documents = deal(contents).documents()
+        documents = assigned(contents).documents()
         assert {document.num_messages - 1: [p.message for p in document.placed] for document in documents} == expected
         assert [document.text for document in documents] == [contents[j] for j in expected]
         assert all(p.completion_end == len(contents[p.message]) for document in documents for p in document.placed)
@@ -106,13 +106,13 @@ def test_each_turn_is_in_the_last_maximal_text_that_begins_with_it() -> None:
 
 
 def test_a_text_that_the_next_one_begins_with_is_let_go() -> None:
-    assert len(deal(["a" * n for n in range(1, 50)])._kept) == 1
+    assert len(assigned(["a" * n for n in range(1, 50)])._kept) == 1
 
 
-def deal(contents: list[str], max_bytes: int = 1000) -> Dealer:
-    dealer = Dealer(history_rewrite="exact", stops=None, max_bytes=max_bytes)
+def assigned(contents: list[str], max_bytes: int = 1000) -> TurnAssigner:
+    assigner = TurnAssigner(history_rewrite="exact", stops=None, max_bytes=max_bytes)
     for k, text in enumerate(contents):
-        dealer.add(
+        assigner.add(
             RenderedTurn(
                 message=k,
                 num_messages=k + 1,
@@ -124,7 +124,7 @@ def deal(contents: list[str], max_bytes: int = 1000) -> Dealer:
                 mode={},
             )
         )
-    return dealer
+    return assigner
 
 
 def test_memory_grows_with_the_conversation_and_not_with_its_square(tmp_path: Path) -> None:

@@ -44,14 +44,8 @@ def make(tmp_path: Path) -> Make:
 
 
 def learned(stages: Stages, *messages: dict[str, Any], **options: Any) -> list[tuple[str, str]]:
-    """Prompt and completion of every turn, as the render stage cuts them."""
-    batch = stages.render([chat(*messages, **options)])
-    assert not batch.rejections, batch.rejections
-    pieces = []
-    for text, prompt_end, end in zip(batch.turn_text, batch.prompt_end, batch.completion_end, strict=True):
-        whole = batch.text[batch.text_offsets[text] : batch.text_offsets[text + 1]]
-        pieces.append((whole[:prompt_end].decode(), whole[prompt_end:end].decode()))
-    return pieces
+    """Prompt and completion of every turn."""
+    return stages.turns(chat(*messages, **options))
 
 
 def completions(stages: Stages, *messages: dict[str, Any], **options: Any) -> list[str]:

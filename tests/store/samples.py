@@ -4,15 +4,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from packer.batches import BlockBatch, DocumentBatch
 from packer.layout import MASKED
-from packer.store.blocks import BlockShardWriter
-from packer.store.documents import DocumentShardWriter
-from packer.store.manifest import Cut, Input, Manifest, ModelFile, ModelRecord, Totals, write_manifest
+from packer.store import writing
+from packer.store.manifest import Cut, Input, Manifest, ModelFile, ModelRecord, Shard, Totals, write_manifest
 from packer.store.rejected import Rejected, write_rejected
-from packer.store.shard_file import WrittenShard
 
 SPECIAL = np.array([0, 2, 7], np.int32)
 
@@ -76,20 +75,13 @@ def block_batch(num_blocks: int, *, block_len: int = 32, seed: int = 0, weighted
     )
 
 
-def write_documents(folder: Path, batches: Sequence[DocumentBatch], *, index: int = 0) -> WrittenShard:
-    with DocumentShardWriter(folder, special_ids=SPECIAL) as writer:
-        for batch in batches:
-            writer.append(batch)
-        return writer.finish(split="train", index=index)
+def write_documents(folder: Path, batches: Sequence[DocumentBatch], *, index: int = 0) -> Shard:
+    return writing.write_documents(folder, batches, special_ids=SPECIAL, split="train", index=index)
 
 
-def write_blocks(
-    folder: Path, batches: Sequence[BlockBatch], *, index: int = 0, weighted: bool = False
-) -> WrittenShard:
-    with BlockShardWriter(folder, block_len=batches[0].input_ids.shape[1], weighted=weighted) as writer:
-        for batch in batches:
-            writer.append(batch)
-        return writer.finish(split="train", index=index)
+def write_blocks(folder: Path, batches: Sequence[BlockBatch], *, index: int = 0, weighted: bool = False) -> Shard:
+    block_len = batches[0].input_ids.shape[1]
+    return writing.write_blocks(folder, batches, block_len=block_len, weighted=weighted, split="train", index=index)
 
 
 def small_manifest(**changes: Any) -> Manifest:
@@ -139,17 +131,17 @@ def small_manifest(**changes: Any) -> Manifest:
 
 def small_cache(folder: Path, *, num_blocks: int = 12) -> Manifest:
     """A finished cache: two document shards, two block shards, a model file and one rejected row."""
-    documents = [write_documents(folder, [document_batch(20, seed=i)], index=i) for i in range(2)]
-    blocks = [
+    written = [write_documents(folder, [document_batch(20, seed=i)], index=i) for i in range(2)]
+    packed = [
         write_blocks(folder, [block_batch(num_blocks, seed=10 * i + j) for j in range(2)], index=i) for i in range(2)
     ]
     (folder / "model").mkdir()
     (folder / "model" / "tokenizer.json").write_text("{}")
     manifest = small_manifest(
         shards=(
-            documents[0].as_shard(first_row=0, source=0, key="aa", num_input_rows=20),
-            documents[1].as_shard(first_row=50, source=1, key="bb", num_input_rows=20),
-            *(shard.as_shard(first_row=i * 2 * num_blocks) for i, shard in enumerate(blocks)),
+            msgspec.structs.replace(written[0], first_row=0, source=0, key="aa", num_input_rows=20),
+            msgspec.structs.replace(written[1], first_row=50, source=1, key="bb", num_input_rows=20),
+            *(msgspec.structs.replace(shard, first_row=i * 2 * num_blocks) for i, shard in enumerate(packed)),
         ),
         rejected_sha256=write_rejected(
             folder, [Rejected(source="a.jsonl", row=3, code="empty", reason="the row has no messages")]

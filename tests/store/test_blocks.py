@@ -16,9 +16,8 @@ from xxhash import xxh3_64_intdigest
 
 from packer.batches import BlockBatch
 from packer.layout import MASKED
+from packer.store.arrow_columns import BlockRows
 from packer.store.block_shards import BlockShards
-from packer.store.blocks import BlockShardWriter
-from packer.store.digest import block_digests
 from packer.store.schema import blocks_schema
 
 
@@ -69,7 +68,7 @@ def test_arrow_reads_the_blocks_that_were_written(tmp_path: Path, weighted: bool
     assert table.drop_columns(["digest"]).to_pylist() == expected
     digests = [_oracle_digest(row) for row in expected]
     assert table["digest"].to_pylist() == digests
-    assert np.concatenate([block_digests(batch) for batch in batches]).tolist() == digests
+    assert np.concatenate([BlockRows.of(batch, weighted=weighted).digests() for batch in batches]).tolist() == digests
     assert [place.num_rows for place in shard.places] == [5, 5, 5]
     assert (shard.num_rows, shard.num_tokens) == (15, sum(row["length"] for row in expected))
     assert shard.num_trained == sum(row["num_trained"] for row in expected)
@@ -84,7 +83,7 @@ def test_any_rows_come_in_the_order_asked(
     tmp_path = tmp_path_factory.mktemp("cache")
     batches = [block_batch(5, seed=seed, weighted=weighted) for seed in range(6)]
     shards = [write_blocks(tmp_path, batches[i : i + 2], index=i, weighted=weighted) for i in (0, 2, 4)]
-    reader = BlockShards(tmp_path, [shard.as_shard(first_row=0) for shard in shards])
+    reader = BlockShards(tmp_path, list(shards))
     assert (len(reader), reader.block_len, reader.weighted) == (30, 32, weighted)
     everything = [row for batch in batches for row in _rows(batch)]
     for check in (True, False):
@@ -92,7 +91,7 @@ def test_any_rows_come_in_the_order_asked(
 
 
 def test_rows_that_are_not_there_are_refused(tmp_path: Path) -> None:
-    reader = BlockShards(tmp_path, [write_blocks(tmp_path, [block_batch(3)]).as_shard(first_row=0)])
+    reader = BlockShards(tmp_path, [write_blocks(tmp_path, [block_batch(3)])])
     for wrong in (-1, 3):
         with pytest.raises(IndexError, match="expected rows from 0 to 2"):
             reader.read(np.array([0, wrong]))
@@ -109,7 +108,9 @@ def test_places_lead_to_the_tokens_without_arrow(tmp_path: Path) -> None:
         expected = getattr(batch, name)
         found = np.frombuffer(content, expected.dtype, expected.size, columns[name]).reshape(expected.shape)
         np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(np.frombuffer(content, "<u8", 5, columns["digest"]), block_digests(batch))
+    np.testing.assert_array_equal(
+        np.frombuffer(content, "<u8", 5, columns["digest"]), BlockRows.of(batch, weighted=True).digests()
+    )
 
 
 def test_blocks_without_weights_weigh_one_where_trained(tmp_path: Path) -> None:
@@ -117,40 +118,25 @@ def test_blocks_without_weights_weigh_one_where_trained(tmp_path: Path) -> None:
     plain, weighted = block_batch(4), block_batch(4, seed=1, weighted=True)
     ones = (plain.labels != MASKED).astype(np.float32)
     mixed = write_blocks(tmp_path, [plain, weighted], weighted=True)
-    assert (
-        BlockShards(tmp_path, [mixed.as_shard(first_row=0)]).read(np.arange(4)).loss_weights.tolist() == ones.tolist()
-    )
+    assert BlockShards(tmp_path, [mixed]).read(np.arange(4)).loss_weights.tolist() == ones.tolist()
     shards = [write_blocks(tmp_path, [plain], index=1), write_blocks(tmp_path, [weighted], index=2, weighted=True)]
-    reader = BlockShards(tmp_path, [shard.as_shard(first_row=0) for shard in shards])
+    reader = BlockShards(tmp_path, list(shards))
     np.testing.assert_array_equal(reader.read(np.arange(8)).loss_weights, np.concatenate([ones, weighted.loss_weights]))
 
 
-def test_a_writer_refuses_blocks_it_was_not_opened_for(tmp_path: Path) -> None:
-    with BlockShardWriter(tmp_path, block_len=32, weighted=False) as writer:
-        with pytest.raises(ValueError, match="expected blocks of 32 tokens, found 16"):
-            writer.append(block_batch(2, block_len=16))
-        with pytest.raises(ValueError, match="has loss weights"):
-            writer.append(block_batch(2, weighted=True))
-    assert list((tmp_path / "blocks").iterdir()) == []
-
-
 def test_a_batch_without_blocks_adds_nothing(tmp_path: Path) -> None:
-    with BlockShardWriter(tmp_path, block_len=32, weighted=False) as writer:
-        writer.append(block_batch(0))
-        writer.append(block_batch(2))
-        writer.append(block_batch(0))
-        shard = writer.finish(split="train", index=0)
+    nothing = block_batch(0)
+    shard = write_blocks(tmp_path, [nothing, block_batch(2), nothing])
     assert shard == write_blocks(tmp_path / "other", [block_batch(2)])
-    with BlockShardWriter(tmp_path, block_len=32, weighted=False) as writer:
-        empty = writer.finish(split="train", index=1)
+    empty = write_blocks(tmp_path, [nothing], index=1)
     assert empty.places == ()
-    reader = BlockShards(tmp_path, [empty.as_shard(first_row=0), shard.as_shard(first_row=0)])
+    reader = BlockShards(tmp_path, [empty, shard])
     assert _rows(reader.read(np.array([1, 0]))) == _rows(block_batch(2))[::-1]
 
 
 def test_threads_and_pickled_readers_read_the_same(tmp_path: Path) -> None:
     shards = [write_blocks(tmp_path, [block_batch(5, seed=seed)], index=seed) for seed in range(4)]
-    reader = BlockShards(tmp_path, [shard.as_shard(first_row=0) for shard in shards])
+    reader = BlockShards(tmp_path, list(shards))
     expected = [_rows(block_batch(5, seed=seed)) for seed in range(4)]
     expected = [row for rows in expected for row in rows]
     orders = [np.random.default_rng(seed).permutation(20) for seed in range(16)]
@@ -163,7 +149,7 @@ def test_threads_and_pickled_readers_read_the_same(tmp_path: Path) -> None:
 
 
 def test_what_was_read_may_be_written_to(tmp_path: Path) -> None:
-    reader = BlockShards(tmp_path, [write_blocks(tmp_path, [block_batch(3)]).as_shard(first_row=0)])
+    reader = BlockShards(tmp_path, [write_blocks(tmp_path, [block_batch(3)])])
     batch = reader.read(np.array([1]))
     for name in ("input_ids", "labels", "position_ids", "seq_lengths", *PIECES, "length"):
         getattr(batch, name)[...] = 0
@@ -172,7 +158,7 @@ def test_what_was_read_may_be_written_to(tmp_path: Path) -> None:
 
 def test_a_block_knows_its_file_and_row(tmp_path: Path) -> None:
     shards = [write_blocks(tmp_path, [block_batch(2, seed=seed), block_batch(3)], index=seed) for seed in range(2)]
-    reader = BlockShards(tmp_path, [shard.as_shard(first_row=0) for shard in shards])
+    reader = BlockShards(tmp_path, list(shards))
     assert [reader.place(i) for i in (0, 4, 5, 8)] == [
         (shards[0].path, 0),
         (shards[0].path, 4),
@@ -183,7 +169,7 @@ def test_a_block_knows_its_file_and_row(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_what_is_copied_of_found_blocks_is_what_is_read_of_them(tmp_path: Path, weighted: bool) -> None:
-    shard = write_blocks(tmp_path, [block_batch(12, weighted=weighted)], weighted=weighted).as_shard(first_row=0)
+    shard = write_blocks(tmp_path, [block_batch(12, weighted=weighted)], weighted=weighted)
     blocks = BlockShards(tmp_path, [shard])
     asked = np.array([3, 11, 3, 0])
     read, found = blocks.read(asked), blocks.locate(asked)

@@ -13,12 +13,12 @@ import pytest
 from store.samples import block_batch, document_batch, small_cache, write_blocks, write_documents
 
 from packer.errors import CheckError, StorageError
-from packer.store import documents as documents_module
-from packer.store import mapping
+from packer.store import writing as documents_module
 from packer.store.block_shards import BlockShards
 from packer.store.cache import Cache
 from packer.store.digest import digest_file, digest_file_xxh3
 from packer.store.document_shards import DocumentShards
+from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -27,8 +27,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 def _shard(folder: Path, kind: str, weighted: bool) -> Shard:
     weights = (0.5, 1.0) if weighted else (1.0,)
     if kind == "documents":
-        return write_documents(folder, [document_batch(40, weights=weights)]).as_shard(first_row=0)
-    return write_blocks(folder, [block_batch(20, weighted=weighted)], weighted=weighted).as_shard(first_row=0)
+        return write_documents(folder, [document_batch(40, weights=weights)])
+    return write_blocks(folder, [block_batch(20, weighted=weighted)], weighted=weighted)
 
 
 def _values(folder: Path, shard: Shard) -> list:
@@ -207,7 +207,7 @@ def test_shards_of_another_kind_are_not_taken(tmp_path: Path) -> None:
 
 
 def test_shards_of_two_block_lengths_do_not_mix(tmp_path: Path) -> None:
-    shards = [write_blocks(tmp_path, [block_batch(3, block_len=n)], index=n).as_shard(first_row=0) for n in (16, 32)]
+    shards = [write_blocks(tmp_path, [block_batch(3, block_len=n)], index=n) for n in (16, 32)]
     reader = BlockShards(tmp_path, shards)
     with pytest.raises(CheckError, match="expected blocks of 16 tokens, found 32"):
         reader.read(np.array([0, 3]), check=False)
@@ -217,7 +217,7 @@ def test_record_batches_that_do_not_follow_one_another_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(documents_module, "BATCH_ROWS", 7)
-    shard = write_documents(tmp_path, [document_batch(20)]).as_shard(first_row=0)
+    shard = write_documents(tmp_path, [document_batch(20)])
     assert len(shard.places) == 3
     second = msgspec.structs.replace(shard.places[1], first_row=6)
     shard = msgspec.structs.replace(shard, places=(shard.places[0], second, shard.places[2]))
@@ -240,16 +240,16 @@ def test_a_shard_that_goes_behind_the_look_at_its_size_is_missing_too(
     """A build with --force may remove it at any moment."""
     path = tmp_path / small_cache(tmp_path).shards[0].path
     cache = Cache.open(tmp_path, mmap=mmap)
-    map_file = mapping.map_file
+    mapped = CacheFiles.map
 
-    def goes(found: Path) -> pa.Buffer:
+    def goes(files: CacheFiles, name: str) -> pa.Buffer:
         if mmap:
-            found.unlink()
-            return map_file(found)
-        mapped = map_file(found)
-        found.unlink()
-        return mapped
+            path.unlink()
+            return mapped(files, name)
+        found = mapped(files, name)
+        path.unlink()
+        return found
 
-    monkeypatch.setattr(mapping, "map_file", goes)
+    monkeypatch.setattr(CacheFiles, "map", goes)
     with pytest.raises(CheckError, match=f"{path} is missing: expected [0-9]+ bytes"):
         cache.documents("train").read(0)

@@ -6,6 +6,7 @@ import struct
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,10 +20,10 @@ from packer.batches import DocumentBatch
 from packer.layout import MASKED, document_labels, document_weights, trained_tokens
 from packer.store import documents
 from packer.store.document_shards import Document, DocumentShards
-from packer.store.documents import DocumentShardWriter, concatenate_documents, slice_documents
 from packer.store.schema import documents_schema
 from packer.store.shard_file import find_places
 from packer.store.views import document_rows
+from packer.store.writing import concatenate_documents, slice_documents
 
 
 def _table(path: Path) -> pa.Table:
@@ -104,7 +105,7 @@ def test_arrow_reads_the_documents_that_were_written(tmp_path: Path) -> None:
 def test_the_reader_gives_back_the_documents_that_were_written(tmp_path: Path) -> None:
     batch = document_batch(50, weights=(0.5, 1.0))
     shard = write_documents(tmp_path, [batch])
-    reader = DocumentShards(tmp_path, [shard.as_shard(first_row=7, source=3)])
+    reader = DocumentShards(tmp_path, [msgspec.structs.replace(shard, first_row=7, source=3)])
     weights = document_weights(batch)
     expected = _expected_rows(batch)
     for i, row in enumerate(expected):
@@ -128,7 +129,7 @@ def test_columns_lead_to_every_token(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(documents, "BATCH_ROWS", 7)
     batches = [document_batch(20, seed=0), document_batch(20, seed=1, weights=(0.25,))]
     shards = [write_documents(tmp_path, [batch], index=i) for i, batch in enumerate(batches)]
-    reader = DocumentShards(tmp_path, [shard.as_shard(first_row=0) for shard in shards])
+    reader = DocumentShards(tmp_path, list(shards))
     columns = reader.columns()
     assert len(columns.input_ids) == 6  # 7 + 7 + 6 rows, twice
     together = concatenate_documents(batches)
@@ -141,7 +142,7 @@ def test_columns_lead_to_every_token(tmp_path: Path, monkeypatch: pytest.MonkeyP
         np.testing.assert_array_equal(columns.loss_weights[chunk][place], document_weights(together)[tokens])
     np.testing.assert_array_equal(columns.length, np.diff(together.offsets))
     assert columns.doc_id.tolist() == [reader.read(i).doc_id for i in range(40)]
-    unweighted = DocumentShards(tmp_path, [shards[0].as_shard(first_row=0)]).columns()
+    unweighted = DocumentShards(tmp_path, [shards[0]]).columns()
     assert unweighted.loss_weights is None
 
 
@@ -229,11 +230,11 @@ def test_a_partition_without_documents_is_a_shard_without_rows(tmp_path: Path) -
     assert (shard.num_rows, shard.num_tokens, shard.num_last_tokens, shard.places) == (0, 0, 0, ())
     assert _table(tmp_path / shard.path).num_rows == 0
     full = write_documents(tmp_path, [document_batch(3)], index=1)
-    reader = DocumentShards(tmp_path, [item.as_shard(first_row=0) for item in (shard, full, shard)])
+    reader = DocumentShards(tmp_path, [shard, full, shard])
     reader.verify()
     assert len(reader) == 3
     assert reader.read(2).shard_row == 2
-    empty = DocumentShards(tmp_path, [shard.as_shard(first_row=0)])
+    empty = DocumentShards(tmp_path, [shard])
     assert len(empty.columns().doc_id) == len(empty.lengths()) == len(empty.digests()) == 0
     assert empty.find(1) is None
 
@@ -242,31 +243,24 @@ def test_equal_documents_have_equal_ids_wherever_they_are(tmp_path: Path) -> Non
     batch = document_batch(6)
     order = [4, 2, 0, 5, 1, 3]
     shuffled = concatenate_documents([slice_documents(batch, i, i + 1) for i in order])
-    first = DocumentShards(tmp_path, [write_documents(tmp_path, [batch]).as_shard(first_row=0)])
-    second = DocumentShards(tmp_path, [write_documents(tmp_path, [shuffled], index=1).as_shard(first_row=0)])
+    first = DocumentShards(tmp_path, [write_documents(tmp_path, [batch])])
+    second = DocumentShards(tmp_path, [write_documents(tmp_path, [shuffled], index=1)])
     assert second.doc_ids().tolist() == first.doc_ids()[order].tolist()
     assert len(set(first.doc_ids().tolist())) == 6
 
 
 def test_find_gives_the_first_of_equal_documents_and_none_for_a_stranger(tmp_path: Path) -> None:
     batch = document_batch(3)
-    shard = write_documents(tmp_path, [batch, batch]).as_shard(first_row=0)
+    shard = write_documents(tmp_path, [batch, batch])
     reader = DocumentShards(tmp_path, [shard])
     ids = reader.doc_ids().tolist()
     assert [reader.find(doc_id) for doc_id in ids] == [0, 1, 2, 0, 1, 2]
     assert reader.find(next(i for i in range(99) if i not in ids)) is None
 
 
-def test_leaving_a_writer_without_finish_leaves_nothing(tmp_path: Path) -> None:
-    with DocumentShardWriter(tmp_path, special_ids=SPECIAL) as writer:
-        writer.append(document_batch(5))
-    assert list((tmp_path / "documents").iterdir()) == []
-
-
 def test_no_id_is_special_when_none_is_named(tmp_path: Path) -> None:
-    with DocumentShardWriter(tmp_path, special_ids=np.zeros(0, np.int32)) as writer:
-        writer.append(document_batch(5))
-        shard = writer.finish(split="train", index=0)
+    none = np.zeros(0, np.int32)
+    shard = documents.write_documents(tmp_path, [document_batch(5)], special_ids=none, split="train", index=0)
     masks = _table(tmp_path / shard.path)["special_tokens_mask"].to_pylist()
     assert len(masks) == 5
     assert not any(any(mask) for mask in masks)
@@ -274,7 +268,7 @@ def test_no_id_is_special_when_none_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("weights", [(1.0,), (0.5, 1.0)])
 def test_what_is_copied_of_found_documents_is_what_is_read_of_them(tmp_path: Path, weights: tuple[float, ...]) -> None:
-    shard = write_documents(tmp_path, [document_batch(20, weights=weights)]).as_shard(first_row=0)
+    shard = write_documents(tmp_path, [document_batch(20, weights=weights)])
     documents = DocumentShards(tmp_path, [shard])
     asked = np.array([7, 0, 19, 7])
     found, read = documents.locate(asked), [documents.read(number) for number in asked.tolist()]
@@ -300,7 +294,7 @@ def _column(document: Document, name: str) -> list[float]:
 
 
 def test_shards_pickle_as_their_folder_and_read_the_same(tmp_path: Path) -> None:
-    shard = write_documents(tmp_path, [document_batch(5)]).as_shard(first_row=0)
+    shard = write_documents(tmp_path, [document_batch(5)])
     documents = DocumentShards(tmp_path, [shard])
     again = pickle.loads(pickle.dumps(documents))
     assert (again.folder, again.shards) == (documents.folder, documents.shards) == (tmp_path, (shard,))
@@ -308,7 +302,7 @@ def test_shards_pickle_as_their_folder_and_read_the_same(tmp_path: Path) -> None
 
 
 def test_a_document_of_a_shard_without_a_source_has_no_origin(tmp_path: Path) -> None:
-    shard = write_documents(tmp_path, [document_batch(5)]).as_shard(first_row=0)
+    shard = write_documents(tmp_path, [document_batch(5)])
     documents = DocumentShards(tmp_path, [shard])
     with pytest.raises(ValueError, match="names no source"):
         documents.origin(2)

@@ -8,16 +8,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from store.samples import document_batch, small_cache, write_documents
 
 from packer.errors import BusyError, CheckError, StorageError
+from packer.limits import path_errors
 from packer.store import folder as folder_module
-from packer.store import shard_file
 from packer.store.cache import Cache
 from packer.store.digest import digest_file, digest_file_xxh3
 from packer.store.folder import AtomicFile, lock, sweep, sweep_temporary, write_atomically
-from packer.store.path_errors import path_errors
 from packer.store.shard_file import relink
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -58,22 +58,6 @@ def test_a_lock_is_free_again_after_its_body_however_it_ends(tmp_path: Path) -> 
     with lock(tmp_path), pytest.raises(BusyError, match=f"process {os.getpid()}"), lock(tmp_path):
         pytest.fail("two writers")
     with lock(tmp_path):
-        pass
-
-
-def test_a_lock_in_a_folder_that_was_removed_while_it_was_waited_for_is_no_lock(tmp_path, monkeypatch):
-    take, cache = folder_module._take, tmp_path / "cache"
-
-    def taken(*arguments):
-        take(*arguments)
-        if not removed:
-            removed.append(True)
-            folder_module.discard(cache)
-            assert not cache.exists()
-
-    removed = []
-    monkeypatch.setattr(folder_module, "_take", taken)
-    with lock(cache), pytest.raises(BusyError), lock(cache):
         pass
 
 
@@ -310,7 +294,7 @@ def test_relinking_copies_where_there_are_no_links_and_checks_the_copy(
     def refuse(*_: Any) -> None:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
-    monkeypatch.setattr(shard_file.Path, "hardlink_to", refuse)
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
     shard = write_documents(tmp_path, [document_batch(3)])
     path = tmp_path / relink(tmp_path, shard, index=1)
     assert not path.samefile(tmp_path / shard.path)
@@ -331,11 +315,11 @@ def test_a_killed_writer_leaves_no_visible_shard(tmp_path: Path) -> None:
         "import sys; sys.path[:0] = ['tests']\n"
         "from pathlib import Path\n"
         "from store.samples import *\n"
-        "writer = DocumentShardWriter(Path(sys.argv[1]), special_ids=SPECIAL)\n"
-        "batch = document_batch(5000)\n"
-        "while True:\n"
-        "    writer.append(batch)\n"
-        "    print('more', flush=True)\n"
+        "def more():\n"
+        "    while True:\n"
+        "        yield block_batch(5000)\n"
+        "        print('more', flush=True)\n"
+        "blocks.write_blocks(Path(sys.argv[1]), more(), block_len=32, weighted=False, split='train', index=0)\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
@@ -343,8 +327,7 @@ def test_a_killed_writer_leaves_no_visible_shard(tmp_path: Path) -> None:
         for _ in range(5):
             assert process.stdout.readline() == "more\n"
         process.kill()
-    assert [path.name[:5] for path in (tmp_path / "documents").iterdir()] == [".tmp-"]
-    assert list((tmp_path / "documents").glob("*.arrow")) == []
+    assert [path.name[:5] for path in (tmp_path / "blocks").iterdir()] == [".tmp-"]
 
 
 @pytest.mark.parametrize(("number", "told"), [(errno.EINVAL, None), (errno.EIO, "Input/output error")])
@@ -390,7 +373,7 @@ def test_a_shard_that_cannot_be_begun_leaves_no_file(tmp_path: Path, monkeypatch
     def refuse(*_: Any, **__: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(shard_file.pa.ipc, "new_file", refuse)
+    monkeypatch.setattr(pa.ipc, "new_file", refuse)
     with pytest.raises(MemoryError):
         write_documents(tmp_path, [document_batch(3)])
     assert list((tmp_path / "documents").iterdir()) == []

@@ -137,7 +137,7 @@ SHAPES: dict[str, dict[str, Any]] = {
             },
         ]
     },
-    "borders": {
+    "boundaries": {
         "messages": [
             user(" zebrauser\n"),
             assistant("\n\nambercontent "),

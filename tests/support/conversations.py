@@ -1,4 +1,4 @@
-"""Random conversations for properties: everything that has ever broken a border, in small doses."""
+"""Random conversations for properties: everything that has ever broken a boundary, in small doses."""
 
 from typing import Any
 

@@ -5,13 +5,12 @@ import json
 from pathlib import Path
 
 from oracle import Oracle
-from supervision_stages import Stages
+from supervision_stages import ALLOW_ALL, Stages
 from tokenizers import AddedToken, Tokenizer
 
 from packer.recipe import make_recipe
 from packer.render import ChatTemplate, written_markers
 
-ALLOW_ALL = "supervision.allow_dropped=[system,user,content,reasoning,tool_call,tool_result,tools]"
 STOPS = (
     *("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "</s>", "<end_of_turn>", "<|end|>"),
     *("<｜end▁of▁sentence｜>", "<|END_OF_TURN_TOKEN|>", "<|user|>", "<|observation|>", "<|return|>", "<|call|>"),

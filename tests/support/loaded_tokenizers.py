@@ -3,9 +3,8 @@
 import functools
 from pathlib import Path
 
-from fitted_tokenizers import ALLOW_ALL
 from oracle import Oracle
-from supervision_stages import Stages
+from supervision_stages import ALLOW_ALL, Stages
 
 
 @functools.lru_cache(maxsize=3)

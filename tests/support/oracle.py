@@ -42,7 +42,7 @@ def undeclared(template: str) -> tuple[str, ...]:
 
 
 class Unmodelled(Exception):  # noqa: N818 - not an error
-    """A case this oracle does not define: a border that merges in rewritten history taken as it is rendered."""
+    """A case this oracle does not define: a boundary that merges in rewritten history taken as it is rendered."""
 
 
 class Refused(Exception):  # noqa: N818 - a refusal is a result
@@ -274,7 +274,7 @@ class Oracle:
             if not ends:
                 raise Refused("no_terminator")
             if not self._is_blank(text[start : min(ends)]):
-                turns.append(self._border(k, text[:start], text[: min(ends)], (text[:start],)))
+                turns.append(self._boundary(k, text[:start], text[: min(ends)], (text[:start],)))
         return turns
 
     def _is_blank(self, completion: str) -> bool:
@@ -332,7 +332,7 @@ class Oracle:
             return None
         self._refuse_garbled(messages, k, prompt, closed[len(prompt) :], tools)
         known = dict.fromkeys(p for p in prompts if p is not None and closed.startswith(p))
-        return self._border(k, prompt, closed, tuple(sorted(known, key=len, reverse=True)) or (prompt,))
+        return self._boundary(k, prompt, closed, tuple(sorted(known, key=len, reverse=True)) or (prompt,))
 
     def _refuse_garbled(self, messages: list, k: int, prompt: str, completion: str, tools: Any) -> None:
         """No escapes that the row does not have, and no arguments that are a string within JSON."""
@@ -387,7 +387,7 @@ class Oracle:
             return turn + self.named["eos_token"]
         raise Refused("no_terminator")
 
-    def _border(self, k: int, prompt: str, turn: str, prompts: tuple[str, ...]) -> Turn:
+    def _boundary(self, k: int, prompt: str, turn: str, prompts: tuple[str, ...]) -> Turn:
         """The prefix rule on ids, or prompt and completion encoded apart."""
         p, q = self._encode(prompt), self._encode(turn)
         if q.ids[: len(p.ids)] == p.ids:

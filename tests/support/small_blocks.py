@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from packer.batches import BlockBatch
-from packer.store.blocks import BlockShardWriter
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest, ModelRecord, Totals, write_manifest
+from packer.store.writing import write_blocks
 
 PAD_ID = 0
 
@@ -122,9 +123,9 @@ def write_cache(folder, batches, *, fingerprint="f00d"):
     shards, first_row = [], 0
     for index, batch in enumerate(batches):
         weighted = batch.loss_weights is not None
-        with BlockShardWriter(folder, block_len=batch.input_ids.shape[1], weighted=weighted) as writer:
-            writer.append(batch)
-            shards.append(writer.finish(split="train", index=index).as_shard(first_row=first_row))
+        block_len = batch.input_ids.shape[1]
+        shard = write_blocks(folder, [batch], block_len=block_len, weighted=weighted, split="train", index=index)
+        shards.append(msgspec.structs.replace(shard, first_row=first_row))
         first_row += batch.num_blocks
     write_manifest(folder, manifest_of(shards, num_blocks=first_row, fingerprint=fingerprint))
     return folder

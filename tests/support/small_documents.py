@@ -3,13 +3,14 @@
 from functools import cache
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 from small_blocks import PAD_ID, manifest_of, random_documents, temporary_folder
 
 from packer.batches import DocumentBatch
 from packer.store.cache import Cache
-from packer.store.documents import DocumentShardWriter
 from packer.store.manifest import write_manifest
+from packer.store.writing import write_documents
 
 
 def documents_of(num_documents, *, longest=20, seed=0, weighted=False):
@@ -26,8 +27,8 @@ def batch_of(documents):
     """The same documents as the stages hand them on: every stretch of equal weight is a run."""
     starts, ends, weights, counts = [], [], [], []
     for document in documents:
-        borders = [0, *(np.flatnonzero(np.diff(document.weights)) + 1).tolist(), len(document.weights)]
-        runs = [(a, b) for a, b in pairwise(borders) if document.weights[a] > 0]
+        boundaries = [0, *(np.flatnonzero(np.diff(document.weights)) + 1).tolist(), len(document.weights)]
+        runs = [(a, b) for a, b in pairwise(boundaries) if document.weights[a] > 0]
         counts.append(len(runs))
         starts += [start for start, _ in runs]
         ends += [end for _, end in runs]
@@ -50,9 +51,9 @@ def write_document_cache(folder, parts, *, fingerprint="d0c5"):
     """A finished cache with one document shard for each list of documents."""
     shards, first_row = [], 0
     for index, documents in enumerate(parts):
-        with DocumentShardWriter(folder, special_ids=np.zeros(0, np.int32)) as writer:
-            writer.append(batch_of(documents))
-            shards.append(writer.finish(split="train", index=index).as_shard(first_row=first_row, source=None))
+        special_ids = np.zeros(0, np.int32)
+        shard = write_documents(folder, [batch_of(documents)], special_ids=special_ids, split="train", index=index)
+        shards.append(msgspec.structs.replace(shard, first_row=first_row))
         first_row += len(documents)
     write_manifest(folder, manifest_of(shards, fingerprint=fingerprint))
     return folder

@@ -1,6 +1,7 @@
 """The supervision path put together by hand, for tests: samples in, documents or the code of a rejection out."""
 
 import copy
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,9 @@ Document: TypeAlias = tuple[list[int], list[int]]
 
 Outcome: TypeAlias = list[Document] | str
 """Documents of a row, or the code of its rejection."""
+
+ALLOW_ALL = "supervision.allow_dropped=[system,user,content,reasoning,tool_call,tool_result,tools]"
+"""Nothing that a template drops rejects a row."""
 
 REASONING = ("reasoning_content", "thinking", "reasoning")
 
@@ -58,6 +62,14 @@ class Stages:
 
     def render(self, samples: Sequence[Sample]) -> TurnBatch:
         return self.renderer.render(RowBatch(samples=tuple(samples), rejections=(), num_rows=len(samples)))
+
+    def turns(self, sample: Sample) -> list[tuple[str, str]]:
+        """Prompt and completion of every turn in its order, as the render stage cuts them."""
+        batch = self.render([sample])
+        assert not batch.rejections, batch.rejections
+        texts = [batch.text[start:end] for start, end in itertools.pairwise(batch.text_offsets)]
+        places = zip(batch.turn_message, batch.turn_text, batch.prompt_end, batch.completion_end, strict=True)
+        return [(texts[n][:start].decode(), texts[n][start:end].decode()) for _, n, start, end in sorted(places)]
 
     def supervise(self, samples: Sequence[Sample]) -> tuple[TurnBatch, TokenBatch, Supervised]:
         turns = self.render(samples)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from packer.pack import Pieces, mixing, plan, stream
+from packer.pack import Pieces, cut, mixing, plan, select, stream
 from packer.recipe import Pack
 
 
@@ -16,12 +16,27 @@ def plan_pieces(pieces, block_len, *, slots=None, **rules):
 
 def plan_whole(lengths, block_len, **rules):
     """Documents that are empty or longer than a block are in no block."""
-    return plan_pieces(Pieces.whole(np.asarray(lengths), block_len), block_len, **rules)
+    lengths = np.asarray(lengths)
+    document = np.flatnonzero((lengths > 0) & (lengths <= block_len))
+    pieces = Pieces(
+        document=document,
+        start=np.zeros(len(document), np.int64),
+        length=lengths[document].astype(np.int32),
+        num_documents=len(lengths),
+    )
+    return plan_pieces(pieces, block_len, **rules)
+
+
+def cut_documents(lengths, block_len, count_trained, **rules):
+    """Pieces of documents, and what is dropped of them."""
+    pack = rules_of(block_len, **rules)
+    return cut(select(np.asarray(lengths), pack), pack, count_trained)
 
 
 def stream_of(lengths, block_len, count_trained, *, in_order=False, **rules):
     strategy = "sequential" if in_order else None
-    return stream(np.asarray(lengths), rules_of(block_len, mode="stream", strategy=strategy, **rules), count_trained)
+    pack = rules_of(block_len, mode="stream", strategy=strategy, **rules)
+    return stream(select(np.asarray(lengths), pack), pack, count_trained)
 
 
 def mixing_of(planned, source, *, blocks=1):

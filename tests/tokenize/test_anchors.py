@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from packer.model import AddedToken, load_model
 from packer.tokenize import ReferenceEncoder
-from packer.tokenize.anchors import Anchors
+from packer.tokenize.boundaries import Anchors
 
 
 def token(content: str, **fields: Any) -> AddedToken:

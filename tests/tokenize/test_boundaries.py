@@ -81,11 +81,11 @@ def test_after_the_first_added_token_a_completion_apart_is_encoded_as_in_any_tex
     template = twins.LLAMA2_LIKE.replace("' [/INST]' }}", "' [/INST] ' }}").replace("{{ ' ' + ", "{{ ")
     stages = Stages.load(twins.sentencepiece_like(tmp_path, template=template), "supervision.control_tokens=allow")
     text = "fox<unk>dog"
-    borders = stages.tokenizing._borders
+    boundaries = stages.tokenizing._boundaries
     whole = "<s>[INST] a [/INST] " + text + " </s>"
-    border = borders._apart_sequence(whole.encode(), len(whole) - len(text) - 5, len(whole))
-    assert border.ids is not None
-    completion = [stages.model.content(i) for i in border.ids[border.prompt_tokens :].tolist()]
+    boundary = boundaries._apart_sequence(whole.encode(), len(whole) - len(text) - 5, len(whole))
+    assert boundary.ids is not None
+    completion = [stages.model.content(i) for i in boundary.ids[boundary.prompt_tokens :].tolist()]
     assert "".join(completion) == "fox<unk>▁dog▁</s>"
 
 
@@ -103,8 +103,8 @@ def test_prompts_are_not_encoded_again(tmp_path: Path) -> None:
     stages = Stages.load(twins.byte_level(tmp_path))
     encoder = Counting(stages.model.files["tokenizer.json"])
     stages.tokenizing._encoder = encoder
-    stages.tokenizing._borders._encoder = encoder
-    stages.tokenizing._at_once._encoder = encoder
+    stages.tokenizing._boundaries._encoder = encoder
+    stages.tokenizing._vectorized._encoder = encoder
     talk = [message for n in range(9) for message in (user(f"q{n}"), assistant(f"a{n}"))]
     tokenized(stages, *talk)
     assert len(encoder.texts) == 2

@@ -33,15 +33,6 @@ def test_longer_texts_get_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert encode_in_time(lambda: time.sleep(0.2), ["x" * 10**6]) is None
 
 
-def test_where_no_thread_can_be_started_work_is_done_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(deadline, "_OF_THREAD", threading.local())
-    monkeypatch.setattr(threading.Thread, "start", refused)
-    assert encode_in_time(lambda: 7, ["a"]) == 7
-
-
 def test_an_interrupt_waits_for_the_work(interruptible: None) -> None:
     """The interpreter must not end under a library that is still at work."""
     done: list[int] = []
@@ -85,7 +76,7 @@ IN_A_COPY = """
 from packer.tokenize.deadline import encode_in_time
 
 encode_in_time(lambda: None, ["a"])
-print(json.dumps(forked(lambda: encode_in_time(lambda: 7, ["a"], grace_s=20))))
+print(json.dumps(forked(lambda: encode_in_time(lambda: 7, ["a"]))))
 """
 
 

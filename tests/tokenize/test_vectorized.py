@@ -1,4 +1,4 @@
-"""Batches placed at once have the ids and borders of texts looked at one by one, and of the rule word for word."""
+"""Batches placed at once have the ids and boundaries of texts looked at one by one, and of the rule word for word."""
 
 import functools
 import json
@@ -18,7 +18,7 @@ from packer.batches import TurnBatch
 from packer.model import Model, load_model
 from packer.spelling import Spelling
 from packer.tokenize import ReferenceEncoder, Tokenizing
-from packer.tokenize.anchors import Anchors
+from packer.tokenize.boundaries import Anchors
 from packer.tokenize.vectorized import VectorizedBoundaries
 
 BYTE_LEVEL = [twins.byte_level, twins.double_newline, twins.nfc, twins.added_letters, twins.header_stops]
@@ -47,7 +47,7 @@ def tokenizing_of(twin: Callable[..., Path], *, in_vocabulary: bool = False) -> 
 
 @st.composite
 def batches(draw: st.DrawFn) -> TurnBatch:
-    """Texts of pieces, each with turns whose borders lie between pieces; some end in a stop token and some do not."""
+    """Texts of pieces, each with turns whose boundaries lie between pieces; some end in a stop token and some do not."""
     texts, turns = [], []
     for number in range(draw(st.integers(1, 5))):
         pieces = [piece.encode() for piece in draw(st.lists(PIECES, min_size=1, max_size=12))]
@@ -90,10 +90,10 @@ def test_turns_are_placed_as_by_a_look_at_each_text(twin: Callable[..., Path], i
     tokenizing = tokenizing_of(twin, in_vocabulary=in_vocabulary)
     seen: Counter[str] = Counter()
 
-    @percent_of_examples(30)
+    @percent_of_examples(100)
     @given(batches())
     def agree(turns: TurnBatch) -> None:
-        placed = tokenizing._place_at_once(turns)
+        placed = tokenizing._place_vectorized(turns)
         together, alone = tokenizing.tokenize(turns), tokenizing._one_by_one(turns, np.arange(len(turns.raw)))
         assert together.sequence_text[together.turn_sequence].tolist() == turns.turn_text.tolist()
         for turn in range(len(turns.turn_text)):
@@ -173,7 +173,7 @@ def test_a_text_that_cannot_be_placed_leaves_the_others_where_they_are() -> None
     merging = b"<|im_start|>assistant\n\nfox<|im_end|>"
     prompt = len(b"<|im_start|>assistant\n")
     turns = batch_of([good, merging, good], [(n, prompt, len(text)) for n, text in enumerate([good, merging, good])])
-    placed = tokenizing._place_at_once(turns)
+    placed = tokenizing._place_vectorized(turns)
     assert placed is not None
     assert placed.text.tolist() == [0, 2]
     tokens = tokenizing.tokenize(turns)

@@ -256,13 +256,13 @@ def test_a_resumed_training_is_the_uninterrupted_one_bit_by_bit(schedule, saving
 def test_a_training_resumes_with_another_micro_batch_and_reads_no_step_again(tmp_path, monkeypatch):
     whole = trainer_of(tmp_path, save_strategy="steps", save_steps=3)
     whole.train()
-    read, first_of = StepReader.read, []
+    steps, first_of = StepReader.steps, []
 
-    def recorded(self, plans, *, index):
-        first_of.append(index)
-        return read(self, plans, index=index)
+    def recorded(self, plans, state):
+        first_of.append(state.counters.steps)
+        return steps(self, plans, state)
 
-    monkeypatch.setattr(StepReader, "read", recorded)
+    monkeypatch.setattr(StepReader, "steps", recorded)
     for size in (2, 8):
         model = tiny_model(seed=9)
         seen = Seen(model)

@@ -2,19 +2,23 @@
 
 import subprocess
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch", reason="TORCH MISSING: trainers are not tested")
 
 from packer.load import trainers
+from packer.load.trainers import TRAINERS
 
-HOMES = {"PackedDataModule": "lightning", "PackedSFTTrainer": "trl", "PackedTrainer": "transformers"}
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+WITH_LIBRARIES = {name: entry for name, entry in TRAINERS.items() if entry.libraries}
 
 
 def test_names_are_sorted_and_import_nothing_before_they_are_asked_for():
     assert sorted(trainers.__all__) == trainers.__all__
-    assert set(HOMES) < set(trainers.__all__)
+    assert len(WITH_LIBRARIES) >= 3
     code = (
         "import packer.load.trainers, sys; print([n for n in ('torch', 'numpy', 'transformers') if n in sys.modules])"
     )
@@ -24,13 +28,23 @@ def test_names_are_sorted_and_import_nothing_before_they_are_asked_for():
         _ = trainers.PackedNothing
 
 
-@pytest.mark.parametrize("name", HOMES)
+@pytest.mark.parametrize("name", TRAINERS)
+def test_a_trainer_has_a_module_a_page_and_an_entry_in_the_reference(name):
+    entry = TRAINERS[name]
+    assert find_spec(f"packer.load.trainers.{entry.module}")
+    assert name in (DOCS / "how-to" / "trainers" / entry.page).read_text("utf-8")
+    assert f"trainers/{entry.page}" in (DOCS / "how-to" / "train.md").read_text("utf-8")
+    reference = (DOCS / "reference" / "api.md").read_text("utf-8")
+    assert f"::: packer.load.trainers.{entry.module}.{name}" in reference
+
+
+@pytest.mark.parametrize("name", WITH_LIBRARIES)
 def test_without_its_library_a_trainer_says_what_to_install(name, monkeypatch):
-    library = HOMES[name]
+    library = WITH_LIBRARIES[name].libraries[0]
     for loaded in [loaded for loaded in sys.modules if loaded.startswith("packer.load.trainers.")]:
         monkeypatch.delitem(sys.modules, loaded)
     for loaded in [loaded for loaded in sys.modules if loaded.split(".")[0] == library]:
         monkeypatch.setitem(sys.modules, loaded, None)
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(ImportError, match=f"{name} needs (datasets|{library}): pip install torch {library}"):
+    with pytest.raises(ImportError, match=f"{name} needs [a-z]+: pip install torch {library}"):
         getattr(trainers, name)

@@ -91,7 +91,7 @@ def test_what_a_page_shows_runs_block_after_block(page, place, monkeypatch):
         assert len(names["held_out"]) and "eval_loss" in names["trainer"].state.log_history[-1]
     if "poison_test" in names:
         report = names["poison_test"](names["model"], names["micro_batch"])
-        assert report and "borders hold" in str(report)
+        assert report and "boundaries hold" in str(report)
         assert list((place / "run").glob("checkpoint-*/trainer_state.json"))
 
 

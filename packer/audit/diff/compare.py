@@ -14,11 +14,9 @@ from packer.audit.diff.tokenizers import compare_models
 from packer.errors import CheckError
 from packer.pipeline.identity import model_digests
 from packer.recipe import to_json
-from packer.store.cache import Cache
-from packer.store.content_fingerprint import content_fingerprint
+from packer.store.cache import Cache, content_fingerprint
 from packer.store.manifest import Totals
 from packer.store.numbered_rows import Chunks
-from packer.store.views import block_rows
 
 _ENGINE = ("engine", "engine_version", "rules_version", "format_version")
 _CAUSES = {"rules": "rules", "inputs": "inputs", "model": "tokenizer or template", "engine": "engine"}
@@ -159,7 +157,7 @@ def _compare_blocks(old: Cache, new: Cache, split: str) -> BlocksDiff | None:
 def _blocks(cache: Cache, split: str) -> tuple[Any, float]:
     """The digests of a split's blocks, and how full they are."""
     shards = [shard for shard in cache.manifest.shards if (shard.kind, shard.split) == ("blocks", split)]
-    chunks = Chunks(cache.folder, shards, kind="blocks", opener=block_rows)
+    chunks = Chunks(cache.folder, shards, kind="blocks")
     slots = len(chunks) * int(cache.manifest.recipe["pack"]["block_len"])
     return chunks.digests(), sum(shard.num_tokens for shard in shards) / slots if slots else 0.0
 

@@ -21,8 +21,8 @@ from packer.pipeline.plan import load_recipe_model, resolve_sources
 from packer.pipeline.progress import Silent
 from packer.pipeline.rewrite_cost import LIMIT, last_tokens
 from packer.pipeline.stages import Stages, overruns_at
-from packer.pipeline.suggestions import rejection_hint
 from packer.recipe import Recipe
+from packer.rejections import rejection_hint
 from packer.render.control import control_pattern, typed_fields
 
 _BATCH_ROWS = 100

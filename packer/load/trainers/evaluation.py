@@ -40,15 +40,15 @@ class EvaluationBatches:
         self.loader = loader
         self._adapter = adapter
         self._beginning = loader.state_dict()
-        self._outlook = loader.outlook()
+        self._summary = loader.summary()
 
     def __len__(self) -> int:
         """Micro-batches of this rank."""
-        return self._outlook.micro_batches
+        return self._summary.micro_batches
 
     def __iter__(self) -> Iterator[MicroBatch]:
         self.loader.load_state_dict(self._beginning)
-        per_micro_batch = self._outlook.num_items / self._outlook.micro_batches
+        per_micro_batch = self._summary.num_items / self._summary.micro_batches
         for step in self.loader:
             for micro_batch in step:
                 yield {**self._adapter(micro_batch), "num_items_in_batch": per_micro_batch}

@@ -271,7 +271,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
             "auto_find_batch_size": (args.auto_find_batch_size, "set the loader's micro_batch_size"),
             "context or sequence parallelism": (
                 self.get_cp_size() * self.get_sp_size() > 1,
-                "it cuts micro-batches across their borders",
+                "it cuts micro-batches across their boundaries",
             ),
             f"a loader for {self._reader.world_size} of {ranks} ranks": (
                 self._reader.world_size != ranks,

@@ -1,8 +1,8 @@
 """A loader's micro-batches one by one, in the form that torchtitan's ``BaseDataLoader`` gives them.
 
 torchtitan asks for ``gradient_accumulation_steps`` batches for each optimizer step, each a pair of a dict with
-``input`` and ``positions`` and of labels that are shifted already, and finds the borders of documents where positions
-are 0. It sums the losses and divides them by the labels it counted over all ranks, which are the loader's
+``input`` and ``positions`` and of labels that are shifted already, and finds the boundaries of documents where
+positions are 0. It sums the losses and divides them by the labels it counted over all ranks, which are the loader's
 ``num_items_in_batch``.
 """
 

@@ -15,8 +15,7 @@ import pytest
 from packer.audit.foreign import look_at, view_foreign_row
 from packer.audit.foreign.tokenizer_facts import find_known
 from packer.errors import InputError, UsageError
-from packer.export import FORMS as EXPORTS
-from packer.export import export
+from packer.export import FORMATS, export
 from packer.pipeline.repacking import repack
 
 
@@ -69,8 +68,8 @@ CACHES = {"isolated": None, "eos": {"mode": "eos", "block_len": 512}, "stream": 
 CASES = [
     (mode, to, unit)
     for mode in CACHES
-    for to, units in EXPORTS.items()
-    for unit in units
+    for to, entry in FORMATS.items()
+    for unit in entry.units
     if (unit == "blocks" or mode == "isolated") and (mode, to, unit) != ("isolated", "olmo", "blocks")  # refused
 ]
 
@@ -103,7 +102,9 @@ def test_whatever_export_writes_is_taken_as_a_folder_and_has_no_finding(caches, 
 
 
 def test_there_are_cases_for_every_form_and_unit():
-    assert {(to, unit) for _, to, unit in CASES} == {(to, unit) for to, units in EXPORTS.items() for unit in units}
+    assert {(to, unit) for _, to, unit in CASES} == {
+        (to, unit) for to, entry in FORMATS.items() for unit in entry.units
+    }
 
 
 def test_all_pairs_of_a_folder_are_its_parts(starter_cache, starter, tmp_path):

@@ -7,8 +7,11 @@ and no byte of a cache depends on them.
 While templates run, one thread looks every `TICK_S` at every thread that renders: how much processor time (not time of
 day: a machine may be busy, or sleep) and memory it took since this rendering began. It ends a rendering by an
 exception raised in the thread that renders, which needs no signal handler and so does not meddle with those of the
-application, and works in any thread. Python raises it between two steps of the template, and no single step takes long
-(:mod:`packer.render.bounds`).
+application, and works in any thread. Python raises it between two steps of the template.
+
+A single step, such as comparing two lists that hold themselves sixty times over, cannot be ended so: it holds Python's
+lock, and the thread that looks does not run. In processes of packer's own the system ends the process then: see
+:func:`end_if_stuck`.
 
 Memory is that of the process: where other threads of an application take as much within one long rendering, it counts.
 """
@@ -16,6 +19,7 @@ Memory is that of the process: where other threads of an application take as muc
 import ctypes
 import os
 import resource
+import signal
 import threading
 import time
 import weakref
@@ -28,6 +32,8 @@ from packer.errors import UsageError
 MAX_CPU_S = 2.0
 MAX_GROWTH_BYTES = 512 * 2**20
 TICK_S = 0.05
+MAX_STUCK_S = 60.0
+"""Processor time of the process within one rendering, after which the system ends it."""
 
 COUNT, ROW = range(2)
 """What the numbers of a place are: beginnings and ends of renderings, so that it is odd while a template runs; the row
@@ -175,6 +181,7 @@ class _Watch:
 
 _WATCH = _Watch()
 _LOCAL = _Local()
+_ends_process = False
 
 
 def _forget() -> None:
@@ -186,6 +193,15 @@ def _forget() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
+
+
+def end_if_stuck() -> None:
+    """Have the system end this process, by SIGPROF, where a template is stuck in a single step.
+
+    For worker processes and the command line; in an application packer ends no process.
+    """
+    global _ends_process  # noqa: PLW0603 - of this process
+    _ends_process = hasattr(signal, "setitimer")
 
 
 def place() -> list[int]:
@@ -206,12 +222,18 @@ def watched(render: Callable[[], Result]) -> Result:
         numbers[COUNT] += 1
         if not _WATCH.running:
             _WATCH.start()
+        if _ends_process:
+            signal.setitimer(signal.ITIMER_PROF, MAX_STUCK_S)
         try:
             return render()
         finally:
             numbers[COUNT] += 1
+            if _ends_process:
+                signal.setitimer(signal.ITIMER_PROF, 0)
             if thread.struck is not None:
                 thread.settle()
     except _Struck:
         used = thread.arrived()
+    except MemoryError:
+        used = "takes more memory than there is"
     raise TemplateOverrunError.of(used, numbers[ROW])

@@ -1,0 +1,48 @@
+"""The formats a cache can be exported in: one entry each. The command line, the errors and the tests read this list."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from packer.errors import UsageError
+
+Unit: TypeAlias = Literal["documents", "blocks"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """One entry."""
+
+    writer: str
+    """The module in this folder and the :class:`packer.export.writer.Writer` in it, imported when it is used."""
+
+    help: str
+    """What is written, and for whom."""
+
+    units: tuple[Unit, ...] = ("documents",)
+    """What it can hold, the default first."""
+
+
+FORMATS: dict[str, Format] = {
+    "datasets": Format(
+        writer="datasets_folder.DatasetsWriter",
+        help="a folder for load_from_disk (TRL, axolotl, LLaMA-Factory)",
+        units=("documents", "blocks"),
+    ),
+    "megatron": Format(writer="megatron.MegatronWriter", help=".bin and .idx of Megatron-LM"),
+    "olmo": Format(
+        writer="olmo.OlmoWriter", help="arrays of ids and masks for OLMo-core", units=("documents", "blocks")
+    ),
+    "mds": Format(writer="mds.MdsWriter", help="MosaicML streaming shards for llm-foundry"),
+}
+
+
+def format_of(name: str) -> Format:
+    """The format of a name.
+
+    Raises:
+        UsageError: there is none.
+
+    """
+    if name not in FORMATS:
+        raise UsageError(f"there is no format '{name}'", hint=f"formats: {', '.join(FORMATS)}")
+    return FORMATS[name]

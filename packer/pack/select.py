@@ -1,0 +1,50 @@
+"""Which documents are packed at all, and why the others are not.
+
+This is the one step between documents and blocks where documents are dropped as a whole. Those that stay keep their
+numbers; one that is dropped counts as one without tokens from here on.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from packer.batches import Int64
+from packer.recipe import Pack
+
+REASONS = ("too_short", "overlong", "truncated", "untrained")
+"""Why tokens are left out: they, or their document, are fewer than ``min_length``; their document is longer than a
+block and rejected; they are beyond what is kept of a truncated document; their piece would train nothing."""
+
+TOO_SHORT, OVERLONG, TRUNCATED, UNTRAINED = range(4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """N documents, of which D are dropped. A column that says which of them belong together would stand here."""
+
+    length: npt.NDArray[np.integer]  # [N] tokens of each document, 0 where it is dropped
+    dropped: Int64  # [D] numbers of the dropped ones, ascending
+    dropped_length: Int64  # [D] their tokens
+    reason: npt.NDArray[np.uint8]  # [D] index into REASONS
+
+
+def select(lengths: npt.NDArray[np.integer], pack: Pack) -> Selection:
+    """Drop the documents that are too short, and those that are longer than a block where these are rejected.
+
+    Args:
+        lengths: tokens of each document.  # integers [N], at least 0
+        pack: the rules, as a recipe may have them; its mode is not ``none``.
+
+    """
+    is_short = (lengths < pack.min_length) & (lengths > 0)
+    is_dropped = is_short
+    if pack.overlong == "reject" and pack.mode != "stream":
+        is_dropped = is_short | (lengths > pack.block_len)
+    dropped = np.flatnonzero(is_dropped)
+    return Selection(
+        length=np.where(is_dropped, 0, lengths) if len(dropped) else lengths,
+        dropped=dropped,
+        dropped_length=lengths[dropped].astype(np.int64),
+        reason=np.where(is_short[dropped], TOO_SHORT, OVERLONG).astype(np.uint8),
+    )

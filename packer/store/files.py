@@ -1,0 +1,170 @@
+"""The files of a cache by their names in it: all that is read, written, renamed or taken over goes through here."""
+
+import os
+import shutil
+import stat
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+
+from packer.errors import CheckError
+from packer.limits import storage_errors
+from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
+from packer.store.folder import (
+    PRIVATE,
+    TEMPORARY_PREFIX,
+    AtomicFile,
+    inside,
+    make_folder,
+    sync_folder,
+    write_atomically,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFiles:
+    """The files of one cache, each by its path relative to the folder, POSIX.
+
+    Raises:
+        StorageError: from any method, where the disk refuses.
+
+    """
+
+    folder: Path
+
+    def size(self, name: str) -> int | None:
+        """Bytes of a regular file; None where there is none."""
+        with storage_errors("read", self.folder / name):
+            try:
+                status = (self.folder / name).stat()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+    def open(self, name: str) -> BufferedReader:
+        """A file from its beginning on."""
+        with storage_errors("read", self.folder / name):
+            return (self.folder / name).open("rb")
+
+    def read(self, name: str) -> bytes:
+        """A whole file."""
+        with self.open(name) as file, storage_errors("read", self.folder / name):
+            return file.read()
+
+    def ranges(self, name: str) -> "FileRanges":
+        """Any ranges of a file."""
+        return FileRanges(self.folder / name)
+
+    def map(self, name: str) -> pa.Buffer:
+        """A file's bytes, mapped read-only. No descriptor stays open, so a cache may have any number of shards."""
+        with pa.memory_map(str(self.folder / name)) as mapped:
+            return mapped.read_buffer()
+
+    def names(self, folder: str, suffix: str) -> list[str]:
+        """Paths of the files right in a folder whose names end so, sorted; none where there is no such folder."""
+        return sorted(f"{folder}/{path.name}" for path in (self.folder / folder).glob(f"*{suffix}"))
+
+    def sha256(self, name: str) -> str:
+        """sha256 of a file."""
+        return digest_file(self.folder / name)[2]
+
+    def xxh3(self, name: str) -> str:
+        """xxh3-128 of a file, several times as fast."""
+        return digest_file_xxh3(self.folder / name)
+
+    def write(self, name: str, content: bytes | Iterable[bytes]) -> FileDigest:
+        """Write a whole file, or none of it; returns the digests of its bytes."""
+        return write_atomically(self._target(name), content)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a finished file another name, replacing what is there."""
+        source, target = self.folder / old, self._target(new)
+        with storage_errors("write", target):
+            source.replace(target)
+            sync_folder(target.parent)
+            sync_folder(source.parent)
+
+    def take(self, name: str, source: Self, old: str, *, sha256: str) -> None:
+        """Give a finished file of this or another cache a name here; the old name stays.
+
+        A hard link where the file system has them, else a copy, whose digest is compared.
+
+        Raises:
+            CheckError: there is no such file, or a copy was needed and its bytes are others.
+
+        """
+        path, target = source.folder / old, self._target(name)
+        hint = f"packer build -o {source.folder} --repair makes it again"
+        if path == target:
+            return
+        if source.size(old) is None:
+            raise CheckError(f"{path} is missing", hint=hint)
+        if not _hard_linked(path, target):
+            with AtomicFile(target.parent) as file:
+                with source.open(old) as content:
+                    shutil.copyfileobj(content, file, 4 * 2**20)
+                found = file.digest.sha256
+                if found != sha256:
+                    raise CheckError(f"{path} is damaged: expected sha256 {sha256}, found {found}", hint=hint)
+                file.commit(target.name)
+
+    def _target(self, name: str) -> Path:
+        """Where a file is about to be written: never outside of the folder."""
+        private = name.startswith(f"{PRIVATE}/")
+        root = self.folder / PRIVATE if private else self.folder
+        return inside(root, name.removeprefix(f"{PRIVATE}/") if private else name)
+
+    def sync(self, folder: str) -> None:
+        """Make the names in a folder, and its own, survive a power cut."""
+        with storage_errors("write", self.folder / folder):
+            sync_folder(self.folder / folder)
+            sync_folder((self.folder / folder).parent)
+
+
+def _hard_linked(path: Path, target: Path) -> bool:
+    """Give a file another name; False where no link can be made: another disk, no hard links, somebody else's file."""
+    temporary = target.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-link-{target.name}"
+    with storage_errors("write", target):
+        make_folder(target.parent)
+        try:
+            temporary.hardlink_to(path)
+        except OSError:
+            return False
+        temporary.replace(target)
+        temporary.unlink(missing_ok=True)  # where both were links to the same bytes, renaming does nothing (POSIX)
+        sync_folder(target.parent)
+    return True
+
+
+class FileRanges:
+    """Ranges of bytes of one file, read when they are asked for. One descriptor stays open."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with storage_errors("read", path):
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._descriptor)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """So many bytes from an offset on.
+
+        Raises:
+            CheckError: the file ends before them.
+            StorageError: it cannot be read.
+
+        """
+        with storage_errors("read", self._path):
+            content = os.pread(self._descriptor, size, offset)
+            while 0 < len(content) < size:
+                more = os.pread(self._descriptor, size - len(content), offset + len(content))
+                if not more:
+                    break
+                content += more
+        if len(content) != size:
+            raise CheckError(f"{self._path} is truncated: expected {size} bytes at {offset}, found {len(content)}")
+        return content

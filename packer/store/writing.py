@@ -1,0 +1,261 @@
+"""Writing shards: the documents of a partition, the blocks of a split.
+
+The bytes are a function of the rows alone. Record batches of documents are cut by content, not by how documents were
+handed over: one ends with the row that brings it to 16,384 rows or to 2^20 tokens. The column ``loss_weights`` is there
+exactly when some weight of the partition is fractional.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from packer.batches import BlockBatch, Bool, DocumentBatch, Int32, Int64
+from packer.layout import MASKED, document_labels, document_weights, offsets_of
+from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, flat_array, list_array
+from packer.store.digest import document_ids
+from packer.store.manifest import Shard
+from packer.store.schema import BLOCK_LISTS, BLOCK_PIECES, blocks_schema, documents_schema
+from packer.store.shard_file import write_shard
+
+BATCH_ROWS = 16_384
+BATCH_TOKENS = 2**20
+"""A record batch ends with the row that reaches one of these."""
+
+
+def write_documents(
+    cache: Path, batches: Sequence[DocumentBatch], *, special_ids: Int32, split: str, index: int
+) -> Shard:
+    """Write a document shard.
+
+    Args:
+        cache: the cache.
+        batches: all documents of a partition, in order.
+        special_ids: int32[S], the ids that ``special_tokens_mask`` marks.
+        split: of the partition.
+        index: number of the shard in its split.
+
+    Returns:
+        The manifest's entry, as far as the documents say.
+
+    Raises:
+        StorageError: the disk refuses.
+
+    """
+    weighted = any((batch.run_weight != 1).any() for batch in batches)
+    shard = write_shard(
+        cache,
+        _record_batches(batches, special_ids, weighted=weighted),
+        schema=documents_schema(weighted=weighted),
+        kind="documents",
+        split=split,
+        index=index,
+    )
+    sample = np.concatenate([np.zeros(0, np.int32), *(batch.sample for batch in batches)])
+    lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(batch.offsets) for batch in batches)])
+    is_last = np.append(sample[1:] != sample[:-1], True)[: len(sample)]  # of its input row
+    return msgspec.structs.replace(shard, num_last_tokens=int(lengths[is_last].sum()))
+
+
+def _record_batches(
+    batches: Sequence[DocumentBatch], special_ids: Int32, *, weighted: bool
+) -> Iterator[pa.RecordBatch]:
+    """Each ends with the row that brings it to its size.
+
+    Worked example: a record batch takes 4 tokens, documents end at offsets [0, 3, 5, 6]. Row 1 brings the first one
+    to 5 tokens, so it ends before row 2.
+    """
+    if not batches:
+        return
+    documents = concatenate_documents(batches)
+    first, offsets = 0, documents.offsets
+    while first < documents.num_documents:
+        by_tokens = int(np.searchsorted(offsets, offsets[first] + BATCH_TOKENS, side="left"))
+        last = min(by_tokens, first + BATCH_ROWS, documents.num_documents)
+        piece = slice_documents(documents, first, last)
+        special = np.isin(piece.input_ids, special_ids)
+        yield document_record_batch(rows_of(piece, special=special, weighted=weighted))
+        first = last
+
+
+def rows_of(documents: DocumentBatch, *, special: Bool, weighted: bool) -> DocumentRows:
+    """Documents as rows of a shard.
+
+    Args:
+        documents: K tokens.
+        special: which tokens are special.  # bool[K]
+        weighted: whether the shard has loss weights; a doc_id holds fractional ones in any case.
+
+    """
+    labels, offsets = document_labels(documents), documents.offsets
+    fractional = weighted or bool((documents.run_weight != 1).any())
+    weights = document_weights(documents) if fractional else None
+    trained = offsets_of(labels != MASKED)
+    sample_id, has_sample_id = _texts(documents.sample_id)
+    return DocumentRows(
+        doc_id=document_ids(input_ids=documents.input_ids, labels=labels, loss_weights=weights, offsets=offsets),
+        input_ids=Ragged(values=documents.input_ids, offsets=offsets),
+        labels=Ragged(values=labels, offsets=offsets),
+        special_tokens_mask=Ragged(values=np.packbits(special, bitorder="little"), offsets=offsets),
+        loss_weights=Ragged(values=weights, offsets=offsets) if weighted and weights is not None else None,
+        span_offsets=documents.run_offsets.astype(np.int32),
+        span_message=documents.run_message,
+        span_start=documents.run_start,
+        span_end=documents.run_end,
+        length=np.diff(offsets).astype(np.int32),
+        num_trained=(trained[offsets[1:]] - trained[offsets[:-1]]).astype(np.int32),
+        row=documents.sample,
+        sample_id=sample_id,
+        has_sample_id=has_sample_id,
+    )
+
+
+def document_record_batch(rows: DocumentRows) -> pa.RecordBatch:
+    """Rows of a document shard, with their digests, as Arrow; every buffer starts at its first row."""
+    schema = documents_schema(weighted=rows.loss_weights is not None)
+    mask = rows.special_tokens_mask
+    num_tokens = len(rows.input_ids.values)
+    spans = schema.field("spans").type
+    columns = {
+        "doc_id": flat_array(pa.int64(), rows.doc_id),
+        "input_ids": _list(schema, "input_ids", rows.input_ids),
+        "labels": _list(schema, "labels", rows.labels),
+        "special_tokens_mask": list_array(
+            schema.field("special_tokens_mask").type,
+            pa.Array.from_buffers(pa.bool_(), num_tokens, [None, pa.py_buffer(mask.values)]),
+            mask.offsets,
+        ),
+        "spans": list_array(
+            spans,
+            pa.Array.from_buffers(
+                spans.value_type,
+                len(rows.span_message),
+                [None],
+                children=[
+                    flat_array(pa.int32(), values) for values in (rows.span_message, rows.span_start, rows.span_end)
+                ],
+            ),
+            rows.span_offsets,
+        ),
+        "length": flat_array(pa.int32(), rows.length),
+        "num_trained": flat_array(pa.int32(), rows.num_trained),
+        "row": flat_array(pa.int32(), rows.row),
+        "sample_id": _string_array(rows),
+        "digest": flat_array(pa.uint64(), rows.digests()),
+    }
+    if rows.loss_weights is not None:
+        columns["loss_weights"] = _list(schema, "loss_weights", rows.loss_weights)
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def concatenate_documents(batches: Sequence[DocumentBatch]) -> DocumentBatch:
+    """Several batches as one."""
+    if len(batches) == 1:
+        return batches[0]
+    return DocumentBatch(
+        input_ids=np.concatenate([batch.input_ids for batch in batches]),
+        offsets=_join_offsets([batch.offsets for batch in batches]),
+        sample=np.concatenate([batch.sample for batch in batches]),
+        sample_id=tuple(name for batch in batches for name in batch.sample_id),
+        run_offsets=_join_offsets([batch.run_offsets for batch in batches]),
+        run_start=np.concatenate([batch.run_start for batch in batches]),
+        run_end=np.concatenate([batch.run_end for batch in batches]),
+        run_message=np.concatenate([batch.run_message for batch in batches]),
+        run_weight=np.concatenate([batch.run_weight for batch in batches]),
+    )
+
+
+def slice_documents(batch: DocumentBatch, first: int, last: int) -> DocumentBatch:
+    """Documents ``[first, last)`` of a batch."""
+    tokens = slice(int(batch.offsets[first]), int(batch.offsets[last]))
+    runs = slice(int(batch.run_offsets[first]), int(batch.run_offsets[last]))
+    return DocumentBatch(
+        input_ids=batch.input_ids[tokens],
+        offsets=batch.offsets[first : last + 1] - batch.offsets[first],
+        sample=batch.sample[first:last],
+        sample_id=batch.sample_id[first:last],
+        run_offsets=batch.run_offsets[first : last + 1] - batch.run_offsets[first],
+        run_start=batch.run_start[runs],
+        run_end=batch.run_end[runs],
+        run_message=batch.run_message[runs],
+        run_weight=batch.run_weight[runs],
+    )
+
+
+def _join_offsets(offsets: list[Int64]) -> Int64:
+    """[0, 2, 3] and [0, 4] give [0, 2, 3, 7]."""
+    return offsets_of(np.concatenate([np.diff(each) for each in offsets]))
+
+
+def _texts(texts: tuple[str | None, ...]) -> tuple[Ragged, Bool]:
+    encoded = [b"" if text is None else text.encode() for text in texts]
+    offsets = offsets_of([len(text) for text in encoded]).astype(np.int32)
+    values = np.frombuffer(b"".join(encoded), np.uint8)
+    return Ragged(values=values, offsets=offsets), np.array([text is not None for text in texts], np.bool_)
+
+
+def _string_array(rows: DocumentRows) -> pa.Array:
+    present = rows.has_sample_id
+    validity = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
+    values = pa.py_buffer(np.ascontiguousarray(rows.sample_id.values))
+    return pa.Array.from_buffers(
+        pa.string(), len(present), [validity, pa.py_buffer(np.ascontiguousarray(rows.sample_id.offsets)), values]
+    )
+
+
+def _list(schema: pa.Schema, name: str, column: Ragged) -> pa.Array:
+    kind = schema.field(name).type
+    return list_array(kind, flat_array(kind.value_type, column.values), column.offsets)
+
+
+def write_blocks(
+    cache: Path, batches: Iterable[BlockBatch], *, block_len: int, weighted: bool, split: str, index: int
+) -> Shard:
+    """Write a block shard.
+
+    Each batch becomes one record batch of the file, so the caller's batching is part of the bytes: cut it by a constant
+    of the recipe or the format, never by the number of workers.
+
+    Args:
+        cache: the cache.
+        batches: the blocks; a batch without blocks adds nothing.
+        block_len: tokens of a block, padding included.
+        weighted: write loss_weights; where a batch has none, they are 1 where trained.
+        split: of the blocks.
+        index: number of the shard in its split.
+
+    Raises:
+        StorageError: the disk refuses.
+
+    """
+    return write_shard(
+        cache,
+        (block_record_batch(BlockRows.of(batch, weighted=weighted)) for batch in batches if batch.num_blocks),
+        schema=blocks_schema(block_len, weighted=weighted),
+        kind="blocks",
+        split=split,
+        index=index,
+    )
+
+
+def block_record_batch(rows: BlockRows) -> pa.RecordBatch:
+    """Rows of a block shard, with their digests, as Arrow."""
+    num_rows, block_len = rows.input_ids.shape
+    schema = blocks_schema(block_len, weighted=rows.loss_weights is not None)
+    columns = {
+        "length": flat_array(pa.int32(), rows.length),
+        "num_trained": flat_array(pa.int32(), rows.num_trained),
+        "digest": flat_array(pa.uint64(), rows.digests()),
+    }
+    for name in BLOCK_LISTS:
+        if name in schema.names:
+            kind = schema.field(name).type
+            values = flat_array(kind.value_type, getattr(rows, name).reshape(-1))
+            columns[name] = pa.Array.from_buffers(kind, num_rows, [None], children=[values])
+    for name in (*BLOCK_PIECES, "seq_lengths"):
+        kind = schema.field(name).type
+        column: Ragged = getattr(rows, name)
+        columns[name] = list_array(kind, flat_array(kind.value_type, column.values), column.offsets)
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)

@@ -1,0 +1,64 @@
+"""A command in a process of its own, and the most memory that it or a process it started had to itself."""
+
+import json
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_LOOK_S = 0.05
+
+
+def run_watched(
+    command: Sequence[object], *, log: Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The line of JSON that it prints last, with ``peak_bytes``.
+
+    Raises:
+        ChildProcessError: it failed; the message ends as its output did.
+
+    """
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [str(part) for part in command], cwd=cwd, env=env, stdout=output, stderr=subprocess.STDOUT
+        )
+        peak, done = [0], threading.Event()
+
+        def look() -> None:
+            while not done.wait(_LOOK_S):
+                peak.extend(map(_own_bytes, _family(process.pid)))
+
+        watch = threading.Thread(target=look, daemon=True)
+        watch.start()
+        failed = process.wait()
+        done.set()
+        watch.join()
+    lines = log.read_text("utf-8", "replace").splitlines()
+    if failed:
+        raise ChildProcessError("\n".join(lines[-20:]))
+    return {**json.loads(lines[-1]), "peak_bytes": max(peak)}
+
+
+def _own_bytes(process: str) -> int:
+    """Memory of a process that is its own; 0 where the system does not say, or the process is gone.
+
+    Pages of files that are mapped do not count: they are the system's cache, which has them with or without a process.
+    """
+    try:
+        status = Path(f"/proc/{process}/status").read_text("ascii", "replace")
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("RssAnon")), 0)
+
+
+def _family(process: int) -> list[str]:
+    """Numbers of a process and of all that it started, and so on; the process alone where the system does not say."""
+    found = [str(process)]
+    for parent in found:
+        for children in Path(f"/proc/{parent}/task").glob("*/children"):
+            try:
+                found += children.read_text("ascii").split()
+            except OSError:
+                continue
+    return found

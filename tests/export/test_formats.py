@@ -1,0 +1,67 @@
+"""The list of formats: one entry and one module are all that a format takes."""
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from click.testing import CliRunner
+from export import readers
+
+from packer.errors import UsageError
+from packer.export import FORMATS, export
+from packer.export.formats import Format
+from packer.export.run import writer_of
+from packer.export.writer import Writer
+from packer_cli.main import cli
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_format_is_on_the_command_line_in_the_pages_and_has_a_writer(name):
+    told = " ".join(CliRunner().invoke(cli, ["export", "--help"]).output.split())
+    assert f"{name}: {FORMATS[name].help}" in told
+    assert name in (DOCS / "reference" / "cli.md").read_text("utf-8")
+    assert f"--to {name}" in (DOCS / "how-to" / "export.md").read_text("utf-8")
+    writer = writer_of(name)
+    assert issubclass(writer, Writer)
+    assert (writer.blocks is not Writer.blocks) == ("blocks" in FORMATS[name].units)
+
+
+def test_a_name_that_is_no_format_is_refused_with_those_there_are(starter_cache, tmp_path):
+    with pytest.raises(UsageError) as caught:
+        export(starter_cache, tmp_path / "out", to="parquet")
+    assert caught.value.hint == "formats: " + ", ".join(FORMATS)
+    result = CliRunner().invoke(cli, ["export", str(starter_cache), "--to", "parquet", "-o", str(tmp_path / "out")])
+    assert result.exit_code == 2 and all(name in result.stderr for name in FORMATS)
+
+
+class LinesWriter(Writer):
+    """A line of JSON for each document."""
+
+    def __init__(self, files, cache, split, **options):
+        super().__init__(files, cache, split, **options)
+        self._file = files.open(f"{split}.jsonl")
+
+    def documents(self, batch):
+        for start, end in zip(batch.offsets[:-1].tolist(), batch.offsets[1:].tolist(), strict=True):
+            row = {"input_ids": batch.input_ids[start:end].tolist(), "labels": batch.labels[start:end].tolist()}
+            self._file.write(json.dumps(row).encode() + b"\n")
+
+    def finish(self):
+        return {"path": f"{self.split}.jsonl"}
+
+
+def test_one_module_and_one_entry_make_a_format(starter_cache, tmp_path, monkeypatch):
+    module = ModuleType("packer.export.lines")
+    module.LinesWriter = LinesWriter
+    monkeypatch.setitem(sys.modules, "packer.export.lines", module)
+    monkeypatch.setitem(FORMATS, "lines", Format(writer="lines.LinesWriter", help="lines of JSON"))
+    found = export(starter_cache, tmp_path / "out", to="lines", split="train")
+    rows = [json.loads(line) for line in (tmp_path / "out" / "train.jsonl").read_text().splitlines()]
+    assert [(row["input_ids"], row["labels"]) for row in rows] == readers.cache_documents(starter_cache, "train")
+    assert [file.path for file in found.files] == ["train.jsonl"]
+    with pytest.raises(UsageError, match="lines takes documents"):
+        export(starter_cache, tmp_path / "blocks", to="lines", unit="blocks")

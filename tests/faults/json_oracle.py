@@ -1,0 +1,62 @@
+"""What JSON lines are by the letter of RFC 8259, decoded by Python's own json."""
+
+import json
+import re
+from collections import Counter
+from typing import Any
+
+from packer.rejections import CODES
+
+BLANK = b" \t\r\n"
+_NUMBER_OUT_OF_RANGE = re.compile(rb"\d[eE]\+?\d{3}|(?<![\d.])\d{4301}")
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def refuse(_: str) -> Any:
+    raise ValueError("no JSON")
+
+
+def what_it_is(line: bytes) -> str:
+    """A line by the letter of RFC 8259, decoded by Python's json: `row`, `no object`, or the code it must have."""
+    if _NUMBER_OUT_OF_RANGE.search(line):
+        return "out of range"
+    try:
+        text = line.decode()
+    except UnicodeDecodeError:
+        return "not_utf8"
+    repeated = []
+
+    def noted(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        repeated.extend(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        return {f"{number} {key}": value for number, (key, value) in enumerate(pairs)}
+
+    try:
+        value = json.loads(text, parse_constant=refuse, object_pairs_hook=noted)
+    except (ValueError, RecursionError):
+        return "not_json"
+    if depth(value) > 256:
+        return "not_json"
+    if _HALF.search(json.dumps(value, ensure_ascii=False)):
+        return "not_utf8"
+    if repeated:
+        return "duplicate_key"
+    return "row" if isinstance(value, dict) else "no object"
+
+
+def depth(value: Any) -> int:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return isinstance(value, dict | list) + max(map(depth, parts), default=0)
+
+
+def agrees(line: bytes, code: str, reason: str) -> bool:
+    """Whether packer's verdict on a line, a code or `kept`, is what the oracle allows."""
+    found = what_it_is(line)
+    if found == "out of range":  # where such a number stands before a mistake, either may be named
+        return code in CODES
+    if found == "no object":
+        return code == "wrong_type" and reason.startswith("expected `object`, got")
+    if found == "row":  # a text within it may be JSON that is none
+        return code not in ("not_json", "duplicate_key", "row_too_large") and (
+            code != "not_utf8" or reason.startswith("the JSON in ")
+        )
+    return code == found
