@@ -14,7 +14,7 @@ from processes import HANG_S
 from small_hub import TOKEN, SmallHub, files_of
 
 from packer.audit import lint, preview, verify, view_row
-from packer.audit.foreign import look_at, view_foreign_row
+from packer.audit.foreign import audit_foreign, view_foreign_row
 from packer.errors import InputError, PackerError, StorageError
 from packer.hub import data_name, fetch_data, pin, tokenizer_name
 from packer.pipeline import build
@@ -123,11 +123,11 @@ def test_preview_lint_and_inspect_take_names_of_the_hub(hub, tmp_path):
 def test_an_audit_of_foreign_rows_takes_a_tokenizer_of_the_hub(hub, tmp_path, name):
     rows = write(tmp_path / "rows", [Row([(PROMPT, 5), (ANSWER, 6)])])
     notes = Notes()
-    report = look_at(rows, tokenizer=name, progress=notes)
+    report = audit_foreign(rows, tokenizer=name, progress=notes)
     commit = hub.repositories["model", "tiny/chat"]["branches"]["main"]
     assert report.header == "<|im_start|>assistant" and fetched(hub) == NEEDED
     assert notes.told == [f"tokenizer tiny/chat{'@main' if '@' in name else ''} is commit {commit[:12]}"]
-    assert report == look_at(rows, tokenizer=FILES / "tokenizer")
+    assert report == audit_foreign(rows, tokenizer=FILES / "tokenizer")
     assert (
         view_foreign_row(rows, 0, tokenizer=name).runs == view_foreign_row(rows, 0, tokenizer=FILES / "tokenizer").runs
     )
