@@ -164,5 +164,5 @@ def test_the_border_check_of_the_documentation_tells_a_model_that_leaks(
             return model(**{**arguments, "use_cache": True})
 
     exec(code, {"model": Leaky()})
-    verdicts = [line.split(":")[0] for line in capsys.readouterr().out.splitlines() if line.startswith("borders")]
-    assert verdicts == ["borders hold", "borders leak"]
+    verdicts = [line.split(":")[0] for line in capsys.readouterr().out.splitlines() if line.startswith("boundaries")]
+    assert verdicts == ["boundaries hold", "boundaries leak"]
