@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from packer_cli.output import can_draw, number, percent, plural, print_table, stdout
+from packer_cli.output import can_draw, number, plural, print_table, stdout
 from packer_cli.text import NEWLINES, cells, visible, wrap
 
 if TYPE_CHECKING:
@@ -43,15 +43,10 @@ class DiffPage:
         self._changes("tokenizer and template", found.model, most=2 * _LISTED)
         for template in found.templates:
             self._template(template)
-        if found.num_vocabulary:
-            self._changes(
-                f"vocabulary: {plural(found.num_vocabulary, 'other id')}, the first of them", found.vocabulary
-            )
         self._documents(found)
         for example in found.examples:
             self._example(example)
         self._changes("totals", found.totals, counts=True)
-        self._blocks(found)
         self._changes("software", found.software)
         self._out.line()
 
@@ -88,8 +83,10 @@ class DiffPage:
         if sum(map(cells, line)) <= self._out.width:
             self._out.line(line)
             return
+        from packer.render.common_prefix import common_length  # noqa: PLC0415 - not for --help
+
         self._words(change.key)
-        start = 0 if self._whole else max(0, _common_length(old, new) - _VALUE_CELLS // 4)
+        start = 0 if self._whole else max(0, common_length(old, new) - _VALUE_CELLS // 4)
         for sign, text in (("-", old), ("+", new)):
             end = len(text) if self._whole else start + _VALUE_CELLS
             gaps = self._gap if start else "", self._gap if end < len(text) else ""
@@ -162,19 +159,6 @@ class DiffPage:
                 for start, end, text in side.only_trained:
                     self._text("    ", f"{start:,} to {end - 1:,}: {text}")
 
-    def _blocks(self, found: "CacheDiff") -> None:
-        if not found.blocks:
-            return
-        self._heading("blocks")
-        names = ("only_old", "only_new", "both")
-        columns = [("", "<"), *((name.replace("_", " "), ">") for name in names), ("full", ">"), ("", "<")]
-        rows = []
-        for each in found.blocks:
-            fill = f"{percent(each.old_fill)} {self._arrow} {percent(each.new_fill)}"
-            note = "" if each.only_old or each.only_new else "in another order"
-            rows.append((each.split, *(number(getattr(each, name)) for name in names), fill, note))
-        print_table(self._out, columns, rows)
-
     def _heading(self, text: str) -> None:
         self._out.line()
         self._words(text, indent=0, style="bold")
@@ -217,8 +201,3 @@ def _value(value: object) -> str:
     if isinstance(value, str) and len(value) == 64 and value.isalnum():
         return value[:16]
     return "none" if value is None else json.dumps(value, ensure_ascii=False)
-
-
-def _common_length(old: str, new: str) -> int:
-    shorter = min(len(old), len(new))
-    return next((i for i in range(shorter) if old[i] != new[i]), shorter)

@@ -1,12 +1,14 @@
-"""Findings of `lint` and of `verify --foreign`: a head, texts with the place they are about, a hint."""
+"""Findings of `lint` and of `verify --foreign`: a head, texts with carets below the place they are about, a hint.
+
+A text stands in one line, wrapped where it is too long, with newlines as signs.
+"""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from packer_cli.marked import Marked
-from packer_cli.output import stdout
-from packer_cli.text import visible
+from packer_cli.output import can_draw, stdout
+from packer_cli.text import NEWLINES, cells, visible
 
 if TYPE_CHECKING:
     from packer.audit import Example
@@ -14,6 +16,15 @@ if TYPE_CHECKING:
 _STYLES = {"error": "red bold", "warning": "yellow bold", "note": "cyan bold"}
 _INDENT = 2
 _NO_BREAK = "\N{NO-BREAK SPACE}"
+
+_BEFORE, _AFTER = 60, 120
+"""Characters shown before a mark's start, and after it; of a text without a mark both together."""
+
+_NEAR_EDGE = 20
+"""Columns before the edge where a line may end early."""
+
+_LABEL = 26
+"""Columns of labels at most; a longer one has a line of its own."""
 
 
 class FindingsPage:
@@ -23,6 +34,9 @@ class FindingsPage:
         """`whole`: leave nothing of a text out."""
         self.out = stdout()
         self._whole = whole
+        self._drawn = can_draw()
+        self._newline = NEWLINES[not self._drawn]
+        self._gap = "…" if self._drawn else "..."
 
     def facts(self, facts: Sequence[tuple[str, str]]) -> None:
         """Names and what there is to say of them, in two columns."""
@@ -36,7 +50,7 @@ class FindingsPage:
         self.out.line((first[: len(head)], _STYLES[level]), first[len(head) :])
         for part in more:
             self.out.line(" " * _INDENT + part)
-        for shown, is_mark in Marked(self.out.width, whole=self._whole).lines(examples, indent=2 * _INDENT):
+        for shown, is_mark in self.example_lines(examples, indent=2 * _INDENT):
             self.out.line((shown, "green" if is_mark else ""))
         if hint is not None:
             self.words(f"hint: {hint}", _INDENT)
@@ -44,6 +58,55 @@ class FindingsPage:
     def words(self, text: str, indent: int = 0) -> None:
         """A sentence; its further lines are indented once more."""
         self._lines(" " * indent, text, " " * (indent + _INDENT))
+
+    def example_lines(self, examples: "Sequence[Example]", *, indent: int) -> Iterator[tuple[str, bool]]:
+        """The lines of examples, one below the other, and whether each is one of carets."""
+        column = max((len(example.label) for example in examples if len(example.label) <= _LABEL), default=0)
+        for example in examples:
+            label = visible(example.label)
+            if len(label) > column:
+                for part in textwrap.wrap(label, max(20, self.out.width - indent), break_long_words=False):
+                    yield " " * indent + part, False
+                label = ""
+            for number, (line, is_mark) in enumerate(self._example(example, self.out.width - indent - column - 2)):
+                yield f"{'':{indent}}{'' if number else label:{column}}  {line}".rstrip(), is_mark
+
+    def _example(self, example: "Example", width: int) -> Iterator[tuple[str, bool]]:
+        rows = _rows(*self._signs(example), max(width, 20))
+        last = max((number for number, (_, carets) in enumerate(rows) if carets), default=None)
+        for number, (line, carets) in enumerate(rows):
+            yield line, False
+            note = example.note if number == last else ""
+            if note and len(carets) + 1 + len(note) > width:
+                yield carets, True
+                yield note.rjust(min(len(carets), width)) if len(note) <= len(carets) else note, True
+            elif carets:
+                yield f"{carets} {note}".rstrip(), True
+
+    def _signs(self, example: "Example") -> tuple[list[str], list[bool]]:
+        """What is shown of each character of the text, and whether it is marked; one more where the end is."""
+        text = example.text
+        start, stop = example.mark or (0, 0)
+        first, last = 0, len(text)
+        if not self._whole and len(text) > _BEFORE + _AFTER:
+            first = max(0, min(start, len(text)) - _BEFORE) if example.mark else 0
+            last = min(len(text), first + _BEFORE + _AFTER)
+        stop = max(stop, start + 1) if example.mark else stop
+        shown = [self._sign(character) for character in text[first:last]]
+        marked = [start <= place < stop for place in range(first, last)]
+        if first:
+            shown, marked = [self._gap, *shown], [False, *marked]
+        if last < len(text):
+            shown, marked = [*shown, self._gap], [*marked, False]
+        elif example.mark and start >= len(text):
+            shown, marked = [*shown, " "], [*marked, True]
+        return shown, marked
+
+    def _sign(self, character: str) -> str:
+        if character == "\n":
+            return self._newline
+        shown = "\\t" if character == "\t" else visible(character)
+        return shown if self._drawn or shown.isascii() else ascii(shown)[1:-1]
 
     def _lines(self, first: str, text: str, further: str) -> None:
         for place, part in enumerate(self._wrap(text, len(further))):
@@ -55,3 +118,27 @@ class FindingsPage:
         joined = visible(text).replace("--set ", f"--set{_NO_BREAK}")
         lines = textwrap.wrap(joined, width, break_long_words=False, break_on_hyphens=False) or [""]
         return [line.replace(f"--set{_NO_BREAK}", "--set ") for line in lines]
+
+
+def _rows(shown: Sequence[str], marked: Sequence[bool], width: int) -> list[tuple[str, str]]:
+    """Lines of at most `width` columns, each with its carets; no carets where nothing of it is marked.
+
+    A line ends after a space or a newline where one is near its edge.
+    """
+    rows: list[tuple[str, str]] = []
+    start = 0
+    while start < len(shown) or not rows:
+        end, used = start, 0
+        while end < len(shown) and (used := used + sum(map(cells, shown[end]))) <= width:
+            end += 1
+        if end < len(shown):
+            near = range(end, max(start, end - _NEAR_EDGE), -1)
+            end = next((place for place in near if shown[place - 1].isspace() or shown[place - 1] in NEWLINES), end)
+        end = max(end, start + 1)
+        carets = "".join(
+            ("^" if is_marked else " ") * sum(map(cells, sign))
+            for sign, is_marked in zip(shown[start:end], marked[start:end], strict=True)
+        )
+        rows.append(("".join(shown[start:end]), carets.rstrip()))
+        start = end
+    return rows

@@ -1,4 +1,4 @@
-"""`--foreign PATH` of `verify`, `stats` and `inspect`: rows that another tool prepared."""
+"""`--foreign PATH` of `verify` and `inspect`: rows that another tool prepared."""
 
 import shlex
 from pathlib import Path
@@ -9,7 +9,7 @@ import click
 from packer_cli.failures import error_object, print_error, print_json
 from packer_cli.findings_page import FindingsPage
 from packer_cli.options import Function
-from packer_cli.output import number, percent, plural, print_table, stdout
+from packer_cli.output import number, percent, plural
 from packer_cli.progress import listener
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def foreign_options(function: Function) -> Function:
             "--foreign",
             metavar="PATH",
             type=click.Path(path_type=Path),
-            help="In place of a cache: rows another tool prepared (save_to_disk, Parquet, Arrow, MDS, .idx, .npy).",
+            help="In place of a cache: rows another tool prepared (save_to_disk, Parquet, Arrow).",
         ),
         click.option(
             "--tokenizer",
@@ -99,30 +99,6 @@ def verify_foreign(
         raise click.exceptions.Exit(1)
 
 
-def stats_foreign(path: Path, tokenizer: str | None, template: Path | None, *, quiet: bool, as_json: bool) -> None:
-    """Numbers of all foreign rows."""
-    report = _looked_at(path, tokenizer, template, whole=True, sample=None, quiet=quiet)
-    if as_json:
-        print_json(command="stats", **{name: value for name, value in _fields(report).items() if name in _NUMBERS})
-        return
-    out = stdout()
-    share = percent(report.trained / report.tokens_looked_at if report.tokens_looked_at else 0.0)
-    padding = percent(report.padding / report.tokens_looked_at if report.tokens_looked_at else 0.0)
-    table = [
-        ("rows", number(report.num_rows), f"{report.form}, with {', '.join(report.columns)}"),
-        ("sequences", number(report.num_sequences), "as far as the columns say"),
-        ("tokens", number(report.num_tokens or 0), f"{number(report.trained)} trained ({share})"),
-        ("padding", number(report.padding), padding),
-    ]
-    print_table(out, [("", "<"), ("", ">"), ("", "<")], table)
-    if report.lengths is not None:
-        quantiles = ("min", "p10", "p50", "p90", "p99", "max")
-        found = "   ".join(f"{name} {number(getattr(report.lengths, name))}" for name in quantiles)
-        out.line()
-        out.line("lengths of rows")
-        out.line(f"  {found}")
-
-
 def inspect_foreign(
     path: Path,
     row: str,
@@ -135,34 +111,26 @@ def inspect_foreign(
 ) -> None:
     """One foreign row as text."""
     from packer.audit.foreign import view_foreign_row  # noqa: PLC0415 - not for --help
-    from packer_cli.page import ViewPage  # noqa: PLC0415 - as above
+    from packer_cli.page import ViewPage, view_fields  # noqa: PLC0415 - as above
 
     if not row.isdecimal():
         raise click.UsageError(f"--row {row}: with --foreign, the number of a row")
-    view = view_foreign_row(path, int(row), part=split, tokenizer=tokenizer, template=template, with_ids=ids)
+    view = view_foreign_row(path, int(row), part=split, tokenizer=tokenizer, template=template)
     if as_json:
-        from dataclasses import asdict  # noqa: PLC0415 - beside its only use
-
-        print_json(command="inspect", path=str(path), row=asdict(view))
+        print_json(command="inspect", path=str(path), row=view_fields(view, with_ids=ids))
     else:
         ViewPage(with_ids=ids).foreign(view, str(path))
-
-
-_NUMBERS = {
-    *("path", "form", "columns", "labels_from", "num_rows", "num_tokens", "trained", "padding"),
-    *("num_sequences", "lengths"),
-}
 
 
 def _looked_at(
     path: Path, tokenizer: str | None, template: Path | None, *, whole: bool, sample: int | None, quiet: bool
 ) -> "ForeignReport":
-    from packer.audit.foreign import look_at  # noqa: PLC0415 - not for --help
+    from packer.audit.foreign import audit_foreign  # noqa: PLC0415 - not for --help
     from packer.audit.foreign.foreign_report import SAMPLE  # noqa: PLC0415 - as above
 
     with listener(quiet=quiet) as progress:
         wanted = None if whole else sample or SAMPLE
-        return look_at(path, tokenizer=tokenizer, template=template, sample=wanted, progress=progress)
+        return audit_foreign(path, tokenizer=tokenizer, template=template, sample=wanted, progress=progress)
 
 
 def _print(report: "ForeignReport", *, verbose: bool, quiet: bool, has_tokenizer: bool) -> None:
@@ -198,10 +166,11 @@ def _facts(report: "ForeignReport") -> list[tuple[str, str]]:
     rows = (
         f"all {number(report.num_rows)}" if is_all else f"{number(report.rows_looked_at)} of {number(report.num_rows)}"
     )
-    share = percent(report.trained / report.tokens_looked_at if report.tokens_looked_at else 0.0)
+    share = percent(report.trained / max(report.tokens_looked_at, 1))
+    padding = f", {number(report.padding)} padding" if report.padding else ""
     return [
         ("rows", f"{rows}, {report.form}: {', '.join(report.columns)}"),
-        ("tokens", f"{number(report.tokens_looked_at)}, {number(report.trained)} trained ({share})"),
+        ("tokens", f"{number(report.tokens_looked_at)}, {number(report.trained)} trained ({share}){padding}"),
         ("trained", f"by {report.labels_from}"),
         ("answers", "not known" if report.header is None else f"behind {report.header!r}"),
     ]

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 import click
 
 from packer_cli.failures import print_json
-from packer_cli.fields import block_fields, document_fields, row_fields
 from packer_cli.foreign import cache_alone, foreign_options, inspect_foreign, refuse_with_foreign
 from packer_cli.options import HELP_OPTIONS, output_options
-from packer_cli.page import ViewPage
+from packer_cli.page import ViewPage, view_fields
 from packer_cli.sources import file_and_row
 
 if TYPE_CHECKING:
@@ -59,11 +58,14 @@ def command(
     with Cache.open(folder) as opened:
         page = ViewPage(with_ids=ids)
         if doc is not None:
-            document = view_document(opened, doc, split=split, with_ids=ids)
-            print_json(command="inspect", document=document_fields(document)) if as_json else page.document(document)
+            document = view_document(opened, doc, split=split)
+            if as_json:
+                print_json(command="inspect", document=view_fields(document, with_ids=ids))
+            else:
+                page.document(document)
         elif row is not None:
-            found = view_row(opened, *file_and_row(row), with_ids=ids)
-            print_json(command="inspect", **row_fields(found)) if as_json else page.row(found)
+            found = view_row(opened, *file_and_row(row))
+            print_json(command="inspect", **view_fields(found, with_ids=ids)) if as_json else page.row(found)
         else:
             _show_block(opened, block or 0, split, page, with_ids=ids, as_json=as_json)
 
@@ -79,5 +81,5 @@ def _show_block(
         raise UsageError(
             f"{cache.folder} has no blocks: pack.mode is 'none'", hint="--row FILE:N and --doc ID show documents"
         )
-    view = view_block(cache, split or splits[0], index, with_ids=with_ids)
-    print_json(command="inspect", block=block_fields(view)) if as_json else page.block(view)
+    view = view_block(cache, split or splits[0], index)
+    print_json(command="inspect", block=view_fields(view, with_ids=with_ids)) if as_json else page.block(view)

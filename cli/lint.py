@@ -1,6 +1,5 @@
 """`packer lint`: what a chat template does, before anything is built with it."""
 
-import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -71,20 +70,13 @@ def _facts(report: "LintReport") -> list[tuple[str, str]]:
         ("template", "the tokenizer's own" if report.template is None else str(report.template)),
     ]
     facts += [("rows", _rows(entry)) for entry in report.rows]
-    why = ": no plain chat is built without it"
-    facts += [
-        ("assumed", f"--set {shlex.quote(setting)}, to show the rest{'' if report.ok else why}")
-        for setting in report.assumed
-    ]
     return [*facts, ("verdict", report.verdict)]
 
 
 def _rows(entry: "LookedAt") -> str:
     which = f"all {number(entry.num_rows)}" if entry.is_whole else f"the first {number(entry.num_rows)}"
-    kept = "none kept" if entry.num_kept is None else f"{number(entry.num_kept)} kept"
-    if entry.num_kept_assumed is not None:
-        kept += f" ({number(entry.num_kept_assumed)} with the keys assumed below)"
-    return f"{which} of {entry.path} ({entry.schema}): {kept}, {plural(entry.num_turns, 'answer')}"
+    answers = plural(entry.num_turns, "answer")
+    return f"{which} of {entry.path} ({entry.schema}): {number(entry.num_kept)} kept, {answers}"
 
 
 def _fields(report: "LintReport") -> dict[str, Any]:
@@ -96,7 +88,6 @@ def _fields(report: "LintReport") -> dict[str, Any]:
         "tokenizer": str(report.tokenizer),
         "template": None if report.template is None else str(report.template),
         "verdict": report.verdict,
-        "assumed": list(report.assumed),
         "rows": [asdict(entry) for entry in report.rows],
         "findings": [asdict(finding) for finding in report.findings],
         "counts": {f"{level}s": report.count(level) for level in ("error", "warning", "note")},

@@ -1,4 +1,4 @@
-"""The page of `inspect` and `preview`: what is viewed as text, trained runs marked and numbered by their message.
+"""The page of `inspect` and `preview`: what is viewed as text, trained runs marked and numbered, and the same in JSON.
 
 A document is written in two lanes. The text stands on the right, exactly as it is but for what would steer a terminal.
 The gutter on its left has a bar where the text is trained, and the number of the message where the run begins. So the
@@ -6,14 +6,14 @@ page reads the same without colour, in a pipe, and in ASCII.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from packer_cli.output import can_draw, percent, plural, stdout
 from packer_cli.text import NEWLINES, lines_of, wrap, wrap_words
 
 if TYPE_CHECKING:
     from packer.audit import BlockView, DocumentView, RowView, Run
-    from packer.audit.foreign import ForeignRow
+    from packer.audit.foreign import ForeignRowView
 
 _BAR, _PLAIN_BAR = "▌", "|"
 _LISTED = 12
@@ -63,7 +63,7 @@ class ViewPage:
     def document(self, view: "DocumentView") -> None:
         self._document(view, "")
 
-    def foreign(self, view: "ForeignRow", path: str) -> None:
+    def foreign(self, view: "ForeignRowView", path: str) -> None:
         """A row that another tool prepared."""
         of = f"{view.part} row" if view.part else "row"
         trained = f"{view.num_trained:,} trained"
@@ -141,8 +141,6 @@ class ViewPage:
         facts = [f"doc {view.doc_id}"]
         if view.sample_id is not None:
             facts.append(f"id {view.sample_id}")
-        if view.num_identical is not None and view.num_identical > 1:
-            facts.append(f"{view.num_identical - 1:,} more with the same tokens")
         trained = [run for run in view.runs if run.message is not None]
         if trained:
             facts.append(f"trains {trained_messages(trained)}")
@@ -212,3 +210,28 @@ def repeated(before: str, text: str) -> int:
 
     lines = text[: common_length(before, text)].split("\n")[:-1]
     return sum(len(line) + 1 for line in lines[:-3]) if len(lines) > _REPEATED + 3 else 0
+
+
+def view_fields(
+    view: "BlockView | DocumentView | RowView | ForeignRowView", *, with_ids: bool = False
+) -> dict[str, Any]:
+    """A view in JSON; ids and labels of runs only where they are asked for."""
+    from dataclasses import asdict  # noqa: PLC0415 - not for --help
+
+    from packer.recipe import to_json  # noqa: PLC0415 - as above
+
+    fields = asdict(view)
+    if "rejected" in fields:
+        fields["rejected"] = [to_json(line) for line in fields["rejected"]]
+    for document in fields.get("documents", [fields]):
+        for run in (*document.get("runs", ()), document.get("behind"), fields.get("padding")):
+            if run is not None and isinstance(run.get("input_ids"), tuple):
+                _set_ids(run, with_ids=with_ids)
+    return fields
+
+
+def _set_ids(run: dict[str, Any], *, with_ids: bool) -> None:
+    ids = list(run.pop("input_ids"))
+    if with_ids and ids:
+        run["input_ids"] = ids
+        run["labels"] = ids if run["kind"] == "trained" else [-100] * len(ids)

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer_cli.failures import print_json
-from packer_cli.fields import row_fields
 from packer_cli.options import HELP_OPTIONS, output_options
 from packer_cli.output import number, percent, plural, print_table, stdout
-from packer_cli.page import ViewPage
+from packer_cli.page import ViewPage, view_fields
 from packer_cli.sources import Asked, file_and_row, recipe_options
 
 if TYPE_CHECKING:
@@ -49,9 +48,9 @@ def command(
 
     recipe = asked.resolve(block_len=block_len, no_sources=_NO_SOURCES)
     place = None if row is None else file_and_row(row)
-    found = preview(recipe, rows=rows, row=place, rejected_only=rejected, with_ids=ids)
+    found = preview(recipe, rows=rows, row=place, rejected_only=rejected)
     if as_json:
-        print_json(**_fields(found))
+        print_json(**_fields(found, with_ids=ids))
         return
     page = ViewPage(with_ids=ids)
     if verbose:
@@ -112,14 +111,14 @@ def _print_totals(totals: "PreviewTotals", recipe: "Recipe") -> None:
         )
 
 
-def _fields(found: "Preview") -> dict[str, Any]:
+def _fields(found: "Preview", *, with_ids: bool) -> dict[str, Any]:
     from dataclasses import asdict  # noqa: PLC0415 - beside its only use
 
     return {
         "command": "preview",
         "inputs": [asdict(entry) for entry in found.inputs],
         "rows": [
-            row_fields(row.view)
+            view_fields(row.view, with_ids=with_ids)
             | {"split": row.split, "excerpts": [asdict(excerpt) for excerpt in row.excerpts], "hint": row.hint}
             for row in found.rows
         ],

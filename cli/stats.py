@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import click
 
 from packer_cli.failures import print_json
-from packer_cli.foreign import cache_alone, foreign_options, stats_foreign
 from packer_cli.options import HELP_OPTIONS, output_options
 from packer_cli.output import can_draw, number, percent, plural, print_table, size, stdout
 from packer_cli.result import SKIPPED, print_left_out
@@ -18,27 +17,19 @@ _BAR = 32
 
 
 @click.command("stats", context_settings=HELP_OPTIONS)
-@foreign_options
+@click.argument("cache", type=click.Path(path_type=Path))
 @output_options
 def command(
     *,
-    cache: Path | None,
-    foreign: Path | None,
-    tokenizer: str | None,
-    template: Path | None,
+    cache: Path,
     verbose: bool,  # noqa: ARG001 - every command takes it
-    quiet: bool,
+    quiet: bool,  # noqa: ARG001 - as above
     as_json: bool,
 ) -> None:
-    """Show lengths, fill, the trained share and what was rejected; with --foreign, of another tool's rows."""
-    folder = cache_alone(cache, foreign, tokenizer, template)
-    if foreign is not None:
-        stats_foreign(foreign, tokenizer, template, quiet=quiet, as_json=as_json)
-        return
-    assert folder is not None
+    """Show lengths, fill, the trained share and what was rejected."""
     from packer.audit import stats  # noqa: PLC0415 - not for --help
 
-    found = stats(folder)
+    found = stats(cache)
     if as_json:
         _print_json(found)
         return
@@ -95,7 +86,6 @@ _SPLIT_COLUMNS = [
     ("blocks", ">"),
     ("full", ">"),
     ("docs/block", ">"),
-    ("mixing", ">"),
 ]
 
 
@@ -110,7 +100,6 @@ def _split_row(split: "SplitStats") -> tuple[str, ...]:
         number(split.blocks) if packed else "-",
         percent(split.fill) if packed else "-",
         f"{split.documents_per_block:.1f}" if packed else "-",
-        f"{split.mixing:.2f}" if packed else "-",
     )
 
 

@@ -174,17 +174,4 @@ def _print_finding(finding: "Finding") -> None:
 def _fields(report: "VerifyReport") -> dict[str, Any]:
     from dataclasses import asdict  # noqa: PLC0415 - beside its only use
 
-    return {
-        "command": "verify",
-        "ok": report.ok,
-        "folder": str(report.folder),
-        "level": report.level,
-        "fingerprint": report.fingerprint,
-        "content_fingerprint": report.content_fingerprint,
-        "recipe_fingerprint": report.recipe_fingerprint,
-        "checked": [asdict(entry) for entry in report.checked],
-        "findings": [asdict(finding) for finding in report.findings],
-        "strays": list(report.strays),
-        "num_reencoded": report.num_reencoded,
-        "notes": list(report.notes),
-    }
+    return {"command": "verify", "ok": report.ok, **asdict(report), "folder": str(report.folder)}

@@ -8,6 +8,7 @@ not part of a recipe's identity; see :mod:`packer.pipeline.identity`.
 import datetime as dt
 import re
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -32,6 +33,8 @@ _RENAMED = {"divergent": "on_prompt_mismatch", "rewritten": "history_rewrite"}
 
 _OLD_SOURCE = "equivalence"
 """``chat_server`` of ``supervision.source``, as long."""
+
+_RENAMED_NOTE = "{} is called {} now; the old name is read by this version and not by the next"
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -174,7 +177,10 @@ def to_json(value: msgspec.Struct) -> dict[str, Any]:
     return plain
 
 
-def current_keys(values: Mapping[str, Any], note: Callable[[str], None] | None = None) -> dict[str, Any]:
+def _ignore(_: str) -> None: ...
+
+
+def current_keys(values: Mapping[str, Any], note: Callable[[str], None] = _ignore) -> dict[str, Any]:
     """The keys of a recipe under their present names, for recipes and manifests of before; `note` hears of each."""
     supervision = values.get("supervision")
     if not isinstance(supervision, Mapping):
@@ -183,21 +189,14 @@ def current_keys(values: Mapping[str, Any], note: Callable[[str], None] | None =
     for old, new in _RENAMED.items():
         if old in current and new not in current:
             current[new] = current.pop(old)
-            _note_renamed(note, f"supervision.{old}", f"supervision.{new}")
+            note(_RENAMED_NOTE.format(f"supervision.{old}", f"supervision.{new}"))
     if current.get("source") == _OLD_SOURCE:
         current["source"] = "chat_server"
-        _note_renamed(note, f"supervision.source: {_OLD_SOURCE}", "chat_server")
+        note(_RENAMED_NOTE.format(f"supervision.source: {_OLD_SOURCE}", "chat_server"))
     return {**values, "supervision": current}
 
 
-def _note_renamed(note: Callable[[str], None] | None, old: str, new: str) -> None:
-    if note is not None:
-        note(f"{old} is called {new} now; the old name is read by this version and not by the next")
-
-
-def load_recipe(
-    path: Path | str, overrides: Sequence[str] = (), *, note: Callable[[str], None] | None = None
-) -> Recipe:
+def load_recipe(path: Path | str, overrides: Sequence[str] = (), *, note: Callable[[str], None] = _ignore) -> Recipe:
     """Read a YAML recipe and apply ``a.b=value`` overrides.
 
     Relative paths in the file stay relative to the file's folder: they come back joined with it. `note` hears of keys
@@ -218,7 +217,7 @@ def make_recipe(
     overrides: Sequence[str] = (),
     *,
     where: str = "recipe",
-    note: Callable[[str], None] | None = None,
+    note: Callable[[str], None] = _ignore,
 ) -> Recipe:
     """Build a recipe from plain values and ``a.b=value`` overrides.
 
@@ -230,10 +229,7 @@ def make_recipe(
         RecipeError: unknown key, wrong type, value out of range.
 
     """
-    try:
-        merged = current_keys(_copy(values), note)
-    except RecursionError:
-        raise RecipeError(f"{where}: a value holds itself") from None
+    merged = current_keys(deepcopy(dict(values)), note)
     for override in overrides:
         _apply(merged, override, note)
     merged = current_keys(merged, note)
@@ -247,7 +243,8 @@ def make_recipe(
         recipe = msgspec.structs.replace(recipe, template=msgspec.structs.replace(recipe.template, kwargs=kwargs))
         to_json(recipe)
     except msgspec.ValidationError as error:
-        raise RecipeError(f"{where}: {_explain(str(error))}", hint=_hint(str(error))) from None
+        said, hint = _explain(str(error))
+        raise RecipeError(f"{where}: {said}", hint=hint) from None
     except UnicodeEncodeError as error:
         raise RecipeError(
             f"{where}: {error.object!r} is not UTF-8", hint="rename the file, or give its folder"
@@ -334,13 +331,13 @@ def _relocate(values: dict[str, Any], folder: Path) -> None:
         template["file"] = relative(template["file"])
 
 
-def _apply(values: dict[str, Any], override: str, note: Callable[[str], None] | None) -> None:
+def _apply(values: dict[str, Any], override: str, note: Callable[[str], None]) -> None:
     path, separator, text = override.partition("=")
     if not separator or not path:
         raise RecipeError(f"--set {override}: expected KEY=VALUE", hint="for example --set pack.block_len=2048")
     *parents, last = path.split(".")
     if parents == ["supervision"] and last in _RENAMED:
-        _note_renamed(note, path, f"supervision.{_RENAMED[last]}")
+        note(_RENAMED_NOTE.format(path, f"supervision.{_RENAMED[last]}"))
         last = _RENAMED[last]
     targets = [values]
     for depth, parent in enumerate(parents):
@@ -371,28 +368,25 @@ def _parse_size(values: dict[str, Any], keys: Sequence[str]) -> None:
     values[last] = int(match[1]) * _UNITS[match[2].upper()]
 
 
-def _copy(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _copy(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_copy(item) for item in value]
-    return value
-
-
 _EVERY_KEY = "docs/reference/recipe.md lists every key with its values"
 
 
-def _explain(message: str) -> str:
-    """Msgspec says ``… - at `$.pack.block_len```; people look for the key first."""
+def _explain(message: str) -> tuple[str, str]:
+    """What msgspec says, ``… - at `$.pack.block_len```, with the key first; and a hint."""
     text, separator, path = in_words(message).partition(" - at `$")
     key = path.rstrip("`").lstrip(".")
-    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", text)
-    if unknown:
-        return f"unknown key '{f'{key}.' if key else ''}{unknown[1]}'"
-    invalid = re.fullmatch(r"Invalid enum value (.*)", text)
-    if invalid:
-        return f"{key}: expected {' | '.join(_values(key))}, found {invalid[1]}"
-    return f"{key}: {text[0].lower()}{text[1:]}" if separator and key else text
+    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", text):
+        import difflib  # noqa: PLC0415 - only on this path
+
+        group: Any = Recipe
+        for part in filter(None, re.sub(r"\[[^]]*\]", "", key).split(".")):
+            group = {"sources": Source}.get(part) or getattr(Recipe(), part).__class__
+        close = difflib.get_close_matches(unknown[1], group.__struct_fields__, n=1)
+        hint = f"did you mean '{close[0]}'?" if close else "keys here: " + ", ".join(group.__struct_fields__)
+        return f"unknown key '{f'{key}.' if key else ''}{unknown[1]}'", hint
+    if invalid := re.fullmatch(r"Invalid enum value (.*)", text):
+        return f"{key}: expected {' | '.join(_values(key))}, found {invalid[1]}", _EVERY_KEY
+    return f"{key}: {text[0].lower()}{text[1:]}" if separator and key else text, _EVERY_KEY
 
 
 def _values(key: str) -> list[str]:
@@ -403,17 +397,3 @@ def _values(key: str) -> list[str]:
         while not isinstance(kind, type) and get_origin(kind) is not Literal:
             kind = get_args(kind)[0]  # X | None, tuple[X, ...]: what is of interest comes first
     return [str(value) for value in get_args(kind)]
-
-
-def _hint(message: str) -> str:
-    unknown = re.fullmatch(r"Object contains unknown field `(.*?)`(?: - at `\$\.?(.*)`)?", message)
-    if unknown is None:
-        return _EVERY_KEY
-    import difflib  # noqa: PLC0415 - only on this path
-
-    group: Any = Recipe
-    for key in re.sub(r"\[[^]]*\]", "", unknown[2] or "").split("."):
-        if key:
-            group = {"sources": Source}.get(key) or getattr(Recipe(), key).__class__
-    close = difflib.get_close_matches(unknown[1], group.__struct_fields__, n=1)
-    return f"did you mean '{close[0]}'?" if close else "keys here: " + ", ".join(group.__struct_fields__)

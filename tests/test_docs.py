@@ -149,7 +149,7 @@ def test_the_example_of_a_seed_runs(starter_cache: Path) -> None:
     assert names["seeds"][-1] == example_seed(seed=0, doc_id=int(names["doc_ids"][-1]), epoch=0)
 
 
-def test_the_border_check_of_the_documentation_tells_a_model_that_leaks(
+def test_the_boundary_check_of_the_documentation_recognizes_a_model_that_leaks(
     starter_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("transformers")

@@ -3,16 +3,11 @@
 An excerpt is only what was really rendered or read. Where the reason says all there is to say, there is none.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from packer.batches import Rejection, Sample
-from packer.model import Model
 from packer.render import Renderer, RenderError
-from packer.render.common_prefix import common_length
-from packer.render.control import control_pattern
-from packer.render.conversation import Conversation, Mode, says_something
+from packer.render.conversation import says_something
 from packer.render.message_form import renderable
 
 _SHORT, _LONG = 300, 1000
@@ -34,7 +29,7 @@ class Excerpt:
 
 
 def excerpts_of(
-    rejection: Rejection, *, sample: Sample | None, content: bytes | None, renderer: Renderer, model: Model
+    rejection: Rejection, *, sample: Sample | None, content: bytes | None, renderer: Renderer
 ) -> tuple[Excerpt, ...]:
     """What can be shown of a rejection; empty where nothing can.
 
@@ -43,14 +38,11 @@ def excerpts_of(
         sample: the row, where it was understood.
         content: the row's bytes.
         renderer: the one that rejected it.
-        model: of the renderer.
 
     """
     if sample is None:
         text = (content or b"").decode("utf-8", "backslashreplace")
         return (_blamed("the row", _head(text)),) if text else ()
-    if rejection.code == "control_token":
-        return _typed_control(sample, rejection.message, model)
     if sample.kind != "chat":
         return ()
     try:
@@ -60,81 +52,25 @@ def excerpts_of(
 
 
 def _of_chat(code: str, sample: Sample, message: int | None, renderer: Renderer) -> tuple[Excerpt, ...]:
+    """The start or the end of the rendering up to the first turn from the message on, where a rendering shows more."""
     if code in ("template_error", "nothing_trained"):
         roles = ", ".join(each.role for each in sample.messages)
         return (Excerpt(what="its messages are from", text=_head(roles), blamed=False),)
-    conversation = renderer.conversation(sample)
-    last = len(conversation.messages) - 1
-    conversation = renderable(conversation, last if message is None else message)
-    if code == "prompt_diverges" and message is not None:
-        return _parting(conversation, message)
-    if code.startswith("dropped_") or code == "no_terminator":
-        return _rendered(conversation, message or 0, start=code in ("dropped_system", "dropped_tools"))
-    return ()
-
-
-def _parting(conversation: Conversation, message: int) -> tuple[Excerpt, ...]:
-    """Of the prompts that the turn does not continue the one it follows longest, and where they part."""
-    tried: list[tuple[int, str, str]] = []
-    for prompt, mode in conversation.prompts(message):
-        whole = _rendering(conversation, message, mode)
-        if whole is not None:
-            tried.append((common_length(prompt, whole), prompt, whole))
-    if not tried:
+    if not code.startswith("dropped_") and code not in ("no_terminator", "prompt_diverges"):
         return ()
-    at, prompt, whole = max(tried, key=lambda entry: entry[0])
-    return (
-        Excerpt(
-            what="the prompt, and the turn as the template writes it, both begin", text=_tail(whole[:at]), blamed=False
-        ),
-        _blamed("there the prompt goes on", _head(prompt[at:])),
-        _blamed("and the turn goes on", _head(whole[at:])),
-    )
-
-
-def _rendering(conversation: Conversation, message: int, mode: Mode) -> str | None:
-    try:
-        return conversation.render(conversation.messages[: message + 1], mode)
-    except RenderError:
-        return None
-
-
-def _rendered(conversation: Conversation, message: int, *, start: bool) -> tuple[Excerpt, ...]:
-    """The start or the end of the rendering up to the first turn from `message` on."""
+    conversation = renderer.conversation(sample)
     messages = conversation.messages
-    turns = (k for k in range(message, len(messages)) if messages[k]["role"] == "assistant")
+    first = message or 0
+    turns = (k for k in range(first, len(messages)) if messages[k]["role"] == "assistant")
     last = next((k for k in turns if says_something(messages[k])), len(messages) - 1)
-    rendered = conversation.render(messages[: last + 1], {})
-    text, verb = (_head(rendered, _LONG), "begins") if start else (_tail(rendered, _LONG), "ends")
+    rendered = renderable(conversation, last if message is None else message).render(messages[: last + 1], {})
+    is_start = code in ("dropped_system", "dropped_tools")
+    text, verb = (_head(rendered, _LONG), "begins") if is_start else (_tail(rendered, _LONG), "ends")
     what = f"the rendering up to messages[{last}]" + (f" {verb}" if text != rendered else "")
+    if code == "prompt_diverges":
+        prompt = next(prompt for prompt, _ in conversation.prompts(last))
+        return (Excerpt(what="the prompt ends", text=_tail(prompt), blamed=False), _blamed(what, text))
     return (_blamed(what, text),)
-
-
-def _typed_control(sample: Sample, message: int | None, model: Model) -> tuple[Excerpt, ...]:
-    pattern = control_pattern(model.control)
-    place = sample.messages[message].fields if message is not None else _typed(sample)
-    for text in texts_in(place):
-        match = pattern.search(text) if pattern else None
-        if match is not None:
-            before, after = _tail(text[: match.start()], 60), _head(text[match.end() :], 60)
-            return (_blamed(f"'{match[0]}' stands here", before + match[0] + after),)
-    return ()
-
-
-def _typed(sample: Sample) -> list[Any]:
-    return [sample.prompt, sample.text, sample.tools, sample.template_kwargs]
-
-
-def texts_in(value: Any) -> Iterator[str]:
-    """All texts within a value of JSON, keys among them."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for pair in value.items():
-            yield from texts_in(pair)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from texts_in(item)
 
 
 def _blamed(what: str, text: str) -> Excerpt:

@@ -12,12 +12,10 @@ import msgspec
 import numpy as np
 
 from packer.audit.excerpts import Excerpt, excerpts_of
-from packer.audit.text_runs import Spans, make_runs
-from packer.audit.view import DocumentView, RowView, find_inputs
+from packer.audit.view import DocumentView, RowView, find_inputs, make_document_view
 from packer.backend import load_backend
-from packer.batches import DocumentBatch, Int64
+from packer.batches import DocumentBatch
 from packer.errors import UsageError
-from packer.layout import document_labels, document_weights
 from packer.model import TOKENIZER_FILE, Model
 from packer.pack import REASONS, cut, select, trained_counter
 from packer.pipeline.input_resolution import pin_recipe
@@ -29,11 +27,11 @@ from packer.pipeline.stages import Stages, named_template, overruns_at
 from packer.recipe import Recipe
 from packer.rejections import rejection_hint
 from packer.source import InputFile, RawRow
-from packer.store.digest import document_ids
 from packer.store.rejected import Rejected
+from packer.store.writing import rows_of
 
 LOOKED_AT = 1000
-"""Rows of each input that are looked at for rejected ones."""
+"""Rows of each input that are searched for rejected ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +59,7 @@ class PreviewedInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewTotals:
-    """Sums over the rows that were looked at, shown or not. They say nothing of the rows after them."""
+    """Sums over the rows that were read, shown or not. They say nothing of the rows after them."""
 
     rows: int
     kept: int
@@ -78,7 +76,7 @@ class PreviewTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """Some rows of the inputs, and sums over those that were looked at."""
+    """Some rows of the inputs, and sums over those that were read."""
 
     inputs: tuple[PreviewedInput, ...]
     rows: tuple[PreviewedRow, ...]
@@ -91,7 +89,6 @@ def preview(
     rows: int = 3,
     row: tuple[str, int] | None = None,
     rejected_only: bool = False,
-    with_ids: bool = False,
 ) -> Preview:
     """Show what a build of the recipe would make of some rows.
 
@@ -102,7 +99,6 @@ def preview(
         rows: rows of each input.
         row: one row instead: the input, or the end of its path where only one ends so, and the row from 0.
         rejected_only: of the first `LOOKED_AT` rows of each input, the first `rows` that would be left out.
-        with_ids: keep the ids of each run.
 
     Raises:
         RecipeError: no sources, no tokenizer, or a file that is named twice.
@@ -118,7 +114,7 @@ def preview(
         numbers = find_inputs([file.name for file in files], row[0], missing=f"no source is '{row[0]}'")
         files = [files[number] for number in numbers]
     model = load_recipe_model(recipe)
-    maker = _Maker(recipe, model, with_ids=with_ids)
+    maker = _Maker(recipe, model)
     seen: list[PreviewedRow] = []
     inputs: list[InputFile] = []
     shown: list[PreviewedRow] = []
@@ -160,12 +156,10 @@ def _chosen(entry: InputFile, rows: int, row: tuple[str, int] | None, *, rejecte
 class _Maker:
     """Takes single rows through the stages of a build."""
 
-    def __init__(self, recipe: Recipe, model: Model, *, with_ids: bool) -> None:
+    def __init__(self, recipe: Recipe, model: Model) -> None:
         self._recipe = recipe
-        self._model = model
         self._stages = Stages(recipe, model)
         self._tokenizer = load_backend(model.files[TOKENIZER_FILE])
-        self._with_ids = with_ids
 
     def row(self, entry: InputFile, raw: RawRow) -> PreviewedRow:
         """What becomes of a row.
@@ -189,9 +183,7 @@ class _Maker:
         excerpts = [
             excerpt
             for each in done.rejections
-            for excerpt in excerpts_of(
-                each, sample=sample, content=raw.content, renderer=self._stages.renderer, model=self._model
-            )
+            for excerpt in excerpts_of(each, sample=sample, content=raw.content, renderer=self._stages.renderer)
         ]
         return PreviewedRow(
             view=RowView(
@@ -238,46 +230,17 @@ class _Maker:
             )
 
     def _documents(self, entry: InputFile, row: int, documents: DocumentBatch) -> Iterator[DocumentView]:
-        labels, ids = document_labels(documents), _document_ids(documents)
+        made = rows_of(documents, special=np.zeros(len(documents.input_ids), np.bool_), weighted=True)
         for number in range(documents.num_documents):
-            tokens = slice(int(documents.offsets[number]), int(documents.offsets[number + 1]))
-            runs = slice(int(documents.run_offsets[number]), int(documents.run_offsets[number + 1]))
-            spans = Spans(
-                message=documents.run_message[runs],
-                start=documents.run_start[runs],
-                end=documents.run_end[runs],
-                weight=documents.run_weight[runs],
-            )
-            input_ids = documents.input_ids[tokens]
-            yield DocumentView(
-                doc_id=int(ids[number]),
+            yield make_document_view(
+                self._tokenizer,
+                made,
+                number,
                 split=entry.split,
                 source=entry.name,
                 row=row,
-                sample_id=documents.sample_id[number],
-                num_identical=None,
-                piece_start=0,
-                document_length=len(input_ids),
-                length=len(input_ids),
-                num_trained=int((spans.end - spans.start).sum()),
-                runs=make_runs(
-                    self._tokenizer,
-                    input_ids,
-                    labels[tokens],
-                    spans,
-                    schema=entry.schema,
-                    with_ids=self._with_ids,
-                ),
+                schema=entry.schema,
             )
-
-
-def _document_ids(documents: DocumentBatch) -> Int64:
-    return document_ids(
-        input_ids=documents.input_ids,
-        labels=document_labels(documents),
-        loss_weights=document_weights(documents),
-        offsets=documents.offsets,
-    )
 
 
 def _totals(rows: Sequence[PreviewedRow]) -> PreviewTotals:

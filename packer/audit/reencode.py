@@ -1,7 +1,7 @@
 """Documents made again from the inputs, compared with those of the cache.
 
-Digests tell that a cache is what was written. Only making it again tells that what was written is what its rows come
-to. The inputs are read again, whose sha256 must be the manifest's, and cut again; partitions are matched with document
+Digests show that a cache is what was written. Only making it again shows that what was written is what its rows yield.
+The inputs are read again, whose sha256 must be the manifest's, and cut again; partitions are matched with document
 shards. Rows are rendered and encoded by the reference engine, whichever made the cache, with the tokenizer and the
 template that the cache keeps. What is compared of a row is the row digest of each of its documents, worked out from the
 values on both sides, which covers every column; or the code of its rejection.
@@ -51,8 +51,6 @@ class Reencoded:
     checked: Checked
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
-    num_rows: int
-    """Rows that were compared."""
 
 
 class Reencoding:
@@ -164,7 +162,7 @@ class Reencoding:
             _partition_finding(inputs[source].path, named_rows(first_row, num_rows), "no document shard of these rows")
             for source, first_row, num_rows in left
         ]
-        return tasks, [*_capped(findings), *_capped(missing)]
+        return tasks, [*findings[:MAX_ROWS], *missing[:MAX_ROWS]]
 
 
 def reference_stages(recipe: Recipe, model: Model) -> Stages:
@@ -256,19 +254,11 @@ def _result(findings: Sequence[Finding], notes: tuple[str, ...], compared: Seque
         num_bytes=0,
         num_damaged=len({finding.path for finding in findings}),
     )
-    return Reencoded(checked=checked, findings=tuple(findings), notes=notes, num_rows=num_rows)
+    return Reencoded(checked=checked, findings=tuple(findings), notes=notes)
 
 
 def _is_known(entry: Input) -> bool:
     return entry.format in get_args(Format) and entry.schema in SCHEMAS
-
-
-def _capped(findings: list[Finding]) -> list[Finding]:
-    more = len(findings) - MAX_ROWS
-    if more <= 0:
-        return findings
-    rest = replace(findings[MAX_ROWS], found=f"{more:,} more such partitions")
-    return [*findings[:MAX_ROWS], rest]
 
 
 def _partition_finding(path: str, expected: str, found: str) -> Finding:

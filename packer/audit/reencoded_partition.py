@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from packer.audit.shard_checks import MAX_ROWS
 from packer.audit.verify_report import Finding
-from packer.batches import Int32, Int64, RowBatch, UInt64
+from packer.batches import Int32, Int64, RowBatch
 from packer.errors import CheckError
 from packer.limits import out_of
 from packer.pipeline.stages import Stages
@@ -36,7 +36,7 @@ class Task:
     entry: Input
     shard: Shard
     rejected: Mapping[int, str] | None
-    """Row of the partition → code of its rejection as the cache tells it; None where the cache cannot tell."""
+    """Row of the partition → code of its rejection as the cache says; None where rejected.jsonl is damaged."""
 
     chosen: Int64 | None = None
     """Rows of the partition that are compared, ascending; None for all."""
@@ -99,78 +99,44 @@ class Comparison:
         return Compared(num_rows=task.num_rows, num_tokens=self._num_tokens, findings=tuple(self._findings))
 
     def _compare(self, rows: RowBatch, asked: Int64) -> None:
-        done = self._stages.run(rows)
+        done, stored, rejected = self._stages.run(rows), self._stored, self._task.rejected
         special = np.isin(done.documents.input_ids, self._special_ids)
-        made = rows_of(done.documents, special=special, weighted=self._stored.weighted)
+        made = rows_of(done.documents, special=special, weighted=stored.weighted)
         self._num_tokens += len(done.documents.input_ids)
-        numbers = self._stored.of_rows(asked)
-        digests, stored_digests = made.digests(), self._stored.digests(numbers)
-        stored_row = self._stored.row[numbers]
-        codes = {rejection.row: rejection.code for rejection in done.rejections}
-        stored_codes = self._stored_codes(asked, codes)
-        if np.array_equal(made.row, stored_row) and np.array_equal(digests, stored_digests) and codes == stored_codes:
-            return
+        digests, codes = made.digests(), {rejection.row: rejection.code for rejection in done.rejections}
         for row in asked.tolist():
-            ours, theirs = _of_row(made.row, row), _of_row(stored_row, row)
-            if codes.get(row) == stored_codes.get(row) and np.array_equal(digests[ours], stored_digests[theirs]):
+            ours, theirs = _of_row(made.row, row), _of_row(stored.row, row)
+            code = codes.get(row)
+            stored_code = code if rejected is None else rejected.get(row)  # nothing to compare with
+            if code == stored_code and np.array_equal(digests[ours], stored.digests[theirs]):
                 continue
             self._num_different += 1
             if self._num_different <= MAX_ROWS:
                 own = [(made, number) for number in range(ours.start, ours.stop)]
-                self._findings.append(self._difference(row, own, codes.get(row), numbers[theirs]))
-
-    def _difference(self, row: int, ours: list[_Place], code: str | None, stored: Int64) -> Finding:
-        task = self._task
-        stored_code = None if task.rejected is None else task.rejected.get(row)
-        with _reported_as_damage(task.shard.path):
-            theirs = [self._stored.place(number) for number in stored.tolist()]
-            expected, found = _described(ours, code, theirs, stored_code)
-        return row_finding(task.entry, task.partition.first_row + row, expected, found)
-
-    def _stored_codes(self, asked: Int64, codes: Mapping[int, str]) -> Mapping[int, str]:
-        """Codes of the asked rows as the cache tells them; where it cannot tell, those that were found now."""
-        if self._task.rejected is None:
-            return codes
-        return {row: code for row in asked.tolist() if (code := self._task.rejected.get(row)) is not None}
+                with _reported_as_damage(self._task.shard.path):
+                    pair = _described(own, code, stored.places[theirs], None if rejected is None else stored_code)
+                self._findings.append(row_finding(self._task.entry, self._task.partition.first_row + row, *pair))
 
 
 class _StoredDocuments:
-    """The documents of one shard, numbered through its record batches; nothing in them is believed.
+    """The documents of one shard, in the order of its rows, with digests worked out from their values.
 
     Raises:
-        CheckError: from any method, where the shard cannot be read.
+        CheckError: the shard cannot be read.
 
     """
 
     def __init__(self, folder: Path, shard: Shard) -> None:
-        self._path = shard.path
         with _reported_as_damage(shard.path):
-            self._chunks = Chunks(folder, (shard,), kind="documents")
-            self.weighted = self._chunks.mapped(0).weighted
-            self.row = np.concatenate([np.zeros(0, np.int32), *(rows.row for rows, _ in self._chunks)])
+            chunks: Chunks[DocumentRows] = Chunks(folder, (shard,), kind="documents")
+            batches = [rows for rows, _ in chunks]
+            self.weighted = chunks.mapped(0).weighted
+            self.row = np.concatenate([np.zeros(0, np.int32), *(rows.row for rows in batches)])
+            self.digests = np.concatenate([np.zeros(0, np.uint64), *(rows.digests() for rows in batches)])
+            self.places = [(rows, number) for rows in batches for number in range(len(rows.row))]
         ascending = not (self.row[1:] < self.row[:-1]).any()
         if len(self.row) and not (ascending and self.row[0] >= 0 and self.row[-1] < shard.num_input_rows):
             raise CheckError(f"{shard.path}: its documents are not in the order of the partition's rows")
-
-    def of_rows(self, rows: Int64) -> Int64:
-        """Numbers of the documents of some rows of the partition, which are ascending.  # int64[D]"""
-        first, last = np.searchsorted(self.row, (rows[0], rows[-1] + 1))
-        numbers = np.arange(first, last)
-        of_rows: Int64 = numbers[np.isin(self.row[first:last], rows)]
-        return of_rows
-
-    def digests(self, numbers: Int64) -> UInt64:
-        """Row digests worked out from the values.  # uint64[D]"""
-        digests = np.zeros(len(numbers), np.uint64)
-        with _reported_as_damage(self._path):
-            for chunk, positions, places in self._chunks.by_chunk(numbers):
-                digests[positions] = self._chunks[chunk][0].digests(places)
-        return digests
-
-    def place(self, number: int) -> _Place:
-        """The record batch of a document, and its row there."""
-        chunks, places = self._chunks.locate(np.array([number], np.int64))
-        return self._chunks[int(chunks[0])][0], int(places[0])
 
 
 @contextmanager

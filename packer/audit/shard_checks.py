@@ -9,14 +9,13 @@ import pyarrow as pa
 from xxhash import xxh3_128_hexdigest
 
 from packer.audit.cache_files import check_size, unreadable
-from packer.audit.row_rules import Rule, block_rules, document_rules
+from packer.audit.document_rules import document_rules
 from packer.audit.verify_report import Finding, Level
 from packer.batches import UInt64
 from packer.errors import PackerError, ResourceError
 from packer.limits import out_of
-from packer.pipeline.blocks import BlockForm
 from packer.store.arrow_columns import BlockRows, DocumentRows
-from packer.store.digest import digest_file, digest_file_xxh3, document_ids
+from packer.store.digest import digest_file, digest_file_xxh3
 from packer.store.manifest import ModelRecord, Place, Shard
 from packer.store.numbered_rows import Chunks
 
@@ -34,10 +33,8 @@ class ShardAudit:
     """Row digests worked out from the values; None where they could not be, or were not asked for.  # uint64[R]"""
 
 
-def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord, form: BlockForm | None) -> ShardAudit:
+def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord) -> ShardAudit:
     """Check one shard. Whatever is wrong with it comes back as findings; nothing is raised.
-
-    `form` is how blocks must be laid out; None where the recipe does not say.
 
     A damaged file is looked into all the same, so that the damaged rows can be named. That is safe: mapping compares
     size, schema and places with the manifest first, and views stay within their buffers.
@@ -54,7 +51,7 @@ def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord,
             digests.append(found)
             findings += _row_digests(shard, place, stored, found)
             if level == "full":
-                findings += _check_values(shard, place, rows, batch, model=model, form=form)
+                findings += _check_values(shard, place, rows, batch, model)
         if not damaged:
             findings += [*_check_counts(folder, shard), *_check_rows_digest(shard, digests)]
     except ResourceError:
@@ -133,30 +130,17 @@ def _check_rows_digest(shard: Shard, digests: Sequence[UInt64]) -> list[Finding]
 
 
 def _check_values(
-    shard: Shard,
-    place: Place,
-    rows: DocumentRows | BlockRows,
-    batch: pa.RecordBatch,
-    *,
-    model: ModelRecord,
-    form: BlockForm | None,
+    shard: Shard, place: Place, rows: DocumentRows | BlockRows, batch: pa.RecordBatch, model: ModelRecord
 ) -> list[Finding]:
-    """Arrow's own validation, then the rules of rows."""
+    """Arrow's own validation, then the rules of documents; blocks are gathered again (:mod:`block_checks`)."""
     try:
         batch.validate(full=True)
     except (pa.ArrowException, ValueError) as error:
-        # Values behind impossible offsets are not looked at.
+        # Values behind impossible offsets are not read.
         what = f"record batch at row {place.first_row}"
         return [Finding(path=shard.path, row=None, what=what, expected="valid Arrow", found=str(error))]
-    if isinstance(rows, DocumentRows):
-        rules = [*document_rules(rows, model), _doc_id_rule(rows)]
-    else:
-        expected, found = "a recipe that tells" if form is None else str(form.block_len), str(rows.input_ids.shape[1])
-        if form is None or found != expected:
-            return [Finding(path=shard.path, row=None, what="block length", expected=expected, found=found)]
-        rules = list(block_rules(rows, model, form))
     findings: list[Finding] = []
-    for what, expected, broken in rules:
+    for what, expected, broken in document_rules(rows, model) if isinstance(rows, DocumentRows) else ():
         wrong = np.flatnonzero(broken)
         findings += [
             Finding(path=shard.path, row=place.first_row + row, what=what, expected=expected, found="something else")
@@ -164,19 +148,6 @@ def _check_values(
         ]
         findings += _more(shard, what, expected, len(wrong))
     return findings
-
-
-def _doc_id_rule(rows: DocumentRows) -> Rule:
-    weights = rows.loss_weights
-    if weights is not None and not np.array_equal(weights.offsets, rows.input_ids.offsets):
-        weights = None  # they have a finding of their own
-    found = document_ids(
-        input_ids=rows.input_ids.values,
-        labels=rows.labels.values,
-        loss_weights=None if weights is None else weights.values,
-        offsets=rows.input_ids.offsets.astype(np.int64),
-    )
-    return "doc_id", "the digest of ids, labels and weights", found != rows.doc_id
 
 
 def _more(shard: Shard, what: str, expected: str, count: int) -> list[Finding]:

@@ -1,20 +1,18 @@
 """Numbers of a cache: what went in, what came out, how long documents are, how full blocks are."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from packer.batches import Int32, Int64
+from packer.batches import Int32
 from packer.errors import CheckError
 from packer.limits import out_of
-from packer.pack import mixing
 from packer.pipeline.losses import LeftOut, left_out
 from packer.recipe import to_json
 from packer.rejections import CODES
 from packer.store.arrow_columns import BlockRows
-from packer.store.cache import Cache, DocumentShards
+from packer.store.cache import Cache
 from packer.store.manifest import Cut, Manifest, Shard
 from packer.store.numbered_rows import Chunks
 from packer.store.rejected import rejected_path
@@ -81,10 +79,6 @@ class SplitStats:
     packed_tokens: int
     documents_per_block: float
     """Mean number of pieces; 0 where there are no blocks."""
-
-    mixing: float
-    """How mixed blocks are by source: 1 as by chance, 0 where each holds a single one; see :mod:`packer.pack.mixing`.
-    A source is an input; where there is one only, a sixteenth of it."""
 
     @property
     def trained_share(self) -> float:
@@ -225,7 +219,7 @@ def _split_stats(cache: Cache, split: str) -> SplitStats:
     shards = documents.shards
     lengths = documents.lengths()
     blocks = [shard for shard in cache.manifest.shards if (shard.kind, shard.split) == ("blocks", split)]
-    piece_ids, piece_blocks = _pieces(cache, blocks)
+    chunks: Chunks[BlockRows] = Chunks(cache.folder, blocks, kind="blocks")
     num_blocks = sum(shard.num_rows for shard in blocks)
     packed = sum(shard.num_tokens for shard in blocks)
     slots = num_blocks * int(cache.manifest.recipe["pack"]["block_len"])
@@ -241,36 +235,8 @@ def _split_stats(cache: Cache, split: str) -> SplitStats:
         blocks=num_blocks,
         slots=slots,
         packed_tokens=packed,
-        documents_per_block=_ratio(len(piece_ids), num_blocks),
-        mixing=_mixing(documents, piece_ids, piece_blocks),
+        documents_per_block=_ratio(sum(len(rows.doc_ids.values) for rows, _ in chunks), num_blocks),
     )
-
-
-def _pieces(cache: Cache, shards: Sequence[Shard]) -> tuple[Int64, Int64]:
-    """The document of each piece in some blocks, and the number of its block.  # int64[P] each"""
-    ids, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    chunks: Chunks[BlockRows] = Chunks(cache.folder, shards, kind="blocks")
-    for rows, _ in chunks:
-        ids += [rows.doc_ids.row(row) for row in range(len(rows.length))]
-        counts.append(rows.doc_ids.lengths())
-    num_pieces = np.concatenate(counts)
-    return np.concatenate(ids), np.repeat(np.arange(len(num_pieces)), num_pieces)
-
-
-def _mixing(documents: DocumentShards, piece_ids: Int64, piece_blocks: Int64) -> float:
-    """Identical documents are taken for one."""
-    source, _ = documents.origins()
-    if not len(np.unique(source)) > 1:
-        source = np.arange(len(source)) * _STRETCHES // max(len(source), 1)
-    ids = documents.doc_ids()
-    order = np.argsort(ids, kind="stable")
-    # A document counts once, where it begins: the many pieces of a long one would be a source of their own.
-    unique, first = np.unique(piece_ids, return_index=True)
-    found = np.searchsorted(ids[order], unique)
-    return mixing(piece_blocks[first], source[order][np.minimum(found, max(len(order) - 1, 0))]).index
-
-
-_STRETCHES = 16
 
 
 def _rewriting(shards: tuple[Shard, ...]) -> float:

@@ -44,7 +44,7 @@ class Run:
     """Loss weight of its tokens; None where the run is not trained."""
 
     input_ids: tuple[int, ...]
-    """Empty unless asked for. The labels are the same ids where trained, -100 elsewhere."""
+    """The labels are the same ids where trained, -100 elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +144,6 @@ def make_runs(
     spans: Spans,
     *,
     schema: str,
-    with_ids: bool = False,
     context: Int32 | None = None,
 ) -> tuple[Run, ...]:
     """The runs of a document or of a piece of one.
@@ -155,7 +154,6 @@ def make_runs(
         labels: int32[n]
         spans: of the whole document.
         schema: of the row.
-        with_ids: keep the ids of each run.
         context: int32[c], ids of the document before the piece; decoded along, not shown.
 
     """
@@ -176,24 +174,16 @@ def make_runs(
                 text=text,
                 message=message if message is not None and has_messages(schema, message) else None,
                 weight=_shortest(spans.weight[span]) if span >= 0 else None,
-                input_ids=tuple(input_ids[start:end].tolist()) if with_ids else (),
+                input_ids=tuple(input_ids[start:end].tolist()),
             )
         )
     return tuple(runs)
 
 
-def padding_run(start: int, num_tokens: int, pad_id: int, *, with_ids: bool = False) -> Run:
-    """The run of padding at the end of a block."""
-    ids = (pad_id,) * num_tokens if with_ids else ()
-    return Run(kind="padding", start=start, num_tokens=num_tokens, text="", message=None, weight=None, input_ids=ids)
-
-
-def separator_run(start: int, input_ids: Int32, text: str, *, with_ids: bool = False) -> Run:
-    """The run between two documents of a block; it is not trained."""
-    ids = tuple(input_ids.tolist()) if with_ids else ()
-    return Run(
-        kind="separator", start=start, num_tokens=len(input_ids), text=text, message=None, weight=None, input_ids=ids
-    )
+def untrained_run(kind: RunKind, start: int, input_ids: Int32, text: str = "") -> Run:
+    """The run of padding at the end of a block, or what stands between two of its documents."""
+    ids = tuple(input_ids.tolist())
+    return Run(kind=kind, start=start, num_tokens=len(ids), text=text, message=None, weight=None, input_ids=ids)
 
 
 def _shortest(weight: np.float32) -> float:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from packer.audit.block_pieces import check_counts, check_pieces
+from packer.audit.block_checks import check_blocks, check_counts
 from packer.audit.cache_files import check_file, check_input, check_rejected, check_size, find_strays
 from packer.audit.claimed_identity import check_identity, check_tokenizer
 from packer.audit.reencode import Reencoded, Reencoding
@@ -53,7 +53,7 @@ def verify(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> VerifyReport:
-    """Check a cache and tell everything that is wrong with it.
+    """Check a cache and report everything that is wrong with it.
 
     Args:
         folder: the cache.
@@ -77,49 +77,39 @@ def verify(
     if sample is not None and (not reencode or sample < 1):
         raise ValueError(f"sample is {sample}; expected at least 1, with reencode")
     folder, progress = Path(folder), progress or Silent()
+    content = b""
     try:
         content = manifest_bytes(folder)
-    except CheckError as error:
-        return _unreadable(folder, level, b"", error, expect)
-    try:
         manifest = decode_manifest(folder, content)
     except CheckError as error:
         return _unreadable(folder, level, content, error, expect)
     _need_standard_input(folder, manifest, is_compared=sources or reencode)
-    found = _check_fingerprint(content, expect) + _check_manifest(manifest, content)
-    # Another fingerprint than the pinned one is another cache, which may be whole.
-    damaged = [finding for finding in found if finding.what != "fingerprint"]
-    checked = [_checked("manifest", damaged, num_files=1, num_bytes=len(content))]
     audit = _Audit(folder, manifest, level, threads or default_jobs(), progress)
     again = Reencoding(folder, manifest) if reencode else None
-    kinds = [audit.shards, audit.rejected, audit.model]
+    audit.manifest(content, expect)
+    audit.shards()
+    audit.rejected()
+    audit.model()
     if sources or again is not None:
-        kinds.append(lambda: audit.inputs(again))
+        audit.inputs(again)
     if sources:
-        kinds.append(audit.tokenizer)
-    for check in kinds:
-        part, findings = check()
-        checked += part
-        found += findings
+        audit.tokenizer()
     if level != "quick":
-        found += audit.identity()
+        audit.identity()
     if level == "full":
-        found += audit.pieces()
-    reencoded = None if again is None else audit.reencoded(again, sample, found)
-    if reencoded is not None:
-        checked.append(reencoded.checked)
-        found += reencoded.findings
+        audit.blocks()
+    reencoded = None if again is None else audit.reencoded(again, sample)
     return VerifyReport(
         folder=folder,
         level=level,
-        checked=tuple(checked),
-        findings=tuple(found),
+        checked=tuple(audit.checked),
+        findings=tuple(audit.findings),
         strays=find_strays(folder, manifest),
         fingerprint=fingerprint_of(content),
         content_fingerprint=manifest.content_fingerprint,
         recipe_fingerprint=manifest.recipe_fingerprint,
         notes=() if reencoded is None else reencoded.notes,
-        num_reencoded=None if reencoded is None else reencoded.num_rows,
+        num_reencoded=None if reencoded is None else reencoded.checked.num_rows,
     )
 
 
@@ -144,7 +134,7 @@ def _need_standard_input(folder: Path, manifest: Manifest, *, is_compared: bool)
 
 
 class _Audit:
-    """The files of one cache; each method checks one kind of them."""
+    """The files of one cache; each method checks one kind of them and records what it found."""
 
     def __init__(self, folder: Path, manifest: Manifest, level: Level, threads: int, progress: Progress) -> None:
         self._folder = folder
@@ -153,19 +143,34 @@ class _Audit:
         self._threads = threads
         self._progress = progress
         self._shards: list[ShardAudit] = []
-        self._model_findings: list[Finding] = []
-        self._identity_findings: list[Finding] = []
+        self._model: list[Finding] = []
+        self._identity: list[Finding] = []
+        self.checked: list[Checked] = []
+        self.findings: list[Finding] = []
 
-    def shards(self) -> tuple[list[Checked], list[Finding]]:
+    def _record(
+        self, kind: str, findings: Sequence[Finding], *, num_files: int, num_bytes: int, num_rows: int = 0
+    ) -> None:
+        damaged = len({finding.path for finding in findings})
+        self.checked.append(
+            Checked(kind=kind, num_files=num_files, num_rows=num_rows, num_bytes=num_bytes, num_damaged=damaged)
+        )
+        self.findings += findings
+
+    def manifest(self, content: bytes, expect: str | None) -> None:
+        # Another fingerprint than the pinned one is another cache, which may be whole.
+        self.findings += _check_fingerprint(content, expect)
+        self._record("manifest", _check_manifest(self._manifest, content), num_files=1, num_bytes=len(content))
+
+    def shards(self) -> None:
         """The shards, in threads; the tokenizer's files on the way."""
         manifest = self._manifest
         self._progress.stage("verifying", sum(shard.num_bytes for shard in manifest.shards), "bytes")
-        form = _form(manifest)
         with ThreadPoolExecutor(self._threads, thread_name_prefix="verify") as pool:
             # A large tokenizer takes as long to load as half a gigabyte takes to read: it is loaded meanwhile.
             model = pool.submit(self._check_model)
             futures = [
-                pool.submit(audit_shard, self._folder, shard, level=self._level, model=manifest.model, form=form)
+                pool.submit(audit_shard, self._folder, shard, level=self._level, model=manifest.model)
                 for shard in manifest.shards
             ]
             try:
@@ -175,50 +180,50 @@ class _Audit:
                 model.result()
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
-        checked = [
-            _checked(
-                kind,
-                [finding for audit in own for finding in audit.findings],
-                num_files=len(own),
-                num_rows=sum(audit.shard.num_rows for audit in own),
-                num_bytes=sum(audit.shard.num_bytes for audit in own),
-            )
-            for kind in ("documents", "blocks")
-            if (own := [audit for audit in self._shards if audit.shard.kind == kind])
-        ]
-        return checked, [finding for audit in self._shards for finding in audit.findings]
+        for kind in ("documents", "blocks"):
+            own = [shard for shard in manifest.shards if shard.kind == kind]
+            if own:
+                self._record(
+                    kind,
+                    [finding for audit in self._shards if audit.shard.kind == kind for finding in audit.findings],
+                    num_files=len(own),
+                    num_rows=sum(shard.num_rows for shard in own),
+                    num_bytes=sum(shard.num_bytes for shard in own),
+                )
 
-    def rejected(self) -> tuple[list[Checked], list[Finding]]:
+    def rejected(self) -> None:
         name, totals = rejected_path(self._folder, self._manifest), self._manifest.totals
         path = self._folder / name
         if self._level == "quick":
-            findings = [] if path.is_file() else [_missing(name)]
+            missing = Finding(path=name, row=None, what="size", expected="a file", found="no file")
+            findings = [] if path.is_file() else [missing]
         else:
             findings = check_rejected(self._folder, self._manifest)
         lines = sum(totals.rejected.values()) + sum(cut.parts for cut in totals.cut.values())
         size = path.stat().st_size if path.is_file() else 0
-        return [_checked("rejected", findings, num_files=1, num_rows=lines, num_bytes=size)], findings
+        self._record("rejected", findings, num_files=1, num_rows=lines, num_bytes=size)
 
     def _check_model(self) -> None:
         """The tokenizer's files, and where they are whole, what the manifest makes of them."""
-        findings = self._model_findings
         for file in self._manifest.model.files:
             path = f"model/{file.path}"
             if self._level == "quick":
                 wrong = check_size(self._folder, path, file.num_bytes)
-                findings += [] if wrong is None else [wrong]
+                self._model += [] if wrong is None else [wrong]
             else:
-                findings += check_file(self._folder, path, sha256=file.sha256, num_bytes=file.num_bytes)
-        if self._level != "quick" and not findings:
-            self._identity_findings = check_identity(self._folder, self._manifest)
+                self._model += check_file(self._folder, path, sha256=file.sha256, num_bytes=file.num_bytes)
+        if self._level != "quick" and not self._model:
+            self._identity = check_identity(self._folder, self._manifest)
 
-    def model(self) -> tuple[list[Checked], list[Finding]]:
+    def model(self) -> None:
         """The tokenizer's files, as they were found beside the shards."""
-        files, findings = self._manifest.model.files, self._model_findings
-        num_bytes = sum(file.num_bytes for file in files)
-        return [_checked("model", findings, num_files=len(files), num_bytes=num_bytes)], findings
+        self._record("model", self._model, **self._size_of_model())
 
-    def inputs(self, again: Reencoding | None) -> tuple[list[Checked], list[Finding]]:
+    def _size_of_model(self) -> dict[str, int]:
+        files = self._manifest.model.files
+        return {"num_files": len(files), "num_bytes": sum(file.num_bytes for file in files)}
+
+    def inputs(self, again: Reencoding | None) -> None:
         """The inputs' sha256; what is to be made `again` is cut on the way."""
         inputs = self._manifest.inputs
         self._progress.stage("inputs", sum(entry.num_bytes for entry in inputs), "bytes")
@@ -227,47 +232,52 @@ class _Audit:
             findings += check_input(entry.path, sha256=entry.sha256) if again is None else again.cut(source)
             self._progress.advance(entry.num_bytes)
         rows, num_bytes = sum(entry.num_rows for entry in inputs), sum(entry.num_bytes for entry in inputs)
-        return [_checked("inputs", findings, num_files=len(inputs), num_rows=rows, num_bytes=num_bytes)], findings
+        self._record("inputs", findings, num_files=len(inputs), num_rows=rows, num_bytes=num_bytes)
 
-    def tokenizer(self) -> tuple[list[Checked], list[Finding]]:
+    def tokenizer(self) -> None:
         """The tokenizer and the template where the recipe says they are."""
-        findings, files = check_tokenizer(self._manifest), self._manifest.model.files
-        num_bytes = sum(file.num_bytes for file in files)
-        return [_checked("tokenizer", findings, num_files=len(files), num_bytes=num_bytes)], findings
+        self._record("tokenizer", check_tokenizer(self._manifest), **self._size_of_model())
 
-    def reencoded(self, again: Reencoding, sample: int | None, found: Sequence[Finding]) -> Reencoded:
-        """The documents made again, after everything else was `found`."""
-        damaged = frozenset(finding.path for finding in found)
-        return again.run(
+    def identity(self) -> None:
+        """The fingerprints, as far as what they are made of is whole."""
+        self.findings += self._identity
+        # Damaged shards were named already; the fingerprint over them says nothing new.
+        if not any(audit.findings for audit in self._shards):
+            found, expected = (
+                content_fingerprint(self._folder, self._manifest.shards),
+                self._manifest.content_fingerprint,
+            )
+            self.findings += [] if found == expected else [_finding("content_fingerprint", expected, found)]
+
+    def blocks(self) -> None:
+        """The blocks of splits whose shards are all whole, gathered again."""
+        manifest, model = self._manifest, self._manifest.model
+        damaged = {audit.shard.split for audit in self._shards if audit.findings}
+        try:
+            pack = make_recipe(manifest.recipe).pack
+            form = BlockForm.of(pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
+        except RecipeError:
+            return  # the recipe has a finding of its own
+        if pack.mode == "none":
+            return
+        splits = [split for split in dict.fromkeys(shard.split for shard in manifest.shards) if split not in damaged]
+        audits = [check_blocks(self._folder, manifest, split, form, model.stop_ids) for split in splits]
+        findings = [finding for each in audits for finding in each.findings]
+        self.findings += findings if findings or damaged else check_counts(manifest.totals, audits)
+
+    def reencoded(self, again: Reencoding, sample: int | None) -> Reencoded:
+        """The documents made again, after everything else was checked."""
+        damaged = frozenset(finding.path for finding in self.findings)
+        done = again.run(
             sample=sample,
             rejected_is_whole=rejected_path(self._folder, self._manifest) not in damaged,
             damaged=damaged,
             jobs=self._threads,
             progress=self._progress,
         )
-
-    def identity(self) -> list[Finding]:
-        """The fingerprints, as far as what they are made of is whole."""
-        findings = list(self._identity_findings)
-        # Damaged shards were named already; the fingerprint over them says nothing new.
-        if any(audit.findings for audit in self._shards):
-            return findings
-        found, expected = content_fingerprint(self._folder, self._manifest.shards), self._manifest.content_fingerprint
-        if found != expected:
-            findings.append(_finding("content_fingerprint", expected, found))
-        return findings
-
-    def pieces(self) -> list[Finding]:
-        """Splits whose shards are all whole."""
-        manifest = self._manifest
-        form = _form(manifest)
-        damaged = {audit.shard.split for audit in self._shards if audit.findings}
-        if form is None or make_recipe(manifest.recipe).pack.mode == "none":
-            return []
-        splits = list(dict.fromkeys(shard.split for shard in manifest.shards))
-        audits = [check_pieces(self._folder, manifest, split, form) for split in splits if split not in damaged]
-        findings = [finding for each in audits for finding in each.findings]
-        return findings if findings or damaged else check_counts(manifest.totals, audits)
+        self.checked.append(done.checked)
+        self.findings += done.findings
+        return done
 
 
 def _check_manifest(manifest: Manifest, content: bytes) -> list[Finding]:
@@ -303,38 +313,20 @@ def _check_fingerprint(content: bytes, expect: str | None) -> list[Finding]:
     return [_finding("fingerprint", expect, fingerprint_of(content))]
 
 
-def _form(manifest: Manifest) -> BlockForm | None:
-    """How the blocks must be laid out; None where the recipe does not say."""
-    model = manifest.model
-    try:
-        pack = make_recipe(manifest.recipe).pack
-        return BlockForm.of(pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
-    except RecipeError:
-        return None
-
-
 def _unreadable(folder: Path, level: Level, content: bytes, error: CheckError, expect: str | None) -> VerifyReport:
     """Without a manifest there is nothing to compare with."""
     findings = [*_check_fingerprint(content, expect), _finding("structure", "a manifest", error.message)]
+    checked = Checked(kind="manifest", num_files=1, num_rows=0, num_bytes=len(content), num_damaged=1)
     return VerifyReport(
         folder=folder,
         level=level,
-        checked=(_checked("manifest", findings, num_files=1, num_bytes=len(content)),),
+        checked=(checked,),
         findings=tuple(findings),
         strays=(),
         fingerprint=fingerprint_of(content),
         content_fingerprint=None,
         recipe_fingerprint=None,
     )
-
-
-def _checked(kind: str, findings: Sequence[Finding], *, num_files: int, num_bytes: int, num_rows: int = 0) -> Checked:
-    damaged = len({finding.path for finding in findings})
-    return Checked(kind=kind, num_files=num_files, num_rows=num_rows, num_bytes=num_bytes, num_damaged=damaged)
-
-
-def _missing(path: str) -> Finding:
-    return Finding(path=path, row=None, what="size", expected="a file", found="no file")
 
 
 def _finding(what: str, expected: str, found: str) -> Finding:

@@ -1,4 +1,4 @@
-"""What an audit of a cache tells."""
+"""The report of an audit of a cache."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from tokenizers import Tokenizer
 
-from packer.audit.text_runs import Run, Spans, kept_tokenizer, make_runs, padding_run, separator_run
+from packer.audit.text_runs import Run, Spans, kept_tokenizer, make_runs, untrained_run
 from packer.batches import BlockBatch, Int32
 from packer.errors import UsageError
 from packer.layout import MASKED
+from packer.store.arrow_columns import DocumentRows
 from packer.store.cache import Cache
-from packer.store.document_shards import Document, DocumentShards
+from packer.store.document_shards import DocumentShards
 from packer.store.rejected import Rejected, read_rejected
 
 __all__ = ["BlockView", "DocumentView", "RowView", "Run", "find_inputs", "view_block", "view_document", "view_row"]
@@ -19,7 +20,7 @@ __all__ = ["BlockView", "DocumentView", "RowView", "Run", "find_inputs", "view_b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentView:
-    """A document, or the piece of one that lies in a block."""
+    """A document, or the piece of one that lies in a block; of identical documents there, the first."""
 
     doc_id: int
     split: str
@@ -30,10 +31,6 @@ class DocumentView:
     """Row of that input, from 0."""
 
     sample_id: str | None
-    num_identical: int | None
-    """Documents of the split with the same tokens and labels, this one included; in a block, `source`, `row` and the
-    messages are the first's. None where they were not counted."""
-
     piece_start: int
     """Where in the document the piece starts; 0 for a whole document."""
 
@@ -76,7 +73,7 @@ class RowView:
     rejected: tuple[Rejected, ...]
 
 
-def view_block(cache: Cache, split: str, index: int, *, with_ids: bool = False) -> BlockView:
+def view_block(cache: Cache, split: str, index: int) -> BlockView:
     """Read a block for people; digests are checked.
 
     Raises:
@@ -90,7 +87,7 @@ def view_block(cache: Cache, split: str, index: int, *, with_ids: bool = False) 
             f"no block {index} in split '{split}' of {cache.folder}", hint=f"blocks are numbered 0 to {len(shards) - 1}"
         )
     batch = shards.read(np.array([index]))
-    reader = _Reader(cache, split, with_ids=with_ids)
+    reader = _Reader(cache, split)
     ids, labels = batch.input_ids[0], batch.labels[0]
     missing = _padding(cache, batch)
     filled = shards.block_len - missing
@@ -106,7 +103,6 @@ def view_block(cache: Cache, split: str, index: int, *, with_ids: bool = False) 
         piece = slice(place, place + length)
         views.append(reader.piece(doc_id, start, ids[piece], labels[piece], behind=ids[place + length : end]))
     path, shard_row = shards.place(index)
-    pad_id = cache.manifest.model.pad_id
     return BlockView(
         split=split,
         index=index,
@@ -117,18 +113,17 @@ def view_block(cache: Cache, split: str, index: int, *, with_ids: bool = False) 
         length=int(batch.length[0]),
         num_trained=int(batch.num_trained[0]),
         documents=tuple(views),
-        padding=padding_run(filled, missing, pad_id, with_ids=with_ids) if missing else None,
+        padding=untrained_run("padding", filled, ids[filled:]) if missing else None,
     )
 
 
-def view_document(cache: Cache, doc_id: int, *, split: str | None = None, with_ids: bool = False) -> DocumentView:
+def view_document(cache: Cache, doc_id: int, *, split: str | None = None) -> DocumentView:
     """Read a document for people, by its doc_id; its digest is checked.
 
     Args:
         cache: an open cache.
         doc_id: its identity, as in the column `doc_id`.
         split: where to look; by default in all splits, in the manifest's order.
-        with_ids: keep the ids of each run.
 
     Raises:
         UsageError: no such document or split.
@@ -139,20 +134,19 @@ def view_document(cache: Cache, doc_id: int, *, split: str | None = None, with_i
     for name in splits:
         index = cache.documents(name).find(doc_id)
         if index is not None:
-            return _Reader(cache, name, with_ids=with_ids).document(index)
+            return _Reader(cache, name).document(index)
     raise UsageError(
         f"no document {doc_id} in {cache.folder}", hint="--block N shows documents with their numbers; --row FILE:N too"
     )
 
 
-def view_row(cache: Cache, source: str, row: int, *, with_ids: bool = False) -> RowView:
+def view_row(cache: Cache, source: str, row: int) -> RowView:
     """Find what became of a row of an input.
 
     Args:
         cache: an open cache.
         source: the input as the manifest names it, or the end of that path (``chat.jsonl``) where only one ends so.
         row: from 0; blank lines do not count.
-        with_ids: keep the ids of each run.
 
     Raises:
         UsageError: no such input or row, or several inputs end so.
@@ -171,7 +165,7 @@ def view_row(cache: Cache, source: str, row: int, *, with_ids: bool = False) -> 
         source_of, row_of = documents.origins()
         found = np.flatnonzero((source_of == number) & (row_of == row)).tolist()
         if found:
-            reader = _Reader(cache, split, with_ids=with_ids)
+            reader = _Reader(cache, split)
             views += [reader.document(index) for index in found]
     rejected = tuple(
         line for line in read_rejected(cache.folder, cache.manifest) if (line.source, line.row) == (first.path, row)
@@ -182,17 +176,15 @@ def view_row(cache: Cache, source: str, row: int, *, with_ids: bool = False) -> 
 class _Reader:
     """Makes views of the documents of a split."""
 
-    def __init__(self, cache: Cache, split: str, *, with_ids: bool) -> None:
+    def __init__(self, cache: Cache, split: str) -> None:
         self._cache = cache
         self._split = split
-        self._with_ids = with_ids
         self._documents: DocumentShards = cache.documents(split)
         self._tokenizer: Tokenizer = kept_tokenizer(cache.folder, cache.manifest)
 
     def document(self, index: int) -> DocumentView:
         """A whole document by its number."""
-        document = self._documents.read(index)
-        return self._view(index, document, 0, document.input_ids, document.labels)
+        return self._view(index, None)
 
     def piece(self, doc_id: int, start: int, input_ids: Int32, labels: Int32, *, behind: Int32) -> DocumentView:
         """A piece as it lies in a block, and the ids of the slots behind it that it takes too."""
@@ -202,40 +194,84 @@ class _Reader:
                 f"block names document {doc_id}, which is in no document shard of split '{self._split}'",
                 hint=f"packer verify {self._cache.folder} --full",
             )
-        view = self._view(index, self._documents.read(index), start, input_ids, labels)
+        view = self._view(index, (start, input_ids, labels))
         return replace(view, behind=self._behind(len(input_ids), behind)) if len(behind) else view
 
-    def _behind(self, start: int, input_ids: Int32) -> Run:
-        if self._cache.manifest.recipe["pack"]["mode"] != "eos":
-            return padding_run(start, len(input_ids), int(input_ids[0]), with_ids=self._with_ids)
-        text = self._tokenizer.decode(input_ids.tolist(), skip_special_tokens=False)
-        return separator_run(start, input_ids, text, with_ids=self._with_ids)
-
-    def _view(self, index: int, document: Document, start: int, input_ids: Int32, labels: Int32) -> DocumentView:
+    def _view(self, index: int, piece: tuple[int, Int32, Int32] | None) -> DocumentView:
+        found = self._documents.locate(np.array([index]))
         source, row = self._documents.origin(index)
         entry = self._cache.manifest.inputs[source]
-        runs = make_runs(
+        return make_document_view(
             self._tokenizer,
-            input_ids,
-            labels,
-            _spans(document),
-            schema=entry.schema,
-            with_ids=self._with_ids,
-            context=document.input_ids[:start],
-        )
-        return DocumentView(
-            doc_id=document.doc_id,
+            found.opened[0],
+            found.rows[0],
             split=self._split,
             source=entry.path,
             row=row,
-            sample_id=document.sample_id,
-            num_identical=int((self._documents.doc_ids() == document.doc_id).sum()),
-            piece_start=start,
-            document_length=document.length,
-            length=len(input_ids),
-            num_trained=int((labels != MASKED).sum()),
-            runs=runs,
+            schema=entry.schema,
+            piece=piece,
         )
+
+    def _behind(self, start: int, input_ids: Int32) -> Run:
+        if self._cache.manifest.recipe["pack"]["mode"] != "eos":
+            return untrained_run("padding", start, input_ids)
+        text = self._tokenizer.decode(input_ids.tolist(), skip_special_tokens=False)
+        return untrained_run("separator", start, input_ids, text)
+
+
+def make_document_view(
+    tokenizer: Tokenizer,
+    rows: DocumentRows,
+    number: int,
+    *,
+    split: str,
+    source: str,
+    row: int,
+    schema: str,
+    piece: tuple[int, Int32, Int32] | None = None,
+) -> DocumentView:
+    """A document of a shard, or of rows that might become one, as runs of text.
+
+    Args:
+        tokenizer: decodes.
+        rows: documents.
+        number: which of them.
+        split: of the document.
+        source: the input it comes from.
+        row: of that input.
+        schema: of that input.
+        piece: of it, as it lies in a block: its first token, its ids and its labels.
+
+    """
+    ids = rows.input_ids.row(number)
+    start, input_ids, labels = piece or (0, ids, rows.labels.row(number))
+    spans = slice(int(rows.span_offsets[number]), int(rows.span_offsets[number + 1]))
+    starts = rows.span_start[spans]
+    weights = None if rows.loss_weights is None else rows.loss_weights.row(number)
+    return DocumentView(
+        doc_id=int(rows.doc_id[number]),
+        split=split,
+        source=source,
+        row=row,
+        sample_id=rows.sample_id.row(number).tobytes().decode() if rows.has_sample_id[number] else None,
+        piece_start=start,
+        document_length=len(ids),
+        length=len(input_ids),
+        num_trained=int((labels != MASKED).sum()),
+        runs=make_runs(
+            tokenizer,
+            input_ids,
+            labels,
+            Spans(
+                message=rows.span_message[spans],
+                start=starts,
+                end=rows.span_end[spans],
+                weight=np.ones(len(starts), np.float32) if weights is None else weights[starts],
+            ),
+            schema=schema,
+            context=ids[:start],
+        ),
+    )
 
 
 def _padding(cache: Cache, batch: BlockBatch) -> int:
@@ -243,16 +279,6 @@ def _padding(cache: Cache, batch: BlockBatch) -> int:
     one_run = cache.manifest.recipe["pack"]["mode"] in {"eos", "stream"}
     needed = 1 if one_run else len(batch.doc_ids)
     return int(batch.seq_lengths[-1]) if len(batch.seq_lengths) > needed else 0
-
-
-def _spans(document: Document) -> Spans:
-    weights = document.loss_weights
-    return Spans(
-        message=document.span_message,
-        start=document.span_start,
-        end=document.span_end,
-        weight=np.ones(len(document.span_start), np.float32) if weights is None else weights[document.span_start],
-    )
 
 
 def find_inputs(paths: Sequence[str], source: str, *, missing: str) -> list[int]:

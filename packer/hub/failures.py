@@ -32,10 +32,10 @@ def asking(name: HubName) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        told = _told(name, error)
-        if told is None:
+        found = _translated(name, error)
+        if found is None:
             raise
-        raise told from error
+        raise found from error
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def fetching(name: HubName, unreachable: UnreachableError | None = None) -> Iter
         raise _nowhere(name, (unreachable or error).reason) from error
 
 
-def _told(name: HubName, error: Exception) -> PackerError | UnreachableError | None:
+def _translated(name: HubName, error: Exception) -> PackerError | UnreachableError | None:
     """The client's error as one of packer's; None where it is no error of the client."""
     from huggingface_hub import errors  # noqa: PLC0415 - a third of a second
 
@@ -68,34 +68,40 @@ def _told(name: HubName, error: Exception) -> PackerError | UnreachableError | N
     if isinstance(error, errors.HfHubHTTPError):
         return _refusal(name, error)
     if isinstance(error, errors.HFValidationError):
-        return RecipeError(f"{name.told}: {_first_line(error)}", hint="a name on the Hub is ORG/NAME")
+        return RecipeError(f"{name.label}: {_first_line(error)}", hint="a name on the Hub is ORG/NAME")
     if isinstance(error, ConnectionError | TimeoutError) or type(error).__module__.startswith(_NETWORK):
         return UnreachableError(_first_line(error))
     if isinstance(error, OSError):
-        return StorageError(f"{name.told}: cannot be kept in {_cache()}: {_first_line(error)}")
+        return StorageError(f"{name.label}: cannot be kept in {_cache()}: {_first_line(error)}")
     return None
 
 
+_REFUSALS = {
+    "GatedRepoError": ("its owners say who may have it", f"ask for access at {{place}}, then {_LOG_IN}"),
+    "RepositoryNotFoundError": (
+        "not a repository that can be seen at {endpoint}",
+        f"look at the spelling; where it is private, {_LOG_IN}",
+    ),
+    "RevisionNotFoundError": ("the repository has no such revision", "see its branches and tags at {place}"),
+    "EntryNotFoundError": ("a file is gone from the repository", "see {place}"),
+}
+"""Answers other than yes, by the client's class of error, the special ones first: what they mean, and what to do."""
+
+
 def _refusal(name: HubName, error: BaseException | None) -> PackerError | UnreachableError:
-    """What an answer other than yes means."""
     from huggingface_hub import constants, errors  # noqa: PLC0415 - as above
 
-    what, place = name.told, f"{constants.ENDPOINT}/{'datasets/' * (name.kind == 'dataset')}{name.repository}"
+    places = {
+        "endpoint": constants.ENDPOINT,
+        "place": f"{constants.ENDPOINT}/{'datasets/' * (name.kind == 'dataset')}{name.repository}",
+    }
+    for kind, (says, hint) in _REFUSALS.items():
+        if isinstance(error, getattr(errors, kind)):
+            here = "no file or folder here, and " * (name.kind == "model" and kind == "RepositoryNotFoundError")
+            return InputError(f"{name.label}: {here}{says.format(**places)}", hint=hint.format(**places))
     status = getattr(getattr(error, "response", None), "status_code", 0)
-    if isinstance(error, errors.GatedRepoError):
-        return InputError(f"{what}: its owners say who may have it", hint=f"ask for access at {place}, then {_LOG_IN}")
-    if isinstance(error, errors.RepositoryNotFoundError):
-        here = "neither a file or folder here nor" if name.kind == "model" else "not"
-        return InputError(
-            f"{what}: {here} a repository that can be seen at {constants.ENDPOINT}",
-            hint=f"look at the spelling; where it is private, {_LOG_IN}",
-        )
-    if isinstance(error, errors.RevisionNotFoundError):
-        return InputError(f"{what}: the repository has no such revision", hint=f"see its branches and tags at {place}")
-    if isinstance(error, errors.EntryNotFoundError):
-        return InputError(f"{what}: a file is gone from the repository", hint=f"see {place}")
     if status in {401, 403}:
-        return InputError(f"{what}: the Hub refuses it (HTTP {status})", hint=f"see {place}; {_LOG_IN}")
+        return InputError(f"{name.label}: the Hub refuses it (HTTP {status})", hint=f"see {places['place']}; {_LOG_IN}")
     return UnreachableError(f"it answers HTTP {status}")
 
 
@@ -105,15 +111,12 @@ def _nowhere(name: HubName, reason: str) -> InputError:
 
     here = "no file or folder here, " if name.kind == "model" else ""
     fetch = f"hf download {name.repository}" + " --repo-type dataset" * (name.kind == "dataset")
+    why, hint = f"{constants.ENDPOINT} does not answer: {reason}", "look at the network"
     if constants.HF_HUB_OFFLINE:
-        return InputError(
-            f"{name.told}: {here}not in the cache of the Hub, {_cache()}, and HF_HUB_OFFLINE is set",
-            hint=f"unset HF_HUB_OFFLINE, or fill the cache where there is a network: {fetch}",
-        )
+        why, hint = "HF_HUB_OFFLINE is set", "unset HF_HUB_OFFLINE"
     return InputError(
-        f"{name.told}: {here}not in the cache of the Hub, {_cache()}, and {constants.ENDPOINT} does not answer: "
-        f"{reason}",
-        hint=f"look at the network, or fill the cache where there is one: {fetch}",
+        f"{name.label}: {here}not in the cache of the Hub, {_cache()}, and {why}",
+        hint=f"{hint}, or fill the cache where there is one: {fetch}",
     )
 
 

@@ -71,7 +71,7 @@ def fetch_tokenizer(name: HubName, files: Sequence[str]) -> Path:
     folder = _fetch(name, files)
     if not (folder / files[0]).is_file():
         raise InputError(
-            f"{name.told}: the repository has no {files[0]}",
+            f"{name.label}: the repository has no {files[0]}",
             hint=f"AutoTokenizer.from_pretrained('{name.repository}').save_pretrained(DIR) in transformers may make "
             "one; then --tokenizer DIR",
         )

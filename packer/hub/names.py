@@ -44,7 +44,7 @@ class HubName:
         return f"hf://datasets/{self.repository}" + f"@{revision}" * bool(revision) + f"/{self.path}" * bool(self.path)
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         """The name for an error."""
         return f"tokenizer {self}" if self.kind == "model" else str(self)
 

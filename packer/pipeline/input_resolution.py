@@ -54,7 +54,7 @@ def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
 
 
 def _note(name: HubName, commit: str, *, by_cache: bool) -> str:
-    sentence = f"{name.told} is commit {commit[:12]}"
+    sentence = f"{name.label} is commit {commit[:12]}"
     return f"{sentence} in the Hub's cache; the Hub itself was not reached" if by_cache else sentence
 
 

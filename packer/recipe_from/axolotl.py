@@ -123,7 +123,7 @@ _OWN_TYPE: Mapping[str, Rule] = {
 }
 """A prompt type of the person's own: its fields are columns, its formats are a template's business."""
 
-_QUESTION = {"instruction": "question", "output": "response", "system": "system_prompt"}
+_QUESTION: dict[str, str | None] = {"instruction": "question", "output": "response", "system": "system_prompt"}
 
 _ALPACA_TYPES: dict[str, dict[str, str | None]] = {
     "alpaca": {},

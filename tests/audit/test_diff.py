@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from packer.audit import diff
 from packer.audit.diff.cache_diff import Change
 from packer.audit.diff.compare import meaning_of
-from packer.audit.diff.document_rows import DocumentComparison, Documents, count_common, match_rows, occurrences
+from packer.audit.diff.document_rows import DocumentComparison, Documents, match_rows, occurrences
 from packer.audit.diff.row_examples import common_start, spans_of
 from packer.audit.diff.settings import compare_recipes, pair_inputs
 from packer.errors import CheckError, InputError
@@ -107,7 +107,7 @@ def test_a_cache_and_its_copy_are_the_same_bytes_and_nothing_is_told(starter_cac
     assert found.meaning == "the same bytes"
     assert found.causes == ()
     assert not any((found.recipe, found.inputs, found.inputs_reordered, found.model, found.totals, found.software))
-    assert (found.documents, found.examples, found.blocks) == ((), (), ())
+    assert (found.documents, found.examples) == ((), ())
 
 
 def test_the_same_files_in_another_folder_are_the_same_data_under_other_names(starter, starter_cache, variant):
@@ -124,7 +124,7 @@ def test_the_same_files_in_another_folder_are_the_same_data_under_other_names(st
             new=f"{new.parent.as_posix()}/other/data/chat.jsonl",
         ),
     )
-    assert (found.documents, found.blocks, found.totals, found.model) == ((), (), (), ())
+    assert (found.documents, found.totals, found.model) == ((), (), ())
 
 
 def test_another_seed_is_the_same_documents_in_other_blocks(starter_cache, variant):
@@ -134,15 +134,6 @@ def test_another_seed_is_the_same_documents_in_other_blocks(starter_cache, varia
     assert found.meaning == "the same documents in other blocks by another recipe: other rules"
     assert found.recipe == (Change(key="pack.seed", old=0, new=3),)
     assert (found.inputs, found.documents, found.examples) == ((), (), ())
-    assert [entry.split for entry in found.blocks] == ["train", "eval"]
-    for entry in found.blocks:
-        assert (entry.only_old, entry.only_new, entry.both) == block_counts(starter_cache, new, entry.split)
-        assert entry.old_fill == entry.new_fill
-    assert {entry.only_old > 0 for entry in found.blocks} == {True, False}
-
-
-def block_counts(old, new, split):
-    return counts(*(Counter(table(folder, "blocks", split)["digest"].to_pylist()) for folder in (old, new)))
 
 
 def test_shorter_blocks_change_totals_and_what_is_cut_but_no_document(starter_cache, variant):
@@ -153,11 +144,6 @@ def test_shorter_blocks_change_totals_and_what_is_cut_but_no_document(starter_ca
         ("pack.block_len", 512, 64),
         ("pack.overlong", "reject", "split"),
     ]
-    for entry in found.blocks:
-        assert (entry.only_old, entry.only_new, entry.both) == block_counts(starter_cache, new, entry.split)
-        for folder, fill, block_len in ((starter_cache, entry.old_fill, 512), (new, entry.new_fill, 64)):
-            lengths = table(folder, "blocks", entry.split)["length"].to_pylist()
-            assert fill == sum(lengths) / (block_len * len(lengths))
     before, after = read_manifest(starter_cache).totals, read_manifest(new).totals
     assert before.cut == {} and after.cut
     told = {change.key: (change.old, change.new) for change in found.totals}
@@ -169,15 +155,6 @@ def test_shorter_blocks_change_totals_and_what_is_cut_but_no_document(starter_ca
         for name in ("packed", "piece_starts", "blocks", "slots", "padding")
         if getattr(before, name) != getattr(after, name)
     }
-
-
-def test_no_blocks_at_all_are_told(starter_cache, variant):
-    found = diff(starter_cache, variant("pack.mode=none"))
-    assert [(entry.split, entry.only_new, entry.new_fill) for entry in found.blocks] == [
-        ("train", 0, 0.0),
-        ("eval", 0, 0.0),
-    ]
-    assert all(entry.only_old > 0 == entry.both for entry in found.blocks)
 
 
 def test_fewer_trained_turns_are_told_label_by_label(starter_cache, last_cache):
@@ -234,9 +211,8 @@ def test_a_changed_row_is_shown_from_its_first_other_token(starter_cache, varian
     assert found.causes == ("inputs",)
 
 
-def test_rows_that_moved_are_found_again(starter_cache, variant):
+def test_rows_that_moved_are_the_same_documents(starter_cache, variant):
     def change(lines):
-        longer_answer(9)(lines)
         del lines[4]
         lines.insert(1, chat("A row of its own?", "Yes, this one."))
         lines.insert(1, chat("Another row?", "Yes, two rows."))
@@ -247,11 +223,9 @@ def test_rows_that_moved_are_found_again(starter_cache, variant):
     assert (train.only_old, train.only_new, train.both) == counts(
         doc_ids(starter_cache, "train"), doc_ids(new, "train")
     )
-    assert (train.rows_changed, train.rows_only_old, train.rows_only_new) == (1, 1, 2)
+    assert (train.rows_changed, train.rows_only_old, train.rows_only_new) == (0, 1, 2)
     places = [tuple(side and side.row for side in (example.old, example.new)) for example in found.examples]
-    assert places == [(9, 10), (4, None), (None, 1), (None, 2)]
-    assert found.examples[0].new.text == " And so on."
-    assert all(example.what is None for example in found.examples[1:])
+    assert places == [(4, None), (None, 1), (None, 2)]
 
 
 def test_rows_rejected_in_one_cache_say_why(starter_cache, variant):
@@ -320,7 +294,7 @@ def test_other_partitions_are_the_same_data_by_another_recipe(starter_cache, var
     found = diff(starter_cache, variant("partition_bytes=10KiB"))
     assert not found.same
     assert found.meaning == "the same data by another recipe: other rules"
-    assert (found.documents, found.blocks, found.totals) == ((), (), ())
+    assert (found.documents, found.totals) == ((), ())
 
 
 def test_a_changed_template_is_shown_line_by_line(starter, starter_cache, variant):
@@ -340,7 +314,7 @@ def test_a_changed_template_is_shown_line_by_line(starter, starter_cache, varian
     assert list(template.lines) == [line.rstrip("\n") for line in difflib.unified_diff(old, other, n=2)][2:]
     assert template.name == "chat_template.jinja"
     assert [change.key for change in found.model] == ["chat_template.jinja"]
-    assert (found.vocabulary, found.num_vocabulary, found.causes) == ((), 0, ("model",))
+    assert found.causes == ("model",)
     (train,) = found.documents
     assert (train.only_old, train.only_new, train.both) == counts(
         doc_ids(starter_cache, "train"), doc_ids(new, "train")
@@ -365,9 +339,7 @@ def test_every_change_of_a_tokenizer_is_named(starter, starter_cache, variant):
         path = place / "tokenizer" / "tokenizer.json"
         definition = json.loads(path.read_text("utf-8"))
         vocabulary = definition["model"]["vocab"]
-        seen["pieces"] = first, second = "Ġthe", "Ġof"
-        seen["ids"] = vocabulary[first], vocabulary[second]
-        vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+        vocabulary["Ġthe"], vocabulary["Ġof"] = vocabulary["Ġof"], vocabulary["Ġthe"]
         seen["merges"] = len(definition["model"]["merges"])
         definition["model"]["merges"].pop()
         definition["normalizer"] = {"type": "NFC"}
@@ -391,6 +363,8 @@ def test_every_change_of_a_tokenizer_is_named(starter, starter_cache, variant):
         assert (pair[0] and pair[0]["lstrip"], pair[1]["lstrip"]) == (old, new)
     old, new = changed.pop("tokenizer.json model.merges")
     assert (old.split()[0], new.split()[0]) == (f"{seen['merges']:,}", f"{seen['merges'] - 1:,}")
+    old, new = changed.pop("tokenizer.json model.vocab")
+    assert old != new and old.split()[0] == new.split()[0]
     assert changed == {
         "tokenizer.json normalizer": (None, {"type": "NFC"}),
         "generation_config.json eos_token_id": ([4091, 4089], [4091]),
@@ -401,10 +375,6 @@ def test_every_change_of_a_tokenizer_is_named(starter, starter_cache, variant):
         "control_ids": ([4089, 4090, 4091], [4089, 4090, 4091, 4096]),
     }
     assert found.templates == ()
-    ids, names = seen["ids"], seen["pieces"]
-    moved = sorted([(ids[0], names[0], ids[1]), (ids[1], names[1], ids[0])])
-    assert [(change.old, change.key, change.new) for change in found.vocabulary] == moved
-    assert found.num_vocabulary == 2
     assert found.examples
     assert all(example.same_text for example in found.examples)
 
@@ -516,7 +486,6 @@ def test_a_flipped_token_of_a_shown_document_is_damage(starter_cache, last_cache
 @given(st.lists(st.integers(-3, 3)), st.lists(st.integers(-3, 3)))
 def test_multisets_are_counted_as_a_counter_counts_them(old, new):
     arrays = [np.array(old, np.int64)], [np.array(new, np.int64)]
-    assert count_common(*arrays) == counts(Counter(old), Counter(new))
     matched_old, matched_new = match_rows(*arrays)
     assert Counter(np.array(old)[matched_old].tolist()) == Counter(np.array(new)[matched_new].tolist())
     assert Counter(np.array(old)[~matched_old].tolist()) == Counter(old) - Counter(new)
@@ -530,7 +499,8 @@ ROWS = st.lists(st.tuples(st.sampled_from([-(2**63), 0, 2**63 - 1]), st.integers
 @given(ROWS, ROWS)
 def test_rows_of_several_columns_are_equal_only_as_a_whole(old, new):
     columns = [[np.array([row[i] for row in rows], np.int64) for i in range(3)] for rows in (old, new)]
-    assert count_common(*columns) == counts(Counter(old), Counter(new))
+    matched_old, matched_new = match_rows(*columns)
+    assert matched_old.sum() == matched_new.sum() == (Counter(old) & Counter(new)).total()
 
 
 DOCUMENTS = st.lists(

@@ -68,10 +68,10 @@ REASONED, CALLS = (
 )
 MARKED = {
     "a header": (marked(HEADER, END), ["<|im_start|>assistant\n"], "warning"),
-    "late": (marked(REASONED, END).replace("{%- generation %}", "{{- ': ' }}{%- generation %}"), [": "], "note"),
+    "late": (marked(REASONED, END).replace("{%- generation %}", "{{- ': ' }}{%- generation %}"), [": "], "warning"),
     "no stop": (marked(REASONED, CALLS), ["<|im_end|>"], "warning"),
     "past the end": (marked(REASONED, END).replace("{{- '<|im_end|>' }}{%- end", "{{- '<|im_end|>\\n' }}{%- end"), ["\n"], "note"),
-    "missing": (FULL + "{% generation %}{% endgeneration %}", ["first answer<|im_end|>"], "note"),
+    "missing": (FULL + "{% generation %}{% endgeneration %}", ["first answer<|im_end|>"], "warning"),
     "a question": (changed(CONTENT, "{% generation %}{{- m.content or '' }}{% endgeneration %}"), ["<|im_end|>", "first question"], "warning"),
 }  # fmt: skip
 """How marks differ from what is learned → template, the marked places, level."""
@@ -97,17 +97,6 @@ def of_class(twin: Folder, name: str) -> Folder:
     return write
 
 
-def with_setting(name: str, value: dict[str, Any]) -> Folder:
-    def write(folder: Path) -> Path:
-        twins.byte_level(folder, template=FULL)
-        file = folder / "tokenizer.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | {name: value}))
-        return folder
-
-    return write
-
-
-TRUNCATION = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
 CALL_WITHOUT_END = "{%- if not m.tool_calls %}{{- '<|im_end|>' }}{% endif %}"
 EOS_AT_THE_END = FULL + "{%- if not add_generation_prompt %}{{ '<|endoftext|>' }}{% endif %}"
 
@@ -132,15 +121,12 @@ CASES: dict[str, Folder] = {
     "shapes_rejected": byte_level(changed(END, CALL_WITHOUT_END)),
     "bos_missing": byte_level(FULL, bos=True),
     "marks_differ": byte_level(marked(HEADER, END)),
-    "tokenizer_truncates": with_setting("truncation", TRUNCATION),
     "tokenizer_read_otherwise": of_class(twins.sentencepiece_like, "LlamaTokenizer"),
     "prompt_modes": byte_level(twins.QWEN3_LIKE),
     "opening_learned": byte_level(changed(CONTENT, "{{- 'Answer: ' if m.role == 'assistant' }}{{- m.content or '' }}")),
     "terminator": byte_level(FULL),
     "default_system": byte_level(changed("{%- for m in messages %}", r"{%- if messages[0].role != 'system' %}{{ '<|im_start|>system\nBe kind and brief.<|im_end|>\n' }}{% endif %}{%- for m in messages %}")),
     "reads_clock": byte_level("{{- strftime_now('%d %b %Y') }}" + FULL),
-    "bos_doubled": byte_level("{{- bos_token }}" + FULL, bos=True),
-    "pad_is_stop": with_eos(FULL.replace("<|im_end|>", "<|endoftext|>"), "<|endoftext|>"),
 }  # fmt: skip
 
 
@@ -166,7 +152,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Cases:
     return Cases(tmp_path_factory.mktemp("cases"))
 
 
-OF_ROWS = {"rows_rejected", "rows_price", "rows_control_tokens"}
+OF_ROWS = {"rows_rejected", "rows_price"}
 
 
 @pytest.mark.parametrize("code", CASES)
@@ -192,11 +178,10 @@ def test_nothing_is_said_of_a_chat_that_cannot_be_built(cases: Cases) -> None:
 
 
 def test_findings_come_by_level_and_in_the_order_of_the_table(tmp_path: Path) -> None:
-    folder = twins.nfc(tmp_path / "tokenizer", template=twins.NO_TERMINATOR)
-    report = of(folder)
+    report = of(twins.nfc(tmp_path / "tokenizer", template=twins.QWEN3_LIKE))
     levels = [finding.level for finding in report.findings]
     assert levels == sorted(levels, key=("error", "warning", "note").index)
-    assert set(levels) == {"error", "warning", "note"}
+    assert set(levels) == {"warning", "note"}
     for level in ("error", "warning", "note"):
         own = [finding.code for finding in report.findings if finding.level == level]
         assert own == sorted(own, key=list(CODES).index)
@@ -227,7 +212,6 @@ def places(report: LintReport, code: str) -> list[str]:
         ("terminator", ["<|im_end|>"]),
         ("default_system", ["<|im_start|>system\nBe kind and brief."]),
         ("reads_clock", ["01 Jan 2026"]),
-        ("bos_doubled", ["<|begin|>"]),
         ("prompt_modes", ["first answer<|im_end|>", "<think>\nfirst thoughts\n</think>\n\nfirst answer<|im_end|>"]),
     ],
 )
@@ -255,46 +239,43 @@ def test_an_empty_reasoning_block_that_is_learned_is_a_warning(tmp_path: Path) -
 
 @pytest.mark.parametrize("code", ["prompt_diverges", "no_terminator"])
 def test_what_the_hint_of_an_error_sets_leaves_no_error(code: str, cases: Cases) -> None:
-    folder, report = cases.folder(code), cases.report(code)
-    hints = " ".join(each.hint or "" for each in report.findings if each.level == "error")
-    overrides = re.findall(r"--set ('[^']*'|\S+)", hints)
-    assert overrides
-    assert set(report.assumed) <= {shlex.split(each)[0].rstrip(";") for each in overrides}
-    again = of(folder, *report.assumed)
+    report = cases.report(code)
+    assert codes(report) == [code], "the rest is told under the key"
+    override, *_ = hinted(report, code)
+    again = of(cases.folder(code), override)
     assert again.ok
-    assert again.assumed == ()
-    assert codes(again) == [each.code for each in report.findings if each.level != "error"]
+    assert "terminator" in codes(again)
 
 
-def test_two_errors_are_both_told_and_what_helps_against_both_is_assumed(tmp_path: Path) -> None:
+def test_of_two_errors_the_second_is_told_when_the_first_is_mended(tmp_path: Path) -> None:
     template = twins.NO_TERMINATOR.replace("'assistant:'", "'assistant - '")
-    report = of(twins.byte_level(tmp_path / "tokenizer", template=template))
-    errors = [each.code for each in report.findings if each.level == "error"]
-    assert errors == ["prompt_diverges", "no_terminator"]
-    assert report.assumed == ("supervision.on_prompt_mismatch=common_prefix", "supervision.no_terminator=append")
+    folder = twins.byte_level(tmp_path / "tokenizer", template=template)
+    first = hinted(of(folder), "prompt_diverges")[0]
+    second = hinted(of(folder, first), "no_terminator")[0]
+    assert (first, second) == ("supervision.on_prompt_mismatch=common_prefix", "supervision.no_terminator=append")
+    assert of(folder, first, second).ok
 
 
 def test_a_variable_the_template_misses_is_named_with_what_gives_it(tmp_path: Path) -> None:
-    template = "{{- 'rules: ' + rules + ' of ' + place }}" + FULL
-    report = of(twins.byte_level(tmp_path / "tokenizer", template=template))
+    folder = twins.byte_level(tmp_path / "tokenizer", template="{{- 'rules: ' + rules }}" + FULL)
+    report = of(folder)
     assert "'rules' is undefined" in finding(report, "plain_chat_refused").message
-    assert report.assumed == ('template.kwargs.rules=""', 'template.kwargs.place=""')
-    assert of(tmp_path / "tokenizer", *report.assumed).ok
+    assert hinted(report, "plain_chat_refused") == ['template.kwargs.rules=""']
+    assert of(folder, 'template.kwargs.rules=""').ok
 
 
 def test_the_token_that_ends_a_turn_is_proposed_as_a_stop(tmp_path: Path) -> None:
     folder = with_eos(FULL, "<|endoftext|>")(tmp_path / "tokenizer")
-    report = of(folder)
-    assert codes(report)[0] == "no_terminator"
-    assert report.assumed == ('supervision.stop=["<|im_end|>"]',)
-    assert of(folder, *report.assumed).ok
+    (override,) = hinted(of(folder), "no_terminator")
+    assert override == 'supervision.stop=["<|im_end|>"]'
+    assert of(folder, override).ok
 
 
 def test_the_stop_that_is_proposed_against_rewriting_ends_it(cases: Cases) -> None:
     hint = finding(cases.report("turn_end_is_no_stop"), "turn_end_is_no_stop").hint
     assert hint is not None
     (override,) = re.findall(r"--set '([^']*)'", hint)
-    assert codes(of(cases.folder("turn_end_is_no_stop"), override)) == ["terminator", "pad_is_stop"]
+    assert codes(of(cases.folder("turn_end_is_no_stop"), override)) == ["terminator"]
 
 
 def test_a_turn_that_the_next_header_closes_is_said_to_be_so(tmp_path: Path) -> None:
@@ -306,10 +287,11 @@ def test_a_turn_that_the_next_header_closes_is_said_to_be_so(tmp_path: Path) -> 
     assert "never written: <|endoftext|>" in message
 
 
-def test_as_rendered_is_proposed_only_where_it_makes_one_document(tmp_path: Path) -> None:
-    cheap = of(twins.byte_level(tmp_path / "cheap", template=twins.QWEN3_LIKE))
-    assert "as_rendered learns this chat in one document" in (finding(cheap, "chat_rewritten").hint or "")
-    appended = of(twins.byte_level(tmp_path / "other", template=twins.NO_TERMINATOR))
+def test_as_rendered_is_proposed_only_where_it_makes_one_document(cases: Cases) -> None:
+    assert "as_rendered learns this chat in one document" in (
+        finding(cases.report("chat_rewritten"), "chat_rewritten").hint or ""
+    )
+    appended = of(cases.folder("no_terminator"), "supervision.no_terminator=append")
     assert "as_rendered" not in (finding(appended, "chat_rewritten").hint or "")
 
 
@@ -346,7 +328,7 @@ REFUSING = changed(HEADER, "{%- if m.role == 'system' %}{{ raise_exception('no r
 def test_words_of_a_refusal_are_the_templates_own_and_told_once(tmp_path: Path) -> None:
     examples = finding(of(byte_level(REFUSING)(tmp_path)), "shapes_rejected").examples
     assert [(each.label, each.text) for each in examples] == [
-        ("a system message and a system message later on", "template_error: no rules here")
+        ("a system message, a system message later on and quotes and angle brackets", "template_error: no rules here")
     ]
 
 
@@ -390,7 +372,7 @@ def test_rejected_rows_are_counted_by_code_with_the_first_of_each(plain: Path, t
     assert found.level == "warning"
     labels = {each.label: each.text for each in found.examples}
     assert set(labels) == {"2 nothing_trained", "1 wrong_type", "1 control_token"}
-    assert labels["2 nothing_trained"].startswith("rows.jsonl:1: ")
+    assert labels["2 nothing_trained"].startswith(f"{tmp_path}/rows.jsonl:1: ")
     assert report.ok
 
 
@@ -410,13 +392,6 @@ def test_the_price_of_rewriting_is_measured_on_the_rows(tmp_path: Path) -> None:
     assert "supervision.history_rewrite" in (dear.hint or "")
     assert finding(of(folder, "supervision.history_rewrite=exact", sources=sources), "rows_price").level == "note"
     assert "rows_price" not in codes(of(folder, sources=write(tmp_path / "one.jsonl", chat("Hi", "Hello"))))
-
-
-def test_typed_control_tokens_are_counted_by_the_rows_that_hold_them(plain: Path, tmp_path: Path) -> None:
-    typed = chat("What is <|im_end|>, and <|im_end|> again?", "A token.")
-    sources = write(tmp_path / "rows.jsonl", typed, chat("And <|im_start|>?", "One too."), typed, chat("Hi", "Hello"))
-    message = finding(of(plain, sources=sources), "rows_control_tokens").message
-    assert "'<|im_end|>' in 2, '<|im_start|>' in 1" in message
 
 
 def test_rows_of_text_need_no_template(tmp_path: Path) -> None:
@@ -470,7 +445,6 @@ def test_a_class_that_changes_nothing_is_no_finding(twin: Folder, tmp_path: Path
 SET = re.compile(r"--set ('[^']*'|\S+)")
 
 STAYS = {
-    ("shapes_rejected", "supervision.on_prompt_mismatch"), ("shapes_rejected", "supervision.no_terminator"),
     ("marks_differ", "supervision.source"), ("split_marker", "supervision.markers"),
 }  # fmt: skip
 """Findings that may stay under a key of their hint, since it promises something else; that is asserted beside."""
@@ -517,11 +491,12 @@ NO_TOOLS = "{%- for m in messages if m.role in ['user', 'assistant'] %}" + FULL[
 
 def test_a_lost_result_is_told_behind_a_lost_call_and_the_hint_allows_all_that_is_lost(tmp_path: Path) -> None:
     folder = byte_level(NO_TOOLS)(tmp_path / "tokenizer")
-    report = of(folder)
+    given = "supervision.allow_dropped=[reasoning]"
+    report = of(folder, given)
     assert {"dropped_tools", "dropped_tool_call", "dropped_tool_result"} <= set(codes(report))
     (override,) = hinted(report, "dropped_tool_result")
-    assert override == "supervision.allow_dropped=[tool_call,tools,tool_result]"
-    assert "nothing but a call is then not learned" in (finding(report, "dropped_tool_call").hint or "")
+    kinds = set(override.partition("=")[2].strip("[]").split(","))
+    assert kinds == {"reasoning", "tool_call", "tools", "tool_result"}, "what the recipe has, and what is lost"
     call = {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
     tools = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
     row = {"messages": [{"role": "user", "content": "Add"}, {"role": "assistant", "content": None, "tool_calls": [call]},
@@ -531,22 +506,6 @@ def test_a_lost_result_is_told_behind_a_lost_call_and_the_hint_allows_all_that_i
     assert of(folder, override, sources=sources).rows[0].num_kept == 2
     (lost,) = hinted(of(folder, sources=sources), "rows_rejected")
     assert lost == "supervision.allow_dropped=[tool_call]"
-
-
-@pytest.mark.parametrize(
-    ("given", "code", "expected"),
-    [
-        ("supervision.allow_dropped=[tool_call]", "dropped_tools", {"tool_call", "tools"}),
-        (
-            "supervision.allow_dropped=[reasoning]",
-            "dropped_tool_call",
-            {"reasoning", "tool_call", "tools", "tool_result"},
-        ),
-    ],
-)
-def test_a_hinted_list_holds_what_the_recipe_has(given: str, code: str, expected: set[str], tmp_path: Path) -> None:
-    (override,) = hinted(of(byte_level(NO_TOOLS)(tmp_path), given), code)
-    assert set(override.partition("=")[2].strip("[]").split(",")) == expected
 
 
 def test_a_hinted_stop_keeps_the_stops_of_the_recipe(tmp_path: Path) -> None:
@@ -567,9 +526,8 @@ def test_a_hinted_variable_keeps_the_variables_of_the_recipe(tmp_path: Path) -> 
 def test_marks_asked_for_where_there_are_none_are_an_error_with_a_report(tmp_path: Path) -> None:
     folder = byte_level(FULL)(tmp_path / "tokenizer")
     report = of(folder, "supervision.source=generation_tags")
-    assert codes(report) == ["no_marks", "terminator"]
-    assert report.assumed == ("supervision.source=chat_server",)
-    assert of(folder, "supervision.source=generation_tags", *report.assumed).ok
+    assert codes(report) == ["no_marks"]
+    assert hinted(report, "no_marks") == ["supervision.source=chat_server"]
 
 
 def test_under_marks_the_report_says_so_and_hints_nothing_that_is_set(cases: Cases) -> None:
@@ -595,7 +553,7 @@ def test_what_inference_cannot_ask_for_is_no_error_where_marks_decide(tmp_path: 
 def test_a_bos_behind_white_space_is_said_to_be_there(tmp_path: Path) -> None:
     report = of(byte_level("{{ '\n' + bos_token }}" + FULL, bos=True)(tmp_path))
     found = finding(report, "bos_missing")
-    assert "white space before its '<|begin|>'" in found.message
+    assert "opens texts with '<|begin|>', and the template writes white space before it" in found.message
     assert places(report, "bos_missing") == ["\n"]
 
 
@@ -603,7 +561,6 @@ def test_of_a_template_for_another_tokenizer_nothing_else_is_said(cases: Cases) 
     report = cases.report("split_marker")
     assert codes(report) == ["split_marker"]
     assert "belongs to another tokenizer" in report.findings[0].message
-    assert report.assumed == ()
     (override,) = hinted(report, "split_marker")
     assert "split_marker" not in codes(of(cases.folder("split_marker"), override))
 
@@ -615,15 +572,14 @@ def test_a_template_that_takes_only_parts_is_reported_with_its_rows(tmp_path: Pa
     assert report.rows[0].num_kept == 3
 
 
-def test_rows_are_counted_as_the_recipe_is_and_under_what_is_assumed(tmp_path: Path) -> None:
+def test_rows_of_a_template_with_an_error_are_counted_too(tmp_path: Path) -> None:
     folder = byte_level(twins.NO_TERMINATOR)(tmp_path / "tokenizer")
     sources = write(tmp_path / "rows.jsonl", *[chat("Hi", "Hello")] * 4)
     report = of(folder, sources=sources)
-    (rows,) = report.rows
-    assert (rows.num_kept, rows.num_kept_assumed) == (0, 4)
+    assert report.rows[0].num_kept == 0
     assert report.verdict == "a build would keep nothing of the 4 rows looked at"
-    again = of(folder, *report.assumed, sources=sources)
-    assert (again.rows[0].num_kept, again.rows[0].num_kept_assumed) == (4, None)
+    again = of(folder, "supervision.no_terminator=append", sources=sources)
+    assert again.rows[0].num_kept == 4
     assert again.verdict == "a build keeps 4 of the 4 rows looked at"
 
 
@@ -644,7 +600,7 @@ def test_the_price_is_told_first_and_of_each_file(tmp_path: Path) -> None:
     report = of(folder, sources=sources)
     assert codes(report)[0] == "rows_price"
     labels = [(each.label, each.text) for each in finding(report, "rows_price").examples]
-    assert [label for label, _ in labels] == ["b.jsonl", "a.jsonl"]
+    assert [Path(label).name for label, _ in labels] == ["b.jsonl", "a.jsonl"]
     assert labels[1][1] == "1.00 times"
 
 

@@ -2,14 +2,13 @@
 
 import json
 import os
-from dataclasses import replace
+import sys
 
 import msgspec
 import pytest
 from twins import byte_level
 
 from packer.audit import preview, view_row
-from packer.audit.preview import LOOKED_AT
 from packer.errors import NothingKeptError, PackerError, UsageError
 from packer.pipeline import build
 from packer.recipe import load_recipe, make_recipe
@@ -43,19 +42,14 @@ def recipe_of(starter):
     return make
 
 
-def uncounted(view):
-    """A view of a cache as a preview knows it: without how often a document is there."""
-    return replace(view, documents=tuple(replace(document, num_identical=None) for document in view.documents))
-
-
 def assert_preview_is_what_is_built(recipe, folder, rows):
     """Every row shown is, id for id and label for label, what the cache has of it; returns the preview."""
     build(recipe, folder, jobs=1)
-    found = preview(recipe, rows=rows, with_ids=True)
+    found = preview(recipe, rows=rows)
     with Cache.open(folder) as cache:
         for row in found.rows:
-            built = view_row(cache, row.view.source, row.view.row, with_ids=True)
-            assert row.view == uncounted(built)
+            built = view_row(cache, row.view.source, row.view.row)
+            assert row.view == built
     return found
 
 
@@ -70,9 +64,14 @@ def listing(*folders):
 @pytest.mark.parametrize(
     ("mode", "overlong"),
     [
-        *(("isolated", overlong) for overlong in ("reject", "truncate_left", "truncate_right", "split")),
+        ("isolated", "truncate_left"),
         ("eos", "split"),
-        *(pytest.param("eos", each, marks=pytest.mark.slow) for each in ("reject", "truncate_left", "truncate_right")),
+        *(
+            pytest.param(mode, overlong, marks=pytest.mark.slow)
+            for mode in ("isolated", "eos")
+            for overlong in ("reject", "truncate_left", "truncate_right", "split")
+            if (mode, overlong) not in (("isolated", "truncate_left"), ("eos", "split"))
+        ),
     ],
 )
 def test_what_packing_would_leave_out_is_what_a_build_leaves_out(mode, overlong, starter, tmp_path):
@@ -192,16 +191,19 @@ def test_one_row_is_found_by_the_end_of_its_path_and_blank_lines_are_no_rows(rec
             preview(recipe, row=(source, number))
 
 
-def test_rejected_rows_are_looked_for_among_the_first_thousand(recipe_of, tmp_path):
-    rows = [chat("Hi", "Hello") for _ in range(LOOKED_AT + 2)]
-    rows[3] = rows[7] = rows[LOOKED_AT - 1] = rows[LOOKED_AT] = "not json"
+def test_rejected_rows_are_looked_for_among_the_first_thousand(recipe_of, tmp_path, monkeypatch):
+    module = sys.modules["packer.audit.preview"]
+    assert module.LOOKED_AT == 1000
+    monkeypatch.setattr(module, "LOOKED_AT", 30)
+    rows = [chat("Hi", "Hello") for _ in range(32)]
+    rows[3] = rows[7] = rows[29] = rows[30] = "not json"
     path = write(tmp_path / "a.jsonl", *rows)
     found = preview(recipe_of(path), rejected_only=True, rows=2)
     assert [row.view.row for row in found.rows] == [3, 7]
     assert found.totals.rows == 8
     found = preview(recipe_of(path), rejected_only=True, rows=100)
-    assert [row.view.row for row in found.rows] == [3, 7, LOOKED_AT - 1]
-    assert (found.totals.rows, found.totals.rejected) == (LOOKED_AT, {"not_json": 3})
+    assert [row.view.row for row in found.rows] == [3, 7, 29]
+    assert (found.totals.rows, found.totals.rejected) == (30, {"not_json": 3})
 
 
 FORGETFUL = (
@@ -247,13 +249,13 @@ def excerpts(recipe):
     return line.code, [(each.what, each.text, each.blamed) for each in row.excerpts]
 
 
-def test_a_prompt_that_diverges_is_shown_with_the_turn_from_where_they_part(recipe_of, tmp_path):
+def test_a_prompt_that_diverges_is_shown_with_the_turn(recipe_of, tmp_path):
     path = write(tmp_path / "a.jsonl", chat("Hi", "Hello"))
     code, shown = excerpts(recipe_of(path, template=OPENING))
     both = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     assert code == "prompt_diverges"
-    assert [text for _, text, _ in shown] == [both, "<think>\n", "Hello<|im_end|>\n"]
-    assert [blamed for _, _, blamed in shown] == [False, True, True]
+    assert [text for _, text, _ in shown] == [both + "<think>\n", both + "Hello<|im_end|>\n"]
+    assert [blamed for _, _, blamed in shown] == [False, True]
 
 
 def test_other_rejected_rows_have_the_hint_of_a_build(recipe_of, tmp_path):
@@ -301,19 +303,6 @@ def test_a_template_that_raises_is_shown_the_roles_it_was_given(recipe_of, tmp_p
     code, shown = excerpts(recipe_of(write(tmp_path / "a.jsonl", row), template=STRICT))
     assert code == "template_error"
     assert shown == [("its messages are from", "system, user, assistant", False)]
-
-
-@pytest.mark.parametrize(
-    ("row", "text"),
-    [
-        (chat("Hi", "a" * 100 + "<|im_end|>" + "b" * 100), f"[...] {'a' * 60}<|im_end|>{'b' * 60} [...]"),
-        ({"prompt": "<|im_end|>", "completion": "so <|im_end|>"}, "<|im_end|>"),
-    ],
-)
-def test_a_typed_control_token_is_shown_where_it_stands(row, text, recipe_of, tmp_path):
-    code, shown = excerpts(recipe_of(write(tmp_path / "a.jsonl", row)))
-    assert code == "control_token"
-    assert shown == [("'<|im_end|>' stands here", text, True)]
 
 
 def test_a_row_that_cannot_be_read_is_shown_as_it_stands_cut_and_with_its_bytes_escaped(recipe_of, tmp_path):
@@ -383,11 +372,11 @@ def facts(error):
 
 
 REAL = [
-    ("sgd_train_tools_600.jsonl", "minimind"),
     ("taubench_airline_gpt4o.jsonl", "minimind"),
     *(
         pytest.param(corpus, tokenizer, marks=pytest.mark.slow)
         for corpus, tokenizer in (
+            ("sgd_train_tools_600.jsonl", "minimind"),
             ("alpaca_en_52k.jsonl", "llama-3"),
             ("alpaca_en_52k.jsonl", "qwen3"),
             ("sgd_train_tools_600.jsonl", "llama-3"),

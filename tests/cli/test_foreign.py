@@ -1,4 +1,4 @@
-"""`--foreign` of verify, stats and inspect as people see it."""
+"""`--foreign` of verify and inspect as people see it."""
 
 import json
 
@@ -55,8 +55,7 @@ def test_on_a_terminal_of_hardly_any_width_the_words_are_those_of_any_other(brok
     assert {"error[prompt_trained]:", "hint:", "rows"} <= {*narrow.split()}
     told = [line for line in wide.splitlines() if line.lstrip().startswith(("error[", "hint:"))]
     assert told and all(" ".join(line.split()) in " ".join(narrow.split()) for line in told)
-    for arguments in (("stats", "--foreign", broken), ("inspect", "--foreign", broken, "--row", "0")):
-        assert run(*arguments, width=width).stdout
+    assert run("inspect", "--foreign", broken, "--row", "0", width=width).stdout
 
 
 def test_verify_says_what_was_not_looked_at(broken):
@@ -105,14 +104,6 @@ def test_sample_and_full_say_how_many_rows(broken, words):
     assert every["rows_looked_at"] == 3
 
 
-def test_stats_counts_all_rows(broken, words):
-    page = " ".join(run("stats", "--foreign", broken, "--tokenizer", words.folder).stdout.split())
-    assert "rows 3 datasets, with input_ids, labels" in page and "lengths of rows min" in page
-    found = json.loads(run("stats", "--foreign", broken, "--json").stdout)
-    assert (found["command"], found["num_rows"]) == ("stats", 3)
-    assert found["trained"] == json.loads(run("verify", "--foreign", broken, "--json").stdout)["trained"]
-
-
 def test_inspect_shows_a_row_with_its_trained_runs(broken, words):
     told = run("inspect", "--foreign", broken, "--tokenizer", words.folder, "--row", "2").stdout
     assert "row 2 of 3" in told and "<s><|im_start|>user" in told
@@ -144,10 +135,9 @@ ERRORS = [
     (("inspect", "--foreign", "{rows}", "--row", "9"), 2, "no row 9"),
     (("inspect", "--foreign", "{rows}", "--row", "a:9"), 2, "the number of a row"),
     (("inspect", "--foreign", "{rows}", "--block", "1"), 2, "--block is about a cache"),
-    (("stats",), 2, "missing argument 'CACHE'"),
     *(
         ((name, "--foreign", "{rows}", "--template", "{rows}"), 2, "hint: --tokenizer DIR, the tokenizer that")
-        for name in ("verify", "stats", "inspect")
+        for name in ("verify", "inspect")
     ),
 ]
 
@@ -160,7 +150,7 @@ def test_the_folder_one_is_in_and_one_that_holds_data_sets_are_names_too(broken,
         assert "hint: it holds data sets; name one of them: " in run("verify", "--foreign", name, exit_code=3).stderr
     (tmp_path / "empty" / "below").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "empty" / "below")
-    assert "nothing an audit reads" in run("stats", "--foreign", "..", exit_code=3).stderr
+    assert "nothing an audit reads" in run("verify", "--foreign", "..", exit_code=3).stderr
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from packer.audit.lint import CODES
 from packer.audit.lint.lint_report import Example
+from packer_cli.findings_page import FindingsPage
 from packer_cli.main import cli
-from packer_cli.marked import Marked
 
 CARETS = re.compile(r" *(\^+)( .*)?")
 
@@ -89,16 +89,17 @@ def test_json_holds_every_text_whole_with_the_place(folder):
 def test_json_of_an_error_has_the_report_too(refused):
     found = fields("--tokenizer", refused, exit_code=1)
     assert found["error"]["code"] == "check_failed"
-    assert found["assumed"] == ["supervision.no_terminator=append"]
     assert found["findings"][0]["code"] == "no_terminator"
 
 
 @pytest.mark.parametrize("columns", [1, 4])
-def test_a_terminal_of_hardly_any_width_gets_every_word(columns, folder):
+def test_a_terminal_of_hardly_any_width_gets_every_word(columns, folder, monkeypatch):
     narrow, wide = (run("--tokenizer", folder, env={"COLUMNS": str(each)}).stdout for each in (columns, 2000))
     told = [line for line in wide.splitlines() if line.lstrip().startswith(("tokenizer", "warning[", "note[", "hint:"))]
     assert told and all(" ".join(line.split()) in " ".join(narrow.split()) for line in told)
-    (label, *_) = Marked(columns, whole=False).lines([Example(label="a/long/name/of/a/part row 1", text="x")], indent=4)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    examples = [Example(label="a/long/name/of/a/part row 1", text="x")]
+    (label, *_) = FindingsPage(whole=False).example_lines(examples, indent=4)
     assert label == ("    a/long/name/of/a/part", False)
 
 
@@ -108,7 +109,7 @@ def test_no_line_is_wider_than_the_terminal(columns, which, request):
     tokenizer = request.getfixturevalue(which)
     result = CliRunner(env={"COLUMNS": str(columns)}).invoke(cli, ["lint", "--tokenizer", str(tokenizer)])
     lines = [line for line in result.stdout.splitlines() if str(tokenizer) not in line]
-    assert len(lines) > 30
+    assert len(lines) > (30 if which == "folder" else 3)
     assert max(map(len, lines)) <= columns
 
 
@@ -204,16 +205,6 @@ def test_the_page_says_what_the_command_does():
         assert option in help_text
 
 
-@pytest.mark.parametrize("columns", [60, 72, 80, 101])
-def test_a_control_token_is_not_broken_over_two_lines(columns, tmp_path):
-    template = twins.CHATML.replace("<|im_start|>' + message.role", "<|im_start|><|header_of|>' + message.role")
-    folder = twins.byte_level(tmp_path / "tokenizer", template=template.replace("{{ '<|im", "{{ '" + "x" * 37 + "<|im"))
-    prompt = "supervision.on_prompt_mismatch=common_prefix"
-    overrides = ("--set", "supervision.markers=text", "--set", prompt)
-    out = run("-v", "--tokenizer", folder, *overrides, env={"COLUMNS": str(columns)}).stdout
-    assert out.count("<|header_of|>") == out.count("<|header_") == out.count("header_of|>") > 3
-
-
 def test_a_long_label_is_wrapped(tmp_path):
     template = "{{ raise_exception('two only') if messages | length > 2 }}" + twins.CHATML
     folder = twins.byte_level(tmp_path / "tokenizer", template=template)
@@ -242,7 +233,7 @@ def test_nothing_is_said_of_the_template_where_all_rows_bring_their_tokens(folde
     for tokenizer, exit_code in ((folder, 0), (refused, 1)):
         found = fields(tokens, "--tokenizer", tokenizer)
         assert [entry["schema"] for entry in found["rows"]] == ["tokens"]
-        assert {finding["code"] for finding in found["findings"]} <= {"pad_is_stop"}
-        assert (found["assumed"], found["verdict"]) == ([], "a build keeps 3 of the 3 rows looked at")
+        assert found["findings"] == []
+        assert found["verdict"] == "a build keeps 3 of the 3 rows looked at"
         mixed = fields(tokens, chats, "--tokenizer", tokenizer, exit_code=exit_code)
-        assert {finding["code"] for finding in mixed["findings"]} - {"pad_is_stop"}
+        assert mixed["findings"]

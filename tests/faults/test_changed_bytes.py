@@ -38,9 +38,7 @@ class Whole:
         path.write_bytes(content)
         try:
             if name in self.shards and not by_verify:
-                audit = audit_shard(
-                    self.cache, self.shards[name], level="default", model=self.manifest.model, form=None
-                )
+                audit = audit_shard(self.cache, self.shards[name], level="default", model=self.manifest.model)
                 found = {finding.path for finding in audit.findings}
             else:
                 found = {finding.path for finding in verify(self.cache, threads=1).findings}

@@ -15,7 +15,6 @@ from pathlib import Path
 import msgspec, numpy as np, pyarrow as pa
 from faults.readers import read_shard
 from packer.audit.shard_checks import audit_shard
-from packer.audit.verify import _form
 from packer.errors import PackerError
 from packer.store.cache import Cache
 from packer.store.digest import digest_file
@@ -26,7 +25,6 @@ from packer.store.views import block_rows, document_rows
 
 cache, kind, first, last, progress = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), Path(sys.argv[5])
 manifest = read_manifest(cache)
-form = _form(manifest)
 whole = next(shard for shard in manifest.shards if shard.kind == kind)
 original = (cache / whole.path).read_bytes()
 
@@ -89,7 +87,7 @@ for seed in range(first, last):
         shard = msgspec.structs.replace(shard, places=places, rows_xxh3=rows_xxh3, num_rows=num_rows)
     except Exception:
         pass  # what nothing can be found in has no right places
-    findings = audit_shard(cache, shard, level="full", model=manifest.model, form=form).findings
+    findings = audit_shard(cache, shard, level="full", model=manifest.model).findings
     try:
         read_shard(cache, shard)
         if kind == "documents":

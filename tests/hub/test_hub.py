@@ -14,7 +14,7 @@ from processes import HANG_S
 from small_hub import TOKEN, SmallHub, files_of
 
 from packer.audit import lint, preview, verify, view_row
-from packer.audit.foreign import look_at, view_foreign_row
+from packer.audit.foreign import audit_foreign, view_foreign_row
 from packer.errors import InputError, PackerError, StorageError
 from packer.hub import data_name, fetch_data, pin, tokenizer_name
 from packer.pipeline import build
@@ -123,11 +123,11 @@ def test_preview_lint_and_inspect_take_names_of_the_hub(hub, tmp_path):
 def test_an_audit_of_foreign_rows_takes_a_tokenizer_of_the_hub(hub, tmp_path, name):
     rows = write(tmp_path / "rows", [Row([(PROMPT, 5), (ANSWER, 6)])])
     notes = Notes()
-    report = look_at(rows, tokenizer=name, progress=notes)
+    report = audit_foreign(rows, tokenizer=name, progress=notes)
     commit = hub.repositories["model", "tiny/chat"]["branches"]["main"]
     assert report.header == "<|im_start|>assistant" and fetched(hub) == NEEDED
     assert notes.told == [f"tokenizer tiny/chat{'@main' if '@' in name else ''} is commit {commit[:12]}"]
-    assert report == look_at(rows, tokenizer=FILES / "tokenizer")
+    assert report == audit_foreign(rows, tokenizer=FILES / "tokenizer")
     assert (
         view_foreign_row(rows, 0, tokenizer=name).runs == view_foreign_row(rows, 0, tokenizer=FILES / "tokenizer").runs
     )
@@ -194,10 +194,10 @@ def test_what_is_not_in_the_cache_yet_is_not_taken_for_what_is_not_there(hub, tm
 
 
 REFUSALS = [
-    ("tiny/none", "neither a file or folder here nor a repository that can be seen at http", "look at the spelling"),
+    ("tiny/none", "no file or folder here, and not a repository that can be seen at http", "look at the spelling"),
     ("tiny/chat@v9", "tokenizer tiny/chat@v9: the repository has no such revision", "see its branches and tags"),
     ("tiny/gated", "its owners say who may have it", "ask for access at http"),
-    ("tiny/private", "neither a file or folder here nor a repository that can be seen", "look at the spelling"),
+    ("tiny/private", "no file or folder here, and not a repository that can be seen", "look at the spelling"),
     ("tiny/bare", "the repository has no tokenizer.json", "AutoTokenizer.from_pretrained('tiny/bare')"),
     ("ti--ny/x", "Cannot have -- or", "a name on the Hub is ORG/NAME"),
 ]

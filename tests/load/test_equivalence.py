@@ -151,7 +151,7 @@ def test_poison_in_a_document_reaches_no_neighbour_and_does_under_a_plain_causal
     assert moved(causal(BLOCK_LEN))[length:].all()
 
 
-def test_positions_restart_where_the_mask_has_its_borders(tmp_path):
+def test_positions_restart_where_the_mask_has_its_boundaries(tmp_path):
     num_seen = 0
     for step in loader_of(tmp_path, packed(sample_documents())):
         for micro_batch in step:

@@ -1,4 +1,4 @@
-"""Caches of every packing mode in the reader: borders where the mode has them, and the losses that follow."""
+"""Caches of every packing mode in the reader: boundaries where the mode has them, and the losses that follow."""
 
 import numpy as np
 import pytest
@@ -52,7 +52,7 @@ def model(starter_cache):
 
 
 def loss_of(model, folder):
-    """Loss over all targets of a split, under the borders a micro-batch carries, and their number."""
+    """Loss over all targets of a split, under the boundaries a micro-batch carries, and their number."""
     total, targets = 0.0, 0
     with torch.no_grad():
         for step in steps(folder):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from export import readers
 
-from packer.audit.foreign import look_at
 from packer.export import export
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -103,27 +102,6 @@ def streaming(monkeypatch):
     for name in ("streaming.vision", "streaming.multimodal"):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     return pytest.importorskip("streaming", reason="PEER MISSING: mosaicml-streaming; make peers", exc_type=ImportError)
-
-
-@pytest.mark.parametrize("compression", [None, "zstd", "zstd:7", "gz", "bz2"])
-@pytest.mark.parametrize("encoding", ["ndarray:int32", "ndarray", "ndarray:int64", "bytes", "json"])
-def test_what_mosaicml_streaming_writes_is_looked_at(
-    starter_cache, starter, tmp_path, streaming, encoding, compression
-):
-    encode = {"bytes": lambda ids: np.array(ids, np.int64).tobytes(), "json": list}.get(
-        encoding, lambda ids: np.array(ids, np.int64 if encoding.endswith("64") else np.int32)
-    )
-    documents = readers.cache_documents(starter_cache, "train")
-    columns = dict.fromkeys(("input_ids", "labels"), encoding)
-    with streaming.MDSWriter(
-        out=str(tmp_path / "mds"), columns=columns, compression=compression, size_limit=9000
-    ) as out:
-        for ids, labels in documents:
-            out.write({"input_ids": encode(ids), "labels": encode(labels)})
-    report = look_at(tmp_path / "mds", tokenizer=starter / "tokenizer", sample=None)
-    assert (report.form, report.columns, report.findings) == ("mds", ("input_ids", "labels"), ())
-    assert report.num_rows == len(documents) > 10
-    assert report.trained == sum(label != -100 for _, labels in documents for label in labels)
 
 
 def test_mosaicml_streaming_reads_the_turns(starter_cache, tmp_path, streaming):

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from packer.audit.foreign import look_at
+from packer.audit.foreign import audit_foreign
 
 CHATS = [
     [("why is the sky blue?", "light is scattered"), ("and at night?", "it is dark")],
@@ -55,7 +55,7 @@ def prepared(starter, tmp_path):
         )
         dataset, _ = process_datasets_for_packing(DictDefault(config), dataset, None)
         dataset.save_to_disk(tmp_path / "prepared")
-        report = look_at(tmp_path / "prepared", tokenizer=starter / "tokenizer", sample=None)
+        report = audit_foreign(tmp_path / "prepared", tokenizer=starter / "tokenizer", sample=None)
         assert report.num_rows == len(CHATS) and "position_ids" in report.columns
         return {finding.code: finding.count for finding in report.findings}
 

@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from packer.audit.foreign import look_at
+from packer.audit.foreign import audit_foreign
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -48,7 +48,7 @@ def conversations(real, request):
 
 
 def looked(real, folder):
-    report = look_at(
+    report = audit_foreign(
         folder, tokenizer=real / "tokenizers/qwen3", template=real / "templates/trl__qwen3.jinja", sample=None
     )
     return {finding.code: (finding.count, finding.num_rows) for finding in report.findings}, report
@@ -65,30 +65,16 @@ def test_conversations_as_messages_train_every_prompt(real, prepare, conversatio
     assert report.header == "<|im_start|>assistant"
 
 
-def behind_stops(dataset):
-    """Trained tokens right behind a trained <|im_end|>, and rows that have one, counted one by one."""
-    found = [
-        sum(row["labels"][t] != -100 and row["labels"][t - 1] == 151645 for t in range(1, len(row["labels"])))
-        for row in dataset
-    ]
-    return sum(found), sum(map(bool, found))
-
-
 def test_prompts_and_completions_have_no_error(real, prepare, conversations):
     folder, dataset = prepare([{"prompt": messages[:-1], "completion": messages[-1:]} for messages in conversations])
     counts, report = looked(real, folder)
     assert report.ok and report.trained == sum(label != -100 for row in dataset["labels"] for label in row)
-    # TRL takes the newline that the template writes behind the stop token for a part of the completion.
-    assert counts.pop("after_terminator") == behind_stops(dataset) == (len(conversations), len(conversations))
     several = [sum(m["role"] == "assistant" and bool(m["content"]) for m in messages) - 1 for messages in conversations]
     assert counts.get("answers_masked", (0, 0)) == (sum(several), sum(map(bool, several)))
     assert counts.keys() <= {"answers_masked"}
 
 
 def test_marks_of_the_training_template_have_no_error(real, prepare, conversations):
-    folder, dataset = prepare(
-        [{"messages": messages} for messages in conversations], template="trl__qwen3_training.jinja"
-    )
+    folder, _ = prepare([{"messages": messages} for messages in conversations], template="trl__qwen3_training.jinja")
     counts, report = looked(real, folder)
-    # Its generation marks go on behind the stop token, up to the newline.
-    assert report.ok and counts == {"after_terminator": behind_stops(dataset)}
+    assert report.ok and counts == {}

@@ -1,16 +1,18 @@
 """Every real template: what packer makes of conversations has no finding, and prompts that are trained are found."""
 
+from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from fitted_tokenizers import Fitted, templates
 from supervision_stages import assistant, user
 
-from packer.audit.foreign.foreign_rows import ForeignRows
+from packer.audit.foreign.foreign_row import TokenRow
 from packer.audit.foreign.row_checks import check
-from packer.audit.foreign.token_kinds import find_places
-from packer.audit.foreign.tokenizer_facts import Known, ask_template, space_ids
+from packer.audit.foreign.row_parts import find_parts
+from packer.audit.foreign.tokenizer_facts import ask_template, facts_of
 from packer.layout import document_labels
 from packer.source.schema import read_row
 
@@ -24,8 +26,8 @@ ROWS = [
 ]
 
 
-def found(rows, known):
-    return {hits.code: hits.count for hits in check(rows, find_places(rows, known), known)}
+def found(rows, facts):
+    return Counter(hit.code for row in rows for hit in check(row, find_parts(row, facts), facts))
 
 
 def test_no_template_makes_a_false_alarm_and_none_hides_a_trained_prompt(real, tmp_path):
@@ -34,26 +36,25 @@ def test_no_template_makes_a_false_alarm_and_none_hides_a_trained_prompt(real, t
     for name, source in templates(real).items():
         stages = fitted.stages(name)
         model = stages.model
-        bos = next((t.id for t in model.added_tokens if t.content == model.named_tokens["bos_token"]), None)
-        known = ask_template(
-            Known(model=model, stop_ids=np.array(model.stop_ids), space_ids=space_ids(model), bos_id=bos), model, source
-        )
-        if not len(known.header):
+        facts = ask_template(facts_of(model), model, source)
+        if not len(facts.header):
             not_known += 1
             continue
         samples = [read_row({"messages": row}, number=i, schema="messages", columns={}) for i, row in enumerate(ROWS)]
         made = stages.supervise(samples)[2].documents
         labels = document_labels(made).astype(np.int64)
-        rows = ForeignRows(
-            numbers=np.arange(made.num_documents), input_ids=made.input_ids.astype(np.int64), offsets=made.offsets,
-            columns={"labels": labels}, seq_lengths=None, unequal=np.zeros(0, np.int64),
-        )  # fmt: skip
+        bounds = made.offsets.tolist()
+        ids = [made.input_ids[start:end].astype(np.int64) for start, end in pairwise(bounds)]
+        rows = [
+            TokenRow(number=number, input_ids=ids[number], columns={"labels": labels[start:end]})
+            for number, (start, end) in enumerate(pairwise(bounds))
+        ]
         # Where history is rewritten, answers of earlier documents are context in later ones.
-        assert found(rows, known).keys() <= {"answers_masked"}, name
+        assert found(rows, facts).keys() <= {"answers_masked"}, name
         looked_at += 1
         if made.num_documents:
             documents += made.num_documents
-            every = replace(rows, columns={"labels": rows.input_ids})
-            assert found(every, known).get("prompt_trained", 0) >= made.num_documents, name
+            every = [replace(row, columns={"labels": row.input_ids}) for row in rows]
+            assert found(every, facts)["prompt_trained"] == made.num_documents, name
     assert (looked_at, not_known) == (117, 21)
     assert documents > 200

@@ -18,7 +18,7 @@ from xxhash import xxh3_64_intdigest
 
 from packer.batches import DocumentBatch
 from packer.layout import MASKED, document_labels, document_weights, trained_tokens
-from packer.store import documents
+from packer.store import writing as documents
 from packer.store.document_shards import Document, DocumentShards
 from packer.store.schema import documents_schema
 from packer.store.shard_file import find_places

@@ -319,7 +319,7 @@ def test_a_killed_writer_leaves_no_visible_shard(tmp_path: Path) -> None:
         "    while True:\n"
         "        yield block_batch(5000)\n"
         "        print('more', flush=True)\n"
-        "blocks.write_blocks(Path(sys.argv[1]), more(), block_len=32, weighted=False, split='train', index=0)\n"
+        "writing.write_blocks(Path(sys.argv[1]), more(), block_len=32, weighted=False, split='train', index=0)\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True

@@ -114,20 +114,6 @@ class RowExample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlocksDiff:
-    """Blocks of a split, as a multiset of their digests. Where none is in one cache only, their order differs."""
-
-    split: str
-    only_old: int
-    only_new: int
-    both: int
-    old_fill: float
-    """Tokens over slots."""
-
-    new_fill: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CacheDiff:
     """Why two caches differ. Pairs are (old, new)."""
 
@@ -153,21 +139,12 @@ class CacheDiff:
     """Files of the tokenizer with their sha256, then what differs in them."""
 
     templates: tuple[TemplateChange, ...]
-    vocabulary: tuple[Change, ...]
-    """The first entries whose id differs."""
-
-    num_vocabulary: int
-    """All of them."""
-
     documents: tuple[DocumentsDiff, ...]
     """Splits whose documents differ."""
 
     examples: tuple[RowExample, ...]
     totals: tuple[Change, ...]
     """Of the manifest, also `rejected.CODE` (rows) and `cut.CODE` (tokens in no block)."""
-
-    blocks: tuple[BlocksDiff, ...]
-    """Splits whose blocks differ."""
 
     software: tuple[Change, ...]
     """Engine and rules with their versions, then versions of libraries, which may not change the data."""

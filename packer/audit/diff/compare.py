@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from packer.audit.diff.cache_diff import BlocksDiff, CacheDiff, DocumentsDiff, InputChange
-from packer.audit.diff.document_rows import DocumentComparison, count_common
+from packer.audit.diff.cache_diff import CacheDiff, DocumentsDiff
+from packer.audit.diff.document_rows import DocumentComparison
 from packer.audit.diff.row_examples import make_examples
 from packer.audit.diff.settings import changes, compare_inputs, compare_recipes, pair_inputs
 from packer.audit.diff.tokenizers import compare_models
@@ -16,7 +14,6 @@ from packer.pipeline.identity import model_digests
 from packer.recipe import to_json
 from packer.store.cache import Cache, content_fingerprint
 from packer.store.manifest import Totals
-from packer.store.numbered_rows import Chunks
 
 _ENGINE = ("engine", "engine_version", "rules_version", "format_version")
 _CAUSES = {"rules": "rules", "inputs": "inputs", "model": "tokenizer or template", "engine": "engine"}
@@ -51,12 +48,12 @@ def diff(old: Path | str, new: Path | str, *, documents: int = 3) -> CacheDiff:
 def _compare(old: Cache, new: Cache, num_examples: int) -> CacheDiff:
     before, after = old.manifest, new.manifest
     pairs = pair_inputs(before.inputs, after.inputs)
-    comparisons = [DocumentComparison.of(old, new, split, pairs) for split in _splits(old, new, "documents")]
+    comparisons = [DocumentComparison.of(old, new, split, pairs) for split in _splits(old, new)]
     documents = tuple(found for comparison in comparisons if (found := comparison.report()) is not None)
     recipe = compare_recipes(before.recipe, after.recipe)
     inputs = compare_inputs(before.inputs, after.inputs, pairs)
     reordered = list(pairs.values()) != sorted(pairs.values())
-    model, templates, vocabulary = compare_models(old, new)
+    model, templates = compare_models(old, new)
     engine = changes(*({name: getattr(each, name) for name in _ENGINE} for each in (before, after)))
     differs = {
         "rules": bool(recipe),
@@ -81,18 +78,13 @@ def _compare(old: Cache, new: Cache, num_examples: int) -> CacheDiff:
             causes=causes,
         ),
         recipe=recipe,
-        inputs=_sorted(inputs),
+        inputs=tuple(sorted(inputs, key=lambda entry: entry.kind == "renamed")),
         inputs_reordered=reordered,
         model=tuple(model),
         templates=tuple(templates),
-        vocabulary=tuple(vocabulary[:5]),
-        num_vocabulary=len(vocabulary),
         documents=documents,
         examples=make_examples(old, new, comparisons, num_examples) if documents else (),
         totals=tuple(changes(*counts, names=dict.fromkeys([*counts[0], *counts[1]]))),
-        blocks=tuple(
-            blocks for split in _splits(old, new, "blocks") if (blocks := _compare_blocks(old, new, split)) is not None
-        ),
         software=(*engine, *changes(before.versions, after.versions)),
     )
 
@@ -125,14 +117,8 @@ def meaning_of(
     return f"{data} by another recipe: other {', '.join(_CAUSES[cause] for cause in causes)}"
 
 
-def _splits(old: Cache, new: Cache, kind: str) -> list[str]:
-    shards = (*old.manifest.shards, *new.manifest.shards)
-    return list(dict.fromkeys(shard.split for shard in shards if shard.kind == kind))
-
-
-def _sorted(inputs: Sequence[InputChange]) -> tuple[InputChange, ...]:
-    """Those that were only renamed last."""
-    return tuple(sorted(inputs, key=lambda entry: entry.kind == "renamed"))
+def _splits(old: Cache, new: Cache) -> list[str]:
+    return list(dict.fromkeys([*old.splits("documents"), *new.splits("documents")]))
 
 
 def _counts(totals: Totals) -> dict[str, Any]:
@@ -141,25 +127,6 @@ def _counts(totals: Totals) -> dict[str, Any]:
     rejected, cut = counts.pop("rejected"), counts.pop("cut")
     counts |= {f"rejected.{code}": rows for code, rows in rejected.items()}
     return counts | {f"cut.{code}": entry["tokens"] for code, entry in cut.items()}
-
-
-def _compare_blocks(old: Cache, new: Cache, split: str) -> BlocksDiff | None:
-    """None where the blocks are the same in the same order."""
-    digests, fills = zip(*(_blocks(cache, split) for cache in (old, new)), strict=True)
-    if np.array_equal(*digests):
-        return None
-    only_old, only_new, both = count_common([digests[0]], [digests[1]])
-    return BlocksDiff(
-        split=split, only_old=only_old, only_new=only_new, both=both, old_fill=fills[0], new_fill=fills[1]
-    )
-
-
-def _blocks(cache: Cache, split: str) -> tuple[Any, float]:
-    """The digests of a split's blocks, and how full they are."""
-    shards = [shard for shard in cache.manifest.shards if (shard.kind, shard.split) == ("blocks", split)]
-    chunks = Chunks(cache.folder, shards, kind="blocks")
-    slots = len(chunks) * int(cache.manifest.recipe["pack"]["block_len"])
-    return chunks.digests(), sum(shard.num_tokens for shard in shards) / slots if slots else 0.0
 
 
 def _check_content(cache: Cache) -> None:

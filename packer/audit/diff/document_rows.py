@@ -1,8 +1,7 @@
 """Documents of two caches: how many they share, and which rows the others come from.
 
-Documents are the same where their doc_ids are: it is a digest of ids, labels and weights. Those that differ are told by
-row. Rows are paired by the input they lie in and their number; where rows were put in or taken out, a number is looked
-up as far off as the last shared document before it has moved.
+Documents are the same where their doc_ids are: it is a digest of ids, labels and weights. Those that differ are
+reported by row. Rows are paired by the input they lie in and their number.
 """
 
 from collections.abc import Mapping, Sequence
@@ -65,14 +64,12 @@ class DocumentComparison:
         self.split = split
         self._old, self._new = old, new
         self._inputs = old_inputs, new_inputs
-        self._anchors = _anchors(old, new)
-        places_old, places_new = _moved(old.place, *self._anchors), new.place
         # Equal documents of one row belong together before equal documents of any two rows do.
-        matched_old, matched_new = match_rows([places_old, old.doc_id], [places_new, new.doc_id])
+        matched_old, matched_new = match_rows([old.place, old.doc_id], [new.place, new.doc_id])
         rest_old, rest_new = np.flatnonzero(~matched_old), np.flatnonzero(~matched_new)
         more_old, more_new = match_rows([old.doc_id[rest_old]], [new.doc_id[rest_new]])
         self._left_old, self._left_new = rest_old[~more_old], rest_new[~more_new]
-        self._rows_old, self._rows_new = places_old[self._left_old], places_new[self._left_new]
+        self._rows_old, self._rows_new = old.place[self._left_old], new.place[self._left_new]
 
     @classmethod
     def of(cls, old: Cache, new: Cache, split: str, pairs: Mapping[int, int]) -> Self:
@@ -113,12 +110,9 @@ class DocumentComparison:
 
     def _row(self, key: int) -> ChangedRow:
         old, new = self._left_old[self._rows_old == key], self._left_new[self._rows_new == key]
-        place_new = _place(self._new, new) or self._expected(key, self._inputs[1])
-        here, there = self._anchors
-        moved = int(_moved(np.array([key]), there, here)[0])
         return ChangedRow(
-            place_old=_place(self._old, old) or self._expected(moved, self._inputs[0]),
-            place_new=place_new,
+            place_old=_place(self._old, old) or self._expected(key, self._inputs[0]),
+            place_new=_place(self._new, new) or self._expected(key, self._inputs[1]),
             old=old,
             new=new,
         )
@@ -149,16 +143,6 @@ def match_rows(old: Columns, new: Columns) -> tuple[Bool, Bool]:
     return occurrences(old_ranks) < new_counts[old_ranks], occurrences(new_ranks) < old_counts[new_ranks]
 
 
-def count_common(old: Columns, new: Columns) -> tuple[int, int, int]:
-    """Rows only in the old list, only in the new one, and in both.
-
-    Worked example: [7, 7, 7, 8] and [9, 7, 7] give (2, 1, 2).
-    """
-    matched, _ = match_rows(old, new)
-    both = int(matched.sum())
-    return len(old[0]) - both, len(new[0]) - both, both
-
-
 def occurrences(keys: Int64) -> Int64:
     """How many equal keys are before each one.  # int64[N]
 
@@ -180,35 +164,3 @@ def _documents(cache: Cache, split: str, inputs: Sequence[int], *, is_new: bool)
 
 def _place(documents: Documents, numbers: Int64) -> tuple[int, int] | None:
     return (int(documents.source[numbers[0]]), int(documents.row[numbers[0]])) if len(numbers) else None
-
-
-def _anchors(old: Documents, new: Documents) -> tuple[Int64, Int64]:
-    """Places in OLD and in NEW of the documents that are once in each, in the same pair of inputs."""
-    once_old, once_new = _once(old.doc_id), _once(new.doc_id)
-    _, first, second = np.intersect1d(
-        old.doc_id[once_old], new.doc_id[once_new], assume_unique=True, return_indices=True
-    )
-    places = old.place[once_old[first]], new.place[once_new[second]]
-    together = places[0] >> _ROW_BITS == places[1] >> _ROW_BITS
-    return places[0][together], places[1][together]
-
-
-def _once(doc_ids: Int64) -> Int64:
-    """Numbers of the documents that no other one equals."""
-    _, first, counts = np.unique(doc_ids, return_index=True, return_counts=True)
-    numbers: Int64 = first[counts == 1]
-    return numbers
-
-
-def _moved(places: Int64, here: Int64, there: Int64) -> Int64:
-    """Where rows are to be looked for in the other cache: as far off as the last anchor before them in their input.
-
-    Worked example: where row 8 became 9 and row 12 became 12, row 9 is looked for at 10 and row 13 at 13.
-    """
-    if not len(here):
-        return places
-    order = np.argsort(here, kind="stable")
-    here, shift = here[order], (there - here)[order]
-    before = np.searchsorted(here, places, side="right") - 1
-    known = (before >= 0) & (here[before] >> _ROW_BITS == places >> _ROW_BITS)
-    return np.where(known, places + shift[before], places)

@@ -1,4 +1,4 @@
-"""Rows whose documents differ, shown: where they lie in each cache, where their tokens part, why a row is gone."""
+"""Rows whose documents differ: where they lie in each cache, where their tokens differ first, why a row is gone."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -85,9 +85,9 @@ def compare_documents(
     documents: tuple[Document, Document],
     tokenizers: tuple[Tokenizer, ...],
 ) -> RowExample:
-    """Where two documents part, and what is trained in one of them only.
+    """Where two documents differ first, and what is trained in one of them only.
 
-    Worked example: ids 1 2 3 4 9 and 1 2 7 9 part at token 2; 3 4 became 7.
+    Worked example: ids 1 2 3 4 9 and 1 2 7 9 differ from token 2 on; 3 4 became 7.
     """
     ids = [document.input_ids for document in documents]
     at = common_start(*ids)
@@ -129,8 +129,8 @@ def compare_documents(
 def common_start(old: Int32, new: Int32) -> int:
     """Tokens that both begin with."""
     length = min(len(old), len(new))
-    parted = np.flatnonzero(old[:length] != new[:length])
-    return int(parted[0]) if len(parted) else length
+    differing = np.flatnonzero(old[:length] != new[:length])
+    return int(differing[0]) if len(differing) else length
 
 
 def spans_of(mask: Bool) -> list[tuple[int, int]]:

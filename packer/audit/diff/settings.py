@@ -10,10 +10,8 @@ from packer.recipe import Recipe, current_keys, to_json
 from packer.store.manifest import Input
 
 _SAME: tuple[Callable[[Input], object], ...] = (
-    lambda entry: (entry.path, entry.split, entry.sha256),
     lambda entry: (entry.sha256, entry.split),
     lambda entry: (entry.path, entry.split),
-    lambda entry: entry.sha256,
     lambda entry: entry.path,
     lambda entry: (PurePosixPath(entry.path).name, entry.split),
 )
@@ -32,7 +30,7 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any], names: Iterable[str]
 def compare_recipes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
     """Keys that differ, as `pack.seed`; a key a cache does not have yet has its default.
 
-    Keys that say where something lies are left out; so are the sources, which the inputs tell.
+    Keys that say where something lies are left out; so are the sources, which the inputs show.
     """
     rules = [flat_keys(to_json(Recipe())) | flat_keys(current_keys(recipe)) for recipe in (old, new)]
     return tuple(change for change in changes(*rules) if change.key not in PLACES)

@@ -20,8 +20,8 @@ Files = Mapping[str, bytes]
 _IDS = ("vocab_size", "pad_id", "eos_id", "stop_ids", "control_ids")
 
 
-def compare_models(old: Cache, new: Cache) -> tuple[list[Change], list[TemplateChange], list[Change]]:
-    """What differs of files, settings and ids; of the chat templates; and of the vocabulary.
+def compare_models(old: Cache, new: Cache) -> tuple[list[Change], list[TemplateChange]]:
+    """What differs of files, settings and ids; and of the chat templates.
 
     Raises:
         CheckError: a kept file is missing or damaged.
@@ -31,12 +31,9 @@ def compare_models(old: Cache, new: Cache) -> tuple[list[Change], list[TemplateC
     ids = changes(_ids(before), _ids(after), names=_IDS)
     files = changes(model_digests(before), model_digests(after))
     if not files:
-        return ids, [], []
+        return ids, []
     kept = [kept_model_files(cache.folder, cache.manifest) for cache in (old, new)]
-    words = [_vocabulary(_json(each, TOKENIZER_FILE).get("model") or {}) for each in kept]
-    vocabulary = changes(words[0], words[1], names=[*words[0], *(piece for piece in words[1] if piece not in words[0])])
-    vocabulary.sort(key=lambda change: change.new if change.old is None else change.old)
-    return [*files, *changes(*map(_settings, kept)), *ids], _compare_templates(*kept), vocabulary
+    return [*files, *changes(*map(_settings, kept)), *ids], _compare_templates(*kept)
 
 
 def _compare_templates(old: Files, new: Files) -> list[TemplateChange]:
@@ -56,14 +53,10 @@ def _ids(record: ModelRecord) -> dict[str, Any]:
 
 
 def _settings(files: Files) -> dict[str, Any]:
-    """What the JSON files say, but for the ids of the vocabulary and a template that is told of as a template."""
+    """What the JSON files say, long lists as digests, but for a template that is reported as a template."""
     definition = _json(files, TOKENIZER_FILE)
     model = definition.pop("model", None) or {}
-    vocabulary, merges = model.pop("vocab", None), model.pop("merges", None)
-    if merges is not None:
-        model["merges"] = _digest([pair if isinstance(pair, str) else " ".join(pair) for pair in merges])
-    if isinstance(vocabulary, list):
-        model["scores"] = _digest([score for _, score in vocabulary])
+    model |= {name: _digest(model[name]) for name in ("vocab", "merges") if model.get(name) is not None}
     found = {f"added token {token.pop('content')}": token for token in definition.pop("added_tokens", None) or []}
     found |= {f"{TOKENIZER_FILE} {key}": value for key, value in definition.items()}
     found |= {f"{TOKENIZER_FILE} model.{key}": value for key, value in model.items()}
@@ -74,8 +67,8 @@ def _settings(files: Files) -> dict[str, Any]:
     return found
 
 
-def _digest(values: Sequence[Any]) -> str:
-    """Stands for a list that is too long to show."""
+def _digest(values: Sequence[Any] | Mapping[str, Any]) -> str:
+    """Stands for a vocabulary or a list that is too long to show."""
     return f"{len(values):,} entries, sha256 {hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]}"
 
 
@@ -86,9 +79,3 @@ def _json(files: Files, name: str) -> dict[str, Any]:
     except ValueError as error:
         raise CheckError(f"the kept {name} is not valid JSON: {error}") from None
     return value if isinstance(value, dict) else {}
-
-
-def _vocabulary(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """Piece → id; a unigram vocabulary is a list, numbered as it stands."""
-    entries = definition.get("vocab") or {}
-    return entries if isinstance(entries, dict) else {piece: number for number, (piece, _) in enumerate(entries)}

@@ -1,9 +1,8 @@
-"""The codes of an audit of foreign rows: what each means, how much it matters, and what it counts."""
+"""The codes of an audit of prepared rows: what each means, how much it matters, and what it counts."""
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
-Level: TypeAlias = Literal["error", "warning", "note"]
-LEVELS: tuple[Level, ...] = ("error", "warning", "note")
+from packer.audit.lint.codes import Level
 
 
 class Code(NamedTuple):
@@ -107,17 +106,8 @@ CODES: dict[str, Code] = {
         "rows hold no header of an answer as this template writes it, so their prompts were not looked at",
         "they were cut before an answer, or made with another template: --template names it",
     ),
-    "after_terminator": Code(
-        "note",
-        "token",
-        "white space behind the stop token is trained; generation ends before it",
-        "harmless, and not what inference asks for",
-    ),
     "answers_masked": Code(
         "note", "answer", "answers of the conversations are not trained", "as it should be where only some are meant"
-    ),
-    "much_padding": Code(
-        "note", "token", "more than a tenth of the tokens are padding", "pad at the collator, or pack"
     ),
 }
 """Code → level, unit, meaning and hint, in the order of a report."""

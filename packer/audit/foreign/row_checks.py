@@ -1,232 +1,132 @@
-"""Each check over flat arrays: what it finds, as ranges of tokens or as rows."""
+"""Each check over one row: what it finds, how often, and the first tokens that show it."""
 
-from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
-from packer.audit.foreign.foreign_rows import ForeignRows
-from packer.audit.foreign.token_kinds import ANSWER, BEHIND, HEADER, LEFT, PROMPT, Places, any_in, next_true
-from packer.audit.foreign.tokenizer_facts import Known
+from packer.audit.foreign.foreign_row import TokenRow
+from packer.audit.foreign.row_parts import ANSWER, HEADER, PROMPT, Range, RowParts, next_true
+from packer.audit.foreign.tokenizer_facts import TokenizerFacts
 from packer.batches import Bool, Int64
 from packer.layout import MASKED
 
-MUCH = 0.1
-"""A share of padding from which it is told."""
+_SHOWN = 12
+"""Tokens shown of what has no end of its own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hits:
-    """What a check found."""
+class Hit(NamedTuple):
+    """What a check found in a row."""
 
     code: str
-    count: int
+    times: int
     """In the unit of the code."""
 
-    rows: Int64
-    """Numbers of the rows, ascending, each once."""
-
-    ranges: Int64  # [H, 2]
-    """Tokens, flat, of the first few findings; empty where there is nothing to point at."""
+    shown: Range | None
+    """Tokens of the first finding; None where there is nothing to point at."""
 
 
-SHOWN = 3
-"""Ranges that are kept of a finding."""
-
-
-def check(rows: ForeignRows, places: Places, known: Known) -> Iterator[Hits]:
-    """All findings in some rows."""
-    trained = rows.trained
-    if len(rows.unequal):
-        nothing = np.zeros((0, 2), np.int64)
-        yield Hits(code="columns_differ", count=len(rows.unequal), rows=rows.unequal, ranges=nothing)
-    yield from _ids(rows, known)
-    shifted = yield from _labels(rows, places)
-    # Of labels that are no copy of the ids nothing can be said about what they train.
-    learned = trained & ~shifted[places.row_of] if len(shifted) else trained
-    yield from _empty_rows(rows, trained)
-    yield from _tokens(rows, "padding_trained", learned & places.padding)
-    learned = learned & ~places.padding
-    if len(known.header):
-        yield from _chat(rows, places, learned, shifted)
-    if len(known.stop_ids):
-        yield from _terminators(rows, places, known, learned, shifted)
-    yield from _beginnings(rows, places, known)
-    yield from _borders(rows, places, trained)
-    share = places.padding.mean() if len(places.padding) else 0.0
-    if share > MUCH:
-        yield from _tokens(rows, "much_padding", places.padding)
-
-
-def _ids(rows: ForeignRows, known: Known) -> Iterator[Hits]:
-    outside = rows.input_ids < 0
-    if known.model is not None:
-        outside |= rows.input_ids >= known.model.vocab_size
-    yield from _tokens(rows, "ids_outside", outside)
-
-
-def _labels(rows: ForeignRows, places: Places) -> Generator[Hits, None, Bool]:
-    """Labels that are not their token's id; returns which rows are shifted.
-
-    A row is shifted where a label differs from its id and every label but the row's last is the id that follows.
-    """
-    shifted = np.zeros(len(rows.numbers), np.bool_)
-    labels = rows.labels
-    if labels is None:
-        return shifted
-    ids = rows.input_ids
-    wrong = (labels != MASKED) & (labels != ids)
-    if not wrong.any():
-        return shifted
-    follows = np.append(ids[1:], MASKED)
-    is_last = np.zeros(len(ids), np.bool_)
-    is_last[rows.offsets[1:][np.diff(rows.offsets) > 0] - 1] = True
-    other = wrong & (labels != follows) & ~is_last
-    not_followed = (labels != MASKED) & (labels != follows) & ~is_last
-    has_wrong = _has(rows, places, wrong & ~is_last)
-    shifted = has_wrong & ~_has(rows, places, other) & ~_has(rows, places, not_followed)
-    if shifted.any():
-        first = _first_in_rows(rows, wrong, shifted)
-        yield Hits(code="labels_shifted", count=int(shifted.sum()), rows=rows.numbers[shifted], ranges=first)
-    yield from _tokens(rows, "labels_foreign", wrong & ~shifted[places.row_of])
-    return shifted
-
-
-def _empty_rows(rows: ForeignRows, trained: Bool) -> Iterator[Hits]:
-    """Rows without a target; the label of a row's first token is none."""
-    targets = trained.copy()
-    targets[rows.offsets[:-1][np.diff(rows.offsets) > 0]] = False
-    counts = np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(targets)])[rows.offsets])
-    empty = counts == 0
-    if empty.any():
-        starts, ends = rows.offsets[:-1][empty], rows.offsets[1:][empty]
-        ranges = np.stack([starts, np.minimum(starts + 12, ends)], axis=1)[starts < ends][:SHOWN]
-        yield Hits(code="nothing_trained", count=int(empty.sum()), rows=rows.numbers[empty], ranges=ranges)
-
-
-def _chat(rows: ForeignRows, places: Places, trained: Bool, shifted: Bool) -> Iterator[Hits]:
-    """What is trained of prompts, headers and answers, in the rows where a header was found."""
-    has_header = _has_header(rows, places)
-    is_left = places.left[:, 0] < places.left[:, 1]
-    lost = ~has_header & (np.diff(rows.offsets) > 0)
-    if has_header.any():
-        lost &= ~is_left  # the template is the right one, and the header is in another row
+def check(row: TokenRow, parts: RowParts, facts: TokenizerFacts) -> Iterator[Hit]:
+    """All findings in a row whose columns are of one length."""
+    ids, trained = row.input_ids, row.trained
+    outside = (ids < 0) | (ids >= facts.model.vocab_size if facts.model is not None else False)
+    yield from _tokens("ids_outside", outside)
+    if not trained[1:].any():  # the label of a row's first token is nobody's target
+        yield Hit("nothing_trained", 1, (0, min(_SHOWN, len(ids))) if len(ids) else None)
+    differing = trained & (row.labels != ids) if row.labels is not None else np.zeros(len(ids), np.bool_)
+    is_shifted = row.labels is not None and _is_shifted(ids, row.labels)
+    if is_shifted:  # nothing can be said about what labels train that are no copy of the ids
+        first = int(differing.argmax())
+        yield Hit("labels_shifted", 1, (first, first + 1))
     else:
-        is_left[:] = False  # the rows may have been made with another one, which begins conversations otherwise
-    if lost.any():
-        starts, ends = rows.offsets[:-1][lost], rows.offsets[1:][lost]
-        ranges = np.stack([starts, np.minimum(starts + 12, ends)], axis=1)[:SHOWN]
-        yield Hits(code="no_header", count=int(lost.sum()), rows=rows.numbers[lost], ranges=ranges)
-    # The first token of a row is nobody's target, whatever its label says.
+        yield from _tokens("labels_foreign", differing)
+    learned = np.zeros(len(ids), np.bool_) if is_shifted else trained
+    yield from _tokens("padding_trained", learned & parts.padding)
+    learned = learned & ~parts.padding
+    if len(facts.header):
+        yield from _chat(ids, parts, learned, is_shifted=is_shifted)
+    if facts.stops:
+        yield from _terminators(parts, learned)
+    yield from _beginnings(ids, parts, facts)
+    yield from _boundaries(parts, trained)
+
+
+def _is_shifted(ids: Int64, labels: Int64) -> bool:
+    """Whether a label differs from its id and every label but the last is the id that follows."""
+    labelled = labels[:-1] != MASKED
+    differs = labelled & (labels[:-1] != ids[:-1])
+    return bool(differs.any()) and not bool((labelled & (labels[:-1] != ids[1:])).any())
+
+
+def _chat(ids: Int64, parts: RowParts, trained: Bool, *, is_shifted: bool) -> Iterator[Hit]:
+    """What is trained of prompts, headers and answers."""
+    if not parts.headers:
+        if len(ids):
+            yield Hit("no_header", 1, (0, min(_SHOWN, len(ids))))
+        return
     targets = trained.copy()
-    targets[rows.offsets[:-1][np.diff(rows.offsets) > 0]] = False
-    known = targets & has_header[places.row_of]
-    begun = places.left[is_left]
-    yield from _ranges(rows, places, "beginning_cut", begun[any_in(targets, begun)])
-    yield from _tokens(rows, "prompt_trained", known & (places.kinds == PROMPT))
-    yield from _ranges(rows, places, "header_trained", places.headers[any_in(known, places.headers)])
-    yield from _tokens(rows, "after_terminator", known & (places.kinds == BEHIND))
-    spoken = places.answers[places.answers[:, 0] < places.answers[:, 1]]
-    spoken = spoken[~shifted[places.row_of[spoken[:, 0]]]]
-    yield from _ranges(rows, places, "answers_masked", spoken[~any_in(trained, spoken)])
-    assert set(np.unique(places.kinds)) <= {PROMPT, HEADER, ANSWER, BEHIND, LEFT}
+    targets[:1] = False
+    yield from _ranges("beginning_cut", [parts.left] if targets[slice(*parts.left)].any() else [])
+    yield from _tokens("prompt_trained", targets & (parts.kinds == PROMPT))
+    yield from _ranges("header_trained", [header for header in parts.headers if targets[slice(*header)].any()])
+    spoken = [] if is_shifted else [(first, end) for first, end in parts.answers if first < end]
+    yield from _ranges("answers_masked", [answer for answer in spoken if not trained[slice(*answer)].any()])
 
 
-def _terminators(rows: ForeignRows, places: Places, known: Known, trained: Bool, shifted: Bool) -> Iterator[Hits]:
+def _terminators(parts: RowParts, trained: Bool) -> Iterator[Hit]:
     """How runs of trained tokens end: in a stop token, white space behind it left aside, or before one, or openly."""
-    ids = rows.input_ids
-    if not len(ids):
+    begins_sequence = np.append(parts.starts | parts.openings, True)
+    edges = np.concatenate([[False], trained, [False]])
+    begins = np.flatnonzero(trained & (~edges[:-2] | begins_sequence[:-1]))
+    ends = np.flatnonzero(trained & (~edges[2:] | begins_sequence[1:])) + 1
+    solid = ~parts.is_space
+    last_solid = len(solid) - 1 - next_true(solid[::-1])[:-1][::-1]  # at or before each
+    closing = np.maximum(last_solid[ends - 1], begins)
+    is_stop = np.append(parts.is_stop & ~parts.padding, False)
+    is_open = ~parts.is_stop[closing]
+    if parts.headers:
+        # A prompt that is trained ends in no stop token by right. (White space right behind a header may be the
+        # beginning of an answer that was cut there.)
+        kinds = parts.kinds[closing]
+        is_open &= (kinds == ANSWER) | ((kinds == HEADER) & ~solid[closing])
+    is_masked = is_stop[ends] & ~begins_sequence[ends]
+    yield from _ranges("terminator_masked", [(end, end + 1) for end in ends[is_open & is_masked].tolist()])
+    cut = zip(begins[is_open & ~is_masked].tolist(), ends[is_open & ~is_masked].tolist(), strict=True)
+    yield from _ranges("no_terminator", [(max(begin, end - 8), end) for begin, end in cut])
+
+
+def _beginnings(ids: Int64, parts: RowParts, facts: TokenizerFacts) -> Iterator[Hit]:
+    """BOS at the beginning of the row and of sequences within it."""
+    if facts.bos_id is None or parts.content >= len(ids):
         return
-    border = places.starts | places.openings
-    before = np.concatenate([np.zeros(1, np.bool_), trained[:-1]])
-    begins = np.flatnonzero(trained & (~before | border))
-    after = np.concatenate([trained[1:] & ~border[1:], np.zeros(1, np.bool_)])
-    ends = np.flatnonzero(trained & ~after) + 1
-    solid = ~np.isin(ids, known.space_ids)
-    last = len(ids) - 1 - next_true(solid[::-1])[::-1]  # the last token at or before each that is not white space
-    closing = np.maximum(last[ends - 1], begins)
-    is_stop = np.isin(ids, known.stop_ids)
-    is_open = ~is_stop[closing] & ~shifted[places.row_of[begins]]
-    # A prompt that is trained ends in no stop token by right; where headers are known, answers alone are meant.
-    # (White space right behind a header may be the beginning of an answer that was cut there.)
-    of_answer = (places.kinds[closing] == ANSWER) | ((places.kinds[closing] == HEADER) & ~solid[closing])
-    is_open &= of_answer | ~_has_header(rows, places)[places.row_of[begins]]
-    inside = (ends < places.row_end[begins]) & ~np.append(border, True)[ends]
-    stops_next = np.zeros(len(ends), np.bool_)
-    stops_next[inside] = is_stop[ends[inside]] & ~places.padding[ends[inside]]
-    runs = np.stack([begins, ends], axis=1)
-    masked = is_open & stops_next
-    shown = np.stack([ends, ends + 1], axis=1)
-    yield from _ranges(rows, places, "terminator_masked", shown[masked])
-    cut = runs[is_open & ~stops_next]
-    tails = np.stack([np.maximum(cut[:, 0], cut[:, 1] - 8), cut[:, 1]], axis=1)
-    yield from _ranges(rows, places, "no_terminator", tails)
+    is_bos = ids == facts.bos_id
+    begins = parts.starts | parts.openings
+    begins[: parts.content + 1] = False
+    begins[parts.content] = True
+    doubled = np.flatnonzero(is_bos[:-1] & is_bos[1:] & begins[:-1])
+    yield from _ranges("bos_doubled", [(place, place + 2) for place in doubled.tolist()])
+    if facts.writes_bos and not is_bos[parts.content]:
+        yield Hit("bos_missing", 1, (parts.content, parts.content + 1))
 
 
-def _beginnings(rows: ForeignRows, places: Places, known: Known) -> Iterator[Hits]:
-    """BOS at the beginning of rows and of sequences within them."""
-    if known.bos_id is None or not len(rows.input_ids):
-        return
-    is_bos = rows.input_ids == known.bos_id
-    begins = places.starts | places.openings
-    begins[rows.offsets[:-1][np.diff(rows.offsets) > 0]] = False
-    content = places.content[places.content < rows.offsets[1:]]
-    begins[content] = True
-    doubled = np.flatnonzero(is_bos[:-1] & is_bos[1:] & begins[:-1] & (places.row_of[:-1] == places.row_of[1:]))
-    yield from _ranges(rows, places, "bos_doubled", np.stack([doubled, doubled + 2], axis=1))
-    if known.writes_bos:
-        without = content[~is_bos[content]]
-        yield from _ranges(rows, places, "bos_missing", np.stack([without, without + 1], axis=1))
-
-
-def _borders(rows: ForeignRows, places: Places, trained: Bool) -> Iterator[Hits]:
+def _boundaries(parts: RowParts, trained: Bool) -> Iterator[Hit]:
     """Several sequences in a row: whether anything says so, and says the same, and whether a target crosses."""
-    if places.disagree.any():
-        numbers = rows.numbers[places.disagree]
-        nothing = np.zeros((0, 2), np.int64)
-        yield Hits(code="borders_disagree", count=len(numbers), rows=numbers, ranges=nothing)
-    unmarked = np.flatnonzero(places.openings & ~places.starts)
-    yield from _ranges(rows, places, "borders_missing", np.stack([np.maximum(unmarked - 4, 0), unmarked + 1], axis=1))
-    inner = places.starts | places.openings
-    inner[rows.offsets[:-1][np.diff(rows.offsets) > 0]] = False
-    crossing = np.flatnonzero(inner & trained & ~places.padding)
-    yield from _ranges(rows, places, "border_trained", np.stack([crossing, crossing + 1], axis=1))
+    if parts.disagree:
+        yield Hit("borders_disagree", 1, None)
+    unmarked = np.flatnonzero(parts.openings & ~parts.starts).tolist()
+    yield from _ranges("borders_missing", [(max(place - 4, 0), place + 1) for place in unmarked])
+    crossing = np.flatnonzero((parts.starts | parts.openings) & trained & ~parts.padding).tolist()
+    yield from _ranges("border_trained", [(place, place + 1) for place in crossing if place])
 
 
-def _has_header(rows: ForeignRows, places: Places) -> Bool:
-    """Rows in which the header of an answer was found.  # bool[R]"""
-    found = np.zeros(len(rows.numbers), np.bool_)
-    found[places.row_of[places.headers[:, 0]]] = True
-    return found
+def _tokens(code: str, mask: Bool) -> Iterator[Hit]:
+    """A finding of tokens: how many, and the first run of them."""
+    if mask.any():
+        start = int(mask.argmax())
+        yield Hit(code, int(mask.sum()), (start, int(next_true(~mask)[start])))
 
 
-def _has(rows: ForeignRows, places: Places, mask: Bool) -> Bool:
-    """Rows with a token where the mask is True.  # bool[R]"""
-    found = np.zeros(len(rows.numbers), np.bool_)
-    found[places.row_of[mask]] = True
-    return found
-
-
-def _first_in_rows(rows: ForeignRows, mask: Bool, wanted: Bool) -> Int64:
-    """The first token of some rows where a mask is True, as ranges of one."""
-    first = np.append(next_true(mask), len(mask))[rows.offsets[:-1][wanted]][:SHOWN]
-    return np.stack([first, first + 1], axis=1)
-
-
-def _tokens(rows: ForeignRows, code: str, mask: Bool) -> Iterator[Hits]:
-    """A finding of tokens: how many, in which rows, and the first runs of them in rows of their own."""
-    if not mask.any():
-        return
-    row_of = rows.row_of
-    found = np.unique(row_of[mask])
-    starts = np.append(next_true(mask), len(mask))[rows.offsets[found[:SHOWN]]]
-    limits = rows.offsets[found[:SHOWN] + 1]
-    ends = np.minimum(np.append(next_true(~mask), len(mask))[starts], limits)
-    yield Hits(code=code, count=int(mask.sum()), rows=rows.numbers[found], ranges=np.stack([starts, ends], axis=1))
-
-
-def _ranges(rows: ForeignRows, places: Places, code: str, ranges: Int64) -> Iterator[Hits]:
+def _ranges(code: str, ranges: list[Range]) -> Iterator[Hit]:
     """A finding of ranges, counted one by one."""
-    if len(ranges):
-        found = np.unique(places.row_of[np.minimum(ranges[:, 1] - 1, len(places.row_of) - 1)])
-        yield Hits(code=code, count=len(ranges), rows=rows.numbers[found], ranges=ranges[:SHOWN])
+    if ranges:
+        yield Hit(code, len(ranges), ranges[0])

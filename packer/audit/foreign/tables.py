@@ -1,25 +1,29 @@
-"""Rows with a column ``input_ids`` in Arrow and Parquet files: those of ``Dataset.save_to_disk``, and single ones."""
+"""Datasets with a column ``input_ids`` in Arrow and Parquet files: those of ``save_to_disk``, and single files."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from packer.audit.foreign.foreign_rows import MASKS, TOKEN_COLUMNS, ForeignRows, flat_rows
+from packer.audit.foreign.foreign_row import MASKS, TOKEN_COLUMNS, TokenRow
 from packer.batches import Int64
 from packer.errors import InputError
 from packer.layout import offsets_of
 from packer.limits import out_of
+from packer.source import is_data_set
 from packer.source.files import data_set_splits
 from packer.source.table_files import ARROW_MAGIC, open_parquet
+from packer.store.manifest import MANIFEST_NAME
 
 _READ = ("input_ids", "seq_lengths", *TOKEN_COLUMNS)
 _PATTERNS = ("*.parquet", "*/*.parquet", "*.arrow")
+_BATCH_ROWS = 256
+_MOST_NAMED = 4
 
 
 class _Group(NamedTuple):
@@ -29,36 +33,16 @@ class _Group(NamedTuple):
     read: Callable[[], pa.Table]
 
 
-class _File(NamedTuple):
-    schema: pa.Schema
-    groups: list[_Group]
-
-
-def split_parts(path: Path) -> tuple["TablePart", ...]:
-    """The splits of a folder of save_to_disk.
-
-    Raises:
-        InputError: a file of it is missing or not what it should be, or there are no token ids.
-
-    """
-    splits = [(split or "", files) for split, files in data_set_splits(path) if files]
-    if not splits:
-        raise InputError(f"{path} holds no rows: it names no files")
-    return tuple(TablePart(path / split, split, files) for split, files in splits)
-
-
-def table_files(path: Path) -> list[Path]:
-    """The Parquet or Arrow file at a path, or those of a folder; sorted."""
-    if path.is_file():
-        return [path] if path.suffix in {".parquet", ".arrow"} else []
-    return next((found for found in (sorted(path.glob(pattern)) for pattern in _PATTERNS) if found), [])
-
-
-class TablePart:
-    """The rows of one split, or of one file."""
+class ForeignPart:
+    """The rows of one split, or of one file, numbered from 0."""
 
     def __init__(self, place: Path, name: str, files: Sequence[Path]) -> None:
         """Open the files; of columns that are not understood nothing is read or checked.
+
+        Args:
+            place: names the part in errors.
+            name: of the split or file; empty where there is but one.
+            files: that hold the rows, in order.
 
         Raises:
             InputError: one cannot be read, they differ in their columns, or there are no token ids.
@@ -66,79 +50,107 @@ class TablePart:
         """
         self.name = name
         self._place = place
-        opened = [_opened(file) for file in files]
-        schema = opened[0].schema
-        self.columns = tuple(dict.fromkeys(schema.names))
-        self._read_columns = [column for column in _READ if column in schema.names]
-        if any([name for name in _READ if name in file.schema.names] != self._read_columns for file in opened):
+        schemas, groups = zip(*map(_opened, files), strict=True)
+        self.columns = tuple(dict.fromkeys(schemas[0].names))
+        self._read_columns = [column for column in _READ if column in self.columns]
+        if any([name for name in _READ if name in schema.names] != self._read_columns for schema in schemas):
             raise InputError(f"{place}: its files differ in their columns")
-        if "input_ids" not in schema.names:
+        if "input_ids" not in self.columns:
             raise InputError(
                 f"{place} has no column input_ids (found: {', '.join(self.columns) or 'none'})",
                 hint="an audit looks at rows that are tokenized already",
             )
-        kind = schema.field("input_ids").type
-        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
-            raise InputError(f"{place}: expected input_ids to be lists of numbers, found {kind}")
-        self._groups = [group for file in opened for group in file.groups]
+        self._groups: list[_Group] = [group for of_file in groups for group in of_file]
         self._firsts = offsets_of([group.num_rows for group in self._groups])
-        self._is_mapped = all(file.suffix == ".arrow" for file in files)
         self._read_group = lru_cache(1)(lambda number: self._groups[number].read())
 
     def __len__(self) -> int:
+        """Rows."""
         return int(self._firsts[-1])
 
-    def tokens(self) -> int | None:
-        if not self._is_mapped:
-            return None
-        lengths = (pc.sum(pc.list_value_length(group.read().column("input_ids"))) for group in self._groups)
-        return sum(int(length.as_py() or 0) for length in lengths)
+    def read(self, numbers: Sequence[int]) -> Iterator[TokenRow]:
+        """Some rows, ascending.
 
-    def read(self, numbers: Int64) -> ForeignRows:
+        Raises:
+            InputError: they cannot be read as lists of numbers.
+
+        """
+        wanted = np.array(numbers, np.int64)
+        group_of = np.searchsorted(self._firsts, wanted, side="right") - 1
+        for group in np.unique(group_of).tolist():
+            own = wanted[group_of == group]
+            for first in range(0, len(own), _BATCH_ROWS):
+                yield from self._batch(group, own[first : first + _BATCH_ROWS])
+
+    def _batch(self, group: int, numbers: Int64) -> Iterator[TokenRow]:
         try:
-            tables = list(self._tables(numbers))
-            table = pa.concat_tables(tables, promote_options="permissive")
+            table = self._read_group(group).take(pa.array(numbers - self._firsts[group]))
             found = {name: _lists(table.column(name), weights=name in MASKS) for name in self._read_columns}
-        except (pa.ArrowException, ValueError, TypeError, OSError) as error:
+        except (pa.ArrowException, KeyError, ValueError, TypeError, OSError) as error:
             raise out_of(error) or InputError(
                 f"{self._place}: its rows cannot be read as lists of numbers: {error}"
             ) from error
-        return flat_rows(numbers, found.pop("input_ids"), found, found.pop("seq_lengths", None))
-
-    def _tables(self, numbers: Int64) -> Iterator[pa.Table]:
-        """Rows one behind the other are a view; others are gathered."""
-        group_of = np.searchsorted(self._firsts, numbers, side="right") - 1
-        for group in np.unique(group_of).tolist():
-            rows = numbers[group_of == group] - self._firsts[group]
-            table = self._read_group(group)
-            is_run = int(rows[-1] - rows[0]) == len(rows) - 1
-            yield table.slice(int(rows[0]), len(rows)) if is_run else table.take(pa.array(rows))
+        for place, number in enumerate(numbers.tolist()):
+            columns = {name: lists[place] for name, lists in found.items()}
+            ids, lengths = columns.pop("input_ids"), columns.pop("seq_lengths", None)
+            yield TokenRow(number=number, input_ids=ids, columns=columns, seq_lengths=lengths)
 
 
-def _opened(path: Path) -> _File:
+def open_foreign(path: Path) -> tuple[str, tuple[ForeignPart, ...]]:
+    """The format at a path, and its parts.
+
+    Raises:
+        InputError: nothing that is understood lies there, or it cannot be read.
+
+    """
+    if "\0" in str(path):
+        raise InputError(f"{str(path)!r}: a path cannot hold a NUL character")
+    if is_data_set(path):
+        splits = [(split or "", files) for split, files in data_set_splits(path) if files]
+        if not splits:
+            raise InputError(f"{path} holds no rows: it names no files")
+        return "datasets", tuple(ForeignPart(path / split, split, files) for split, files in splits)
+    if (path / MANIFEST_NAME).is_file():
+        raise InputError(f"{path} is a cache, and not what another tool prepared", hint=f"packer verify {path}")
+    if path.is_file():
+        files = [path] if path.suffix in {".parquet", ".arrow"} else []
+    else:
+        files = next((found for found in (sorted(path.glob(pattern)) for pattern in _PATTERNS) if found), [])
+    if files:
+        names = [""] if len(files) == 1 else [file.relative_to(path).as_posix() for file in files]
+        return files[0].suffix[1:], tuple(ForeignPart(*each, [each[0]]) for each in zip(files, names, strict=True))
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder")
+    inside = sorted(folder for folder in path.glob("*") if is_data_set(folder))
+    raise InputError(
+        f"{path} is nothing an audit reads",
+        hint=f"it holds data sets; name one of them: {', '.join(map(str, inside[:_MOST_NAMED]))}"
+        if inside
+        else "it reads what save_to_disk writes, Parquet and Arrow with input_ids; docs/how-to/audit.md says how rows "
+        "of JSON lines, MDS and token arrays are saved so",
+    )
+
+
+def _opened(path: Path) -> tuple[pa.Schema, list[_Group]]:
     try:
-        found = _parquet(path) if path.suffix == ".parquet" else _arrow(path)
+        schema, groups = _parquet(path) if path.suffix == ".parquet" else _arrow(path)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise out_of(error) or InputError(f"{path} cannot be read: {error}") from error
-    for name in _READ:
-        count = found.schema.names.count(name)
-        if count > 1:
-            raise InputError(f"{path} has {count} columns named {name}, and nothing says which is meant")
-    return found
+    twice = next((name for name in _READ if schema.names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"{path} has {schema.names.count(twice)} columns named {twice}, and nothing says which counts")
+    return schema, groups
 
 
-def _parquet(path: Path) -> _File:
+def _parquet(path: Path) -> tuple[pa.Schema, list[_Group]]:
     file = open_parquet(path)
     columns = [name for name in _READ if name in file.schema_arrow.names]
-
-    def reading(group: int) -> Callable[[], pa.Table]:
-        return lambda: file.read_row_group(group, columns=columns)
-
     sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
-    return _File(file.schema_arrow, [_Group(size, reading(group)) for group, size in enumerate(sizes)])
+    groups = [_Group(size, partial(file.read_row_group, group, columns=columns)) for group, size in enumerate(sizes)]
+    return file.schema_arrow, groups
 
 
-def _arrow(path: Path) -> _File:
+def _arrow(path: Path) -> tuple[pa.Schema, list[_Group]]:
     """A mapped file, or stream."""
     with pa.memory_map(str(path)) as file:
         is_stream = file.read(len(ARROW_MAGIC)) != ARROW_MAGIC
@@ -147,11 +159,11 @@ def _arrow(path: Path) -> _File:
     schema = table.schema
     table = table.select([place for place, name in enumerate(schema.names) if name in _READ])
     table.validate(full=True)
-    return _File(schema, [_Group(table.num_rows, lambda: table)])
+    return schema, [_Group(table.num_rows, lambda: table)]
 
 
-def _lists(column: pa.ChunkedArray, *, weights: bool) -> tuple[npt.NDArray[Any], Int64]:
-    """Values and offsets of a list column; of weights whether they are more than nothing.
+def _lists(column: pa.ChunkedArray, *, weights: bool) -> list[Int64]:
+    """The rows of a list column; of weights whether they are more than nothing.
 
     Raises:
         ValueError: a null, or values that are not whole numbers.
@@ -159,14 +171,12 @@ def _lists(column: pa.ChunkedArray, *, weights: bool) -> tuple[npt.NDArray[Any],
     """
     if column.null_count:
         raise ValueError(f"{column.null_count} rows are null")
-    lengths = pc.list_value_length(column).to_numpy().astype(np.int64)
+    offsets = offsets_of(pc.list_value_length(column).to_numpy().astype(np.int64))
     flat = pc.list_flatten(column)
+    kind = flat.type
     if flat.null_count:
         raise ValueError(f"{flat.null_count} values are null")
-    kind = flat.type
-    if weights and pa.types.is_floating(kind):
-        return flat.to_numpy() != 0, offsets_of(lengths)
-    if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+    if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind) or (weights and pa.types.is_floating(kind))):
         raise ValueError(f"expected whole numbers, found {kind}")
-    values = flat.cast(pa.int64()).to_numpy() if len(flat) else np.zeros(0, np.int64)
-    return values, offsets_of(lengths)
+    values = flat.to_numpy() != 0 if weights else flat.cast(pa.int64()).to_numpy()
+    return [values[start:end].astype(np.int64) for start, end in pairwise(offsets.tolist())]

@@ -8,18 +8,19 @@ them.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from packer.backend import load_backend
-from packer.batches import Int64
+from packer.batches import Bool, Int64
 from packer.errors import UsageError
 from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.input_resolution import pin_recipe, tokenizer_place
-from packer.pipeline.progress import Silent
 from packer.pipeline.stages import compile_template
 from packer.recipe import make_recipe
 from packer.render import ChatTemplate, RenderError
@@ -37,13 +38,30 @@ _REASONING = re.compile(r"[<\[][^<>\[\]\s]*(?:think|thought|reason)", re.IGNOREC
 _NONE = np.zeros(0, np.int64)
 
 
+class IdSet:
+    """Some ids, looked up in a table: many times faster than searching them for each row."""
+
+    def __init__(self, ids: Iterable[int] = ()) -> None:
+        self.ids = tuple(sorted({*ids}))
+        self._table = np.zeros(max(self.ids, default=0) + 3, np.bool_)
+        self._table[np.array(self.ids, np.int64) + 1] = True  # the first and the last entry are for ids outside
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def mask(self, ids: Int64) -> Bool:
+        """Which of some ids, whatever their numbers, are among these.  # bool[n]"""
+        found: Bool = np.take(self._table, ids + 1, mode="clip")
+        return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class TokenizerFacts:
     """What is known; ids are int64. Without a tokenizer, nothing."""
 
     model: Model | None = None
-    stop_ids: Int64 = field(default_factory=lambda: _NONE)
-    space_ids: Int64 = field(default_factory=lambda: _NONE)
+    stops: IdSet = field(default_factory=IdSet)
+    spaces: IdSet = field(default_factory=IdSet)
     """Tokens that are white space and nothing else."""
 
     bos_id: int | None = None
@@ -53,30 +71,29 @@ class Known:
     header: Int64 = field(default_factory=lambda: _NONE)
     """The end of an answer's header, without the white space it closes with; empty where it cannot be known."""
 
-    openings: Int64 = field(default_factory=lambda: _NONE)
+    openings: IdSet = field(default_factory=IdSet)
     """Ids that a conversation begins with, and those that follow its BOS; empty where its own text begins it."""
 
     bos_opens: bool = False
-    """It does so, and writes it nowhere else: a BOS within a row is a conversation that begins there."""
-
-    eos_ends_prompts: bool = False
-    """The template writes EOS behind a question, so that it does not tell where a conversation ends."""
+    """The template begins a conversation with BOS, and writes it nowhere else: within a row, one begins there."""
 
     no_header: str = "no tokenizer was named"
     """Why the header is not known."""
 
-    def without_header(self, why: str) -> "Known":
-        """The same, but that nothing is known of prompts and answers."""
-        return replace(self, header=_NONE, openings=_NONE, no_header=why)
+    @property
+    def backend(self) -> Tokenizer | None:
+        return None if self.model is None else load_backend(self.model.files[TOKENIZER_FILE])
 
 
-def find_known(tokenizer: Path | str | None, template: Path | None, note: Callable[[str], None] | None = None) -> Known:
+def load_facts(
+    tokenizer: Path | str | None, template: Path | None, note: Callable[[str], None] = lambda _: None
+) -> TokenizerFacts:
     """Read a tokenizer and ask its template.
 
     Args:
         tokenizer: a folder, a tokenizer.json, or a name on the Hub.
         template: in place of the tokenizer's own.
-        note: told which commit a name on the Hub is.
+        note: called with the commit that a name on the Hub is.
 
     Raises:
         UsageError: a template without a tokenizer.
@@ -90,35 +107,34 @@ def find_known(tokenizer: Path | str | None, template: Path | None, note: Callab
                 f"template {template}: no tokenizer is named, and without one no ids of its text are known",
                 hint="--tokenizer DIR, the tokenizer that the rows were made with",
             )
-        return Known()
-    pinned = pin_recipe(make_recipe({"tokenizer": str(tokenizer)}), note or Silent().note).tokenizer
+        return TokenizerFacts()
+    pinned = pin_recipe(make_recipe({"tokenizer": str(tokenizer)}), note).tokenizer
     assert pinned is not None
     model = load_model(tokenizer_place(pinned), template=template)
+    facts = facts_of(model)
+    return facts if model.template is None else ask_template(facts, model, model.template)
+
+
+def facts_of(model: Model) -> TokenizerFacts:
+    """What a tokenizer says without a template."""
     backend = load_backend(model.files[TOKENIZER_FILE])
-    named = model.named_tokens.get("bos_token")
-    known = Known(
+    added = {token.id for token in model.added_tokens}
+    spaces = [
+        token
+        for piece, token in backend.get_vocab(with_added_tokens=True).items()
+        if piece and token not in added and (not piece.translate(_SPACES) or piece in {"<0x0A>", "<0x20>", "<0x09>"})
+    ]
+    bos = model.named_tokens.get("bos_token")
+    return TokenizerFacts(
         model=model,
-        stop_ids=np.array(model.stop_ids, np.int64),
-        space_ids=space_ids(model),
-        bos_id=None if named is None else backend.token_to_id(named),
+        stops=IdSet(model.stop_ids),
+        spaces=IdSet(spaces),
+        bos_id=None if bos is None else backend.token_to_id(bos),
         no_header="the tokenizer has no chat template: --template names one",
     )
-    return known if model.template is None else ask_template(known, model, model.template)
 
 
-def space_ids(model: Model) -> Int64:
-    """Tokens that are white space and nothing else, sorted."""
-    vocabulary = load_backend(model.files[TOKENIZER_FILE]).get_vocab(with_added_tokens=True)
-    added = {token.id for token in model.added_tokens}
-    spaces = [i for piece, i in vocabulary.items() if i not in added and piece and _is_space(piece)]
-    return np.array(sorted(spaces), np.int64)
-
-
-def _is_space(piece: str) -> bool:
-    return not piece.translate(_SPACES) or piece in {"<0x0A>", "<0x20>", "<0x09>", "<0x0D>"}
-
-
-def ask_template(known: Known, model: Model, source: str) -> Known:
+def ask_template(facts: TokenizerFacts, model: Model, source: str) -> TokenizerFacts:
     """What is known of a model, and what a template adds.
 
     Raises:
@@ -136,27 +152,25 @@ def ask_template(known: Known, model: Model, source: str) -> Known:
         plain = _rendered(template, _QUESTION, _ANSWER)
         chat = _rendered(template, _QUESTION, _ANSWER, _NEXT_QUESTION, _NEXT_ANSWER)
     except RenderError as error:
-        return replace(known, no_header=f"the template refuses a plain chat: {error}")
-    first, later, system = (
-        ids(text) for text in (_before(chat, _QUESTION), _before(chat, _NEXT_QUESTION), _system_prefix(template))
-    )
+        return replace(facts, no_header=f"the template refuses a plain chat: {error}")
+    before = [ids(_before(chat, _QUESTION)), ids(_before(chat, _NEXT_QUESTION)), ids(_system_prefix(template))]
+    first, _, system = before
     # Behind a question: of a block of reasoning only that it opens is part of the header.
     endings = [ids(_REASONING.split(_behind(text, _QUESTION))[0]) for text in (prompt, chat, plain)]
-    same = endings[0][: min(_common(endings[0], other) for other in endings[1:])]
+    same = [group[0] for group in takewhile(lambda group: len({*group}) == 1, zip(*endings, strict=False))]
     control = {token.id for token in model.added_tokens} | set(model.stop_ids)
-    header = _distinct(same, [each for each in (first, later, system) if each], control)
-    while header and header[-1] in known.space_ids:
+    header = _distinct(same, [each for each in before if each], control)
+    while header and header[-1] in facts.spaces.ids:
         header = header[:-1]
     chat_ids = ids(chat)
-    writes_bos = chat_ids[:1] == [known.bos_id]
-    words = [[token for token in before if token != known.bos_id][:1] for before in (first, system)]
+    writes_bos = chat_ids[:1] == [facts.bos_id]
+    words = [[token for token in each if token != facts.bos_id][:1] for each in (first, system)]
     openings = [*words[0], *words[1], *first[:1], *system[:1]] if words[0] else []
     return replace(
-        known,
+        facts,
         header=np.array(header, np.int64),
-        openings=np.unique(np.array(openings, np.int64)),
+        openings=IdSet(openings),
         bos_opens=writes_bos and chat_ids.count(chat_ids[0]) == 1,
-        eos_ends_prompts=model.eos_id in ids(_behind(prompt, _QUESTION)),
         writes_bos=writes_bos,
         no_header="" if header else "no control token tells the header of an answer from that of a question",
     )
@@ -185,12 +199,6 @@ def _before(text: str, content: str) -> str:
 
 def _behind(text: str, content: str) -> str:
     return text[text.find(content) + len(content) :] if content in text else ""
-
-
-def _common(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many ids two sequences begin with that are the same."""
-    shorter = min(len(first), len(second))
-    return next((i for i in range(shorter) if first[i] != second[i]), shorter)
 
 
 def _distinct(own: Sequence[int], others: Sequence[Sequence[int]], control: set[int]) -> list[int]:

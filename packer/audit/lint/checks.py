@@ -6,14 +6,14 @@ from pathlib import Path
 
 from packer.audit.lint.codes import LEVELS, ORDER
 from packer.audit.lint.history import find_forgotten_reasoning, find_rewriting, find_terminators
-from packer.audit.lint.lint_report import LintFinding, LintReport
+from packer.audit.lint.lint_report import LintFinding, LintReport, LookedAt
 from packer.audit.lint.marks import find_marks
 from packer.audit.lint.probes import CHAT, PLAIN, SHAPES
 from packer.audit.lint.prompts import find_clock, find_modes, find_openings, find_own_text
 from packer.audit.lint.shapes import find_losses, find_rejected_shapes
-from packer.audit.lint.source_rows import SourceRows, find_in_rows, look_at_rows, verdict
+from packer.audit.lint.source_rows import find_in_rows, read_first_rows, verdict
 from packer.audit.lint.subject import Subject
-from packer.audit.lint.tokenizer_files import find_bos, find_other_reading, find_settings
+from packer.audit.lint.tokenizer_files import find_bos, find_other_reading
 from packer.audit.lint.usable import find_usable
 from packer.pipeline.input_resolution import pin_recipe
 from packer.pipeline.progress import Silent
@@ -21,15 +21,19 @@ from packer.pipeline.stages import named_template, overruns_at
 from packer.recipe import Recipe
 from packer.source import SCHEMAS
 
+_REFUSED = {"no_template", "bad_template", "no_marks", "split_marker"}
+"""Errors that end a build before its first row."""
+
 
 def lint(recipe: Recipe, *, num_rows: int = 200) -> LintReport:
     """Report what a recipe's template does under its tokenizer, and what becomes of the first rows of its sources.
 
-    Everything is seen on renderings and ids, made by the stages that build. Nothing is written.
+    Everything is seen on renderings and ids, made by the stages that build. Nothing is written. Where a plain chat
+    cannot be built, the report says why and which key helps, and ends there: under that key it has the rest.
 
     Args:
-        recipe: names the tokenizer; sources are looked at where it has some.
-        num_rows: rows looked at of each input at most; 0 looks at none.
+        recipe: names the tokenizer; sources are read where it has some.
+        num_rows: rows read of each input at most; 0 reads none.
 
     Raises:
         RecipeError: no tokenizer.
@@ -44,21 +48,16 @@ def lint(recipe: Recipe, *, num_rows: int = 200) -> LintReport:
 
 def _lint(recipe: Recipe, num_rows: int) -> LintReport:
     usable = find_usable(recipe)
-    subject = usable.subject
-    findings = list(usable.findings)
-    if subject is not None:
-        findings += _checks(subject)
-    rows = SourceRows(files=(), num_kept_given=None)
-    if recipe.sources and num_rows and usable.built is not None:
-        assumed, model = usable.built
-        rows = look_at_rows(assumed, model, recipe, num_rows=num_rows)
-        findings += find_in_rows(rows, assumed, subject, assumed=bool(usable.assumed))
-    schemas = {each.schema for each in rows.files}
+    findings = [*usable.findings, *(() if usable.subject is None else _checks(usable.subject))]
+    files: list[LookedAt] = []
+    if recipe.sources and num_rows and usable.model is not None:
+        files = read_first_rows(recipe, usable.model, num_rows=num_rows)
+        findings += find_in_rows(files, recipe, usable.model)
+    schemas = {each.schema for each in files}
     if schemas and not any(SCHEMAS[schema].is_templated for schema in schemas):
         findings = [replace(each, level="note") if each.code == "no_template" else each for each in findings]
-    assumed_keys = usable.assumed
-    if rows.num_kept_given is not None and schemas == {"tokens"}:
-        findings, assumed_keys = [each for each in findings if each.code in _OF_TOKEN_ROWS], ()
+    if schemas == {"tokens"}:  # no template makes anything of rows that bring their tokens
+        findings = [each for each in findings if each.code == "rows_rejected"]
     findings.sort(key=lambda each: (LEVELS.index(each.level), ORDER[each.code]))
     errors = {each.code for each in findings if each.level == "error"}
     assert recipe.tokenizer is not None
@@ -66,17 +65,9 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
         tokenizer=Path(recipe.tokenizer),
         template=Path(recipe.template.file) if recipe.template.file else None,
         findings=tuple(findings),
-        assumed=tuple(override.setting for override in assumed_keys),
-        rows=rows.looked_at(assumed=bool(assumed_keys)),
-        verdict=verdict(rows, recipe, ok=not errors, begins=not errors & _REFUSED),
+        rows=tuple(files),
+        verdict=verdict(files, recipe, ok=not errors, begins=not errors & _REFUSED),
     )
-
-
-_OF_TOKEN_ROWS = {"rows_rejected", "pad_is_stop"}
-"""What is of interest where all rows bring their tokens: no template and no tokenizer makes anything of them."""
-
-_REFUSED = {"no_template", "bad_template", "no_marks", "split_marker"}
-"""Errors that end a build before its first row."""
 
 
 def _checks(subject: Subject) -> Iterator[LintFinding]:
@@ -91,8 +82,7 @@ def _checks(subject: Subject) -> Iterator[LintFinding]:
     yield from find_forgotten_reasoning(subject)
     yield from find_terminators(subject, shapes)
     yield from find_losses(subject)
-    yield from find_rejected_shapes(subject, shapes)
+    yield from find_rejected_shapes(shapes)
     yield from find_bos(subject)
     yield from find_other_reading(subject)
-    yield from find_settings(subject)
     yield from find_marks(subject)

@@ -54,20 +54,14 @@ CODES: dict[str, Code] = {
         "warning", "the generation marks mark other text than inference asks for; a note where only trainers that go "
         "by them learn too little or white space",
     ),
-    "tokenizer_truncates": Code(
-        "warning", "tokenizer.json cuts every text at a length, or pads it; packer switches that off, others obey it"
-    ),
     "tokenizer_read_otherwise": Code(
         "warning", "transformers 5 gives a chat other ids than tokenizer.json does, because of its tokenizer_class"
     ),
     # good to know
-    "rows_control_tokens": Code("note", "rows hold the text of control tokens"),
     "prompt_modes": Code("note", "the template knows several prompts; which answers are learned under which"),
     "terminator": Code("note", "which stop token ends a turn, and which are never written"),
     "default_system": Code("note", "the template opens a chat with text of its own"),
     "reads_clock": Code("note", "the template writes today's date; builds see the recipe's"),
-    "bos_doubled": Code("note", "the template writes a BOS, and the tokenizer adds another where it is asked to"),
-    "pad_is_stop": Code("note", "the padding token is a stop token"),
 }  # fmt: skip
 """Code → level and meaning, in the order of a report."""
 

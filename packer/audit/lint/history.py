@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from packer.audit.lint.codes import Level
 from packer.audit.lint.lint_report import Example, LintFinding
 from packer.audit.lint.override import Override
 from packer.audit.lint.probes import ANSWER, CHAT, INLINE_CHAT, NEXT_QUESTION, PLAIN, REASONED_CHAT, REASONING, Row
@@ -19,19 +20,24 @@ def find_rewriting(subject: Subject) -> Iterator[LintFinding]:
     if outcome.num_documents < 2:
         return
     own, later = outcome.turns[0], outcome.turns[-1]
-    stop = ending_stop(subject)
-    if stop is not None and subject.turn_end is not None:
-        yield _no_stop(subject, own, later, subject.turn_end, stop)
+    stop = None if subject.turn_end is None else Override.stopping(subject.recipe_given, subject.turn_end)
+    if stop is not None and subject.tried(CHAT, EXACT, stop).num_documents == 1:
+        assert subject.turn_end is not None
+        at = own.text.rfind(subject.turn_end)
+        yield LintFinding(
+            code="turn_end_is_no_stop",
+            message=f"'{subject.turn_end}' ends every turn in history but is no stop token, so answers are learned to "
+            f"run on to '{stop_of(subject, own)}', and history is rewritten",
+            examples=(_learned(own, (at, len(own.text)), "learned"), _later(own, later)),
+            hint=f"{stop} learns to stop there and nothing is rewritten; generation has to stop at it too "
+            "(generation_config.json)",
+        )
         return
     place = common_length(own.text, later.text)
-    learned = Example(label="turn 1, learned", text=own.text, mark=(place, _resumes(own.text, later.text, place)))
-    yield _rewritten(
-        subject,
-        CHAT,
-        "chat_rewritten",
-        "an earlier answer changes when the conversation goes on",
-        (learned, own, later),
-    )
+    resumes = own.text.find(later.text[place : place + 8], place + 1)
+    mark = (place, resumes if resumes > place else len(own.text))
+    message = "an earlier answer changes when the conversation goes on"
+    yield _rewritten(subject, CHAT, "chat_rewritten", message, (_learned(own, mark), _later(own, later)))
 
 
 def find_forgotten_reasoning(subject: Subject) -> Iterator[LintFinding]:
@@ -46,29 +52,16 @@ def find_forgotten_reasoning(subject: Subject) -> Iterator[LintFinding]:
     row = next(iter(forgetting.values()))
     own, later = subject.ask(row).turns
     place = own.text.find(REASONING)
-    mark = (place, place + len(REASONING))
-    learned = Example(label="turn 1, learned", text=own.text, mark=mark, note="only while it is the last")
-    message = (
-        f"the reasoning of earlier answers (in {' and in '.join(forgetting)}) is gone when the conversation goes on"
-    )
-    yield _rewritten(subject, row, "reasoning_forgotten", message, (learned, own, later))
+    shown = _learned(own, (place, place + len(REASONING)), "only while it is the last"), _later(own, later)
+    where = " and in ".join(forgetting)
+    message = f"the reasoning of earlier answers (in {where}) is gone when the conversation goes on"
+    yield _rewritten(subject, row, "reasoning_forgotten", message, shown)
 
 
-def ending_stop(subject: Subject) -> Override | None:
-    """The token that ends a turn as a stop token, where nothing of a plain chat is rewritten then."""
-    if subject.turn_end is None:
-        return None
-    stop = Override.stopping(subject.recipe_given, subject.turn_end)
-    return stop if subject.tried(CHAT, EXACT, stop).num_documents == 1 else None
-
-
-def _rewritten(
-    subject: Subject, row: Row, code: str, message: str, shown: tuple[Example, LearnedTurn, LearnedTurn]
-) -> LintFinding:
+def _rewritten(subject: Subject, row: Row, code: str, message: str, shown: tuple[Example, ...]) -> LintFinding:
     supervision = subject.recipe_given.supervision
-    decided = (
-        None if supervision.history_rewrite is None else f"supervision.history_rewrite={supervision.history_rewrite}"
-    )
+    chosen = supervision.history_rewrite
+    decided = None if chosen is None else f"supervision.history_rewrite={chosen}"
     if supervision.source == "generation_tags":
         decided = "supervision.source=generation_tags"
     switch = subject.keeps_history(row)
@@ -81,37 +74,12 @@ def _rewritten(
         ways.append(f"{LAST} learns only the last document of each conversation")
     else:
         message += f"; the recipe says what is learned ({decided})"
-    learned, own, later = shown
-    return LintFinding(
-        code=code,
-        message=message,
-        examples=(learned, _later(own, later)),
-        hint="; or ".join(ways) or None,
-        level="note" if decided else "warning",
-    )
+    level: Level = "note" if decided else "warning"
+    return LintFinding(code=code, message=message, examples=shown, hint="; or ".join(ways) or None, level=level)
 
 
-def _no_stop(subject: Subject, own: LearnedTurn, later: LearnedTurn, closing: str, stop: Override) -> LintFinding:
-    terminator = stop_of(subject, own)
-    at = own.text.rfind(closing)
-    return LintFinding(
-        code="turn_end_is_no_stop",
-        message=f"'{closing}' ends every turn in history but is no stop token, so answers are learned to run on to "
-        f"'{terminator}', and history is rewritten",
-        examples=(
-            Example(label="turn 1, learned", text=own.text, mark=(at, len(own.text)), note="learned"),
-            _later(own, later),
-        ),
-        hint=f"{stop} learns to stop there and nothing is rewritten; generation has to stop at it too "
-        "(generation_config.json)",
-    )
-
-
-def _resumes(text: str, other: str, place: int) -> int:
-    """Where `text` goes on as `other` does at `place`; the end where it does not."""
-    rest = other[place : place + 8]
-    found = text.find(rest, place) if rest else -1
-    return found if found > place else len(text)
+def _learned(turn: LearnedTurn, mark: tuple[int, int], note: str = "") -> Example:
+    return Example(label="turn 1, learned", text=turn.text, mark=mark, note=note)
 
 
 def _later(own: LearnedTurn, later: LearnedTurn) -> Example:

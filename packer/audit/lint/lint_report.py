@@ -1,6 +1,6 @@
-"""What a template report tells: findings with examples, in the order of their levels."""
+"""The template report: findings with examples, in the order of their levels."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -46,26 +46,31 @@ class LintFinding:
             object.__setattr__(self, "level", CODES[self.code].level)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class LookedAt:
-    """The rows of one input that were looked at."""
+    """The first rows of one input, and their results."""
 
     path: str
     schema: str
     num_rows: int
-    """Rows looked at, from the start of the file."""
+    """Rows read, from the start of the file."""
 
     is_whole: bool
     """Whether the file has no more."""
 
-    num_kept: int | None
-    """Rows a build of the recipe as given keeps; None where it would not begin."""
+    num_kept: int = 0
+    """Rows a build of the recipe keeps."""
 
-    num_kept_assumed: int | None
-    """Rows kept under `LintReport.assumed`; None where nothing is assumed."""
+    num_turns: int = 0
+    """Answers learned."""
 
-    num_turns: int
-    """Answers learned, under what is assumed where something is."""
+    num_tokens: int = 0
+    num_last_tokens: int = 0
+    """Tokens of each row's last document."""
+
+    rejected: dict[str, int] = field(default_factory=dict)
+    first: dict[str, str] = field(default_factory=dict)
+    """Place and reason of the first rejection of each code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +83,6 @@ class LintReport:
 
     findings: tuple[LintFinding, ...]
     """Errors first, then warnings, then notes; within a level as the table of codes has them."""
-
-    assumed: tuple[str, ...]
-    """Values of `--set` under which all but the errors was found, where a plain chat cannot be built without them."""
 
     rows: tuple[LookedAt, ...]
     verdict: str

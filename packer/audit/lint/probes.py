@@ -84,8 +84,7 @@ ESCAPABLE: Row = {
     ]
 }
 
-FIELD, TAGS, RESULT_LABEL = "reasoning in a field", "reasoning in <think> tags", "a tool result"
-TEXT_LABEL = "text beside a tool call"
+FIELD, TAGS = "reasoning in a field", "reasoning in <think> tags"
 
 SHAPES: dict[str, Row] = {
     "a system message": WITH_SYSTEM,
@@ -107,26 +106,15 @@ SHAPES: dict[str, Row] = {
     "two turns with reasoning in <think> tags": INLINE_CHAT,
     "tool definitions": TOOLS,
     "a tool call": CALL,
-    TEXT_LABEL: CALL_AND_TEXT,
+    "text beside a tool call": CALL_AND_TEXT,
     "two tool calls at once": PARALLEL,
-    RESULT_LABEL: RESULT,
+    "a tool result": RESULT,
     "quotes and angle brackets": ESCAPABLE,
 }
 """Shapes that real rows have, by what is special about them."""
 
 USUAL = frozenset({"a system message", *list(SHAPES)[6:]})
 """Shapes that many files hold; the others are seen now and then."""
-
-HOLDS: dict[str, tuple[str, ...]] = {
-    "quotes and angle brackets": ("a system message",),
-    "two turns with reasoning in fields": (FIELD,),
-    "two turns with reasoning in <think> tags": (TAGS,),
-    "a tool call": ("tool definitions",),
-    TEXT_LABEL: ("tool definitions", "a tool call"),
-    "two tool calls at once": ("tool definitions", "a tool call"),
-    RESULT_LABEL: ("tool definitions", "a tool call"),
-}
-"""A shape → the simpler ones it holds: what is said of those need not be said of it."""
 
 
 def listed(names: Sequence[str]) -> str:

@@ -125,29 +125,23 @@ def find_clock(subject: Subject, shapes: Mapping[str, Outcome]) -> Iterator[Lint
     changed = msgspec.structs.replace(recipe, template=msgspec.structs.replace(recipe.template, date=str(other_day)))
     assert model.template is not None
     template = compile_template(model.template, model, changed)
-    for outcome in shapes.values():
-        if not outcome.turns:
-            continue
-        conversation, turn = subject.conversation(outcome), outcome.turns[-1]
-        messages = conversation.messages[: turn.message + 1]
+    for outcome in (each for each in shapes.values() if each.turns):
+        conversation = subject.conversation(outcome)
         try:
-            there = template.render(messages, tools=conversation.tools, kwargs=conversation.kwargs)
-            here = conversation.render(messages, {})
+            there = template.render(conversation.messages, tools=conversation.tools, kwargs=conversation.kwargs)
+            here = conversation.render(conversation.messages, {})
         except RenderError:
             continue
         if here != there:
-            yield _clock_finding(here, there, recipe.template.date)
+            start = common_length(here, there)
+            while start and here[start - 1].isalnum():
+                start -= 1
+            end = len(here) - _common_suffix(here[start:], there[start:])
+            yield LintFinding(
+                code="reads_clock",
+                message=f"the template writes today's date; every build sees {recipe.template.date}, so that it can be "
+                "built again",
+                examples=(Example(label="rendered", text=here, mark=(start, end), note="depends on the day"),),
+                hint="template.date of the recipe is the key; a chat server writes the day of the request",
+            )
             return
-
-
-def _clock_finding(here: str, there: str, date: str) -> LintFinding:
-    start = common_length(here, there)
-    while start and here[start - 1].isalnum():
-        start -= 1
-    end = len(here) - _common_suffix(here[start:], there[start:])
-    return LintFinding(
-        code="reads_clock",
-        message=f"the template writes today's date; every build sees {date}, so that it can be built again",
-        examples=(Example(label="rendered", text=here, mark=(start, end), note="depends on the day"),),
-        hint="template.date of the recipe is the key; a chat server writes the day of the request",
-    )

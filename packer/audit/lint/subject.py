@@ -18,7 +18,6 @@ from packer.render import ChatTemplate, Renderer, RenderError, RenderRules
 from packer.render.conversation import Conversation, Mode
 from packer.render.message_form import renderable
 from packer.source.schema import read_row
-from packer.supervise import Surface
 from packer.tokenize import ReferenceEncoder
 
 
@@ -171,10 +170,6 @@ class Subject:
         exact = Override("supervision.history_rewrite", "exact")
         tried = (Override.variable(name, value) for name in names for value in (False, True))
         return next((switch for switch in tried if self.tried(row, exact, switch).num_documents == 1), None)
-
-    def spelled(self, ids: list[int]) -> str:
-        """The text that ids spell, as far as it is whole characters."""
-        return Surface(self.model).spell(ids).replace("▁".encode(), b" ").decode(errors="ignore")
 
     def ids(self, text: str) -> list[int]:
         """Ids of a text as the stages encode it."""

@@ -1,4 +1,4 @@
-"""The tokenizer beside its template: BOS, what transformers makes of its files, settings that other tools obey."""
+"""The tokenizer beside its template: BOS, and what transformers makes of its files."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from packer.tokenize import ReferenceEncoder
 
 
 def find_bos(subject: Subject) -> Iterator[LintFinding]:
-    """The BOS of a rendered chat, and the one the tokenizer itself would put before it."""
+    """Whether a rendered chat opens with the BOS that the tokenizer itself opens texts with."""
     text = subject.ask(CHAT).turns[-1].text
     try:
         before, _ = subject.encoder.own_special_tokens()
@@ -22,31 +22,19 @@ def find_bos(subject: Subject) -> Iterator[LintFinding]:
     if not len(before):
         return
     own = int(before[0])
-    name, space = subject.model.content(own), len(text) - len(text.lstrip())
     if subject.ids(text)[:1] == [own]:
-        yield LintFinding(
-            code="bos_doubled",
-            message=f"the template writes '{name}' and the tokenizer adds one too: encoding its text with special "
-            "tokens gives two; packer and apply_chat_template give one",
-            examples=(Example(label="rendered", text=text, mark=(0, len(name)), note="written"),),
-            hint="tokenizer(text) doubles it; tokenizer(text, add_special_tokens=False) does not",
-        )
-    elif text.lstrip().startswith(name):
-        yield LintFinding(
-            code="bos_missing",
-            message=f"the template writes white space before its '{name}', so that chats do not open with it, as the "
-            "tokenizer's texts do",
-            examples=(Example(label="rendered", text=text, mark=(0, space), note="before the BOS"),),
-            hint="begin the template with {{- bos_token }}, or take the line ends before it out",
-        )
-    else:
-        yield LintFinding(
-            code="bos_missing",
-            message=f"the tokenizer opens texts with '{name}', and the template does not write it: chats are learned "
-            "without a BOS, as apply_chat_template and chat servers give them",
-            examples=(Example(label="rendered", text=text, mark=(0, 0), note="no BOS"),),
-            hint="if the model was trained with one, begin the template with {{ bos_token }}",
-        )
+        return
+    name = subject.model.content(own)
+    space = len(text) - len(text.lstrip()) if text.lstrip().startswith(name) else 0
+    yield LintFinding(
+        code="bos_missing",
+        message=f"the tokenizer opens texts with '{name}', and the template writes white space before it"
+        if space
+        else f"the tokenizer opens texts with '{name}', and the template does not write it: chats are learned without "
+        "a BOS, as apply_chat_template and chat servers give them",
+        examples=(Example(label="rendered", text=text, mark=(0, space), note="before the BOS" if space else "no BOS"),),
+        hint="if the model was trained with one, begin the template with {{- bos_token }}",
+    )
 
 
 def find_other_reading(subject: Subject) -> Iterator[LintFinding]:
@@ -61,14 +49,13 @@ def find_other_reading(subject: Subject) -> Iterator[LintFinding]:
     if mine == theirs:
         return
     place = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs)))
-    start = len(subject.spelled(mine[:place]))
     name = config["tokenizer_class"]
     yield LintFinding(
         code="tokenizer_read_otherwise",
         message=f"transformers 5 does not read this tokenizer.json as it is: for tokenizer_class '{name}' it puts a "
         f"pre-tokenizer of its own in its place. A chat then begins to differ at token {place}: id {mine[place]} here, "
         f"{theirs[place]} there; a model served so sees other ids than it was taught",
-        examples=(Example(label="rendered", text=text, mark=(start, start), note="other ids from here"),),
+        examples=(Example(label="rendered", text=text),),
         hint="if the model is served by transformers 5, save the tokenizer with it "
         "(AutoTokenizer.from_pretrained(…).save_pretrained(DIR)) and build with DIR; if not, set tokenizer_class to "
         "TokenizersBackend, and transformers reads the file as it is",
@@ -89,25 +76,3 @@ def as_llama_class(definition: Mapping[str, Any], config: Mapping[str, Any]) -> 
     scheme = "never" if config.get("add_prefix_space") is False else spaced
     pre_tokenizer = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": False}
     return {**definition, "normalizer": None, "pre_tokenizer": pre_tokenizer}
-
-
-def find_settings(subject: Subject) -> Iterator[LintFinding]:
-    """Settings of the tokenizer's files that other tools obey."""
-    model = subject.model
-    obeyed = [name for name in ("truncation", "padding") if name in model.neutralised]
-    if obeyed:
-        named = " and ".join(obeyed)
-        yield LintFinding(
-            code="tokenizer_truncates",
-            message=f"tokenizer.json asks for {named} of every text; packer switches that off, other tools obey it",
-            hint=f"set {named} to null in tokenizer.json",
-        )
-    if model.pad_id in model.stop_ids:
-        is_named = "pad_token" in model.named_tokens
-        yield LintFinding(
-            code="pad_is_stop",
-            message=f"padding is '{model.content(model.pad_id)}' (id {model.pad_id}), a stop token"
-            + ("" if is_named else ", since the tokenizer names no pad token")
-            + ": packer masks by place, but tools that mask by id mask the end of every answer",
-            hint=None if is_named else "pack.pad_id takes another id",
-        )

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from search_effort import percent_of_examples
 
-from packer.audit.foreign import CODES, look_at
-from packer.audit.foreign.tokenizer_facts import find_known
+from packer.audit.foreign import CODES, audit_foreign
+from packer.audit.foreign.tokenizer_facts import load_facts
 
 QUESTIONS = ("why is the sky blue?", "and at night?\nwhy", "\n\nhm", "count: 1 2 3")
 ANSWERS = ("light is scattered", "it is dark\n\n1. no sun", "well", "x " * 30, "\nfirst a newline")
@@ -31,12 +31,12 @@ def scratch(tmp_path_factory):
 def known_once():
     """Tokenizer and template are asked once for all of these tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("packer.audit.foreign.foreign_report.find_known", functools.cache(find_known))
+        patch.setattr("packer.audit.foreign.foreign_report.load_facts", functools.cache(load_facts))
         yield
 
 
 def found(folder, words, **named):
-    report = look_at(folder, tokenizer=named.pop("tokenizer", words.folder), **named)
+    report = audit_foreign(folder, tokenizer=named.pop("tokenizer", words.folder), **named)
     return {finding.code: (finding.count, finding.num_rows) for finding in report.findings}, report
 
 
@@ -65,7 +65,6 @@ def everything_trained(data, rows, words):
     return {
         "prompt_trained": (sum(len(row.places(PROMPT)) for row in rows), len(rows)),
         "header_trained": (sum(len(row.answers()) for row in rows), len(rows)),
-        "after_terminator": (sum(len(row.answers()) for row in rows), len(rows)),
     }
 
 
@@ -162,15 +161,15 @@ def cut_on_the_left(data, rows, words):
     begin = data.draw(st.integers(first, stop - 1))
     for column in (row.ids, row.labels, row.kinds):
         del column[:begin]
-    rows.append(Row(words.conversation([("a", "b")])))
-    return {"beginning_cut": (1, 1), "bos_missing": (1, 1)}
+    code = "beginning_cut" if row.places(HEADER) else "no_header"
+    return {code: (1, 1), "bos_missing": (1, 1)}
 
 
 def behind_trained(data, rows, words):
     row = one_of(data, rows)
     _, stop = one_of(data, row.answers())
     row.labels[stop + 1] = row.ids[stop + 1]
-    return {"after_terminator": (1, 1)}
+    return {}  # harmless, and what TRL does
 
 
 def padding_trained(data, rows, words):
@@ -216,7 +215,6 @@ def test_a_planted_defect_is_found_with_its_count_and_nothing_else(scratch, word
     rows = [Row(words.conversation(data.draw(CHATS))) for _ in range(data.draw(st.integers(1, 5)))]
     expected = plant(data, rows, words)
     counts, _ = found(write(new(scratch), rows), words)
-    counts.pop("much_padding", None)
     assert counts == expected
 
 
@@ -293,7 +291,6 @@ def test_lengths_that_leave_out_the_padding_fit_their_rows(scratch, words, pads,
     counts, report = found(
         write(new(scratch), rows, **columns), words, **{"tokenizer": None} if how == "no tokenizer" else {}
     )
-    counts.pop("much_padding", None)
     expected = {"trained": {"padding_trained": (1, 1)}, "not one id": dict.fromkeys(MISFIT, (1, 1))}.get(how, {})
     assert counts == expected
     assert report.num_sequences == (3 if how == "not one id" else 4)
@@ -383,7 +380,7 @@ def test_reasoning_that_a_prompt_opens_or_closes_is_no_part_of_the_header(words,
         "{{ m.content + '<|im_end|>\\n' }}{% endfor %}"
         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n" + block + "' }}{% endif %}"
     )
-    assert words.backend.decode(find_known(words.folder, template).header.tolist(), skip_special_tokens=False) == (
+    assert words.backend.decode(load_facts(words.folder, template).header.tolist(), skip_special_tokens=False) == (
         "<|im_start|>assistant"
     )
 
@@ -396,8 +393,8 @@ def test_a_sample_is_spread_over_the_rows_and_all_rows_are_looked_at_where_asked
     assert (report.rows_looked_at, report.num_rows, report.ok) == (10, 50, True)
     counts, report = found(folder, words, sample=None)
     assert report.rows_looked_at == 50 and counts["nothing_trained"] == (1, 1)
-    again = look_at(folder, tokenizer=words.folder, sample=10)
-    assert again == look_at(folder, tokenizer=words.folder, sample=10)
+    again = audit_foreign(folder, tokenizer=words.folder, sample=10)
+    assert again == audit_foreign(folder, tokenizer=words.folder, sample=10)
 
 
 def test_an_example_shows_the_tokens_that_are_meant(scratch, words):
@@ -412,16 +409,6 @@ def test_an_example_shows_the_tokens_that_are_meant(scratch, words):
     assert (example.label, example.note) == ("row 0", f"token {stop}")
 
 
-def test_rows_that_break_off_are_told(scratch, words):
-    rows = [Row(words.conversation([("a", ANSWERS[-1] * 9)])) for _ in range(5)]
-    for row, length in zip(rows, [20, 20, 18, 20, None], strict=True):
-        row.ids, row.labels = row.ids[:length], row.labels[:length]
-    rows[4] = Row(words.conversation([("a", "b")]))
-    assert len(rows[4].ids) < 20
-    counts, _ = found(write(new(scratch), rows), words)
-    assert counts == {"no_terminator": (4, 4)}
-
-
 def test_rows_of_another_template_are_not_said_to_begin_within_a_message(scratch, words):
     rows = [Row([(ANSWER, i) for i in words.ids(f"### Q\nquestion {number}\n### A\nyes")]) for number in range(3)]
     counts, _ = found(write(new(scratch), rows), words)
@@ -429,7 +416,7 @@ def test_rows_of_another_template_are_not_said_to_begin_within_a_message(scratch
 
 
 def test_codes_have_a_meaning_and_a_hint():
-    assert len(CODES) == 20
+    assert len(CODES) == 18
     for code, kind in CODES.items():
         assert kind.meaning and kind.hint and code == code.lower()
 
@@ -444,9 +431,9 @@ def test_the_page_of_audits_names_every_code_with_its_level_and_meaning():
 def literal_counts(rows, words):
     """What training these labels does, token by token in Python."""
     counts = dict.fromkeys(
-        ("prompt_trained", "header_trained", "after_terminator", "answers_masked", "terminator_masked", "no_terminator",
-         "nothing_trained"), 0,
-    )  # fmt: skip
+        ("prompt_trained", "header_trained", "answers_masked", "terminator_masked", "no_terminator", "nothing_trained"),
+        0,
+    )
     for row in rows:
         n = len(row.ids)
         trained = [label != -100 for label in row.labels]
@@ -462,7 +449,6 @@ def literal_counts(rows, words):
             counts["answers_masked"] += not any(trained[begin : stop + 1])
         for t in range(1, n):
             counts["prompt_trained"] += trained[t] and kinds[t] in (PROMPT, BOS)
-            counts["after_terminator"] += trained[t] and kinds[t] == "behind"
         t = 0
         while t < n:
             end = t
@@ -498,16 +484,6 @@ def test_whatever_is_trained_is_counted_as_a_literal_reading_counts_it(scratch, 
                 row.labels[t] = row.ids[t] if is_trained else -100
     counts, _ = found(write(new(scratch), rows), words)
     assert {code: count for code, (count, _) in counts.items()} == literal_counts(rows, words)
-
-
-def test_an_answer_of_which_white_space_alone_is_trained_is_masked(scratch, words):
-    row = Row(words.conversation([("a", "\nb")]))
-    ((first, stop),) = row.answers()
-    row.labels[first + 1 : stop + 1] = [-100] * (stop - first)
-    assert words.backend.decode([row.ids[first]]) == "\n"
-    counts, _ = found(write(new(scratch), [row]), words)
-    assert counts == {"answers_masked": (1, 1), "no_terminator": (1, 1)}
-    assert literal_counts([row], words) == {"answers_masked": 1, "no_terminator": 1}
 
 
 def test_no_rows_and_rows_without_tokens_have_nothing_to_tell(scratch, words):

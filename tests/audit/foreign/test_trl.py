@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from export import readers
 
-from packer.audit.foreign import look_at
+from packer.audit.foreign import audit_foreign
 from packer.export import export
 
 CHATS = [
@@ -59,7 +59,7 @@ def prepared(starter, tmp_path_factory):
 @pytest.fixture
 def looked(starter):
     def look(folder, **named):
-        report = look_at(folder, tokenizer=starter / "tokenizer", **named)
+        report = audit_foreign(folder, tokenizer=starter / "tokenizer", **named)
         return {finding.code: finding.num_rows for finding in report.findings}, report
 
     return look
@@ -74,8 +74,8 @@ def test_its_default_for_conversations_trains_the_prompts(prepared, looked):
 def test_prompt_and_completion_are_learned_as_they_should(prepared, looked):
     rows = [{"prompt": messages[:-1], "completion": messages[-1:]} for messages in MESSAGES]
     counts, report = looked(prepared(rows))
-    # The newline behind the stop token is part of TRL's completion; of the first row the answer before is not meant.
-    assert counts == {"after_terminator": 3, "answers_masked": 1} and report.ok
+    # Of the first row the answer before is not meant.
+    assert counts == {"answers_masked": 1} and report.ok
     counts, report = looked(prepared(rows, packing=True, max_length=256))
     assert report.ok and "seq_lengths" in report.columns
     assert report.num_sequences == 3 > report.num_rows
@@ -102,8 +102,8 @@ def test_truncation_leaves_answers_without_an_end(prepared, looked):
 def test_rows_that_are_packed_by_length_alone_begin_and_end_within_messages(prepared, looked, strategy):
     rows = [{"prompt": messages[:-1], "completion": messages[-1:]} for messages in MESSAGES]
     counts, report = looked(prepared(rows, packing=True, max_length=64, strategy=strategy))
-    # One of the three conversations is longer than a row: its beginning ends one, and its end begins another.
-    assert counts == {"no_terminator": 1, "beginning_cut": 1, "after_terminator": 1, "answers_masked": 1}
+    # One of the three conversations is longer than a row: its beginning ends one, and its end is another.
+    assert counts == {"no_terminator": 1, "no_header": 1, "answers_masked": 1}
     assert report.ok and report.num_rows == 3
 
 

@@ -1,0 +1,233 @@
+"""Blocks against the documents they were packed from: gathered again, and every token of every document once.
+
+Documents are found by doc_id. Identical documents have the same one; which of them a piece is of does not matter. A
+block is gathered from the pieces that it names and compared by its row digest, which covers every column.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from packer.audit.shard_checks import MAX_ROWS
+from packer.audit.verify_report import Finding
+from packer.batches import Int32, Int64, PackPlan
+from packer.errors import PackerError
+from packer.layout import MASKED, offsets_of
+from packer.pack import gather
+from packer.pipeline.blocks import BlockForm
+from packer.store.arrow_columns import BlockRows, Ragged
+from packer.store.document_shards import DocumentShards
+from packer.store.manifest import MANIFEST_NAME, Manifest, Totals
+from packer.store.numbered_rows import Chunks
+from packer.store.rejected import read_rejected
+
+_COLUMNS = ("input_ids", "labels", "loss_weights", "position_ids", "seq_lengths", "doc_places", "length", "num_trained")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlocksAudit:
+    """What was found in the blocks of one split, and what was counted there."""
+
+    findings: tuple[Finding, ...]
+    separators: int = 0
+    piece_starts: int = 0
+    """Trained tokens that are masked as the first of a piece."""
+
+
+def check_blocks(folder: Path, manifest: Manifest, split: str, form: BlockForm, stop_ids: Sequence[int]) -> BlocksAudit:
+    """Compare a split's blocks with its documents.
+
+    Call it only for shards whose digests and rows were found to be right: this is what digests cannot tell.
+    """
+    try:
+        comparison = _Comparison(folder, manifest, split, form, stop_ids)
+        findings = list(comparison.compare())
+        parts = [
+            (line.document, line.start or 0, (line.start or 0) + (line.tokens or 0))
+            for line in read_rejected(folder, manifest)
+            if line.document is not None and line.split == split
+        ]
+    except PackerError as error:
+        wrong = Finding(path=f"blocks of {split}", row=None, what="pieces", expected="readable", found=str(error))
+        return BlocksAudit(findings=(wrong,))
+    ranges = np.concatenate([*comparison.packed, np.array(parts, np.int64).reshape(-1, 3)])
+    untiled = count_untiled(comparison.doc_id, comparison.length, ranges)
+    if untiled:
+        findings.append(
+            Finding(
+                path=f"blocks of {split}",
+                row=None,
+                what="documents",
+                expected="each token once, in a block or in rejected.jsonl",
+                found=f"{untiled:,} with a token missing, or there twice",
+            )
+        )
+    return BlocksAudit(findings=tuple(findings), separators=comparison.separators, piece_starts=comparison.piece_starts)
+
+
+def check_counts(totals: Totals, audits: Sequence[BlocksAudit]) -> list[Finding]:
+    """The manifest's totals against what was counted in all splits; the laws of conservation give the others."""
+    numbers = [
+        ("separators", totals.separators, sum(each.separators for each in audits)),
+        ("piece_starts", totals.piece_starts, sum(each.piece_starts for each in audits)),
+    ]
+    return [
+        Finding(path=MANIFEST_NAME, row=None, what=f"totals.{what}", expected=f"{found:,}", found=f"{stated:,}")
+        for what, stated, found in numbers
+        if stated != found
+    ]
+
+
+class _Comparison:
+    """The blocks of a split gathered again from its documents."""
+
+    def __init__(self, folder: Path, manifest: Manifest, split: str, form: BlockForm, stop_ids: Sequence[int]) -> None:
+        own = [shard for shard in manifest.shards if shard.split == split]
+        blocks = tuple(shard for shard in own if shard.kind == "blocks")
+        self._form = form
+        self._stop_ids = np.array(stop_ids, np.int32)
+        self._blocks: Chunks[BlockRows] = Chunks(folder, blocks, kind="blocks")
+        self._documents = DocumentShards(folder, [shard for shard in own if shard.kind == "documents"])
+        self._columns = self._documents.columns()
+        self.doc_id, self.length = self._columns.doc_id, self._columns.length
+        self._order = np.argsort(self.doc_id, kind="stable")
+        self.packed: list[Int64] = [np.zeros((0, 3), np.int64)]
+        """Document, start and end of the pieces.  # int64[P, 3] each"""
+
+        self.separators = self.piece_starts = 0
+
+    def compare(self) -> Iterator[Finding]:
+        """A finding for each block that differs, up to some."""
+        num_wrong = 0
+        for chunk, (rows, _) in enumerate(self._blocks):
+            for row, found in self._differences(rows):
+                num_wrong += 1
+                if num_wrong <= MAX_ROWS:
+                    place = self._blocks.row_in_shard(chunk, row)
+                    yield Finding(
+                        path=self._blocks.path_of(chunk),
+                        row=place,
+                        what="block",
+                        expected="what its pieces make",
+                        found=found,
+                    )
+
+    def _differences(self, rows: BlockRows) -> Iterator[tuple[int, str]]:
+        """Blocks of a record batch that are not what their pieces make, and how they differ."""
+        num_rows = len(rows.length)
+        try:
+            made = self._gathered(rows, 0, num_rows)
+        except (ValueError, IndexError):  # one block at a time, to name those whose pieces make none
+            for row in range(num_rows):
+                try:
+                    one = self._gathered(rows, row, row + 1)
+                except (ValueError, IndexError) as error:
+                    yield row, str(error)
+                    continue
+                if one.digest(0) != rows.digest(row):
+                    yield row, _other_columns(one, 0, rows, row)
+            return
+        for row in np.flatnonzero(made.digests() != rows.digests()).tolist():
+            yield row, _other_columns(made, row, rows, row)
+
+    def _gathered(self, rows: BlockRows, first: int, last: int) -> BlockRows:
+        """Some blocks as their pieces make them.
+
+        Raises:
+            ValueError, IndexError: the pieces are no pieces of documents, or too long for a block.
+
+        """
+        columns = (rows.doc_ids, rows.doc_starts, rows.doc_lengths)
+        pieces = [[column.row(row).astype(np.int64) for row in range(first, last)] for column in columns]
+        counts = [len(each) for each in pieces[0]]
+        if any([len(each) for each in column] != counts for column in pieces) or 0 in counts:
+            raise ValueError("other numbers of doc_ids, doc_starts and doc_lengths, or none")
+        doc_id, start, length = map(np.concatenate, pieces)
+        places = np.searchsorted(self.doc_id[self._order], doc_id)
+        document = self._order[np.minimum(places, len(self._order) - 1)]
+        missing = np.flatnonzero(self.doc_id[document] != doc_id)
+        if len(missing):
+            raise ValueError(f"document {doc_id[missing[0]]}, which is in no document shard")
+        slots = self._slots(document, start, length)
+        plan = PackPlan(
+            document=document,
+            start=start,
+            length=length.astype(np.int32),
+            slots=slots.astype(np.int32),
+            block_offsets=offsets_of(counts),
+            block_of=np.zeros(0, np.int64),
+        )
+        form = self._form
+        made = gather(
+            plan,
+            0,
+            last - first,
+            self._columns,
+            block_len=form.block_len,
+            pad_id=form.pad_id,
+            separator_id=form.separator_id,
+            one_run=form.one_run,
+        )
+        self.packed.append(np.stack([doc_id, start, start + length], axis=1))
+        self.separators += int((slots - length).sum()) if form.separator_id is not None else 0
+        self.piece_starts += self._count_trained(document, start)
+        return BlockRows.of(made, weighted=rows.loss_weights is not None)
+
+    def _slots(self, document: Int64, start: Int64, length: Int64) -> Int64:
+        """The slots that pieces take: an EOS follows those that end in no stop token, or they are aligned."""
+        form = self._form
+        if form.separator_id is None:
+            return -(-length // form.align) * form.align
+        order = np.argsort(document, kind="stable")
+        last = np.empty(len(document), np.int32)
+        last[order] = self._documents.ids_at(document[order], (start + length - 1)[order])
+        return np.minimum(length + ~np.isin(last, self._stop_ids), form.block_len)
+
+    def _count_trained(self, document: Int64, start: Int64) -> int:
+        """How many of some tokens, one of each of some documents, are trained there."""
+        chunk, place = self._columns.chunk[document], self._columns.start[document] + start
+        labels = self._columns.labels
+        return sum(int((labels[each][place[chunk == each]] != MASKED).sum()) for each in np.unique(chunk).tolist())
+
+
+def _other_columns(made: BlockRows, row: int, stored: BlockRows, stored_row: int) -> str:
+    """Names of the columns in which two blocks differ."""
+    pairs = [(name, _value(getattr(made, name), row), _value(getattr(stored, name), stored_row)) for name in _COLUMNS]
+    return f"other {', '.join(name for name, ours, theirs in pairs if not np.array_equal(ours, theirs))}"
+
+
+def _value(column: Any, row: int) -> Any:
+    return column.row(row) if isinstance(column, Ragged) else None if column is None else column[row]
+
+
+def count_untiled(doc_id: Int64, length: Int32, ranges: Int64) -> int:
+    """Documents that ranges do not cover exactly once; of m identical ones, exactly m times.
+
+    As many ranges must begin at 0 as there are such documents, and as many end at their length; anywhere else as many
+    must begin as end. Then the number of ranges over a token is m from the first to the last.
+
+    Args:
+        doc_id: int64[N]
+        length: int32[N]
+        ranges: document, start and end of each.  # int64[Q, 3]
+
+    Worked example: two documents of 5 tokens and one id; ranges [0, 5), [0, 3), [3, 5). Two begin at 0 and two end at
+    5; at 3 one begins and one ends. All is well. With [0, 3), [4, 5) one begins at 4 where none ends.
+    """
+    # A document ends where nothing came before its first token, and begins again behind its last: so all must balance.
+    is_range = (ranges[:, 1] >= 0) & (ranges[:, 1] < ranges[:, 2])
+    wrong, ranges = ranges[~is_range, 0], ranges[is_range]
+    begin_ids, begins = np.concatenate([ranges[:, 0], doc_id]), np.concatenate([ranges[:, 1], length.astype(np.int64)])
+    end_ids, ends = np.concatenate([ranges[:, 0], doc_id]), np.concatenate([ranges[:, 2], np.zeros_like(doc_id)])
+    names, which = np.unique(np.concatenate([begin_ids, end_ids]), return_inverse=True)
+    place = np.concatenate([begins, ends])
+    # One number for a document and a place in it.
+    width = int(place.max(initial=0)) + 1
+    places, kind = np.unique(which * width + place, return_inverse=True)
+    num_begins = np.bincount(kind[: len(begins)], minlength=len(places))
+    num_ends = np.bincount(kind[len(begins) :], minlength=len(places))
+    unbalanced = names[np.unique(places[num_begins != num_ends] // width)]
+    return len(np.union1d(unbalanced, wrong))

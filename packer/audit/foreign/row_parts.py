@@ -1,0 +1,182 @@
+"""Which tokens of a row are prompt, header or answer, where sequences begin, and what is padding."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from packer.audit.foreign.foreign_row import LABELLING, TokenRow
+from packer.audit.foreign.tokenizer_facts import TokenizerFacts
+from packer.batches import Bool, Int64
+
+PROMPT, HEADER, ANSWER, BEHIND, LEFT = 0, 1, 2, 3, 4
+"""What a token is: of the prompt; of an answer's header; of the answer, its stop token included; white space behind;
+or left of a message that began in another row, which nobody can know to be prompt or answer."""
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowParts:
+    """What the tokens of a row are. n tokens."""
+
+    kinds: Int64  # [n] as above; all PROMPT where headers are not known
+    headers: list[Range]
+    """Where each header begins, and where its control tokens end."""
+
+    answers: list[Range]
+    """Of each header where its answer begins and ends."""
+
+    left: Range
+    """What is left of a message that began in another row; empty where the row begins with one of its own."""
+
+    is_stop: Bool  # [n]
+    is_space: Bool  # [n]
+    padding: Bool  # [n]
+    content: int
+    """First token that is no padding; n where there is none."""
+
+    starts: Bool  # [n] where sequences begin by what the columns say, the first token among them
+    openings: Bool  # [n] where the ids show that a conversation begins, behind the beginning of the row
+    disagree: bool
+    """Whether the columns contradict each other on where sequences begin."""
+
+
+def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
+    """Tell the parts of a row by its columns and by what is known of its tokenizer and template."""
+    ids = row.input_ids
+    padding = _padding(row, facts)
+    content = int(next_true(~padding)[0])
+    starts, disagree = _starts(row, padding, facts)
+    is_stop, is_space = facts.stops.mask(ids), facts.spaces.mask(ids)
+    solid, stops = next_true(~is_space), next_true(is_stop)
+    headers, answers, kinds = _answers(ids, facts, solid, stops)
+    begins = facts.openings.mask(ids)
+    is_whole = not facts.openings or content >= len(ids) or begins[content]
+    begins[[begin for begin, _ in headers]] = True
+    left = (content, content) if is_whole else _left(begins, content, solid, stops)
+    kinds[slice(*left)] = LEFT
+    openings = np.zeros(len(ids), np.bool_)
+    if facts.bos_opens:  # one right behind another is doubled, and opens nothing
+        openings[content + 1 :] = (ids[content + 1 :] == facts.bos_id) & (ids[content:-1] != facts.bos_id)
+    return RowParts(
+        kinds=kinds,
+        headers=headers,
+        answers=answers,
+        left=left,
+        is_stop=is_stop,
+        is_space=is_space,
+        padding=padding,
+        content=content,
+        starts=starts,
+        openings=openings,
+        disagree=disagree,
+    )
+
+
+def next_true(mask: Bool) -> Int64:
+    """The first place at or after each that is True; n where there is none.  # int64[n + 1]
+
+    Worked example: . x . x . gives 1 1 3 3 5 5.
+    """
+    places = np.append(np.where(mask, np.arange(len(mask)), len(mask)), len(mask))
+    found: Int64 = np.minimum.accumulate(places[::-1])[::-1]
+    return found
+
+
+def _answers(ids: Int64, facts: TokenizerFacts, solid: Int64, stops: Int64) -> tuple[list[Range], list[Range], Int64]:
+    """The headers, the answer behind each, and what each token is; `solid` and `stops` as :func:`next_true`.
+
+    An answer begins with the first token behind the header that is not white space, as white space of the two may
+    have merged; it ends with the first stop token, or where the next header or the end of the row comes before one.
+    """
+    kinds = np.zeros(len(ids), np.int64)
+    begins = _matches(ids, facts.header)
+    headers = [(begin, begin + len(facts.header)) for begin in begins]
+    if not headers:
+        return [], [], kinds
+    answers = []
+    for (begin, behind), limit in zip(headers, [*begins[1:], len(ids)], strict=True):
+        first = min(int(solid[behind]), limit)
+        stop = int(stops[first])
+        end = min(stop + 1, limit)
+        kinds[begin:first], kinds[first:end] = HEADER, ANSWER
+        if stop < limit:
+            kinds[end : int(solid[end])] = BEHIND
+        answers.append((first, end))
+    return headers, answers, kinds
+
+
+def _matches(ids: Int64, sequence: Int64) -> list[int]:
+    """Where a sequence of ids begins."""
+    places = np.flatnonzero(ids == sequence[0]).tolist() if len(sequence) else []
+    return [place for place in places if np.array_equal(ids[place : place + len(sequence)], sequence)]
+
+
+def _left(begins: Bool, content: int, solid: Int64, stops: Int64) -> Range:
+    """What is left of a message at the beginning of a row: up to a stop token and the white space behind it, or to
+    where the next message begins.
+    """
+    closed = int(solid[min(int(stops[content]) + 1, len(begins))])
+    return content, min(closed, int(next_true(begins)[content]))
+
+
+def _padding(row: TokenRow, facts: TokenizerFacts) -> Bool:
+    """Where attention_mask is 0; without one, pad ids at the end of the row, and at its beginning.
+
+    Where the pad token is a stop token too, the first of those at the end may end an answer, and is not counted.
+    """
+    mask = row.columns.get("attention_mask")
+    padding = np.zeros(len(row.input_ids), np.bool_)
+    if mask is not None and (mask == 0).any():
+        padding = mask == 0
+    elif facts.model is not None:
+        other = np.flatnonzero(row.input_ids != facts.model.pad_id)
+        is_stop = facts.model.pad_id in facts.model.stop_ids
+        if len(other):  # a row of nothing but pads has ids like any other
+            padding[other[-1] + 1 + is_stop :] = True
+            padding[: other[0] if other[0] > is_stop else 0] = True
+    return padding
+
+
+def _starts(row: TokenRow, padding: Bool, facts: TokenizerFacts) -> tuple[Bool, bool]:
+    """Where sequences begin by seq_lengths, position_ids or numbers in attention_mask, and whether these disagree."""
+    first = np.zeros(len(row.input_ids), np.bool_)
+    first[:1] = True
+    mask, positions = row.columns.get("attention_mask"), row.columns.get("position_ids")
+    seen = np.ones(len(first), np.bool_) if mask is None else mask != 0  # positions of padding say nothing
+    stated: list[Bool] = []
+    disagree = False
+    if row.seq_lengths is not None:
+        lengths = row.seq_lengths
+        total = int(lengths.sum()) if ((lengths > 0) & (lengths <= len(first))).all() else -1  # a sum might wrap round
+        if 0 <= total <= len(first) and _is_padding(row, slice(total, None), padding, facts):
+            found = first.copy()
+            found[np.cumsum(lengths)[:-1]] = True
+            seen[total:] = False
+            stated.append(found)
+        else:
+            stated.append(first)
+            disagree = True
+    if positions is not None:
+        steps = first | (np.diff(positions, prepend=-1) != 1)
+        disagree |= bool(((positions != 0) & steps & seen).any())
+        stated.append(first | ((positions == 0) & seen))
+    if mask is not None and (mask > 1).any():
+        stated.append(first | (np.diff(mask, prepend=-1) != 0))
+    disagree |= any(bool(((other != stated[0]) & seen).any()) for other in stated[1:])
+    return (stated[0] if stated else first), disagree
+
+
+def _is_padding(row: TokenRow, rest: slice, padding: Bool, facts: TokenizerFacts) -> bool:
+    """Whether the end of a row that no length counts is padding.
+
+    It is where all of it is known to be; or where it is not trained, repeats one id, and that is the pad id, a stop id,
+    or of a tokenizer that nobody named.
+    """
+    ids = row.input_ids[rest]
+    if padding[rest].all():
+        return True
+    if {*row.columns}.intersection(LABELLING) and row.trained[rest].any():
+        return False
+    is_pad = facts.model is None or int(ids[0]) in {facts.model.pad_id, *facts.model.stop_ids}
+    return is_pad and bool((ids == ids[0]).all())
