@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from faults.amount import amount
 from faults.jobs import Job
 from faults.test_kill import CODE
 
@@ -17,6 +18,7 @@ from packer.errors import InputError, RecipeError, ResourceError
 from packer.limits import out_of, path_errors, storage_errors
 from packer.pipeline.executor import Processes, WorkerDiedError
 from packer.recipe import load_recipe
+from packer.source import table_files
 from packer.source.tables import table_rows
 
 
@@ -83,8 +85,8 @@ def test_a_worker_that_is_aborted_is_told_by_its_signal() -> None:
         list(Processes(2).run(aborts, (), [1, 2, 3, 4]))
 
 
-def bombs(folder: Path) -> dict[str, Path]:
-    cell = pa.record_batch({"text": pa.array(["x" * (2**28 + 1)])})
+def bombs(folder: Path, num_bytes: int) -> dict[str, Path]:
+    cell = pa.record_batch({"text": pa.array(["x" * (num_bytes + 1)])})
     with pa.ipc.new_file(
         folder / "cell.arrow", cell.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
     ) as file:
@@ -93,9 +95,13 @@ def bombs(folder: Path) -> dict[str, Path]:
     return {path.suffix[1:]: path for path in folder.iterdir()}
 
 
-def test_a_small_file_that_decodes_to_gigabytes_is_refused_before_it_is_decoded(tmp_path: Path, tally) -> None:
-    held = 0
-    for kind, path in bombs(tmp_path).items():
+def test_a_small_file_that_decodes_to_gigabytes_is_refused_before_it_is_decoded(
+    tmp_path: Path, monkeypatch, tally
+) -> None:
+    """More than 256 MiB; in the small part, where the limit is lower, 16."""
+    held, limit = 0, amount(small=2**24, full=table_files.MAX_DECODED_BYTES)
+    monkeypatch.setattr(table_files, "MAX_DECODED_BYTES", limit)
+    for kind, path in bombs(tmp_path, limit).items():
         assert path.stat().st_size < 60_000
         before = pa.default_memory_pool().max_memory()
         with pytest.raises(InputError, match=r"decodes to [\d,]+"):

@@ -167,10 +167,10 @@ class Oracle:
             wanted = [k for k in wanted if k in trained]
         if not wanted:
             raise Refused("nothing_trained")
-        for text in (as_text(messages[k].get("content")).lstrip() for k in wanted):
+        for message in (messages[k] for k in wanted):  # the first that is wrong names what is wrong with the row
+            text = as_text(message.get("content")).lstrip()
             if any(text.startswith(opening) and closing not in text for opening, closing in TAGS.items()):
                 raise Refused("open_reasoning")
-        for message in (messages[k] for k in wanted):
             inline = split_inline(message.get("content"))
             if inline and inline[0].strip() and inline[0].strip() != spoken_reasoning(message):
                 raise Refused("wrong_type")
