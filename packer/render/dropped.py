@@ -18,6 +18,7 @@ from typing import Any
 
 from packer.batches import REASONING_FIELDS
 from packer.render.conversation import Conversation, RenderedTurn
+from packer.render.environment import RenderError
 from packer.render.placeholders import (
     KINDS,
     Loss,
@@ -244,6 +245,22 @@ class ConversationLosses:
             own = repr(_shape(self.conversation.messages[number])).encode("utf-8", "surrogatepass")
             self._shapes.append(hashlib.blake2b(self._shapes[-1] + own, digest_size=16).digest())
         return self._shapes[k + 1]
+
+
+def refusal(loss: Loss) -> RenderError:
+    """The rejection of a row that loses something."""
+    if loss.kind == "tools":
+        return RenderError("the template does not render the tool definitions", code="dropped_tools")
+    if loss.kind.startswith("mangled_"):
+        what = "this call" if loss.kind == "mangled_call" else "this text, or one before it,"
+        reason = f"messages[{loss.message}]: the template writes {what} otherwise than the row has it"
+        return RenderError(reason, code=loss.kind, message=loss.message)
+    what = loss.kind.replace("_", " ")
+    return RenderError(
+        f"messages[{loss.message}]: the template does not render its {what}",
+        code=f"dropped_{loss.kind}",
+        message=loss.message,
+    )
 
 
 def _items(message: Message, number: int, *, own: RenderedTurn | None) -> list[_Item]:

@@ -24,12 +24,11 @@ from packer.render.conversation import (
     says_something,
     turn_weights,
 )
-from packer.render.dropped import ConversationLosses, LossCheck
+from packer.render.dropped import ConversationLosses, LossCheck, refusal
 from packer.render.environment import CachingTemplate, ChatTemplate, RenderError
 from packer.render.filling import Filling
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
-from packer.render.placeholders import Loss
 from packer.render.reasoning import ANY_TAG, Reasoning, given_as, has_two_reasonings, is_cut_off
 from packer.render.recorder import TemplateRecorder
 from packer.render.rewritten_history import Document, EncodedText, HistoryRewrite, RenderedRow, TurnAssigner, encoded
@@ -296,7 +295,7 @@ class Renderer:
         for turn in self._turns(conversation, weights):
             lost = losses.find(turn) if losses else None
             if lost is not None:
-                raise _dropped(lost)
+                raise refusal(lost)
             if not self._is_blank(turn):
                 assigner.add(turn)
                 num_learned += 1
@@ -346,21 +345,6 @@ class Renderer:
             kwargs={**conversation.kwargs, **{name: stand_ins.hide(value) for name, value in own.items()}},
         )
         return stand_ins, hidden
-
-
-def _dropped(loss: Loss) -> RenderError:
-    if loss.kind == "tools":
-        return RenderError("the template does not render the tool definitions", code="dropped_tools")
-    if loss.kind.startswith("mangled_"):
-        what = "this call" if loss.kind == "mangled_call" else "this text, or one before it,"
-        reason = f"messages[{loss.message}]: the template writes {what} otherwise than the row has it"
-        return RenderError(reason, code=loss.kind, message=loss.message)
-    what = loss.kind.replace("_", " ")
-    return RenderError(
-        f"messages[{loss.message}]: the template does not render its {what}",
-        code=f"dropped_{loss.kind}",
-        message=loss.message,
-    )
 
 
 def _revealed(document: Document, stand_ins: StandIns, hidden: Conversation, original: Conversation) -> EncodedText:
