@@ -151,6 +151,8 @@ class _Comparison:
         missing = np.flatnonzero(self.doc_id[document] != doc_id)
         if len(missing):
             raise ValueError(f"document {doc_id[missing[0]]}, which is in no document shard")
+        if ((start < 0) | (length < 1) | (start + length > self.length[document])).any():
+            raise ValueError("a piece that is not inside its document")
         slots = self._slots(document, start, length)
         plan = PackPlan(
             document=document,

@@ -29,11 +29,10 @@ from packer.pipeline.executor import default_jobs
 from packer.pipeline.progress import Progress, Silent
 from packer.recipe import make_recipe
 from packer.source import STANDARD_INPUT, place_of
-from packer.store.cache import content_fingerprint
+from packer.store.cache import check_conservation, content_fingerprint
 from packer.store.manifest import (
     MANIFEST_NAME,
     Manifest,
-    check_conservation,
     decode_manifest,
     encode_manifest,
     fingerprint_of,

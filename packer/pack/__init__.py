@@ -2,7 +2,6 @@
 
 from packer.pack.arrange import EndsOpen, arrange
 from packer.pack.gather import gather
-from packer.pack.mixing import Mixing, mixing
 from packer.pack.overlong import CountTrained, DropCount, DroppedTokens, Pieces, cut, trained_counter
 from packer.pack.pack_plan import plan
 from packer.pack.select import REASONS, Selection, select
@@ -14,13 +13,11 @@ __all__ = [
     "DropCount",
     "DroppedTokens",
     "EndsOpen",
-    "Mixing",
     "Pieces",
     "Selection",
     "arrange",
     "cut",
     "gather",
-    "mixing",
     "plan",
     "select",
     "stream",

@@ -6,7 +6,7 @@ from a bounded part of it.
 
 With ``best_fit`` and ``first_fit``, documents of equal length are ordered by a keyed hash, so that neighbours of the
 source land in blocks far apart, and the blocks of a group are stored in a keyed-permuted order, so that reading them in
-order gives a mixture; :mod:`packer.pack.mixing` measures it. In a block longer documents come first, equal ones in
+order gives a mixture. In a block longer documents come first, equal ones in
 source order. ``sequential`` keeps documents and blocks in source order.
 
 With ``align``, a piece takes a multiple of that many slots: it is packed by its padded length.

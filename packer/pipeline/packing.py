@@ -16,13 +16,12 @@ from packer.pipeline.partition import PartitionResult
 from packer.pipeline.progress import Progress
 from packer.pipeline.record import make_manifest, rejected_lines
 from packer.rejections import CODES
-from packer.store.cache import Cache
+from packer.store.cache import Cache, check_conservation
 from packer.store.document_shards import DocumentShards
 from packer.store.folder import lock, sweep
 from packer.store.manifest import (
     Manifest,
     Shard,
-    check_conservation,
     decode_manifest,
     encode_manifest,
     read_manifest,

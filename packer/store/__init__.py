@@ -7,14 +7,14 @@
     arrow_columns   the rows of one record batch as flat arrays, and their digests
     shard_file   one Arrow file from temporary name to content-addressed name
     writing      document shards and block shards
-    manifest     what a cache is made of, and its conservation laws; read strictly, written last
+    manifest     what a cache is made of; read strictly, written last
     rejected     rejected.jsonl
     exported     export.json
     views        a record batch as flat arrays over a map of the file, or read from it
     mapping      a shard mapped read-only, its structure checked before it is believed
     numbered_rows   rows of many shards under one numbering; each row's digest is checked on first touch
     document_shards, block_shards   reading both kinds
-    cache        a finished cache, opened; its content fingerprint
+    cache        a finished cache, opened; its content fingerprint and conservation laws
 
 Nothing is imported here: a reader of blocks pays for what it uses.
 """

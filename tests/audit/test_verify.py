@@ -450,7 +450,7 @@ BLOCK_CHANGES = {
     longer_run: "other seq_lengths",
     other_place: "other doc_places",
     shorter_piece: "other input_ids",
-    no_piece: "is not inside document",
+    no_piece: "a piece that is not inside its document",
     no_document: "which is in no document shard",
 }
 
@@ -547,7 +547,7 @@ def test_a_recipe_this_version_does_not_understand_is_a_finding_and_its_blocks_a
     assert verify(cache, level="quick").ok
     (finding,) = verify(cache).findings
     assert (finding.path, finding.what) == ("manifest.json", "recipe")
-    assert "unknown field `colour`" in finding.found
+    assert "unknown key 'colour'" in finding.found
     assert verify(cache, level="full").findings == (finding,)
 
 

@@ -30,6 +30,7 @@ def changed(starter, tmp_path_factory):
     lines = rows.read_text("utf-8").splitlines()
     row = json.loads(lines[3])
     row["messages"][-1]["content"] += " Ça va 世界? \x1b[31m"
+    row["messages"][-1]["mood"] = "fine"
     lines[3], lines[7] = json.dumps(row), "not json"
     rows.write_text("".join(f"{line}\n" for line in lines), "utf-8")
     template = place / "tokenizer" / "chat_template.jinja"
@@ -108,6 +109,7 @@ def test_every_section_is_there_where_everything_differs(starter_cache, changed)
         "totals",
     ]
     told = " ".join(" ".join(lines).split())
+    assert "unused_keys.mood none → 1 (+1)" in told
     assert (
         "ids differ from token 5 on: 3 tokens became 3, in the same text" in told or "ids differ from token 5" in told
     )

@@ -15,7 +15,8 @@ from packer.batches import Sample
 from packer.errors import InputError
 from packer.rejections import CODES
 from packer.source import lines_of_rows, partition_file, read_rows
-from packer.store.manifest import check_conservation, read_manifest
+from packer.store.cache import check_conservation
+from packer.store.manifest import read_manifest
 from packer.store.rejected import read_rejected
 
 

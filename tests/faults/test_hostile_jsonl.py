@@ -18,8 +18,7 @@ from faults.json_oracle import BLANK, agrees, what_it_is
 from faults.lab import Lab, Outcome
 
 from packer.backend import load_backend
-from packer.store.cache import Cache
-from packer.store.manifest import check_conservation
+from packer.store.cache import Cache, check_conservation
 from packer.store.rejected import Rejected, read_rejected
 
 MARK = b"\xef\xbb\xbf"

@@ -90,7 +90,7 @@ def test_blocks_may_be_very_short_or_very_long(mode, block_len, weighted_cache, 
 
 def test_blocks_of_one_token_hold_no_target_and_are_refused(weighted_cache, tmp_path):
     for pack in ({"overlong": "split"}, {"mode": "stream"}, {"mode": "eos", "overlong": "truncate_left"}):
-        with pytest.raises(NothingKeptError, match="in which something is trained"):
+        with pytest.raises(NothingKeptError, match="in which nothing is trained"):
             repack(weighted_cache, tmp_path / "again", {"mode": "isolated", "block_len": 1, **pack}, jobs=1)
     assert not (tmp_path / "again" / "manifest.json").exists()
 
@@ -166,7 +166,7 @@ def test_what_makes_no_sense_is_refused_and_touches_nothing(starter_cache, tmp_p
         ("again", {}, ["text.append_eos=false", "partition_bytes=1MiB"], RecipeError, "partition_bytes, text: packing"),
         ("again", {"blok_len": 3}, [], RecipeError, "unknown key 'pack.blok_len'"),
         ("again", {"min_length": 10_000}, [], RecipeError, "min_length: 10000 is more than pack.block_len 512"),
-        ("again", {"min_length": 400}, [], NothingKeptError, "197 are shorter than pack.min_length"),
+        ("again", {"min_length": 400}, [], NothingKeptError, "197 × too_short"),
         ("again", {"pad_id": 9_999_999}, [], RecipeError, "pack.pad_id 9999999: the vocabulary ends at"),
         ("full", {}, [], UsageError, "holds other files"),
         (starter_cache, {"block_len": 64}, [], UsageError, "is the cache itself"),
@@ -323,10 +323,10 @@ def test_a_full_audit_counts_every_total_again(weighted_cache, tmp_path):
     code, cut = next((code, cut) for code, cut in totals.cut.items() if cut.trained > 3)
     shifted = {**totals.cut, code: msgspec.structs.replace(cut, trained=cut.trained + 2)}
     for changed, names in [
-        (tampered(totals, separators=3, padding=-3), {"totals.separators", "totals.padding"}),
+        (tampered(totals, separators=3, padding=-3), {"totals.separators"}),
         (
             msgspec.structs.replace(tampered(totals, piece_starts=-2), cut=shifted),
-            {"totals.piece_starts", "totals.cut trained"},
+            {"totals.piece_starts"},
         ),
         (tampered(totals, merged=1), {"laws"}),
     ]:

@@ -1,8 +1,9 @@
 """Plans by rules that are named one by one, of pieces and of documents that are not cut; how mixed their blocks are."""
 
 import numpy as np
+from mixing import mixing
 
-from packer.pack import Pieces, cut, mixing, plan, select, stream
+from packer.pack import Pieces, cut, plan, select, stream
 from packer.recipe import Pack
 
 

@@ -144,7 +144,7 @@ class CacheDiff:
 
     examples: tuple[RowExample, ...]
     totals: tuple[Change, ...]
-    """Of the manifest, also `rejected.CODE` (rows) and `cut.CODE` (tokens in no block)."""
+    """Of the manifest; also `rejected.CODE` (rows), `cut.CODE` (tokens in no block), `unused_keys.KEY` (messages)."""
 
     software: tuple[Change, ...]
     """Engine and rules with their versions, then versions of libraries, which may not change the data."""

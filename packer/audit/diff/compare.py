@@ -124,8 +124,9 @@ def _splits(old: Cache, new: Cache) -> list[str]:
 def _counts(totals: Totals) -> dict[str, Any]:
     """All totals as numbers; those of a code that only one cache has are absent from the other."""
     counts: dict[str, Any] = to_json(totals)
-    rejected, cut = counts.pop("rejected"), counts.pop("cut")
+    rejected, cut, unused = counts.pop("rejected"), counts.pop("cut"), counts.pop("unused_keys", {})
     counts |= {f"rejected.{code}": rows for code, rows in rejected.items()}
+    counts |= {f"unused_keys.{key}": messages for key, messages in unused.items()}
     return counts | {f"cut.{code}": entry["tokens"] for code, entry in cut.items()}
 
 
