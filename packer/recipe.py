@@ -229,7 +229,10 @@ def make_recipe(
         RecipeError: unknown key, wrong type, value out of range.
 
     """
-    merged = current_keys(deepcopy(dict(values)), note)
+    try:
+        merged = current_keys(deepcopy(dict(values)), note)
+    except RecursionError:
+        raise RecipeError(f"{where}: a value is nested too deep", hint=_EVERY_KEY) from None
     for override in overrides:
         _apply(merged, override, note)
     merged = current_keys(merged, note)

@@ -58,8 +58,8 @@ def left_out(folder: Path, manifest: Manifest) -> LeftOut | None:
     if share <= WORTH_A_WARNING:
         return None
     fits_all = fits_most = None
-    if pack["mode"] != "stream" and totals.cut.keys() - {"too_short"}:
-        shards = [shard for shard in manifest.shards if shard.kind == "documents"]
+    shards = [shard for shard in manifest.shards if shard.kind == "documents"]  # a manifest made by hand may have none
+    if shards and pack["mode"] != "stream" and totals.cut.keys() - {"too_short"}:
         step = math.lcm(_STEP, pack.get("align", 1))
         fits_all, fits_most = fitting(DocumentShards(folder, shards).lengths(), step=step)
     most = fits_most if fits_most != fits_all and (fits_most or 0) > pack["block_len"] else None
