@@ -123,7 +123,7 @@ def _bytes_of_characters() -> npt.NDArray[np.int16]:
 
 
 def _integers(values: npt.NDArray[np.integer], *, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """An Arrow array of numbers; not by `pa.array`, which imports pandas where that is installed."""
+    """Build an Arrow array of numbers without `pa.array`, which imports pandas where that is installed."""
     bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     kind = {4: pa.int32(), 8: pa.int64()}[values.itemsize]
     return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(np.ascontiguousarray(values))])

@@ -165,7 +165,7 @@ class _Maker:
         """What becomes of a row.
 
         Raises:
-            TemplateOverrunError: the template goes on for too long with it.
+            TemplateOverrunError: rendering it exceeds the limit of time or memory.
 
         """
         with overruns_at(lambda _: f"{entry.name} (row {raw.number}), {named_template(self._recipe)}"):

@@ -55,7 +55,7 @@ class RowSource:
         """The order, ready to go on from a place.
 
         Raises:
-            ValueError: not as many rows of each cache can have been taken there.
+            ValueError: `taken` does not fit the position.
 
         """
         orders = [self._order_of(number, cache) for number, cache in enumerate(self._caches)]

@@ -31,9 +31,8 @@ from packer.pack.select import REASONS, TOO_SHORT, TRUNCATED, UNTRAINED, Selecti
 from packer.recipe import Pack
 
 _KEPT = 255
-# Rank of each reason: the lowest is the one a whole document is left out for. A document none of whose pieces trains
-# anything may end in one that is too short as well, and what is beyond a truncated one goes in any case.
-_DECIDES = np.array([2, 0, 3, 1])
+# Where a document loses parts for several reasons, the first decides: overlong, untrained, too_short, truncated.
+_PRIORITY = np.array([2, 0, 3, 1])
 
 CountTrained: TypeAlias = Callable[[Int64, Int64, Int64], Int64]
 """Trained tokens of the ranges ``[start, end)`` of documents: ``count(document, start, end)``, each int64[Q]."""
@@ -112,13 +111,13 @@ class DroppedTokens:
 
         """
         decided = np.full(len(block_of), len(REASONS), np.int64)
-        np.minimum.at(decided, self.document, _DECIDES[self.reason])
+        np.minimum.at(decided, self.document, _PRIORITY[self.reason])
         decided[block_of >= 0] = len(REASONS)
         losses = {}
         for number, name in enumerate(REASONS):
             mine = self.reason == number
             losses[name] = DropCount(
-                num_documents=int((decided == _DECIDES[number]).sum()),
+                num_documents=int((decided == _PRIORITY[number]).sum()),
                 num_parts=int(mine.sum()),
                 num_tokens=int(self.length[mine].sum()),
                 num_trained=int(self.trained[mine].sum()),

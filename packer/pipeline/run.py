@@ -1,8 +1,8 @@
 """One build, from the recipe to the commit.
 
 Order of work: plan; document shards of the partitions that are not there yet; blocks; the tokenizer's files; then
-rejected.jsonl under a name of its own and the manifest, whose appearance is the commit; then what no manifest names
-goes, and rejected.jsonl gets its name.
+rejected.jsonl under a temporary name and the manifest, whose appearance is the commit; then files that the manifest
+does not name are removed, and rejected.jsonl is renamed into place.
 Until the commit the cache that was there stays as it was, and finished partitions are found again whatever happens.
 """
 

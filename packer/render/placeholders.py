@@ -95,9 +95,10 @@ class Placeholders:
     def probe(
         self, conversation: Conversation, turn: RenderedTurn, stops: re.Pattern[str] | None, *, first: int
     ) -> frozenset[Loss] | None:
-        """Which items of the messages from `first` to a turn do not come out so; None where the template raises.
+        """The items of the messages from `first` to a turn that the rendering lacks; None if the template raises.
 
-        Only what comes out before the terminator counts: as many stop tokens stand before it as before the turn's own.
+        Text after the turn's terminator does not count. The terminator is the stop token after as many others as the
+        turn's prompt holds.
         """
         for number in range(len(self._messages), turn.num_messages):
             self._messages.append(_replace(conversation.messages[number], number, self._words))

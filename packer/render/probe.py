@@ -21,8 +21,8 @@ _CHATS = (
 def role_markers(template: ChatTemplate, added_tokens: Sequence[AddedToken]) -> dict[str, int]:
     """Added tokens the template writes around plain messages, with their ids: the headers of roles.
 
-    What comes in pairs, `<think>` and `</think>`, and does not stand around user messages sets parts of an answer
-    apart; it is ordinary vocabulary.
+    Paired tags that do not surround user messages, such as `<think>` and `</think>`, structure an answer; they are no
+    role markers.
     """
     contents = {token.content for token in added_tokens}
     around_user = "".join(_renders(template, prompt=False)[-1:])

@@ -126,7 +126,7 @@ def _field_meant(name: str) -> str | None:
 
 
 def _field_of(name: str, value: Any) -> str | None:
-    """The field that one of this name, with such a value, would be; a side of a preference pair is none."""
+    """Guess which known field a field of another name was meant to be; never one for a side of a preference pair."""
     if isinstance(value, str):
         return _field_meant(name)
     if isinstance(value, list) and isinstance(value[0], dict) and name not in SUSPECT_FIELDS:

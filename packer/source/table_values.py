@@ -28,7 +28,7 @@ _types = pa.types
 
 
 def converter(kind: pa.DataType, name: str) -> Convert | None:
-    """What makes JSON of the Python values of a column; None where they are JSON already."""
+    """Return a converter from the Python values of a column to JSON, or None if none is needed."""
     if _is_list(kind) and _types.is_struct(kind.value_type):
         return _of_list(_struct(kind.value_type, f"$.{name}[]", of_messages=True))
     return _convert(kind, f"$.{name}")

@@ -34,7 +34,7 @@ class MappedShard:
         """Blocks: their length. Documents: 0."""
 
         self.weighted = "loss_weights" in self._reader.schema.names
-        with _missing_named(folder, shard):
+        with _as_missing(folder, shard):
             self._ranges = None if mmap else CacheFiles(folder).ranges(shard.path)
         self.pages: Pages = MAPPED if self._ranges is None else ReadPages(self._ranges, mapped.address)
         """How the values of its buffers are reached."""
@@ -50,7 +50,7 @@ class MappedShard:
 
         """
         expected = self._shard.places[number]
-        with _damage_named(self._folder, self._shard):
+        with _as_damage(self._folder, self._shard):
             batch = self._reader.get_batch(number)
             if place_of(batch, base=self._mapped.address, first_row=expected.first_row) != expected:
                 raise ValueError(f"record batch {number} does not lie where the manifest says")
@@ -64,7 +64,7 @@ class MappedShard:
 
         """
         digest = xxh3_128()
-        with _damage_named(self._folder, self._shard):
+        with _as_damage(self._folder, self._shard):
             for place in self._shard.places:
                 offset = place.columns["digest"]
                 if self._ranges is not None:
@@ -109,8 +109,8 @@ def map_shard(folder: Path, shard: Shard, *, mmap: bool = True) -> MappedShard:
 
     """
     check_size(folder, shard)
-    with _damage_named(folder, shard):
-        with _missing_named(folder, shard):
+    with _as_damage(folder, shard):
+        with _as_missing(folder, shard):
             mapped = CacheFiles(folder).map(shard.path)
         opened = MappedShard(folder, shard, mapped, mmap=mmap)
         _check_rows(shard)
@@ -118,8 +118,8 @@ def map_shard(folder: Path, shard: Shard, *, mmap: bool = True) -> MappedShard:
 
 
 @contextmanager
-def _missing_named(folder: Path, shard: Shard) -> Iterator[None]:
-    """A file that is not there is missing whenever that is noticed: a build may remove it behind the first look."""
+def _as_missing(folder: Path, shard: Shard) -> Iterator[None]:
+    """Report a file that is not there as missing, even where it was there a moment ago: a build may have removed it."""
     path = folder / shard.path
     try:
         with storage_errors("read", path):
@@ -131,8 +131,8 @@ def _missing_named(folder: Path, shard: Shard) -> Iterator[None]:
 
 
 @contextmanager
-def _damage_named(folder: Path, shard: Shard) -> Iterator[None]:
-    """What Arrow says of a file that is not what it was, as the file's damage."""
+def _as_damage(folder: Path, shard: Shard) -> Iterator[None]:
+    """Turn what Arrow raises on a damaged file into a CheckError."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, MemoryError, KeyError, IndexError) as error:
@@ -157,7 +157,7 @@ def _check_schema(shard: Shard, schema: pa.Schema) -> int:
 
 
 def _check_rows(shard: Shard) -> None:
-    """The manifest's record batches must lie one after another; that they are all, :mod:`chunks` has compared."""
+    """Check that the record batches follow each other without a gap; their number has been checked already."""
     first_row = 0
     for place in shard.places:
         if place.first_row != first_row:

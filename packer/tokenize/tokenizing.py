@@ -77,7 +77,7 @@ class Tokenizing:
         return _joined(turns, placed, self._one_by_one(turns, left) if len(left) else None)
 
     def _place_vectorized(self, turns: TurnBatch) -> PlacedTexts | None:
-        """The texts whose turns can be placed without a look at each; None where there are none."""
+        """The texts whose turns can be located in one vectorized pass; None if there are none."""
         if self._vectorized is None or self._forgeable is not None or not len(turns.raw):
             return None
         plain = ~turns.raw
