@@ -254,7 +254,7 @@ def test_marks_that_cannot_be_told_from_the_text_are_refused() -> None:
         date="2026-01-01", variables={}, max_bytes=2**26,
     )  # fmt: skip
     assert template.render([user("hi")]) == "hi"
-    with pytest.raises(RenderError, match="cannot be told"):
+    with pytest.raises(RenderError, match="cannot be distinguished"):
         template.render_marked([user("hi")])
 
 
