@@ -47,7 +47,7 @@ class OlmoWriter(Writer):
     def refuse(cls, cache: Cache, shards: Sequence[Shard], *, unit: Unit, separate_mask: bool) -> None:  # noqa: ARG003
         if unit == "blocks" and cache.manifest.recipe["pack"]["mode"] == "isolated":
             raise UsageError(
-                "OLMo-core finds documents within a row by EOS, and cannot be told the boundaries of isolated blocks",
+                "OLMo-core finds documents within a row by EOS, and cannot know the boundaries of isolated blocks",
                 hint="--documents: its NumpyPackedFSLDataset packs and separates them; or packer pack --mode eos",
             )
 

@@ -69,7 +69,7 @@ class Span:
     start: int
     stop: int
     is_padding: bool
-    """Behind an ``attention_mask`` of 0. Padding that ends a packed block cannot be told from a document here."""
+    """Behind an ``attention_mask`` of 0. Padding that ends a packed block counts as a document here."""
 
     is_trained: bool
     """Some position has a label; in a micro-batch where none has, every sequence that is not padding."""

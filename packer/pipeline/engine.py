@@ -76,7 +76,7 @@ def encoder_of(engine: str, tokenizer_json: bytes) -> Encoder:
 
 
 def is_known_fast(asked: str, tokenizer_json: bytes) -> bool:
-    """Whether the fast engine will be taken, as far as can be told before a build is planned; nothing is tried."""
+    """Whether the fast engine will be taken, as far as is known before a build is planned; nothing is tried."""
     return asked != "reference" and fast_version() is not None and _remembered(tokenizer_json) is True
 
 

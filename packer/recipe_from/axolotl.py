@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from packer.errors import RecipeError
-from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report, Rule, nested, told
+from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report, Rule, nested, noted
 from packer.recipe_from.config_paths import (
     NAME_FILES,
     ConfigPaths,
@@ -36,11 +36,11 @@ _NOT_RENAMED = "the fields of a message cannot be renamed in a recipe; rename th
 _STOP = "packer trains the stop token of every answer that is trained, and no other"
 
 _CONFIG: Mapping[str, Rule] = {
-    "added_tokens_overrides": told(_SAVED),
-    "base_model_config": told("the tokenizer is taken from base_model"),
+    "added_tokens_overrides": noted(_SAVED),
+    "base_model_config": noted("the tokenizer is taken from base_model"),
     "chat_template_kwargs": Rule(to="template.kwargs", kind="mapping"),
-    "dataset_exact_deduplication": told("packer keeps rows that are alike; take them out before"),
-    "default_system_message": told("packer adds no message: it stands in the rows or in the template"),
+    "dataset_exact_deduplication": noted("packer keeps rows that are alike; take them out before"),
+    "default_system_message": noted("packer adds no message: it stands in the rows or in the template"),
     "eot_tokens": Rule(to="supervision.stop", kind="texts"),
     "excess_length_strategy": Rule(
         to="pack.overlong",
@@ -49,25 +49,27 @@ _CONFIG: Mapping[str, Rule] = {
         says="overlong documents are left out and counted; packer stats shows them",
     ),
     "min_sample_len": Rule(to="pack.min_length"),
-    "pad_to_sequence_len": told("blocks always have block_len slots, padded at their end", True),
+    "pad_to_sequence_len": noted("blocks always have block_len slots, padded at their end", True),
     "sample_packing_sequentially": Rule(to="pack.strategy", values={True: "sequential"}, same=(False,)),
-    "shuffle_merged_datasets": told(
+    "shuffle_merged_datasets": noted(
         "documents are assigned to blocks in a keyed order; pack.strategy: sequential keeps theirs", True
     ),
-    "special_tokens": told(_SAVED),
-    "streaming": told("packer prepares all rows before training", False),
-    "tokenizer_type": told(
+    "special_tokens": noted(_SAVED),
+    "streaming": noted("packer prepares all rows before training", False),
+    "tokenizer_type": noted(
         "packer reads tokenizer.json, whatever class wraps it", "AutoTokenizer", "PreTrainedTokenizerFast"
     ),
-    "tokens": told(_SAVED),
-    "train_on_inputs": told("packer trains answers alone; a text that is trained throughout is schema text", False),
-    "trust_remote_code": told("packer runs no code of a model", False),
-    "val_set_size": told("packer draws no rows for evaluation: name them as a source of their own with split: eval", 0),
+    "tokens": noted(_SAVED),
+    "train_on_inputs": noted("packer trains answers alone; a text that is trained throughout is schema text", False),
+    "trust_remote_code": noted("packer runs no code of a model", False),
+    "val_set_size": noted(
+        "packer draws no rows for evaluation: name them as a source of their own with split: eval", 0
+    ),
 }
 
 _ENTRY: Mapping[str, Rule] = {
-    "chat_template": told(_ONE_TEMPLATE, "tokenizer_default"),
-    "chat_template_jinja": told(_ONE_TEMPLATE),
+    "chat_template": noted(_ONE_TEMPLATE, "tokenizer_default"),
+    "chat_template_jinja": noted(_ONE_TEMPLATE),
     "ds_type": Rule(
         to="format",
         values={kind: kind for kind in ("csv", "parquet", "arrow")},
@@ -75,29 +77,29 @@ _ENTRY: Mapping[str, Rule] = {
         says="no format of packer's; what a file holds is seen by its bytes",
         kind="text",
     ),
-    "field_input": told(_COLUMNS),
-    "field_instruction": told(_COLUMNS),
-    "field_output": told(_COLUMNS),
-    "field_system": told(_COLUMNS),
-    "message_field_training_detail": told("a message is trained whole or not at all: `weight` or `train` on it"),
-    "name": told("packer takes files, not a data set's configurations: name its files in path"),
-    "shards": told("packer has no part of a source drawn by chance: all rows are taken; limit takes the first ones"),
-    "shards_idx": told("see shards"),
-    "split_thinking": told(
+    "field_input": noted(_COLUMNS),
+    "field_instruction": noted(_COLUMNS),
+    "field_output": noted(_COLUMNS),
+    "field_system": noted(_COLUMNS),
+    "message_field_training_detail": noted("a message is trained whole or not at all: `weight` or `train` on it"),
+    "name": noted("packer takes files, not a data set's configurations: name its files in path"),
+    "shards": noted("packer has no part of a source drawn by chance: all rows are taken; limit takes the first ones"),
+    "shards_idx": noted("see shards"),
+    "split_thinking": noted(
         "for the whole recipe: supervision.reasoning: field, which does the same for any template", False
     ),
-    "trust_remote_code": told("packer runs no code of a data set", False),
+    "trust_remote_code": noted("packer runs no code of a data set", False),
 }
 
 _CHAT_ENTRY: Mapping[str, Rule] = {
-    "drop_system_message": told("packer drops nothing: take the system messages out of the rows", False),
-    "field_thinking": told(_NOT_RENAMED, *MESSAGE_FIELDS["reasoning_content"]),
-    "message_field_training": told("packer looks for `train` on a message: rename the field in the rows", "train"),
-    "template_thinking_key": told(
+    "drop_system_message": noted("packer drops nothing: take the system messages out of the rows", False),
+    "field_thinking": noted(_NOT_RENAMED, *MESSAGE_FIELDS["reasoning_content"]),
+    "message_field_training": noted("packer looks for `train` on a message: rename the field in the rows", "train"),
+    "template_thinking_key": noted(
         "templates find reasoning under reasoning_content and thinking", "reasoning_content", "thinking"
     ),
-    "train_on_eos": told(_STOP, "turn"),
-    "train_on_eot": told(_STOP, "turn"),
+    "train_on_eos": noted(_STOP, "turn"),
+    "train_on_eot": noted(_STOP, "turn"),
 }
 
 _OTHER_ENTRY: Mapping[str, Rule] = dict.fromkeys(
@@ -106,19 +108,19 @@ _OTHER_ENTRY: Mapping[str, Rule] = dict.fromkeys(
         *("field_messages", "field_tools", "message_field_content", "message_field_role"),
         *("message_property_mappings", "roles", "roles_to_train"),
     ),
-    told("of type chat_template; this entry is of another"),
+    noted("of type chat_template; this entry is of another"),
 )
 """Keys of chats where the entry is no chat: without effect, and still reported."""
 
 _NO_TEXT_ENTRY: Mapping[str, Rule] = dict.fromkeys(
-    ("field", "text_column"), told("of type completion; this entry is of another")
+    ("field", "text_column"), noted("of type completion; this entry is of another")
 )
 
 _OWN_TYPE: Mapping[str, Rule] = {
     **{f"field_{name}": Rule(to=name, kind="text") for name in ("instruction", "input", "output", "system")},
     **dict.fromkeys(
         ("format", "no_input_format", "system_format", "system_prompt"),
-        told("wording is a chat template's: write one and set template.file"),
+        noted("wording is a chat template's: write one and set template.file"),
     ),
 }
 """A prompt type of the person's own: its fields are columns, its formats are a template's business."""
@@ -206,7 +208,7 @@ def _entry_paths(keys: Keys, paths: ConfigPaths, *, split: str | None) -> list[s
         elif asked != "train":
             keys.report("split", "packer takes the files that are named, not a split of them")
         return [hub_path(path, revision, file) for file in named or [""]]
-    keys.apply({"revision": told("of a name on the Hub; this is none")})
+    keys.apply({"revision": noted("of a name on the Hub; this is none")})
     if named and (found.is_dir() if found else path in _LOADERS):
         inside = paths if found is None else replace(paths, bases=(found, *paths.bases))
         return [paths.in_recipe(place, like=name) if (place := inside.find(name)) else name for name in named]
@@ -271,7 +273,7 @@ def _chat(keys: Keys, *, messages: str, role: str, content: str) -> dict[str, An
         columns={"tools": keys.text("field_tools") or "tools"},
     )
     mapped.apply(
-        {name: told(_NOT_RENAMED, *known) for name, known in MESSAGE_FIELDS.items() if name not in ("role", "content")}
+        {name: noted(_NOT_RENAMED, *known) for name, known in MESSAGE_FIELDS.items() if name not in ("role", "content")}
     )
     mapped.report_rest()
     keys.apply(_CHAT_ENTRY)

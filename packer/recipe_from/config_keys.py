@@ -38,7 +38,7 @@ class Rule:
     """What it holds, as the methods of :class:`Keys` are called."""
 
 
-def told(says: str, *same: Any) -> Rule:
+def noted(says: str, *same: Any) -> Rule:
     """The rule of a key that a recipe has no word for."""
     return Rule(says=says, same=same)
 

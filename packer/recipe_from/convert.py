@@ -75,9 +75,9 @@ def read_config(path: Path, target: Path, *, datasets: Sequence[str] = ()) -> Co
         recipe = {"sources": read_entries(values, names or list(values), beside, report, shared={})}
     recipe = {key: value for key, value in recipe.items() if value not in (None, {}, [])}
     if "sources" not in recipe:
-        told = "".join(f"; {note.shown}: {note.says}" for note in report.left_out[:1])
-        hint = "mend the rows or the entry, then run it again" if told else f"expected {_EXPECTED}"
-        raise RecipeError(f"{path}: nothing of it is rows that packer reads{told}", hint=hint)
+        first = "".join(f"; {note.shown}: {note.says}" for note in report.left_out[:1])
+        hint = "mend the rows or the entry, then run it again" if first else f"expected {_EXPECTED}"
+        raise RecipeError(f"{path}: nothing of it is rows that packer reads{first}", hint=hint)
     make_recipe(recipe, where=f"{path} as a recipe")
     return Converted(
         kind=kind,
@@ -112,12 +112,12 @@ def write_recipe(converted: Converted, folder: Path) -> tuple[Path, ...]:
 
 def _recipe_text(converted: Converted) -> str:
     """The recipe in YAML, below comments with the notes."""
-    told = [f"{note.shown}\n    {note.says}" for note in converted.notes if note.kind == "differs"]
+    differences = [f"{note.shown}\n    {note.says}" for note in converted.notes if note.kind == "differs"]
     others = {"training": "The trainer's own, and not about rows", "unknown": "Not known to packer"}
     for kind, says in others.items():
         keys = [note.key for note in converted.notes if note.kind == kind]
-        told += [f"{says}: {', '.join(keys)}"] if keys else []
-    head = [f"From {converted.path.name}; packer init --from wrote it.", *([""] if told else []), *told]
+        differences += [f"{says}: {', '.join(keys)}"] if keys else []
+    head = [f"From {converted.path.name}; packer init --from wrote it.", *([""] if differences else []), *differences]
     comments = "".join(f"# {_printable(line)}".rstrip() + "\n" for line in "\n".join(head).split("\n"))
     return f"{comments}\n{as_yaml({'version': 1, **converted.values})}"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from packer.errors import RecipeError
-from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report, Rule, nested, shown, told
+from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report, Rule, nested, noted, shown
 from packer.recipe_from.config_paths import NAME_FILES, ConfigPaths, are_several, files_pattern, hub_path
 from packer.recipe_from.configured_rows import alpaca_rows, chat_rows, is_read_as, rows_of
 from packer.recipe_from.training_keys import is_training_key
@@ -32,26 +32,26 @@ _PROPORTIONS = "proportions are a matter of reading: Mixture of several caches"
 _ELSEWHERE = "packer reads files of this machine and of the Hugging Face Hub"
 
 _CONFIG: Mapping[str, Rule] = {
-    "add_special_tokens": told(_SAVED),
-    "add_tokens": told(_SAVED),
-    "default_system": told("packer adds no message: it stands in the rows or in the template"),
-    "enable_thinking": told("each answer is learned under the prompt it continues; template.kwargs fixes one for all"),
-    "interleave_probs": told(_PROPORTIONS),
+    "add_special_tokens": noted(_SAVED),
+    "add_tokens": noted(_SAVED),
+    "default_system": noted("packer adds no message: it stands in the rows or in the template"),
+    "enable_thinking": noted("each answer is learned under the prompt it continues; template.kwargs fixes one for all"),
+    "interleave_probs": noted(_PROPORTIONS),
     "mask_history": Rule(to="supervision.turns", values={True: "last"}, same=(False,)),
-    "mix_strategy": told(f"packer takes every row once; {_PROPORTIONS}", "concat"),
-    "new_special_tokens": told(_SAVED),
-    "streaming": told("packer prepares all rows before training", False),
-    "template": told("LLaMA-Factory's own; packer takes the tokenizer's chat template, or template.file"),
-    "tool_format": told("tools and calls are rendered by the chat template"),
-    "train_on_prompt": told("packer trains answers alone; a text that is trained throughout is schema text", False),
-    "trust_remote_code": told("packer runs no code of a model", False, True),
-    "val_size": told("packer draws no rows for evaluation: name them as a source with split: validation", 0),
+    "mix_strategy": noted(f"packer takes every row once; {_PROPORTIONS}", "concat"),
+    "new_special_tokens": noted(_SAVED),
+    "streaming": noted("packer prepares all rows before training", False),
+    "template": noted("LLaMA-Factory's own; packer takes the tokenizer's chat template, or template.file"),
+    "tool_format": noted("tools and calls are rendered by the chat template"),
+    "train_on_prompt": noted("packer trains answers alone; a text that is trained throughout is schema text", False),
+    "trust_remote_code": noted("packer runs no code of a model", False, True),
+    "val_size": noted("packer draws no rows for evaluation: name them as a source with split: validation", 0),
 }
 
 _ENTRY: Mapping[str, Rule] = {
-    "ms_hub_url": told(_ELSEWHERE),
-    "om_hub_url": told(_ELSEWHERE),
-    "split": told("packer takes the files that are named, not a split of them", "train"),
+    "ms_hub_url": noted(_ELSEWHERE),
+    "om_hub_url": noted(_ELSEWHERE),
+    "split": noted("packer takes the files that are named, not a split of them", "train"),
 }
 
 _LEFT_OUT_COLUMNS = {
@@ -71,13 +71,13 @@ _TEXT_COLUMNS: Mapping[str, Rule] = {
     "prompt": Rule(to="text", kind="text"),
     **dict.fromkeys(
         ("query", "response", "history", "system", "tools"),
-        told("pre-training learns the column of the prompt alone"),
+        noted("pre-training learns the column of the prompt alone"),
     ),
 }
 
 _CHAT_COLUMNS: Mapping[str, Rule] = {
     **{name: Rule(to=name, kind="text") for name in ("messages", "system", "tools")},
-    **dict.fromkeys(("prompt", "query", "response", "history"), told("of formatting alpaca")),
+    **dict.fromkeys(("prompt", "query", "response", "history"), noted("of formatting alpaca")),
 }
 
 _TAG_ROLES = {
@@ -216,7 +216,7 @@ def _entry_path(keys: Keys, paths: ConfigPaths) -> str:
         if folder is None:
             keys.report("hf_hub_url", NAME_FILES)
         return hub_path(named["hf_hub_url"], path=f"{folder}/*" if folder else "")
-    keys.apply(dict.fromkeys(("subset", "folder"), told("of a data set of the Hub; this is none")))
+    keys.apply(dict.fromkeys(("subset", "folder"), noted("of a data set of the Hub; this is none")))
     name = named.get("file_name")
     if name is None:
         raise EntryLeftOutError(next(iter(named), "file_name"), _ELSEWHERE)
@@ -236,7 +236,7 @@ def _rows(keys: Keys, *, texts: bool) -> dict[str, Any]:
             raise EntryLeftOutError("columns", f"{key}: {reason}")
     kind = keys.text("formatting") or "alpaca"
     if kind == "alpaca":
-        tags.apply(dict.fromkeys((*_TAG_ROLES, "role_tag", "content_tag"), told("of formatting sharegpt")))
+        tags.apply(dict.fromkeys((*_TAG_ROLES, "role_tag", "content_tag"), noted("of formatting sharegpt")))
         if texts:
             rows = rows_of("text", {"text": "instruction"} | columns.apply(_TEXT_COLUMNS))
         else:

@@ -1,7 +1,7 @@
 """The texts to be kept of a conversation: the maximal ones, each turn in the last that begins with it.
 
 A template that only appends gives one text per conversation. One that rewrites history (drops earlier reasoning, say)
-gives one text per rewritten stretch, so that every turn keeps the context inference would give it. `last` and
+gives one text for each rewriting, so that every turn keeps the context inference would give it. `last` and
 `as_rendered` are the cheaper readings of rewritten history; see docs/explanation/supervision.md.
 
 Turns are assigned to texts as they are rendered, so that a long conversation is held once and not once a turn: a text

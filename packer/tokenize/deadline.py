@@ -1,4 +1,4 @@
-"""Encoding that comes to an end.
+"""Encoding with a deadline.
 
 A regular expression in a tokenizer can need more steps than there is time for, and the libraries that run it cannot be
 interrupted. So they run in a thread of their own, and the caller goes on when the time is up: the thread is left

@@ -1,8 +1,8 @@
 """TRL's SFTTrainer over a loader.
 
 An SFTTrainer renders, tokenizes, truncates and packs what it is given, and takes `datasets` alone. All of that was done
-when the cache was built. So it is shown a row that looks prepared, and told to prepare nothing; what is trained is the
-loader's.
+when the cache was built. So it gets a row that looks prepared, and the setting to prepare nothing; what is trained
+is the loader's.
 """
 
 from typing import Any
