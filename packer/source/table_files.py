@@ -97,7 +97,8 @@ def table_schema(path: Path, kind: Format) -> pa.Schema:
         else:
             with open_parquet(path) as file:
                 schema = file.schema_arrow
-    repeated = sorted(name for name, count in Counter(schema.names).items() if count > 1)
+        names = Counter(schema.names)  # a name that is not UTF-8 is noticed here
+    repeated = sorted(name for name, count in names.items() if count > 1)
     if repeated:
         raise InputError(
             f"{path}: has more than one column {shown(repeated[0])}",

@@ -417,6 +417,15 @@ def test_a_table_that_is_not_whole_is_one_error_that_names_the_file(tmp_path, co
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("name", ["stream", "file"])
+def test_a_column_whose_name_is_not_utf_8_is_an_input_error(tmp_path, name):
+    content = arrow_of(WHOLE, pa.ipc.new_file if name == "file" else pa.ipc.new_stream)
+    assert content.count(b"text") >= 1
+    (tmp_path / "t").write_bytes(content.replace(b"text", b"te\xeet"))
+    with pytest.raises(InputError, match="utf-8"):
+        read(tmp_path / "t", schema="text")
+
+
 @pytest.mark.parametrize("number", [150, pytest.param(None, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["parquet", "stream", "file"])
 def test_no_flipped_bit_of_a_table_crashes_the_reader(tmp_path, name, number):
