@@ -29,10 +29,7 @@ PositiveInt = Annotated[int, Meta(ge=1, le=2**62)]
 SCHEMA_CHOICES = ("auto", *ROW_SCHEMAS)
 
 _RENAMED = {"divergent": "on_prompt_mismatch", "rewritten": "history_rewrite"}
-"""Old names of keys of ``supervision``, which are read for one more version."""
-
-_OLD_SOURCE = "equivalence"
-"""``chat_server`` of ``supervision.source``, as long."""
+"""Old names of keys of ``supervision``, read for one more version; so is ``equivalence`` for ``chat_server``."""
 
 _RENAMED_NOTE = "{} is called {} now; the old name is read by this version and not by the next"
 
@@ -190,9 +187,9 @@ def current_keys(values: Mapping[str, Any], note: Callable[[str], None] = _ignor
         if old in current and new not in current:
             current[new] = current.pop(old)
             note(_RENAMED_NOTE.format(f"supervision.{old}", f"supervision.{new}"))
-    if current.get("source") == _OLD_SOURCE:
+    if current.get("source") == "equivalence":
         current["source"] = "chat_server"
-        note(_RENAMED_NOTE.format(f"supervision.source: {_OLD_SOURCE}", "chat_server"))
+        note(_RENAMED_NOTE.format("supervision.source: equivalence", "chat_server"))
     return {**values, "supervision": current}
 
 
