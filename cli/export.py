@@ -9,9 +9,8 @@ import click
 from packer.export.formats import FORMATS
 from packer_cli.failures import print_json
 from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
-from packer_cli.output import duration, number, plural, print_table, size, stdout
+from packer_cli.output import duration, number, plural, print_table, size, stdout, wrap_words
 from packer_cli.progress import listener
-from packer_cli.text import wrap_words
 
 if TYPE_CHECKING:
     from packer.export import Exported

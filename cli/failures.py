@@ -11,8 +11,7 @@ import click
 
 from packer.errors import PackerError
 from packer.limits import out_of
-from packer_cli.output import stderr, stdout, terminal_width
-from packer_cli.text import wrap_words
+from packer_cli.output import stderr, stdout, terminal_width, wrap_words
 
 REPORT = "this is a bug in packer; please report it with the command and what it printed"
 

@@ -7,8 +7,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from packer_cli.output import can_draw, stdout
-from packer_cli.text import NEWLINES, cells, visible
+from packer_cli.output import NEWLINES, can_draw, cells, stdout, visible
 
 if TYPE_CHECKING:
     from packer.audit import Example

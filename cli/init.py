@@ -10,8 +10,7 @@ import click
 from packer.errors import UsageError
 from packer_cli.failures import print_json
 from packer_cli.options import HELP_OPTIONS, output_options
-from packer_cli.output import stdout, terminal_width
-from packer_cli.text import wrap_words
+from packer_cli.output import stdout, terminal_width, wrap_words
 
 if TYPE_CHECKING:
     from packer.recipe_from import Converted

@@ -8,8 +8,7 @@ page reads the same without colour, in a pipe, and in ASCII.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from packer_cli.output import can_draw, percent, plural, stdout
-from packer_cli.text import NEWLINES, lines_of, wrap, wrap_words
+from packer_cli.output import NEWLINES, can_draw, lines_of, percent, plural, stdout, wrap, wrap_words
 
 if TYPE_CHECKING:
     from packer.audit import BlockView, DocumentView, RowView, Run

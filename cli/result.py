@@ -6,8 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from packer_cli.output import duration, number, percent, plural, print_table, rate, stdout, terminal_width
-from packer_cli.text import wrap_words
+from packer_cli.output import duration, number, percent, plural, print_table, rate, stdout, terminal_width, wrap_words
 
 if TYPE_CHECKING:
     from packer.pipeline import BuildResult, LeftOut, Profile

@@ -20,7 +20,7 @@ from typing import cast, get_args
 import msgspec
 import numpy as np
 
-from packer.audit.cache_files import check_input, unreadable
+from packer.audit.file_checks import check_input, unreadable
 from packer.audit.reencoded_partition import WHAT, Compared, Comparison, Task, between, named_rows
 from packer.audit.shard_checks import MAX_ROWS
 from packer.audit.verify_report import Checked, Finding

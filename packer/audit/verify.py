@@ -18,8 +18,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from packer.audit.block_checks import check_blocks, check_counts
-from packer.audit.cache_files import check_file, check_input, check_rejected, check_size, find_strays
-from packer.audit.claimed_identity import check_identity, check_tokenizer
+from packer.audit.file_checks import (
+    check_file,
+    check_identity,
+    check_input,
+    check_rejected,
+    check_size,
+    check_tokenizer,
+    find_strays,
+)
 from packer.audit.reencode import Reencoded, Reencoding
 from packer.audit.shard_checks import ShardAudit, audit_shard
 from packer.audit.verify_report import Checked, Finding, Level, VerifyReport

@@ -10,8 +10,7 @@ from typing import Any
 from packer.errors import UsageError
 from packer.export.formats import FORMATS, Unit, format_of
 from packer.export.place import replacing
-from packer.export.source import blocks_of, documents_of
-from packer.export.writer import ExportedFile, Files, Writer, is_weighted
+from packer.export.writer import ExportedFile, Files, Writer, blocks_of, documents_of, is_weighted
 from packer.pipeline.progress import Progress, Silent
 from packer.store.cache import Cache
 from packer.store.exported import RECORD

@@ -6,18 +6,21 @@ from dataclasses import replace
 from typing import Any
 
 from packer.errors import RecipeError
-from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report, Rule, nested, noted
-from packer.recipe_from.config_paths import (
+from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report, Rule, is_training_key, nested, noted
+from packer.recipe_from.config_sources import (
+    MESSAGE_FIELDS,
     NAME_FILES,
     ConfigPaths,
+    alpaca_rows,
     are_several,
+    chat_rows,
     data_set_folder,
     files_pattern,
     hub_path,
     is_on_hub,
+    is_read_as,
+    rows_of,
 )
-from packer.recipe_from.configured_rows import MESSAGE_FIELDS, alpaca_rows, chat_rows, is_read_as, rows_of
-from packer.recipe_from.training_keys import is_training_key
 
 TEMPLATE_FILE = "chat_template.jinja"
 

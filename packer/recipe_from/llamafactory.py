@@ -10,10 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from packer.errors import RecipeError
-from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report, Rule, nested, noted, shown
-from packer.recipe_from.config_paths import NAME_FILES, ConfigPaths, are_several, files_pattern, hub_path
-from packer.recipe_from.configured_rows import alpaca_rows, chat_rows, is_read_as, rows_of
-from packer.recipe_from.training_keys import is_training_key
+from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report, Rule, is_training_key, nested, noted, shown
+from packer.recipe_from.config_sources import (
+    NAME_FILES,
+    ConfigPaths,
+    alpaca_rows,
+    are_several,
+    chat_rows,
+    files_pattern,
+    hub_path,
+    is_read_as,
+    rows_of,
+)
 
 INFO_FILE = "dataset_info.json"
 

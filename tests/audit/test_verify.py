@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 
 from packer.audit import shard_checks, verify
-from packer.audit.document_rules import document_rules
-from packer.audit.shard_checks import MAX_ROWS
+from packer.audit.shard_checks import MAX_ROWS, document_rules
 from packer.errors import InputError
 from packer.limits import storage_errors
 from packer.pipeline import build

@@ -12,7 +12,7 @@ from packer.pipeline import build
 from packer.recipe import load_recipe
 from packer.store.manifest import read_manifest
 from packer_cli.main import cli
-from packer_cli.text import cells
+from packer_cli.output import cells
 
 
 def run(*arguments, exit_code, env=None, charset="utf-8"):

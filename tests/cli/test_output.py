@@ -7,11 +7,10 @@ import click
 import pytest
 
 from packer_cli.failures import print_error
-from packer_cli.output import duration, percent, plural, rate, size
+from packer_cli.output import cells, duration, lines_of, percent, plural, rate, size, visible, wrap
 from packer_cli.page import repeated
 from packer_cli.progress import Lines
 from packer_cli.stats import bar
-from packer_cli.text import cells, lines_of, visible, wrap
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,7 @@ from packer.errors import BusyError, CheckError, InputError, StorageError, Usage
 from packer.export import FORMATS, export, run
 from packer.export.mds import turns_of
 from packer.export.run import writer_of
-from packer.export.source import FlatDocuments
-from packer.export.writer import Files, HashedFile
+from packer.export.writer import Files, FlatDocuments, HashedFile
 from packer.layout import document_labels
 from packer.pipeline.repacking import repack
 from packer.store.cache import Cache

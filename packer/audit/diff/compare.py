@@ -5,10 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from packer.audit.diff.cache_diff import CacheDiff, DocumentsDiff
-from packer.audit.diff.document_rows import DocumentComparison
-from packer.audit.diff.row_examples import make_examples
-from packer.audit.diff.settings import changes, compare_inputs, compare_recipes, pair_inputs
-from packer.audit.diff.tokenizers import compare_models
+from packer.audit.diff.document_rows import DocumentComparison, make_examples
+from packer.audit.diff.settings import changes, compare_inputs, compare_models, compare_recipes, pair_inputs
 from packer.errors import CheckError
 from packer.pipeline.identity import model_digests
 from packer.recipe import to_json

@@ -7,15 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from packer.audit.foreign.foreign_codes import CODES, OF_NO_TOKENIZER, ORDER
-from packer.audit.foreign.foreign_row import MASKS, TokenRow
-from packer.audit.foreign.row_checks import Hit, check
-from packer.audit.foreign.row_parts import find_parts
+from packer.audit.foreign.row_checks import CODES, OF_NO_TOKENIZER, ORDER, Hit, check
+from packer.audit.foreign.row_parts import MASKS, TokenRow, find_parts
 from packer.audit.foreign.row_text import excerpt
 from packer.audit.foreign.tables import open_foreign
 from packer.audit.foreign.tokenizer_facts import TokenizerFacts, load_facts
-from packer.audit.lint.codes import LEVELS, Level
-from packer.audit.lint.lint_report import Example
+from packer.audit.lint.lint_report import LEVELS, Example, Level
 from packer.audit.stats import Lengths, count_lengths
 from packer.pipeline.progress import Progress, Silent
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from packer.audit.foreign.foreign_row import TokenRow
-from packer.audit.foreign.row_parts import Range, find_parts
+from packer.audit.foreign.row_parts import Range, TokenRow, find_parts
 from packer.audit.foreign.tables import open_foreign
 from packer.audit.foreign.tokenizer_facts import load_facts
 from packer.audit.lint.lint_report import Example

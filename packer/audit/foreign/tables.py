@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from packer.audit.foreign.foreign_row import MASKS, TOKEN_COLUMNS, TokenRow
+from packer.audit.foreign.row_parts import MASKS, TOKEN_COLUMNS, TokenRow
 from packer.batches import Int64
 from packer.errors import InputError
 from packer.layout import offsets_of

@@ -4,10 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from packer.audit.lint.codes import LEVELS, ORDER
-from packer.audit.lint.history import find_forgotten_reasoning, find_rewriting, find_terminators
-from packer.audit.lint.lint_report import LintFinding, LintReport, LookedAt
-from packer.audit.lint.marks import find_marks
+from packer.audit.lint.history import find_forgotten_reasoning, find_marks, find_rewriting, find_terminators
+from packer.audit.lint.lint_report import LEVELS, ORDER, LintFinding, LintReport, LookedAt
 from packer.audit.lint.probes import CHAT, PLAIN, SHAPES
 from packer.audit.lint.prompts import find_clock, find_modes, find_openings, find_own_text
 from packer.audit.lint.shapes import find_losses, find_rejected_shapes

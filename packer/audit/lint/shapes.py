@@ -3,11 +3,9 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from packer.audit.lint.codes import CODES
-from packer.audit.lint.lint_report import Example, LintFinding
-from packer.audit.lint.override import Override
+from packer.audit.lint.lint_report import CODES, Example, LintFinding
 from packer.audit.lint.probes import ANSWER, FIELD, QUESTION, SHAPES, TAGS, USUAL, listed
-from packer.audit.lint.subject import Outcome, Subject
+from packer.audit.lint.subject import Outcome, Override, Subject
 from packer.rejections import rejection_hint
 from packer.render import RenderError
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from packer.audit.lint.lint_report import Example, LintFinding
-from packer.audit.lint.override import Override
 from packer.audit.lint.probes import CHAT, INLINE, PLAIN, REASONED, TOOLS, Row
-from packer.audit.lint.subject import Subject
+from packer.audit.lint.subject import Override, Subject
 from packer.batches import Rejection
 from packer.errors import TemplateError
 from packer.model import Model
