@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from packer_cli.failures import print_json
-from packer_cli.options import HELP_OPTIONS, fail_above_option, jobs_option, output_options
+from packer_cli.options import HELP_OPTIONS, Asked, fail_above_option, jobs_option, output_options, recipe_options
+from packer_cli.output import print_json
 from packer_cli.progress import listener
 from packer_cli.result import print_profile, print_result, profile_fields, result_fields
-from packer_cli.sources import Asked, recipe_options
 
 if TYPE_CHECKING:
     from packer.recipe import Recipe

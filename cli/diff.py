@@ -1,27 +1,19 @@
-"""`packer diff`: why two caches differ."""
+"""`packer diff`: why two caches differ, section by section."""
 
 import json
-import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from packer_cli.output import NEWLINES, can_draw, cells, number, plural, print_table, stdout, visible, wrap
-
-if TYPE_CHECKING:
-    from packer.audit import CacheDiff
-    from packer.audit.diff.cache_diff import Change, InputChange, RowExample, RowSide, TemplateChange
-
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from packer_cli.failures import error_object, print_error, print_json
+from packer_cli.failures import end_check
 from packer_cli.options import HELP_OPTIONS, output_options
+from packer_cli.output import cells, fields_of, number, plural, print_table, signs, stdout, visible, wrap
 
 if TYPE_CHECKING:
     from packer.audit import CacheDiff
+    from packer.audit.diff.compare import Change, InputChange, RowExample, RowSide, TemplateChange
 
 
 @click.command("diff", context_settings=HELP_OPTIONS)
@@ -44,22 +36,8 @@ def command(*, old: Path, new: Path, documents: int, verbose: bool, quiet: bool,
 
     found = diff(old, new, documents=documents)
     message = None if found.same else f"{found.old} and {found.new} differ: {found.meaning}"
-    if as_json:
-        print_json(**_fields(found), error=message and error_object("check_failed", message, None))
-    else:
-        if not quiet:
-            DiffPage(whole=verbose).show(found)
-        if message is not None:
-            print_error(message, None)
-    if message is not None:
-        raise click.exceptions.Exit(1)
-
-
-def _fields(found: "CacheDiff") -> dict[str, Any]:
-    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
-
-    fields = asdict(found) | {"old": str(found.old), "new": str(found.new)}
-    return {"command": "diff", "same": found.same, "same_bytes": found.same_bytes, **fields}
+    fields = {"command": "diff", "same": found.same, "same_bytes": found.same_bytes, **fields_of(found)}
+    end_check(fields, message, as_json=as_json, show=lambda: None if quiet else _Page(whole=verbose).show(found))
 
 
 _LISTED = 8
@@ -72,16 +50,13 @@ _VALUE_CELLS = 300
 """Of a long value shown without -v."""
 
 
-class DiffPage:
+class _Page:
     """Writes what differs to stdout, section by section."""
 
     def __init__(self, *, whole: bool) -> None:
         self._out = stdout()
         self._whole = whole
-        self._drawn = can_draw()
-        self._arrow = "→" if self._drawn else "->"
-        self._gap = "…" if self._drawn else "..."
-        self._newline = NEWLINES[not self._drawn]
+        self._signs = signs()
 
     def show(self, found: "CacheDiff") -> None:
         if found.same and (found.same_bytes or not self._whole):
@@ -129,7 +104,7 @@ class DiffPage:
         """In one line, where there is room; else in three."""
         old, new = _value(change.old), _value(change.new)
         grown = f"  ({(change.new or 0) - (change.old or 0):+,})" if counts else ""
-        line = self._shown(f"  {change.key:<{width}}  {old} {self._arrow} {new}{grown}")
+        line = visible(f"  {change.key:<{width}}  {old} {self._signs.arrow} {new}{grown}")
         if sum(map(cells, line)) <= self._out.width:
             self._out.line(line)
             return
@@ -139,7 +114,7 @@ class DiffPage:
         start = 0 if self._whole else max(0, common_length(old, new) - _VALUE_CELLS // 4)
         for sign, text in (("-", old), ("+", new)):
             end = len(text) if self._whole else start + _VALUE_CELLS
-            gaps = self._gap if start else "", self._gap if end < len(text) else ""
+            gaps = self._signs.gap if start else "", self._signs.gap if end < len(text) else ""
             self._text(f"    {sign} ", f"{gaps[0]}{text[start:end]}{gaps[1]}")
 
     def _inputs(self, inputs: "Sequence[InputChange]", *, reordered: bool) -> None:
@@ -155,7 +130,7 @@ class DiffPage:
                 if change.key == "path":
                     self._text(" " * 12, f"was {change.old}")
                 else:
-                    self._text(" " * 12, f"{change.key} {_value(change.old)} {self._arrow} {_value(change.new)}")
+                    self._text(" " * 12, f"{change.key} {_value(change.old)} {self._signs.arrow} {_value(change.new)}")
         self._more(len(inputs) - len(shown), "")
 
     def _template(self, found: "TemplateChange") -> None:
@@ -195,7 +170,7 @@ class DiffPage:
             also = ", in the same text" if example.same_text else ""
             self._words(f"ids differ from token {number(example.at)} on: {became}{also}")
             for sign, side, style in (("-", old, "red"), ("+", new, "green")):
-                cut = self._gap if side.num_differing > len(side.input_ids) else ""
+                cut = self._signs.gap if side.num_differing > len(side.input_ids) else ""
                 self._text(f"    {sign} ", f"{side.before}[{sign}{side.text}{cut}{sign}]", style=style)
                 if side.input_ids:
                     self._text("      ", f"ids {' '.join(map(str, side.input_ids))} {cut}".rstrip(), style="dim")
@@ -216,24 +191,20 @@ class DiffPage:
     def _more(self, count: int, what: str) -> None:
         if count > 0:
             hint = "" if self._whole else "; -v shows all"
-            self._out.line(f"  {self._gap} and {plural(count, f'more {what}') if what else f'{count:,} more'}{hint}")
+            self._out.line(
+                f"  {self._signs.gap} and {plural(count, f'more {what}') if what else f'{count:,} more'}{hint}"
+            )
 
     def _words(self, text: str, *, indent: int = 2, style: str = "") -> None:
-        for line in textwrap.wrap(self._shown(text), self._out.width - indent, subsequent_indent="  "):
-            self._out.line((" " * indent + line, style))
+        self._out.words(text, indent=indent, hanging=2, style=style)
 
     def _text(self, prefix: str, text: str, *, style: str = "") -> None:
         """Text of any kind behind a prefix, newlines shown as signs, cut where the line ends."""
-        shown = self._shown(text.replace("\n", self._newline).replace("\t", "\\t"))
+        shown = visible(text.replace("\n", self._signs.newline).replace("\t", "\\t"))
         first = prefix
         for part in wrap(shown or " ", max(20, self._out.width - len(prefix))):
             self._out.line((f"{first}{part}".rstrip(), style))
             first = " " * len(prefix)
-
-    def _shown(self, text: str) -> str:
-        """Nothing that steers the terminal, and nothing that it cannot write."""
-        shown = visible(text)
-        return shown if self._drawn else shown.encode("ascii", "backslashreplace").decode()
 
 
 def _side(side: "RowSide", name: str) -> str:

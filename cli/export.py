@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.export.formats import FORMATS
-from packer_cli.failures import print_json
 from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
-from packer_cli.output import duration, number, plural, print_table, size, stdout, wrap_words
+from packer_cli.output import duration, fields_of, number, plural, print_json, print_table, size, stdout
 from packer_cli.progress import listener
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def command(*, cache: Path, output: Path, verbose: bool, quiet: bool, as_json: b
         found = export(cache, output, progress=progress, **asked)
     seconds = time.monotonic() - began
     if as_json:
-        print_json(command="export", seconds=round(seconds, 3), **_fields(found))
+        print_json(command="export", seconds=round(seconds, 3), **fields_of(found))
     elif not quiet:
         _print(found, seconds, every=verbose)
 
@@ -63,13 +62,6 @@ def _print(found: "Exported", seconds: float, *, every: bool) -> None:
     for file in found.files if every else ():
         out.line(f"  {file.path}")
     for note in found.notes:
-        for place, part in enumerate(wrap_words(f"note: {note}", out.width - 2)):
-            out.line("  " * (place > 0) + part)
+        out.words(f"note: {note}", hanging=2)
     out.line()
     out.line(f"made from    {found.fingerprint}")
-
-
-def _fields(found: "Exported") -> dict[str, Any]:
-    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
-
-    return asdict(found) | {"folder": str(found.folder)}

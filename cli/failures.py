@@ -5,13 +5,14 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from packer.errors import PackerError
 from packer.limits import out_of
-from packer_cli.output import stderr, stdout, terminal_width, wrap_words
+from packer_cli.output import print_json, stderr
 
 REPORT = "this is a bug in packer; please report it with the command and what it printed"
 
@@ -44,37 +45,41 @@ def answer(error: BaseException, *, command: str | None, as_json: bool, verbose:
     if verbose and code == "bug":
         _print_traceback(error)
     if as_json:
-        print_json(error=error_object(code, message, hint))
+        print_json(error=_error_object(code, message, hint))
     else:
         print_error(message, hint)
     return exit_code
 
 
-def error_object(code: str, message: str, hint: str | None) -> dict[str, Any]:
-    """An error in JSON."""
-    return {"code": code, "message": message, "hint": hint}
+def end_check(
+    fields: dict[str, Any], message: str | None, hint: str | None = None, *, as_json: bool, show: Callable[[], None]
+) -> None:
+    """Print what a check found, as `fields` or by `show`; a message is an error, and exit code 1.
 
+    Raises:
+        Exit: there is a message.
 
-def print_json(**fields: Any) -> None:
-    """The one JSON object of a command, on stdout."""
-    stdout().json({"schema": 1, **fields})
+    """
+    if as_json:
+        print_json(**fields, error=None if message is None else _error_object("check_failed", message, hint))
+    else:
+        show()
+        if message is not None:
+            print_error(message, hint)
+    if message is not None:
+        raise click.exceptions.Exit(1)
 
 
 def print_error(message: str, hint: str | None) -> None:
     """`error: …`, and after a blank line `hint: …`, on stderr: wrapped for a terminal, a line each for a pipe."""
-    _say("error: ", message, "red")
+    stderr().sentence(message, label=("error: ", "red bold"))
     if hint:
         stderr().line()
-        _say("hint: ", hint, "cyan")
+        stderr().sentence(hint, label=("hint: ", "cyan bold"))
 
 
-def _say(label: str, text: str, colour: str) -> None:
-    width = terminal_width(sys.stderr)
-    first, *more = wrap_words(text, width, begun=len(label))
-    out = stderr()
-    out.line((label, f"{colour} bold"), first)
-    for part in more:
-        out.line(part)
+def _error_object(code: str, message: str, hint: str | None) -> dict[str, Any]:
+    return {"code": code, "message": message, "hint": hint}
 
 
 def _print_traceback(error: BaseException) -> None:

@@ -2,14 +2,14 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from packer_cli.failures import error_object, print_error, print_json
+from packer_cli.failures import end_check
 from packer_cli.findings_page import FindingsPage
 from packer_cli.options import Function
-from packer_cli.output import number, percent, plural
+from packer_cli.output import fields_of, number, percent, plural, print_json
 from packer_cli.progress import listener
 
 if TYPE_CHECKING:
@@ -88,15 +88,12 @@ def verify_foreign(
     report = _looked_at(path, tokenizer, template, whole=whole, sample=sample, quiet=quiet)
     codes = ", ".join(finding.code for finding in report.findings if finding.level == "error")
     message = None if report.ok else f"{path}: {_counts(report)} ({codes})"
-    if as_json:
-        fields = {"command": "verify", "ok": report.ok, **_fields(report)}
-        print_json(**fields, error=message and error_object("check_failed", message, None))
-    else:
+    fields = {"command": "verify", "ok": report.ok, **fields_of(report)}
+
+    def show() -> None:
         _print(report, verbose=verbose, quiet=quiet, has_tokenizer=tokenizer is not None)
-        if message is not None:
-            print_error(message, None)
-    if message is not None:
-        raise click.exceptions.Exit(1)
+
+    end_check(fields, message, as_json=as_json, show=show)
 
 
 def inspect_foreign(
@@ -187,9 +184,3 @@ def _fine(report: "ForeignReport", *, has_tokenizer: bool) -> str:
 
 def _counts(report: "ForeignReport") -> str:
     return ", ".join(plural(report.count(level), level) for level in ("error", "warning", "note"))
-
-
-def _fields(report: "ForeignReport") -> dict[str, Any]:
-    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
-
-    return asdict(report) | {"path": str(report.path)}

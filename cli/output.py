@@ -12,14 +12,9 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TextIO, cast
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-
-NEWLINES = ("↵", "\\n")
-"""Stands for a newline; the second where only ASCII can be written."""
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TextIO, cast
 
 HIDDEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
@@ -75,28 +70,33 @@ def wrap(line: str, width: int | None) -> Iterator[str]:
         line = line[end:]
 
 
-def wrap_words(text: str, width: int | None, *, begun: int = 0) -> Iterator[str]:
-    """Cut a text of words, shown in one line, into parts of at most `width` characters, at spaces alone.
+def wrap_words(text: str, width: int | None, *, first: int = 0, further: int = 0) -> list[str]:
+    """Parts of a text of words, shown in one line: each is at most `width` characters, cut at spaces alone.
 
     Args:
-        text: the words; a path among them stays whole.
+        text: the words; a path among them stays whole, and so does `--set KEY`.
         width: None leaves the line whole; so is a word that is longer.
-        begun: characters that stand before the first part.
+        first: characters that stand before the first part.
+        further: characters that stand before the others.
 
     """
     text = one_line(text)
     if width is None:
-        yield text
-        return
-    import textwrap  # noqa: PLC0415 - beside its only use
-
+        return [text]
     wrapper = textwrap.TextWrapper(
-        width, initial_indent=" " * begun, expand_tabs=False, break_long_words=False, break_on_hyphens=False
+        max(width, first + _NARROWEST, further + _NARROWEST),
+        initial_indent=" " * first,
+        subsequent_indent=" " * further,
+        expand_tabs=False,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
-    first, *more = wrapper.wrap(text) or [""]
-    yield from [first[begun:], *more]
+    lines = wrapper.wrap(text.replace("--set ", f"--set{_NO_BREAK}")) or [" " * first]
+    return [line[further if place else first :].replace(_NO_BREAK, " ") for place, line in enumerate(lines)]
 
 
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+_NARROWEST = 20
 _BYTE_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 _BAR_MOVES = re.compile(r"\r|(?:\x1b\[A)+\Z")
@@ -110,18 +110,68 @@ class Output:
         self._stream = stream.stream if isinstance(stream, _Guarded) else stream
         self.is_terminal = stream.isatty()
         forced, refused = os.environ.get("FORCE_COLOR"), os.environ.get("NO_COLOR")
-        can_colour = self.is_terminal and os.environ.get("TERM") not in {"dumb", "unknown"}
-        self._styled = bool(forced or can_colour) and not refused
+        self.has_cursor = self.is_terminal and os.environ.get("TERM") not in {"dumb", "unknown"}
+        self._styled = bool(forced or self.has_cursor) and not refused
+
+    @property
+    def edge(self) -> int | None:
+        """Columns of a terminal; None where lines go elsewhere."""
+        if not self.is_terminal:
+            return None
+        columns = _columns_told()
+        if columns is None:
+            with suppress(OSError, ValueError):
+                columns = os.get_terminal_size(self._stream.fileno()).columns
+        return max(columns or _WIDTH, _NARROWEST)
 
     @property
     def width(self) -> int:
-        """Columns; a pipe has no edge to wrap at, unless somebody says so."""
-        return terminal_width(self._stream) or _columns_told() or _WIDTH_OF_PIPES
+        """Columns of a page; a pipe has no edge to wrap at, unless somebody says so."""
+        return self.edge or _columns_told() or _WIDTH_OF_PIPES
 
     def line(self, *parts: str | tuple[str, str]) -> None:
         """One line, of texts and of (text, style): a newline within a text is shown, too."""
         pairs = ((part, "") if isinstance(part, str) else part for part in parts)
         self._write("".join(self._shown(text, style) for text, style in pairs) + "\n")
+
+    def words(
+        self,
+        text: str,
+        *,
+        label: tuple[str, str] = ("", ""),
+        indent: int = 0,
+        hanging: int = 0,
+        style: str = "",
+        width: int | None = None,
+    ) -> None:
+        """A sentence, wrapped at spaces.
+
+        Args:
+            text: the sentence.
+            label: a text and its style, before the first line.
+            indent: columns before every line.
+            hanging: columns more before its further lines.
+            style: of the text.
+            width: columns of a line; by default those of a page.
+
+        """
+        first = indent + len(label[0])
+        parts = wrap_words(text, width or self.width, first=first, further=indent + hanging)
+        self.line(" " * indent, label, (parts[0], style))
+        for part in parts[1:]:
+            self.line(" " * (indent + hanging), (part, style))
+
+    def sentence(self, text: str, *, label: tuple[str, str] = ("", ""), indent: int = 0, hanging: int = 0) -> None:
+        """The same for a terminal; a pipe gets it in one line, so that it can be searched for."""
+        if self.edge is not None:
+            self.words(text, label=label, indent=indent, hanging=hanging, width=self.edge)
+        else:
+            self.line(" " * indent, label, text)
+
+    def overwrite(self, text: str) -> None:
+        """Put a text in place of the line that the cursor is in, and leave the cursor there."""
+        shown = one_line(text)[: self.width - 1]
+        self._write(f"\r\x1b[2K{shown}")
 
     def json(self, value: object) -> None:
         """JSON, in which what would steer a terminal is escaped as JSON has it."""
@@ -185,18 +235,32 @@ def stderr() -> Output:
     return Output(sys.stderr)
 
 
-def bars_console() -> "Console":
-    """What progress bars are drawn on: stderr."""
-    from rich.console import Console  # noqa: PLC0415 - rich is for bars alone
-    from rich.segment import Segment  # noqa: PLC0415 - as above
+def print_json(**fields: Any) -> None:
+    """The one JSON object of a command, on stdout."""
+    stdout().json({"schema": 1, **fields})
 
-    class Shown(Console):
-        def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
-            for segment in super().render(renderable, options):
-                yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
-    stream = sys.stderr.stream if isinstance(sys.stderr, _Guarded) else sys.stderr
-    return Shown(file=stream, markup=False, highlight=False, emoji=False)
+def fields_of(result: Any) -> dict[str, Any]:
+    """The fields of a result, as JSON has them."""
+    return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(result).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What stands for a newline, for text that is left out, and so on."""
+
+    newline: str
+    gap: str
+    arrow: str
+    bar: str
+    dot: str
+    rule: str
+    cross: str
+
+
+_DRAWN = Signs(newline="↵", gap="…", arrow="→", bar="▌", dot=" · ", rule="── ", cross="✗")
+_ASCII = Signs(newline="\\n", gap="...", arrow="->", bar="|", dot=", ", rule="-- ", cross="x")
+NEWLINES = (_DRAWN.newline, _ASCII.newline)
 
 
 def can_draw() -> bool:
@@ -204,15 +268,9 @@ def can_draw() -> bool:
     return (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "") in {"utf8", "utf16", "utf32"}
 
 
-def terminal_width(stream: TextIO) -> int | None:
-    """Columns of the terminal that a stream is; None where it is none."""
-    if not stream.isatty():
-        return None
-    columns = _columns_told()
-    if columns is None:
-        with suppress(OSError, ValueError):
-            columns = os.get_terminal_size(stream.fileno()).columns
-    return max(columns or _WIDTH, _NARROWEST)
+def signs() -> Signs:
+    """Those that stdout can write."""
+    return _DRAWN if can_draw() else _ASCII
 
 
 def _columns_told() -> int | None:
@@ -224,7 +282,6 @@ _WIDTH = 80
 """Of a terminal that does not say."""
 
 _WIDTH_OF_PIPES = 100
-_NARROWEST = 20
 
 
 def number(value: float) -> str:

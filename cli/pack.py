@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from packer_cli.failures import print_json
 from packer_cli.options import HELP_OPTIONS, cache_argument, fail_above_option, jobs_option, output_options
+from packer_cli.output import print_json
 from packer_cli.progress import listener
 from packer_cli.result import print_result, result_fields
 

@@ -4,11 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from packer_cli.failures import print_json
-from packer_cli.options import HELP_OPTIONS, output_options
-from packer_cli.output import number, percent, plural, print_table, stdout
+from packer_cli.options import HELP_OPTIONS, Asked, file_and_row, output_options, recipe_options
+from packer_cli.output import number, percent, plural, print_json, print_table, stdout
 from packer_cli.page import ViewPage, view_fields
-from packer_cli.sources import Asked, file_and_row, recipe_options
 
 if TYPE_CHECKING:
     from packer.audit import Preview, PreviewedRow, PreviewTotals

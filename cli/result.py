@@ -1,12 +1,11 @@
 """What `packer build` and `packer pack` tell when they are done."""
 
 import shlex
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from packer_cli.output import duration, number, percent, plural, print_table, rate, stdout, terminal_width, wrap_words
+from packer_cli.output import duration, number, percent, plural, print_table, rate, stdout
 
 if TYPE_CHECKING:
     from packer.pipeline import BuildResult, LeftOut, Profile
@@ -52,17 +51,12 @@ def print_result(result: "BuildResult", seconds: float, *, done: str, verbose: b
 
 def print_left_out(left_out: "LeftOut", num_tokens: int) -> None:
     """`warning: …` and what can be done about it, wrapped for a terminal, a line each for a pipe; and a blank line."""
-    out, width = stdout(), terminal_width(sys.stdout)
-    label = "warning: "
+    out = stdout()
     tokens = f"{number(left_out.tokens)} of {number(num_tokens)}"
-    told = f"{percent(left_out.share)} of the tokens are in no block ({tokens})"
-    first, *rest = wrap_words(told, width, begun=len(label))
-    out.line((label, "bold yellow"), first)
-    for line in rest:
-        out.line(line)
+    message = f"{percent(left_out.share)} of the tokens are in no block ({tokens})"
+    out.sentence(message, label=("warning: ", "bold yellow"))
     for way in left_out.ways_out:
-        for number_of_line, line in enumerate(wrap_words(way, width and width - 4)):
-            out.line("    " if number_of_line else "  ", line)
+        out.sentence(way, indent=2, hanging=2)
     out.line()
 
 

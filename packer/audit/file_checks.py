@@ -1,7 +1,11 @@
-"""Single files of a cache: are they there, have they their size and their digests."""
+"""Single files of a cache: whether they are there and what was written, and whether the manifest's claims follow.
+
+The identity a manifest claims is worked out again from the files that the cache keeps. The fingerprint of a recipe
+depends on the rules of the packer that made it, so that is done only for caches of the same version; for others the
+shards' own digests must do.
+"""
 
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 
 from packer import __version__
@@ -39,7 +43,7 @@ def check_file(folder: Path, path: str, *, sha256: str, num_bytes: int | None = 
     if wrong is not None:
         return [wrong]
     try:
-        _, _, found = digest_file(folder / path)
+        found = CacheFiles(folder).sha256(path)
     except PackerError as error:
         return [unreadable(path, error)]
     if found != sha256:
@@ -93,16 +97,9 @@ def unreadable(path: str, error: Exception) -> Finding:
 
 def find_strays(folder: Path, manifest: Manifest) -> tuple[str, ...]:
     """Files beside the shards that the manifest does not name."""
-    named = {shard.path for shard in manifest.shards}
-    return tuple(sorted(path for path in _shard_files(folder) if path not in named))
-
-
-def _shard_files(folder: Path) -> Iterable[str]:
-    for kind in ("documents", "blocks"):
-        try:
-            yield from (f"{kind}/{path.name}" for path in (folder / kind).iterdir() if path.suffix == ".arrow")
-        except OSError:
-            continue  # a missing folder shows as missing shards
+    files = CacheFiles(folder)
+    there = [path for kind in ("documents", "blocks") for path in files.names(kind, ".arrow")]
+    return tuple(sorted({*there} - {shard.path for shard in manifest.shards}))
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from packer.errors import RecipeError
-from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report, Rule, is_training_key, nested, noted
+from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report, Rule, nested, noted
 from packer.recipe_from.config_sources import (
     MESSAGE_FIELDS,
     NAME_FILES,
@@ -161,7 +161,7 @@ def read_axolotl(config: Mapping[str, Any], paths: ConfigPaths, report: Report) 
     sources = _sources(keys, paths, report)
     recipe = keys.apply(_CONFIG) | _tokenizer(keys, paths) | _pack(keys, {source["schema"] for source in sources})
     template, text = _template(keys, paths)
-    keys.report_rest(is_training=is_training_key)
+    keys.report_rest(is_training=True)
     return {"sources": sources, **nested(recipe | template)}, text
 
 

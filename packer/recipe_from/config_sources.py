@@ -1,4 +1,4 @@
-"""The files that a configuration names, and how a recipe in another folder names them."""
+"""The sources of a configuration as a recipe says them: the files, and what their rows look like."""
 
 import glob
 import os

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from packer.errors import RecipeError
-from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report, Rule, is_training_key, nested, noted, shown
+from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report, Rule, nested, noted, shown
 from packer.recipe_from.config_sources import (
     NAME_FILES,
     ConfigPaths,
@@ -130,7 +130,7 @@ def read_llamafactory(
     model, revision = keys.text("model_name_or_path"), keys.text("model_revision")
     if model is not None:
         recipe["tokenizer"] = paths.tokenizer(model, None if revision == "main" else revision)
-    keys.report_rest(is_training=is_training_key)
+    keys.report_rest(is_training=True)
     return {"sources": sources, **nested(recipe)}
 
 

@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.audit import diff
-from packer.audit.diff.cache_diff import Change
-from packer.audit.diff.compare import meaning_of
-from packer.audit.diff.document_rows import (
+from packer.audit.diff.compare import Change, meaning_of
+from packer.audit.diff.documents import (
     DocumentComparison,
     Documents,
     common_start,

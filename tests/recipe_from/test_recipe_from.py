@@ -446,7 +446,10 @@ def test_no_two_values_of_a_llamafactory_key_come_to_the_same_recipe_without_a_w
 @pytest.mark.parametrize(
     ("key", "kind"),
     [
-        *((key, "training") for key in ("eval_steps", "loss_type", "save_steps", "dp_shard_size", "lora_r")),
+        *(
+            (key, "training")
+            for key in ("eval_steps", "loss_type", "save_steps", "dp_shard_size", "lora_r", "anything")
+        ),
         *((key, "unknown") for key in ("eval_datasett", "loss_mask_file", "save_sample_len", "gpt_template")),
         *((key, "unknown") for key in ("eval_prompts", "hub_token_ids", "per_device_pack", "optim_train_on_inputs")),
     ],

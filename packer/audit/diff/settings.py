@@ -1,13 +1,13 @@
-"""The rules and the inputs of two caches."""
+"""What two caches were made from: recipe, inputs, tokenizer and template."""
 
 import difflib
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
-from packer.audit.diff.cache_diff import Change, InputChange, TemplateChange
 from packer.audit.text_runs import kept_model_files
 from packer.errors import CheckError
 from packer.model import CONFIG_FILE, GENERATION_FILE, TEMPLATE_FILE, TOKENIZER_FILE, TOOL_TEMPLATE_FILE
@@ -16,6 +16,41 @@ from packer.pipeline.identity import model_digests
 from packer.recipe import Recipe, current_keys, to_json
 from packer.store.cache import Cache
 from packer.store.manifest import Input, ModelRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One named value that differs; None stands for one that is not there, or is null."""
+
+    key: str
+    old: Any
+    new: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputChange:
+    """An input that is not in both caches as it is."""
+
+    kind: Literal["added", "removed", "changed", "renamed"]
+    """``renamed``: the same bytes read in the same way, under another path."""
+
+    path: str
+    """As the new manifest names it; of a removed input, as the old one does."""
+
+    split: str
+    num_rows: int
+    changes: tuple[Change, ...]
+    """Fields of the manifest's entry that differ; none where the input is in one cache only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateChange:
+    """A chat template, line by line."""
+
+    name: str
+    lines: tuple[str, ...]
+    """A unified diff without the two lines of file names."""
+
 
 _SAME: tuple[Callable[[Input], object], ...] = (
     lambda entry: (entry.sha256, entry.split),

@@ -12,13 +12,87 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
-from packer.audit.diff.cache_diff import DocumentsDiff, RowExample, RowSide
 from packer.audit.text_runs import decode_runs, kept_tokenizer
 from packer.batches import Bool, Int32, Int64
 from packer.layout import MASKED
 from packer.store.cache import Cache
 from packer.store.document_shards import Document, DocumentShards
 from packer.store.rejected import Rejected, read_rejected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentsDiff:
+    """Documents of a split, as a multiset of doc_ids. Where none is in one cache only, their order or rows differ."""
+
+    split: str
+    only_old: int
+    only_new: int
+    both: int
+    rows_changed: int
+    """Rows that have documents of their own in each cache."""
+
+    rows_only_old: int
+    """Rows that have documents in OLD that NEW has not, and none the other way."""
+
+    rows_only_new: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowSide:
+    """A row in one cache, and its first document that the other cache does not have, around the first difference."""
+
+    input: str
+    row: int
+    documents: int
+    """Documents of the row that the other cache does not have."""
+
+    code: str | None = None
+    """Where the row was rejected: why."""
+
+    reason: str | None = None
+    doc_id: int | None = None
+    """None where there is no such document on both sides; nothing is compared then."""
+
+    num_tokens: int = 0
+    num_trained: int = 0
+    before: str = ""
+    """Text of the tokens before the first difference."""
+
+    num_differing: int = 0
+    """Tokens from the first that differs to the last; 0 where only labels or weights differ."""
+
+    text: str = ""
+    """Of the first of those tokens."""
+
+    input_ids: tuple[int, ...] = ()
+    """The first of those tokens."""
+
+    num_only_trained: int = 0
+    """Tokens trained in this document and not in the other, of those both begin with."""
+
+    only_trained: tuple[tuple[int, int, str], ...] = ()
+    """The first runs of them: start, end, text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowExample:
+    """A row whose documents differ.
+
+    A side is None where its cache has no document of the row that the other one lacks, and did not reject the row.
+    """
+
+    split: str
+    old: RowSide | None
+    new: RowSide | None
+    what: Literal["ids", "labels", "weights"] | None
+    """The first of these that differs; None where only one side has documents of its own."""
+
+    at: int
+    """First token that differs, from 0."""
+
+    same_text: bool
+    """Whether both documents decode to the same text, each by its own tokenizer."""
+
 
 _ROW_BITS = 40
 """A row of an input is one number: that of the pair of inputs it lies in, and below it its own."""
