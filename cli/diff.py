@@ -47,7 +47,7 @@ _TEMPLATE_LINES = 40
 """Lines of a template's diff shown without -v."""
 
 _VALUE_CELLS = 300
-"""Of a long value shown without -v."""
+"""Columns of a long value shown without -v."""
 
 
 class _Page:

@@ -33,12 +33,12 @@ _WITH_BLOCKS = ", ".join(name for name, entry in FORMATS.items() if "blocks" in 
 @click.option("--separate-mask", is_flag=True, help="megatron: the loss mask as a second .bin and .idx.")
 @click.option("--force", is_flag=True, help="Replace a folder that an export wrote.")
 @output_options
-def command(*, cache: Path, output: Path, verbose: bool, quiet: bool, as_json: bool, **asked: Any) -> None:
+def command(*, cache: Path, output: Path, verbose: bool, quiet: bool, as_json: bool, **options: Any) -> None:
     from packer.export import export  # noqa: PLC0415 - not for --help
 
     began = time.monotonic()
     with listener(quiet=quiet) as progress:
-        found = export(cache, output, progress=progress, **asked)
+        found = export(cache, output, progress=progress, **options)
     seconds = time.monotonic() - began
     if as_json:
         print_json(command="export", seconds=round(seconds, 3), **fields_of(found))

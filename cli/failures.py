@@ -1,4 +1,4 @@
-"""What a person, or a program that asked for JSON, is told when something goes wrong."""
+"""Errors as messages for a person, or as JSON, and as exit codes."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ REPORT = "this is a bug in packer; please report it with the command and what it
 
 
 class Signalled(BaseException):
-    """The program is to end: Ctrl-C, SIGTERM, or whoever read the output has left.
+    """The program is to end: by Ctrl-C or SIGTERM, or because its output is no longer read.
 
     It unwinds like KeyboardInterrupt, so that workers end and temporary files go.
     """
@@ -112,8 +112,8 @@ def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tu
         return "storage", f"{error.filename}: {error.strerror}", None, 5
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
         return "storage", f"the output cannot be written: {error.strerror}", None, 5
-    told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return "bug", f"internal error: {told}", REPORT if verbose else f"{REPORT}; -v shows where it happened", 70
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return "bug", f"internal error: {what}", REPORT if verbose else f"{REPORT}; -v shows where it happened", 70
 
 
 def _lower(message: str) -> str:

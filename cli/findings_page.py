@@ -76,7 +76,7 @@ class FindingsPage:
                 yield f"{carets} {note}".rstrip(), True
 
     def _characters(self, example: "Example") -> tuple[list[str], list[bool]]:
-        """What is shown of each character of the text, and whether it is marked; one more where the end is."""
+        """The characters as they are shown, and whether each is marked; one more where the mark is the end."""
         text = example.text
         start, stop = example.mark or (0, 0)
         first, last = 0, len(text)

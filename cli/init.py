@@ -1,4 +1,4 @@
-"""`packer init`: a folder with everything to build a first cache, or the recipe of what another trainer is given."""
+"""`packer init`: a folder with all that a first cache needs, or the recipe of another trainer's configuration."""
 
 import shlex
 from pathlib import Path
@@ -13,7 +13,7 @@ from packer_cli.output import print_json, stdout
 if TYPE_CHECKING:
     from packer.recipe_from import Converted
 
-_TOLD = {"training": "the trainer's own, and not about rows", "unknown": "not known to packer"}
+_KINDS = {"training": "the trainer's own, and not about rows", "unknown": "not known to packer"}
 
 
 @click.command("init", context_settings=HELP_OPTIONS)
@@ -95,7 +95,7 @@ def _from_config(
 
 
 def _print_keys(converted: "Converted", *, verbose: bool) -> None:
-    """What became of the keys: a line for each that is not carried over as it is."""
+    """Print how keys were converted: a line for each that is not carried over as it is."""
     differs = [note for note in converted.notes if note.kind == "differs"]
     if verbose and converted.carried:
         stdout().line()
@@ -106,7 +106,7 @@ def _print_keys(converted: "Converted", *, verbose: bool) -> None:
     for note in differs:
         stdout().sentence(note.shown, indent=2)
         stdout().sentence(note.says, indent=6)
-    for kind, says in _TOLD.items():
+    for kind, says in _KINDS.items():
         keys = [note.key for note in converted.notes if note.kind == kind]
         if keys:
             stdout().line()

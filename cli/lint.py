@@ -6,7 +6,7 @@ import click
 
 from packer_cli.failures import end_check
 from packer_cli.findings_page import FindingsPage
-from packer_cli.options import HELP_OPTIONS, Asked, output_options, recipe_options
+from packer_cli.options import HELP_OPTIONS, RecipeOptions, output_options, recipe_options
 from packer_cli.output import fields_of, number, plural
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     "-n", "--rows", metavar="N", type=click.IntRange(min=0), default=200, help="Rows of each input to look at [200]."
 )
 @output_options
-def command(*, asked: Asked, rows: int, verbose: bool, quiet: bool, as_json: bool) -> None:
+def command(*, options: RecipeOptions, rows: int, verbose: bool, quiet: bool, as_json: bool) -> None:
     """Report what a chat template does under a tokenizer, and with SOURCEs what becomes of their first rows.
 
     Everything is seen on conversations rendered and encoded as `packer build` does it; nothing is written. Exit code 1
@@ -27,7 +27,7 @@ def command(*, asked: Asked, rows: int, verbose: bool, quiet: bool, as_json: boo
     """
     from packer.audit import lint  # noqa: PLC0415 - not for --help
 
-    report = lint(asked.resolve(), num_rows=rows)
+    report = lint(options.resolve(), num_rows=rows)
     message = None if report.ok else f"{report.template or report.tokenizer}: {_counts(report, named=True)}"
     end_check(_fields(report), message, as_json=as_json, show=lambda: _print(report, whole=verbose, summary=not quiet))
 

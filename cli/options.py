@@ -28,7 +28,7 @@ version_option = click.version_option(__version__, "--version", prog_name="packe
 def output_options(function: Function) -> Function:
     """`-v`, `-q`, `--json`, `--version`: every command has them, last in its help."""
     decorators = (
-        click.option("-v", "--verbose", is_flag=True, help="Tell more; on a bug, show where it happened."),
+        click.option("-v", "--verbose", is_flag=True, help="Print more; on a bug, show where it happened."),
         click.option("-q", "--quiet", is_flag=True, help="No progress and no summary; only data and errors."),
         click.option("--json", "as_json", is_flag=True, help='One JSON object on stdout, with "schema": 1.'),
         version_option,
@@ -72,7 +72,7 @@ jobs_option = click.option(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RecipeOptions:
     """The options as they were typed."""
 
     sources: tuple[str, ...]
@@ -110,24 +110,24 @@ class Asked:
             values = current_keys(base)
         elif not self.sources and no_sources is not None:
             raise RecipeError("no sources", hint=no_sources)
-        values |= self._given(values, block_len)
+        values |= self._chosen(values, block_len)
         where = "recipe" if self.recipe is None else str(self.recipe)
         return make_recipe(values, self.overrides, where=where, note=_note)
 
-    def _given(self, values: Mapping[str, Any], block_len: int | None) -> dict[str, Any]:
-        """What the options put in place of the recipe's own."""
-        given: dict[str, Any] = {}
+    def _chosen(self, values: Mapping[str, Any], block_len: int | None) -> dict[str, Any]:
+        """Values of the options, which replace the recipe's own."""
+        chosen: dict[str, Any] = {}
         if self.sources:
-            given["sources"] = [
+            chosen["sources"] = [
                 {"path": path, "schema": self.schema or "auto", "split": self.split} for path in self.sources
             ]
         if self.tokenizer is not None:
-            given["tokenizer"] = self.tokenizer
+            chosen["tokenizer"] = self.tokenizer
         if self.template is not None:
-            given["template"] = {**values.get("template", {}), "file": self.template}
+            chosen["template"] = {**values.get("template", {}), "file": self.template}
         if block_len is not None:
-            given["pack"] = {**values.get("pack", {}), "block_len": block_len}
-        return given
+            chosen["pack"] = {**values.get("pack", {}), "block_len": block_len}
+        return chosen
 
 
 def _note(message: str) -> None:
@@ -135,12 +135,12 @@ def _note(message: str) -> None:
 
 
 def recipe_options(function: Function) -> Function:
-    """Give a command these options; it gets them together, as the argument `asked`."""
+    """Give a command these options; it gets them together, as the argument `options`."""
 
     @functools.wraps(function)
-    def gathered(**options: Any) -> Any:
-        asked = Asked(**{field.name: options.pop(field.name) for field in fields(Asked)})
-        return function(asked=asked, **options)
+    def gathered(**values: Any) -> Any:
+        options = RecipeOptions(**{field.name: values.pop(field.name) for field in fields(RecipeOptions)})
+        return function(options=options, **values)
 
     decorated: Any = gathered
     for decorate in reversed(_OPTIONS):

@@ -40,7 +40,7 @@ def visible(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The same, newlines as escapes, too: whoever wrote a name or a message does not write a line of a report."""
+    """The same with newlines as escapes: a name or a message cannot add a line to a report."""
     return visible(text).replace("\n", "\\n")
 
 
@@ -100,7 +100,7 @@ _NARROWEST = 20
 _BYTE_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 _BAR_MOVES = re.compile(r"\r|(?:\x1b\[A)+\Z")
-"""What a library's progress bar begins a line of its own with, or writes alone."""
+"""Cursor movements of libraries' progress bars: before a line, or alone."""
 
 
 class Output:
@@ -118,7 +118,7 @@ class Output:
         """Columns of a terminal; None where lines go elsewhere."""
         if not self.is_terminal:
             return None
-        columns = _columns_told()
+        columns = _columns_of_environment()
         if columns is None:
             with suppress(OSError, ValueError):
                 columns = os.get_terminal_size(self._stream.fileno()).columns
@@ -127,7 +127,7 @@ class Output:
     @property
     def width(self) -> int:
         """Columns of a page; a pipe has no edge to wrap at, unless somebody says so."""
-        return self.edge or _columns_told() or _WIDTH_OF_PIPES
+        return self.edge or _columns_of_environment() or _WIDTH_OF_PIPES
 
     def line(self, *parts: str | tuple[str, str]) -> None:
         """One line, of texts and of (text, style): a newline within a text is shown, too."""
@@ -269,17 +269,17 @@ def can_draw() -> bool:
 
 
 def signs() -> Signs:
-    """Those that stdout can write."""
+    """The signs that stdout can write."""
     return _DRAWN if can_draw() else _ASCII
 
 
-def _columns_told() -> int | None:
-    told = os.environ.get("COLUMNS", "")
-    return int(told) or None if told.isascii() and told.isdigit() else None
+def _columns_of_environment() -> int | None:
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) or None if columns.isascii() and columns.isdigit() else None
 
 
 _WIDTH = 80
-"""Of a terminal that does not say."""
+"""Columns of a terminal that does not say."""
 
 _WIDTH_OF_PIPES = 100
 

@@ -47,7 +47,7 @@ def command(
     verbose: bool,
     quiet: bool,
     as_json: bool,
-    **asked: Any,
+    **options: Any,
 ) -> None:
     """Pack the documents of CACHE into other blocks; nothing is read or tokenized again.
 
@@ -57,7 +57,7 @@ def command(
     from packer.pipeline import repack  # noqa: PLC0415 - not for --help
 
     began = time.monotonic()
-    pack = {key: value for key, value in asked.items() if value is not None}
+    pack = {key: value for key, value in options.items() if value is not None}
     with listener(quiet=quiet) as progress:
         result = repack(
             cache, output, pack, overrides, jobs=jobs, fail_above=fail_above, force=force, progress=progress

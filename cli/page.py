@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from packer.audit.foreign import ForeignRowView
 
 _LISTED = 12
-"""Of more messages than these the numbers are not written out."""
+"""Messages whose numbers are listed at most."""
 
 _EXCERPT = 1000
 """Characters of a document where an excerpt of it is shown."""
@@ -151,7 +151,7 @@ class ViewPage:
             begun += len(run.text)
 
     def _behind(self, run: "Run") -> None:
-        """What a block holds between two documents."""
+        """Write the separator or padding between two documents of a block."""
         if run.kind == "separator":
             self.text(run.text, style="dim")
             self.note(["between the documents, not trained"])

@@ -73,5 +73,5 @@ class Lines(Quiet):
 
 
 def listener(*, quiet: bool) -> Quiet:
-    """What fits where stderr goes."""
+    """The progress display for stderr."""
     return Quiet() if quiet else Lines()

@@ -67,8 +67,8 @@ def command(
 ) -> None:
     """Check a cache: every byte, every row, every total. Or, with --foreign, rows that another tool prepared.
 
-    Exit code 1 where anything is wrong; everything that is wrong is listed. Of foreign rows it is told whether
-    prompts are trained, stop tokens learned, labels shifted, borders kept; and what could not be looked at.
+    Exit code 1 where anything is wrong; everything that is wrong is listed. Of foreign rows it reports
+    trained prompts, stop tokens that are not learned, shifted labels and lost borders, and what it could not check.
     """
     folder = cache_alone(cache, foreign, tokenizer, template)
     if quick and full:

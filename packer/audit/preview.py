@@ -45,7 +45,7 @@ class Excerpt:
     """A piece of text that helps to understand a rejection."""
 
     what: str
-    """What it is, in a few words."""
+    """A label of a few words."""
 
     text: str
     """`[...]` stands where something was left out."""
@@ -56,15 +56,15 @@ class Excerpt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewedRow:
-    """What a build would make of one row."""
+    """The result a build would have for one row."""
 
     view: RowView
     split: str
     excerpts: tuple[Excerpt, ...]
-    """Of a rejected row: what shows why."""
+    """Texts that show why a row is rejected."""
 
     hint: str | None
-    """Of a rejected row: what to do about it."""
+    """How to keep a rejected row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +182,7 @@ class _Maker:
         self._tokenizer = load_backend(model.files[TOKENIZER_FILE])
 
     def row(self, entry: InputFile, raw: RawRow) -> PreviewedRow:
-        """What becomes of a row.
+        """Take a row through the stages.
 
         Raises:
             TemplateOverrunError: rendering it exceeds the limit of time or memory.

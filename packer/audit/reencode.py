@@ -46,7 +46,7 @@ from packer.store.rejected import read_rejected, rejected_path
 from packer.store.writing import rows_of
 
 _WHAT = "re-encoded"
-"""What a finding compared."""
+"""The `what` of findings."""
 
 _KEY = permutation_key("rows that verify encodes again", 0)
 
@@ -240,13 +240,13 @@ def _compare_partition(task: _Task, folder: Path, stages: Stages, special_ids: I
     num_tokens = 0
     for batch in read_rows(partition, schema=entry.schema, columns=entry.columns, max_row_bytes=max_row_bytes):
         stop = first + batch.num_rows
-        asked = np.arange(first, stop) if task.chosen is None else _between(task.chosen, first, stop)
-        if len(asked):
-            done = stages.run(batch if len(asked) == batch.num_rows else _only(batch, asked))
+        numbers = np.arange(first, stop) if task.chosen is None else _between(task.chosen, first, stop)
+        if len(numbers):
+            done = stages.run(batch if len(numbers) == batch.num_rows else _only(batch, numbers))
             special = np.isin(done.documents.input_ids, special_ids)
             made = _Documents.of(rows_of(done.documents, special=special, weighted=weighted))
             codes = {rejection.row: rejection.code for rejection in done.rejections}
-            differing += _differences(asked, made, codes, stored, codes if task.rejected is None else task.rejected)
+            differing += _differences(numbers, made, codes, stored, codes if task.rejected is None else task.rejected)
             num_tokens += len(done.documents.input_ids)
         first = stop
         # Where rows differ, reading goes on: at its end it is seen whether the input changed meanwhile.
@@ -265,7 +265,7 @@ def _compare_partition(task: _Task, folder: Path, stages: Stages, special_ids: I
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Documents:
-    """What is compared of the documents of a partition, in the order of its rows. D documents."""
+    """The documents of a partition, in the order of its rows. D documents."""
 
     row: Int32  # [D] of the partition, ascending
     length: Int32  # [D] tokens
@@ -276,7 +276,7 @@ class _Documents:
         return cls(row=rows.row, length=rows.length, digest=rows.digests())
 
     def outcome(self, row: int, code: str | None) -> str:
-        """What became of a row: `2 documents, 118 tokens`, `rejected: empty`, or both."""
+        """Describe the result of a row: `2 documents, 118 tokens`, `rejected: empty`, or both."""
         own = self.length[self.of_row(row)]
         parts = [f"{len(own)} document{'s' * (len(own) > 1)}, {int(own.sum()):,} tokens"] if len(own) else []
         parts += [] if code is None else [f"rejected: {code}"]
@@ -306,10 +306,10 @@ def _stored_documents(folder: Path, shard: Shard) -> tuple[_Documents, bool]:
 
 
 def _differences(
-    asked: Int64, made: _Documents, codes: Mapping[int, str], stored: _Documents, stored_codes: Mapping[int, str]
+    numbers: Int64, made: _Documents, codes: Mapping[int, str], stored: _Documents, stored_codes: Mapping[int, str]
 ) -> Iterator[tuple[int, str, str]]:
     """Rows that yield something else than is stored, what they yield, and what is stored."""
-    for row in asked.tolist():
+    for row in numbers.tolist():
         code, stored_code = codes.get(row), stored_codes.get(row)
         ours, theirs = made.digest[made.of_row(row)], stored.digest[stored.of_row(row)]
         if code == stored_code and np.array_equal(ours, theirs):
@@ -318,9 +318,9 @@ def _differences(
         yield row, expected, found if found != expected else f"{found}, with other values"
 
 
-def _only(rows: RowBatch, asked: Int64) -> RowBatch:
+def _only(rows: RowBatch, numbers: Int64) -> RowBatch:
     """Some rows of a batch."""
-    wanted = set(asked.tolist())
+    wanted = set(numbers.tolist())
     return RowBatch(
         samples=tuple(sample for sample in rows.samples if sample.row in wanted),
         rejections=tuple(rejection for rejection in rows.rejections if rejection.row in wanted),
@@ -371,7 +371,7 @@ def _rejected_codes(folder: Path, manifest: Manifest) -> list[list[tuple[int, st
 
 
 def _notes(manifest: Manifest, model: Model) -> tuple[str, ...]:
-    """That the documents were made again by other software or rules than the cache was made by."""
+    """Note where software or rules are not those that the cache was made by."""
     here = resolve_engine("reference", model.files[TOKENIZER_FILE])
     # The version of any engine ends with that of the reference, which renders for it and checks it.
     if manifest.engine_version.endswith(here.version) and manifest.rules_version == RULES_VERSION:

@@ -25,18 +25,18 @@ MAX_ROWS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardAudit:
-    """What was found in one shard."""
+    """The findings of one shard."""
 
     shard: Shard
     findings: tuple[Finding, ...]
     digests: UInt64 | None
-    """Row digests worked out from the values; None where they could not be, or were not asked for.  # uint64[R]"""
+    """Row digests computed from the values; None at level `quick`, and where they cannot be.  # uint64[R]"""
 
 
 def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord) -> ShardAudit:
     """Check one shard. Whatever is wrong with it comes back as findings; nothing is raised.
 
-    A damaged file is looked into all the same, so that the damaged rows can be named. That is safe: mapping compares
+    A damaged file is read all the same, so that the damaged rows can be named. That is safe: mapping compares
     size, schema and places with the manifest first, and views stay within their buffers.
     """
     wrong = check_size(folder, shard.path, shard.num_bytes)
@@ -184,7 +184,7 @@ def _check_counts(folder: Path, shard: Shard) -> list[Finding]:
 
 
 Rule = tuple[str, str, Bool]
-"""What is compared, what is expected, and the rows that break it.  # bool[R]"""
+"""Name of the rule, expected value, and the rows that break it.  # bool[R]"""
 
 
 def document_rules(rows: DocumentRows, model: ModelRecord) -> Iterator[Rule]:

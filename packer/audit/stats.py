@@ -47,7 +47,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutReason:
-    """What is in no block, for one reason."""
+    """Tokens that are in no block, for one reason."""
 
     code: str
     documents: int
@@ -105,7 +105,7 @@ class Stats:
     """The most frequent first."""
 
     cut: tuple[CutReason, ...]
-    """What is in no block; the most tokens first."""
+    """Tokens in no block, by reason; the most tokens first."""
 
     left_out: LeftOut | None
     """The tokens of `cut`, where they are worth a warning."""

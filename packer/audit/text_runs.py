@@ -50,7 +50,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spans:
-    """What a document trains, span by span in order. U spans; they may touch."""
+    """The trained spans of a document, in order. U spans; they may touch."""
 
     message: Int32  # [U]
     start: Int32  # [U] tokens from the start of the document

@@ -1,4 +1,4 @@
-"""What goes out to other trainers: a cache's documents or blocks in the files they read, masks included or refused.
+"""Exports of a cache to the files of other trainers: documents or blocks, with their loss masks or not at all.
 
 formats         the formats there are
 writer          the rows that the writer of a format is given, and the files it writes, with their digests

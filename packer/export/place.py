@@ -45,7 +45,7 @@ def refuse_place(cache: Path, out: Path, *, force: bool) -> None:
 
 
 def _own_files(folder: Path) -> set[str]:
-    """What the export that lies there says it wrote."""
+    """The files that the record of an export lists."""
     try:
         return {RECORD, *(str(each["path"]) for each in (read_record(folder) or {})["files"])}
     except (TypeError, KeyError):

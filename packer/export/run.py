@@ -28,7 +28,7 @@ class ExportedSplit:
 
     num_trained: int
     details: dict[str, Any]
-    """What its format says of it: paths, types, columns."""
+    """Details of the format: paths, types, columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Exported:
     splits: tuple[ExportedSplit, ...]
     files: tuple[ExportedFile, ...]
     notes: tuple[str, ...]
-    """What whoever trains with it should know."""
+    """Notes for whoever trains with it."""
 
     fingerprint: str
     """Of the cache."""

@@ -1,4 +1,4 @@
-"""What the writer of a format is given and does, and the files it writes, whose digests are made on the way."""
+"""The rows to be exported as flat arrays, the base class of the writers, and the files they write."""
 
 import hashlib
 import io
@@ -209,7 +209,7 @@ class Writer:
         raise NotImplementedError
 
     def notes(self) -> Iterator[str]:
-        """What whoever trains with it should know; asked after `finish`."""
+        """Notes for whoever trains with it; called after `finish`."""
         yield from ()
 
 

@@ -1,4 +1,4 @@
-"""What the Hub's client says of failures, as errors of packer."""
+"""Failures of the Hub's client as errors of packer."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -31,7 +31,7 @@ class HubFile:
     """A file of a data set."""
 
     name: HubName
-    """Of this file alone, with its commit."""
+    """The name of this file, with its commit."""
 
     path: Path
     """In the client's cache."""

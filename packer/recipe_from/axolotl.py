@@ -25,7 +25,7 @@ from packer.recipe_from.config_sources import (
 TEMPLATE_FILE = "chat_template.jinja"
 
 _SEQUENCE_LEN = 512
-"""What axolotl takes where nothing is said."""
+"""The default of axolotl."""
 
 _FIRST_ROWS = re.compile(r"(?P<split>\w+)\[:(?P<rows>[1-9]\d{0,17})\]")
 _LOADERS = ("json", "csv", "parquet", "arrow")
@@ -199,16 +199,16 @@ def _limit(keys: Keys, *, several: bool) -> dict[str, Any]:
 
 
 def _entry_paths(keys: Keys, paths: ConfigPaths, *, split: str | None) -> list[str]:
-    """What the sources of an entry are called."""
+    """The paths of the sources of an entry."""
     path, named, revision = keys.text("path"), keys.texts("data_files") or [], keys.text("revision")
     if path is None:
         raise EntryLeftOutError("path", "no path")
     found = paths.find(path)
-    asked = (keys.text("split") or ("test" if split else "train")).partition("[")[0]
+    wanted = (keys.text("split") or ("test" if split else "train")).partition("[")[0]
     if found is None and is_on_hub(path):
         if not named:
             keys.report("path", NAME_FILES)
-        elif asked != "train":
+        elif wanted != "train":
             keys.report("split", "packer takes the files that are named, not a split of them")
         return [hub_path(path, revision, file) for file in named or [""]]
     keys.apply({"revision": noted("of a name on the Hub; this is none")})
@@ -222,7 +222,7 @@ def _entry_paths(keys: Keys, paths: ConfigPaths, *, split: str | None) -> list[s
         return [path]
     if not found.is_dir():
         return [paths.in_recipe(found, like=path)]
-    whole = data_set_folder(found, asked)
+    whole = data_set_folder(found, wanted)
     if whole is None:
         whole = files_pattern(found, "path")
         keys.report("path", "axolotl tells splits by the names of files; packer takes all that fit the pattern")

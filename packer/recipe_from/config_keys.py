@@ -15,7 +15,7 @@ from packer.errors import RecipeError
 _MOST_SHOWN = 60
 
 _OF_ROWS = ("data", "mask", "pack", "prompt", "sample", "template", "token", "train_on")
-"""What a key about rows has in its name. One that packer does not know may be a typing mistake."""
+"""Words in the names of keys about rows. A key with one of them that packer does not know may be misspelled."""
 
 Kind = Literal["differs", "training", "unknown"]
 """``differs``: about rows, and means something else in packer, or nothing. ``training``: the trainer's own."""
@@ -23,7 +23,7 @@ Kind = Literal["differs", "training", "unknown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What becomes of a key."""
+    """The meaning of a key in a recipe."""
 
     says: str = ""
     """Reported of a value that means something else in packer, or nothing."""
@@ -38,7 +38,7 @@ class Rule:
     """Their word → the recipe's, where it has words of its own."""
 
     kind: Literal["take", "text", "texts", "number", "mapping"] = "take"
-    """What it holds, as the methods of :class:`Keys` are called."""
+    """The type of its value, named as the method of :class:`Keys` that takes it."""
 
 
 def noted(says: str, *same: Any) -> Rule:
@@ -89,12 +89,12 @@ class EntryLeftOutError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """What becomes of every key, filled while a configuration is read."""
+    """How each key was converted; filled while a configuration is read."""
 
     taken: list[str] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     left_out: list[Note] = field(default_factory=list)
-    """Those of the notes that stand for a whole entry."""
+    """The notes on whole entries."""
 
     @property
     def carried(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from packer.tokenizer_folder import read_regular
 RECIPE_FILE = "recipe.yaml"
 
 MAX_CONFIG_BYTES = 16 * 2**20
-"""Of a configuration. A list of ten thousand data sets has some two million."""
+"""Largest configuration that is read. A list of ten thousand data sets takes about two million bytes."""
 
 _EXPECTED = "a configuration of axolotl (datasets:), one of LLaMA-Factory (dataset:), or a dataset_info.json"
 
@@ -32,7 +32,7 @@ class Converted:
     kind: Literal["axolotl", "llamafactory", "dataset_info"]
     path: Path
     values: dict[str, Any]
-    """Of the recipe; what it does not say has packer's default."""
+    """Values of the recipe; other keys have packer's defaults."""
 
     template: str | None
     """Text of a chat template that stood in the configuration."""

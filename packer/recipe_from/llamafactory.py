@@ -26,7 +26,7 @@ from packer.recipe_from.config_sources import (
 INFO_FILE = "dataset_info.json"
 
 _CUTOFF_LEN = 2048
-"""What LLaMA-Factory takes where nothing is said."""
+"""The default of LLaMA-Factory."""
 
 _MOST_LISTED = 12
 
@@ -137,15 +137,15 @@ def read_llamafactory(
 def _sources(
     keys: Keys, paths: ConfigPaths, report: Report, *, load: Callable[[Path], Mapping[str, Any]], texts: bool
 ) -> list[dict[str, Any]]:
-    asked = keys.text("dataset_dir") or "data"
-    folder = paths.find(asked)
+    name = keys.text("dataset_dir") or "data"
+    folder = paths.find(name)
     if folder is None or not (folder / INFO_FILE).is_file():
         raise RecipeError(
-            f"dataset_dir: {asked}: no {INFO_FILE} there; looked from {' and '.join(map(str, paths.bases))}",
+            f"dataset_dir: {name}: no {INFO_FILE} there; looked from {' and '.join(map(str, paths.bases))}",
             hint="run this where LLaMA-Factory is started, or give the file itself: --from …/dataset_info.json",
         )
     info = load(folder / INFO_FILE)
-    inner = replace(paths, bases=(folder,), absolute=Path(asked).is_absolute())  # its files lie beside it
+    inner = replace(paths, bases=(folder,), absolute=Path(name).is_absolute())  # its files lie beside it
     most = keys.number("max_samples")
     limit = {} if most is None else {"limit": most}
     sources = []

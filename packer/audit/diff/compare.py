@@ -54,7 +54,7 @@ class CacheDiff:
 
     examples: tuple[RowExample, ...]
     totals: tuple[Change, ...]
-    """Of the manifest; also `rejected.CODE` (rows), `cut.CODE` (tokens in no block), `unused_keys.KEY` (messages)."""
+    """Totals; also `rejected.CODE` (rows), `cut.CODE` (tokens in no block), `unused_keys.KEY` (messages)."""
 
     software: tuple[Change, ...]
     """Engine and rules with their versions, then versions of libraries, which may not change the data."""
@@ -167,7 +167,7 @@ def meaning_of(
     else:
         data = "the same documents in another order, or of other rows"
     if same_recipe:
-        return f"{data} by the same recipe, which should not be: the versions of software may tell why"
+        return f"{data} by the same recipe, which should not be: the versions of software may be the reason"
     if not causes:
         return f"{data} by another recipe: nothing in it differs that this version of packer knows of"
     return f"{data} by another recipe: other {', '.join(_CAUSES[cause] for cause in causes)}"

@@ -62,7 +62,7 @@ class RowSide:
     """Tokens from the first that differs to the last; 0 where only labels or weights differ."""
 
     text: str = ""
-    """Of the first of those tokens."""
+    """Text of the first of those tokens."""
 
     input_ids: tuple[int, ...] = ()
     """The first of those tokens."""

@@ -163,7 +163,7 @@ def _ids(record: ModelRecord) -> dict[str, Any]:
 
 
 def _settings(files: Files) -> dict[str, Any]:
-    """What the JSON files say, long lists as digests, but for a template that is reported as a template."""
+    """Settings of the JSON files, long lists as digests; a template that is reported as a template is left out."""
     definition = _json(files, TOKENIZER_FILE)
     model = definition.pop("model", None) or {}
     model |= {name: _digest(model[name]) for name in ("vocab", "merges") if model.get(name) is not None}

@@ -34,7 +34,7 @@ class ForeignFinding:
     unit: str
     num_rows: int
     detail: str | None
-    """What the figures show beside, where they show anything."""
+    """A figure in words, for codes that have one."""
 
     examples: tuple[Example, ...]
     hint: str

@@ -17,7 +17,7 @@ class Code(NamedTuple):
 
     level: Level
     unit: str
-    """What is counted, in the singular."""
+    """The unit of the count, in the singular."""
 
     meaning: str
     hint: str
@@ -110,7 +110,7 @@ CODES: dict[str, Code] = {
     "no_header": Code(
         "warning",
         "row",
-        "rows hold no header of an answer as this template writes it, so their prompts were not looked at",
+        "rows hold no header of an answer as this template writes it, so their prompts were not checked",
         "they were cut before an answer, or made with another template: --template names it",
     ),
     "answers_masked": Code(
@@ -124,7 +124,7 @@ ORDER = {code: number for number, code in enumerate(CODES)}
 OF_NO_TOKENIZER = frozenset(
     {"columns_differ", "ids_outside", "labels_shifted", "labels_foreign", "nothing_trained", "borders_disagree"}
 )
-"""What is true of rows whatever the tokenizer, and that the ids are not its own."""
+"""Codes that hold for rows of any tokenizer, and the one that says that the ids are of another."""
 
 
 _SHOWN = 12
@@ -132,7 +132,7 @@ _SHOWN = 12
 
 
 class Hit(NamedTuple):
-    """What a check found in a row."""
+    """The result of one check of a row."""
 
     code: str
     times: int
@@ -175,7 +175,7 @@ def _is_shifted(ids: Int64, labels: Int64) -> bool:
 
 
 def _chat(ids: Int64, parts: RowParts, trained: Bool, *, is_shifted: bool) -> Iterator[Hit]:
-    """What is trained of prompts, headers and answers."""
+    """Find trained prompts and headers, and masked answers."""
     if not parts.headers:
         if len(ids):
             yield Hit("no_header", 1, (0, min(_SHOWN, len(ids))))

@@ -38,7 +38,7 @@ class TokenRow:
 
     @property
     def trained(self) -> Bool:
-        """What a trainer learns: labels, else all masks that are there, else every token.  # bool[n]"""
+        """Tokens that a trainer trains: by labels, else by all masks there are, else every token.  # bool[n]"""
         if self.labels is not None:
             found: Bool = self.labels != MASKED
             return found
@@ -50,25 +50,25 @@ class TokenRow:
 
 
 PROMPT, HEADER, ANSWER, BEHIND, LEFT = 0, 1, 2, 3, 4
-"""What a token is: of the prompt; of an answer's header; of the answer, its stop token included; white space behind;
-or left of a message that began in another row, which nobody can know to be prompt or answer."""
+"""The kinds of tokens: prompt; header of an answer; answer, its stop token included; white space behind it;
+and the rest of a message that began in another row, which may be prompt or answer."""
 
 Range = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowParts:
-    """What the tokens of a row are. n tokens."""
+    """The parts of a row. n tokens."""
 
     kinds: Int64  # [n] as above; all PROMPT where headers are not known
     headers: list[Range]
     """Where each header begins, and where its control tokens end."""
 
     answers: list[Range]
-    """Of each header where its answer begins and ends."""
+    """Start and end of the answer behind each header."""
 
     left: Range
-    """What is left of a message that began in another row; empty where the row begins with one of its own."""
+    """The rest of a message that began in another row; empty where the row begins with a message."""
 
     is_stop: Bool  # [n]
     is_space: Bool  # [n]
@@ -154,7 +154,7 @@ def _matches(ids: Int64, sequence: Int64) -> list[int]:
 
 
 def _left(begins: Bool, content: int, solid: Int64, stops: Int64) -> Range:
-    """What is left of a message at the beginning of a row: up to a stop token and the white space behind it, or to
+    """Find the rest of a message at the start of a row: it ends behind a stop token and the white space after it, or
     where the next message begins.
     """
     closed = int(solid[min(int(stops[content]) + 1, len(begins))])

@@ -64,7 +64,7 @@ def view_foreign_row(
     (row,) = found.read([number])
     if row.columns_differ:
         raise UsageError(
-            f"row {number} of {path}: its columns differ in length", hint="packer verify --foreign tells more"
+            f"row {number} of {path}: its columns differ in length", hint="packer verify --foreign reports it"
         )
     row_parts, trained = find_parts(row, facts), row.trained
     kinds = np.where(row_parts.padding & ~trained, 2, trained)

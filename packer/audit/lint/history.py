@@ -168,8 +168,8 @@ def _of_answer(turn: LearnedTurn, text: str, ranges: Sequence[Range]) -> Iterato
     if not text.startswith(turn.text):
         return  # the terminator is appended, or the prompt was made of two renderings: there is no place to compare
     start, end = turn.prompt_end, len(turn.text)
-    asked = text.find(QUESTION) + len(QUESTION)
-    touching = [(a, b) for a, b in ranges if b > asked and a < end and b > start] or [(end, end)]
+    end_of_question = text.find(QUESTION) + len(QUESTION)
+    touching = [(a, b) for a, b in ranges if b > end_of_question and a < end and b > start] or [(end, end)]
     first, last = touching[0][0], touching[-1][1]
     for mark, note in (
         ((first, start), _GIVEN),

@@ -26,9 +26,9 @@ CODES: dict[str, Code] = {
     "prompt_diverges": Code("error", "no prompt the template writes is how it begins a plain answer"),
     "no_terminator": Code("error", "the template writes no stop token after a plain answer"),
     # something is lost, or learned that nobody expects
-    "rows_rejected": Code("warning", "some of the rows looked at are rejected; an error where all are"),
+    "rows_rejected": Code("warning", "some of the rows examined are rejected; an error where all are"),
     "rows_price": Code(
-        "warning", "rewritten history makes the rows looked at cost more tokens; a note where a build would not ask"
+        "warning", "rewritten history makes the rows examined cost more tokens; a note where a build would not ask"
     ),
     "header_learned": Code(
         "warning", "the template ignores add_generation_prompt, so the header of an answer is learned as part of it"
@@ -85,7 +85,7 @@ class Example:
     """Characters of `text` the finding is about; empty where it is about the place between two."""
 
     note: str = ""
-    """What there is to say of the mark."""
+    """A remark on the mark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class LintFinding:
     """What to do; a `--set` it names was tried, and does what the hint says."""
 
     level: Level = _OF_ITS_CODE
-    """That of its code, if whoever found it does not know better: what a recipe asks for is a note."""
+    """The level of its code by default; a note where the recipe asks for what is found."""
 
     def __post_init__(self) -> None:
         if self.level == _OF_ITS_CODE:
@@ -150,7 +150,7 @@ class LintReport:
 
     rows: tuple[LookedAt, ...]
     verdict: str
-    """What a build of the recipe would give, in one line."""
+    """The result of a build of the recipe, in one line."""
 
     def count(self, level: Level) -> int:
         return sum(finding.level == level for finding in self.findings)

@@ -55,8 +55,8 @@ def find_openings(subject: Subject) -> Iterator[LintFinding]:
 
 def _ignores_prompt(subject: Subject) -> bool:
     conversation = subject.conversation(subject.ask(PLAIN))
-    asked = conversation.messages[:-1]
-    return conversation.render(asked, {}) == conversation.render(asked, {}, prompt=True)
+    upto = conversation.messages[:-1]
+    return conversation.render(upto, {}) == conversation.render(upto, {}, prompt=True)
 
 
 def find_modes(subject: Subject) -> Iterator[LintFinding]:

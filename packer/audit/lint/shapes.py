@@ -18,11 +18,11 @@ _WITHOUT = {
     "tool_result": "the result",
     "tools": "the tool definitions",
 }
-"""What rows are learned without, where a kind of loss is allowed."""
+"""Kind of loss → the part that rows are learned without where it is allowed."""
 
 
 def find_losses(subject: Subject) -> Iterator[LintFinding]:
-    """What is not rendered, a finding for each kind; each is found while the ones before it are allowed."""
+    """Report parts that are not rendered, by kind; each kind is looked for while the ones before it are allowed."""
     found: dict[str, list[str]] = {}
     for label, row in SHAPES.items():
         for kind in subject.losses(row):

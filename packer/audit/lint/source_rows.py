@@ -51,7 +51,7 @@ def find_in_rows(files: Sequence[LookedAt], recipe: Recipe, model: Model) -> Ite
         some = any(each.num_kept for each in files)
         yield LintFinding(
             code="rows_rejected",
-            message=f"{f'{rejected.total():,} of' if some else 'all'} {_rows(num_rows)} looked at are rejected",
+            message=f"{f'{rejected.total():,} of' if some else 'all'} {_rows(num_rows)} examined are rejected",
             examples=tuple(
                 Example(label=f"{count:,} {code}", text=each.first[code])
                 for each in files
@@ -64,7 +64,7 @@ def find_in_rows(files: Sequence[LookedAt], recipe: Recipe, model: Model) -> Ite
         asks = recipe.supervision.history_rewrite is None and cost > LIMIT
         yield LintFinding(
             code="rows_price",
-            message=f"rewritten history: the rows looked at take {cost:.2f} times the tokens of their last documents"
+            message=f"rewritten history: the rows examined take {cost:.2f} times the tokens of their last documents"
             + (f"; above {LIMIT:g} a build stops and asks" if asks else ""),
             examples=tuple(
                 Example(label=each.path, text=f"{_rewrite_cost([each]):.2f} times") for each in files if len(files) > 1
@@ -75,7 +75,7 @@ def find_in_rows(files: Sequence[LookedAt], recipe: Recipe, model: Model) -> Ite
 
 
 def verdict(files: Sequence[LookedAt], recipe: Recipe, *, ok: bool, begins: bool) -> str:
-    """What a build of the recipe would give.
+    """Predict the result of a build of the recipe.
 
     Args:
         files: the first rows of its inputs; none where none were looked at.
@@ -90,10 +90,10 @@ def verdict(files: Sequence[LookedAt], recipe: Recipe, *, ok: bool, begins: bool
         return "plain chats can be built" if ok else "no plain chat can be built as the recipe is"
     num_kept, num_rows = sum(each.num_kept for each in files), sum(each.num_rows for each in files)
     if not num_kept:
-        return f"a build would keep nothing of the {_rows(num_rows)} looked at"
+        return f"a build would keep nothing of the {_rows(num_rows)} examined"
     if recipe.supervision.history_rewrite is None and _rewrite_cost(files) > LIMIT:
         return "a build would stop and ask about rewritten history (supervision.history_rewrite)"
-    return f"a build keeps {num_kept:,} of the {_rows(num_rows)} looked at"
+    return f"a build keeps {num_kept:,} of the {_rows(num_rows)} examined"
 
 
 def _count(found: LookedAt, stages: Stages, batch: RowBatch) -> None:
@@ -109,7 +109,7 @@ def _count(found: LookedAt, stages: Stages, batch: RowBatch) -> None:
 
 
 def _rejected_hint(rejected: Mapping[str, int], recipe: Recipe) -> str:
-    """What a build says of the most frequent code; of losses all kinds that were seen are allowed."""
+    """The hint of a build for the most frequent code, which allows every kind of loss that was seen."""
     lost = [code.removeprefix("dropped_") for code in rejected if code.startswith("dropped_")]
     code = max(rejected, key=lambda each: rejected[each])
     return rejection_hint(code, allowed=(*recipe.supervision.allow_dropped, *lost))

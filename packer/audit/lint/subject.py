@@ -1,4 +1,4 @@
-"""What is asked: a tokenizer and its template under a recipe, by way of the stages that build."""
+"""A tokenizer and its template under a recipe, probed with conversations through the stages of a build."""
 
 import functools
 import json
@@ -103,7 +103,7 @@ class LearnedTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a row: learned turns in the order of its messages, or a rejection."""
+    """The result of a row: learned turns in the order of its messages, or a rejection."""
 
     sample: Sample
     turns: tuple[LearnedTurn, ...]
@@ -177,7 +177,7 @@ class Subject:
         return Tried(next(iter(turns.rejections), None), len(turns.text_offsets) - 1)
 
     def ask(self, row: Row) -> Outcome:
-        """What becomes of a row of :mod:`probes`; remembered."""
+        """Take a row of :mod:`probes` through the stages, once."""
         if id(row) not in self._outcomes:
             sample = read_row(dict(row), number=0, schema="messages", columns={})
             rows = RowBatch(samples=(sample,), rejections=(), num_rows=1)

@@ -20,19 +20,19 @@ from packer.render.conversation import Conversation
 
 _UNDEFINED = re.compile(r"'(\w+)' is undefined")
 _VALUES: tuple[Any, ...] = ([], "", {}, False)
-"""What a template may take for a variable it misses."""
+"""Values to try for a variable that a template misses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usable:
-    """What the rest of a report can be found with."""
+    """Errors that end a report early, or the subject of its other checks."""
 
     findings: tuple[LintFinding, ...] = ()
     subject: Subject | None = None
     """None where a plain chat cannot be built."""
 
     model: Model | None = None
-    """What rows can be taken through the stages with; None where a build would refuse the template."""
+    """The model to take rows through the stages with; None where a build would refuse the template."""
 
 
 def find_usable(recipe: Recipe) -> Usable:
