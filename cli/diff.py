@@ -9,7 +9,7 @@ import click
 
 from packer_cli.failures import end_check
 from packer_cli.options import HELP_OPTIONS, output_options
-from packer_cli.output import cells, fields_of, number, plural, print_table, signs, stdout, visible, wrap
+from packer_cli.output import cells, drawable, fields_of, number, plural, print_table, signs, stdout, wrap
 
 if TYPE_CHECKING:
     from packer.audit import CacheDiff
@@ -104,7 +104,7 @@ class _Page:
         """In one line, where there is room; else in three."""
         old, new = _value(change.old), _value(change.new)
         grown = f"  ({(change.new or 0) - (change.old or 0):+,})" if counts else ""
-        line = visible(f"  {change.key:<{width}}  {old} {self._signs.arrow} {new}{grown}")
+        line = drawable(f"  {change.key:<{width}}  {old} {self._signs.arrow} {new}{grown}")
         if sum(map(cells, line)) <= self._out.width:
             self._out.line(line)
             return
@@ -196,11 +196,11 @@ class _Page:
             )
 
     def _words(self, text: str, *, indent: int = 2, style: str = "") -> None:
-        self._out.words(text, indent=indent, hanging=2, style=style)
+        self._out.words(drawable(text), indent=indent, hanging=2, style=style)
 
     def _text(self, prefix: str, text: str, *, style: str = "") -> None:
         """Text of any kind behind a prefix, newlines shown as signs, cut where the line ends."""
-        shown = visible(text.replace("\n", self._signs.newline).replace("\t", "\\t"))
+        shown = drawable(text.replace("\n", self._signs.newline).replace("\t", "\\t"))
         first = prefix
         for part in wrap(shown or " ", max(20, self._out.width - len(prefix))):
             self._out.line((f"{first}{part}".rstrip(), style))

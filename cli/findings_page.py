@@ -6,7 +6,7 @@ A text stands in one line, wrapped where it is too long, with newlines as signs.
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from packer_cli.output import NEWLINES, can_draw, cells, signs, stdout, visible, wrap_words
+from packer_cli.output import NEWLINES, cells, drawable, signs, stdout, visible, wrap_words
 
 if TYPE_CHECKING:
     from packer.audit import Example
@@ -31,7 +31,6 @@ class FindingsPage:
         """`whole`: leave nothing of a text out."""
         self.out = stdout()
         self._whole = whole
-        self._drawn = can_draw()
         self._signs = signs()
 
     def facts(self, facts: Sequence[tuple[str, str]]) -> None:
@@ -97,8 +96,7 @@ class FindingsPage:
     def _sign(self, character: str) -> str:
         if character == "\n":
             return self._signs.newline
-        shown = "\\t" if character == "\t" else visible(character)
-        return shown if self._drawn or shown.isascii() else ascii(shown)[1:-1]
+        return "\\t" if character == "\t" else drawable(character)
 
 
 def _rows(shown: Sequence[str], marked: Sequence[bool], width: int) -> list[tuple[str, str]]:

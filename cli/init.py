@@ -13,7 +13,7 @@ from packer_cli.output import print_json, stdout
 if TYPE_CHECKING:
     from packer.recipe_from import Converted
 
-_KINDS = {"training": "the trainer's own, and not about rows", "unknown": "not known to packer"}
+_KINDS = {"training": "not about rows, by their names", "unknown": "not known to packer, and may be about rows"}
 
 
 @click.command("init", context_settings=HELP_OPTIONS)

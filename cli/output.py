@@ -4,6 +4,7 @@ Much of what is shown was written by strangers: names in a manifest, files in a 
 whatever would steer a terminal is shown as an escape here, and no caller has to think of it.
 """
 
+import io
 import json
 import os
 import re
@@ -37,6 +38,12 @@ def visible(text: str) -> str:
     Zero-width joiners stay: emoji and several scripts are spelled with them.
     """
     return HIDDEN.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def drawable(text: str) -> str:
+    """The same, and what stdout cannot write as escapes too, so that its width is known."""
+    shown = visible(text)
+    return shown if can_draw() else shown.encode("ascii", "backslashreplace").decode()
 
 
 def one_line(text: str) -> str:
@@ -209,16 +216,15 @@ class _Guarded:
         return getattr(self.stream, name)
 
 
-def guarded(stream: TextIO) -> TextIO:
-    """A stream through which nothing steers the terminal behind it."""
-    return cast("TextIO", _Guarded(stream))
-
-
 @contextmanager
 def guarded_streams() -> Iterator[None]:
     """Everything printed in the body shows what would steer a terminal; :class:`Output` alone writes styles."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = map(guarded, before)
+    for stream in before:
+        # A terminal or a locale that cannot write a character shows an escape; it does not end the program.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    sys.stdout, sys.stderr = (cast("TextIO", _Guarded(stream)) for stream in before)
     try:
         yield
     finally:

@@ -14,7 +14,10 @@ from packer.errors import RecipeError
 
 _MOST_SHOWN = 60
 
-_OF_ROWS = ("data", "mask", "pack", "prompt", "sample", "template", "token", "train_on")
+_OF_ROWS = (
+    *("chat", "column", "data", "field", "len", "mask", "message", "pack", "prompt", "role", "sample", "template"),
+    *("token", "train_on"),
+)
 """Words in the names of keys about rows. A key with one of them that packer does not know may be misspelled."""
 
 Kind = Literal["differs", "training", "unknown"]

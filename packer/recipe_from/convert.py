@@ -113,7 +113,7 @@ def write_recipe(converted: Converted, folder: Path) -> tuple[Path, ...]:
 def _recipe_text(converted: Converted) -> str:
     """The recipe in YAML, below comments with the notes."""
     differences = [f"{note.shown}\n    {note.says}" for note in converted.notes if note.kind == "differs"]
-    others = {"training": "The trainer's own, and not about rows", "unknown": "Not known to packer"}
+    others = {"training": "Not about rows, by their names", "unknown": "Not known to packer, and may be about rows"}
     for kind, says in others.items():
         keys = [note.key for note in converted.notes if note.kind == kind]
         differences += [f"{says}: {', '.join(keys)}"] if keys else []

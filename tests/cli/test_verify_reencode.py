@@ -95,7 +95,7 @@ def test_a_row_that_comes_to_something_else_is_shown_and_exits_1(own):
     result = run("verify", cache, "--quick", "--reencode", "-j", "1", exit_code=1)
     assert f"row {lines[0]['row']:,}\n  re-encoded\n  expected  rejected: " in result.stdout
     assert "found     rejected: bad_tools" in result.stdout
-    assert f"hint: packer verify {cache} tells whether its files still are what was written" in result.stderr
+    assert f"hint: packer verify {cache} checks whether its files still are what was written" in result.stderr
     found = fields("verify", cache, "--quick", "--reencode", "-j", "1", exit_code=1)
     (finding,) = found["findings"]
     assert (finding["path"], finding["row"]) == (lines[0]["source"], lines[0]["row"])

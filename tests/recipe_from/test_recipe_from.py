@@ -573,11 +573,11 @@ def test_texts_beside_chats_are_told_that_a_recipe_has_one_rule_for_what_is_too_
 
 
 def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it_does(place):
-    found = axolotl(adapter="lora", val_set_size=0.5, colour="blue", **PACKED)
+    found = axolotl(adapter="lora", val_set_size=0.5, my_role="blue", **PACKED)
     write_recipe(found, Path("out"))
     text = Path("out/recipe.yaml").read_text()
     assert "# val_set_size: 0.5\n#     packer draws no rows" in text
-    assert "not about rows: adapter\n" in text and "Not known to packer: colour\n" in text
+    assert "by their names: adapter\n" in text and "may be about rows: my_role\n" in text
     assert yaml.safe_load(text) == {"version": 1, **found.values}
     with pytest.raises(UsageError, match="is there already"):
         write_recipe(found, Path("out"))

@@ -172,7 +172,7 @@ class _Tally:
             self._add(Hit("columns_differ", 1, None), row, part)
             return
         parts = find_parts(row, self.facts)
-        self.trained += int(row.trained.sum())
+        self.trained += int(parts.trained.sum())
         self.padding += int(parts.padding.sum())
         self.sequences += int(parts.starts.sum())
         for hit in check(row, parts, self.facts):

@@ -144,7 +144,7 @@ class Hit(NamedTuple):
 
 def check(row: TokenRow, parts: RowParts, facts: TokenizerFacts) -> Iterator[Hit]:
     """All findings in a row whose columns are of one length."""
-    ids, trained = row.input_ids, row.trained
+    ids, trained = row.input_ids, parts.trained
     outside = (ids < 0) | (ids >= facts.model.vocab_size if facts.model is not None else False)
     yield from _tokens("ids_outside", outside)
     if not trained[1:].any():  # the label of a row's first token is nobody's target
@@ -196,8 +196,9 @@ def _terminators(parts: RowParts, trained: Bool) -> Iterator[Hit]:
     begins = np.flatnonzero(trained & (~edges[:-2] | begins_sequence[:-1]))
     ends = np.flatnonzero(trained & (~edges[2:] | begins_sequence[1:])) + 1
     solid = ~parts.is_space
-    last_solid = len(solid) - 1 - next_true(solid[::-1])[:-1][::-1]  # at or before each
-    closing = np.maximum(last_solid[ends - 1], begins)
+    places = np.append(np.flatnonzero(solid), -1)
+    # The last token before each end that is not white space; -1, the last of `places`, where there is none.
+    closing = np.maximum(places[np.searchsorted(places[:-1], ends) - 1], begins)
     is_stop = np.append(parts.is_stop & ~parts.padding, False)
     is_open = ~parts.is_stop[closing]
     if parts.headers:

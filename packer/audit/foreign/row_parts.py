@@ -70,6 +70,7 @@ class RowParts:
     left: Range
     """The rest of a message that began in another row; empty where the row begins with a message."""
 
+    trained: Bool  # [n]
     is_stop: Bool  # [n]
     is_space: Bool  # [n]
     padding: Bool  # [n]
@@ -86,7 +87,7 @@ def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
     """Tell the parts of a row by its columns and by what is known of its tokenizer and template."""
     ids = row.input_ids
     padding = _padding(row, facts)
-    content = int(next_true(~padding)[0])
+    content = len(ids) if padding.all() else int(padding.argmin())
     starts, disagree = _starts(row, padding, facts)
     is_stop, is_space = facts.stops.mask(ids), facts.spaces.mask(ids)
     solid, stops = next_true(~is_space), next_true(is_stop)
@@ -104,6 +105,7 @@ def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
         headers=headers,
         answers=answers,
         left=left,
+        trained=row.trained,
         is_stop=is_stop,
         is_space=is_space,
         padding=padding,
@@ -149,8 +151,13 @@ def _answers(ids: Int64, facts: TokenizerFacts, solid: Int64, stops: Int64) -> t
 
 def _matches(ids: Int64, sequence: Int64) -> list[int]:
     """Where a sequence of ids begins."""
-    places = np.flatnonzero(ids == sequence[0]).tolist() if len(sequence) else []
-    return [place for place in places if np.array_equal(ids[place : place + len(sequence)], sequence)]
+    if not len(sequence) or len(ids) < len(sequence):
+        return []
+    places = np.flatnonzero(ids[: len(ids) - len(sequence) + 1] == sequence[0])
+    for behind, token in enumerate(sequence[1:].tolist(), 1):
+        places = places[ids[places + behind] == token]
+    found: list[int] = places.tolist()
+    return found
 
 
 def _left(begins: Bool, content: int, solid: Int64, stops: Int64) -> Range:
