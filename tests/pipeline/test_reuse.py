@@ -228,8 +228,9 @@ def damaged_file(manifest, kind):
     return "rejected.jsonl" if kind == "rejected" else f"model/{manifest.model.files[-1].path}"
 
 
-@pytest.mark.parametrize("harm", ["a flipped bit", "cut", "gone"])
-@pytest.mark.parametrize("kind", ["documents", "blocks", "rejected", "model"])
+@pytest.mark.parametrize(
+    ("kind", "harm"), [("documents", "a flipped bit"), ("blocks", "cut"), ("rejected", "gone"), ("model", "gone")]
+)
 def test_repair_writes_the_damaged_file_again_and_no_other(kind, harm, shards_of_all_kinds, tmp_path):
     """The manifest and the ledger, which every commit writes, aside.
 
