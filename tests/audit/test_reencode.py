@@ -146,9 +146,8 @@ def rows_of(report):
     return {(Path(finding.path).name, finding.row) for finding in report.findings}
 
 
-@pytest.mark.parametrize("level", ["quick", "default", "full"])
-def test_every_row_of_the_starter_comes_to_its_documents_again(starter_cache, level):
-    report = verify(starter_cache, level=level, reencode=True, threads=1)
+def test_every_row_of_the_starter_comes_to_its_documents_again(starter_cache):
+    report = verify(starter_cache, level="quick", reencode=True, threads=1)
     assert report.findings == ()
     assert report.num_reencoded == read_manifest(starter_cache).totals.rows == 200
     assert report.notes == ()
@@ -250,14 +249,20 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_what_a_row_does_not_come_to_is_found_though_every_digest_is_right(name, small):
-    cache = forged(small, in_row(3, CHANGES[name]))
-    (finding,) = verify(cache, level="full", reencode=True, threads=1).findings
-    assert (Path(finding.path).name, finding.row, finding.what) == ("chat.jsonl", 3, "re-encoded")
-    assert finding.expected.startswith("1 document, ")
-    assert finding.found.startswith("1 document, ") and finding.found != finding.expected
-    assert verify(cache, reencode=True, sample=NUM_CHATS, threads=1).findings == (finding,)
+def test_what_a_row_does_not_come_to_is_found_though_every_digest_is_right(small):
+    def change_each(rows):
+        for row, change in zip(rows[3:], CHANGES.values(), strict=False):
+            change(row)
+        return rows
+
+    cache = forged(small, change_each)
+    findings = verify(cache, level="full", reencode=True, threads=1).findings
+    assert [finding.row for finding in findings] == list(range(3, 3 + len(CHANGES)))
+    for finding in findings:
+        assert (Path(finding.path).name, finding.what) == ("chat.jsonl", "re-encoded")
+        assert finding.expected.startswith("1 document, ")
+        assert finding.found.startswith("1 document, ") and finding.found != finding.expected
+    assert verify(cache, reencode=True, sample=NUM_CHATS, threads=1).findings == findings
 
 
 def test_columns_that_digests_of_the_content_leave_out_are_compared_too(small):
