@@ -1,6 +1,7 @@
 """The first rows of the inputs as a build would make them: rendered, tokenized, masked, or rejected. Writes nothing.
 
-What is shown is what :func:`~packer.audit.view.view_row` shows of the rows once they are built.
+Rows are shown as :func:`~packer.audit.view.view_row` shows them once they are built; of a rejected row, excerpts of the
+row and of its rendering show why.
 """
 
 from collections import Counter

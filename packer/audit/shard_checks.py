@@ -1,4 +1,4 @@
-"""One shard: its bytes, its structure, its rows."""
+"""One shard: its bytes, its structure, its row digests, and the rules that its documents must satisfy."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -2,8 +2,7 @@
 
 formats         the formats there are
 writer          the rows that the writer of a format is given, and the files it writes, with their digests
-place           the folder they are written into, one writer at a time
-run             all of it: refusals, the folder, export.json
+run             all of it: refusals, the folder that is replaced, export.json
 datasets_folder, megatron, mds, olmo    one format each
 """
 

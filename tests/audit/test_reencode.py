@@ -146,7 +146,7 @@ def rows_of(report):
     return {(Path(finding.path).name, finding.row) for finding in report.findings}
 
 
-def test_every_row_of_the_starter_comes_to_its_documents_again(starter_cache):
+def test_every_row_of_the_starter_yields_its_documents_again(starter_cache):
     report = verify(starter_cache, level="quick", reencode=True, threads=1)
     assert report.findings == ()
     assert report.num_reencoded == read_manifest(starter_cache).totals.rows == 200
@@ -191,7 +191,7 @@ def mixed(tmp_path_factory):
     return folder / "cache"
 
 
-def test_rows_of_every_kind_come_to_their_documents_again_in_one_process_and_in_two(mixed):
+def test_rows_of_every_kind_yield_their_documents_again_in_one_process_and_in_two(mixed):
     manifest = read_manifest(mixed)
     totals, documents = manifest.totals, [shard for shard in manifest.shards if shard.kind == "documents"]
     assert totals.documents > 1.5 * totals.kept, "history is rewritten"
@@ -249,7 +249,7 @@ CHANGES = {
 }
 
 
-def test_what_a_row_does_not_come_to_is_found_though_every_digest_is_right(small):
+def test_what_a_row_does_not_yield_is_found_though_every_digest_is_right(small):
     def change_each(rows):
         for row, change in zip(rows[3:], CHANGES.values(), strict=False):
             change(row)
@@ -411,7 +411,7 @@ def test_partitions_that_are_not_those_of_the_recipe_are_findings(small):
     assert not report.ok
 
 
-def test_damaged_files_are_told_once_and_what_can_be_compared_is(mixed, tmp_path):
+def test_damaged_files_are_reported_once_and_what_can_be_compared_is(mixed, tmp_path):
     for name in ("shard", "values", "rejected", "model"):
         cache = Path(shutil.copytree(mixed, tmp_path / name))
         shard = read_manifest(cache).shards[0]
@@ -526,7 +526,7 @@ def test_a_template_that_the_build_did_not_use_is_not_used_again(small):
     assert (report.findings, report.num_reencoded) == ((), 5)
 
 
-def test_a_cache_packed_again_comes_to_its_documents_again_from_its_own_tokenizer(small):
+def test_a_cache_packed_again_yields_its_documents_again_from_its_own_tokenizer(small):
     build(small_recipe(small), small / "cache", jobs=1)
     repack(small / "cache", small / "again", {"mode": "eos", "block_len": 64, "pad_id": 5}, jobs=1)
     shutil.rmtree(small / "cache")

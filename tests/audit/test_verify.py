@@ -241,7 +241,7 @@ def test_a_tokenizer_or_template_that_is_no_longer_the_recorded_one_is_found_whe
     assert "no such file" in finding.found
 
 
-def test_a_shard_no_manifest_names_is_told_and_is_no_finding(cache):
+def test_a_shard_no_manifest_names_is_reported_and_is_no_finding(cache):
     (cache / "blocks" / "train-00009-0123456789ab.arrow").write_bytes(b"left over")
     report = verify(cache, level="full")
     assert report.ok

@@ -58,7 +58,7 @@ def test_on_a_terminal_of_hardly_any_width_the_words_are_those_of_any_other(brok
     assert run("inspect", "--foreign", broken, "--row", "0", width=width).stdout
 
 
-def test_verify_says_what_was_not_looked_at(broken):
+def test_verify_says_what_was_not_examined(broken):
     page = " ".join(run("verify", "--foreign", broken).stdout.split())
     assert "not checked: whether prompts are trained (no tokenizer was named)" in page
     assert "ok: nothing wrong in what was checked, which is shapes alone: most was not checked" in page

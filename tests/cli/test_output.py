@@ -106,7 +106,7 @@ def test_joiners_of_emoji_and_scripts_stay():
     assert visible("\u202eabc\x00") == r"\u202eabc\x00"
 
 
-def test_lines_tell_amount_speed_and_time_left(capsys, monkeypatch):
+def test_lines_show_amount_speed_and_time_left(capsys, monkeypatch):
     clock = iter([0.0, 100.0, 103.0, 110.0, 140.0])
     monkeypatch.setattr("packer_cli.progress.time.monotonic", lambda: next(clock))
     lines = Lines()

@@ -82,7 +82,7 @@ def test_a_changed_input_exits_1_and_its_rows_are_not_compared(own):
     assert row_of(shown, "re-encoded") == ["re-encoded", "0", "not", "compared"]
 
 
-def test_a_row_that_comes_to_something_else_is_shown_and_exits_1(own):
+def test_a_row_that_yields_something_else_is_shown_and_exits_1(own):
     cache, _ = own
     path = cache / "rejected.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]

@@ -124,7 +124,7 @@ def test_another_block_length_tokenizes_nothing(starter: Path, tmp_path: Path) -
     assert digests(tmp_path / "cache") == digests(tmp_path / "anew")
 
 
-def test_a_cache_of_another_recipe_is_not_replaced_without_a_word(starter: Path, tmp_path: Path) -> None:
+def test_a_cache_of_another_recipe_is_not_replaced_silently(starter: Path, tmp_path: Path) -> None:
     build_one(starter, tmp_path / "cache")
     before = digests(tmp_path / "cache")
     with pytest.raises(UsageError, match="pack") as caught:
@@ -522,7 +522,9 @@ def test_the_engine_by_name_is_the_engine_by_default(starter: Path, tmp_path: Pa
     assert not again.built and again.fingerprint == first.fingerprint
 
 
-def test_a_template_that_only_closes_whole_chats_is_told_which_token_ends_a_turn(starter: Path, tmp_path: Path) -> None:
+def test_a_template_that_only_closes_whole_chats_has_a_finding_with_the_token_that_ends_a_turn(
+    starter: Path, tmp_path: Path
+) -> None:
     config = json.loads((starter / "tokenizer" / "tokenizer_config.json").read_text("utf-8"))
     config["eos_token"] = "<|endoftext|>"
     (starter / "tokenizer" / "tokenizer_config.json").write_text(json.dumps(config))

@@ -284,7 +284,7 @@ def test_a_cache_that_is_built_again_meanwhile_is_said_to_be(starter, starter_ca
         repack(cache, tmp_path / "again", {"block_len": 64}, jobs=1)
 
 
-def test_a_split_without_a_block_is_told_and_tiled_all_the_same(starter_cache, tmp_path):
+def test_a_split_without_a_block_is_reported_and_tiled_all_the_same(starter_cache, tmp_path):
     class Notes(Silent):
         def __init__(self):
             self.notes = []

@@ -90,7 +90,7 @@ def test_one_text_in_sixty_four_and_the_first_of_every_call_are_encoded_twice(de
         encoder.encode(["text 128"])
 
 
-def test_a_text_that_is_not_looked_at_is_found_wrong_when_it_is_confirmed(definitions, monkeypatch):
+def test_a_text_that_is_not_examined_is_found_wrong_when_it_is_confirmed(definitions, monkeypatch):
     batch = [f"text {i}" for i in range(20)]
     wrong(monkeypatch, lambda text: text == "text 7")
     encoder = FastEncoder(definitions["byte_level"])

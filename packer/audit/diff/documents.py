@@ -1,4 +1,4 @@
-"""Documents of two caches: how many they share, and which rows the others come from.
+"""Documents of two caches: how many they share, which rows the others come from, and where their tokens differ.
 
 Documents are the same where their doc_ids are: it is a digest of ids, labels and weights. Those that differ are
 reported by row. Rows are paired by the input they lie in and their number.

@@ -1,4 +1,4 @@
-"""Each check over one row: what it finds, how often, and the first tokens that show it."""
+"""The codes of an audit of prepared rows, and the checks of one row: how often each is found, and where first."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Which tokens of a row are prompt, header or answer, where sequences begin, and what is padding."""
+"""One row that another tool prepared, and its parts: prompts, headers, answers, sequences and padding."""
 
 from dataclasses import dataclass
 

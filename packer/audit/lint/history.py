@@ -1,4 +1,8 @@
-"""Turns one after another: what ends them, and whether earlier answers stay as they were learned."""
+"""Checks of finished turns: what ends them, whether earlier answers stay as they were learned, and generation marks.
+
+Trainers that take their mask from the marks (`assistant_only_loss`, `return_assistant_tokens_mask`) render a
+conversation once and learn what stands between the marks. packer learns what inference would generate.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""The template report: findings with examples, in the order of their levels."""
+"""The template report: the codes of findings with their levels, findings with examples, and the whole."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
