@@ -1,8 +1,8 @@
 """An export from its refusals to export.json: a folder that is there with all of its files, or not at all.
 
-It is written into a working folder beside its place, which takes the place when all is done. That folder has a name made
-of the place, and its writer holds a lock in it. So a second export to one place is refused while the first is at work,
-and what a killed one left is removed by the next.
+It is written into a working folder beside its place, which takes the place when all is done. That folder is named
+after the place, and its writer holds a lock in it. So a second export to one place is refused while the first is at
+work, and what a killed one left is removed by the next.
 """
 
 import hashlib
