@@ -22,6 +22,15 @@ HIDDEN = re.compile(
 )
 """What steers a terminal, turns the direction of text or cannot be written; but for the newline and the tab."""
 
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+_BYTE_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
+_BAR_MOVES = re.compile(r"\r|(?:\x1b\[A)+\Z")
+"""Cursor movements of libraries' progress bars: before a line, or alone."""
+
+_NARROWEST, _WIDTH, _WIDTH_OF_PIPES = 20, 80, 100
+"""Columns: the fewest text is wrapped to, those of a terminal that does not say, and those of a page in a pipe."""
+
 
 def lines_of(text: str, newline: str) -> Iterator[str]:
     """Lines of a text, each newline shown where it stands."""
@@ -99,15 +108,9 @@ def wrap_words(text: str, width: int | None, *, first: int = 0, further: int = 0
         break_on_hyphens=False,
     )
     lines = wrapper.wrap(text.replace("--set ", f"--set{_NO_BREAK}")) or [" " * first]
-    return [line[further if place else first :].replace(_NO_BREAK, " ") for place, line in enumerate(lines)]
-
-
-_NO_BREAK = "\N{NO-BREAK SPACE}"
-_NARROWEST = 20
-_BYTE_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
-_STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
-_BAR_MOVES = re.compile(r"\r|(?:\x1b\[A)+\Z")
-"""Cursor movements of libraries' progress bars: before a line, or alone."""
+    return [
+        line[further if place else first :].replace(f"--set{_NO_BREAK}", "--set ") for place, line in enumerate(lines)
+    ]
 
 
 class Output:
@@ -282,12 +285,6 @@ def signs() -> Signs:
 def _columns_of_environment() -> int | None:
     columns = os.environ.get("COLUMNS", "")
     return int(columns) or None if columns.isascii() and columns.isdigit() else None
-
-
-_WIDTH = 80
-"""Columns of a terminal that does not say."""
-
-_WIDTH_OF_PIPES = 100
 
 
 def number(value: float) -> str:

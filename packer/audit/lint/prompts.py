@@ -1,4 +1,4 @@
-"""Checks of what comes before an answer, BOS, prompts and openings the model writes itself, and of the ids of a chat."""
+"""Checks of what comes before an answer, BOS, prompts and openings the model writes, and of the ids of a chat."""
 
 import datetime as dt
 import json
