@@ -117,7 +117,9 @@ class Output:
     """Lines for people, on stdout or stderr. Text is shown, whatever it holds; only styles become escape sequences."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream.stream if isinstance(stream, _Guarded) else stream
+        self.stream = stream.stream if isinstance(stream, _Guarded) else stream
+        """Where it goes, without a guard: what is written here steers the terminal."""
+
         self.is_terminal = stream.isatty()
         forced, refused = os.environ.get("FORCE_COLOR"), os.environ.get("NO_COLOR")
         self.has_cursor = self.is_terminal and os.environ.get("TERM") not in {"dumb", "unknown"}
@@ -131,7 +133,7 @@ class Output:
         columns = _columns_of_environment()
         if columns is None:
             with suppress(OSError, ValueError):
-                columns = os.get_terminal_size(self._stream.fileno()).columns
+                columns = os.get_terminal_size(self.stream.fileno()).columns
         return max(columns or _WIDTH, _NARROWEST)
 
     @property
@@ -178,11 +180,6 @@ class Output:
         else:
             self.line(" " * indent, label, text)
 
-    def overwrite(self, text: str) -> None:
-        """Put a text in place of the line that the cursor is in, and leave the cursor there."""
-        shown = one_line(text)[: self.width - 1]
-        self._write(f"\r\x1b[2K{shown}")
-
     def json(self, value: object) -> None:
         """JSON, in which what would steer a terminal is escaped as JSON has it."""
         text = json.dumps(value, ensure_ascii=False, indent=2)
@@ -195,8 +192,8 @@ class Output:
         return f"\x1b[{';'.join(str(code) for name, code in _STYLES.items() if name in style.split())}m{text}\x1b[0m"
 
     def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+        self.stream.write(text)
+        self.stream.flush()
 
 
 class _Guarded:
