@@ -43,6 +43,7 @@ from packer.pipeline.rewrite_cost import check_rewrite_cost, refuse_early, sampl
 from packer.recipe import Recipe
 from packer.rejections import rejection_hint
 from packer.source import hint_of_schema
+from packer.store.cache import Cache
 from packer.store.folder import lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, manifest_fingerprint
 from packer.tokenize import EngineDiffersError
@@ -70,6 +71,11 @@ class BuildResult:
 
     profile: Profile = NO_TIME
     """Where the time of a build went."""
+
+    @property
+    def cache(self) -> Cache:
+        """The cache, opened."""
+        return Cache.open(self.folder)
 
 
 def build(
