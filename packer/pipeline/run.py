@@ -6,9 +6,10 @@ does not name are removed, and rejected.jsonl is renamed into place.
 Until the commit the cache that was there stays as it was, and finished partitions are found again whatever happens.
 """
 
+import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
@@ -76,6 +77,15 @@ class BuildResult:
     def cache(self) -> Cache:
         """The cache, opened."""
         return Cache.open(self.folder)
+
+    def __repr__(self) -> str:
+        """What `packer build` prints, by its own code: one place has these words."""
+        from packer_cli.result import print_result  # noqa: PLC0415 - of the command line, for whoever prints a result
+
+        text = io.StringIO()
+        with redirect_stdout(text):
+            print_result(self, sum(self.profile.parts.values()), done="built", verbose=False)
+        return text.getvalue().rstrip()
 
 
 def build(
@@ -204,6 +214,7 @@ def make_cache(folder: Path, source: Source, options: Options, progress: Progres
         num_partitions_built=num_built,
         num_partitions_reused=len(results) - num_built,
         left_out=left_out(folder, manifest),
+        profile=Profile(parts=clock.take(), stages={}, processes=0),
     )
 
 
@@ -213,8 +224,7 @@ def _build(plan: BuildPlan, folder: Path, options: Options, progress: Progress, 
     if not result.built or result.manifest is None:
         return result
     note_unused_keys(result.manifest.totals.unused_keys, plan.model, progress.note)
-    profile = Profile(parts=clock.take(), stages=rows.stages.take(), processes=rows.processes)
-    return replace(result, profile=profile)
+    return replace(result, profile=replace(result.profile, stages=rows.stages.take(), processes=rows.processes))
 
 
 def _replaced(folder: Path, found: Manifest, wanted: Provenance, options: Options) -> Changes:

@@ -5,6 +5,7 @@ import json
 import math
 import random
 import re
+import shutil
 from collections import UserDict
 from decimal import Decimal
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from command_line import run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -386,6 +388,25 @@ def test_options_are_the_keys_of_recipes_and_sources():
     keys = {*Recipe.__struct_fields__, *Source.__struct_fields__} - {"version", "sources", "path"}
     assert set(get_type_hints(Options)) == keys
     assert set(SOURCE_KEYS) == {*Source.__struct_fields__} - {"path"}
+
+
+def test_a_result_prints_what_the_command_prints(starter, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    shutil.copytree(starter, "first")
+    results, printed = [], []
+    for folder in ("one", "one", "two"):  # built, nothing to do, and what a dry run says
+        dry = folder == "two"
+        results.append(str(packer.build("first/recipe.yaml", folder, dry_run=dry, jobs=1, progress=False)))
+        command = ["build", "-c", "first/recipe.yaml", "-o", f"c/{folder}", "-j1", *["--dry-run"] * dry]
+        printed.append(run(*command).stdout.replace("c/", ""))
+    timeless = [re.sub(r"(in|,) [\d.]+k?( s| tokens/s)", "", text).strip() for text in [*results, *printed]]
+    assert timeless[:3] == timeless[3:]
+    assert "rows       200  197 kept, 3 rejected" in results[0] and "is up to date" in results[1]
+    assert "nothing was written" in results[2]
+    assert re.search(r"built one in [\d.]+ s, [\d.]+k? tokens/s", results[0])
+    again = packer.repack_cache("one", "packed", {"block_len": 256})
+    assert re.match(r"built packed in [\d.]+ s", repr(again))
 
 
 @pytest.mark.parametrize("overwrites", [True, False])
