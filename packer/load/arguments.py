@@ -82,9 +82,8 @@ def device_of(device: Any) -> "torch.device":
     if named.type == "cuda":
         found = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if (named.index or 0) >= found:
-            built = "" if torch.backends.cuda.is_built() else "; this build of torch is for CPUs alone"
             raise UsageError(
-                f"device is {named}, and torch finds {found} GPU{'s' * (found != 1)} here{built}",
+                f"device is {named}, and torch finds {found} GPU{'s' * (found != 1)} here",
                 hint="leave device out for the CPU; nvidia-smi and CUDA_VISIBLE_DEVICES say which GPUs there are",
             )
     return named

@@ -7,11 +7,11 @@ keyword options are its keys.
 import os
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, Unpack
 
-from packer.errors import RecipeError
+from packer.errors import CheckError, InputError, RecipeError
 from packer.pipeline.kept_rows import ArrowData, brings_arrow, keep_rows, remove_rows, rows_folder
 from packer.pipeline.progress import Progress, Silent, StatusLine
 from packer.pipeline.python_hints import python_hints
@@ -105,35 +105,32 @@ def build(
     with python_hints(), _listener(progress) as listener:
         asked = _asked(data, dict(options), listener.note)
         recipe = make_recipe(asked.values, note=listener.note)
-        place, there = rows_folder(folder), list[str]()
         if asked.rows:
             if recipe.tokenizer is None:
                 raise RecipeError("no tokenizer", hint="name the model's: tokenizer='ORG/MODEL', or its folder")
             refuse_foreign(folder)
-            there = [path.name for path in place.iterdir()] if place.is_dir() else []
-            recipe = make_recipe({**asked.values, "sources": list(_kept(asked, place, listener))})
-        result = build_recipe(
-            recipe,
-            folder,
-            jobs=jobs,
-            on_error=on_error,
-            fail_above=fail_above,
-            force=force,
-            repair=repair,
-            dry_run=dry_run,
-            progress=listener,
-        )
-        if asked.rows:
-            inputs = () if result.manifest is None else (entry.path for entry in result.manifest.inputs)
-            remove_rows(place, but=there if dry_run else inputs)
-        return result
+        with _kept(asked, rows_folder(folder), listener, dry_run=dry_run) as built_from:
+            result = build_recipe(
+                built_from or recipe,
+                folder,
+                jobs=jobs,
+                on_error=on_error,
+                fail_above=fail_above,
+                force=force,
+                repair=repair,
+                dry_run=dry_run,
+                progress=listener,
+            )
+            if built_from is not None and result.manifest is not None and not dry_run:
+                remove_rows(rows_folder(folder), but=[entry.path for entry in result.manifest.inputs])
+            return result
 
 
 class _Asked(NamedTuple):
     """What a call asks for."""
 
     values: dict[str, Any]
-    """Of a recipe; without sources where there are rows."""
+    """Of a recipe; where there are rows, with a source that stands for them."""
 
     rows: Mapping[str, Any]
     """By split."""
@@ -166,12 +163,18 @@ def _asked(data: Any, options: dict[str, Any], note: Callable[[str], None]) -> _
             raise _wrong(f"data is a dict with the fields of a row: {', '.join(named)}", "give a list of rows: [row]")
         if "split" in of_sources:
             raise RecipeError("split: the rows come by split already", hint="leave it out")
-        return _Asked(options, {str(split): _rows(rows) for split, rows in data.items()}, of_sources)
+        return _of_rows(options, data, of_sources)
     paths = [data] if isinstance(data, str | os.PathLike) else _paths(data)
     if paths is not None:
         sources = [{**of_sources, "path": _path("data", path, "paths of files, or rows")} for path in paths]
         return _Asked({**options, "sources": sources}, {}, {})
-    return _Asked(options, {of_sources.pop("split", None) or "train": _rows(data)}, of_sources)
+    return _of_rows(options, {of_sources.pop("split", None) or "train": data}, of_sources)
+
+
+def _of_rows(options: dict[str, Any], data: Mapping[Any, Any], of_sources: dict[str, Any]) -> _Asked:
+    """Rows by split, and a recipe that shows what is wrong with the options before any row is read."""
+    rows = {str(split): _rows(rows) for split, rows in data.items()}
+    return _Asked({**options, "sources": [{**of_sources, "path": "rows"}]}, rows, of_sources)
 
 
 def _recipe_values(data: Any, note: Callable[[str], None]) -> dict[str, Any] | None:
@@ -207,13 +210,35 @@ def _rows(data: Any) -> Any:
     )
 
 
-def _kept(asked: _Asked, folder: Path, progress: Progress) -> Iterator[dict[str, Any]]:
-    """The sources that rows become, put into files."""
+@contextmanager
+def _kept(asked: _Asked, folder: Path, progress: Progress, *, dry_run: bool) -> Iterator[Recipe | None]:
+    """The recipe whose sources are the files that rows were put into; None where there are no rows.
+
+    They go again where nothing is built of them: after a dry run, and where a call turns out not to be one that can be
+    done. What an error about the rows themselves names stays to be looked at.
+    """
+    if not asked.rows:
+        yield None
+        return
+    there = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     keys = dict(asked.of_sources)
     limit = keys.pop("limit", None)
-    for split, rows in asked.rows.items():
-        path = keep_rows(rows, folder, split=split, limit=limit, progress=progress)
-        yield {**keys, "path": path.as_posix(), "split": split}
+    paths: dict[str, Path] = {}
+    stays = False
+    try:
+        paths = {
+            split: keep_rows(rows, folder, split=split, limit=limit, progress=progress)
+            for split, rows in asked.rows.items()
+        }
+        sources = [{**keys, "path": path.as_posix(), "split": split} for split, path in paths.items()]
+        yield make_recipe({**asked.values, "sources": sources})
+        stays = not dry_run
+    except (InputError, CheckError):
+        stays = bool(paths) and not dry_run
+        raise
+    finally:
+        if not stays:
+            remove_rows(folder, but=there)
 
 
 def _option(key: str, value: Any) -> Any:

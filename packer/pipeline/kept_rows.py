@@ -29,7 +29,7 @@ from packer.errors import InputError
 from packer.limits import storage_errors
 from packer.names import SPLIT_NAME
 from packer.pipeline.progress import Progress
-from packer.store.folder import AtomicFile
+from packer.store.folder import AtomicFile, sweep_temporary
 
 _ROWS_OF_A_BATCH = 1000
 _ROWS_OF_AN_ADVANCE = 1000
@@ -93,9 +93,10 @@ def remove_rows(folder: Path, *, but: Iterable[str] = ()) -> None:
 
     """
     kept = {Path(path).name for path in but}
+    if not folder.is_dir():
+        return
+    sweep_temporary(folder)
     with storage_errors("remove files of", folder):
-        if not folder.is_dir():
-            return
         for path in folder.iterdir():
             if _KEPT.fullmatch(path.name) and path.name not in kept:
                 path.unlink(missing_ok=True)

@@ -204,7 +204,7 @@ def test_other_rows_ask_and_the_rows_that_a_cache_names_stay_until_another_has_t
         packer.build(ROWS[:5], cache, **options)
     assert caught.value.hint == "force=True replaces it; `out` in another folder keeps both"
     assert caught.value.__notes__ == [f"hint: {caught.value.hint}"]
-    assert kept in files_of(cache)
+    assert files_of(cache) == [kept]
     assert not verify(cache, sources=True, threads=1).findings
     replaced = packer.build(ROWS[:5], cache, force=True, **options)
     (now,) = files_of(cache)
@@ -229,9 +229,10 @@ def test_rows_that_fail_half_way_leave_nothing(tokenizer, tmp_path):
         yield ROWS[0]
         raise OSError("gone")
 
-    with pytest.raises(OSError, match="gone"):
-        packer.build(failing(), tmp_path / "cache", **options_of(tokenizer))
-    assert files_of(tmp_path / "cache") == []
+    for rows in (failing(), {"train": ROWS, "eval": failing()}):
+        with pytest.raises(OSError, match="gone"):
+            packer.build(rows, tmp_path / "cache", **options_of(tokenizer))
+        assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("place", [".", "cache/", "a/../cache", "c[1]*"])
@@ -320,6 +321,8 @@ class Tokenizer:
         (ROWS, {"pak": {}}, RecipeError, "unknown key 'pak'", "did you mean 'pack'"),
         (ROWS, {"pack": {"blok_len": 1}}, RecipeError, "unknown key 'pack.blok_len'", "did you mean 'block_len'"),
         (ROWS, {"pack": 2048}, RecipeError, "pack: expected", "recipe.md"),
+        (ROWS, {"schema": "alpca"}, RecipeError, "schema: expected", "recipe.md"),
+        (ROWS, {"limit": 0}, RecipeError, "limit: expected", "recipe.md"),
         (ROWS, {"split": "a/b"}, ValueError, "split is 'a/b'", None),
         ({"train": ROWS}, {"split": "x"}, RecipeError, "by split already", "leave it out"),
         ("nowhere.jsonl", {}, InputError, "nowhere.jsonl: no such file", "looked in"),
@@ -333,7 +336,7 @@ def test_what_cannot_be_built_is_one_error_with_a_hint_and_leaves_nothing(
         packer.build(data, cache, **{**options_of(tokenizer), **options})
     assert said in str(caught.value)
     assert hint is None or hint in "\n".join(caught.value.__notes__)
-    assert not cache.exists() and files_of(cache) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_of_other_things_is_refused_before_any_row_is_read(tokenizer, tmp_path):

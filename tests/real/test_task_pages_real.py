@@ -17,20 +17,23 @@ pytestmark = pytest.mark.real
 
 
 def dialogues(corpora):
-    return json.loads((corpora / "formats" / "fastchat_dummy_conversation.json").read_text("utf-8"))[:200]
+    return json.loads((corpora / "formats" / "fastchat_dummy_conversation.json").read_text("utf-8"))[:40]
 
 
 def reasoned(corpora):
     """Grade school mathematics: the steps before the `####`, and the result behind it."""
-    for line in (corpora / "gsm8k_1319.jsonl").read_text("utf-8").splitlines()[:100]:
+    for line in (corpora / "gsm8k_1319.jsonl").read_text("utf-8").splitlines()[:24]:
         row = json.loads(line)
         steps, _, result = row["answer"].partition("\n#### ")
         yield {"Question": row["question"], "Complex_CoT": steps, "Response": result}
 
 
 def traces(corpora):
+    """Those with several calls at once, and some others."""
     lines = (corpora / "reason_tool_use_openai_50.jsonl").read_text("utf-8").splitlines()
-    return [json.loads(line) for line in lines]
+    rows = sorted(map(json.loads, lines), key=lambda row: -max(len(m.get("tool_calls") or ()) for m in row["messages"]))
+    assert sum(any(len(m.get("tool_calls") or ()) > 1 for m in row["messages"]) for row in rows) == 10
+    return rows[:12]
 
 
 REAL = {
