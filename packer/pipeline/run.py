@@ -214,7 +214,6 @@ def make_cache(folder: Path, source: Source, options: Options, progress: Progres
         num_partitions_built=num_built,
         num_partitions_reused=len(results) - num_built,
         left_out=left_out(folder, manifest),
-        profile=Profile(parts=clock.take(), stages={}, processes=0),
     )
 
 
@@ -224,7 +223,8 @@ def _build(plan: BuildPlan, folder: Path, options: Options, progress: Progress, 
     if not result.built or result.manifest is None:
         return result
     note_unused_keys(result.manifest.totals.unused_keys, plan.model, progress.note)
-    return replace(result, profile=replace(result.profile, stages=rows.stages.take(), processes=rows.processes))
+    profile = Profile(parts=clock.take(), stages=rows.stages.take(), processes=rows.processes)
+    return replace(result, profile=profile)
 
 
 def _replaced(folder: Path, found: Manifest, wanted: Provenance, options: Options) -> Changes:
