@@ -120,8 +120,9 @@ class Output:
         self._stream = stream.stream if isinstance(stream, _Guarded) else stream
         self.is_terminal = stream.isatty()
         forced, refused = os.environ.get("FORCE_COLOR"), os.environ.get("NO_COLOR")
-        self.has_cursor = self.is_terminal and os.environ.get("TERM") not in {"dumb", "unknown"}
-        self._styled = bool(forced or self.has_cursor) and not refused
+        can_steer = self.is_terminal and os.environ.get("TERM") not in {"dumb", "unknown"}
+        self.has_cursor = can_steer or type(self._stream).__module__.startswith("ipykernel")
+        self._styled = bool(forced or can_steer) and not refused
 
     @property
     def edge(self) -> int | None:
@@ -180,8 +181,10 @@ class Output:
 
     def overwrite(self, text: str) -> None:
         """Put a text in place of the line that the cursor is in, and leave the cursor there."""
-        shown = one_line(text)[: self.width - 1]
-        self._write(f"\r\x1b[2K{shown}")
+        last = self.width - 1
+        # A notebook goes back to the beginning of a line, and knows no escape sequence that erases it.
+        erased = "\x1b[2K" if self.is_terminal else f"{'':{last}}\r"
+        self._write(f"\r{erased}{one_line(text)[:last]}")
 
     def json(self, value: object) -> None:
         """JSON, in which what would steer a terminal is escaped as JSON has it."""

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, Unpack
 
 from packer.errors import CheckError, InputError, RecipeError
 from packer.pipeline.kept_rows import ArrowData, brings_arrow, keep_rows, remove_rows, rows_folder
-from packer.pipeline.progress import Progress, Silent, StatusLine
+from packer.pipeline.progress import Progress
 from packer.pipeline.python_hints import python_hints
 from packer.pipeline.reuse import refuse_foreign
 from packer.pipeline.run import BuildResult
@@ -284,6 +284,6 @@ def _wrong(message: str, hint: str) -> TypeError:
 
 
 def _listener(progress: bool | Progress) -> AbstractContextManager[Progress]:  # noqa: FBT001 - as its caller was asked
-    if isinstance(progress, bool):
-        return StatusLine() if progress else nullcontext(Silent())
-    return nullcontext(progress)
+    from packer_cli.progress import listener  # noqa: PLC0415 - of the command line, and not to be loaded with packer
+
+    return listener(quiet=not progress) if isinstance(progress, bool) else nullcontext(progress)

@@ -1,13 +1,11 @@
 """What a build reports: while it runs, and of where its time went."""
 
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -36,62 +34,6 @@ class Silent:
     def advance(self, amount: int, tokens: int = 0) -> None: ...
 
     def note(self, message: str) -> None: ...
-
-
-class StatusLine:
-    """Progress on stderr for calls from Python: a line that is written over in a terminal or a notebook.
-
-    Elsewhere a line every few seconds. Notes stay. It ends with the context, and takes its line away.
-    """
-
-    def __init__(self) -> None:
-        self._overwrites = sys.stderr.isatty() or "ipykernel" in sys.modules
-        self._every_s = 0.2 if self._overwrites else 5.0
-        self._name, self._total, self._unit = "", 0, ""
-        self._done = self._tokens = self._width = 0
-        self._began = self._told = time.monotonic()
-
-    def stage(self, name: str, total: int, unit: str) -> None:
-        self._name, self._total, self._unit = name, total, unit
-        self._done = self._tokens = 0
-        self._began = time.monotonic()
-
-    def advance(self, amount: int, tokens: int = 0) -> None:
-        self._done += amount
-        self._tokens += tokens
-        now = time.monotonic()
-        if now - self._told >= self._every_s:
-            self._told = now
-            self._show(self._line(now - self._began))
-
-    def note(self, message: str) -> None:
-        self._show("")
-        # What stands in files must not steer a terminal.
-        print("note:", "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message), file=sys.stderr)  # noqa: T201 - this is what listens
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._overwrites:
-            self._show("")
-
-    def _line(self, elapsed: float) -> str:
-        in_bytes = self._unit == "bytes"
-        done, total = (self._done / 2**20, self._total / 2**20) if in_bytes else (self._done, self._total)
-        of_total = f" of {total:,.0f}" if total else ""
-        speed = f", {self._tokens / elapsed:,.0f} tokens/s" if self._tokens and elapsed > 0 else ""
-        return f"{self._name}: {done:,.0f}{of_total} {'MiB' if in_bytes else self._unit}{speed}"
-
-    def _show(self, line: str) -> None:
-        if self._overwrites:
-            sys.stderr.write(f"\r{line:<{self._width}}" + ("" if line else "\r"))
-            self._width = len(line)
-        elif line:
-            sys.stderr.write(f"{line}\n")
-        sys.stderr.flush()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
