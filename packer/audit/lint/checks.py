@@ -54,8 +54,8 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
     findings = [*usable.findings, *(() if usable.subject is None else _checks(usable.subject))]
     files: list[LookedAt] = []
     if recipe.sources and num_rows and usable.model is not None:
-        files = read_first_rows(recipe, usable.model, num_rows=num_rows)
-        findings += find_in_rows(files, recipe, usable.model)
+        files = _read_first_rows(recipe, usable.model, num_rows=num_rows)
+        findings += _find_in_rows(files, recipe, usable.model)
     schemas = {each.schema for each in files}
     if schemas and not any(SCHEMAS[schema].is_templated for schema in schemas):
         findings = [replace(each, level="note") if each.code == "no_template" else each for each in findings]
@@ -69,7 +69,7 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
         template=Path(recipe.template.file) if recipe.template.file else None,
         findings=tuple(findings),
         rows=tuple(files),
-        verdict=verdict(files, recipe, ok=not errors, begins=not errors & _REFUSED),
+        verdict=_verdict(files, recipe, ok=not errors, begins=not errors & _REFUSED),
     )
 
 
@@ -91,7 +91,7 @@ def _checks(subject: Subject) -> Iterator[LintFinding]:
     yield from find_marks(subject)
 
 
-def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[LookedAt]:
+def _read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[LookedAt]:
     """Take the first rows of each input of the recipe through the stages.
 
     Args:
@@ -118,7 +118,7 @@ def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[Look
     return files
 
 
-def find_in_rows(files: Sequence[LookedAt], recipe: Recipe, model: Model) -> Iterator[LintFinding]:
+def _find_in_rows(files: Sequence[LookedAt], recipe: Recipe, model: Model) -> Iterator[LintFinding]:
     """Findings on the first rows of all inputs."""
     rejected = sum((Counter(each.rejected) for each in files), Counter[str]())
     num_rows, cost = sum(each.num_rows for each in files), _rewrite_cost(files)
@@ -149,7 +149,7 @@ def find_in_rows(files: Sequence[LookedAt], recipe: Recipe, model: Model) -> Ite
         )
 
 
-def verdict(files: Sequence[LookedAt], recipe: Recipe, *, ok: bool, begins: bool) -> str:
+def _verdict(files: Sequence[LookedAt], recipe: Recipe, *, ok: bool, begins: bool) -> str:
     """Predict the result of a build of the recipe.
 
     Args:
