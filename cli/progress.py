@@ -82,6 +82,8 @@ class Bars(Quiet):
         self._began = 0.0
 
     def __enter__(self) -> Self:
+        # Loading a tokenizer or asking the Hub takes a while, and has no measure.
+        self._task = self._bars.add_task("starting", total=None, told="")
         self._bars.start()
         # What is printed now goes above the bars, by a stream that would obey its escape sequences.
         sys.stderr = guarded(sys.stderr)

@@ -36,11 +36,11 @@ def test_every_key_with_a_choice_is_looked_at() -> None:
 
 @pytest.mark.parametrize(("key", "words"), WORDS, ids=[key for key, _ in WORDS])
 def test_a_word_that_may_not_stand_there_is_told_with_those_that_may(key: str, words: tuple[str, ...]) -> None:
-    value = "[wrong]" if key == "supervision.allow_dropped" else "wrong"
+    value = {"supervision.allow_dropped": "[wrong]", "sources.roles": "{a: wrong}"}.get(key, "wrong")
     with pytest.raises(RecipeError) as caught:
         make_recipe({"sources": [{"path": "a.jsonl"}]}, [f"{key}={value}"])
-    place = {"sources.schema": "sources[0].schema", "sources.format": "sources[0].format"}.get(key, key)
-    place += "[0]" if key == "supervision.allow_dropped" else ""
+    place = key.replace("sources.", "sources[0].")
+    place += {"supervision.allow_dropped": "[0]", "sources.roles": "[...]"}.get(key, "")
     assert caught.value.message == f"recipe: {place}: expected {' | '.join(words)}, found 'wrong'"
     make_recipe({"sources": [{"path": "a.jsonl"}]}, [f"{key}={value.replace('wrong', words[-1])}"])
 

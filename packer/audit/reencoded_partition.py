@@ -80,6 +80,7 @@ class Comparison:
             task.partition,
             schema=task.entry.schema,
             columns=task.entry.columns,
+            roles=task.entry.roles,
             max_row_bytes=max_row_bytes,
         )
         for batch in batches:

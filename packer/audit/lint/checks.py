@@ -11,7 +11,7 @@ from packer.audit.lint.marks import find_marks
 from packer.audit.lint.probes import CHAT, PLAIN, SHAPES
 from packer.audit.lint.prompts import find_clock, find_modes, find_openings, find_own_text
 from packer.audit.lint.shapes import find_losses, find_rejected_shapes
-from packer.audit.lint.source_rows import find_in_rows, read_first_rows, verdict
+from packer.audit.lint.source_rows import find_in_rows, read_first_rows, verdict, wholly_rejected
 from packer.audit.lint.subject import Subject
 from packer.audit.lint.tokenizer_files import find_bos, find_other_reading
 from packer.audit.lint.usable import find_usable
@@ -51,19 +51,23 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
     findings = [*usable.findings, *(() if usable.subject is None else _checks(usable.subject))]
     files: list[LookedAt] = []
     if recipe.sources and num_rows and usable.model is not None:
-        files = read_first_rows(recipe, usable.model, num_rows=num_rows)
-        findings += find_in_rows(files, recipe, usable.model)
+        read = read_first_rows(recipe, usable.model, num_rows=num_rows)
+        files = [found for _, found in read]
+        findings += find_in_rows(read, recipe, usable.model)
     schemas = {each.schema for each in files}
     if schemas and not any(SCHEMAS[schema].is_templated for schema in schemas):
         findings = [replace(each, level="note") if each.code == "no_template" else each for each in findings]
+    if any(each.code == "no_template" and each.level == "error" for each in findings):
+        findings = [each for each in findings if each.code != "rows_rejected"]  # for that reason
     if schemas == {"tokens"}:  # no template makes anything of rows that bring their tokens
         findings = [each for each in findings if each.code == "rows_rejected"]
-    findings.sort(key=lambda each: (LEVELS.index(each.level), ORDER[each.code]))
+    first = {"rows_rejected"} if wholly_rejected(files) else set()
+    findings.sort(key=lambda each: (LEVELS.index(each.level), each.code not in first, ORDER[each.code]))
     errors = {each.code for each in findings if each.level == "error"}
     assert recipe.tokenizer is not None
     return LintReport(
         tokenizer=Path(recipe.tokenizer),
-        template=Path(recipe.template.file) if recipe.template.file else None,
+        template=Path(shown) if (shown := recipe.template.name or recipe.template.file) else None,
         findings=tuple(findings),
         rows=tuple(files),
         verdict=verdict(files, recipe, ok=not errors, begins=not errors & _REFUSED),

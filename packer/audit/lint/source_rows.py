@@ -1,7 +1,7 @@
 """The first rows of the sources under the template: what is rejected and what it costs, and what a build would make."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from packer.audit.lint.lint_report import Example, LintFinding, LookedAt
@@ -10,14 +10,16 @@ from packer.model import Model
 from packer.pipeline.inputs import open_inputs
 from packer.pipeline.plan import resolve_sources
 from packer.pipeline.progress import Silent
-from packer.pipeline.rewrite_cost import LIMIT, last_tokens, way_out
+from packer.pipeline.rewrite_choices import choices_hint
+from packer.pipeline.rewrite_cost import LIMIT, last_tokens
 from packer.pipeline.stages import Stages, overruns_at
+from packer.pipeline.suggestions import way_out
 from packer.recipe import Recipe
-from packer.rejections import rejection_hint
+from packer.source import InputFile
 
 
-def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[LookedAt]:
-    """Take the first rows of each input of the recipe through the stages.
+def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[tuple[InputFile, LookedAt]]:
+    """Take the first rows of each input of the recipe through the stages, and say what became of them.
 
     Args:
         recipe: names the inputs.
@@ -39,27 +41,16 @@ def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[Look
             place = f"{entry.name} (row {row.number})"
             with overruns_at(lambda _: place):  # noqa: B023 - called within this iteration
                 _count(found, stages, row.batch)
-        files.append(found)
+        files.append((entry, found))
     return files
 
 
-def find_in_rows(files: Sequence[LookedAt], recipe: Recipe, model: Model) -> Iterator[LintFinding]:
+def find_in_rows(read: Sequence[tuple[InputFile, LookedAt]], recipe: Recipe, model: Model) -> Iterator[LintFinding]:
     """Findings on the first rows of all inputs."""
-    rejected = sum((Counter(each.rejected) for each in files), Counter[str]())
-    num_rows, cost = sum(each.num_rows for each in files), _rewrite_cost(files)
-    if rejected:
-        some = any(each.num_kept for each in files)
-        yield LintFinding(
-            code="rows_rejected",
-            message=f"{f'{rejected.total():,} of' if some else 'all'} {_rows(num_rows)} looked at are rejected",
-            examples=tuple(
-                Example(label=f"{count:,} {code}", text=each.first[code])
-                for each in files
-                for code, count in Counter(each.rejected).most_common()
-            ),
-            hint=_rejected_hint(rejected, recipe),
-            level="warning" if some else "error",
-        )
+    files = [found for _, found in read]
+    if any(each.rejected for each in files):
+        yield _rejected(read, recipe)
+    cost = _rewrite_cost(files)
     if cost > 1:
         asks = recipe.supervision.history_rewrite is None and cost > LIMIT
         yield LintFinding(
@@ -69,9 +60,14 @@ def find_in_rows(files: Sequence[LookedAt], recipe: Recipe, model: Model) -> Ite
             examples=tuple(
                 Example(label=each.path, text=f"{_rewrite_cost([each]):.2f} times") for each in files if len(files) > 1
             ),
-            hint=way_out(model, recipe) if asks else None,
+            hint=choices_hint(model, recipe) if asks else None,
             level="warning" if asks else "note",
         )
+
+
+def wholly_rejected(files: Sequence[LookedAt]) -> list[LookedAt]:
+    """Inputs none of whose first rows is kept."""
+    return [each for each in files if each.rejected and not each.num_kept]
 
 
 def verdict(files: Sequence[LookedAt], recipe: Recipe, *, ok: bool, begins: bool) -> str:
@@ -108,11 +104,33 @@ def _count(found: LookedAt, stages: Stages, batch: RowBatch) -> None:
     found.num_last_tokens += last_tokens(documents) if documents.num_documents else 0
 
 
-def _rejected_hint(rejected: Mapping[str, int], recipe: Recipe) -> str:
-    """What a build says of the most frequent code; of losses all kinds that were seen are allowed."""
-    lost = [code.removeprefix("dropped_") for code in rejected if code.startswith("dropped_")]
-    code = max(rejected, key=lambda each: rejected[each])
-    return rejection_hint(code, allowed=(*recipe.supervision.allow_dropped, *lost))
+def _rejected(read: Sequence[tuple[InputFile, LookedAt]], recipe: Recipe) -> LintFinding:
+    """How many rows are rejected, and what a build says of the most frequent code.
+
+    Of an input that is rejected as a whole, it is that input's. Of losses, all kinds that were seen are allowed.
+    """
+    files = [found for _, found in read]
+    rejected = sum((Counter(each.rejected) for each in files), Counter[str]())
+    num_rows, whole = sum(each.num_rows for each in files), wholly_rejected(files)
+    entry, found = max(read, key=lambda pair: (pair[1] in whole, sum(pair[1].rejected.values())))
+    code = max(found.rejected, key=lambda each: found.rejected[each])
+    lost = [each.removeprefix("dropped_") for each in rejected if each.startswith("dropped_")]
+    message = f"{rejected.total():,} of {_rows(num_rows)} looked at are rejected"
+    if len(whole) == len(files):
+        message = f"all {_rows(num_rows)} looked at are rejected"
+    elif whole:
+        message += f", among them all {_rows(found.num_rows)} of {found.path}"
+    return LintFinding(
+        code="rows_rejected",
+        message=message + (f": {code}" if whole else ""),
+        examples=tuple(
+            Example(label=f"{count:,} {code}", text=each.first[code])
+            for each in files
+            for code, count in Counter(each.rejected).most_common()
+        ),
+        hint=way_out(code, found.first[code], entry, recipe, lost=lost),
+        level="error" if len(whole) == len(files) else "warning",
+    )
 
 
 def _rewrite_cost(files: Sequence[LookedAt]) -> float:
