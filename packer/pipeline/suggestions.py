@@ -78,8 +78,9 @@ def way_out(code: str, reason: str, file: ReadFile, recipe: Recipe, *, lost: Ite
 
 
 PARALLEL_CALLS = (
-    "this template takes one call a message. Give one that takes several with --template FILE; or, where the calls do "
-    "not need each other's results, write each as a message of its own, followed by its result"
+    "this template takes one call a message. Give one that takes several with --template FILE (of those for Llama 3, "
+    "functionary's v3.2); or, where calls do not depend on each other, write each as a message of its own, followed by "
+    "its result"
 )
 
 

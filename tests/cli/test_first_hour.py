@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,12 @@ from command_line import assert_refused, fields, run
 from packer.audit import preview
 from packer.audit.explanations import explanations
 from packer.audit.lint import CODES as LINT_CODES
-from packer.recipe import Recipe, load_recipe, to_json
-from packer.rejections import CODES
+from packer.recipe import Recipe, load_recipe, make_recipe, to_json
+from packer.rejections import CODES, rejection_hint
 from packer.starter.families import FAMILIES
 from packer.starter.recipe_schema import recipe_schema
 from packer_cli.main import COMMANDS
+from packer_cli.progress import Bars
 
 NINE = """\
 {%- if tools %}{{- tools | tojson }}{% endif %}
@@ -219,6 +221,53 @@ def test_the_recipe_of_a_family_builds_what_stopped_without_it(desk: Path) -> No
     run("build", *asked, "cache", exit_code=2)
     run("init", "mine", "--for", "qwen3")
     run("build", "-c", "mine/recipe.yaml", *asked, "cache")
+
+
+def test_texts_under_another_key_are_renamed_by_the_command_of_the_hint(desk: Path) -> None:
+    if shutil.which("jq") is None:
+        pytest.skip("jq is not installed")
+    rows = [json.loads(line) for line in chats("usual.jsonl").read_text().splitlines()]
+    for row in rows:
+        row["messages"] = [{"role": each["role"], "body": each["content"]} for each in row["messages"]]
+    Path("it's wrong.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = ["--tokenizer", "model", "-o", "cache"]
+    error = run("build", "it's wrong.jsonl", *asked, exit_code=3).stderr
+    subprocess.run(hint_of(error).partition("rename the key: ")[2], shell=True, check=True)
+    assert fields("build", "renamed.jsonl", *asked)["totals"]["kept"] == 6
+
+
+def test_the_better_side_of_a_pair_is_learned_as_the_hint_says(desk: Path) -> None:
+    ask, good, bad = (
+        {"role": role, "content": text} for role, text in [("user", "Hi"), ("assistant", "Ho"), ("assistant", "No")]
+    )
+    shapes = [
+        {"chosen": [ask, good], "rejected": [ask, bad]},
+        {"prompt": [ask], "chosen": [good], "rejected": [bad]},
+    ]
+    settings = re.findall(r"\{[^}]*\}", rejection_hint("preference"))
+    assert len(settings) == 2
+    for number, (row, columns) in enumerate(zip(shapes, settings, strict=True)):
+        path = Path(f"{number}.jsonl")
+        path.write_text(json.dumps(row) + "\n")
+        asked = ["build", path, "--tokenizer", "model", "-o", f"cache-{number}"]
+        assert "preference" in run(*asked, exit_code=3).stderr
+        assert fields(*asked, "--set", f"sources.columns={columns}")["totals"]["kept"] == 1
+
+
+def test_every_setting_that_a_hint_names_is_one_of_the_recipe() -> None:
+    checked = 0
+    for code in CODES:
+        for setting in re.findall(r"--set ('[^']*'|[^\s;,]+)", rejection_hint(code)):
+            make_recipe({"sources": [{"path": "rows.jsonl"}]}, shlex.split(setting))
+            checked += 1
+    assert checked > 20
+
+
+def test_something_moves_from_the_start() -> None:
+    with Bars() as bars:
+        assert [task.description for task in bars._bars.tasks] == ["starting"]
+        bars.stage("reading", 10, "bytes")
+        assert [task.description for task in bars._bars.tasks] == ["reading"]
 
 
 def test_every_code_is_explained(tmp_path: Path) -> None:

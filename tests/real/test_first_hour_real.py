@@ -54,6 +54,23 @@ def test_short_ids_end_what_mistrals_templates_say_of_ids(number: int, real: Pat
     assert sum(kept[corpus, True] for corpus, _ in CORPORA) > 0
 
 
+def test_parallel_calls_under_templates_of_llama_3(real: Path, fitted: Fitted) -> None:
+    """As the hint says: its own takes one call a message, functionary's v3.2 takes several."""
+    rules = ("supervision.reasoning=inline", "supervision.allow_dropped=[content]")
+    own = fitted.stages("llamacpp__meta-llama-Llama-3.1-8B-Instruct.jinja", *rules)
+    other = fitted.stages("llamacpp__meetkai-functionary-medium-v3.2.jinja", *rules)
+    parallel = [
+        sample
+        for sample in calling(real, *CORPORA[2], 50)
+        if any(len(message.fields.get("tool_calls") or ()) > 1 for message in sample.messages)
+    ]
+    assert len(parallel) == 10
+    for sample in parallel:
+        (rejection,) = own.render([sample]).rejections
+        assert rejection.reason == "This model only supports single tool-calls at once!"
+    assert not any(other.render([sample]).rejections for sample in parallel)
+
+
 def option_of(error: str) -> list[str]:
     """The first option of a hint, as it is typed."""
     hint = error.partition("\nhint: ")[2].replace("\n", " ")
