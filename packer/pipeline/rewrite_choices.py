@@ -20,8 +20,8 @@ from packer.render.reasoning import reasoning_of
 CHEAPER = 0.9
 """Of the tokens of `exact`: below, `as_rendered`, which learns the same answers, is recommended."""
 
-_INPUTS, _ROWS = 16, 64
-"""Looked at: so many rows of so many inputs."""
+_ROWS, _MOST_ROWS = 64, 256
+"""Looked at: so many rows of an input, and of all together. Rows with tools take some milliseconds a choice."""
 
 Choice = Literal["exact", "as_rendered", "last"]
 
@@ -48,12 +48,12 @@ def choices_hint(model: Model, recipe: Recipe) -> str:
         InputError: an input cannot be read.
 
     """
-    samples = list(_first_samples(recipe))
+    samples = list(islice(_first_samples(recipe), _MOST_ROWS))
     tried = {choice: _tried(samples, model, recipe, choice) for choice in ("exact", "as_rendered", "last")}
     exact, rendered, last = tried["exact"], tried["as_rendered"], tried["last"]
     least = max(last.num_bytes, 1)
     told = {
-        "as_rendered": "learns every answer, earlier ones as the template shows them later on: without an empty "
+        "as_rendered": "learns every answer, earlier ones as the template shows them later on, without an empty "
         f"reasoning block ({rendered.num_bytes / least:.1f} times the tokens)",
         "exact": "learns every answer as inference asks for it, in as many documents as that takes "
         f"({exact.num_bytes / least:.1f} times the tokens)",
@@ -66,7 +66,7 @@ def choices_hint(model: Model, recipe: Recipe) -> str:
     else:
         choice: Choice = "as_rendered" if rendered.num_bytes < CHEAPER * exact.num_bytes else "exact"
         best = f"--set supervision.history_rewrite={choice}"
-        why = told.pop(choice)
+        why = f"it {told.pop(choice)}"
         told.pop("as_rendered", None)  # nothing is gained by it
     others = "; ".join(f"={choice} {what}" for choice, what in told.items())
     return f"{_held(samples)}; {best} suits them: {why}. Else history_rewrite{others}"
@@ -82,7 +82,7 @@ def _held(samples: list[Sample]) -> str:
 
 def _first_samples(recipe: Recipe) -> Iterator[Sample]:
     files = [file for source in recipe.sources for file in source_files(source)]
-    for _, entry in islice(open_inputs(files, recipe, Silent().note), _INPUTS):
+    for _, entry in open_inputs(files, recipe, Silent().note):
         for row in islice(entry.rows(), _ROWS):
             yield from (sample for sample in row.batch.samples if sample.kind == "chat")
 
