@@ -1,13 +1,9 @@
 """`packer explain`: what a code means, and what to do about it."""
 
-import sys
-
 import click
 
-from packer_cli.failures import print_json
 from packer_cli.options import HELP_OPTIONS, output_options
-from packer_cli.output import print_table, stdout, terminal_width
-from packer_cli.text import wrap_words
+from packer_cli.output import print_json, print_table, stdout
 
 
 @click.command("explain", context_settings=HELP_OPTIONS)
@@ -41,9 +37,11 @@ def command(*, name: str | None, verbose: bool, quiet: bool, as_json: bool) -> N
 
 
 def _paragraph(text: str) -> None:
-    """A text in lines of its own, or in lines of the terminal's width."""
-    stdout().line()
-    width = terminal_width(sys.stdout)
+    """A text in lines of its own, or a sentence in lines of the terminal's width."""
+    out = stdout()
+    out.line()
+    if "\n" not in text:
+        out.sentence(text, indent=2)
+        return
     for line in text.splitlines():
-        for part in [line] if "\n" in text else wrap_words(line, width and width - 2):
-            stdout().line(f"  {part}".rstrip())
+        out.line(f"  {line}".rstrip())

@@ -1,14 +1,12 @@
-"""What `packer build` and `packer pack` tell when they are done."""
+"""The report of `packer build` and `packer pack`."""
 
 import shlex
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from packer_cli.output import duration, number, percent, plural, print_table, rate, stdout, terminal_width
-from packer_cli.text import wrap_words
+from packer_cli.output import duration, number, percent, plural, print_table, rate, stdout
 
 if TYPE_CHECKING:
     from packer.pipeline import BuildResult, LeftOut, Profile
@@ -16,12 +14,12 @@ if TYPE_CHECKING:
 
 SKIPPED = "answers not learned: they are empty, or the template has no prompt for them"
 
-_WORTH_TELLING = 1.01
+_WORTH_A_LINE = 1.01
 """What rewritten history must cost for a line of its own; below, it would read 1.00 times."""
 
 
 def print_result(result: "BuildResult", seconds: float, *, done: str, verbose: bool) -> None:
-    """What a command that makes a cache did; `done` is its verb."""
+    """Print the result of a command that makes a cache; `done` is its verb."""
     out = stdout()
     manifest, reused = result.manifest, result.num_partitions_reused
     if manifest is None:
@@ -40,8 +38,8 @@ def print_result(result: "BuildResult", seconds: float, *, done: str, verbose: b
         out.line(f"{done} {result.folder} in {duration(seconds)}{speed}{engine}")
         out.line()
     for entry in result.rejected_inputs:
-        told = f"all {plural(entry.num_rows, 'row')} of {entry.name} are rejected: {entry.code}: {entry.reason}"
-        _print_warning(told, [entry.way_out])
+        message = f"all {plural(entry.num_rows, 'row')} of {entry.name} are rejected: {entry.code}: {entry.reason}"
+        _print_warning(message, [entry.way_out])
     if result.left_out is not None:
         print_left_out(result.left_out, manifest.totals.tokens)
     _print_totals(manifest, result.folder, warned=result.left_out is not None)
@@ -61,17 +59,12 @@ def print_left_out(left_out: "LeftOut", num_tokens: int) -> None:
     _print_warning(f"{percent(left_out.share)} of the tokens are in no block ({tokens})", left_out.ways_out)
 
 
-def _print_warning(told: str, ways_out: Sequence[str]) -> None:
+def _print_warning(message: str, ways_out: Sequence[str]) -> None:
     """`warning: …` and what can be done about it, wrapped for a terminal, a line each for a pipe; and a blank line."""
-    out, width = stdout(), terminal_width(sys.stdout)
-    label = "warning: "
-    first, *rest = wrap_words(told, width, begun=len(label))
-    out.line((label, "bold yellow"), first)
-    for line in rest:
-        out.line(line)
+    out = stdout()
+    out.sentence(message, label=("warning: ", "bold yellow"))
     for way in ways_out:
-        for number_of_line, line in enumerate(wrap_words(way, width and width - 4)):
-            out.line("    " if number_of_line else "  ", line)
+        out.sentence(way, indent=2, hanging=2)
     out.line()
 
 
@@ -93,7 +86,7 @@ def _print_totals(manifest: "Manifest", folder: Path, *, warned: bool) -> None:
         )
     print_table(out, [("", "<"), ("", ">"), ("", "<")], facts)
     last = sum(shard.num_last_tokens for shard in manifest.shards)
-    if totals.tokens > _WORTH_TELLING * last:
+    if totals.tokens > _WORTH_A_LINE * last:
         out.line()
         out.line(
             f"history is rewritten: {number(totals.documents)} documents of {number(totals.kept)} rows,",
@@ -124,7 +117,7 @@ _VAGUE = frozenset({"wrong_type"})
 
 
 def _with_example(code: str, manifest: "Manifest", folder: Path) -> str:
-    """What a code means, and the reason of the first row that has it; without one where rejected.jsonl is damaged."""
+    """The meaning of a code, with the reason of the first row that has it, unless rejected.jsonl is damaged."""
     from packer.errors import PackerError  # noqa: PLC0415 - not for --help
     from packer.rejections import CODES  # noqa: PLC0415 - as above
     from packer.store.rejected import read_rejected  # noqa: PLC0415 - as above
@@ -145,7 +138,7 @@ _PARTS = {
     "plan": "inputs read and hashed, tokenizer loaded",
     "documents": "rows rendered, tokenized, proved, written",
     "blocks": "packed, gathered, written",
-    "commit": "inputs looked at again, manifest written",
+    "commit": "inputs checked again, manifest written",
 }
 _STAGES = {
     "load": "tokenizer and template waited for",
@@ -167,9 +160,13 @@ def print_profile(profile: "Profile") -> None:
     columns = [("", "<"), ("", ">"), ("", "<")]
     out.line()
     out.line("time")
-    parts = [(name, f"{profile.parts[name]:.2f} s", told) for name, told in _PARTS.items() if name in profile.parts]
+    parts = [
+        (name, f"{profile.parts[name]:.2f} s", meaning) for name, meaning in _PARTS.items() if name in profile.parts
+    ]
     print_table(out, columns, parts)
-    stages = [(name, f"{profile.stages[name]:.2f} s", told) for name, told in _STAGES.items() if name in profile.stages]
+    stages = [
+        (name, f"{profile.stages[name]:.2f} s", meaning) for name, meaning in _STAGES.items() if name in profile.stages
+    ]
     if stages:
         out.line()
         out.line(f"time of documents, added up over {profile.processes} process{'es' * (profile.processes > 1)}")

@@ -31,14 +31,14 @@ def chosen_words() -> list[tuple[str, tuple[str, ...]]]:
 WORDS = [(key, words) for key, words in chosen_words() if key != "version"] + [("sources.schema", SCHEMA_CHOICES)]
 
 
-def test_every_key_with_a_choice_is_looked_at() -> None:
+def test_every_key_with_a_choice_is_examined() -> None:
     keys = {key for key, _ in WORDS}
     assert keys > {"engine", "pack.mode", "sources.format", "supervision.allow_dropped", "supervision.history_rewrite"}
     assert len(WORDS) > 10
 
 
 @pytest.mark.parametrize(("key", "words"), WORDS, ids=[key for key, _ in WORDS])
-def test_a_word_that_may_not_stand_there_is_told_with_those_that_may(key: str, words: tuple[str, ...]) -> None:
+def test_a_word_that_may_not_stand_there_is_reported_with_those_that_may(key: str, words: tuple[str, ...]) -> None:
     value = {"supervision.allow_dropped": "[wrong]", "sources.roles": "{a: wrong}"}.get(key, "wrong")
     with pytest.raises(RecipeError) as caught:
         make_recipe({"sources": [{"path": "a.jsonl"}]}, [f"{key}={value}"])
@@ -48,7 +48,7 @@ def test_a_word_that_may_not_stand_there_is_told_with_those_that_may(key: str, w
     make_recipe({"sources": [{"path": "a.jsonl"}]}, [f"{key}={value.replace('wrong', words[-1])}"])
 
 
-def test_another_version_of_recipes_is_told_with_the_one_there_is() -> None:
+def test_another_version_of_recipes_is_reported_with_the_one_there_is() -> None:
     with pytest.raises(RecipeError, match="version: expected 1, found 2"):
         make_recipe({"version": 2})
 

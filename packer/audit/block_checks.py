@@ -29,7 +29,7 @@ _COLUMNS = ("input_ids", "labels", "loss_weights", "position_ids", "seq_lengths"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlocksAudit:
-    """What was found in the blocks of one split, and what was counted there."""
+    """Findings and counts of the blocks of one split."""
 
     findings: tuple[Finding, ...]
     separators: int = 0
@@ -40,7 +40,7 @@ class BlocksAudit:
 def check_blocks(folder: Path, manifest: Manifest, split: str, form: BlockForm, stop_ids: Sequence[int]) -> BlocksAudit:
     """Compare a split's blocks with its documents.
 
-    Call it only for shards whose digests and rows were found to be right: this is what digests cannot tell.
+    Call it only for shards whose digests and rows were found to be right: this is what digests cannot show.
     """
     try:
         comparison = _Comparison(folder, manifest, split, form, stop_ids)

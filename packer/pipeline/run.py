@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from packer.backend import load_fast_meanwhile
 from packer.errors import InputError, NothingKeptError
 from packer.limits import path_errors
 from packer.model import TOKENIZER_FILE, read_model_files
@@ -43,6 +44,7 @@ from packer.pipeline.reuse import (
 from packer.pipeline.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
 from packer.pipeline.suggestions import way_out
 from packer.recipe import Recipe
+from packer.source import smallest_partition
 from packer.store.folder import lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, manifest_fingerprint
 from packer.tokenize import EngineDiffersError
@@ -123,7 +125,7 @@ def build(
                 return _nothing_to_do(folder, found, options)
         is_new = found is None and not dry_run
         try:
-            with _server_for(recipe, jobs) if is_new else nullcontext():
+            with _loading(recipe, jobs) if is_new else nullcontext():
                 with clock.of("plan"):
                     plan = plan_build(recipe, progress, before=None if found is None else found.engine)
                 if dry_run:
@@ -256,19 +258,23 @@ def _dry_run(folder: Path, found: Manifest | None, plan: BuildPlan, options: Opt
     )
 
 
-def _server_for(recipe: Recipe, jobs: int | None) -> AbstractContextManager[None]:
-    """The server that workers will be forked from, which loads the tokenizer while the build is planned.
+def _loading(recipe: Recipe, jobs: int | None) -> AbstractContextManager[None]:
+    """Begin to load what encodes, while the build is planned: in the server that workers are forked from, or here.
 
     Raises:
         RecipeError, InputError: as for a plan.
 
     """
     size = sum(file.path.stat().st_size for file in resolve_sources(recipe) if file.path.is_file())
-    if min(jobs or jobs_for(size), -(-size // recipe.partition_bytes)) <= 1:
-        return nullcontext()
     assert recipe.tokenizer is not None  # resolve_sources asks for one
     tokenizer = tokenizer_place(recipe.tokenizer)
-    return fork_server(tokenizer, fast=engine.is_known_fast(recipe.engine, read_model_files(tokenizer)[TOKENIZER_FILE]))
+    content = read_model_files(tokenizer)[TOKENIZER_FILE]
+    fast = engine.is_known_fast(recipe.engine, content)
+    if (jobs or jobs_for(size)) > 1 and size > smallest_partition(recipe.partition_bytes):
+        return fork_server(tokenizer, fast=fast)
+    if fast and size >= engine.WORTH_LOADING_BYTES:
+        load_fast_meanwhile(content)
+    return nullcontext()
 
 
 def _by_reference(recipe: Recipe) -> Recipe:

@@ -18,7 +18,6 @@ from packer.rejections import CODES, rejection_hint
 from packer.starter.families import FAMILIES
 from packer.starter.recipe_schema import recipe_schema
 from packer_cli.main import COMMANDS
-from packer_cli.progress import Bars
 
 NINE = """\
 {%- if tools %}{{- tools | tojson }}{% endif %}
@@ -261,13 +260,6 @@ def test_every_setting_that_a_hint_names_is_one_of_the_recipe() -> None:
             make_recipe({"sources": [{"path": "rows.jsonl"}]}, shlex.split(setting))
             checked += 1
     assert checked > 20
-
-
-def test_something_moves_from_the_start() -> None:
-    with Bars() as bars:
-        assert [task.description for task in bars._bars.tasks] == ["starting"]
-        bars.stage("reading", 10, "bytes")
-        assert [task.description for task in bars._bars.tasks] == ["reading"]
 
 
 def test_every_code_is_explained(tmp_path: Path) -> None:
