@@ -245,7 +245,7 @@ def stderr() -> Output:
 
 
 def bars_console() -> "Console":
-    """The terminal that progress bars are drawn on."""
+    """What progress bars are drawn on: stderr, past its guard, since they hold packer's own words alone."""
     from rich.console import Console  # noqa: PLC0415 - rich is for bars alone
 
     return Console(file=stderr().stream)

@@ -36,6 +36,11 @@ class Lines(Quiet):
     def __init__(self) -> None:
         self.stage("", 0, "")
 
+    def __enter__(self) -> Self:
+        if self._is_terminal:  # loading a tokenizer or asking the Hub takes a while, and has no measure
+            stderr().overwrite("starting")
+        return self
+
     def stage(self, name: str, total: int, unit: str) -> None:
         self._name, self._total, self._unit = name, total, unit
         self._done = self._tokens = 0
@@ -90,6 +95,7 @@ class Bars(Lines):
 
     def __enter__(self) -> Self:
         self._bars.start()
+        self._bars.add_task("starting", total=None)  # to load a tokenizer or ask the Hub takes a while
         return self
 
     def __exit__(
