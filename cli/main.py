@@ -17,7 +17,7 @@ from packer_cli import failures
 from packer_cli.options import HELP_OPTIONS, version_option
 from packer_cli.output import guarded_streams
 
-COMMANDS = ("init", "lint", "preview", "build", "pack", "inspect", "verify", "stats", "diff", "export")
+COMMANDS = ("init", "lint", "preview", "build", "pack", "inspect", "verify", "check", "stats", "diff", "export")
 """In the order a newcomer needs them; each is `packer_cli.<name>.command`."""
 
 

@@ -1,5 +1,6 @@
 """Looking at caches and at what comes before them: is it what was written, what is in it, how does it read."""
 
+from packer.audit.check import Answer, Check, CheckReport, RowPair, RowText, check
 from packer.audit.diff import CacheDiff, diff
 from packer.audit.excerpts import Excerpt
 from packer.audit.lint import Example, LintFinding, LintReport, LookedAt, lint
@@ -18,8 +19,11 @@ from packer.audit.view import (
 )
 
 __all__ = [
+    "Answer",
     "BlockView",
     "CacheDiff",
+    "Check",
+    "CheckReport",
     "Checked",
     "DocumentView",
     "Example",
@@ -32,11 +36,14 @@ __all__ = [
     "PreviewTotals",
     "PreviewedInput",
     "PreviewedRow",
+    "RowPair",
+    "RowText",
     "RowView",
     "Run",
     "SplitStats",
     "Stats",
     "VerifyReport",
+    "check",
     "diff",
     "lint",
     "preview",

@@ -9,6 +9,7 @@ from packer import __version__
 from packer.pack import REASONS
 from packer.pipeline.blocks import PackedSplit
 from packer.pipeline.identity import Provenance
+from packer.pipeline.own_code import VERSION_NAME, code_digest
 from packer.pipeline.partition import PartitionResult
 from packer.recipe import to_json
 from packer.rejections import CODES
@@ -47,7 +48,7 @@ def make_manifest(
         totals=_totals(results, blocks, packed, provenance.recipe.pack.block_len),
         recipe_fingerprint=provenance.recipe_fingerprint,
         content_fingerprint=content_fingerprint(folder, shards),
-        versions={name: version(name) for name in _VERSIONED} | {"packer": __version__},
+        versions={name: version(name) for name in _VERSIONED} | {"packer": __version__, VERSION_NAME: code_digest()},
     )
 
 

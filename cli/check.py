@@ -1,0 +1,159 @@
+"""`packer check`: are these the rows to train from."""
+
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from packer_cli.failures import error_object, print_error, print_json
+from packer_cli.findings_page import FindingsPage
+from packer_cli.options import HELP_OPTIONS, cache_argument, jobs_option, output_options
+from packer_cli.output import can_draw, plural
+from packer_cli.progress import listener
+from packer_cli.text import visible
+
+if TYPE_CHECKING:
+    from packer.audit import Check, CheckReport, Example, RowPair
+
+_MARKS = {"ok": ("✓", "ok", "green"), "warning": ("!", "!", "yellow"), "failure": ("✗", "x", "red")}
+_SKIPPED = ("–", "-", "dim")
+_QUESTIONS = {
+    "files": "which files",
+    "rows": "which rows",
+    "tokenizer": "which tokenizer",
+    "packing": "which packing",
+    "code": "which code",
+}
+
+
+@click.command("check", context_settings=HELP_OPTIONS)
+@cache_argument
+@click.option("--near", is_flag=True, help="Also look for near copies between splits and within them.")
+@click.option(
+    "--against",
+    metavar="FILE|COLUMN=FILE",
+    multiple=True,
+    help="A benchmark whose questions must not be in the rows; COLUMN holds them [question, prompt, ...].",
+)
+@jobs_option
+@output_options
+def command(
+    *,
+    cache: Path,
+    near: bool,
+    against: tuple[str, ...],
+    jobs: int | None,
+    verbose: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Check which rows a cache has: copies and leaks between splits, benchmark questions, splits, the record.
+
+    Rows are compared by their inputs, which are read again. Exit code 1 where a check fails. With -v, texts are shown
+    whole.
+    """
+    from packer.audit import check  # noqa: PLC0415 - not for --help
+    from packer.pipeline.benchmarks import read_benchmark  # noqa: PLC0415 - as above
+
+    benchmarks = [read_benchmark(path, column=column) for column, path in map(_column_and_path, against)]
+    with listener(quiet=quiet) as progress:
+        report = check(cache, near=near, against=benchmarks, jobs=jobs, progress=progress)
+    failed = [each.code for each in report.checks if each.level == "failure"]
+    message = f"{report.folder}: {plural(len(failed), 'check')} failed: {', '.join(failed)}" if failed else None
+    if as_json:
+        print_json(**_fields(report), error=message and error_object("check_failed", message, None))
+    else:
+        _print(report, whole=verbose, summary=not quiet)
+        if message is not None:
+            print_error(message, None)
+    if message is not None:
+        raise click.exceptions.Exit(1)
+
+
+def _column_and_path(text: str) -> tuple[str | None, str]:
+    """The parts of `--against COLUMN=FILE`; a file that is there is a file, whatever its name."""
+    column, separator, path = text.partition("=")
+    return (None, text) if not separator or Path(text).exists() else (column, path)
+
+
+def _print(report: "CheckReport", *, whole: bool, summary: bool) -> None:
+    page = FindingsPage(whole=whole)
+    shown = [each for each in report.checks if summary or each.level != "ok"]
+    width = max((len(_name(each)) for each in shown), default=0)
+    for each in shown:
+        drawn, plain, style = _MARKS.get(each.level, _SKIPPED)
+        mark = f"{drawn if can_draw() else plain:2}"
+        first, *more = _wrapped(each.message, page.out.width - width - 6)
+        page.out.line("  ", (mark, style), f"{_name(each):{width}}  {first}")
+        for line in more:
+            page.out.line(" " * (width + 6) + line)
+    for each in shown:
+        if each.level in {"warning", "failure"} and (each.pairs or each.hint):
+            page.out.line()
+            _print_evidence(page, each)
+    if summary:
+        page.out.line()
+        page.facts([(name, line) for each in report.answers for name, line in _answer(each.question, each.lines)])
+        page.out.line()
+        page.out.line(f"fingerprint  {report.fingerprint}")
+
+
+def _print_evidence(page: FindingsPage, check: "Check") -> None:
+    """Pairs of rows that show a finding, one below the other, and what to do."""
+    page.out.line((_name(check), "bold"))
+    for pair in check.pairs:
+        for line, is_mark in page.example_lines(_examples(pair), indent=2):
+            page.out.line((line, "green" if is_mark else ""))
+        page.out.line()
+    if check.hint is not None:
+        page.words(f"hint: {check.hint}", 2)
+
+
+def _examples(pair: "RowPair") -> "tuple[Example, Example]":
+    """Both texts, marked where they differ."""
+    from packer.audit import Example  # noqa: PLC0415 - not for --help
+
+    texts = (pair.first.text, pair.second.text)
+    start = _shared(*texts)
+    end = _shared(texts[0][start:][::-1], texts[1][start:][::-1])
+    marks = [None if texts[0] == texts[1] else (start, len(text) - end) for text in texts]
+    alike = "" if pair.similarity == 1 else f"  {pair.similarity:.2f} alike"
+    rows = ((pair.first, ""), (pair.second, alike))
+    first, second = (
+        Example(label=f"{row.split} {row.input}:{row.row}{more}", text=row.text, mark=mark)
+        for (row, more), mark in zip(rows, marks, strict=True)
+    )
+    return first, second
+
+
+def _shared(first: str, second: str) -> int:
+    """Characters that both begin with."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))
+
+
+def _answer(question: str, lines: tuple[str, ...]) -> list[tuple[str, str]]:
+    return [("" if number else _QUESTIONS[question], line) for number, line in enumerate(lines)]
+
+
+def _name(check: "Check") -> str:
+    return check.code.replace("_", " ")
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(visible(text), max(20, width), break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _fields(report: "CheckReport") -> dict[str, Any]:
+    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
+
+    return {
+        "command": "check",
+        "ok": report.ok,
+        "cache": str(report.folder),
+        "fingerprint": report.fingerprint,
+        "checks": [asdict(each) for each in report.checks],
+        "answers": {each.question: each.lines for each in report.answers},
+        "counts": {level: report.count(level) for level in ("ok", "warning", "failure", "skipped")},
+    }

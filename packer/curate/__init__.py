@@ -1,0 +1,1 @@
+"""Which rows are kept: pure functions over texts and flat arrays."""
