@@ -142,6 +142,7 @@ _PARTS = {
 _STAGES = {
     "load": "tokenizer and template waited for",
     "read": "JSON to rows",
+    "traits": "filters, hashes and fields of rows",
     "render": "rows to texts",
     "tokenize": "texts to ids, boundaries found",
     "supervise": "ids proved, documents cut",

@@ -10,13 +10,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from packer.errors import RecipeError
-from packer.names import SplitName, in_words
+from packer.names import SplitName
+from packer.recipe_errors import explain
+from packer.row_rules import Condition, Deduplicate, Filter, RowRules, Split, Take, check_rules, without_unasked
 from packer.row_schemas import ROW_SCHEMAS
 from packer.strict_yaml import load_mapping, parse_yaml
 
@@ -54,6 +56,12 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     limit: PositiveInt | None = None
     """Read at most this many rows of each file."""
+
+    where: dict[str, Condition] = {}
+    """Field of the rows → what it must be."""
+
+    take: Take | None = None
+    """How many of the rows are learned."""
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -144,8 +152,22 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     partition_bytes: PositiveInt = 8 * 2**20
     supervision: Supervision = Supervision()
     text: Text = Text()
+    filters: tuple[Filter, ...] = ()
+    deduplicate: Deduplicate | None = None
+    split: Split | None = None
     pack: Pack = Pack()
     shard_bytes: PositiveInt = 512 * 2**20
+
+    @property
+    def row_rules(self) -> RowRules:
+        """Which rows are learned."""
+        return RowRules(
+            filters=self.filters,
+            deduplicate=self.deduplicate,
+            split=self.split,
+            where=tuple(source.where for source in self.sources),
+            take=tuple(source.take for source in self.sources),
+        )
 
     def documents_half(self) -> dict[str, Any]:
         """JSON of what decides the documents, with every default written out, without names of places.
@@ -169,9 +191,12 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def to_json(value: msgspec.Struct) -> dict[str, Any]:
-    """A struct as plain JSON values, every default written out."""
+    """A struct as plain JSON values, every default written out; of a recipe, the rules about rows only where they ask.
+
+    So the manifest of a build that asks for none is what it was before there were such rules.
+    """
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
-    return plain
+    return without_unasked(plain) if isinstance(value, Recipe) else plain
 
 
 def _ignore(_: str) -> None: ...
@@ -243,7 +268,7 @@ def make_recipe(
         recipe = msgspec.structs.replace(recipe, template=msgspec.structs.replace(recipe.template, kwargs=kwargs))
         to_json(recipe)
     except msgspec.ValidationError as error:
-        said, hint = _explain(str(error))
+        said, hint = explain(str(error), Recipe, _EVERY_KEY)
         raise RecipeError(f"{where}: {said}", hint=hint) from None
     except UnicodeEncodeError as error:
         raise RecipeError(
@@ -259,6 +284,7 @@ def make_recipe(
         )
     _check_schemas(recipe.sources, where)
     _check_pack(recipe.pack, where)
+    check_rules(recipe.row_rules, where)
     try:
         dt.date.fromisoformat(recipe.template.date)
     except ValueError as error:
@@ -369,31 +395,3 @@ def _parse_size(values: dict[str, Any], keys: Sequence[str]) -> None:
 
 
 _EVERY_KEY = "docs/reference/recipe.md lists every key with its values"
-
-
-def _explain(message: str) -> tuple[str, str]:
-    """What msgspec says, ``… - at `$.pack.block_len```, with the key first; and a hint."""
-    text, separator, path = in_words(message).partition(" - at `$")
-    key = path.rstrip("`").lstrip(".")
-    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", text):
-        import difflib  # noqa: PLC0415 - only on this path
-
-        group: Any = Recipe
-        for part in filter(None, re.sub(r"\[[^]]*\]", "", key).split(".")):
-            group = {"sources": Source}.get(part) or getattr(Recipe(), part).__class__
-        close = difflib.get_close_matches(unknown[1], group.__struct_fields__, n=1)
-        hint = f"did you mean '{close[0]}'?" if close else "keys here: " + ", ".join(group.__struct_fields__)
-        return f"unknown key '{f'{key}.' if key else ''}{unknown[1]}'", hint
-    if invalid := re.fullmatch(r"Invalid enum value (.*)", text):
-        return f"{key}: expected {' | '.join(_values(key))}, found {invalid[1]}", _EVERY_KEY
-    return f"{key}: {text[0].lower()}{text[1:]}" if separator and key else text, _EVERY_KEY
-
-
-def _values(key: str) -> list[str]:
-    """The words a key may have: of `pack.mode` isolated, eos, stream and none."""
-    kind: Any = Recipe
-    for name in re.sub(r"\[[^]]*\]", "", key).split("."):
-        kind = get_type_hints(kind)[name]
-        while not isinstance(kind, type) and get_origin(kind) is not Literal:
-            kind = get_args(kind)[0]  # X | None, tuple[X, ...]: what is of interest comes first
-    return [str(value) for value in get_args(kind)]

@@ -87,12 +87,12 @@ def unreadable(path: str, error: Exception) -> Finding:
 
 def find_strays(folder: Path, manifest: Manifest) -> tuple[str, ...]:
     """Files beside the shards that the manifest does not name."""
-    named = {shard.path for shard in manifest.shards}
+    named = {file.path for file in (*manifest.shards, *manifest.tables)}
     return tuple(sorted(path for path in _shard_files(folder) if path not in named))
 
 
 def _shard_files(folder: Path) -> Iterable[str]:
-    for kind in ("documents", "blocks"):
+    for kind in ("documents", "blocks", "rows"):
         try:
             yield from (f"{kind}/{path.name}" for path in (folder / kind).iterdir() if path.suffix == ".arrow")
         except OSError:

@@ -1,1 +1,9 @@
-"""Which rows are kept: pure functions over texts and flat arrays."""
+"""Which rows are learned: filters, duplicates, splits, decided by facts of rows and recorded with their reasons.
+
+`TraitMaker` makes the traits of a batch of rows; `select_rows` decides about all rows from their traits alone.
+"""
+
+from packer.curate.select import absent_field, refuse_absent_fields, rule_names, select_rows
+from packer.curate.traits import TraitMaker, TraitRules
+
+__all__ = ["TraitMaker", "TraitRules", "absent_field", "refuse_absent_fields", "rule_names", "select_rows"]

@@ -27,7 +27,14 @@ from packer.pipeline.inputs import note_unused_keys, refuse_changed
 from packer.pipeline.kept_tokenizer import write_model
 from packer.pipeline.losses import LeftOut, left_out, refuse_losses
 from packer.pipeline.packing import commit, finish, finish_if_free, jobs_for_packing, pack_documents
-from packer.pipeline.partition import PartitionResult, PartitionWork, write_journal
+from packer.pipeline.partition import (
+    Made,
+    PartitionResult,
+    PartitionTask,
+    PartitionWork,
+    write_journal,
+    write_traits_journal,
+)
 from packer.pipeline.plan import BuildPlan, plan_build, resolve_sources
 from packer.pipeline.progress import NO_TIME, Clock, Profile, Progress, Silent
 from packer.pipeline.reuse import (
@@ -36,15 +43,17 @@ from packer.pipeline.reuse import (
     refuse_foreign,
     reusable,
     reusable_blocks,
+    reusable_traits,
     reuse,
     up_to_date,
 )
 from packer.pipeline.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
+from packer.pipeline.selecting import select
 from packer.recipe import Recipe
 from packer.rejections import rejection_hint
 from packer.source import hint_of_schema
 from packer.store.folder import lock, refuse_busy, sweep_temporary
-from packer.store.manifest import Manifest, manifest_fingerprint
+from packer.store.manifest import Manifest, StoredTable, manifest_fingerprint
 from packer.tokenize import EngineDiffersError
 
 
@@ -144,20 +153,31 @@ class Options:
     repair: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Documents:
+    """The documents of a cache."""
+
+    results: list[PartitionResult]
+    """Of every partition, in order."""
+
+    traits: list[StoredTable]
+    """Of every partition, where there are rules about rows; else none."""
+
+    num_built: int
+    """Document shards that are new."""
+
+
 class Source(Protocol):
     """Where the documents of a cache come from: the rows of a recipe, or a cache that is packed again."""
 
     wanted: Provenance
     model_files: Mapping[str, bytes]
 
-    def documents(self, found: Manifest | None) -> tuple[list[PartitionResult], int]:
-        """Put the document shards into the cache.
+    def documents(self, found: Manifest | None) -> "Documents":
+        """Put the document shards, and the traits where there are rules about rows, into the cache.
 
         Args:
             found: of the cache that is replaced.
-
-        Returns:
-            The result of every partition, in order, and how many of them are new.
 
         """
         ...
@@ -180,23 +200,26 @@ def make_cache(folder: Path, source: Source, options: Options, progress: Progres
         if replaced is not None and replaced.leaving:
             progress.note(f"{folder}: {replaced.sentences()[0]}")
         with clock.of("documents"):
-            results, num_built = source.documents(found)
+            made = source.documents(found)
+        results = made.results
         shards = [result.shard for result in results]
+        with clock.of("rows"):
+            selection = select(folder, wanted, shards, made.traits)
         with clock.of("blocks"):
             there = reusable_blocks(folder, found, wanted, shards, repair=options.repair)
             jobs = options.jobs or jobs_for_packing(shards)
-            packed = pack_documents(folder, shards, wanted, there=there, jobs=jobs, progress=progress)
+            packed = pack_documents(folder, selection.documents, wanted, there=there, jobs=jobs, progress=progress)
         with clock.of("commit"):
             write_model(folder, wanted.model, source.model_files)
             source.refuse_changed()
-            manifest = commit(folder, wanted, results, packed, fail_above=options.fail_above)
+            manifest = commit(folder, wanted, results, packed, selection, fail_above=options.fail_above)
     return BuildResult(
         folder=folder,
         manifest=manifest,
         fingerprint=manifest_fingerprint(folder),
         built=True,
-        num_partitions_built=num_built,
-        num_partitions_reused=len(results) - num_built,
+        num_partitions_built=made.num_built,
+        num_partitions_reused=len(results) - made.num_built,
         left_out=left_out(folder, manifest),
     )
 
@@ -288,30 +311,49 @@ class _Rows:
     def refuse_changed(self) -> None:
         refuse_changed(self._plan.files, self._plan.inputs)
 
-    def documents(self, found: Manifest | None) -> tuple[list[PartitionResult], int]:
+    def documents(self, found: Manifest | None) -> Documents:
         """The result of every partition, in order: reused where it is there, made where it is not."""
         plan = self._plan
         there = reusable(self._folder, found, repair=self._options.repair)
+        tables = reusable_traits(self._folder, found, repair=self._options.repair)
         results: dict[int, PartitionResult] = {}
+        traits: dict[int, StoredTable] = {}
         for number, task in enumerate(plan.tasks):
+            if task.traits is not None and task.traits.key in tables:
+                traits[number] = tables[task.traits.key]
+                write_traits_journal(self._folder, traits[number])
             if task.key in there:
                 results[number] = reuse(self._folder, there[task.key], task)
                 write_journal(self._folder, task.key, results[number])
                 self._check_rejected(results[number])
         refuse_early(plan, results)
-        missing = [number for number in range(len(plan.tasks)) if number not in results]
-        for number, result, seconds in self._make(missing):
-            results[number] = result
-            self.stages.add(seconds)
-            self._progress.advance(result.shard.num_input_rows, result.shard.num_tokens)
-            self._check_rejected(result)
-            refuse_early(plan, results)
+        num_built = len(plan.tasks) - len(results)
+        tasks = {
+            number: replace(task, has_documents=number in results, traits=None if number in traits else task.traits)
+            for number, task in enumerate(plan.tasks)
+            if number not in results or (task.traits is not None and number not in traits)
+        }
+        for number, made in self._make(tasks):
+            self.stages.add(made.seconds)
+            if made.traits is not None:
+                traits[number] = made.traits
+            if made.result is not None:
+                results[number] = made.result
+                self._check_rejected(made.result)
+                refuse_early(plan, results)
+            shard = results[number].shard
+            self._progress.advance(shard.num_input_rows, 0 if made.result is None else shard.num_tokens)
         self._check_kept(list(results.values()))
         check_rewrite_cost(plan, [result.shard for result in results.values()])
-        return [results[number] for number in range(len(plan.tasks))], len(missing)
+        return Documents(
+            results=[results[number] for number in range(len(plan.tasks))],
+            traits=[traits[number] for number in sorted(traits)],
+            num_built=num_built,
+        )
 
-    def _make(self, missing: list[int]) -> Iterator[tuple[int, PartitionResult, dict[str, float]]]:
-        """Number, result and seconds of partitions as they come."""
+    def _make(self, wanted: Mapping[int, PartitionTask]) -> Iterator[tuple[int, Made]]:
+        """Number of each task, and what it made, as they come."""
+        missing = list(wanted)
         plan = self._plan
         sizes = {number: plan.tasks[number].partition.num_bytes for number in missing}
         jobs = min(self._options.jobs or jobs_for(sum(sizes.values())), len(missing))
@@ -320,7 +362,7 @@ class _Rows:
             # alone with one at the end.
             soon = sampled_tasks(plan)
             missing = sorted(missing, key=lambda number: (number not in soon, -sizes[number] if jobs > 1 else number))
-        tasks = [plan.tasks[number] for number in missing]
+        tasks = [wanted[number] for number in missing]
         self._progress.stage("documents", sum(task.partition.num_rows for task in tasks), "rows")
         if not tasks:
             return
@@ -329,8 +371,8 @@ class _Rows:
         few = sum(sizes.values()) < engine.WORTH_LOADING_BYTES
         recipe = _by_reference(plan.recipe) if few and jobs == 1 else plan.recipe
         made = local_executor(jobs).run(PartitionWork, (self._folder, recipe, plan.model), tasks)
-        for i, (result, seconds) in made:
-            yield missing[i], result, seconds
+        for i, done in made:
+            yield missing[i], done
 
     def _check_rejected(self, result: PartitionResult) -> None:
         if self._options.on_error != "fail" or not result.rejected:

@@ -13,7 +13,8 @@ from packer.errors import CheckError
 from packer.pipeline.identity import model_digests
 from packer.recipe import to_json
 from packer.store.cache import Cache, content_fingerprint
-from packer.store.manifest import Totals
+from packer.store.selected import documents_of
+from packer.store.totals import Totals
 
 _ENGINE = ("engine", "engine_version", "rules_version", "format_version")
 _CAUSES = {"rules": "rules", "inputs": "inputs", "model": "tokenizer or template", "engine": "engine"}
@@ -131,7 +132,9 @@ def _counts(totals: Totals) -> dict[str, Any]:
 
 
 def _check_content(cache: Cache) -> None:
-    if content_fingerprint(cache.folder, cache.manifest.shards) != cache.manifest.content_fingerprint:
+    manifest = cache.manifest
+    found = content_fingerprint(cache.folder, manifest.shards, documents_of(cache.folder, manifest))
+    if found != manifest.content_fingerprint:
         raise CheckError(
             f"{cache.folder} is damaged: its documents or blocks are not those its manifest was written for",
             hint=f"packer verify {cache.folder} names the files",
