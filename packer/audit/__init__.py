@@ -5,7 +5,7 @@ from packer.audit.diff import CacheDiff, diff
 from packer.audit.excerpts import Excerpt
 from packer.audit.lint import Example, LintFinding, LintReport, LookedAt, lint
 from packer.audit.preview import Preview, PreviewedInput, PreviewedRow, PreviewTotals, preview
-from packer.audit.stats import SplitStats, Stats, stats
+from packer.audit.stats import SplitStats, Stats, rows_of_split, stats
 from packer.audit.verify import verify
 from packer.audit.verify_report import Checked, Finding, VerifyReport
 from packer.audit.view import (
@@ -47,6 +47,7 @@ __all__ = [
     "diff",
     "lint",
     "preview",
+    "rows_of_split",
     "stats",
     "verify",
     "view_block",

@@ -9,6 +9,7 @@ from packer.batches import Int32
 from packer.errors import CheckError
 from packer.limits import out_of
 from packer.pipeline.losses import LeftOut, left_out
+from packer.pipeline.row_report import RowReport, row_report
 from packer.recipe import to_json
 from packer.rejections import CODES
 from packer.store.arrow_columns import BlockRows
@@ -135,6 +136,8 @@ class Stats:
     """Manifest, rejected.jsonl and the tokenizer's files."""
 
     splits: tuple[SplitStats, ...]
+    selected: RowReport | None
+    """What the rules about rows came to, where the recipe has some."""
 
     @property
     def trained_share(self) -> float:
@@ -196,7 +199,24 @@ def stats(folder: Path | str) -> Stats:
             blocks_bytes=_num_bytes(manifest, "blocks"),
             other_bytes=_other_bytes(cache),
             splits=splits,
+            selected=row_report(cache.folder, manifest),
         )
+
+
+def rows_of_split(folder: Path | str, split: str) -> dict[str, list[int]]:
+    """The exact rows of a split: input → its rows that have documents there, from 0, ascending.
+
+    Raises:
+        UsageError: no such split.
+        InputError, CheckError, StorageError: as :func:`stats`.
+
+    """
+    with Cache.open(folder) as cache:
+        sources, rows = cache.documents(split).origins()
+        found: dict[str, set[int]] = {}
+        for number, entry in enumerate(cache.manifest.inputs):
+            found.setdefault(entry.path, set()).update(rows[sources == number].tolist())
+        return {path: sorted(own) for path, own in found.items() if own}
 
 
 def count_lengths(lengths: Int32) -> Lengths | None:

@@ -23,8 +23,9 @@ def split_by_hash(keys: UInt64, rule: Split) -> Int32:
     u = np.fromiter(numbers, np.uint64, len(keys))
     found = np.full(len(keys), TRAIN, np.int32)
     found[u < np.uint64(int(rule.shares.test * 2**64))] = TEST
-    if rule.shares.validation:
-        found[u >= np.uint64(2**64 - int(rule.shares.validation * 2**64))] = VALIDATION
+    top = int(rule.shares.validation * 2**64)
+    if top:
+        found[u >= np.uint64(2**64 - top)] = VALIDATION
     return found
 
 

@@ -91,6 +91,20 @@ class Made:
     """Of each stage."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Documents:
+    """The documents of a cache."""
+
+    results: list[PartitionResult]
+    """Of every partition, in order."""
+
+    traits: list[StoredTable]
+    """Of every partition, where there are rules about rows; else none."""
+
+    num_built: int
+    """Document shards that are new."""
+
+
 _MOST_KEYS = 32
 """Unused keys of a partition that are counted: rows may have names or dates for keys."""
 

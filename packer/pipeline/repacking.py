@@ -16,10 +16,10 @@ from packer.limits import path_errors
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.identity import Provenance
 from packer.pipeline.kept_tokenizer import kept_files, kept_model
-from packer.pipeline.partition import PartitionResult
+from packer.pipeline.partition import Documents, PartitionResult
 from packer.pipeline.progress import Clock, Progress, Silent
 from packer.pipeline.reuse import committed, refuse_foreign
-from packer.pipeline.run import BuildResult, Documents, Options, make_cache
+from packer.pipeline.run import BuildResult, Options, make_cache
 from packer.recipe import Recipe, make_recipe
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles

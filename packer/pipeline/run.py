@@ -28,6 +28,7 @@ from packer.pipeline.kept_tokenizer import write_model
 from packer.pipeline.losses import LeftOut, left_out, refuse_losses
 from packer.pipeline.packing import commit, finish, finish_if_free, jobs_for_packing, pack_documents
 from packer.pipeline.partition import (
+    Documents,
     Made,
     PartitionResult,
     PartitionTask,
@@ -48,6 +49,7 @@ from packer.pipeline.reuse import (
     up_to_date,
 )
 from packer.pipeline.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
+from packer.pipeline.row_report import RowReport, row_report
 from packer.pipeline.selecting import select
 from packer.recipe import Recipe
 from packer.rejections import rejection_hint
@@ -76,6 +78,9 @@ class BuildResult:
 
     replaced: Changes | None = None
     """After a dry run, what would change about the cache that is there."""
+
+    rows: RowReport | None = None
+    """What the rules about rows came to, where the recipe has some."""
 
     profile: Profile = NO_TIME
     """Where the time of a build went."""
@@ -153,27 +158,13 @@ class Options:
     repair: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Documents:
-    """The documents of a cache."""
-
-    results: list[PartitionResult]
-    """Of every partition, in order."""
-
-    traits: list[StoredTable]
-    """Of every partition, where there are rules about rows; else none."""
-
-    num_built: int
-    """Document shards that are new."""
-
-
 class Source(Protocol):
     """Where the documents of a cache come from: the rows of a recipe, or a cache that is packed again."""
 
     wanted: Provenance
     model_files: Mapping[str, bytes]
 
-    def documents(self, found: Manifest | None) -> "Documents":
+    def documents(self, found: Manifest | None) -> Documents:
         """Put the document shards, and the traits where there are rules about rows, into the cache.
 
         Args:
@@ -203,7 +194,7 @@ def make_cache(folder: Path, source: Source, options: Options, progress: Progres
             made = source.documents(found)
         results = made.results
         shards = [result.shard for result in results]
-        with clock.of("rows"):
+        with clock.of("rows") if wanted.recipe.row_rules.asks else nullcontext():
             selection = select(folder, wanted, shards, made.traits)
         with clock.of("blocks"):
             there = reusable_blocks(folder, found, wanted, shards, repair=options.repair)
@@ -221,6 +212,7 @@ def make_cache(folder: Path, source: Source, options: Options, progress: Progres
         num_partitions_built=made.num_built,
         num_partitions_reused=len(results) - made.num_built,
         left_out=left_out(folder, manifest),
+        rows=row_report(folder, manifest),
     )
 
 
@@ -257,6 +249,7 @@ def _nothing_to_do(folder: Path, found: Manifest, options: Options) -> BuildResu
         num_partitions_built=0,
         num_partitions_reused=sum(shard.kind == "documents" for shard in found.shards),
         left_out=left_out(folder, found),
+        rows=row_report(folder, found),
     )
 
 

@@ -11,6 +11,7 @@ from packer.batches import InputRows, Int64, SelectedRows
 from packer.curate import refuse_absent_fields, rule_names, select_rows
 from packer.errors import NothingKeptError
 from packer.pipeline.identity import Provenance
+from packer.pipeline.row_report import named_rule
 from packer.rejections import CODES, ROW_REASONS
 from packer.row_rules import RowRules
 from packer.store.document_shards import DocumentShards
@@ -101,7 +102,7 @@ class RowPlaces:
 def reason_of_row(code: str, *, rule: str, kept: str, similarity: float) -> str:
     """Why a row is left out, in a sentence: by which rule, for the sake of which row."""
     if rule:
-        return f"{rule if rule.startswith('sources[') else f'filter {rule}'} does not let the row pass"
+        return f"{named_rule(rule)} does not let the row pass"
     alike = f", {similarity:.3f} alike" if code in {"near_duplicate", "leaks"} else ""
     return f"{CODES[code]}: {kept}{alike}" if kept else CODES[code]
 
