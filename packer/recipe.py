@@ -6,7 +6,6 @@ not part of a recipe's identity; see :mod:`packer.pipeline.identity`.
 """
 
 import datetime as dt
-import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -18,13 +17,21 @@ from msgspec import Meta
 from packer.errors import RecipeError
 from packer.names import SplitName
 from packer.recipe_errors import explain
-from packer.row_rules import Condition, Deduplicate, Filter, RowRules, Split, Take, check_rules, without_unasked
+from packer.row_rules import (
+    Condition,
+    Decontaminate,
+    Deduplicate,
+    Filter,
+    RowRules,
+    Split,
+    Take,
+    check_rules,
+    without_unasked,
+)
 from packer.row_schemas import ROW_SCHEMAS
-from packer.strict_yaml import load_mapping, parse_yaml
+from packer.strict_yaml import load_mapping, parse_size, parse_yaml
 
 MAX_BLOCK_LEN = 1_048_576
-
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 PositiveInt = Annotated[int, Meta(ge=1, le=2**62)]
 
@@ -153,6 +160,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     supervision: Supervision = Supervision()
     text: Text = Text()
     filters: tuple[Filter, ...] = ()
+    decontaminate: Decontaminate | None = None
     deduplicate: Deduplicate | None = None
     split: Split | None = None
     pack: Pack = Pack()
@@ -163,6 +171,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Which rows are learned."""
         return RowRules(
             filters=self.filters,
+            decontaminate=self.decontaminate,
             deduplicate=self.deduplicate,
             split=self.split,
             where=tuple(source.where for source in self.sources),
@@ -259,7 +268,7 @@ def make_recipe(
         _apply(merged, override, note)
     merged = current_keys(merged, note)
     for keys in (("partition_bytes",), ("shard_bytes",), ("rows", "max_bytes"), ("rows", "max_render_bytes")):
-        _parse_size(merged, keys)
+        parse_size(merged, keys)
     try:
         recipe = msgspec.convert(merged, Recipe)
         # template.kwargs may hold anything YAML can say, and a recipe is JSON. A template that writes a mapping shows
@@ -347,9 +356,11 @@ def _relocate(values: dict[str, Any], folder: Path) -> None:
             return path
         return (folder / path).as_posix()
 
-    for source in values.get("sources") or []:
-        if isinstance(source, dict) and "path" in source:
-            source["path"] = relative(source["path"])
+    benchmarks = values.get("decontaminate")
+    named = [*(values.get("sources") or []), *(benchmarks.get("against", []) if isinstance(benchmarks, dict) else [])]
+    for entry in named:
+        if isinstance(entry, dict) and "path" in entry:
+            entry["path"] = relative(entry["path"])
     if isinstance(values.get("tokenizer"), str) and (folder / values["tokenizer"]).exists():
         values["tokenizer"] = relative(values["tokenizer"])
     template = values.get("template")
@@ -376,22 +387,6 @@ def _apply(values: dict[str, Any], override: str, note: Callable[[str], None]) -
         targets = inner
     for target in targets:
         target[last] = parse_yaml(text, f"--set {override}")
-
-
-def _parse_size(values: dict[str, Any], keys: Sequence[str]) -> None:
-    *parents, last = keys
-    for parent in parents:
-        child = values.get(parent)
-        if not isinstance(child, dict):
-            return
-        values = child
-    text = values.get(last)
-    if not isinstance(text, str):
-        return
-    match = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", text.strip())
-    if match is None or match[2].upper() not in _UNITS:
-        raise RecipeError(f"{'.'.join(keys)}: expected a size such as 64MiB, found '{text}'")
-    values[last] = int(match[1]) * _UNITS[match[2].upper()]
 
 
 _EVERY_KEY = "docs/reference/recipe.md lists every key with its values"

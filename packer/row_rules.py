@@ -7,6 +7,7 @@ rules tokenizes anything; see :mod:`packer.curate`.
 import datetime as dt
 import re
 from collections.abc import Iterable
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -27,8 +28,10 @@ WHERE = "where"
 MAX_CONDITIONS = 60
 """Rules with a condition that one source may have; each is a bit of a column."""
 
-_RECIPE_KEYS = ("filters", "deduplicate", "split")
+_RECIPE_KEYS = ("filters", "decontaminate", "deduplicate", "split")
 _SOURCE_KEYS = ("where", "take")
+MAX_NGRAM = 64
+
 _KEYS = "docs/how-to/choose-rows.md shows every rule"
 
 
@@ -91,12 +94,57 @@ class Take(Rule, kw_only=True):
     more. ``first``: in the order of the source."""
 
 
+class Benchmark(Rule, kw_only=True):
+    """A file of questions."""
+
+    path: str
+    name: RuleName | None = None
+    """By default the file's."""
+
+    columns: dict[Literal["question"], str] = {}
+    """The field of its rows that holds the question; by default the first of question, prompt, problem, …"""
+
+    sha256: str | None = None
+    """A build writes it down; where it is given, the file must have it."""
+
+    questions: Count | None = None
+    """A build writes it down: their number."""
+
+
+class Decontaminate(Rule, kw_only=True):
+    """Rows that hold questions of benchmarks."""
+
+    against: tuple[Benchmark, ...] = ()
+    ngram: Annotated[int, Meta(ge=1, le=MAX_NGRAM)] = 8
+    """Words of the n-grams that are looked for; a shorter question is compared whole, with whole messages."""
+
+    cover: Annotated[float, Meta(gt=0, le=1)] = 0.5
+    """The share of a question's n-grams within one row from which on the row holds it."""
+
+    common: Annotated[int, Meta(ge=2, le=2**62)] = 5
+    """An n-gram that so many questions of a benchmark have does not count."""
+
+
+class Near(Rule, kw_only=True):
+    """Rows that say nearly what an earlier row says."""
+
+    jaccard: Annotated[float, Meta(gt=0, le=1)] = 0.8
+    """The least similarity: of their shingles, how many both have."""
+
+    ngram: Annotated[int, Meta(ge=1, le=MAX_NGRAM)] = 3
+    """Words of a shingle."""
+
+    of: Literal["conversation", "prompt"] = "conversation"
+
+
 class Deduplicate(Rule, kw_only=True):
     """Rows that say what an earlier row says."""
 
     exact: Literal["bytes", "normalized"] | None = None
     """``bytes``: messages, tools, trained marks and texts are the same. ``normalized``: the same but for white space
     and the case of ASCII letters."""
+
+    near: Near | None = None
 
 
 class Shares(Rule, kw_only=True):
@@ -111,6 +159,14 @@ class Cutoffs(Rule, kw_only=True):
 
     validation: str | None = None
     test: str | None = None
+
+
+class Leakage(Rule, kw_only=True):
+    """Rows of ``train`` that are near copies of a held-out row."""
+
+    near: Annotated[float, Meta(gt=0, le=1)] = 0.8
+    ngram: Annotated[int, Meta(ge=1, le=MAX_NGRAM)] = 3
+    of: Literal["conversation", "prompt"] = "prompt"
 
 
 class Split(Rule, kw_only=True):
@@ -131,12 +187,15 @@ class Split(Rule, kw_only=True):
     """Of times and cutoffs that name none: ``UTC`` or an offset such as ``+02:00``."""
 
     cutoffs: Cutoffs = Cutoffs()
+    leakage: Leakage | None = None
+    """What becomes of rows to be learned that a held-out row is a near copy of: they are left out."""
 
 
 class RowRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All rules about rows of a recipe."""
 
     filters: tuple[Filter, ...] = ()
+    decontaminate: Decontaminate | None = None
     deduplicate: Deduplicate | None = None
     split: Split | None = None
     where: tuple[dict[str, Condition], ...] = ()
@@ -148,7 +207,26 @@ class RowRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def asks(self) -> bool:
         """Whether anything is asked."""
-        return bool(self.filters or self.deduplicate or self.split or any(self.where) or any(self.take))
+        rules = (self.filters, self.decontaminate, self.deduplicate, self.split, any(self.where), any(self.take))
+        return any(map(bool, rules))
+
+    @property
+    def without_places(self) -> "RowRules":
+        """The same rules, whatever the files are called that they name."""
+        asked = self.decontaminate
+        if asked is None:
+            return self
+        against = tuple(msgspec.structs.replace(each, path="") for each in asked.against)
+        return msgspec.structs.replace(self, decontaminate=msgspec.structs.replace(asked, against=against))
+
+    def question(self, number: int) -> str:
+        """A question of the benchmarks for people, by its number among those of all."""
+        assert self.decontaminate is not None, "somebody looked for it"
+        for each in self.decontaminate.against:
+            if number < (each.questions or 0):
+                return f"question {number} of {benchmark_name(each)}"
+            number -= each.questions or 0
+        raise IndexError(number)
 
 
 def without_unasked(recipe: dict[str, Any]) -> dict[str, Any]:
@@ -158,6 +236,11 @@ def without_unasked(recipe: dict[str, Any]) -> dict[str, Any]:
             if not keys[key]:
                 del keys[key]
     return recipe
+
+
+def benchmark_name(benchmark: Benchmark) -> str:
+    """What a benchmark is called."""
+    return benchmark.name or PurePosixPath(benchmark.path).stem
 
 
 def check_rules(rules: RowRules, where: str) -> None:
@@ -182,6 +265,8 @@ def check_rules(rules: RowRules, where: str) -> None:
             raise RecipeError(f"{where}: more than {MAX_CONDITIONS} filters and conditions of one source", hint=_KEYS)
     if rules.deduplicate is not None and rules.deduplicate == Deduplicate():
         raise RecipeError(f"{where}: deduplicate: says nothing", hint="--set deduplicate.exact=bytes")
+    if rules.decontaminate is not None and not rules.decontaminate.against:
+        raise RecipeError(f"{where}: decontaminate.against: names no file", hint="against: [{path: benchmark.jsonl}]")
     if rules.split is not None:
         _check_split(rules.split, f"{where}: split")
 
@@ -228,7 +313,7 @@ def _check_split(split: Split, place: str) -> None:
     if split.time is None:
         if cutoffs != Cutoffs():
             raise RecipeError(f"{place}.cutoffs: no field holds the times", hint="split.time names it")
-        if shares == Shares():
+        if shares == Shares() and split.leakage is None:
             raise RecipeError(f"{place}: nothing is held out", hint="--set split.shares.validation=0.02")
         return
     if shares != Shares():

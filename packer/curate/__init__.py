@@ -3,7 +3,8 @@
 `TraitMaker` makes the traits of a batch of rows; `select_rows` decides about all rows from their traits alone.
 """
 
+from packer.curate.contamination import Questions
 from packer.curate.select import absent_field, refuse_absent_fields, rule_names, select_rows
 from packer.curate.traits import TraitMaker, TraitRules
 
-__all__ = ["TraitMaker", "TraitRules", "absent_field", "refuse_absent_fields", "rule_names", "select_rows"]
+__all__ = ["Questions", "TraitMaker", "TraitRules", "absent_field", "refuse_absent_fields", "rule_names", "select_rows"]

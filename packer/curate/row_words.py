@@ -22,7 +22,7 @@ class RowWords:
     prompt: Int64  # [N, 2] first message of the first prompt, and the one behind it; all of a row without one
 
     def signatures(self, of: str, ngram: int) -> Signatures:
-        """What the rows are compared by.
+        """What the rows are compared by. A prompt of fewer words than a shingle is like none.
 
         Args:
             of: `conversation` or `prompt`.
@@ -31,6 +31,8 @@ class RowWords:
         """
         ranges = np.stack([self.rows[:-1], self.rows[1:]], axis=1) if of == "conversation" else self.prompt
         start, stop = self.words.offsets[ranges.T]
+        if of == "prompt":  # "hello there" is no prompt to be recognised by
+            stop = np.where(stop - start < ngram, start, stop)
         return signatures(self.words, start, stop, ngram)
 
     @property

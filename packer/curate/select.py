@@ -12,12 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import Bool, InputRows, Int32, Int64, SelectedRows, UInt64
-from packer.curate.duplicates import Lost, exact_duplicates
+from packer.curate.duplicates import Lost, exact_duplicates, lost_to_held_out, lost_to_near
+from packer.curate.signatures import signatures_in
 from packer.curate.splits import NAMES, TRAIN, split_by_hash, split_by_time, straddling
 from packer.curate.traits import NO_TIME, TraitRules
 from packer.errors import InputError
 from packer.rejections import ROW_REASONS
-from packer.row_rules import WHERE, RowRules, Split
+from packer.row_rules import WHERE, Deduplicate, Leakage, RowRules, Split
 
 
 def rule_names(rules: RowRules) -> tuple[str, ...]:
@@ -40,11 +41,13 @@ def select_rows(rows: InputRows, traits: pa.Table, rules: RowRules) -> SelectedR
     """
     verdicts = Verdicts(rows)
     _Filters(rows, traits, rules).apply(verdicts)
-    if rules.deduplicate is not None and rules.deduplicate.exact is not None:
-        column = "content" if rules.deduplicate.exact == "bytes" else "folded"
-        verdicts.drop_lost("duplicate", exact_duplicates(digests(traits, column), verdicts.order()))
+    if rules.decontaminate is not None:
+        verdicts.drop_lost("contaminated", _contaminated(verdicts, traits))
+    _deduplicate(verdicts, traits, rules.deduplicate or Deduplicate())
     if rules.split is not None:
         _divide(verdicts, rows, traits, rules.split, rules)
+        if rules.split.leakage is not None:
+            verdicts.drop_lost("leaks", _leaking(verdicts, traits, rules.split.leakage))
     for source, take in enumerate(rules.take):
         if take is not None:
             own = np.flatnonzero(verdicts.alive & (rows.source == source))
@@ -175,6 +178,28 @@ def absent_field(field: str, rule: str) -> InputError:
     return InputError(
         f"{rule}: no row has a field '{field}'", hint="fields are named as the files have them, as in metadata.user_id"
     )
+
+
+def _contaminated(verdicts: Verdicts, traits: pa.Table) -> Lost:
+    """Rows that are left and hold a question; in place of a row they lost to, they have its number."""
+    question = column(traits, "question").astype(np.int64)
+    found = np.flatnonzero(verdicts.alive & (question >= 0))
+    return Lost(row=found, kept=question[found], similarity=column(traits, "cover").astype(np.float32)[found])
+
+
+def _deduplicate(verdicts: Verdicts, traits: pa.Table, rule: Deduplicate) -> None:
+    if rule.exact is not None:
+        keys = digests(traits, "content" if rule.exact == "bytes" else "folded")
+        verdicts.drop_lost("duplicate", exact_duplicates(keys, verdicts.order()))
+    if rule.near is not None:
+        rows = signatures_in(traits, rule.near.of, rule.near.ngram)
+        verdicts.drop_lost("near_duplicate", lost_to_near(rows, verdicts.order(), rule.near.jaccard))
+
+
+def _leaking(verdicts: Verdicts, traits: pa.Table, rule: Leakage) -> Lost:
+    held, learned = (np.flatnonzero(verdicts.alive & own) for own in (~verdicts.in_train, verdicts.in_train))
+    rows = signatures_in(traits, rule.of, rule.ngram)
+    return lost_to_held_out(rows, digests(traits, "content"), held, learned, rule.near)
 
 
 def _divide(verdicts: Verdicts, rows: InputRows, traits: pa.Table, rule: Split, rules: RowRules) -> None:

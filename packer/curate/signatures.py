@@ -13,16 +13,18 @@ Jaccard similarity J. A band is five of these; with twenty bands, rows share one
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 
 from packer.batches import Int64, UInt64
 from packer.curate.words import Words, constants, mixed
+from packer.row_rules import MAX_NGRAM
 
 MOST_SHINGLES = 256
 NUM_BANDS = 20
 BAND_SIZE = 5
-MAX_NGRAM = 64
 
 _BY_WORD = constants("the word of an n-gram at a place", MAX_NGRAM)
 _FLIP, _MULTIPLIER = (constants(f"permutation, {part}", NUM_BANDS * BAND_SIZE).astype(np.uint32) for part in "ab")
@@ -46,6 +48,42 @@ class Signatures:
         counts = np.diff(self.offsets)[rows]
         shingles = self.shingles[indices(self.offsets[rows], counts)]
         return Signatures(shingles=shingles, offsets=np.append(0, np.cumsum(counts)), bands=self.bands[rows])
+
+    def at(self, place: Int64, number: int) -> "Signatures":
+        """The same rows at places among `number` ones, of which the others have no shingle.
+
+        Args:
+            place: of each row, ascending.  # int64[N]
+            number: of all rows.
+
+        """
+        counts = np.zeros(number, np.int64)
+        counts[place] = np.diff(self.offsets)
+        bands = np.zeros((number, NUM_BANDS), np.uint32)
+        bands[place] = self.bands
+        return Signatures(shingles=self.shingles, offsets=np.append(0, np.cumsum(counts)), bands=bands)
+
+
+def signature_columns(rows: Signatures, of: str, ngram: int) -> dict[str, pa.Array]:
+    """Signatures as two columns of a table of rows."""
+    shingles = pa.LargeListArray.from_arrays(pa.array(rows.offsets), pa.array(rows.shingles))
+    bands = pa.FixedSizeListArray.from_arrays(pa.array(rows.bands.reshape(-1)), NUM_BANDS)
+    return {f"shingles {of} {ngram}": shingles, f"bands {of} {ngram}": bands}
+
+
+def signatures_in(table: pa.Table, of: str, ngram: int) -> Signatures:
+    """The signatures that a table of rows has in its columns."""
+    parts = [
+        Signatures(
+            shingles=shingles.flatten().to_numpy(),
+            offsets=shingles.offsets.to_numpy() - shingles.offsets[0].as_py(),
+            bands=bands.flatten().to_numpy().reshape(-1, NUM_BANDS),
+        )
+        for shingles, bands in zip(
+            table.column(f"shingles {of} {ngram}").chunks, table.column(f"bands {of} {ngram}").chunks, strict=True
+        )
+    ]
+    return joined(parts)
 
 
 def ngrams(words: Words, start: Int64, stop: Int64, n: int) -> tuple[UInt64, Int64]:
@@ -109,7 +147,7 @@ def signatures(words: Words, start: Int64, stop: Int64, n: int) -> Signatures:
     shingles, offsets = found.astype(np.uint32), np.append(0, np.cumsum(counts))
     bands = np.zeros((len(start), NUM_BANDS), np.uint32)
     cuts = np.unique(np.searchsorted(offsets, np.arange(0, offsets[-1], _PIECE_SHINGLES)))
-    for first, last in zip(cuts, [*cuts[1:], len(start)], strict=True):
+    for first, last in pairwise([*cuts.tolist(), len(start)]):
         _fill_bands(bands[first:last], shingles[offsets[first] : offsets[last]], counts[first:last])
     rank = indices(np.zeros(len(counts), np.int64), counts)
     kept = np.minimum(counts, MOST_SHINGLES)

@@ -11,6 +11,9 @@ partition at a time and stored, so that another rule about rows, or another toke
     group       xxh3-64 of the value of the group's field; only where one is asked
     group_text  the same of the value as a text: where this is equal and `group` is not, "7" and 7 are two groups
     time        microseconds since 1970; only where a field is asked; NO_TIME where it holds none
+    shingles …  of what rows are compared by, and `bands …`; only where near copies are asked for
+    question    number of the question of a benchmark that the row holds; -1 where it holds none; only where asked
+    cover       the share of the question's n-grams that the row has
 """
 
 import datetime as dt
@@ -24,9 +27,13 @@ import numpy as np
 import pyarrow as pa
 
 from packer.batches import Int64, RowBatch, Sample
+from packer.curate.contamination import Questions
 from packer.curate.filters import Tester
+from packer.curate.row_words import RowWords, row_words
+from packer.curate.signatures import signature_columns
 from packer.curate.texts import content_key, prompt_key, value_key
-from packer.row_rules import WHERE, Condition, Filter, RowRules, Split, fields_of, microseconds, zone_of
+from packer.curate.words import UNICODE_VERSION
+from packer.row_rules import WHERE, Condition, Decontaminate, Filter, RowRules, Split, fields_of, microseconds, zone_of
 
 VERSION = 1
 """Raised when the same rows and rules give other traits."""
@@ -50,6 +57,15 @@ class TraitRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     time: str | None
     unit: str
     zone: str | None
+    compared: tuple[tuple[str, int], ...] = ()
+    """What rows are compared by: `conversation` or `prompt`, and the words of a shingle."""
+
+    questions: Decontaminate | None = None
+    """The benchmarks, by their digests alone."""
+
+    unicode: str | None = None
+    """Version of the tables that tell the words of a text; None where no words are asked for."""
+
     version: int = VERSION
 
     @classmethod
@@ -58,6 +74,8 @@ class TraitRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         where = rules.where[source] if rules.where else {}
         filters = tuple(each for each in rules.filters if each.tokens is None)
         split = rules.split or Split()
+        near = None if rules.deduplicate is None else rules.deduplicate.near
+        compared = {(each.of, each.ngram) for each in (near, split.leakage) if each is not None}
         return cls(
             fields=fields_of(filters, rules.split, where),
             where=where,
@@ -66,6 +84,9 @@ class TraitRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             time=split.time,
             unit=split.unit,
             zone=split.zone,
+            compared=tuple(sorted(compared)),
+            questions=rules.without_places.decontaminate,
+            unicode=UNICODE_VERSION if compared or rules.decontaminate is not None else None,
         )
 
     @property
@@ -88,8 +109,10 @@ class TraitMaker:
 
     """
 
-    def __init__(self, rules: TraitRules) -> None:
+    def __init__(self, rules: TraitRules, questions: Questions | None = None) -> None:
+        """`questions`: of the benchmarks that the rules name."""
         self._rules = rules
+        self._questions = questions
         self._testers = [
             Tester(condition, name, field)
             for (name, condition), field in zip(rules.conditions, rules.field_of, strict=True)
@@ -121,7 +144,20 @@ class TraitMaker:
             columns["group_text"] = pa.array([0 if v is None else value_key(_as_text(v)) for v in groups], pa.uint64())
         if rules.time is not None:
             columns["time"] = pa.array([self._time(value) for value in values[rules.time]], pa.int64())
+        if rules.unicode is not None:
+            columns |= self._of_words(row_words(samples), place, number)
         return pa.RecordBatch.from_pydict(columns)
+
+    def _of_words(self, words: RowWords, place: Int64, number: int) -> dict[str, pa.Array]:
+        columns = {}
+        for of, ngram in self._rules.compared:
+            columns |= signature_columns(words.signatures(of, ngram).at(place, number), of, ngram)
+        if self._questions is not None:
+            question, cover = np.full(number, -1, np.int32), np.zeros(number, np.float32)
+            hits = self._questions.find(words.words, words.rows)
+            question[place[hits.row]], cover[place[hits.row]] = hits.question, hits.cover
+            columns |= {"question": pa.array(question), "cover": pa.array(cover)}
+        return columns
 
     def _failed(
         self, samples: Sequence[Sample], place: Int64, values: dict[str, Sequence[Any]], number: int

@@ -5,8 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+import msgspec
+
+from packer import row_rules
+from packer.curate.contamination import Questions
 from packer.errors import InputError
 from packer.pipeline.input_resolution import input_place
+from packer.recipe import Recipe
 from packer.source import NoRowsError, detect_format, field_names, listed
 from packer.source.decode import Refused
 from packer.source.partition import TABLE_FORMATS
@@ -63,6 +68,51 @@ def read_benchmark(path: str, *, column: str | None = None, name: str | None = N
         column=found,
         questions=tuple(questions),
     )
+
+
+def pin_benchmarks(recipe: Recipe) -> Recipe:
+    """The recipe with the digest, the column and the number of questions of every benchmark it names.
+
+    Raises:
+        InputError: as :func:`read_benchmark`; or a file is not the one whose digest the recipe has.
+
+    """
+    asked = recipe.decontaminate
+    if asked is None:
+        return recipe
+    against = []
+    for rule in asked.against:
+        found = _read(rule)
+        against.append(
+            msgspec.structs.replace(
+                rule, columns={"question": found.column}, sha256=found.sha256, questions=len(found.questions)
+            )
+        )
+    return msgspec.structs.replace(recipe, decontaminate=msgspec.structs.replace(asked, against=tuple(against)))
+
+
+def questions_of(recipe: Recipe) -> Questions | None:
+    """The questions of a recipe's benchmarks, to be looked for; None where it names none.
+
+    Raises:
+        InputError: as :func:`pin_benchmarks`.
+
+    """
+    asked = recipe.decontaminate
+    if asked is None:
+        return None
+    benchmarks = [_read(rule).questions for rule in asked.against]
+    return Questions(benchmarks, ngram=asked.ngram, common=asked.common, cover=asked.cover)
+
+
+def _read(rule: row_rules.Benchmark) -> Benchmark:
+    found = read_benchmark(rule.path, column=rule.columns.get("question"), name=rule.name)
+    if rule.sha256 not in {None, found.sha256}:
+        raise InputError(
+            f"{rule.path}: expected sha256 {rule.sha256}, found {found.sha256}",
+            hint="the benchmark is not the file that it was; without the key sha256 it is taken as it is",
+        )
+    return found
 
 
 def _column(path: str, place: Path, column: str | None) -> str:

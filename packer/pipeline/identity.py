@@ -82,7 +82,7 @@ def recipe_fingerprint(recipe: Recipe, documents: Mapping[str, Any], inputs: Seq
     blocks = _changed(recipe.blocks_half(), Recipe().blocks_half())
     partition_bytes = recipe.partition_bytes
     whole = {"documents": documents, "blocks": blocks, "inputs": read, "partition_bytes": partition_bytes}
-    rules = recipe.row_rules
+    rules = recipe.row_rules.without_places
     return _digest(whole | {"rows": msgspec.to_builtins(rules)} if rules.asks else whole)
 
 

@@ -17,9 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from packer.batches import DocumentBatch, RowBatch
-from packer.curate import TraitMaker, TraitRules
+from packer.curate import Questions, TraitMaker, TraitRules
 from packer.errors import StorageError
 from packer.model import Model
+from packer.pipeline.benchmarks import questions_of
 from packer.pipeline.progress import Clock
 from packer.pipeline.stages import Stages, named_row, overruns_at
 from packer.recipe import Recipe
@@ -121,6 +122,10 @@ class PartitionWork:
         self._clock = Clock()
 
     @cached_property
+    def _questions(self) -> Questions | None:
+        return questions_of(self._recipe)
+
+    @cached_property
     def _stages(self) -> Stages:
         return Stages(self._recipe, self._model, self._clock)
 
@@ -146,7 +151,7 @@ class PartitionWork:
             )
             batches = self._clock.each("read", batches)
             if task.traits is not None:
-                batches = self._with_traits(batches, TraitMaker(task.traits.rules), traits)
+                batches = self._with_traits(batches, TraitMaker(task.traits.rules, self._questions), traits)
             if task.has_documents:
                 for _ in batches:
                     pass

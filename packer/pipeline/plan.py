@@ -9,6 +9,7 @@ import msgspec
 from packer.errors import InputError, RecipeError
 from packer.hub import data_name
 from packer.model import TOKENIZER_FILE, Model, load_model
+from packer.pipeline.benchmarks import pin_benchmarks
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.engine import Engine, resolve_engine
 from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key
@@ -61,7 +62,7 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
         TemplateError: the template cannot be used.
 
     """
-    recipe = pin_recipe(recipe, progress.note)
+    recipe = pin_benchmarks(pin_recipe(recipe, progress.note))
     paths = resolve_sources(recipe)
     model = load_recipe_model(recipe)
     engine = resolve_engine(recipe.engine, model.files[TOKENIZER_FILE], before=before)

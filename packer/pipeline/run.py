@@ -19,6 +19,7 @@ from packer.errors import InputError, NothingKeptError
 from packer.limits import path_errors
 from packer.model import TOKENIZER_FILE, read_model_files
 from packer.pipeline import engine
+from packer.pipeline.benchmarks import pin_benchmarks
 from packer.pipeline.changes import Changes, changes
 from packer.pipeline.executor import fork_server, jobs_for, local_executor
 from packer.pipeline.identity import Provenance
@@ -127,7 +128,7 @@ def build(
         found = existing(folder, progress)
         clock = Clock()
         with clock.of("plan"):
-            recipe = pin_recipe(recipe, progress.note)
+            recipe = pin_benchmarks(pin_recipe(recipe, progress.note))
             if found is not None and not repair and is_unchanged(folder, found, recipe, progress):
                 if not dry_run:
                     finish_if_free(folder, found)

@@ -68,7 +68,7 @@ class LeftOutRows:
             reason_of_row(
                 ROW_REASONS[code - 1],
                 rule=names[detail] if detail >= 0 else "",
-                kept=places.named(kept) if kept >= 0 else "",
+                kept=lost_to(code, kept, places, self.rules),
                 similarity=similarity,
             )
             for code, detail, kept, similarity in zip(
@@ -99,11 +99,27 @@ class RowPlaces:
         return f"{self._inputs[source].path} row {number}"
 
 
+def lost_to(reason: int, kept: int, places: RowPlaces, rules: RowRules) -> str:
+    """The row, or the question of a benchmark, for whose sake a row is left out; empty where there is none.
+
+    Args:
+        reason: as in a selection.
+        kept: as in a selection.
+        places: of the rows.
+        rules: by which the selection was made.
+
+    """
+    if kept < 0:
+        return ""
+    return rules.question(kept) if ROW_REASONS[reason - 1] == "contaminated" else places.named(kept)
+
+
 def reason_of_row(code: str, *, rule: str, kept: str, similarity: float) -> str:
     """Why a row is left out, in a sentence: by which rule, for the sake of which row."""
     if rule:
         return f"{named_rule(rule)} does not let the row pass"
     alike = f", {similarity:.3f} alike" if code in {"near_duplicate", "leaks"} else ""
+    alike = f", {similarity:.0%} of it" if code == "contaminated" else alike
     return f"{CODES[code]}: {kept}{alike}" if kept else CODES[code]
 
 
