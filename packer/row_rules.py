@@ -36,14 +36,14 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """What every rule is: strict, and in a manifest only what differs from its default."""
 
 
-class Range(Rule, kw_only=True):
+class Range(Rule, frozen=True, kw_only=True):
     """A number has at least `min` and at most `max`."""
 
     min: Count | None = None
     max: Count | None = None
 
 
-class Condition(Rule, kw_only=True):
+class Condition(Rule, frozen=True, kw_only=True):
     """What a value must be; every condition that is given must hold. A row without the value does not pass."""
 
     min: float | None = None
@@ -62,7 +62,7 @@ class Condition(Rule, kw_only=True):
         return any(value is not None for value in given)
 
 
-class Filter(Condition, kw_only=True):
+class Filter(Condition, frozen=True, kw_only=True):
     """A rule that rows must pass: of a field of the row, of its texts, or of its tokens."""
 
     name: RuleName
@@ -82,7 +82,7 @@ class Filter(Condition, kw_only=True):
     """Tokens of the row's longest document."""
 
 
-class Take(Rule, kw_only=True):
+class Take(Rule, frozen=True, kw_only=True):
     """How many rows of a source are taken, after every other rule."""
 
     rows: Annotated[int, Meta(ge=1, le=2**62)]
@@ -91,7 +91,7 @@ class Take(Rule, kw_only=True):
     more. ``first``: in the order of the source."""
 
 
-class Deduplicate(Rule, kw_only=True):
+class Deduplicate(Rule, frozen=True, kw_only=True):
     """Rows that say what an earlier row says."""
 
     exact: Literal["bytes", "normalized"] | None = None
@@ -99,21 +99,21 @@ class Deduplicate(Rule, kw_only=True):
     and the case of ASCII letters."""
 
 
-class Shares(Rule, kw_only=True):
+class Shares(Rule, frozen=True, kw_only=True):
     """Shares of the rows, or of the groups, that are held out."""
 
     validation: Share = 0
     test: Share = 0
 
 
-class Cutoffs(Rule, kw_only=True):
+class Cutoffs(Rule, frozen=True, kw_only=True):
     """From when on rows are held out: ISO dates or times, train < validation ≤ … < test ≤ …."""
 
     validation: str | None = None
     test: str | None = None
 
 
-class Split(Rule, kw_only=True):
+class Split(Rule, frozen=True, kw_only=True):
     """How the rows of the split ``train`` are divided, by hash (`shares`) or by time (`time`, `cutoffs`)."""
 
     group: str | None = None
@@ -140,7 +140,7 @@ class RowRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     deduplicate: Deduplicate | None = None
     split: Split | None = None
     where: tuple[dict[str, Condition], ...] = ()
-    """Of each source: field → condition."""
+    """Of each source: field → condition, in the order of their names, as a manifest has them."""
 
     take: tuple[Take | None, ...] = ()
     """Of each source."""
