@@ -13,10 +13,8 @@ import msgspec
 from msgspec import Meta
 
 from packer.errors import RecipeError
+from packer.names import RuleName
 
-_RULE_NAME = r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z"
-
-RuleName = Annotated[str, Meta(pattern=_RULE_NAME)]
 Count = Annotated[int, Meta(ge=0, le=2**62)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 Scalar = str | int | float | bool
