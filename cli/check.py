@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from packer.audit import Check, CheckReport, Example, RowPair
 
 _MARKS = {"ok": ("✓", "ok", "green"), "warning": ("!", "!", "yellow"), "failure": ("✗", "x", "red")}
+_SIDE_BY_SIDE, _FEW = "near_between_splits", 2
+"""The check whose pairs are all shown, and how many of the others."""
+
 _SKIPPED = ("–", "-", "dim")
 _QUESTIONS = {
     "files": "which files",
@@ -50,8 +53,8 @@ def command(
 ) -> None:
     """Check which rows a cache has: copies and leaks between splits, benchmark questions, splits, the record.
 
-    Rows are compared by their inputs, which are read again. Exit code 1 where a check fails. With -v, texts are shown
-    whole.
+    Rows are compared by their inputs, which are read again. Exit code 1 where a check fails. With -v, all examples
+    are shown, with their whole texts.
     """
     from packer.audit import check  # noqa: PLC0415 - not for --help
     from packer.pipeline.benchmarks import read_benchmark  # noqa: PLC0415 - as above
@@ -91,7 +94,7 @@ def _print(report: "CheckReport", *, whole: bool, summary: bool) -> None:
     for each in shown:
         if each.level in {"warning", "failure"} and (each.pairs or each.hint):
             page.out.line()
-            _print_evidence(page, each)
+            _print_evidence(page, each, most=len(each.pairs) if whole or each.code == _SIDE_BY_SIDE else _FEW)
     if summary:
         page.out.line()
         page.facts([(name, line) for each in report.answers for name, line in _answer(each.question, each.lines)])
@@ -99,10 +102,10 @@ def _print(report: "CheckReport", *, whole: bool, summary: bool) -> None:
         page.out.line(f"fingerprint  {report.fingerprint}")
 
 
-def _print_evidence(page: FindingsPage, check: "Check") -> None:
+def _print_evidence(page: FindingsPage, check: "Check", *, most: int) -> None:
     """Pairs of rows that show a finding, one below the other, and what to do."""
     page.out.line((_name(check), "bold"))
-    for pair in check.pairs:
+    for pair in check.pairs[:most]:
         for line, is_mark in page.example_lines(_examples(pair), indent=2):
             page.out.line((line, "green" if is_mark else ""))
         page.out.line()

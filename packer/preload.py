@@ -29,6 +29,10 @@ def _load(wanted: str) -> None:
             backend = import_module("packer.backend")
             loading = backend.warm_up(Path(wanted[1:]), fast=wanted[0] == "1")
     import_module("packer.pipeline")
+    with suppress(BaseException):  # as above
+        if wanted:
+            place = Path(wanted[1:])
+            import_module("packer.spelling").Spelling(import_module("packer.model").load_model(place))
     if loading is not None:
         loading.join()
     gc.freeze()  # a collection would write to every page that is shared

@@ -174,7 +174,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             decontaminate=self.decontaminate,
             deduplicate=self.deduplicate,
             split=self.split,
-            where=tuple(source.where for source in self.sources),
+            where=tuple(dict(sorted(source.where.items())) for source in self.sources),
             take=tuple(source.take for source in self.sources),
         )
 

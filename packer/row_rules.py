@@ -14,10 +14,8 @@ import msgspec
 from msgspec import Meta
 
 from packer.errors import RecipeError
+from packer.names import RuleName
 
-_RULE_NAME = r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z"
-
-RuleName = Annotated[str, Meta(pattern=_RULE_NAME)]
 Count = Annotated[int, Meta(ge=0, le=2**62)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 Scalar = str | int | float | bool
@@ -39,14 +37,14 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """What every rule is: strict, and in a manifest only what differs from its default."""
 
 
-class Range(Rule, kw_only=True):
+class Range(Rule, frozen=True, kw_only=True):
     """A number has at least `min` and at most `max`."""
 
     min: Count | None = None
     max: Count | None = None
 
 
-class Condition(Rule, kw_only=True):
+class Condition(Rule, frozen=True, kw_only=True):
     """What a value must be; every condition that is given must hold. A row without the value does not pass."""
 
     min: float | None = None
@@ -65,7 +63,7 @@ class Condition(Rule, kw_only=True):
         return any(value is not None for value in given)
 
 
-class Filter(Condition, kw_only=True):
+class Filter(Condition, frozen=True, kw_only=True):
     """A rule that rows must pass: of a field of the row, of its texts, or of its tokens."""
 
     name: RuleName
@@ -85,7 +83,7 @@ class Filter(Condition, kw_only=True):
     """Tokens of the row's longest document."""
 
 
-class Take(Rule, kw_only=True):
+class Take(Rule, frozen=True, kw_only=True):
     """How many rows of a source are taken, after every other rule."""
 
     rows: Annotated[int, Meta(ge=1, le=2**62)]
@@ -94,7 +92,7 @@ class Take(Rule, kw_only=True):
     more. ``first``: in the order of the source."""
 
 
-class Benchmark(Rule, kw_only=True):
+class Benchmark(Rule, frozen=True, kw_only=True):
     """A file of questions."""
 
     path: str
@@ -111,7 +109,7 @@ class Benchmark(Rule, kw_only=True):
     """A build writes it down: their number."""
 
 
-class Decontaminate(Rule, kw_only=True):
+class Decontaminate(Rule, frozen=True, kw_only=True):
     """Rows that hold questions of benchmarks."""
 
     against: tuple[Benchmark, ...] = ()
@@ -125,7 +123,7 @@ class Decontaminate(Rule, kw_only=True):
     """An n-gram that so many questions of a benchmark have does not count."""
 
 
-class Near(Rule, kw_only=True):
+class Near(Rule, frozen=True, kw_only=True):
     """Rows that say nearly what an earlier row says."""
 
     jaccard: Annotated[float, Meta(gt=0, le=1)] = 0.8
@@ -137,7 +135,7 @@ class Near(Rule, kw_only=True):
     of: Literal["conversation", "prompt"] = "conversation"
 
 
-class Deduplicate(Rule, kw_only=True):
+class Deduplicate(Rule, frozen=True, kw_only=True):
     """Rows that say what an earlier row says."""
 
     exact: Literal["bytes", "normalized"] | None = None
@@ -147,21 +145,21 @@ class Deduplicate(Rule, kw_only=True):
     near: Near | None = None
 
 
-class Shares(Rule, kw_only=True):
+class Shares(Rule, frozen=True, kw_only=True):
     """Shares of the rows, or of the groups, that are held out."""
 
     validation: Share = 0
     test: Share = 0
 
 
-class Cutoffs(Rule, kw_only=True):
+class Cutoffs(Rule, frozen=True, kw_only=True):
     """From when on rows are held out: ISO dates or times, train < validation ≤ … < test ≤ …."""
 
     validation: str | None = None
     test: str | None = None
 
 
-class Leakage(Rule, kw_only=True):
+class Leakage(Rule, frozen=True, kw_only=True):
     """Rows of ``train`` that are near copies of a held-out row."""
 
     near: Annotated[float, Meta(gt=0, le=1)] = 0.8
@@ -169,7 +167,7 @@ class Leakage(Rule, kw_only=True):
     of: Literal["conversation", "prompt"] = "prompt"
 
 
-class Split(Rule, kw_only=True):
+class Split(Rule, frozen=True, kw_only=True):
     """How the rows of the split ``train`` are divided, by hash (`shares`) or by time (`time`, `cutoffs`)."""
 
     group: str | None = None
@@ -199,7 +197,7 @@ class RowRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     deduplicate: Deduplicate | None = None
     split: Split | None = None
     where: tuple[dict[str, Condition], ...] = ()
-    """Of each source: field → condition."""
+    """Of each source: field → condition, in the order of their names, as a manifest has them."""
 
     take: tuple[Take | None, ...] = ()
     """Of each source."""

@@ -31,31 +31,13 @@ class Spelling:
             InputError: a kind of vocabulary whose entries do not spell text (WordPiece, word level).
 
         """
-        definition = definition_of(model.files[TOKENIZER_FILE])
-        kind = definition["model"].get("type") or ("Unigram" if "unk_id" in definition["model"] else "BPE")
-        self.byte_level = "ByteLevel" in component_types(definition.get("decoder"))
-        if kind not in ("BPE", "Unigram") or definition["model"].get("continuing_subword_prefix"):
-            raise InputError(
-                f"a {kind} tokenizer's ids do not spell its text, so nothing built with it could be proved",
-                hint="packer takes byte-level BPE and SentencePiece-like tokenizers",
-            )
-        backend = load_backend(model.files[TOKENIZER_FILE])
-        written = definition["model"]["vocab"]
-        vocabulary = written if isinstance(written, dict) else backend.get_vocab(with_added_tokens=False)
-        spelled = _byte_level(list(vocabulary)) if self.byte_level else _binary([*map(_spelled, vocabulary)])
-        place = np.full(model.vocab_size, -1, np.int64)
-        place[np.fromiter(vocabulary.values(), np.int64, len(vocabulary))] = np.arange(len(vocabulary))
-        place[[token.id for token in model.added_tokens]] = len(vocabulary) + np.arange(len(model.added_tokens))
-        unknown = backend.token_to_id(definition["model"].get("unk_token") or "")
-        if unknown is not None:
-            place[unknown] = -1
-        added = _binary([token.content.encode() for token in model.added_tokens])
-        self._entries = pa.concat_arrays([spelled, added]).take(_integers(place, valid=place >= 0))
+        shared = _vocabulary(model.files[TOKENIZER_FILE], model.added_tokens, model.vocab_size)
+        self.byte_level, self._entries, self.is_whole = shared
+        """`is_whole`: of each id, whether it is an added token's that no merge makes: it stands where its text was cut
+        out."""
+
         self.num_bytes: Int64 = _lengths(self._entries)
         """Bytes each id spells; -1 where `table` has None."""
-
-        self.is_whole = _never_merged(model.added_tokens, definition["model"], vocabulary, model.vocab_size)
-        """Of each id, whether it is an added token's that comes of no merge: it stands where its text was cut out."""
 
     @functools.cached_property
     def table(self) -> list[bytes | None]:
@@ -84,6 +66,41 @@ def component_types(part: Mapping[str, Any] | None) -> set[str]:
         return set()
     members = [member for key in ("decoders", "pretokenizers", "normalizers") for member in part.get(key) or ()]
     return {str(part.get("type"))}.union(*map(component_types, members))
+
+
+@functools.lru_cache(maxsize=2)
+def _vocabulary(
+    tokenizer_json: bytes, added_tokens: tuple[AddedToken, ...], vocab_size: int
+) -> tuple[bool, pa.Array, npt.NDArray[np.bool_]]:
+    """Whether it is byte-level, what each id spells, and `is_whole` of :class:`Spelling`; read once in a process.
+
+    Raises:
+        InputError: a kind of vocabulary whose entries do not spell text.
+
+    """
+    definition = definition_of(tokenizer_json)
+    model = definition["model"]
+    kind = model.get("type") or ("Unigram" if "unk_id" in model else "BPE")
+    if kind not in ("BPE", "Unigram") or model.get("continuing_subword_prefix"):
+        raise InputError(
+            f"a {kind} tokenizer's ids do not spell its text, so nothing built with it could be proved",
+            hint="packer takes byte-level BPE and SentencePiece-like tokenizers",
+        )
+    backend = load_backend(tokenizer_json)
+    vocabulary = model["vocab"]
+    if not isinstance(vocabulary, dict):
+        vocabulary = backend.get_vocab(with_added_tokens=False)
+    byte_level = "ByteLevel" in component_types(definition.get("decoder"))
+    spelled = _byte_level(list(vocabulary)) if byte_level else _binary([*map(_spelled, vocabulary)])
+    place = np.full(vocab_size, -1, np.int64)
+    place[np.fromiter(vocabulary.values(), np.int64, len(vocabulary))] = np.arange(len(vocabulary))
+    place[[token.id for token in added_tokens]] = len(vocabulary) + np.arange(len(added_tokens))
+    unknown = backend.token_to_id(model.get("unk_token") or "")
+    if unknown is not None:
+        place[unknown] = -1
+    added = _binary([token.content.encode() for token in added_tokens])
+    entries = pa.concat_arrays([spelled, added]).take(_integers(place, valid=place >= 0))
+    return byte_level, entries, _never_merged(added_tokens, model, vocabulary, vocab_size)
 
 
 def _never_merged(

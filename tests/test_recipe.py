@@ -25,7 +25,9 @@ def chosen_words() -> list[tuple[str, tuple[str, ...]]]:
     return found
 
 
-WORDS = [(key, words) for key, words in chosen_words() if key != "version"] + [("sources.schema", SCHEMA_CHOICES)]
+WORDS = [(key, words) for key, words in chosen_words() if key not in {"version", "filters.of"}] + [
+    ("sources.schema", SCHEMA_CHOICES)
+]
 
 
 def test_every_key_with_a_choice_is_looked_at() -> None:
@@ -37,12 +39,13 @@ def test_every_key_with_a_choice_is_looked_at() -> None:
 @pytest.mark.parametrize(("key", "words"), WORDS, ids=[key for key, _ in WORDS])
 def test_a_word_that_may_not_stand_there_is_told_with_those_that_may(key: str, words: tuple[str, ...]) -> None:
     value = "[wrong]" if key == "supervision.allow_dropped" else "wrong"
+    values = {"sources": [{"path": "a.jsonl", "take": {"rows": 1}}], "split": {"shares": {"test": 0.1}}}
     with pytest.raises(RecipeError) as caught:
-        make_recipe({"sources": [{"path": "a.jsonl"}]}, [f"{key}={value}"])
-    place = {"sources.schema": "sources[0].schema", "sources.format": "sources[0].format"}.get(key, key)
+        make_recipe(values, [f"{key}={value}"])
+    place = key.replace("sources.", "sources[0].")
     place += "[0]" if key == "supervision.allow_dropped" else ""
     assert caught.value.message == f"recipe: {place}: expected {' | '.join(words)}, found 'wrong'"
-    make_recipe({"sources": [{"path": "a.jsonl"}]}, [f"{key}={value.replace('wrong', words[-1])}"])
+    make_recipe(values, [f"{key}={value.replace('wrong', words[-1])}"])
 
 
 def test_another_version_of_recipes_is_told_with_the_one_there_is() -> None:

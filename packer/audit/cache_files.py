@@ -87,7 +87,7 @@ def unreadable(path: str, error: Exception) -> Finding:
 
 def find_strays(folder: Path, manifest: Manifest) -> tuple[str, ...]:
     """Files beside the shards that the manifest does not name."""
-    named = {file.path for file in (*manifest.shards, *manifest.tables)}
+    named = {file.path for file in manifest.stored}
     return tuple(sorted(path for path in _shard_files(folder) if path not in named))
 
 

@@ -3,7 +3,7 @@
 Regular expressions are RE2's: their time is linear in the text, whatever is written in them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,11 @@ from packer.curate.texts import answers, conversation, prompts
 from packer.errors import RecipeError
 from packer.row_rules import Condition, Filter, Range, Scalar
 
-_TEXTS = {"answers": answers, "prompts": prompts, "conversation": lambda sample: [conversation(sample)]}
+_TEXTS: dict[str, Callable[[Sample], list[str]]] = {
+    "answers": answers,
+    "prompts": prompts,
+    "conversation": lambda sample: [conversation(sample)],
+}
 
 
 class Tester:
@@ -67,7 +71,8 @@ class Tester:
         if rule.chars is not None:
             passed &= _within(np.array([len(text) for text in flat], np.float64), rule.chars)
         row = np.repeat(np.arange(len(texts)), [len(each) for each in texts])
-        return np.bincount(row[~passed], minlength=len(texts)) == 0
+        all_passed: Bool = np.bincount(row[~passed], minlength=len(texts)) == 0
+        return all_passed
 
     def _matching(self, texts: Sequence[str | None]) -> Bool:
         """Which texts match as asked; None does not."""

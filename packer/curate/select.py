@@ -73,7 +73,8 @@ class Verdicts:
     @property
     def in_train(self) -> Bool:
         """Which rows are in the split `train`, as far as it is decided.  # bool[N]"""
-        return self.split == self.splits.index(NAMES[TRAIN])
+        train: Bool = self.split == self.splits.index(NAMES[TRAIN])
+        return train
 
     def order(self) -> Int64:
         """The rows that are left in order of precedence: held out before train, then as they stand.  # int64[M]"""
@@ -236,7 +237,8 @@ def _knows(field: str, rows: InputRows, traits: pa.Table, rules: RowRules) -> Bo
 
 def column(traits: pa.Table, name: str) -> UInt64:
     """A column of numbers of all rows.  # uint64[N], of `time` int64[N]"""
-    return traits.column(name).to_numpy()
+    values: UInt64 = traits.column(name).to_numpy()
+    return values
 
 
 def digests(traits: pa.Table, name: str) -> npt.NDArray[np.bytes_]:
@@ -247,4 +249,5 @@ def digests(traits: pa.Table, name: str) -> npt.NDArray[np.bytes_]:
 
 
 def _bit(bits: UInt64, number: np.uint64 | UInt64) -> Bool:
-    return (bits >> number) & np.uint64(1) != 0
+    flags: Bool = (bits >> number) & np.uint64(1) != 0
+    return flags

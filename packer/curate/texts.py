@@ -44,14 +44,12 @@ def content_key(sample: Sample, *, folded: bool = False) -> bytes:
     given = sample.given
     if given is not None:
         return xxh3_128_digest(given.input_ids.tobytes() + given.weight.tobytes())
-    content = [
-        [[message.fields, message.weight] for message in sample.messages],
-        sample.tools,
-        sample.template_kwargs,
-        sample.prompt,
-        sample.text,
-    ]
-    return xxh3_128_digest(_encode(_folded(content) if folded else content))
+    messages = [[message.fields, message.weight] for message in sample.messages]
+    rest = [sample.tools, sample.template_kwargs, sample.prompt, sample.text]
+    if folded:
+        messages = [[_folded_fields(fields), weight] for fields, weight in messages]
+        rest = _folded(rest) if any(rest) else rest
+    return xxh3_128_digest(_encode([messages, *rest]))
 
 
 def prompt_key(sample: Sample) -> int:
@@ -74,6 +72,13 @@ def normalized(text: str) -> bytes:
 
     """
     return b" ".join(text.encode().lower().split())
+
+
+def _folded_fields(fields: dict[str, Any]) -> Any:
+    content = fields.get("content")
+    if len(fields) == 2 and type(content) is str:  # role and content: as below, and three times as fast
+        return {"role": fields["role"], "content": normalized(content).decode()}
+    return _folded(fields)
 
 
 def _folded(value: Any) -> Any:

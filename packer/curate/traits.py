@@ -18,7 +18,7 @@ partition at a time and stored, so that another rule about rows, or another toke
 
 import datetime as dt
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -160,7 +160,7 @@ class TraitMaker:
         return columns
 
     def _failed(
-        self, samples: Sequence[Sample], place: Int64, values: dict[str, Sequence[Any]], number: int
+        self, samples: Sequence[Sample], place: Int64, values: Mapping[str, Sequence[Any]], number: int
     ) -> pa.Array:
         failed = []
         for tester in self._testers:
@@ -175,10 +175,12 @@ class TraitMaker:
     def _time(self, value: Any) -> int:
         """Microseconds since 1970; NO_TIME for what is no time, or an ISO time without a zone."""
         unit = self._rules.unit
-        if isinstance(value, bool) or not isinstance(value, str if unit == "iso" else int | float | str):
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
             return NO_TIME
         try:
             if unit == "iso":
+                if not isinstance(value, str):
+                    return NO_TIME
                 found = dt.datetime.fromisoformat(value.strip())
                 zone = found.tzinfo or self._zone
                 return NO_TIME if zone is None else microseconds(found.replace(tzinfo=zone))

@@ -15,7 +15,7 @@ from packer.pipeline.selecting import Selected
 from packer.recipe import to_json
 from packer.rejections import CODES
 from packer.store.cache import content_fingerprint
-from packer.store.manifest import FORMAT_VERSION, SELECTED_VERSION, Input, Manifest, Shard
+from packer.store.manifest import Input, Manifest, Shard
 from packer.store.rejected import Rejected
 from packer.store.totals import Cut, Totals
 
@@ -37,7 +37,7 @@ def make_manifest(
     shards = (*(result.shard for result in results), *blocks)
     return Manifest(
         format="packer-cache",
-        format_version=FORMAT_VERSION if selected.record is None else SELECTED_VERSION,
+        format_version=1 if selected.record is None else 2,
         label_shift="none",
         recipe=to_json(provenance.recipe),
         engine=provenance.engine,

@@ -63,7 +63,7 @@ def up_to_date(folder: Path, manifest: Manifest, wanted: Provenance) -> bool:
 
 def is_as_committed(folder: Path, manifest: Manifest) -> bool:
     """Whether every file of a cache is there, in its length."""
-    sizes = [(file.path, file.num_bytes) for file in (*manifest.shards, *manifest.tables)]
+    sizes = [(file.path, file.num_bytes) for file in manifest.stored]
     sizes += [(f"model/{file.path}", file.num_bytes) for file in manifest.model.files]
     files, rejected = CacheFiles(folder), rejected_path(folder, manifest)
     if files.size(rejected) is None or files.sha256(rejected) != manifest.rejected_sha256:

@@ -84,7 +84,9 @@ def _left_out(rows: SelectedRows, names: Sequence[str]) -> list[RuleRows]:
     known = max(1, int(((rows.split >= 0) | (rows.reason > 0)).sum()))
     by_rule = np.bincount(rows.detail[rows.detail >= 0], minlength=len(names)).tolist()
     by_code = np.bincount(rows.reason, minlength=len(ROW_REASONS) + 1)[1:].tolist()
-    found = [("filtered", name, count) for name, count in zip(names, by_rule, strict=True)]
+    found: list[tuple[str, str | None, int]] = [
+        ("filtered", name, count) for name, count in zip(names, by_rule, strict=True)
+    ]
     found += [
         (code, None, count) for code, count in zip(ROW_REASONS, by_code, strict=True) if count and code != "filtered"
     ]

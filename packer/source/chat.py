@@ -141,7 +141,8 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
         raise Refused("wrong_type", f"calls or reasoning of a message that is not the assistant's at {where}")
     if not thought and (content.text is None or (not content.text.strip() and _says_elsewhere(raw))):
         raise _no_content(raw, where=where)
-    fields: dict[str, Any] = {"role": role, "content": "" if shape.content is UNSET else content.text}
+    text = "" if content.text is None and shape.content is UNSET else content.text
+    fields: dict[str, Any] = {"role": role, "content": text}
     fields |= {key: value for key, value in raw.items() if value is not None and key not in _READ_FIELDS}
     if calls:  # an empty list is no call, but a template that asks `is defined` takes it for one
         fields["tool_calls"] = calls

@@ -103,7 +103,7 @@ def _part_text(part: Part, *, where: str) -> str:
     return text
 
 
-_CALL_KEYS = frozenset({"name", "arguments", "id", "type"})
+_CALL_KEYS = frozenset({"name", "arguments", "id", "index", "type"})
 
 
 def read_tools(value: list[Any] | str | None, *, where: str) -> list[Any] | None:
@@ -191,8 +191,8 @@ def _function(function: Any, *, where: str) -> dict[str, Any]:
         arguments = {}  # a call without arguments; servers write "" for it
     if not isinstance(arguments, dict):
         raise Refused("bad_tools", f"expected an object, got `{type_name(arguments)}` at {where}.arguments")
-    others = [key for key in function if key not in _CALL_KEYS and isinstance(function[key], str | dict | list)]
-    if not arguments and any(function[key] for key in others):
+    others = [key for key, given in function.items() if key not in _CALL_KEYS and not isinstance(given, bool)]
+    if not arguments and any(function[key] not in (None, "", {}, []) for key in others):
         named = ", ".join(map(shown, others))
         raise Refused("bad_tools", f"a call without `arguments` at {where}; its other keys: {named}")
     return {**function, "arguments": arguments}

@@ -65,7 +65,7 @@ def _field_values(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
     Times become ISO texts, in UTC where they have a zone.
     """
-    columns = []
+    columns: list[tuple[str, Any, Convert | None]] = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if pa.types.is_timestamp(column.type):
             times = column.cast(pa.timestamp("us", column.type.tz and "UTC"), safe=False)

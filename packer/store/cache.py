@@ -66,7 +66,7 @@ class Cache:
         folder = Path(folder)
         content = manifest_bytes(folder)
         manifest = decode_manifest(folder, content)
-        for file in (*manifest.shards, *manifest.tables):
+        for file in manifest.stored:
             check_size(folder, file)
         return cls(folder, manifest, fingerprint_of(content), mmap=mmap)
 

@@ -190,8 +190,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def named_files(self) -> frozenset[str]:
         """Relative paths of all that belongs to the cache beside its manifest and rejected.jsonl."""
         model = (f"model/{file.path}" for file in self.model.files)
-        files = (*self.shards, *self.tables)
-        return frozenset([*(file.path for file in files), *model, self.pending_rejected])
+        return frozenset([*(file.path for file in self.stored), *model, self.pending_rejected])
+
+    @property
+    def stored(self) -> "tuple[Shard | StoredTable, ...]":
+        """Shards and tables."""
+        return (*self.shards, *self.tables)
 
     @property
     def tables(self) -> tuple[StoredTable, ...]:

@@ -23,7 +23,7 @@ def chat(question, answer, **fields):
 def some_rows(number, seed=1):
     """Chats that share nothing."""
     chance = random.Random(seed)
-    texts = [" ".join(chance.choices(WORDS, k=30)) for _ in range(2 * number)]
+    texts = [" ".join(chance.choices(WORDS, k=12)) for _ in range(2 * number)]
     return [chat(texts[2 * i], texts[2 * i + 1]) for i in range(number)]
 
 
@@ -53,12 +53,16 @@ class Caches:
         self.folder = folder
         twins.byte_level(folder / "tokenizer", template=twins.CHATML)
 
-    def build(self, **splits):
+    def build(self, partition_bytes=2**20, **splits):
         for split, rows in splits.items():
             (self.folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
         sources = [{"path": str(self.folder / f"{split}.jsonl"), "split": split} for split in splits]
         recipe = {"sources": sources, "tokenizer": str(self.folder / "tokenizer"), "engine": "reference"}
-        build(make_recipe({**recipe, "pack": {"mode": "none"}, "partition_bytes": 8192}), self.folder / "cache", jobs=1)
+        build(
+            make_recipe({**recipe, "pack": {"mode": "none"}, "partition_bytes": partition_bytes}),
+            self.folder / "cache",
+            jobs=1,
+        )
         return self.folder / "cache"
 
 
@@ -82,7 +86,7 @@ def prompt(row):
 def test_counts_are_those_of_a_literal_comparison(caches):
     rows = with_copies(some_rows(250))
     held, learned = rows[:60], rows[60:]
-    found = check(caches.build(train=learned, validation=held), near=True)
+    found = check(caches.build(partition_bytes=2**15, train=learned, validation=held), near=True)
     grams = [row_likeness.shingles(prompt(row), 3) for row in learned]
     talks = [row_likeness.shingles(f"{prompt(row)} {row['messages'][1]['content']}", 3) for row in learned]
     asked = {" ".join(prompt(row).lower().split()) for row in learned}
@@ -134,7 +138,9 @@ def test_a_test_split_is_compared_with_validation_too(caches):
 def test_a_prompt_of_two_words_is_no_leak(caches):
     rows = some_rows(300)
     greetings = [chat("Hello there", prompt(row)) for row in rows[:4]]
-    report = check(caches.build(train=[*rows[4:150], *greetings[:2]], validation=[*rows[150:], *greetings[2:]]), near=True)
+    report = check(
+        caches.build(train=[*rows[4:150], *greetings[:2]], validation=[*rows[150:], *greetings[2:]]), near=True
+    )
     assert levels(report)["prompts_between_splits"] == levels(report)["near_between_splits"] == "ok"
 
 
@@ -183,7 +189,9 @@ def test_without_an_input_the_rest_is_checked_and_the_loss_is_named(caches):
 def test_questions_of_a_benchmark_are_found_in_rows(caches):
     rows = some_rows(300)
     held = [prompt(row) for row in rows[:20]]
-    (caches.folder / "bench.csv").write_text("question\n" + "".join(f"{text}\n" for text in [*held, "One two?"]), "utf-8")
+    (caches.folder / "bench.csv").write_text(
+        "question\n" + "".join(f"{text}\n" for text in [*held, "One two?"]), "utf-8"
+    )
     asked = [read_benchmark(str(caches.folder / "bench.csv"))]
     cache = caches.build(train=[*rows[20:], chat(f"Please, tell me: {held[4].upper()}!", "No.")])
     report = check(cache, against=asked)

@@ -158,6 +158,11 @@ def test_a_refusal_is_what_the_assistant_says(sample, fields):
     assert answer(sample, **fields).fields == {"role": "assistant", "content": "no"}
 
 
+def test_a_refusal_needs_no_content_beside_it(sample):
+    row = {"messages": [USER, {"role": "assistant", "refusal": "no"}]}
+    assert sample(row).messages[1].fields == {"role": "assistant", "content": "no"}
+
+
 @pytest.mark.parametrize(
     ("message", "reason"),
     [

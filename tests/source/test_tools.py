@@ -110,6 +110,7 @@ WHERE = "$.messages[1].tool_calls[0]"
             {"function": {"name": "f", "parameters": {"x": 1}}},
             f"a call without `arguments` at {WHERE}.function; its other keys: `parameters`",
         ),
+        ({"name": "f", "input": 0}, f"a call without `arguments` at {WHERE}; its other keys: `input`"),
         ({"name": "f", "args": "x"}, f"a call without `arguments` at {WHERE}; its other keys: `args`"),
         (
             {"name": "f", "arguments": {}, "parameters": {"x": 1}},

@@ -12,6 +12,7 @@ from packer.audit.check.check_report import Check, CheckReport, RowPair, RowText
 from packer.audit.check.questions import answers, check_code
 from packer.audit.check.row_checks import Found
 from packer.audit.check.row_facts import RowFacts, read_facts
+from packer.batches import Sample
 from packer.curate.contamination import Questions
 from packer.curate.row_words import said
 from packer.pipeline.benchmarks import Benchmark
@@ -61,8 +62,10 @@ def check(
         if inputs.parts:
             found = [*_compare(facts, near=near), *_benchmarks(facts, against, questions)]
             checks += _with_texts(found, facts, cache, inputs, against)
-        checks += [split_checks.check_sizes(cache, facts.learned), split_checks.check_lengths(cache, facts.learned)]
-        checks += [split_checks.check_rejected(cache), check_code(manifest)]
+        checks += [split_checks.check_sizes(cache, recipe, facts.learned)]
+        checks += [split_checks.check_lengths(cache, facts.learned), split_checks.check_rejected(cache)]
+        asked = (split_checks.check_groups(cache, recipe), split_checks.check_rules(cache), check_code(manifest))
+        checks += [each for each in asked if each is not None]
         return CheckReport(
             folder=cache.folder,
             fingerprint=cache.fingerprint,
@@ -110,28 +113,33 @@ def _with_texts(
 ) -> list[Check]:
     """The checks, with the texts of the rows that show what they found."""
     rows = {row for each in found for pair in each.pairs for row in (pair[:1] if each.is_benchmark else pair[:2])}
-    texts: dict[int, RowText] = {}
+    samples: dict[int, Sample] = {}
     for source in {int(facts.source[row]) for row in rows}:
         own = {int(facts.row[row]): row for row in rows if facts.source[row] == source}
-        for number, sample in inputs.samples(source, list(own)):
-            texts[own[number]] = RowText(
-                input=cache.manifest.inputs[source].path,
-                row=number,
-                split=facts.splits[int(facts.split[own[number]])],
-                text="\n".join(text for _, text in said(sample)),
-            )
+        samples |= {own[number]: sample for number, sample in inputs.samples(source, list(own))}
     questions = [
         RowText(input=each.path, row=row, split=each.name, text=question)
         for each in against
         for row, question in enumerate(each.questions)
     ]
+
+    def shown(row: int, *, by_prompt: bool) -> RowText:
+        texts = list(said(samples[row]))
+        prompt = [text for role, text in texts if role == "user"][:1] if by_prompt else []
+        return RowText(
+            input=cache.manifest.inputs[int(facts.source[row])].path,
+            row=int(facts.row[row]),
+            split=facts.splits[int(facts.split[row])],
+            text="\n".join(prompt or [text for _, text in texts]),
+        )
+
     return [
         replace(
             each.check,
             pairs=tuple(
                 RowPair(
-                    first=texts[first],
-                    second=questions[second] if each.is_benchmark else texts[second],
+                    first=shown(first, by_prompt=each.by_prompt),
+                    second=questions[second] if each.is_benchmark else shown(second, by_prompt=each.by_prompt),
                     similarity=similarity,
                 )
                 for first, second, similarity in each.pairs

@@ -37,13 +37,14 @@ def check_code(manifest: Manifest) -> Check:
             message=f"rules {manifest.rules_version} made it; a build today follows rules {RULES_VERSION}",
             hint="packer build makes it again",
         )
-    if theirs is None:
-        return Check(code="code", level="skipped", message="the cache does not say which code made it")
-    same = theirs == ours
-    message = (
-        "made by the code that runs now" if same else "made by another version of packer's code, with the same rules"
+    if theirs == ours:
+        return Check(code="code", level="ok", message="made by the code that runs now")
+    made = (
+        "made by the same rules"
+        if theirs is None
+        else "made by another version of packer's source, with the same rules"
     )
-    return Check(code="code", level="ok", message=message)
+    return Check(code="code", level="ok", message=f"{made} as a build follows today")
 
 
 def _files(manifest: Manifest, missing: Sequence[tuple[str, str]]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ Splits that are held out are compared with those before them: those that are lea
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,11 @@ from packer.pipeline.benchmarks import Benchmark
 
 JACCARD = 0.8
 """From which on rows are near copies."""
+
+_LEAKAGE = (
+    f"--set split.leakage.near={JACCARD} leaves such rows out of train; --set split.shares.validation=0.02 holds out "
+    "rows by their prompt, so that no two splits have one"
+)
 
 SHOWN = 5
 _MANY = 0.01
@@ -38,6 +43,9 @@ class Found:
     is_benchmark: bool = False
     """Whether the second of each pair is the number of a question."""
 
+    by_prompt: bool = False
+    """Whether rows are shown by their first prompts alone."""
+
 
 def copies_between(facts: RowFacts) -> Found:
     """Rows of a held-out split that stand in another one, too."""
@@ -47,7 +55,7 @@ def copies_between(facts: RowFacts) -> Found:
         lambda rows, among: _same(facts.content, rows, among),
         found="{count} of {rows} of {split} {stand} in {others} as well",
         none="no row of a held-out split stands in another one",
-        hint="--set split.shares.validation=0.02 keeps copies in one split; --set deduplicate.exact=bytes drops them",
+        hint=_LEAKAGE,
         level=lambda share: "failure" if share else "ok",
     )
 
@@ -61,7 +69,7 @@ def prompts_between(facts: RowFacts) -> Found:
         lambda rows, among: _same(facts.prompt, rows[long[rows]], among[long[among]]),
         found="{count} of {rows} of {split} {ask} what a row of {others} asks",
         none="no prompt of a held-out split stands in another one",
-        hint="--set split.shares.validation=0.02 divides rows by their first prompt",
+        hint=_LEAKAGE,
         level=_level_of_prompts,
     )
 
@@ -77,15 +85,16 @@ def near_between(facts: RowFacts) -> Found:
         copies = nearest(prompts, among, rows, JACCARD)
         return _pairs(rows, copies)
 
-    return _between(
+    found = _between(
         facts,
         "near_between_splits",
         near,
         found="{count} of {rows} of {split} {ask} nearly what a row of {others} asks",
         none="no prompt of a held-out split is nearly one of another",
-        hint=f"--set split.leakage.near={JACCARD} leaves such rows out of train",
+        hint=_LEAKAGE,
         level=_level_of_prompts,
     )
+    return replace(found, by_prompt=True)
 
 
 def copies_within(facts: RowFacts) -> Found:
