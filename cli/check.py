@@ -11,10 +11,11 @@ from packer_cli.findings_page import FindingsPage
 from packer_cli.options import HELP_OPTIONS, cache_argument, jobs_option, output_options
 from packer_cli.output import can_draw, plural
 from packer_cli.progress import listener
+from packer_cli.row_pairs import print_pair
 from packer_cli.text import visible
 
 if TYPE_CHECKING:
-    from packer.audit import Check, CheckReport, Example, RowPair
+    from packer.audit import Check, CheckReport
 
 _MARKS = {"ok": ("✓", "ok", "green"), "warning": ("!", "!", "yellow"), "failure": ("✗", "x", "red")}
 _SIDE_BY_SIDE, _FEW = "near_between_splits", 2
@@ -106,34 +107,10 @@ def _print_evidence(page: FindingsPage, check: "Check", *, most: int) -> None:
     """Pairs of rows that show a finding, one below the other, and what to do."""
     page.out.line((_name(check), "bold"))
     for pair in check.pairs[:most]:
-        for line, is_mark in page.example_lines(_examples(pair), indent=2):
-            page.out.line((line, "green" if is_mark else ""))
+        print_pair(page, pair)
         page.out.line()
     if check.hint is not None:
         page.words(f"hint: {check.hint}", 2)
-
-
-def _examples(pair: "RowPair") -> "tuple[Example, Example]":
-    """Both texts, marked where they differ."""
-    from packer.audit import Example  # noqa: PLC0415 - not for --help
-
-    texts = (pair.first.text, pair.second.text)
-    start = _shared(*texts)
-    end = _shared(texts[0][start:][::-1], texts[1][start:][::-1])
-    marks = [None if texts[0] == texts[1] else (start, len(text) - end) for text in texts]
-    alike = "" if pair.similarity == 1 else f"  {pair.similarity:.2f} alike"
-    rows = ((pair.first, ""), (pair.second, alike))
-    first, second = (
-        Example(label=f"{row.split} {row.input}:{row.row}{more}", text=row.text, mark=mark)
-        for (row, more), mark in zip(rows, marks, strict=True)
-    )
-    return first, second
-
-
-def _shared(first: str, second: str) -> int:
-    """Characters that both begin with."""
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 def _answer(question: str, lines: tuple[str, ...]) -> list[tuple[str, str]]:

@@ -17,6 +17,7 @@ from packer.audit.view import (
     view_document,
     view_row,
 )
+from packer.audit.why import WhyView, why
 
 __all__ = [
     "Answer",
@@ -43,6 +44,7 @@ __all__ = [
     "SplitStats",
     "Stats",
     "VerifyReport",
+    "WhyView",
     "check",
     "diff",
     "lint",
@@ -53,4 +55,5 @@ __all__ = [
     "view_block",
     "view_document",
     "view_row",
+    "why",
 ]

@@ -82,7 +82,7 @@ def pin_benchmarks(recipe: Recipe) -> Recipe:
         return recipe
     against = []
     for rule in asked.against:
-        found = _read(rule)
+        found = read_rule(rule)
         against.append(
             msgspec.structs.replace(
                 rule, columns={"question": found.column}, sha256=found.sha256, questions=len(found.questions)
@@ -101,11 +101,17 @@ def questions_of(recipe: Recipe) -> Questions | None:
     asked = recipe.decontaminate
     if asked is None:
         return None
-    benchmarks = [_read(rule).questions for rule in asked.against]
+    benchmarks = [read_rule(rule).questions for rule in asked.against]
     return Questions(benchmarks, ngram=asked.ngram, common=asked.common, cover=asked.cover)
 
 
-def _read(rule: row_rules.Benchmark) -> Benchmark:
+def read_rule(rule: row_rules.Benchmark) -> Benchmark:
+    """Read the benchmark that a recipe names.
+
+    Raises:
+        InputError: as :func:`pin_benchmarks`.
+
+    """
     found = read_benchmark(rule.path, column=rule.columns.get("question"), name=rule.name)
     if rule.sha256 not in {None, found.sha256}:
         raise InputError(

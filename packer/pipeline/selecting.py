@@ -93,6 +93,13 @@ class RowPlaces:
         assert shard.source is not None
         return shard.source, shard.first_row + row - int(self._first[number])
 
+    def number(self, source: int, row: int) -> int:
+        """The number of a row of an input."""
+        for first, shard in zip(self._first.tolist(), self._shards, strict=False):
+            if shard.source == source and shard.first_row <= row < shard.first_row + shard.num_input_rows:
+                return int(first) + row - shard.first_row
+        raise IndexError(row)
+
     def named(self, row: int) -> str:
         """A row for people."""
         source, number = self.of(row)

@@ -70,7 +70,7 @@ def check(
             folder=cache.folder,
             fingerprint=cache.fingerprint,
             checks=tuple(checks),
-            answers=answers(manifest, recipe, inputs.missing),
+            answers=answers(cache, recipe, inputs.missing),
         )
 
 

@@ -9,18 +9,22 @@ from packer import __version__
 from packer.audit.check.check_report import Answer, Check
 from packer.pipeline.identity import RULES_VERSION
 from packer.pipeline.own_code import VERSION_NAME, code_digest
+from packer.pipeline.row_report import row_report
 from packer.recipe import Recipe
+from packer.rejections import ROW_REASONS
+from packer.store.cache import Cache
 from packer.store.manifest import Manifest
 
 _SHOWN = 4
 _DIGITS = 12
 
 
-def answers(manifest: Manifest, recipe: Recipe, missing: Sequence[tuple[str, str]]) -> tuple[Answer, ...]:
-    """The five answers."""
+def answers(cache: Cache, recipe: Recipe, missing: Sequence[tuple[str, str]]) -> tuple[Answer, ...]:
+    """The five answers; `missing` are inputs that are not what was built from."""
+    manifest = cache.manifest
     return (
         Answer(question="files", lines=_files(manifest, missing)),
-        Answer(question="rows", lines=_rows(manifest)),
+        Answer(question="rows", lines=_rows(cache)),
         Answer(question="tokenizer", lines=_tokenizer(manifest, recipe)),
         Answer(question="packing", lines=_packing(manifest, recipe)),
         Answer(question="code", lines=_code(manifest)),
@@ -65,16 +69,18 @@ def _files(manifest: Manifest, missing: Sequence[tuple[str, str]]) -> tuple[str,
     return tuple(lines)
 
 
-def _rows(manifest: Manifest) -> tuple[str, ...]:
-    totals = manifest.totals
+def _rows(cache: Cache) -> tuple[str, ...]:
+    totals, report = cache.manifest.totals, row_report(cache.folder, cache.manifest)
     codes = ", ".join(
         f"{code} {number:,}" for code, number in sorted(totals.rejected.items(), key=lambda each: -each[1])
     )
-    lines = [f"{totals.kept:,} of {totals.rows:,} kept" + (f"; {codes}" if codes else "")]
-    if totals.cut:
-        cut = ", ".join(f"{code} {each.tokens:,}" for code, each in totals.cut.items())
-        lines.append(f"tokens in no block: {cut}")
-    return tuple(lines)
+    lines = [f"{totals.kept:,} of {totals.rows:,} can be learned" + (f"; rejected: {codes}" if codes else "")]
+    if report is not None:
+        left_out = ", ".join(f"{each.rule or each.code} {each.rows:,}" for each in report.left_out)
+        splits = ", ".join(f"{each.split} {each.rows:,}" for each in report.splits)
+        lines.append(f"rules leave out: {left_out or 'none'}; splits: {splits}")
+    cut = ", ".join(f"{code} {each.tokens:,}" for code, each in totals.cut.items() if code not in ROW_REASONS)
+    return (*lines, *([f"tokens in no block: {cut}"] if cut else []))
 
 
 def _tokenizer(manifest: Manifest, recipe: Recipe) -> tuple[str, ...]:

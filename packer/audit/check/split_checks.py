@@ -129,7 +129,7 @@ def _rows_of_splits(cache: Cache, recipe: Recipe) -> dict[str, int]:
 
 
 def _unlikely_shares(kept: Mapping[str, int], recipe: Recipe) -> list[str]:
-    """Splits whose share is more than four standard deviations from the one asked for, were each row drawn by itself."""
+    """Splits whose share is over four standard deviations from the one asked for, were each row drawn alone."""
     rule, total = recipe.split, sum(kept.values())
     shares = {} if rule is None else {"validation": rule.shares.validation, "test": rule.shares.test}
     return [
