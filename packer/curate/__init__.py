@@ -3,7 +3,15 @@
 `TraitMaker` makes the traits of a batch of rows; `select_rows` decides about all rows from their traits alone.
 """
 
-from packer.curate.select import absent_field, refuse_absent_fields, rule_names, select_rows
+from packer.curate.select import absent_field, mixed_groups, refuse_absent_fields, rule_names, select_rows
 from packer.curate.traits import TraitMaker, TraitRules
 
-__all__ = ["TraitMaker", "TraitRules", "absent_field", "refuse_absent_fields", "rule_names", "select_rows"]
+__all__ = [
+    "TraitMaker",
+    "TraitRules",
+    "absent_field",
+    "mixed_groups",
+    "refuse_absent_fields",
+    "rule_names",
+    "select_rows",
+]
