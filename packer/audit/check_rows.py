@@ -8,7 +8,7 @@ import numpy as np
 from packer.audit.cache_files import check_file, check_size, unreadable
 from packer.audit.verify_report import Finding, Level
 from packer.errors import PackerError
-from packer.pipeline.selecting import decide
+from packer.pipeline.selecting import decide, read_traits
 from packer.recipe import make_recipe
 from packer.store.manifest import Manifest
 from packer.store.selected import read_selection
@@ -40,7 +40,7 @@ def check_tables(folder: Path, manifest: Manifest, level: Level, *, is_whole: bo
     try:
         rules = make_recipe(manifest.recipe).row_rules
         stored = read_selection(folder, selection)
-        found = decide(folder, rules, manifest.inputs, shards, selection.traits)
+        found = decide(folder, rules, manifest.inputs, shards, read_traits(folder, selection.traits))
     except (PackerError, ValueError, IndexError, KeyError) as error:
         return [unreadable(selection.table.path, error)]
     different = [

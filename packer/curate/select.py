@@ -203,6 +203,14 @@ def _leaking(verdicts: Verdicts, traits: pa.Table, rule: Leakage) -> Lost:
     return lost_to_held_out(rows, digests(traits, "content"), held, learned, rule.near)
 
 
+def mixed_groups(traits: pa.Table) -> int:
+    """Values of the group's field that are a text in some rows and a number in others, which are two groups."""
+    if "group" not in traits.column_names:
+        return 0
+    pairs = np.unique(np.stack([column(traits, "group_text"), column(traits, "group")]), axis=1)
+    return int((np.unique(pairs[0], return_counts=True)[1] > 1).sum())
+
+
 def _divide(verdicts: Verdicts, rows: InputRows, traits: pa.Table, rule: Split, rules: RowRules) -> None:
     """Divide the rows of `train`; those that their source puts elsewhere stay there."""
     if rule.group is not None:

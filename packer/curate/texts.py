@@ -44,12 +44,12 @@ def content_key(sample: Sample, *, folded: bool = False) -> bytes:
     given = sample.given
     if given is not None:
         return xxh3_128_digest(given.input_ids.tobytes() + given.weight.tobytes())
-    messages = [[message.fields, message.weight] for message in sample.messages]
-    rest = [sample.tools, sample.template_kwargs, sample.prompt, sample.text]
+    messages: list[Any] = [(message.fields, message.weight) for message in sample.messages]
+    rest: list[Any] = [sample.tools, sample.template_kwargs, sample.prompt, sample.text]
     if folded:
-        messages = [[_folded_fields(fields), weight] for fields, weight in messages]
+        messages = [(_folded_fields(fields), weight) for fields, weight in messages]
         rest = _folded(rest) if any(rest) else rest
-    return xxh3_128_digest(_encode([messages, *rest]))
+    return xxh3_128_digest(_encode((messages, *rest)))
 
 
 def prompt_key(sample: Sample) -> int:

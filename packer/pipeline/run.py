@@ -196,7 +196,7 @@ def make_cache(folder: Path, source: Source, options: Options, progress: Progres
         results = made.results
         shards = [result.shard for result in results]
         with clock.of("rows") if wanted.recipe.row_rules.asks else nullcontext():
-            selection = select(folder, wanted, shards, made.traits)
+            selection = select(folder, wanted, shards, made.traits, progress.note)
         with clock.of("blocks"):
             there = reusable_blocks(folder, found, wanted, shards, repair=options.repair)
             jobs = options.jobs or jobs_for_packing(shards)

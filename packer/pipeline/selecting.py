@@ -1,6 +1,6 @@
 """The selection of a cache: made from the traits of all its rows, or made again to be compared."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from packer.batches import InputRows, Int64, SelectedRows
-from packer.curate import refuse_absent_fields, rule_names, select_rows
+from packer.curate import mixed_groups, refuse_absent_fields, rule_names, select_rows
 from packer.errors import NothingKeptError
 from packer.pipeline.identity import Provenance
 from packer.pipeline.row_report import named_rule
@@ -130,7 +130,13 @@ def reason_of_row(code: str, *, rule: str, kept: str, similarity: float) -> str:
     return f"{CODES[code]}: {kept}{alike}" if kept else CODES[code]
 
 
-def select(folder: Path, wanted: Provenance, shards: Sequence[Shard], traits: Sequence[StoredTable]) -> Selected:
+def select(
+    folder: Path,
+    wanted: Provenance,
+    shards: Sequence[Shard],
+    traits: Sequence[StoredTable],
+    note: Callable[[str], None],
+) -> Selected:
     """Decide which documents are in which split, and write it down where the recipe has rules about it.
 
     Args:
@@ -138,6 +144,7 @@ def select(folder: Path, wanted: Provenance, shards: Sequence[Shard], traits: Se
         wanted: what is built.
         shards: its document shards.
         traits: of the rows of each shard; none where nothing is asked.
+        note: takes what a person may want to know.
 
     Raises:
         InputError: no row has a field that a rule asks about.
@@ -148,7 +155,11 @@ def select(folder: Path, wanted: Provenance, shards: Sequence[Shard], traits: Se
     rules = wanted.recipe.row_rules
     if not rules.asks:
         return Selected(documents=split_documents(folder, shards, None), record=None, left_out=None)
-    rows = decide(folder, rules, wanted.inputs, shards, traits)
+    table = read_traits(folder, traits)
+    rows = decide(folder, rules, wanted.inputs, shards, table)
+    mixed = mixed_groups(table)
+    if mixed:
+        note(f"split.group: {mixed:,} values are a text in some rows and a number in others: each is two groups")
     if not rows.splits:
         counts = np.bincount(rows.reason, minlength=len(ROW_REASONS) + 1)[1:].tolist()
         found = ", ".join(f"{count:,} × {code}" for code, count in zip(ROW_REASONS, counts, strict=True) if count)
@@ -164,8 +175,18 @@ def select(folder: Path, wanted: Provenance, shards: Sequence[Shard], traits: Se
     )
 
 
+def read_traits(folder: Path, traits: Sequence[StoredTable]) -> pa.Table:
+    """The traits of all rows, in the order of the partitions.
+
+    Raises:
+        CheckError: a file is damaged.
+
+    """
+    return pa.concat_tables([read_table(folder, each) for each in traits])
+
+
 def decide(
-    folder: Path, rules: RowRules, inputs: Sequence[Input], shards: Sequence[Shard], traits: Sequence[StoredTable]
+    folder: Path, rules: RowRules, inputs: Sequence[Input], shards: Sequence[Shard], traits: pa.Table
 ) -> SelectedRows:
     """Make the selection of a cache from its traits and documents.
 
@@ -175,9 +196,8 @@ def decide(
 
     """
     rows = input_rows(folder, inputs, shards)
-    table = pa.concat_tables([read_table(folder, each) for each in traits])
-    refuse_absent_fields(rows, table, rules)
-    return select_rows(rows, table, rules)
+    refuse_absent_fields(rows, traits, rules)
+    return select_rows(rows, traits, rules)
 
 
 def input_rows(folder: Path, inputs: Sequence[Input], shards: Sequence[Shard]) -> InputRows:

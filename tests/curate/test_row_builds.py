@@ -16,7 +16,8 @@ from packed_caches import table
 from packer.audit import rows_of_split, stats, verify, view_row
 from packer.errors import CheckError, InputError, NothingKeptError, RecipeError
 from packer.export import export
-from packer.pipeline import build, repack
+from packer.pipeline import build, partition, repack, run, selecting
+from packer.pipeline.progress import Silent
 from packer.recipe import make_recipe, to_json
 from packer.store.cache import Cache
 from packer.store.manifest import encode_manifest, read_manifest, write_manifest
@@ -57,7 +58,7 @@ def asked(rows, starter, tmp_path_factory):
     return {
         "sources": sources,
         "tokenizer": str(starter / "tokenizer"),
-        "partition_bytes": 3000,
+        "partition_bytes": 6000,
         "pack": {"block_len": 128},
         **RULES,
     }
@@ -325,6 +326,38 @@ def test_dead_and_greedy_filters_are_warned_about(asked, tmp_path):
     warnings = " ".join(result.rows.warnings)
     assert "filter dead leaves out no row" in warnings and "filter greedy leaves out 66% of sources[0]" in warnings
     assert "where" not in warnings
+
+
+def test_a_text_and_a_number_are_two_groups_and_reported(starter, tmp_path):
+    made = [chat(i) | {"meta": {"user": str(i % 4) if i % 3 else i % 4}} for i in range(40)]
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(msgspec.json.encode(row) for row in made))
+    notes = Notes()
+    recipe = {"sources": [{"path": str(tmp_path / "a.jsonl")}], "tokenizer": str(starter / "tokenizer")}
+    split = {"group": "meta.user", "shares": {"validation": 0.5}}
+    build(make_recipe(recipe | {"split": split}), tmp_path / "cache", jobs=1, progress=notes)
+    assert any("4 values are a text in some rows and a number in others" in note for note in notes.said)
+
+
+class Notes(Silent):
+    def __init__(self):
+        self.said = []
+
+    def note(self, message):
+        self.said.append(message)
+
+
+def test_a_build_that_dies_after_the_traits_does_not_make_them_again(asked, cache, tmp_path, monkeypatch):
+    def dies(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "select", dies)
+        with pytest.raises(KeyboardInterrupt):
+            build(make_recipe(asked), tmp_path / "cache", jobs=1)
+        patch.setattr(run, "select", selecting.select)
+        patch.setattr(partition.PartitionWork, "__call__", dies)
+        assert build(make_recipe(asked), tmp_path / "cache", jobs=1).num_partitions_built == 0
+    assert digests(tmp_path / "cache") == digests(cache)
 
 
 def test_where_and_take_are_rules_that_take_force(asked, cache, tmp_path):

@@ -74,6 +74,7 @@ def test_every_template_has_a_report_and_the_key_of_its_error_helps(
                 assert 0 <= start <= end <= len(example.text), f"{name} {finding.code}"
         seen.update(codes)
         errors = [finding for finding in report.findings if finding.level == "error"]
+        assert errors or "terminator" in codes, f"{name}: what ends an answer is not said, nor why not"
         keys = SET.findall(errors[0].hint or "") if errors else []
         if tokenizer == "fitted" and keys and "markers" not in keys[0]:
             again = report_of(folder, real, name, shlex.split(keys[0].rstrip(";:,"))[0])
@@ -82,7 +83,7 @@ def test_every_template_has_a_report_and_the_key_of_its_error_helps(
     print(f"{dict(seen.most_common())}, {helped} helped")
     assert len(templates(real)) == 138
     assert len(seen) > 15
-    assert seen["terminator"] > 0.8 * len(names) >= 36
+    assert seen["terminator"] > 0.25 * len(names) >= 11
     assert helped > 5 or tokenizer != "fitted"
 
 
