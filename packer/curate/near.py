@@ -205,4 +205,5 @@ def _jaccard(signatures: Signatures, first: Int64, second: Int64) -> npt.NDArray
     both.sort()
     shared = np.bincount((both[1:][both[1:] == both[:-1]] >> _HALF).astype(np.int64), minlength=len(first))
     total = np.bincount((both >> _HALF).astype(np.int64), minlength=len(first)) - shared
-    return shared / np.maximum(total, 1)
+    similarity: npt.NDArray[np.float64] = shared / np.maximum(total, 1)
+    return similarity

@@ -39,7 +39,8 @@ class RowWords:
     def prompt_lengths(self) -> Int64:
         """Words of the first prompt of each row.  # int64[N]"""
         start, stop = self.words.offsets[self.prompt.T]
-        return stop - start
+        lengths: Int64 = stop - start
+        return lengths
 
 
 def row_words(samples: Sequence[Sample]) -> RowWords:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import Int64, UInt64
@@ -39,9 +40,9 @@ _PIECE_SHINGLES = 2**16
 class Signatures:
     """N rows, S shingles."""
 
-    shingles: "np.ndarray[tuple[int], np.dtype[np.uint32]]"  # [S] ascending and different within a row, at most 256
+    shingles: npt.NDArray[np.uint32]  # [S] ascending and different within a row, at most 256
     offsets: Int64  # [N + 1]
-    bands: "np.ndarray[tuple[int, int], np.dtype[np.uint32]]"  # [N, 20]; of a row without shingles it says nothing
+    bands: npt.NDArray[np.uint32]  # [N, 20]; of a row without shingles it says nothing
 
     def rows(self, rows: Int64) -> "Signatures":
         """Some of the rows, in the order given."""
@@ -121,7 +122,8 @@ def indices(start: Int64, counts: Int64) -> Int64:
 
     """
     before = np.cumsum(counts) - counts
-    return np.arange(int(counts.sum())) + np.repeat(start - before, counts)
+    found: Int64 = np.arange(int(counts.sum())) + np.repeat(start - before, counts)
+    return found
 
 
 def distinct(values: UInt64, counts: Int64) -> tuple[UInt64, Int64]:
@@ -164,7 +166,7 @@ def joined(parts: "list[Signatures]") -> Signatures:
     )
 
 
-def _fill_bands(bands: np.ndarray, shingles: np.ndarray, counts: Int64) -> None:  # type: ignore[type-arg]
+def _fill_bands(bands: npt.NDArray[np.uint32], shingles: npt.NDArray[np.uint32], counts: Int64) -> None:
     rows = np.flatnonzero(counts)
     if not len(rows):
         return

@@ -149,7 +149,7 @@ class TraitMaker:
         return pa.RecordBatch.from_pydict(columns)
 
     def _of_words(self, words: RowWords, place: Int64, number: int) -> dict[str, pa.Array]:
-        columns = {}
+        columns: dict[str, pa.Array] = {}
         for of, ngram in self._rules.compared:
             columns |= signature_columns(words.signatures(of, ngram).at(place, number), of, ngram)
         if self._questions is not None:

@@ -120,7 +120,7 @@ def _words_of_piece(texts: Sequence[str]) -> tuple[UInt64, Int64]:
 
 def _kinds(codes: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     """Whether each character is no part of a word, part of a run, or a word by itself."""
-    kind = _KINDS[codes]
+    kind: npt.NDArray[np.uint8] = _KINDS[codes]
     unknown = codes[kind == _UNKNOWN]
     if len(unknown):
         for code in np.unique(unknown).tolist():

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from packer.audit.check.check_report import Check
+from packer.batches import Int32
 from packer.curate.splits import NAMES
 from packer.pipeline.row_report import row_report
 from packer.recipe import Recipe
@@ -139,5 +140,5 @@ def _unlikely_shares(kept: Mapping[str, int], recipe: Recipe) -> list[str]:
     ]
 
 
-def _median(lengths: "np.ndarray[tuple[int], np.dtype[np.int32]]") -> int:
+def _median(lengths: Int32) -> int:
     return int(np.median(lengths)) if len(lengths) else 0
