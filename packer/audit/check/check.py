@@ -90,6 +90,9 @@ def _check_inputs(inputs: BuiltInputs, number: int) -> Check:
 
 def _compare(facts: RowFacts, *, near: bool) -> list[Found]:
     found = []
+    if near and facts.conversations is not None and not len(facts.conversations.shingles):
+        message, near = "rows that bring their ids have no words to compare", False
+        found.append(Found(check=Check(code="near_copies", level="skipped", message=message)))
     if len(facts.splits) > 1:
         found += [row_checks.copies_between(facts), row_checks.prompts_between(facts)]
         found += [row_checks.near_between(facts)] if near else []

@@ -94,7 +94,8 @@ def near_between(facts: RowFacts) -> Found:
         hint=_LEAKAGE,
         level=_level_of_prompts,
     )
-    return replace(found, by_prompt=True)
+    other = tuple(pair for pair in found.pairs if not _is_plain(facts, pair))
+    return replace(found, by_prompt=True, pairs=other)  # equal prompts are shown already
 
 
 def copies_within(facts: RowFacts) -> Found:
@@ -123,10 +124,11 @@ def near_within(facts: RowFacts) -> Found:
     """Rows of the splits that are learned which are nearly another row: a corpus written from templates."""
     conversations = facts.conversations
     assert conversations is not None, "asked for"
-    number, num_rows, pairs = 0, 0, []
+    number, num_rows, num_capped, pairs = 0, 0, 0, []
     for name in facts.learned:
         own = facts.of_split(name)
         copies = near_duplicates(conversations, own, JACCARD)
+        num_capped += copies.num_capped
         found = _pairs(own, copies)
         number, num_rows = number + len(found), num_rows + len(own)
         pairs += [pair for pair in found if pair[2] < 1][:SHOWN]
@@ -135,7 +137,8 @@ def near_within(facts: RowFacts) -> Found:
         "near_within_splits",
         number,
         tuple(pairs[:SHOWN]),
-        found="{count} of {rows} {are} nearly another row that is learned",
+        found="{count} of {rows} {are} nearly another row that is learned"
+        + ("; so many share a template that not all were compared" if num_capped else ""),
         none="no row that is learned is nearly another",
         hint=f"--set deduplicate.near.jaccard={JACCARD} keeps the first of them",
         many=_TEMPLATED,
@@ -236,13 +239,16 @@ def _between(
                 )
             )
         number += len(alike)
-        pairs += sorted(alike, key=lambda pair: (facts.content[pair[0]] == facts.content[pair[1]], -pair[2], pair[0]))[
-            :SHOWN
-        ]
+        pairs += sorted(alike, key=lambda pair: (_is_plain(facts, pair), -pair[2], pair[0]))[:SHOWN]
         before.append(name)
     worst = max(levels, key=("ok", "warning", "failure").index)
     check = Check(code=code, level=worst, message="; ".join(parts) or none, count=number, hint=hint if number else None)
     return Found(check=check, pairs=tuple(pairs[:SHOWN]))
+
+
+def _is_plain(facts: RowFacts, pair: tuple[int, int, float]) -> bool:
+    """Whether two rows have one prompt: of all pairs, the others have more to show."""
+    return bool(facts.prompt[pair[0]] == facts.prompt[pair[1]])
 
 
 def _within(
