@@ -92,6 +92,13 @@ class Take(Rule, frozen=True, kw_only=True):
     more. ``first``: in the order of the source."""
 
 
+class BenchmarkColumns(Rule, frozen=True, kw_only=True):
+    """Fields of the rows of a benchmark."""
+
+    question: str | None = None
+    """By default the first of question, prompt, problem, … that they have."""
+
+
 class Benchmark(Rule, frozen=True, kw_only=True):
     """A file of questions."""
 
@@ -99,8 +106,7 @@ class Benchmark(Rule, frozen=True, kw_only=True):
     name: RuleName | None = None
     """By default the file's."""
 
-    columns: dict[Literal["question"], str] = {}
-    """The field of its rows that holds the question; by default the first of question, prompt, problem, …"""
+    columns: BenchmarkColumns = BenchmarkColumns()
 
     sha256: str | None = None
     """A build writes it down; where it is given, the file must have it."""

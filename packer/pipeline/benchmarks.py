@@ -85,7 +85,10 @@ def pin_benchmarks(recipe: Recipe) -> Recipe:
         found = read_rule(rule)
         against.append(
             msgspec.structs.replace(
-                rule, columns={"question": found.column}, sha256=found.sha256, questions=len(found.questions)
+                rule,
+                columns=row_rules.BenchmarkColumns(question=found.column),
+                sha256=found.sha256,
+                questions=len(found.questions),
             )
         )
     return msgspec.structs.replace(recipe, decontaminate=msgspec.structs.replace(asked, against=tuple(against)))
@@ -112,7 +115,7 @@ def read_rule(rule: row_rules.Benchmark) -> Benchmark:
         InputError: as :func:`pin_benchmarks`.
 
     """
-    found = read_benchmark(rule.path, column=rule.columns.get("question"), name=rule.name)
+    found = read_benchmark(rule.path, column=rule.columns.question, name=rule.name)
     if rule.sha256 not in {None, found.sha256}:
         raise InputError(
             f"{rule.path}: expected sha256 {rule.sha256}, found {found.sha256}",
