@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import Bool, Int64, UInt64
-from packer.curate.signatures import MOST_SHINGLES, NUM_BANDS, Signatures, indices
+from packer.curate.signatures import MOST_SHINGLES, NUM_BANDS, Signatures, indices, pieces
 from packer.curate.words import mixed
 
 MOST_COMPARED = 64
@@ -96,12 +96,14 @@ class _Groups:
         counts = np.diff(signatures.offsets)
         self.has_shingles: Bool = counts[order] > 0
         whole = np.zeros(len(counts), np.uint64)
-        filled = np.flatnonzero(counts)
-        if len(filled):
-            numbers = mixed(signatures.shingles.astype(np.uint64) + np.uint64(1))
-            whole[filled] = np.add.reduceat(numbers, signatures.offsets[filled])
-        _, first, group = np.unique(whole[order], return_index=True, return_inverse=True)
-        self.first_of: Int64 = np.where(self.has_shingles, first[group.reshape(-1)], np.arange(len(order)))
+        for first, last in pieces(signatures.offsets, _PIECE_SHINGLES):
+            start, stop = signatures.offsets[[first, last]]
+            filled = first + np.flatnonzero(counts[first:last])
+            if len(filled):
+                numbers = mixed(signatures.shingles[start:stop].astype(np.uint64) + np.uint64(1))
+                whole[filled] = np.add.reduceat(numbers, signatures.offsets[filled] - start)
+        _, first_with, group = np.unique(whole[order], return_index=True, return_inverse=True)
+        self.first_of: Int64 = np.where(self.has_shingles, first_with[group.reshape(-1)], np.arange(len(order)))
         """[M] place of the first row with the same set; of a row without words its own."""
 
         self.first: Int64 = np.flatnonzero((self.first_of == np.arange(len(order))) & self.has_shingles)

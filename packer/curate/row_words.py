@@ -35,13 +35,6 @@ class RowWords:
             stop = np.where(stop - start < ngram, start, stop)
         return signatures(self.words, start, stop, ngram)
 
-    @property
-    def prompt_lengths(self) -> Int64:
-        """Words of the first prompt of each row.  # int64[N]"""
-        start, stop = self.words.offsets[self.prompt.T]
-        lengths: Int64 = stop - start
-        return lengths
-
 
 def row_words(samples: Sequence[Sample]) -> RowWords:
     """Take the texts of rows apart."""

@@ -12,6 +12,7 @@ Jaccard similarity J. A band is five of these; with twenty bands, rows share one
 0.9996 at J = 0.8, 0.975 at 0.7, 0.06 at 0.3.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -126,6 +127,12 @@ def indices(start: Int64, counts: Int64) -> Int64:
     return found
 
 
+def pieces(offsets: Int64, size: int) -> Iterator[tuple[int, int]]:
+    """Consecutive items ``[first, last)`` that together have about `size` entries of a flat array, or are one item."""
+    cuts = np.unique(np.searchsorted(offsets, np.arange(0, int(offsets[-1]), size)))
+    return pairwise([*cuts.tolist(), len(offsets) - 1])
+
+
 def distinct(values: UInt64, counts: Int64) -> tuple[UInt64, Int64]:
     """The different 32-bit values of each row, ascending, and how many each row has."""
     keys = np.repeat(np.arange(len(counts), dtype=np.uint64) << _HALF, counts) | values
@@ -148,8 +155,7 @@ def signatures(words: Words, start: Int64, stop: Int64, n: int) -> Signatures:
     found, counts = distinct(grams >> _HALF, counts)
     shingles, offsets = found.astype(np.uint32), np.append(0, np.cumsum(counts))
     bands = np.zeros((len(start), NUM_BANDS), np.uint32)
-    cuts = np.unique(np.searchsorted(offsets, np.arange(0, offsets[-1], _PIECE_SHINGLES)))
-    for first, last in pairwise([*cuts.tolist(), len(start)]):
+    for first, last in pieces(offsets, _PIECE_SHINGLES):
         _fill_bands(bands[first:last], shingles[offsets[first] : offsets[last]], counts[first:last])
     rank = indices(np.zeros(len(counts), np.int64), counts)
     kept = np.minimum(counts, MOST_SHINGLES)

@@ -89,6 +89,13 @@ class TraitRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             unicode=UNICODE_VERSION if compared or rules.decontaminate is not None else None,
         )
 
+    @classmethod
+    def for_check(cls, ngram: int, *, near: bool) -> "TraitRules":
+        """What is asked of rows where no recipe asks: prompts, and where near copies are looked for, conversations."""
+        compared = (("conversation", ngram), ("prompt", ngram)) if near else (("prompt", ngram),)
+        none = cls.of(RowRules(), 0)
+        return msgspec.structs.replace(none, compared=compared, unicode=UNICODE_VERSION)
+
     @property
     def conditions(self) -> tuple[tuple[str, Condition], ...]:
         """Name and condition of each bit of `failed`."""

@@ -11,7 +11,7 @@ from packer.audit.check.built_inputs import BuiltInputs, find_inputs_again
 from packer.audit.check.check_report import Check, CheckReport, RowPair, RowText
 from packer.audit.check.questions import answers, check_code
 from packer.audit.check.row_checks import Found
-from packer.audit.check.row_facts import RowFacts, read_facts
+from packer.audit.check.row_facts import RowFacts, learned_splits, read_facts
 from packer.batches import Sample
 from packer.curate.contamination import Questions
 from packer.curate.row_words import said
@@ -57,13 +57,14 @@ def check(
         recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
         inputs = find_inputs_again(manifest.inputs, recipe, progress)
         questions = Questions([each.questions for each in against]) if against else None
-        facts = read_facts(cache, inputs, near=near, questions=questions, jobs=jobs, progress=progress)
         checks = [_check_inputs(inputs, len(manifest.inputs))]
         if inputs.parts:
+            facts = read_facts(cache, inputs, near=near, questions=questions, jobs=jobs, progress=progress)
             found = [*_compare(facts, near=near), *_benchmarks(facts, against, questions)]
             checks += _with_texts(found, facts, cache, inputs, against)
-        checks += [split_checks.check_sizes(cache, recipe, facts.learned)]
-        checks += [split_checks.check_lengths(cache, facts.learned), split_checks.check_rejected(cache)]
+        learned = learned_splits(cache)
+        checks += [split_checks.check_sizes(cache, recipe, learned)]
+        checks += [split_checks.check_lengths(cache, learned), split_checks.check_rejected(cache)]
         asked = (split_checks.check_groups(cache, recipe), split_checks.check_rules(cache), check_code(manifest))
         checks += [each for each in asked if each is not None]
         return CheckReport(

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.audit.check.check_report import Check, Level
-from packer.audit.check.row_facts import NGRAM, RowFacts
+from packer.audit.check.row_facts import RowFacts
 from packer.batches import Int64
 from packer.curate.contamination import Counted
 from packer.curate.near import NearCopies, near_duplicates, nearest
@@ -62,7 +62,7 @@ def copies_between(facts: RowFacts) -> Found:
 
 def prompts_between(facts: RowFacts) -> Found:
     """Rows of a held-out split whose prompt stands in another one."""
-    long = facts.prompt_words >= NGRAM
+    long = facts.has_prompt
     return _between(
         facts,
         "prompts_between_splits",
@@ -76,14 +76,9 @@ def prompts_between(facts: RowFacts) -> Found:
 
 def near_between(facts: RowFacts) -> Found:
     """Rows of a held-out split whose prompt is nearly one of another split."""
-    prompts = facts.prompts
-    assert prompts is not None, "asked for"
-    long = facts.prompt_words >= NGRAM
 
     def near(rows: Int64, among: Int64) -> Places:
-        rows, among = rows[long[rows]], among[long[among]]
-        copies = nearest(prompts, among, rows, JACCARD)
-        return _pairs(rows, copies)
+        return _pairs(rows, nearest(facts.prompts, among, rows, JACCARD))
 
     found = _between(
         facts,
@@ -171,11 +166,10 @@ def contradictions(facts: RowFacts) -> Found:
 
 def benchmark(facts: RowFacts, asked: Benchmark, counted: Counted, first: int) -> Found:
     """Rows that hold questions of a benchmark; `first` is the number of its first question."""
-    assert facts.hits is not None, "asked for"
     total = len(asked.questions)
-    own = np.flatnonzero((facts.hits.question >= first) & (facts.hits.question < first + total))
-    own = own[np.argsort(-facts.hits.cover[own], kind="stable")]
-    questions = len(np.unique(facts.hits.question[own]))
+    own = np.flatnonzero((facts.question >= first) & (facts.question < first + total))
+    own = own[np.argsort(-facts.cover[own], kind="stable")]
+    questions = len(np.unique(facts.question[own]))
     message = f"no row holds one of the {total:,} questions of {asked.name}"
     if len(own):
         held = "holds" if len(own) == 1 else "hold"
@@ -184,12 +178,6 @@ def benchmark(facts: RowFacts, asked: Benchmark, counted: Counted, first: int) -
         message += f"; {counted.num_short:,} are short, and were compared whole"
     if counted.num_untestable:
         message += f"; {counted.num_untestable:,} could not be looked for"
-    shown = own[:SHOWN]
-    columns: Sequence[npt.NDArray[np.generic]] = (
-        facts.hits.row[shown],
-        facts.hits.question[shown],
-        facts.hits.cover[shown],
-    )
     check = Check(
         code="benchmark",
         level="failure" if len(own) else "ok",
@@ -197,9 +185,8 @@ def benchmark(facts: RowFacts, asked: Benchmark, counted: Counted, first: int) -
         count=len(own),
         hint="decontaminate.against leaves such rows out" if len(own) else None,
     )
-    return Found(
-        check=check, pairs=tuple(zip(*(column.tolist() for column in columns), strict=True)), is_benchmark=True
-    )
+    pairs = tuple((row, int(facts.question[row]), float(facts.cover[row])) for row in own[:SHOWN].tolist())
+    return Found(check=check, pairs=pairs, is_benchmark=True)
 
 
 def _level_of_prompts(share: float) -> Level:

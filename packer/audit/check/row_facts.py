@@ -1,23 +1,23 @@
 """Facts of the rows of a cache, read from its inputs: what checks compare.
 
-They come from the inputs and not from the cache, so that a cache that was built without any rule about rows can be
-checked, too.
+They are the traits that a build makes of rows for its rules, made again from the inputs, so that a cache that was built
+without any rule about rows can be checked, too.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
 from packer.audit.check.built_inputs import BuiltInputs, InputPart
-from packer.batches import Int64, Sample, UInt64
-from packer.curate.contamination import Hits, Questions
-from packer.curate.row_words import row_words
-from packer.curate.signatures import Signatures, joined
-from packer.curate.texts import content_key, prompt_key
+from packer.batches import Bool, Int64, RowBatch, Sample, UInt64
+from packer.curate import Questions, TraitMaker, TraitRules
+from packer.curate.select import column, digests
+from packer.curate.signatures import Signatures, signatures_in
 from packer.pipeline.executor import jobs_for, local_executor
 from packer.pipeline.progress import Progress
 from packer.source import read_rows
@@ -41,31 +41,21 @@ class RowFacts:
     content: npt.NDArray[np.bytes_]  # [N] S16: of all that is learned of a row and stands before it
     context: UInt64  # [N] what stands before the answer, of a row that has one question and one answer; else 0
     prompt: UInt64  # [N] of the first prompt, without case and white space
-    prompt_words: Int64  # [N]
-    prompts: Signatures | None
+    prompts: Signatures
+    conversations: Signatures | None
     """None where near copies are not looked for."""
 
-    conversations: Signatures | None
-    hits: Hits | None
-    """Rows that hold a question of a benchmark; None where no benchmark is given."""
+    question: Int64  # [N] of a benchmark that the row holds; -1 for none
+    cover: npt.NDArray[np.float64]  # [N] the share of it that the row has
+
+    @property
+    def has_prompt(self) -> Bool:
+        """Which rows have a first prompt of enough words to be recognised by.  # bool[N]"""
+        return np.diff(self.prompts.offsets) > 0
 
     def of_split(self, name: str) -> Int64:
         """Places of the rows of a split.  # int64[M]"""
         return np.flatnonzero(self.split == self.splits.index(name))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """All rows of a partition that could be read. R rows."""
-
-    row: Int64  # [R] from 0 in the partition
-    content: bytes  # 16 a row
-    context: UInt64
-    prompt: UInt64
-    prompt_words: Int64
-    prompts: Signatures | None
-    conversations: Signatures | None
-    hits: Hits | None
 
 
 def read_facts(
@@ -75,7 +65,7 @@ def read_facts(
 
     Args:
         cache: says which rows it has, and in which split.
-        inputs: of the cache.
+        inputs: of the cache, at least one.
         near: whether near copies are looked for.
         questions: of benchmarks, looked for in the rows.
         jobs: processes; by default as many as are worth it.
@@ -87,73 +77,67 @@ def read_facts(
         WorkerDiedError: a process was killed.
 
     """
-    progress.stage("rows", sum(part.partition.num_rows for part in inputs.parts), "rows")
-    jobs = jobs or jobs_for(sum(part.partition.num_bytes for part in inputs.parts))
-    found: dict[int, _Part] = {}
-    executor = local_executor(min(jobs, len(inputs.parts)))
-    for number, part in executor.run(_reader, (inputs.max_row_bytes, near, questions), inputs.parts):
-        found[number] = part
-        progress.advance(inputs.parts[number].partition.num_rows)
-    parts = [found[number] for number in range(len(inputs.parts))]
-    source = np.repeat([each.source for each in inputs.parts], [len(part.row) for part in parts]).astype(np.int64)
-    first = [
-        np.zeros(0, np.int64),
-        *(part.row + each.partition.first_row for part, each in zip(parts, inputs.parts, strict=True)),
-    ]
-    row = np.concatenate(first)
+    parts = inputs.parts
+    num_rows = [part.partition.num_rows for part in parts]
+    progress.stage("rows", sum(num_rows), "rows")
+    jobs = jobs or jobs_for(sum(part.partition.num_bytes for part in parts))
+    found: dict[int, pa.Table] = {}
+    executor = local_executor(min(jobs, len(parts)))
+    for number, table in executor.run(_reader, (inputs.max_row_bytes, near, questions), parts):
+        found[number] = table
+        progress.advance(num_rows[number])
+    traits = pa.concat_tables([found[number] for number in range(len(parts))])
+    source = np.repeat(np.array([part.source for part in parts]), num_rows)
+    row = np.concatenate([np.arange(each.num_rows) + each.first_row for each in (part.partition for part in parts)])
     splits, split = _splits_of(cache, source, row)
     kept = np.flatnonzero(split >= 0)
-    content = np.frombuffer(b"".join(part.content for part in parts), "S16")
+    has_questions = questions is not None
     return RowFacts(
         source=source[kept],
         row=row[kept],
         split=split[kept],
         splits=splits,
-        learned=learned_splits({name: len(cache.documents(name)) for name in splits}),
-        content=content[kept],
-        context=np.concatenate([np.zeros(0, np.uint64), *(part.context for part in parts)])[kept],
-        prompt=np.concatenate([np.zeros(0, np.uint64), *(part.prompt for part in parts)])[kept],
-        prompt_words=np.concatenate([np.zeros(0, np.int64), *(part.prompt_words for part in parts)])[kept],
-        prompts=joined([part.prompts for part in parts if part.prompts is not None]).rows(kept) if near else None,
-        conversations=(
-            joined([part.conversations for part in parts if part.conversations is not None]).rows(kept)
-            if near
-            else None
-        ),
-        hits=None if questions is None else _joined_hits(parts, kept),
+        learned=learned_splits(cache),
+        content=digests(traits, "content")[kept],
+        context=column(traits, "context")[kept],
+        prompt=column(traits, "prompt")[kept],
+        prompts=signatures_in(traits, "prompt", NGRAM).rows(kept),
+        conversations=signatures_in(traits, "conversation", NGRAM).rows(kept) if near else None,
+        question=column(traits, "question")[kept].astype(np.int64) if has_questions else np.full(len(kept), -1),
+        cover=column(traits, "cover")[kept].astype(np.float64) if has_questions else np.zeros(len(kept)),
     )
 
 
-def learned_splits(sizes: Mapping[str, int]) -> tuple[str, ...]:
+def learned_splits(cache: Cache) -> tuple[str, ...]:
     """Those whose names begin with `train`; where there is none, the largest."""
+    sizes = {name: len(cache.documents(name)) for name in cache.splits("documents")}
     named = tuple(name for name in sizes if name.startswith("train"))
     return named or tuple(sorted(sizes, key=lambda name: -sizes[name])[:1])
 
 
-def _reader(max_row_bytes: int, near: bool, questions: Questions | None) -> Callable[[InputPart], _Part]:  # noqa: FBT001 - handed over by place
+def _reader(max_row_bytes: int, near: bool, questions: Questions | None) -> Callable[[InputPart], pa.Table]:  # noqa: FBT001 - handed over by place
     """The function that reads a partition, in this or in another process."""
+    maker = TraitMaker(TraitRules.for_check(NGRAM, near=near), questions)
 
-    def read(part: InputPart) -> _Part:
-        batches = read_rows(
+    def read(part: InputPart) -> pa.Table:
+        batches, first = [], 0
+        for rows in read_rows(
             part.partition, schema=part.entry.schema, columns=part.entry.columns, max_row_bytes=max_row_bytes
-        )
-        return _whole([_facts(batch.samples, near=near, questions=questions) for batch in batches])
+        ):
+            traits = maker.make(rows, first)
+            batches.append(traits.append_column("context", pa.array(_contexts(rows, first))))
+            first += rows.num_rows
+        return pa.Table.from_batches(batches)
 
     return read
 
 
-def _facts(samples: Sequence[Sample], *, near: bool, questions: Questions | None) -> _Part:
-    words = row_words(samples)
-    return _Part(
-        row=np.array([sample.row for sample in samples], np.int64),
-        content=b"".join(map(content_key, samples)),
-        context=np.array([_context_key(sample) for sample in samples], np.uint64),
-        prompt=np.array([prompt_key(sample) for sample in samples], np.uint64),
-        prompt_words=words.prompt_lengths,
-        prompts=words.signatures("prompt", NGRAM) if near else None,
-        conversations=words.signatures("conversation", NGRAM) if near else None,
-        hits=None if questions is None else questions.find(words.words, words.rows),
-    )
+def _contexts(rows: RowBatch, first: int) -> UInt64:
+    """What stands before the answer of each row.  # uint64[R]"""
+    found = np.zeros(rows.num_rows, np.uint64)
+    for sample in rows.samples:
+        found[sample.row - first] = _context_key(sample)
+    return found
 
 
 def _context_key(sample: Sample) -> int:
@@ -167,42 +151,10 @@ def _context_key(sample: Sample) -> int:
     return xxh3_64_intdigest(msgspec.json.encode([before, sample.tools, sample.template_kwargs])) or 1
 
 
-def _whole(parts: Sequence[_Part]) -> _Part:
-    """The rows of all batches of a partition."""
-    prompts = [part.prompts for part in parts if part.prompts is not None]
-    conversations = [part.conversations for part in parts if part.conversations is not None]
-    hits = any(part.hits is not None for part in parts)
-    return _Part(
-        row=np.concatenate([part.row for part in parts]),
-        content=b"".join(part.content for part in parts),
-        context=np.concatenate([part.context for part in parts]),
-        prompt=np.concatenate([part.prompt for part in parts]),
-        prompt_words=np.concatenate([part.prompt_words for part in parts]),
-        prompts=joined(prompts) if prompts else None,
-        conversations=joined(conversations) if conversations else None,
-        hits=_joined_hits(parts, np.arange(sum(len(part.row) for part in parts))) if hits else None,
-    )
-
-
-def _joined_hits(parts: Sequence[_Part], kept: Int64) -> Hits:
-    """The hits of all parts, of rows that are kept, by their places among these."""
-    before = np.cumsum([0, *(len(part.row) for part in parts)])
-    hits = [part.hits for part in parts if part.hits is not None]
-    row = np.concatenate(
-        [np.zeros(0, np.int64), *(each.row + first for each, first in zip(hits, before, strict=False))]
-    )
-    question = np.concatenate([np.zeros(0, np.int64), *(each.question for each in hits)])
-    cover = np.concatenate([np.zeros(0), *(each.cover for each in hits)])
-    place = np.searchsorted(kept, row)
-    there = np.append(kept, -1)[place] == row
-    return Hits(row=place[there], question=question[there], cover=cover[there])
-
-
 def _splits_of(cache: Cache, source: Int64, row: Int64) -> tuple[tuple[str, ...], Int64]:
     """The split of each row that has documents; -1 for the others."""
     splits = cache.splits("documents")
-    num_rows = [entry.num_rows for entry in cache.manifest.inputs]
-    first = np.cumsum([0, *num_rows])
+    first = np.cumsum([0, *(entry.num_rows for entry in cache.manifest.inputs)])
     split_of = np.full(int(first[-1]), -1)
     for number, name in enumerate(splits):
         sources, rows = cache.documents(name).origins()
