@@ -10,7 +10,7 @@ from packer_cli.text import NEWLINES, cells, visible, wrap
 
 if TYPE_CHECKING:
     from packer.audit import CacheDiff
-    from packer.audit.diff.cache_diff import Change, InputChange, RowExample, RowSide, TemplateChange
+    from packer.audit.diff.cache_diff import Change, InputChange, MovedRows, RowExample, RowSide, TemplateChange
 
 _LISTED = 8
 """Lines of a list shown without -v."""
@@ -44,6 +44,7 @@ class DiffPage:
         for template in found.templates:
             self._template(template)
         self._documents(found)
+        self._moved(found.moved)
         for example in found.examples:
             self._example(example)
         self._changes("totals", found.totals, counts=True)
@@ -128,6 +129,17 @@ class DiffPage:
         moved = [each.split for each in found.documents if not each.only_old and not each.only_new]
         if moved:
             self._words(f"in {', '.join(moved)} the same ones in another order, or of other rows")
+
+    def _moved(self, moved: "Sequence[MovedRows]") -> None:
+        if not moved:
+            return
+        self._heading("rows by rules about rows")
+        shown = moved if self._whole else moved[:_LISTED]
+        rows = [
+            (number(each.rows), f"{each.old} {self._arrow} {each.new}", f"the first: {each.first}") for each in shown
+        ]
+        print_table(self._out, [("", ">"), ("", "<"), ("", "<")], rows)
+        self._more(len(moved) - len(shown), "line")
 
     def _example(self, example: "RowExample") -> None:
         self._out.line()

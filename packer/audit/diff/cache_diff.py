@@ -57,6 +57,17 @@ class DocumentsDiff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MovedRows:
+    """Rows that rules about rows put elsewhere; places are splits, or ``left out: CODE``."""
+
+    old: str
+    new: str
+    rows: int
+    first: str
+    """Input and number of the first of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RowSide:
     """A row in one cache, and its first document that the other cache does not have, around the first difference."""
 
@@ -141,6 +152,9 @@ class CacheDiff:
     templates: tuple[TemplateChange, ...]
     documents: tuple[DocumentsDiff, ...]
     """Splits whose documents differ."""
+
+    moved: tuple[MovedRows, ...]
+    """The most rows first."""
 
     examples: tuple[RowExample, ...]
     totals: tuple[Change, ...]

@@ -6,6 +6,7 @@ from typing import Any
 
 from packer.audit.diff.cache_diff import CacheDiff, DocumentsDiff
 from packer.audit.diff.document_rows import DocumentComparison
+from packer.audit.diff.moved_rows import moved_rows
 from packer.audit.diff.row_examples import make_examples
 from packer.audit.diff.settings import changes, compare_inputs, compare_recipes, pair_inputs
 from packer.audit.diff.tokenizers import compare_models
@@ -84,6 +85,7 @@ def _compare(old: Cache, new: Cache, num_examples: int) -> CacheDiff:
         model=tuple(model),
         templates=tuple(templates),
         documents=documents,
+        moved=moved_rows(old, new, pairs),
         examples=make_examples(old, new, comparisons, num_examples) if documents else (),
         totals=tuple(changes(*counts, names=dict.fromkeys([*counts[0], *counts[1]]))),
         software=(*engine, *changes(before.versions, after.versions)),
