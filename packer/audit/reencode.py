@@ -24,6 +24,7 @@ from packer.audit.cache_files import check_input, unreadable
 from packer.audit.reencoded_partition import WHAT, Compared, Comparison, Task, between, named_rows
 from packer.audit.shard_checks import MAX_ROWS
 from packer.audit.verify_report import Checked, Finding
+from packer.curate import TraitRules
 from packer.errors import CheckError, InputError, PackerError, RecipeError, StorageError, UsageError
 from packer.layout import offsets_of
 from packer.model import TOKENIZER_FILE, Model
@@ -38,7 +39,7 @@ from packer.pipeline.stages import Stages, named_row, overruns_at, with_role_mar
 from packer.recipe import Recipe, make_recipe
 from packer.source import SCHEMAS, Partition, partition_file
 from packer.source.partition import Format
-from packer.store.manifest import MANIFEST_NAME, Input, Manifest
+from packer.store.manifest import MANIFEST_NAME, Input, Manifest, StoredTable
 from packer.store.rejected import read_rejected
 
 _KEY = permutation_key("rows that verify encodes again", 0)
@@ -147,6 +148,7 @@ class Reencoding:
         }
         tasks: list[Task] = []
         findings: list[Finding] = []
+        traits = self._traits()
         for shard in self._manifest.shards:
             if shard.kind != "documents" or shard.source is None or shard.source not in self._partitions:
                 continue
@@ -157,12 +159,28 @@ class Reencoding:
                 findings.append(_partition_finding(shard.path, "a partition as the recipe cuts it", rows))
                 continue
             codes = None if rejected is None else _codes_of(rejected[shard.source], partition)
-            tasks.append(Task(partition=partition, entry=entry, shard=shard, rejected=codes))
+            tasks.append(
+                Task(partition=partition, entry=entry, shard=shard, rejected=codes, traits=traits.get(shard.path))
+            )
         missing = [
             _partition_finding(inputs[source].path, named_rows(first_row, num_rows), "no document shard of these rows")
             for source, first_row, num_rows in left
         ]
         return tasks, [*findings[:MAX_ROWS], *missing[:MAX_ROWS]]
+
+    def _traits(self) -> dict[str, tuple[TraitRules, StoredTable]]:
+        """What was asked of the rows of each document shard, by its path, and the table of it."""
+        selection, recipe = self._manifest.selection, self._recipe
+        if selection is None or isinstance(recipe, RecipeError):
+            return {}
+        documents = [shard for shard in self._manifest.shards if shard.kind == "documents"]
+        parts = [
+            self._manifest.inputs[shard.source].part or 0 if shard.source is not None else 0 for shard in documents
+        ]
+        return {
+            shard.path: (TraitRules.of(recipe.row_rules, part), table)
+            for shard, part, table in zip(documents, parts, selection.traits, strict=False)
+        }
 
 
 def reference_stages(recipe: Recipe, model: Model) -> Stages:

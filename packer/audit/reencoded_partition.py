@@ -12,13 +12,15 @@ import numpy.typing as npt
 from packer.audit.shard_checks import MAX_ROWS
 from packer.audit.verify_report import Finding
 from packer.batches import Int32, Int64, RowBatch
+from packer.curate import TraitMaker, TraitRules
 from packer.errors import CheckError
 from packer.limits import out_of
 from packer.pipeline.stages import Stages
 from packer.source import Partition, read_rows
 from packer.store.arrow_columns import DocumentRows, Ragged
-from packer.store.manifest import Input, Shard
+from packer.store.manifest import Input, Shard, StoredTable
 from packer.store.numbered_rows import Chunks
+from packer.store.row_tables import read_table
 from packer.store.writing import rows_of
 
 WHAT = "re-encoded"
@@ -40,6 +42,9 @@ class Task:
 
     chosen: Int64 | None = None
     """Rows of the partition that are compared, ascending; None for all."""
+
+    traits: tuple[TraitRules, StoredTable] | None = None
+    """What is asked of the rows, and what the cache has of it; None where it has no rules about rows."""
 
     @property
     def num_rows(self) -> int:
@@ -66,6 +71,8 @@ class Comparison:
         self._num_tokens = 0
         self._num_different = 0
         self._findings: list[Finding] = []
+        self._maker = None if task.traits is None else TraitMaker(task.traits[0])
+        self._traits = None if task.traits is None else read_table(folder, task.traits[1])
 
     def run(self, max_row_bytes: int) -> Compared:
         """Compare every row of the partition, or every chosen one.
@@ -81,8 +88,10 @@ class Comparison:
             schema=task.entry.schema,
             columns=task.entry.columns,
             max_row_bytes=max_row_bytes,
+            fields=() if task.traits is None else task.traits[0].fields,
         )
         for batch in batches:
+            self._compare_traits(batch, first)
             stop = first + batch.num_rows
             asked = np.arange(first, stop) if task.chosen is None else between(task.chosen, first, stop)
             if len(asked):
@@ -97,6 +106,17 @@ class Comparison:
             found = f"{more:,} more of {rows} with something else"
             self._findings.append(row_finding(task.entry, None, "the same documents and rejections", found))
         return Compared(num_rows=task.num_rows, num_tokens=self._num_tokens, findings=tuple(self._findings))
+
+    def _compare_traits(self, rows: RowBatch, first: int) -> None:
+        """Compare the traits of a batch, whichever of its rows were chosen."""
+        if self._maker is None or self._traits is None:
+            return
+        made, stored = self._maker.make(rows, first), self._traits.slice(first, rows.num_rows)
+        different = [name for name in made.schema.names if made[name] != stored[name].combine_chunks()]
+        if different or made.schema != stored.schema:
+            self._num_different += 1
+            found = f"{named_rows(first, rows.num_rows)} with other {', '.join(different) or 'columns'}"
+            self._findings.append(row_finding(self._task.entry, None, "the same traits", found))
 
     def _compare(self, rows: RowBatch, asked: Int64) -> None:
         done, stored, rejected = self._stages.run(rows), self._stored, self._task.rejected
