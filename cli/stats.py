@@ -60,8 +60,9 @@ def _print_rows(cache: Path, split: str, rows: dict[str, list[int]], *, as_json:
 
 def _print_splits(found: "Stats") -> None:
     if found.selected is not None:
-        print_warnings(found.selected.warnings)
         print_rows(found.selected, found.kept, listed="listed in rejected.jsonl")
+        stdout().line()
+        print_warnings(found.selected.warnings)
         return
     print_table(stdout(), _SPLIT_COLUMNS, [_split_row(split) for split in found.splits])
 
