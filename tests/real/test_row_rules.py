@@ -65,7 +65,7 @@ def test_filters_equal_a_plain_loop(real, corpus):
             ]
     found = pa.chunked_array(failed).to_numpy()
     assert np.array_equal(found, np.array(expected, np.uint64))
-    assert len(found) > 100 and 0 < np.count_nonzero(found) < len(found)
+    assert len(found) > 100 and len(np.unique(found)) > 2
 
 
 def test_a_pattern_that_doubles_with_every_letter_elsewhere_ends():
