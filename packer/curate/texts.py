@@ -75,7 +75,7 @@ def normalized(text: str) -> bytes:
 
     """
     folded = text.encode().translate(_FOLDED).strip()
-    while b"  " in folded:  # twice as fast as to split and join
+    while b"  " in folded:  # 1.4 times as fast as to split and join
         folded = folded.replace(b"  ", b" ")
     return folded
 
