@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from packer_cli.failures import print_json
 from packer_cli.foreign import cache_alone, foreign_options, inspect_foreign, refuse_with_foreign
-from packer_cli.options import HELP_OPTIONS, output_options
+from packer_cli.options import HELP_OPTIONS, file_and_row, output_options
+from packer_cli.output import print_json
 from packer_cli.page import ViewPage, view_fields
-from packer_cli.sources import file_and_row
 
 if TYPE_CHECKING:
     from packer.store.cache import Cache

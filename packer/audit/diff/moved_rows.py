@@ -1,16 +1,27 @@
 """Rows that are in another split than before, or left out for another reason, by rules about rows."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from packer.audit.diff.cache_diff import MovedRows
 from packer.batches import Int64
 from packer.rejections import ROW_REASONS
 from packer.store.cache import Cache
 from packer.store.selected import read_selection
 
 _ROW_BITS = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovedRows:
+    """Rows that rules about rows put elsewhere; places are splits, or ``left out: CODE``."""
+
+    old: str
+    new: str
+    rows: int
+    first: str
+    """Input and number of the first of them."""
 
 
 def moved_rows(old: Cache, new: Cache, pairs: Mapping[int, int]) -> tuple[MovedRows, ...]:
