@@ -6,11 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from packer_cli.failures import print_json
-from packer_cli.options import HELP_OPTIONS, fail_above_option, jobs_option, output_options
+from packer_cli.options import (
+    HELP_OPTIONS,
+    RecipeOptions,
+    fail_above_option,
+    jobs_option,
+    output_options,
+    recipe_options,
+)
+from packer_cli.output import print_json
 from packer_cli.progress import listener
 from packer_cli.result import print_profile, print_result, profile_fields, result_fields
-from packer_cli.sources import Asked, recipe_options
 
 if TYPE_CHECKING:
     from packer.recipe import Recipe
@@ -33,11 +39,11 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("--force", is_flag=True, help="Replace a cache that was built by another recipe or from other inputs.")
 @click.option("--repair", is_flag=True, help="Check every byte of what is there; make again what is damaged.")
-@click.option("--profile", is_flag=True, help="Tell where the time went.")
+@click.option("--profile", is_flag=True, help="Show where the time went.")
 @output_options
 def command(
     *,
-    asked: Asked,
+    options: RecipeOptions,
     output: Path,
     block_len: int | None,
     jobs: int | None,
@@ -62,7 +68,7 @@ def command(
     """
     from packer.pipeline import build  # noqa: PLC0415 - not for --help
 
-    recipe = _recipe(asked, output, block_len)
+    recipe = _recipe(options, output, block_len)
     began = time.monotonic()
     with listener(quiet=quiet) as progress:
         result = build(
@@ -78,20 +84,20 @@ def command(
         )
     seconds = time.monotonic() - began
     if as_json:
-        told = profile_fields(result.profile) if profile else {}
-        print_json(command="build", **result_fields(result, seconds), **told)
+        times = profile_fields(result.profile) if profile else {}
+        print_json(command="build", **result_fields(result, seconds), **times)
     elif not quiet:
         print_result(result, seconds, done="built", verbose=verbose)
         if profile:
             print_profile(result.profile)
 
 
-def _recipe(asked: Asked, cache: Path, block_len: int | None) -> "Recipe":
-    """The recipe that was asked for; a cache that is there already has one of its own."""
+def _recipe(options: RecipeOptions, cache: Path, block_len: int | None) -> "Recipe":
+    """The recipe of the options; without one, that of a cache that is there already."""
     from packer.store.manifest import MANIFEST_NAME, read_manifest  # noqa: PLC0415 - not for --help
 
     own = None
-    if asked.recipe is None and not asked.sources and (cache / MANIFEST_NAME).is_file():
+    if options.recipe is None and not options.sources and (cache / MANIFEST_NAME).is_file():
         own = read_manifest(cache).recipe
     hint = f"packer build FILE... --tokenizer DIR -o {cache}, or -c RECIPE -o {cache}"
-    return asked.resolve(base=own, block_len=block_len, no_sources=hint)
+    return options.resolve(base=own, block_len=block_len, no_sources=hint)

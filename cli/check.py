@@ -1,27 +1,30 @@
 """`packer check`: are these the rows to train from."""
 
-import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from packer_cli.failures import error_object, print_error, print_json
+from packer_cli.failures import end_check
 from packer_cli.findings_page import FindingsPage
 from packer_cli.options import HELP_OPTIONS, cache_argument, jobs_option, output_options
 from packer_cli.output import can_draw, plural
 from packer_cli.progress import listener
-from packer_cli.row_pairs import print_pair
-from packer_cli.text import visible
 
 if TYPE_CHECKING:
     from packer.audit import Check, CheckReport
 
-_MARKS = {"ok": ("✓", "ok", "green"), "warning": ("!", "!", "yellow"), "failure": ("✗", "x", "red")}
+_MARKS = {
+    "ok": ("✓", "+", "green"),
+    "warning": ("!", "!", "yellow"),
+    "failure": ("✗", "x", "red"),
+    "skipped": ("–", "-", "dim"),
+}
+"""Of each level: drawn, in ASCII, and its style."""
+
 _SIDE_BY_SIDE, _FEW = "near_between_splits", 2
 """The check whose pairs are all shown, and how many of the others."""
 
-_SKIPPED = ("–", "-", "dim")
 _QUESTIONS = {
     "files": "which files",
     "rows": "which rows",
@@ -57,6 +60,8 @@ def command(
     Rows are compared by their inputs, which are read again. Exit code 1 where a check fails. With -v, all examples
     are shown, with their whole texts.
     """
+    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
+
     from packer.audit import check  # noqa: PLC0415 - not for --help
     from packer.pipeline.benchmarks import read_benchmark  # noqa: PLC0415 - as above
 
@@ -65,14 +70,20 @@ def command(
         report = check(cache, near=near, against=benchmarks, jobs=jobs, progress=progress)
     failed = [each.code for each in report.checks if each.level == "failure"]
     message = f"{report.folder}: {plural(len(failed), 'check')} failed: {', '.join(failed)}" if failed else None
-    if as_json:
-        print_json(**_fields(report), error=message and error_object("check_failed", message, None))
-    else:
-        _print(report, whole=verbose, summary=not quiet)
-        if message is not None:
-            print_error(message, None)
-    if message is not None:
-        raise click.exceptions.Exit(1)
+    end_check(
+        {
+            "command": "check",
+            "ok": report.ok,
+            "cache": str(report.folder),
+            "fingerprint": report.fingerprint,
+            "checks": [asdict(each) for each in report.checks],
+            "answers": {each.question: each.lines for each in report.answers},
+            "counts": {level: report.count(level) for level in ("ok", "warning", "failure", "skipped")},
+        },
+        message,
+        as_json=as_json,
+        show=lambda: _print(report, whole=verbose, summary=not quiet),
+    )
 
 
 def _column_and_path(text: str) -> tuple[str | None, str]:
@@ -86,19 +97,17 @@ def _print(report: "CheckReport", *, whole: bool, summary: bool) -> None:
     shown = [each for each in report.checks if summary or each.level != "ok"]
     width = max((len(_name(each)) for each in shown), default=0)
     for each in shown:
-        drawn, plain, style = _MARKS.get(each.level, _SKIPPED)
-        mark = f"{drawn if can_draw() else plain:2}"
-        first, *more = _wrapped(each.message, page.out.width - width - 6)
-        page.out.line("  ", (mark, style), f"{_name(each):{width}}  {first}")
-        for line in more:
-            page.out.line(" " * (width + 6) + line)
+        drawn, plain, style = _MARKS[each.level]
+        name = f"{_name(each):{width}}"
+        label = f"{drawn if can_draw() else plain} {name}  "
+        page.out.words(each.message, label=(label, style if each.level != "ok" else ""), indent=2, hanging=len(label))
     for each in shown:
         if each.level in {"warning", "failure"} and (each.pairs or each.hint):
             page.out.line()
             _print_evidence(page, each, most=len(each.pairs) if whole or each.code == _SIDE_BY_SIDE else _FEW)
     if summary:
         page.out.line()
-        page.facts([(name, line) for each in report.answers for name, line in _answer(each.question, each.lines)])
+        page.facts([fact for each in report.answers for fact in _facts(each.question, each.lines)])
         page.out.line()
         page.out.line(f"fingerprint  {report.fingerprint}")
 
@@ -107,33 +116,15 @@ def _print_evidence(page: FindingsPage, check: "Check", *, most: int) -> None:
     """Pairs of rows that show a finding, one below the other, and what to do."""
     page.out.line((_name(check), "bold"))
     for pair in check.pairs[:most]:
-        print_pair(page, pair)
+        page.pair(pair)
         page.out.line()
     if check.hint is not None:
         page.words(f"hint: {check.hint}", 2)
 
 
-def _answer(question: str, lines: tuple[str, ...]) -> list[tuple[str, str]]:
+def _facts(question: str, lines: tuple[str, ...]) -> list[tuple[str, str]]:
     return [("" if number else _QUESTIONS[question], line) for number, line in enumerate(lines)]
 
 
 def _name(check: "Check") -> str:
     return check.code.replace("_", " ")
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(visible(text), max(20, width), break_long_words=False, break_on_hyphens=False) or [""]
-
-
-def _fields(report: "CheckReport") -> dict[str, Any]:
-    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
-
-    return {
-        "command": "check",
-        "ok": report.ok,
-        "cache": str(report.folder),
-        "fingerprint": report.fingerprint,
-        "checks": [asdict(each) for each in report.checks],
-        "answers": {each.question: each.lines for each in report.answers},
-        "counts": {level: report.count(level) for level in ("ok", "warning", "failure", "skipped")},
-    }

@@ -1,16 +1,19 @@
-"""`packer diff`: why two caches differ."""
+"""`packer diff`: why two caches differ, section by section."""
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from packer_cli.diff_page import DiffPage
-from packer_cli.failures import error_object, print_error, print_json
+from packer_cli.failures import end_check
 from packer_cli.options import HELP_OPTIONS, output_options
+from packer_cli.output import cells, drawable, fields_of, number, plural, print_table, signs, stdout, wrap
 
 if TYPE_CHECKING:
     from packer.audit import CacheDiff
+    from packer.audit.diff.compare import Change, InputChange, MovedRows, RowExample, RowSide, TemplateChange
 
 
 @click.command("diff", context_settings=HELP_OPTIONS)
@@ -33,19 +36,202 @@ def command(*, old: Path, new: Path, documents: int, verbose: bool, quiet: bool,
 
     found = diff(old, new, documents=documents)
     message = None if found.same else f"{found.old} and {found.new} differ: {found.meaning}"
-    if as_json:
-        print_json(**_fields(found), error=message and error_object("check_failed", message, None))
-    else:
-        if not quiet:
-            DiffPage(whole=verbose).show(found)
-        if message is not None:
-            print_error(message, None)
-    if message is not None:
-        raise click.exceptions.Exit(1)
+    fields = {"command": "diff", "same": found.same, "same_bytes": found.same_bytes, **fields_of(found)}
+    end_check(fields, message, as_json=as_json, show=lambda: None if quiet else _Page(whole=verbose).show(found))
 
 
-def _fields(found: "CacheDiff") -> dict[str, Any]:
-    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
+_LISTED = 8
+"""Lines of a list shown without -v."""
 
-    fields = asdict(found) | {"old": str(found.old), "new": str(found.new)}
-    return {"command": "diff", "same": found.same, "same_bytes": found.same_bytes, **fields}
+_TEMPLATE_LINES = 40
+"""Lines of a template's diff shown without -v."""
+
+_VALUE_CELLS = 300
+"""Columns of a long value shown without -v."""
+
+
+class _Page:
+    """Writes what differs to stdout, section by section."""
+
+    def __init__(self, *, whole: bool) -> None:
+        self._out = stdout()
+        self._whole = whole
+        self._signs = signs()
+
+    def show(self, found: "CacheDiff") -> None:
+        if found.same and (found.same_bytes or not self._whole):
+            self._out.line(found.meaning)
+            return
+        self._identity(found)
+        self._changes("recipe", found.recipe)
+        self._inputs(found.inputs, reordered=found.inputs_reordered)
+        self._changes("tokenizer and template", found.model, most=2 * _LISTED)
+        for template in found.templates:
+            self._template(template)
+        self._documents(found)
+        self._moved(found.moved)
+        for example in found.examples:
+            self._example(example)
+        self._changes("totals", found.totals, counts=True)
+        self._changes("software", found.software)
+        self._out.line()
+
+    def _identity(self, found: "CacheDiff") -> None:
+        self._words(found.meaning, indent=0)
+        self._out.line()
+        rows = [
+            (name, old[:16], new[:16], "the same" if old == new else "differs", what)
+            for name, (old, new), what in (
+                ("fingerprint", found.fingerprint, "of all bytes"),
+                ("content", found.content_fingerprint, "of the data"),
+                ("recipe", found.recipe_fingerprint, "of rules and inputs"),
+            )
+        ]
+        print_table(self._out, [("", "<"), ("old", "<"), ("new", "<"), ("", "<"), ("", "<")], rows)
+
+    def _changes(
+        self, heading: str, changes: "Sequence[Change]", *, most: int | None = None, counts: bool = False
+    ) -> None:
+        if not changes:
+            return
+        self._heading(heading)
+        shown = changes if most is None or self._whole else changes[:most]
+        width = max((len(change.key) for change in shown if len(change.key) <= 32), default=0)
+        for change in shown:
+            self._change(change, width, counts=counts)
+        self._more(len(changes) - len(shown), "")
+
+    def _change(self, change: "Change", width: int, *, counts: bool) -> None:
+        """In one line, where there is room; else in three."""
+        old, new = _value(change.old), _value(change.new)
+        grown = f"  ({(change.new or 0) - (change.old or 0):+,})" if counts else ""
+        line = drawable(f"  {change.key:<{width}}  {old} {self._signs.arrow} {new}{grown}")
+        if sum(map(cells, line)) <= self._out.width:
+            self._out.line(line)
+            return
+        from packer.render.common_prefix import common_length  # noqa: PLC0415 - not for --help
+
+        self._words(change.key)
+        start = 0 if self._whole else max(0, common_length(old, new) - _VALUE_CELLS // 4)
+        for sign, text in (("-", old), ("+", new)):
+            end = len(text) if self._whole else start + _VALUE_CELLS
+            gaps = self._signs.gap if start else "", self._signs.gap if end < len(text) else ""
+            self._text(f"    {sign} ", f"{gaps[0]}{text[start:end]}{gaps[1]}")
+
+    def _inputs(self, inputs: "Sequence[InputChange]", *, reordered: bool) -> None:
+        if not inputs and not reordered:
+            return
+        self._heading("inputs")
+        if reordered:
+            self._words("those in both are read in another order")
+        shown = inputs if self._whole else inputs[:_LISTED]
+        for entry in shown:
+            self._text(f"  {entry.kind:<8}  ", f"{entry.path} ({entry.split}, {plural(entry.num_rows, 'row')})")
+            for change in entry.changes:
+                if change.key == "path":
+                    self._text(" " * 12, f"was {change.old}")
+                else:
+                    self._text(" " * 12, f"{change.key} {_value(change.old)} {self._signs.arrow} {_value(change.new)}")
+        self._more(len(inputs) - len(shown), "")
+
+    def _template(self, found: "TemplateChange") -> None:
+        counts = [sum(line.startswith(sign) for line in found.lines) for sign in "-+"]
+        self._heading(f"{found.name}: {plural(counts[0], 'line')} removed, {plural(counts[1], 'line')} added")
+        shown = found.lines if self._whole else found.lines[:_TEMPLATE_LINES]
+        for line in shown:
+            prefix, text = ("", line) if line.startswith("@@") else (f"{line[:1]} ", line[1:])
+            self._text(f"  {prefix}", text, style={"-": "red", "+": "green", "@": "dim"}.get(line[:1], ""))
+        self._more(len(found.lines) - len(shown), "line")
+
+    def _documents(self, found: "CacheDiff") -> None:
+        if not found.documents:
+            return
+        self._heading("documents")
+        names = ("only_old", "only_new", "both", "rows_changed", "rows_only_old", "rows_only_new")
+        columns = [("", "<"), *((name.replace("_", " "), ">") for name in names), ("", "<")]
+        rows = [(each.split, *(number(getattr(each, name)) for name in names), "") for each in found.documents]
+        print_table(self._out, columns, rows)
+        moved = [each.split for each in found.documents if not each.only_old and not each.only_new]
+        if moved:
+            self._words(f"in {', '.join(moved)} the same ones in another order, or of other rows")
+
+    def _moved(self, moved: "Sequence[MovedRows]") -> None:
+        if not moved:
+            return
+        self._heading("rows by rules about rows")
+        shown = moved if self._whole else moved[:_LISTED]
+        rows = [
+            (number(each.rows), f"{each.old} {self._signs.arrow} {each.new}", f"the first: {each.first}")
+            for each in shown
+        ]
+        print_table(self._out, [("", ">"), ("", "<"), ("", "<")], rows)
+        self._more(len(moved) - len(shown), "line")
+
+    def _example(self, example: "RowExample") -> None:
+        self._out.line()
+        sides = (("old", example.old), ("new", example.new))
+        for name, side in sides:
+            if side is not None:
+                where = f"{side.input} row {side.row:,} ({example.split})"
+                self._text(f"  {name}  ", f"{where}: {_side(side, name)}")
+        if example.old is not None and example.new is not None:
+            self._tokens(example, example.old, example.new)
+
+    def _tokens(self, example: "RowExample", old: "RowSide", new: "RowSide") -> None:
+        if example.what == "ids":
+            became = f"{plural(old.num_differing, 'token')} became {number(new.num_differing)}"
+            also = ", in the same text" if example.same_text else ""
+            self._words(f"ids differ from token {number(example.at)} on: {became}{also}")
+            for sign, side, style in (("-", old, "red"), ("+", new, "green")):
+                cut = self._signs.gap if side.num_differing > len(side.input_ids) else ""
+                self._text(f"    {sign} ", f"{side.before}[{sign}{side.text}{cut}{sign}]", style=style)
+                if side.input_ids:
+                    self._text("      ", f"ids {' '.join(map(str, side.input_ids))} {cut}".rstrip(), style="dim")
+        elif example.what == "labels":
+            self._words("the same ids, other labels")
+        elif example.what == "weights":
+            self._words(f"the same ids and labels; other loss weights from token {number(example.at)} on")
+        for name, side in (("old", old), ("new", new)):
+            if side.num_only_trained:
+                self._words(f"trained only in {name}: {plural(side.num_only_trained, 'token')}")
+                for start, end, text in side.only_trained:
+                    self._text("    ", f"{start:,} to {end - 1:,}: {text}")
+
+    def _heading(self, text: str) -> None:
+        self._out.line()
+        self._words(text, indent=0, style="bold")
+
+    def _more(self, count: int, what: str) -> None:
+        if count > 0:
+            hint = "" if self._whole else "; -v shows all"
+            self._out.line(
+                f"  {self._signs.gap} and {plural(count, f'more {what}') if what else f'{count:,} more'}{hint}"
+            )
+
+    def _words(self, text: str, *, indent: int = 2, style: str = "") -> None:
+        self._out.words(drawable(text), indent=indent, hanging=2, style=style)
+
+    def _text(self, prefix: str, text: str, *, style: str = "") -> None:
+        """Text of any kind behind a prefix, newlines shown as signs, cut where the line ends."""
+        shown = drawable(text.replace("\n", self._signs.newline).replace("\t", "\\t"))
+        first = prefix
+        for part in wrap(shown or " ", max(20, self._out.width - len(prefix))):
+            self._out.line((f"{first}{part}".rstrip(), style))
+            first = " " * len(prefix)
+
+
+def _side(side: "RowSide", name: str) -> str:
+    if side.code is not None:
+        return f"rejected, {side.code}: {side.reason}"
+    if side.doc_id is None:
+        return f"{plural(side.documents, 'document')} that only {name} has"
+    what = f"{plural(side.num_tokens, 'token')}, {number(side.num_trained)} trained, doc {side.doc_id}"
+    return what + (f", and {side.documents - 1:,} more that only {name} has" if side.documents > 1 else "")
+
+
+def _value(value: object) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return number(value)
+    if isinstance(value, str) and len(value) == 64 and value.isalnum():
+        return value[:16]
+    return "none" if value is None else json.dumps(value, ensure_ascii=False)

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.export.formats import FORMATS
-from packer_cli.failures import print_json
 from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
-from packer_cli.output import duration, number, plural, print_table, size, stdout
+from packer_cli.output import duration, fields_of, number, plural, print_json, print_table, size, stdout
 from packer_cli.progress import listener
-from packer_cli.text import wrap_words
 
 if TYPE_CHECKING:
     from packer.export import Exported
@@ -35,15 +33,15 @@ _WITH_BLOCKS = ", ".join(name for name, entry in FORMATS.items() if "blocks" in 
 @click.option("--separate-mask", is_flag=True, help="megatron: the loss mask as a second .bin and .idx.")
 @click.option("--force", is_flag=True, help="Replace a folder that an export wrote.")
 @output_options
-def command(*, cache: Path, output: Path, verbose: bool, quiet: bool, as_json: bool, **asked: Any) -> None:
+def command(*, cache: Path, output: Path, verbose: bool, quiet: bool, as_json: bool, **options: Any) -> None:
     from packer.export import export  # noqa: PLC0415 - not for --help
 
     began = time.monotonic()
     with listener(quiet=quiet) as progress:
-        found = export(cache, output, progress=progress, **asked)
+        found = export(cache, output, progress=progress, **options)
     seconds = time.monotonic() - began
     if as_json:
-        print_json(command="export", seconds=round(seconds, 3), **_fields(found))
+        print_json(command="export", seconds=round(seconds, 3), **fields_of(found))
     elif not quiet:
         _print(found, seconds, every=verbose)
 
@@ -64,13 +62,6 @@ def _print(found: "Exported", seconds: float, *, every: bool) -> None:
     for file in found.files if every else ():
         out.line(f"  {file.path}")
     for note in found.notes:
-        for place, part in enumerate(wrap_words(f"note: {note}", out.width - 2)):
-            out.line("  " * (place > 0) + part)
+        out.words(f"note: {note}", hanging=2)
     out.line()
     out.line(f"made from    {found.fingerprint}")
-
-
-def _fields(found: "Exported") -> dict[str, Any]:
-    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
-
-    return asdict(found) | {"folder": str(found.folder)}

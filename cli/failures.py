@@ -1,24 +1,24 @@
-"""What a person, or a program that asked for JSON, is told when something goes wrong."""
+"""Errors as messages for a person, or as JSON, and as exit codes."""
 
 import errno
 import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from packer.errors import PackerError
 from packer.limits import out_of
-from packer_cli.output import stderr, stdout, terminal_width
-from packer_cli.text import wrap_words
+from packer_cli.output import print_json, stderr
 
 REPORT = "this is a bug in packer; please report it with the command and what it printed"
 
 
 class Signalled(BaseException):
-    """The program is to end: Ctrl-C, SIGTERM, or whoever read the output has left.
+    """The program is to end: by Ctrl-C or SIGTERM, or because its output is no longer read.
 
     It unwinds like KeyboardInterrupt, so that workers end and temporary files go.
     """
@@ -45,37 +45,41 @@ def answer(error: BaseException, *, command: str | None, as_json: bool, verbose:
     if verbose and code == "bug":
         _print_traceback(error)
     if as_json:
-        print_json(error=error_object(code, message, hint))
+        print_json(error=_error_object(code, message, hint))
     else:
         print_error(message, hint)
     return exit_code
 
 
-def error_object(code: str, message: str, hint: str | None) -> dict[str, Any]:
-    """An error in JSON."""
-    return {"code": code, "message": message, "hint": hint}
+def end_check(
+    fields: dict[str, Any], message: str | None, hint: str | None = None, *, as_json: bool, show: Callable[[], None]
+) -> None:
+    """Print what a check found, as `fields` or by `show`; a message is an error, and exit code 1.
 
+    Raises:
+        Exit: there is a message.
 
-def print_json(**fields: Any) -> None:
-    """The one JSON object of a command, on stdout."""
-    stdout().json({"schema": 1, **fields})
+    """
+    if as_json:
+        print_json(**fields, error=None if message is None else _error_object("check_failed", message, hint))
+    else:
+        show()
+        if message is not None:
+            print_error(message, hint)
+    if message is not None:
+        raise click.exceptions.Exit(1)
 
 
 def print_error(message: str, hint: str | None) -> None:
     """`error: …`, and after a blank line `hint: …`, on stderr: wrapped for a terminal, a line each for a pipe."""
-    _say("error: ", message, "red")
+    stderr().sentence(message, label=("error: ", "red bold"))
     if hint:
         stderr().line()
-        _say("hint: ", hint, "cyan")
+        stderr().sentence(hint, label=("hint: ", "cyan bold"))
 
 
-def _say(label: str, text: str, colour: str) -> None:
-    width = terminal_width(sys.stderr)
-    first, *more = wrap_words(text, width, begun=len(label))
-    out = stderr()
-    out.line((label, f"{colour} bold"), first)
-    for part in more:
-        out.line(part)
+def _error_object(code: str, message: str, hint: str | None) -> dict[str, Any]:
+    return {"code": code, "message": message, "hint": hint}
 
 
 def _print_traceback(error: BaseException) -> None:
@@ -108,8 +112,8 @@ def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tu
         return "storage", f"{error.filename}: {error.strerror}", None, 5
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
         return "storage", f"the output cannot be written: {error.strerror}", None, 5
-    told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return "bug", f"internal error: {told}", REPORT if verbose else f"{REPORT}; -v shows where it happened", 70
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return "bug", f"internal error: {what}", REPORT if verbose else f"{REPORT}; -v shows where it happened", 70
 
 
 def _lower(message: str) -> str:

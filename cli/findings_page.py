@@ -3,19 +3,17 @@
 A text stands in one line, wrapped where it is too long, with newlines as signs.
 """
 
-import textwrap
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from packer_cli.output import can_draw, stdout
-from packer_cli.text import NEWLINES, cells, visible
+from packer_cli.output import NEWLINES, cells, drawable, signs, stdout, visible, wrap_words
 
 if TYPE_CHECKING:
-    from packer.audit import Example
+    from packer.audit import Example, RowPair
 
 _STYLES = {"error": "red bold", "warning": "yellow bold", "note": "cyan bold"}
 _INDENT = 2
-_NO_BREAK = "\N{NO-BREAK SPACE}"
 
 _BEFORE, _AFTER = 60, 120
 """Characters shown before a mark's start, and after it; of a text without a mark both together."""
@@ -34,22 +32,16 @@ class FindingsPage:
         """`whole`: leave nothing of a text out."""
         self.out = stdout()
         self._whole = whole
-        self._drawn = can_draw()
-        self._newline = NEWLINES[not self._drawn]
-        self._gap = "…" if self._drawn else "..."
+        self._signs = signs()
 
     def facts(self, facts: Sequence[tuple[str, str]]) -> None:
         """Names and what there is to say of them, in two columns."""
         width = max(len(name) for name, _ in facts)
         for name, fact in facts:
-            self._lines(f"  {name:{width}}  ", fact, " " * (width + 4))
+            self.out.words(fact, label=(f"  {name:{width}}  ", ""), hanging=width + 4)
 
     def finding(self, level: str, code: str, message: str, examples: "Sequence[Example]", hint: str | None) -> None:
-        head = f"{level}[{code}]:"
-        first, *more = self._wrap(f"{head} {message}", 2 * _INDENT)
-        self.out.line((first[: len(head)], _STYLES[level]), first[len(head) :])
-        for part in more:
-            self.out.line(" " * _INDENT + part)
+        self.out.words(message, label=(f"{level}[{code}]: ", _STYLES[level]), hanging=_INDENT)
         for shown, is_mark in self.example_lines(examples, indent=2 * _INDENT):
             self.out.line((shown, "green" if is_mark else ""))
         if hint is not None:
@@ -57,7 +49,26 @@ class FindingsPage:
 
     def words(self, text: str, indent: int = 0) -> None:
         """A sentence; its further lines are indented once more."""
-        self._lines(" " * indent, text, " " * (indent + _INDENT))
+        self.out.words(text, indent=indent, hanging=_INDENT)
+
+    def pair(self, pair: "RowPair") -> None:
+        """Two rows that are alike, one below the other, marked where they differ."""
+        from packer.audit import Example  # noqa: PLC0415 - not for --help
+
+        rows, texts = (pair.first, pair.second), (pair.first.text, pair.second.text)
+        start = len(os.path.commonprefix(texts))
+        end = len(os.path.commonprefix([text[start:][::-1] for text in texts]))
+        alike = ("", "" if pair.similarity == 1 else f", {pair.similarity:.2f} alike")
+        examples = [
+            Example(
+                label=f"{row.split} {row.input}:{row.row}{more}".lstrip(),
+                text=row.text,
+                mark=None if texts[0] == texts[1] else (start, len(row.text) - end),
+            )
+            for row, more in zip(rows, alike, strict=True)
+        ]
+        for line, is_mark in self.example_lines(examples, indent=_INDENT):
+            self.out.line((line, "green" if is_mark else ""))
 
     def example_lines(self, examples: "Sequence[Example]", *, indent: int) -> Iterator[tuple[str, bool]]:
         """The lines of examples, one below the other, and whether each is one of carets."""
@@ -65,14 +76,14 @@ class FindingsPage:
         for example in examples:
             label = visible(example.label)
             if len(label) > column:
-                for part in textwrap.wrap(label, max(20, self.out.width - indent), break_long_words=False):
+                for part in wrap_words(label, self.out.width - indent):
                     yield " " * indent + part, False
                 label = ""
             for number, (line, is_mark) in enumerate(self._example(example, self.out.width - indent - column - 2)):
                 yield f"{'':{indent}}{'' if number else label:{column}}  {line}".rstrip(), is_mark
 
     def _example(self, example: "Example", width: int) -> Iterator[tuple[str, bool]]:
-        rows = _rows(*self._signs(example), max(width, 20))
+        rows = _rows(*self._characters(example), max(width, 20))
         last = max((number for number, (_, carets) in enumerate(rows) if carets), default=None)
         for number, (line, carets) in enumerate(rows):
             yield line, False
@@ -83,8 +94,8 @@ class FindingsPage:
             elif carets:
                 yield f"{carets} {note}".rstrip(), True
 
-    def _signs(self, example: "Example") -> tuple[list[str], list[bool]]:
-        """What is shown of each character of the text, and whether it is marked; one more where the end is."""
+    def _characters(self, example: "Example") -> tuple[list[str], list[bool]]:
+        """The characters as they are shown, and whether each is marked; one more where the mark is the end."""
         text = example.text
         start, stop = example.mark or (0, 0)
         first, last = 0, len(text)
@@ -95,29 +106,17 @@ class FindingsPage:
         shown = [self._sign(character) for character in text[first:last]]
         marked = [start <= place < stop for place in range(first, last)]
         if first:
-            shown, marked = [self._gap, *shown], [False, *marked]
+            shown, marked = [self._signs.gap, *shown], [False, *marked]
         if last < len(text):
-            shown, marked = [*shown, self._gap], [*marked, False]
+            shown, marked = [*shown, self._signs.gap], [*marked, False]
         elif example.mark and start >= len(text):
             shown, marked = [*shown, " "], [*marked, True]
         return shown, marked
 
     def _sign(self, character: str) -> str:
         if character == "\n":
-            return self._newline
-        shown = "\\t" if character == "\t" else visible(character)
-        return shown if self._drawn or shown.isascii() else ascii(shown)[1:-1]
-
-    def _lines(self, first: str, text: str, further: str) -> None:
-        for place, part in enumerate(self._wrap(text, len(further))):
-            self.out.line((further if place else first) + part)
-
-    def _wrap(self, text: str, indent: int) -> list[str]:
-        """Lines of a text; what is to be copied, paths and `--set`, is cut nowhere but at spaces."""
-        width = max(20, self.out.width - indent)
-        joined = visible(text).replace("--set ", f"--set{_NO_BREAK}")
-        lines = textwrap.wrap(joined, width, break_long_words=False, break_on_hyphens=False) or [""]
-        return [line.replace(f"--set{_NO_BREAK}", "--set ") for line in lines]
+            return self._signs.newline
+        return "\\t" if character == "\t" else drawable(character)
 
 
 def _rows(shown: Sequence[str], marked: Sequence[bool], width: int) -> list[tuple[str, str]]:

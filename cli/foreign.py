@@ -2,14 +2,14 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from packer_cli.failures import error_object, print_error, print_json
+from packer_cli.failures import end_check
 from packer_cli.findings_page import FindingsPage
 from packer_cli.options import Function
-from packer_cli.output import number, percent, plural
+from packer_cli.output import fields_of, number, percent, plural, print_json
 from packer_cli.progress import listener
 
 if TYPE_CHECKING:
@@ -61,14 +61,14 @@ def cache_alone(cache: Path | None, foreign: Path | None, tokenizer: str | None,
     return cache
 
 
-def refuse_with_foreign(**given: object) -> None:
+def refuse_with_foreign(**options: object) -> None:
     """Options that are about caches.
 
     Raises:
         UsageError: one of them was given.
 
     """
-    for name, value in given.items():
+    for name, value in options.items():
         if value:
             raise click.UsageError(f"--{name.replace('_', '-')} is about a cache, and cannot go with --foreign")
 
@@ -84,19 +84,16 @@ def verify_foreign(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Look at foreign rows and tell what is wrong; exit code 1 where something is."""
+    """Check foreign rows and print what is wrong; exit code 1 where something is."""
     report = _looked_at(path, tokenizer, template, whole=whole, sample=sample, quiet=quiet)
     codes = ", ".join(finding.code for finding in report.findings if finding.level == "error")
     message = None if report.ok else f"{path}: {_counts(report)} ({codes})"
-    if as_json:
-        fields = {"command": "verify", "ok": report.ok, **_fields(report)}
-        print_json(**fields, error=message and error_object("check_failed", message, None))
-    else:
+    fields = {"command": "verify", "ok": report.ok, **fields_of(report)}
+
+    def show() -> None:
         _print(report, verbose=verbose, quiet=quiet, has_tokenizer=tokenizer is not None)
-        if message is not None:
-            print_error(message, None)
-    if message is not None:
-        raise click.exceptions.Exit(1)
+
+    end_check(fields, message, as_json=as_json, show=show)
 
 
 def inspect_foreign(
@@ -152,7 +149,7 @@ def _print(report: "ForeignReport", *, verbose: bool, quiet: bool, has_tokenizer
         return
     page.out.line()
     for entry in report.not_looked_at:
-        page.words(f"not looked at: {entry.what} ({entry.why})")
+        page.words(f"not checked: {entry.what} ({entry.why})")
     if report.ok:
         page.words(_fine(report, has_tokenizer=has_tokenizer))
     if not has_tokenizer:
@@ -178,18 +175,12 @@ def _facts(report: "ForeignReport") -> list[tuple[str, str]]:
 
 def _fine(report: "ForeignReport", *, has_tokenizer: bool) -> str:
     """The last words where there is no error: what they are not about stands in them."""
-    found = _counts(report) if report.findings else "nothing wrong in what was looked at"
+    found = _counts(report) if report.findings else "nothing wrong in what was checked"
     if not has_tokenizer:
-        return f"ok: {found}, which is shapes alone: most was not looked at, as no tokenizer was named"
+        return f"ok: {found}, which is shapes alone: most was not checked, as no tokenizer was named"
     left = len(report.not_looked_at)
-    return f"ok: {found}" + (f"; {plural(left, 'question')} not looked at" if left else "")
+    return f"ok: {found}" + (f"; {plural(left, 'question')} not checked" if left else "")
 
 
 def _counts(report: "ForeignReport") -> str:
     return ", ".join(plural(report.count(level), level) for level in ("error", "warning", "note"))
-
-
-def _fields(report: "ForeignReport") -> dict[str, Any]:
-    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
-
-    return asdict(report) | {"path": str(report.path)}

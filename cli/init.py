@@ -1,22 +1,19 @@
-"""`packer init`: a folder with everything to build a first cache, or the recipe of what another trainer is given."""
+"""`packer init`: a folder with all that a first cache needs, or the recipe of another trainer's configuration."""
 
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from packer.errors import UsageError
-from packer_cli.failures import print_json
 from packer_cli.options import HELP_OPTIONS, output_options
-from packer_cli.output import stdout, terminal_width
-from packer_cli.text import wrap_words
+from packer_cli.output import print_json, stdout
 
 if TYPE_CHECKING:
     from packer.recipe_from import Converted
 
-_TOLD = {"training": "the trainer's own, and not about rows", "unknown": "not known to packer"}
+_KINDS = {"training": "not about rows, by their names", "unknown": "not known to packer, and may be about rows"}
 
 
 @click.command("init", context_settings=HELP_OPTIONS)
@@ -92,32 +89,25 @@ def _from_config(
         )
     elif not quiet:
         sources = converted.values["sources"]
-        _say(f"wrote {files[-1]} from {config}: {len(sources)} source{'s'[: len(sources) > 1]}")
+        stdout().sentence(f"wrote {files[-1]} from {config}: {len(sources)} source{'s'[: len(sources) > 1]}")
         _print_keys(converted, verbose=verbose)
         _print_next(folder, "" if "tokenizer" in converted.values else " --tokenizer FOLDER")
 
 
 def _print_keys(converted: "Converted", *, verbose: bool) -> None:
-    """What became of the keys: a line for each that is not carried over as it is."""
+    """Print how keys were converted: a line for each that is not carried over as it is."""
     differs = [note for note in converted.notes if note.kind == "differs"]
     if verbose and converted.carried:
         stdout().line()
-        _say(f"carried over: {', '.join(converted.carried)}")
+        stdout().sentence(f"carried over: {', '.join(converted.carried)}")
     if differs:
         stdout().line()
-        _say("not carried over as they are; these lines stand in the recipe, too")
+        stdout().sentence("not carried over as they are; these lines stand in the recipe, too")
     for note in differs:
-        _say(note.shown, indent=2)
-        _say(note.says, indent=6)
-    for kind, says in _TOLD.items():
+        stdout().sentence(note.shown, indent=2)
+        stdout().sentence(note.says, indent=6)
+    for kind, says in _KINDS.items():
         keys = [note.key for note in converted.notes if note.kind == kind]
         if keys:
             stdout().line()
-            _say(f"{says}: {', '.join(keys)}")
-
-
-def _say(text: str, *, indent: int = 0) -> None:
-    """One line, which a terminal gets in lines of its width."""
-    width = terminal_width(sys.stdout)
-    for part in wrap_words(text, None if width is None else width - indent):
-        stdout().line(" " * indent + part)
+            stdout().sentence(f"{says}: {', '.join(keys)}")

@@ -5,13 +5,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from packer_cli.failures import print_json
 from packer_cli.findings_page import FindingsPage
 from packer_cli.foreign import cache_alone, foreign_options, inspect_foreign, refuse_with_foreign
-from packer_cli.options import HELP_OPTIONS, output_options
+from packer_cli.options import HELP_OPTIONS, file_and_row, output_options
+from packer_cli.output import print_json
 from packer_cli.page import ViewPage, view_fields
-from packer_cli.row_pairs import print_pair
-from packer_cli.sources import file_and_row
 
 if TYPE_CHECKING:
     from packer.store.cache import Cache
@@ -90,7 +88,7 @@ def _show_why(cache: "Cache", asked: str, *, as_json: bool) -> None:
     page.words(f"{view.row.input} row {view.row.row} · {said}")
     page.out.line()
     if view.lost_to is not None:
-        print_pair(page, view.lost_to)
+        page.pair(view.lost_to)
     else:
         page.words(view.row.text, 2)
 

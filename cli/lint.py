@@ -4,11 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from packer_cli.failures import error_object, print_error, print_json
+from packer_cli.failures import end_check
 from packer_cli.findings_page import FindingsPage
-from packer_cli.options import HELP_OPTIONS, output_options
-from packer_cli.output import number, plural
-from packer_cli.sources import Asked, recipe_options
+from packer_cli.options import HELP_OPTIONS, RecipeOptions, output_options, recipe_options
+from packer_cli.output import fields_of, number, plural
 
 if TYPE_CHECKING:
     from packer.audit import LintReport, LookedAt
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     "-n", "--rows", metavar="N", type=click.IntRange(min=0), default=200, help="Rows of each input to look at [200]."
 )
 @output_options
-def command(*, asked: Asked, rows: int, verbose: bool, quiet: bool, as_json: bool) -> None:
+def command(*, options: RecipeOptions, rows: int, verbose: bool, quiet: bool, as_json: bool) -> None:
     """Report what a chat template does under a tokenizer, and with SOURCEs what becomes of their first rows.
 
     Everything is seen on conversations rendered and encoded as `packer build` does it; nothing is written. Exit code 1
@@ -28,16 +27,9 @@ def command(*, asked: Asked, rows: int, verbose: bool, quiet: bool, as_json: boo
     """
     from packer.audit import lint  # noqa: PLC0415 - not for --help
 
-    report = lint(asked.resolve(), num_rows=rows)
+    report = lint(options.resolve(), num_rows=rows)
     message = None if report.ok else f"{report.template or report.tokenizer}: {_counts(report, named=True)}"
-    if as_json:
-        print_json(**_fields(report), error=message and error_object("check_failed", message, None))
-    else:
-        _print(report, whole=verbose, summary=not quiet)
-        if message is not None:
-            print_error(message, None)
-    if message is not None:
-        raise click.exceptions.Exit(1)
+    end_check(_fields(report), message, as_json=as_json, show=lambda: _print(report, whole=verbose, summary=not quiet))
 
 
 def _counts(report: "LintReport", *, named: bool) -> str:
@@ -80,15 +72,5 @@ def _rows(entry: "LookedAt") -> str:
 
 
 def _fields(report: "LintReport") -> dict[str, Any]:
-    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
-
-    return {
-        "command": "lint",
-        "ok": report.ok,
-        "tokenizer": str(report.tokenizer),
-        "template": None if report.template is None else str(report.template),
-        "verdict": report.verdict,
-        "rows": [asdict(entry) for entry in report.rows],
-        "findings": [asdict(finding) for finding in report.findings],
-        "counts": {f"{level}s": report.count(level) for level in ("error", "warning", "note")},
-    }
+    counts = {f"{level}s": report.count(level) for level in ("error", "warning", "note")}
+    return {"command": "lint", "ok": report.ok, **fields_of(report), "counts": counts}

@@ -22,7 +22,7 @@ COMMANDS = ("init", "lint", "preview", "build", "pack", "inspect", "verify", "ch
 
 
 class Packer(click.Group):
-    """Imports a command when it is asked for, and answers every error itself."""
+    """Imports a command when it is run, and reports every error itself."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
@@ -51,7 +51,7 @@ class Packer(click.Group):
         sys.exit(code)
 
     def _run(self, arguments: list[str], prog_name: str) -> int:
-        # An error may come before the options are understood; still it is told in the form that was asked for.
+        # An error may come before the options are parsed; it is reported as JSON or text all the same.
         options = arguments[: arguments.index("--")] if "--" in arguments else arguments
         as_json, verbose = "--json" in options, "-v" in options or "--verbose" in options
         try:
@@ -79,11 +79,7 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads for matrices, of which there are none here
     signal.signal(signal.SIGTERM, _terminate)
     end_if_stuck()
-    # A terminal or a locale that cannot write a character shows an escape; it does not end the program.
     sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
     cli.main(prog_name="packer")
 
 

@@ -1,12 +1,22 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the recipe that SOURCE..., --tokenizer, -c, --set and their like make.
 
-from collections.abc import Callable
+One code for every command that takes them, so that what `lint` and `preview` look at is what `build` builds.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from packer import __version__
+from packer.row_schemas import ROW_SCHEMAS
+from packer_cli.output import stderr
+
+if TYPE_CHECKING:
+    from packer.recipe import Recipe
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -18,7 +28,7 @@ version_option = click.version_option(__version__, "--version", prog_name="packe
 def output_options(function: Function) -> Function:
     """`-v`, `-q`, `--json`, `--version`: every command has them, last in its help."""
     decorators = (
-        click.option("-v", "--verbose", is_flag=True, help="Tell more; on a bug, show where it happened."),
+        click.option("-v", "--verbose", is_flag=True, help="Print more; on a bug, show where it happened."),
         click.option("-q", "--quiet", is_flag=True, help="No progress and no summary; only data and errors."),
         click.option("--json", "as_json", is_flag=True, help='One JSON object on stdout, with "schema": 1.'),
         version_option,
@@ -58,4 +68,116 @@ jobs_option = click.option(
     type=click.IntRange(min=1),
     metavar="N",
     help="Files or partitions worked on at a time [one a core; fewer to build from small inputs].",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeOptions:
+    """The options as they were typed."""
+
+    sources: tuple[str, ...]
+    tokenizer: str | None
+    template: str | None
+    schema: str | None
+    split: str | None
+    recipe: Path | None
+    overrides: tuple[str, ...]
+
+    def resolve(
+        self, *, base: Mapping[str, Any] | None = None, block_len: int | None = None, no_sources: str | None = None
+    ) -> "Recipe":
+        """The recipe: that of the file, or `base`, or none; then the options; then `--set`.
+
+        Args:
+            base: recipe to start from where there is neither a file nor a SOURCE.
+            block_len: of the option `--block-len`.
+            no_sources: the hint where there is nothing to start from; None lets a recipe be without sources.
+
+        Raises:
+            UsageError: options that do not go together.
+            RecipeError: the recipe cannot be read, or there is none.
+
+        """
+        from packer.errors import RecipeError  # noqa: PLC0415 - not for --help
+        from packer.recipe import current_keys, load_recipe, make_recipe, to_json  # noqa: PLC0415 - as above
+
+        if not self.sources and (self.schema or self.split):
+            raise click.UsageError("--schema and --split need a SOURCE; in a recipe each source has its own")
+        values: dict[str, Any] = {}
+        if self.recipe is not None:
+            values = to_json(load_recipe(self.recipe, note=_note))
+        elif not self.sources and base is not None:
+            values = current_keys(base)
+        elif not self.sources and no_sources is not None:
+            raise RecipeError("no sources", hint=no_sources)
+        values |= self._chosen(values, block_len)
+        where = "recipe" if self.recipe is None else str(self.recipe)
+        return make_recipe(values, self.overrides, where=where, note=_note)
+
+    def _chosen(self, values: Mapping[str, Any], block_len: int | None) -> dict[str, Any]:
+        """Values of the options, which replace the recipe's own."""
+        chosen: dict[str, Any] = {}
+        if self.sources:
+            chosen["sources"] = [
+                {"path": path, "schema": self.schema or "auto", "split": self.split} for path in self.sources
+            ]
+        if self.tokenizer is not None:
+            chosen["tokenizer"] = self.tokenizer
+        if self.template is not None:
+            chosen["template"] = {**values.get("template", {}), "file": self.template}
+        if block_len is not None:
+            chosen["pack"] = {**values.get("pack", {}), "block_len": block_len}
+        return chosen
+
+
+def _note(message: str) -> None:
+    stderr().line(f"warning: {message}")
+
+
+def recipe_options(function: Function) -> Function:
+    """Give a command these options; it gets them together, as the argument `options`."""
+
+    @functools.wraps(function)
+    def gathered(**values: Any) -> Any:
+        options = RecipeOptions(**{field.name: values.pop(field.name) for field in fields(RecipeOptions)})
+        return function(options=options, **values)
+
+    decorated: Any = gathered
+    for decorate in reversed(_OPTIONS):
+        decorated = decorate(decorated)
+    taken: Function = decorated
+    return taken
+
+
+def file_and_row(text: str, option: str = "--row") -> tuple[str, int]:
+    """The parts of `--row FILE:N`.
+
+    Raises:
+        UsageError: it is something else.
+
+    """
+    source, separator, row = text.rpartition(":")
+    if not separator or not source or not row.isdecimal():
+        raise click.UsageError(f"{option} {text}: expected FILE:N, for example {option} data/chat.jsonl:0")
+    return source, int(row)
+
+
+_OPTIONS = (
+    click.argument("sources", nargs=-1, metavar="[SOURCE]..."),
+    click.option(
+        "--tokenizer",
+        metavar="DIR|FILE|HUB_ID",
+        help="Folder of the model's tokenizer, its tokenizer.json, or ORG/NAME[@REVISION] on the Hub.",
+    ),
+    click.option("--template", metavar="FILE", help="Chat template, in place of the tokenizer's own."),
+    click.option(
+        "--schema", type=click.Choice(("auto", *ROW_SCHEMAS)), help="What the rows of every SOURCE look like [auto]."
+    ),
+    click.option(
+        "--split", metavar="NAME", help="Split that every SOURCE belongs to [train, or those of a saved DatasetDict]."
+    ),
+    click.option("-c", "--recipe", metavar="RECIPE", type=click.Path(path_type=Path), help="Recipe to start from."),
+    click.option(
+        "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Any key of the recipe; may be repeated."
+    ),
 )

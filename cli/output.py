@@ -4,45 +4,181 @@ Much of what is shown was written by strangers: names in a manifest, files in a 
 whatever would steer a terminal is shown as an escape here, and no caller has to think of it.
 """
 
+import io
 import json
 import os
 import re
 import sys
 import textwrap
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TextIO, cast
 
-from packer_cli.text import HIDDEN, one_line, visible
+HIDDEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
+)
+"""What steers a terminal, turns the direction of text or cannot be written; but for the newline and the tab."""
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 _BYTE_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 _BAR_MOVES = re.compile(r"\r|(?:\x1b\[A)+\Z")
-"""What a library's progress bar begins a line of its own with, or writes alone."""
+"""Cursor movements of libraries' progress bars: before a line, or alone."""
+
+_NARROWEST, _WIDTH, _WIDTH_OF_PIPES = 20, 80, 100
+"""Columns: the fewest text is wrapped to, those of a terminal that does not say, and those of a page in a pipe."""
+
+
+def lines_of(text: str, newline: str) -> Iterator[str]:
+    """Lines of a text, each newline shown where it stands."""
+    *complete, last = text.split("\n")
+    for line in complete:
+        yield visible(line) + newline
+    if last or not complete:
+        yield visible(last)
+
+
+def visible(text: str) -> str:
+    """Text with all that :data:`HIDDEN` matches as escapes: text from anywhere must not steer a terminal.
+
+    Zero-width joiners stay: emoji and several scripts are spelled with them.
+    """
+    return HIDDEN.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def drawable(text: str) -> str:
+    """The same, and what stdout cannot write as escapes too, so that its width is known."""
+    shown = visible(text)
+    return shown if can_draw() else shown.encode("ascii", "backslashreplace").decode()
+
+
+def one_line(text: str) -> str:
+    """The same with newlines as escapes: a name or a message cannot add a line to a report."""
+    return visible(text).replace("\n", "\\n")
+
+
+def cells(character: str) -> int:
+    """Columns a character takes on a terminal."""
+    if character == "\t":
+        return 4
+    if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def wrap(line: str, width: int | None) -> Iterator[str]:
+    """Cut a line into parts of at most `width` cells, at a space where one is near."""
+    if width is None:
+        yield line
+        return
+    line = line.expandtabs(4)
+    while line:
+        used = end = 0
+        while end < len(line) and (used := used + cells(line[end])) <= width:
+            end += 1
+        if end < len(line):
+            space = line.rfind(" ", 0, end)
+            end = space + 1 if space >= end // 2 else max(end, 1)
+        yield line[:end]
+        line = line[end:]
+
+
+def wrap_words(text: str, width: int | None, *, first: int = 0, further: int = 0) -> list[str]:
+    """Parts of a text of words, shown in one line: each is at most `width` characters, cut at spaces alone.
+
+    Args:
+        text: the words; a path among them stays whole, and so does `--set KEY`.
+        width: None leaves the line whole; so is a word that is longer.
+        first: characters that stand before the first part.
+        further: characters that stand before the others.
+
+    """
+    text = one_line(text)
+    if width is None:
+        return [text]
+    wrapper = textwrap.TextWrapper(
+        max(width, first + _NARROWEST, further + _NARROWEST),
+        initial_indent=" " * first,
+        subsequent_indent=" " * further,
+        expand_tabs=False,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    lines = wrapper.wrap(text.replace("--set ", f"--set{_NO_BREAK}")) or [" " * first]
+    return [
+        line[further if place else first :].replace(f"--set{_NO_BREAK}", "--set ") for place, line in enumerate(lines)
+    ]
 
 
 class Output:
     """Lines for people, on stdout or stderr. Text is shown, whatever it holds; only styles become escape sequences."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream.stream if isinstance(stream, _Guarded) else stream
+        self.stream = stream.stream if isinstance(stream, _Guarded) else stream
+        """Where it goes, without a guard: what is written here steers the terminal."""
+
         self.is_terminal = stream.isatty()
         forced, refused = os.environ.get("FORCE_COLOR"), os.environ.get("NO_COLOR")
-        can_colour = self.is_terminal and os.environ.get("TERM") not in {"dumb", "unknown"}
-        self._styled = bool(forced or can_colour) and not refused
+        self.has_cursor = self.is_terminal and os.environ.get("TERM") not in {"dumb", "unknown"}
+        self._styled = bool(forced or self.has_cursor) and not refused
+
+    @property
+    def edge(self) -> int | None:
+        """Columns of a terminal; None where lines go elsewhere."""
+        if not self.is_terminal:
+            return None
+        columns = _columns_of_environment()
+        if columns is None:
+            with suppress(OSError, ValueError):
+                columns = os.get_terminal_size(self.stream.fileno()).columns
+        return max(columns or _WIDTH, _NARROWEST)
 
     @property
     def width(self) -> int:
-        """Columns; a pipe has no edge to wrap at, unless somebody says so."""
-        return terminal_width(self._stream) or _columns_told() or _WIDTH_OF_PIPES
+        """Columns of a page; a pipe has no edge to wrap at, unless somebody says so."""
+        return self.edge or _columns_of_environment() or _WIDTH_OF_PIPES
 
     def line(self, *parts: str | tuple[str, str]) -> None:
         """One line, of texts and of (text, style): a newline within a text is shown, too."""
         pairs = ((part, "") if isinstance(part, str) else part for part in parts)
         self._write("".join(self._shown(text, style) for text, style in pairs) + "\n")
+
+    def words(
+        self,
+        text: str,
+        *,
+        label: tuple[str, str] = ("", ""),
+        indent: int = 0,
+        hanging: int = 0,
+        style: str = "",
+        width: int | None = None,
+    ) -> None:
+        """A sentence, wrapped at spaces.
+
+        Args:
+            text: the sentence.
+            label: a text and its style, before the first line.
+            indent: columns before every line.
+            hanging: columns more before its further lines.
+            style: of the text.
+            width: columns of a line; by default those of a page.
+
+        """
+        first = indent + len(label[0])
+        parts = wrap_words(text, width or self.width, first=first, further=indent + hanging)
+        self.line(" " * indent, label, (parts[0], style))
+        for part in parts[1:]:
+            self.line(" " * (indent + hanging), (part, style))
+
+    def sentence(self, text: str, *, label: tuple[str, str] = ("", ""), indent: int = 0, hanging: int = 0) -> None:
+        """The same for a terminal; a pipe gets it in one line, so that it can be searched for."""
+        if self.edge is not None:
+            self.words(text, label=label, indent=indent, hanging=hanging, width=self.edge)
+        else:
+            self.line(" " * indent, label, text)
 
     def json(self, value: object) -> None:
         """JSON, in which what would steer a terminal is escaped as JSON has it."""
@@ -56,8 +192,8 @@ class Output:
         return f"\x1b[{';'.join(str(code) for name, code in _STYLES.items() if name in style.split())}m{text}\x1b[0m"
 
     def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+        self.stream.write(text)
+        self.stream.flush()
 
 
 class _Guarded:
@@ -80,16 +216,15 @@ class _Guarded:
         return getattr(self.stream, name)
 
 
-def guarded(stream: TextIO) -> TextIO:
-    """A stream through which nothing steers the terminal behind it."""
-    return cast("TextIO", _Guarded(stream))
-
-
 @contextmanager
 def guarded_streams() -> Iterator[None]:
     """Everything printed in the body shows what would steer a terminal; :class:`Output` alone writes styles."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = map(guarded, before)
+    for stream in before:
+        # A terminal or a locale that cannot write a character shows an escape; it does not end the program.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    sys.stdout, sys.stderr = (cast("TextIO", _Guarded(stream)) for stream in before)
     try:
         yield
     finally:
@@ -106,18 +241,32 @@ def stderr() -> Output:
     return Output(sys.stderr)
 
 
-def bars_console() -> "Console":
-    """What progress bars are drawn on: stderr."""
-    from rich.console import Console  # noqa: PLC0415 - rich is for bars alone
-    from rich.segment import Segment  # noqa: PLC0415 - as above
+def print_json(**fields: Any) -> None:
+    """The one JSON object of a command, on stdout."""
+    stdout().json({"schema": 1, **fields})
 
-    class Shown(Console):
-        def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
-            for segment in super().render(renderable, options):
-                yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
-    stream = sys.stderr.stream if isinstance(sys.stderr, _Guarded) else sys.stderr
-    return Shown(file=stream, markup=False, highlight=False, emoji=False)
+def fields_of(result: Any) -> dict[str, Any]:
+    """The fields of a result, as JSON has them."""
+    return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(result).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What stands for a newline, for text that is left out, and so on."""
+
+    newline: str
+    gap: str
+    arrow: str
+    bar: str
+    dot: str
+    rule: str
+    cross: str
+
+
+_DRAWN = Signs(newline="↵", gap="…", arrow="→", bar="▌", dot=" · ", rule="── ", cross="✗")
+_ASCII = Signs(newline="\\n", gap="...", arrow="->", bar="|", dot=", ", rule="-- ", cross="x")
+NEWLINES = (_DRAWN.newline, _ASCII.newline)
 
 
 def can_draw() -> bool:
@@ -125,27 +274,14 @@ def can_draw() -> bool:
     return (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "") in {"utf8", "utf16", "utf32"}
 
 
-def terminal_width(stream: TextIO) -> int | None:
-    """Columns of the terminal that a stream is; None where it is none."""
-    if not stream.isatty():
-        return None
-    columns = _columns_told()
-    if columns is None:
-        with suppress(OSError, ValueError):
-            columns = os.get_terminal_size(stream.fileno()).columns
-    return max(columns or _WIDTH, _NARROWEST)
+def signs() -> Signs:
+    """The signs that stdout can write."""
+    return _DRAWN if can_draw() else _ASCII
 
 
-def _columns_told() -> int | None:
-    told = os.environ.get("COLUMNS", "")
-    return int(told) or None if told.isascii() and told.isdigit() else None
-
-
-_WIDTH = 80
-"""Of a terminal that does not say."""
-
-_WIDTH_OF_PIPES = 100
-_NARROWEST = 20
+def _columns_of_environment() -> int | None:
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) or None if columns.isascii() and columns.isdigit() else None
 
 
 def number(value: float) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from packer_cli.failures import print_json
 from packer_cli.options import HELP_OPTIONS, cache_argument, fail_above_option, jobs_option, output_options
+from packer_cli.output import print_json
 from packer_cli.progress import listener
 from packer_cli.result import print_result, result_fields
 
@@ -47,7 +47,7 @@ def command(
     verbose: bool,
     quiet: bool,
     as_json: bool,
-    **asked: Any,
+    **options: Any,
 ) -> None:
     """Pack the documents of CACHE into other blocks; nothing is read or tokenized again.
 
@@ -57,7 +57,7 @@ def command(
     from packer.pipeline import repack  # noqa: PLC0415 - not for --help
 
     began = time.monotonic()
-    pack = {key: value for key, value in asked.items() if value is not None}
+    pack = {key: value for key, value in options.items() if value is not None}
     with listener(quiet=quiet) as progress:
         result = repack(
             cache, output, pack, overrides, jobs=jobs, fail_above=fail_above, force=force, progress=progress

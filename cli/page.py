@@ -8,16 +8,14 @@ page reads the same without colour, in a pipe, and in ASCII.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from packer_cli.output import can_draw, percent, plural, stdout
-from packer_cli.text import NEWLINES, lines_of, wrap, wrap_words
+from packer_cli.output import lines_of, percent, plural, signs, stdout, wrap, wrap_words
 
 if TYPE_CHECKING:
     from packer.audit import BlockView, DocumentView, RowView, Run
     from packer.audit.foreign import ForeignRowView
 
-_BAR, _PLAIN_BAR = "▌", "|"
 _LISTED = 12
-"""Of more messages than these the numbers are not written out."""
+"""Messages whose numbers are listed at most."""
 
 _EXCERPT = 1000
 """Characters of a document where an excerpt of it is shown."""
@@ -32,11 +30,7 @@ class ViewPage:
     def __init__(self, *, with_ids: bool = False) -> None:
         self._out = stdout()
         self._with_ids = with_ids
-        drawn = can_draw()
-        self._bar = _BAR if drawn else _PLAIN_BAR
-        self._newline = NEWLINES[not drawn]
-        self._dot = " · " if drawn else ", "
-        self._rule = "── " if drawn else "-- "
+        self._signs = signs()
 
     def block(self, view: "BlockView") -> None:
         share = percent(view.num_trained / view.length if view.length else 0.0)
@@ -107,16 +101,16 @@ class ViewPage:
             self.note([line.reason])
 
     def heading(self, facts: list[str]) -> None:
-        self._out.line((self._rule + self._dot.join(facts), "bold"))
+        self._out.line((self._signs.rule + self._signs.dot.join(facts), "bold"))
 
     def note(self, facts: list[str]) -> None:
-        self._out.line((f"   {self._dot.join(facts)}", "dim"))
+        self._out.line((f"   {self._signs.dot.join(facts)}", "dim"))
 
     def text(self, text: str, *, mark: str = "", number: int | None = None, style: str = "", width: int = 2) -> None:
         """Text in its lane; `width` is that of the numbers before the mark."""
         first = "" if number is None else str(number)
         columns = self._columns(width)
-        for line in lines_of(text, self._newline):
+        for line in lines_of(text, self._signs.newline):
             for part in wrap(line, columns):
                 self._line(f"{first:>{width}}{mark or ' '} ", part, style)
                 first = ""
@@ -157,7 +151,7 @@ class ViewPage:
             begun += len(run.text)
 
     def _behind(self, run: "Run") -> None:
-        """What a block holds between two documents."""
+        """Write the separator or padding between two documents of a block."""
         if run.kind == "separator":
             self.text(run.text, style="dim")
             self.note(["between the documents, not trained"])
@@ -175,7 +169,7 @@ class ViewPage:
         """The text of a run, as far as `limit`."""
         text = run.text[:limit]
         if run.kind == "trained":
-            self.text(text, mark=self._bar, number=run.message, style="green", width=width)
+            self.text(text, mark=self._signs.bar, number=run.message, style="green", width=width)
         else:
             at = repeated(before, text)
             if at:
@@ -186,11 +180,11 @@ class ViewPage:
     def _ids(self, run: "Run", width: int) -> None:
         words = f"{plural(run.num_tokens, 'token')}, {run.kind}: {' '.join(map(str, run.input_ids))}"
         for part in wrap_words(words, self._columns(width)):
-            self._line(f"{'':{width}}{self._bar if run.kind == 'trained' else ' '} ", part, "dim")
+            self._line(f"{'':{width}}{self._signs.bar if run.kind == 'trained' else ' '} ", part, "dim")
 
     def _columns(self, width: int) -> int | None:
         """Columns for text; None where the lines go to a pipe, which has no edge."""
-        return max(20, self._out.width - width - 2) if self._out.is_terminal else None
+        return None if self._out.edge is None else max(20, self._out.edge - width - 2)
 
     def _line(self, gutter: str, text: str, style: str) -> None:
         self._out.line((gutter, style and f"{style} bold"), (text, style))

@@ -4,11 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from packer_cli.failures import print_json
-from packer_cli.options import HELP_OPTIONS, output_options
-from packer_cli.output import number, percent, plural, print_table, stdout
+from packer_cli.options import HELP_OPTIONS, RecipeOptions, file_and_row, output_options, recipe_options
+from packer_cli.output import number, percent, plural, print_json, print_table, stdout
 from packer_cli.page import ViewPage, view_fields
-from packer_cli.sources import Asked, file_and_row, recipe_options
 
 if TYPE_CHECKING:
     from packer.audit import Preview, PreviewedRow, PreviewTotals
@@ -27,7 +25,7 @@ _NO_SOURCES = "packer preview FILE... --tokenizer DIR, or -c RECIPE"
 @output_options
 def command(
     *,
-    asked: Asked,
+    options: RecipeOptions,
     block_len: int | None,
     rows: int,
     row: str | None,
@@ -46,7 +44,7 @@ def command(
         raise click.UsageError("--row and --rejected cannot go together")
     from packer.audit import preview  # noqa: PLC0415 - not for --help
 
-    recipe = asked.resolve(block_len=block_len, no_sources=_NO_SOURCES)
+    recipe = options.resolve(block_len=block_len, no_sources=_NO_SOURCES)
     place = None if row is None else file_and_row(row)
     found = preview(recipe, rows=rows, row=place, rejected_only=rejected)
     if as_json:

@@ -1,16 +1,13 @@
-"""Progress of a build or an audit on stderr: bars on a terminal, a line every few seconds elsewhere."""
+"""Progress on stderr: a bar on a terminal, elsewhere a line every few seconds."""
 
-import sys
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from packer_cli.output import bars_console, duration, guarded, number, rate, size, stderr
+from packer_cli.output import duration, number, one_line, rate, size, stderr
 
 if TYPE_CHECKING:
-    from rich.progress import TaskID
-
-_EVERY_S = 5.0
+    from rich.progress import Progress
 
 
 class Quiet:
@@ -31,60 +28,68 @@ class Quiet:
 
 
 class Lines(Quiet):
-    """A line every few seconds; nothing at all for what is done before."""
+    """How much of a stage is done, at what speed, and how long the rest takes; no line of a short stage."""
+
+    _every = 5.0
+    """Seconds between two lines."""
 
     def __init__(self) -> None:
-        self._stage = ("", 0, "")
-        self._done = self._tokens = 0
-        self._began = self._told = time.monotonic()
+        self.stage("", 0, "")
 
     def stage(self, name: str, total: int, unit: str) -> None:
-        self._stage = (name, total, unit)
+        self._name, self._total, self._unit = name, total, unit
         self._done = self._tokens = 0
-        self._began = self._told = time.monotonic()
+        self._began = self._shown = time.monotonic()
 
     def advance(self, amount: int, tokens: int = 0) -> None:
         self._done += amount
         self._tokens += tokens
         now = time.monotonic()
-        if now - self._told >= _EVERY_S:
-            self._told = now
-            stderr().line(self._line(now - self._began))
+        if now - self._shown >= self._every:
+            self._shown = now
+            self._show(self._line(now - self._began))
 
     def note(self, message: str) -> None:
         stderr().line(f"note: {message}")
 
+    def _show(self, line: str) -> None:
+        stderr().line(line)
+
     def _line(self, elapsed: float) -> str:
-        name, total, unit = self._stage
-        share = self._done / total if total else 1.0
+        share = self._done / self._total if self._total else 1.0
         speed = f", {rate(self._tokens, elapsed)} tokens/s" if self._tokens else ""
         left = f", {duration(elapsed / share - elapsed)} left" if 0 < share < 1 else ""
-        return f"{name}: {_amount(self._done, total, unit)} ({share:.0%}){speed}{left}"
+        if self._unit == "bytes":
+            amount = f"{size(self._done)} of {size(self._total)}"
+        else:
+            amount = f"{number(self._done)} of {number(self._total)} {self._unit}"
+        return f"{self._name}: {amount} ({share:.0%}){speed}{left}"
 
 
-class Bars(Quiet):
-    """A bar for each stage, gone when it is done."""
+class Bars(Lines):
+    """A bar beside that line, gone when the work is done; notes are printed above it."""
 
-    def __init__(self) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415 - rich is not for --help
+    _every = 0.1
 
-        self._bars = Progress(
-            TextColumn("{task.description:<10}", markup=False),
-            BarColumn(bar_width=24),
-            TextColumn("{task.percentage:>3.0f} %", markup=False),
-            TextColumn("{task.fields[told]}", markup=False),
-            console=bars_console(),
-            transient=True,
-        )
-        self._task: TaskID | None = None
-        self._unit = ""
-        self._tokens = 0
-        self._began = 0.0
+    def __init__(self, bars: "Progress") -> None:
+        self._bars = bars
+        super().__init__()
+
+    def stage(self, name: str, total: int, unit: str) -> None:
+        super().stage(name, total, unit)
+        for task in self._bars.task_ids:
+            self._bars.remove_task(task)
+        if name:
+            self._bars.add_task(name, total=max(total, 1))
+
+    def note(self, message: str) -> None:
+        self._bars.console.print(one_line(f"note: {message}"), markup=False, highlight=False, soft_wrap=True)
+
+    def _show(self, line: str) -> None:
+        self._bars.update(self._bars.task_ids[-1], completed=self._done, description=line)
 
     def __enter__(self) -> Self:
         self._bars.start()
-        # What is printed now goes above the bars, by a stream that would obey its escape sequences.
-        sys.stderr = guarded(sys.stderr)
         return self
 
     def __exit__(
@@ -92,36 +97,15 @@ class Bars(Quiet):
     ) -> None:
         self._bars.stop()
 
-    def stage(self, name: str, total: int, unit: str) -> None:
-        if self._task is not None:
-            self._bars.remove_task(self._task)
-        self._unit, self._tokens, self._began = unit, 0, time.monotonic()
-        self._task = self._bars.add_task(name, total=max(total, 1), told="")
-
-    def advance(self, amount: int, tokens: int = 0) -> None:
-        if self._task is None:
-            return
-        self._tokens += tokens
-        self._bars.advance(self._task, amount)
-        task = next(task for task in self._bars.tasks if task.id == self._task)
-        elapsed = time.monotonic() - self._began
-        done, total = task.completed, task.total or 1
-        speed = f"  {rate(self._tokens, elapsed)} tokens/s" if self._tokens else ""
-        left = f"  {duration(elapsed * (total - done) / done)} left" if 0 < done < total else ""
-        self._bars.update(self._task, told=f"{_amount(int(done), int(total), self._unit)}{speed}{left}")
-
-    def note(self, message: str) -> None:
-        stderr().line(f"note: {message}")
-
 
 def listener(*, quiet: bool) -> Quiet:
-    """What fits where stderr goes."""
+    """The progress display for stderr."""
     if quiet:
         return Quiet()
-    return Bars() if sys.stderr.isatty() else Lines()
+    if not stderr().has_cursor:
+        return Lines()
+    from rich.console import Console  # noqa: PLC0415 - rich is for bars alone
+    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415 - as above
 
-
-def _amount(done: int, total: int, unit: str) -> str:
-    if unit == "bytes":
-        return f"{size(done)} of {size(total)}"
-    return f"{number(done)} of {number(total)} {unit}"
+    columns = BarColumn(bar_width=16), TextColumn("{task.description}", markup=False)
+    return Bars(Progress(*columns, console=Console(file=stderr().stream), transient=True, redirect_stderr=False))

@@ -1,14 +1,12 @@
-"""What `packer build` and `packer pack` tell when they are done."""
+"""The report of `packer build` and `packer pack`."""
 
 import shlex
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from packer_cli.output import duration, number, percent, plural, print_table, rate, stdout, terminal_width
-from packer_cli.text import wrap_words
+from packer_cli.output import duration, number, percent, plural, print_table, rate, stdout
 
 if TYPE_CHECKING:
     from packer.pipeline import BuildResult, LeftOut, Profile, RowReport
@@ -16,12 +14,12 @@ if TYPE_CHECKING:
 
 SKIPPED = "answers not learned: they are empty, or the template has no prompt for them"
 
-_WORTH_TELLING = 1.01
+_WORTH_A_LINE = 1.01
 """What rewritten history must cost for a line of its own; below, it would read 1.00 times."""
 
 
 def print_result(result: "BuildResult", seconds: float, *, done: str, verbose: bool) -> None:
-    """What a command that makes a cache did; `done` is its verb."""
+    """Print the result of a command that makes a cache; `done` is its verb."""
     out = stdout()
     manifest, reused = result.manifest, result.num_partitions_reused
     if manifest is None:
@@ -58,30 +56,21 @@ def print_result(result: "BuildResult", seconds: float, *, done: str, verbose: b
 
 def print_left_out(left_out: "LeftOut", num_tokens: int) -> None:
     """`warning: …` and what can be done about it, wrapped for a terminal, a line each for a pipe; and a blank line."""
-    out, width = stdout(), terminal_width(sys.stdout)
-    label = "warning: "
+    out = stdout()
     tokens = f"{number(left_out.tokens)} of {number(num_tokens)}"
-    told = f"{percent(left_out.share)} of the tokens are in no block ({tokens})"
-    first, *rest = wrap_words(told, width, begun=len(label))
-    out.line((label, "bold yellow"), first)
-    for line in rest:
-        out.line(line)
+    message = f"{percent(left_out.share)} of the tokens are in no block ({tokens})"
+    out.sentence(message, label=("warning: ", "bold yellow"))
     for way in left_out.ways_out:
-        for number_of_line, line in enumerate(wrap_words(way, width and width - 4)):
-            out.line("    " if number_of_line else "  ", line)
+        out.sentence(way, indent=2, hanging=2)
     out.line()
 
 
 def print_warnings(warnings: Sequence[str]) -> None:
     """`warning: …`, a line each; and a blank line where there are any."""
-    out, label = stdout(), "warning: "
     for warning in warnings:
-        first, *rest = wrap_words(warning, terminal_width(sys.stdout), begun=len(label))
-        out.line((label, "bold yellow"), first)
-        for line in rest:
-            out.line(line)
+        stdout().sentence(warning, label=("warning: ", "bold yellow"))
     if warnings:
-        out.line()
+        stdout().line()
 
 
 def print_rows(rows: "RowReport", num_rows: int, *, listed: str) -> None:
@@ -117,7 +106,7 @@ def _print_totals(manifest: "Manifest", folder: Path, *, warned: bool) -> None:
         )
     print_table(out, [("", "<"), ("", ">"), ("", "<")], facts)
     last = sum(shard.num_last_tokens for shard in manifest.shards)
-    if totals.tokens > _WORTH_TELLING * last:
+    if totals.tokens > _WORTH_A_LINE * last:
         out.line()
         out.line(
             f"history is rewritten: {number(totals.documents)} documents of {number(totals.kept)} rows,",
@@ -149,7 +138,7 @@ _VAGUE = frozenset({"wrong_type"})
 
 
 def _with_example(code: str, manifest: "Manifest", folder: Path) -> str:
-    """What a code means, and the reason of the first row that has it; without one where rejected.jsonl is damaged."""
+    """The meaning of a code, with the reason of the first row that has it, unless rejected.jsonl is damaged."""
     from packer.errors import PackerError  # noqa: PLC0415 - not for --help
     from packer.rejections import CODES  # noqa: PLC0415 - as above
     from packer.store.rejected import read_rejected  # noqa: PLC0415 - as above
@@ -171,7 +160,7 @@ _PARTS = {
     "documents": "rows rendered, tokenized, proved, written",
     "rows": "which rows, in which split",
     "blocks": "packed, gathered, written",
-    "commit": "inputs looked at again, manifest written",
+    "commit": "inputs checked again, manifest written",
 }
 _STAGES = {
     "load": "tokenizer and template waited for",
@@ -194,9 +183,13 @@ def print_profile(profile: "Profile") -> None:
     columns = [("", "<"), ("", ">"), ("", "<")]
     out.line()
     out.line("time")
-    parts = [(name, f"{profile.parts[name]:.2f} s", told) for name, told in _PARTS.items() if name in profile.parts]
+    parts = [
+        (name, f"{profile.parts[name]:.2f} s", meaning) for name, meaning in _PARTS.items() if name in profile.parts
+    ]
     print_table(out, columns, parts)
-    stages = [(name, f"{profile.stages[name]:.2f} s", told) for name, told in _STAGES.items() if name in profile.stages]
+    stages = [
+        (name, f"{profile.stages[name]:.2f} s", meaning) for name, meaning in _STAGES.items() if name in profile.stages
+    ]
     if stages:
         out.line()
         out.line(f"time of documents, added up over {profile.processes} process{'es' * (profile.processes > 1)}")

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from packer_cli.failures import print_json
 from packer_cli.options import HELP_OPTIONS, output_options
-from packer_cli.output import can_draw, number, percent, plural, print_table, size, stdout
+from packer_cli.output import can_draw, fields_of, number, percent, plural, print_json, print_table, size, stdout
 from packer_cli.result import SKIPPED, print_left_out, print_rows, print_warnings
 
 if TYPE_CHECKING:
@@ -60,8 +59,9 @@ def _print_rows(cache: Path, split: str, rows: dict[str, list[int]], *, as_json:
 
 def _print_splits(found: "Stats") -> None:
     if found.selected is not None:
-        print_warnings(found.selected.warnings)
         print_rows(found.selected, found.kept, listed="listed in rejected.jsonl")
+        stdout().line()
+        print_warnings(found.selected.warnings)
         return
     print_table(stdout(), _SPLIT_COLUMNS, [_split_row(split) for split in found.splits])
 
@@ -190,10 +190,7 @@ def _rewriting(price: float) -> str:
 
 
 def _print_json(found: "Stats") -> None:
-    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
-
-    fields = asdict(found) | {
-        "folder": str(found.folder),
+    fields = fields_of(found) | {
         "trained_share": found.trained_share,
         "fill": found.fill,
         "num_bytes": found.num_bytes,

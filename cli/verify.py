@@ -1,14 +1,14 @@
 """`packer verify`: is a cache what was built."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from packer_cli.failures import error_object, print_error, print_json
+from packer_cli.failures import end_check
 from packer_cli.foreign import cache_alone, foreign_options, refuse_with_foreign, verify_foreign
 from packer_cli.options import HELP_OPTIONS, jobs_option, output_options
-from packer_cli.output import can_draw, number, plural, print_table, size, stdout
+from packer_cli.output import fields_of, number, plural, print_table, signs, size, stdout
 from packer_cli.progress import listener
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def command(
 ) -> None:
     """Check a cache: every byte, every row, every total. Or, with --foreign, rows that another tool prepared.
 
-    Exit code 1 where anything is wrong; everything that is wrong is listed. Of foreign rows it is told whether
-    prompts are trained, stop tokens learned, labels shifted, borders kept; and what could not be looked at.
+    Exit code 1 where anything is wrong; everything that is wrong is listed. Of foreign rows it reports
+    trained prompts, stop tokens that are not learned, shifted labels and lost borders, and what it could not check.
     """
     folder = cache_alone(cache, foreign, tokenizer, template)
     if quick and full:
@@ -98,15 +98,9 @@ def command(
             progress=progress,
         )
     message = None if report.ok else _message(report)
-    if as_json:
-        print_json(**_fields(report), error=message and error_object("check_failed", message, report.hint))
-    else:
-        if not quiet:
-            _print(report, every=verbose)
-        if message is not None:
-            print_error(message, report.hint)
-    if message is not None:
-        raise click.exceptions.Exit(1)
+    fields = {"command": "verify", "ok": report.ok, **fields_of(report)}
+    hint = None if report.ok else report.hint
+    end_check(fields, message, hint, as_json=as_json, show=lambda: None if quiet else _print(report, every=verbose))
 
 
 def _message(report: "VerifyReport") -> str:
@@ -145,7 +139,7 @@ def _print(report: "VerifyReport", *, every: bool) -> None:
         _print_finding(finding)
     if len(report.findings) > _SHOWN and not every:
         out.line()
-        out.line(f"… and {len(report.findings) - _SHOWN:,} more; -v lists all")
+        out.line(f"{signs().gap} and {len(report.findings) - _SHOWN:,} more; -v lists all")
     if report.strays:
         out.line()
         out.line(f"note: {plural(len(report.strays), 'file')} no manifest names; the next build removes them")
@@ -165,13 +159,7 @@ def _state(entry: "Checked") -> str:
 def _print_finding(finding: "Finding") -> None:
     out = stdout()
     where = finding.path if finding.row is None else f"{finding.path} row {finding.row:,}"
-    out.line((f"{'✗' if can_draw() else 'x'} {where}", "red"))
+    out.line((f"{signs().cross} {where}", "red"))
     out.line(f"  {finding.what}")
     out.line(f"  expected  {finding.expected}")
     out.line(f"  found     {finding.found}")
-
-
-def _fields(report: "VerifyReport") -> dict[str, Any]:
-    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
-
-    return {"command": "verify", "ok": report.ok, **asdict(report), "folder": str(report.folder)}

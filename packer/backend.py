@@ -56,6 +56,13 @@ def _load_fast(model_json: bytes) -> "fastokens.Tokenizer":
     return backend
 
 
+def load_fast_meanwhile(model_json: bytes) -> threading.Thread:
+    """Begin to load the `fastokens` object in a thread; what it raises is raised again to whoever asks for it."""
+    loading = threading.Thread(target=_try_fast, args=[model_json])
+    loading.start()
+    return loading
+
+
 def warm_up(tokenizer: Path, *, fast: bool) -> threading.Thread | None:
     """Load what the processes forked from this one will encode with.
 
@@ -72,15 +79,13 @@ def warm_up(tokenizer: Path, *, fast: bool) -> threading.Thread | None:
     """
     path = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
     content = path.read_bytes()
-    loading = threading.Thread(target=_try_fast, args=[content]) if fast else None
-    if loading is not None:
-        loading.start()
+    loading = load_fast_meanwhile(content) if fast else None
     load_backend(content)
     return loading
 
 
 def _try_fast(model_json: bytes) -> None:
-    with suppress(BaseException):  # raised again to whoever asks for it
+    with suppress(BaseException):
         load_fast_backend(model_json)
 
 

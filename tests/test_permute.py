@@ -75,7 +75,7 @@ def test_golden_images(n):
     assert permute(index, n, permutation_key("packer", 7)).tolist() == GOLDEN_IMAGES[n]
 
 
-def test_keys_tell_apart_type_value_order_and_borders():
+def test_keys_distinguish_type_value_order_and_borders():
     parts = [(), ("",), (1,), ("1",), (-1,), (1, 2), (2, 1), (12,), ("ab",), ("a", "b"), ("b", "a"), ("é",), (2**200,)]
     keys = {tuple(permutation_key(*each).tolist()) for each in parts}
     assert len(keys) == len(parts)

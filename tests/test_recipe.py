@@ -30,14 +30,14 @@ WORDS = [(key, words) for key, words in chosen_words() if key not in {"version",
 ]
 
 
-def test_every_key_with_a_choice_is_looked_at() -> None:
+def test_every_key_with_a_choice_is_examined() -> None:
     keys = {key for key, _ in WORDS}
     assert keys > {"engine", "pack.mode", "sources.format", "supervision.allow_dropped", "supervision.history_rewrite"}
     assert len(WORDS) > 10
 
 
 @pytest.mark.parametrize(("key", "words"), WORDS, ids=[key for key, _ in WORDS])
-def test_a_word_that_may_not_stand_there_is_told_with_those_that_may(key: str, words: tuple[str, ...]) -> None:
+def test_a_word_that_may_not_stand_there_is_reported_with_those_that_may(key: str, words: tuple[str, ...]) -> None:
     value = "[wrong]" if key == "supervision.allow_dropped" else "wrong"
     values = {"sources": [{"path": "a.jsonl", "take": {"rows": 1}}], "split": {"shares": {"test": 0.1}}}
     with pytest.raises(RecipeError) as caught:
@@ -48,7 +48,7 @@ def test_a_word_that_may_not_stand_there_is_told_with_those_that_may(key: str, w
     make_recipe(values, [f"{key}={value.replace('wrong', words[-1])}"])
 
 
-def test_another_version_of_recipes_is_told_with_the_one_there_is() -> None:
+def test_another_version_of_recipes_is_reported_with_the_one_there_is() -> None:
     with pytest.raises(RecipeError, match="version: expected 1, found 2"):
         make_recipe({"version": 2})
 

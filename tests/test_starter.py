@@ -164,7 +164,7 @@ def test_transformers_renders_and_encodes_the_same(rows):
         assert ids == ours.encode(text, add_special_tokens=False).ids
 
 
-def test_a_call_beside_text_and_a_call_alone_are_told_apart():
+def test_a_call_beside_text_and_a_call_alone_are_distinguished():
     call = {"type": "function", "function": {"name": "f", "arguments": {"ä": 1}}}
     block = '<tool_call>\n{"name": "f", "arguments": {"ä": 1}}\n</tool_call>'
     assert (

@@ -2,9 +2,8 @@
 
 from packer.audit.check import Answer, Check, CheckReport, RowPair, RowText, check
 from packer.audit.diff import CacheDiff, diff
-from packer.audit.excerpts import Excerpt
 from packer.audit.lint import Example, LintFinding, LintReport, LookedAt, lint
-from packer.audit.preview import Preview, PreviewedInput, PreviewedRow, PreviewTotals, preview
+from packer.audit.preview import Excerpt, Preview, PreviewedInput, PreviewedRow, PreviewTotals, preview
 from packer.audit.stats import SplitStats, Stats, rows_of_split, stats
 from packer.audit.verify import verify
 from packer.audit.verify_report import Checked, Finding, VerifyReport

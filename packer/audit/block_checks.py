@@ -29,7 +29,7 @@ _COLUMNS = ("input_ids", "labels", "loss_weights", "position_ids", "seq_lengths"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlocksAudit:
-    """What was found in the blocks of one split, and what was counted there."""
+    """Findings and counts of the blocks of one split."""
 
     findings: tuple[Finding, ...]
     separators: int = 0
@@ -42,7 +42,7 @@ def check_blocks(
 ) -> BlocksAudit:
     """Compare a split's blocks with its documents.
 
-    Call it only for shards whose digests and rows were found to be right: this is what digests cannot tell.
+    Call it only for shards whose digests and rows were found to be right: this is what digests cannot show.
     """
     try:
         comparison = _Comparison(manifest, split, documents, form, stop_ids)

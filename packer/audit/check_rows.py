@@ -1,19 +1,27 @@
-"""The selection of a cache: its files, and whether it is what the traits and the recipe give."""
+"""The selection of a cache: its files, whether it is what the traits and the recipe give, and they what the rows do."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
-from packer.audit.cache_files import check_file, check_size, unreadable
+from packer.audit.file_checks import check_file, check_size, unreadable
 from packer.audit.verify_report import Finding, Level
+from packer.batches import RowBatch
+from packer.curate import TraitMaker, TraitRules
 from packer.errors import PackerError
 from packer.pipeline.selecting import decide, read_traits
 from packer.recipe import make_recipe
-from packer.store.manifest import Manifest
+from packer.store.manifest import Manifest, StoredTable
+from packer.store.row_tables import read_table
 from packer.store.selected import read_selection
 
 WHAT = "selected rows"
+
+AskedTraits: TypeAlias = tuple[TraitRules, StoredTable]
+"""What was asked of the rows of a partition, and the table of it."""
 
 
 def check_tables(folder: Path, manifest: Manifest, level: Level, *, is_whole: bool) -> list[Finding]:
@@ -56,3 +64,39 @@ def check_tables(folder: Path, manifest: Manifest, level: Level, *, is_whole: bo
             path=selection.table.path, row=None, what=WHAT, expected=expected, found=f"other {', '.join(different)}"
         )
     ]
+
+
+def asked_traits(manifest: Manifest) -> Mapping[str, AskedTraits]:
+    """What was asked of the rows of each document shard, by its path; nothing where there are no rules about rows."""
+    if manifest.selection is None:
+        return {}
+    rules = make_recipe(manifest.recipe).row_rules
+    documents = [shard for shard in manifest.shards if shard.kind == "documents"]
+    parts = [0 if shard.source is None else manifest.inputs[shard.source].part or 0 for shard in documents]
+    asked = zip(documents, parts, manifest.selection.traits, strict=False)
+    return {shard.path: (TraitRules.of(rules, part), table) for shard, part, table in asked}
+
+
+class TraitComparison:
+    """The traits of a partition made again, a batch of rows at a time.
+
+    Raises:
+        CheckError: the stored ones are damaged.
+
+    """
+
+    def __init__(self, folder: Path, asked: AskedTraits | None) -> None:
+        self.fields = () if asked is None else asked[0].fields
+        """What is to be read of the rows beside the samples."""
+
+        self._made = None if asked is None else (TraitMaker(asked[0]), read_table(folder, asked[1]))
+
+    def differences(self, rows: RowBatch, first: int) -> Iterator[tuple[int, str, str]]:
+        """The first row of the batch, what was expected and what was found, where a column differs."""
+        if self._made is None:
+            return
+        maker, table = self._made
+        made, stored = maker.make(rows, first), table.slice(first, rows.num_rows)
+        others = [name for name in made.schema.names if made[name] != stored[name].combine_chunks()]
+        if others:
+            yield first, "the same traits of its rows", f"other {', '.join(others)}"

@@ -3,7 +3,7 @@
 Digests show that a cache is what was written. Only making it again shows that what was written is what its rows yield.
 The inputs are read again, whose sha256 must be the manifest's, and cut again; partitions are matched with document
 shards. Rows are rendered and encoded by the reference engine, whichever made the cache, with the tokenizer and the
-template that the cache keeps. What is compared of a row is the row digest of each of its documents, worked out from the
+template that the cache keeps. What is compared of a row is the row digest of each of its documents, computed from the
 values on both sides, which covers every column; or the code of its rejection.
 
 A sample is some of the rows, chosen by a keyed permutation: the same ones every time.
@@ -11,7 +11,7 @@ A sample is some of the rows, chosen by a keyed permutation: the same ones every
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,12 +20,14 @@ from typing import cast, get_args
 import msgspec
 import numpy as np
 
-from packer.audit.cache_files import check_input, unreadable
-from packer.audit.reencoded_partition import WHAT, Compared, Comparison, Task, between, named_rows
+from packer.audit.check_rows import AskedTraits, TraitComparison, asked_traits
+from packer.audit.file_checks import check_input, unreadable
 from packer.audit.shard_checks import MAX_ROWS
-from packer.audit.verify_report import Checked, Finding
-from packer.errors import CheckError, InputError, PackerError, RecipeError, StorageError, UsageError
+from packer.audit.verify_report import Finding
+from packer.batches import Int32, Int64, RowBatch, UInt64
+from packer.errors import CheckError, InputError, PackerError, StorageError, UsageError
 from packer.layout import offsets_of
+from packer.limits import out_of
 from packer.model import TOKENIZER_FILE, Model
 from packer.permute import permutation_key, permute
 from packer.pipeline.engine import resolve_engine
@@ -36,21 +38,58 @@ from packer.pipeline.kept_tokenizer import kept_model
 from packer.pipeline.progress import Progress
 from packer.pipeline.stages import Stages, named_row, overruns_at, with_role_markers
 from packer.recipe import Recipe, make_recipe
-from packer.source import SCHEMAS, Partition, partition_file
+from packer.source import SCHEMAS, Partition, partition_file, read_rows
 from packer.source.partition import Format
-from packer.store.manifest import MANIFEST_NAME, Input, Manifest
-from packer.store.rejected import read_rejected
+from packer.store.arrow_columns import DocumentRows
+from packer.store.manifest import MANIFEST_NAME, Input, Manifest, Shard
+from packer.store.numbered_rows import Chunks
+from packer.store.rejected import read_rejected, rejected_path
+from packer.store.writing import rows_of
+
+_WHAT = "re-encoded"
+"""The `what` of findings."""
 
 _KEY = permutation_key("rows that verify encodes again", 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task:
+    """One partition to be compared with its shard."""
+
+    partition: Partition
+    entry: Input
+    shard: Shard
+    rejected: Mapping[int, str] | None
+    """Row of the partition → code of its rejection as the cache says; None where rejected.jsonl is damaged."""
+
+    chosen: Int64 | None = None
+    """Rows of the partition that are compared, ascending; None for all."""
+    traits: AskedTraits | None = None
+
+    @property
+    def num_rows(self) -> int:
+        return self.partition.num_rows if self.chosen is None else len(self.chosen)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compared:
+    """The result of one partition."""
+
+    num_rows: int
+    num_tokens: int
+    findings: tuple[Finding, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reencoded:
     """The result of making documents again."""
 
-    checked: Checked
     findings: tuple[Finding, ...]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    num_files: int = 0
+    """Inputs of which rows were compared."""
+
+    num_rows: int = 0
 
 
 class Reencoding:
@@ -60,16 +99,19 @@ class Reencoding:
         self._folder = folder
         self._manifest = manifest
         self._partitions: dict[int, tuple[Partition, ...]] = {}
-        self._recipe: Recipe | RecipeError
+        self._recipe: Recipe | PackerError
         try:
             self._recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
-        except RecipeError as error:
+            for entry in manifest.inputs:
+                if entry.format not in get_args(Format) or entry.schema not in SCHEMAS:
+                    raise CheckError(f"{entry.path}: rows of schema '{entry.schema}' in format '{entry.format}'")
+        except PackerError as error:
             self._recipe = error
 
     def cut(self, source: int) -> list[Finding]:
         """Compare the sha256 of an input with the manifest's and cut it into partitions, in one pass."""
         entry = self._manifest.inputs[source]
-        if isinstance(self._recipe, RecipeError) or not _is_known(entry):
+        if isinstance(self._recipe, PackerError):
             return check_input(entry.path, sha256=entry.sha256)
         try:
             cut = partition_file(
@@ -85,15 +127,13 @@ class Reencoding:
         self._partitions[source] = cut.partitions
         return []
 
-    def run(
-        self, *, sample: int | None, rejected_is_whole: bool, damaged: frozenset[str], jobs: int, progress: Progress
-    ) -> Reencoded:
+    def run(self, *, sample: int | None, damaged: frozenset[str], jobs: int, progress: Progress) -> Reencoded:
         """Make the documents of every partition again, or of some rows, and compare them.
 
         Args:
             sample: number of rows; None for all.
-            rejected_is_whole: whether rejected.jsonl can be believed; where not, only documents are compared.
-            damaged: paths with findings; that such a shard cannot be opened is known.
+            damaged: paths with findings. That such a shard cannot be opened is known; where rejected.jsonl is one of
+                them, only documents are compared.
             jobs: processes.
             progress: listens; counts rows.
 
@@ -102,42 +142,33 @@ class Reencoding:
 
         """
         try:
-            recipe, model = self._rules()
-            rejected = _rejected_codes(self._folder, self._manifest) if rejected_is_whole else None
+            if isinstance(self._recipe, PackerError):
+                raise self._recipe
+            recipe = self._recipe
+            model = with_role_markers(kept_model(self._folder, self._manifest, recipe), recipe)
+            is_whole = rejected_path(self._folder, self._manifest) not in damaged
+            rejected = _rejected_codes(self._folder, self._manifest) if is_whole else None
         except PackerError as error:
-            return _result([_rules_finding(error)], (), [])
+            expected = "a recipe, a tokenizer and rejections that load"
+            return Reencoded(findings=(_finding(MANIFEST_NAME, _WHAT, expected, error.message),))
         tasks, findings = self._tasks(rejected)
         tasks = tasks if sample is None else _sampled(tasks, sample)
         progress.stage("re-encoding", sum(task.num_rows for task in tasks), "rows")
-        results: dict[int, Compared] = {}
+        results: dict[int, _Compared] = {}
         executor = local_executor(min(jobs, len(tasks)))
         for number, result in executor.run(_worker, (self._folder, recipe, model), tasks):
             results[number] = result
             progress.advance(tasks[number].num_rows, result.num_tokens)
-        compared = [(task.entry.path, results[number]) for number, task in enumerate(tasks)]
-        findings += [
-            finding
-            for _, result in compared
-            for finding in result.findings
-            if not (finding.what == "structure" and finding.path in damaged)
-        ]
-        return _result(findings, _notes(self._manifest, model), compared)
+        found = (finding for number in range(len(tasks)) for finding in results[number].findings)
+        findings += [each for each in found if not (each.what == "structure" and each.path in damaged)]
+        return Reencoded(
+            findings=tuple(findings),
+            notes=_notes(self._manifest, model),
+            num_files=len({tasks[number].entry.path for number, result in results.items() if result.num_rows}),
+            num_rows=sum(result.num_rows for result in results.values()),
+        )
 
-    def _rules(self) -> tuple[Recipe, Model]:
-        """The recipe, and the model as the build had it.
-
-        Raises:
-            PackerError: they do not load.
-
-        """
-        if isinstance(self._recipe, RecipeError):
-            raise self._recipe
-        for entry in self._manifest.inputs:
-            if not _is_known(entry):
-                raise CheckError(f"{entry.path}: rows of schema '{entry.schema}' in format '{entry.format}'")
-        return self._recipe, with_role_markers(kept_model(self._folder, self._manifest, self._recipe), self._recipe)
-
-    def _tasks(self, rejected: Sequence[Sequence[tuple[int, str]]] | None) -> tuple[list[Task], list[Finding]]:
+    def _tasks(self, rejected: Sequence[Sequence[tuple[int, str]]] | None) -> tuple[list[_Task], list[Finding]]:
         """Partitions with their shards, in the order of the manifest; both sides of what does not match."""
         inputs = self._manifest.inputs
         left = {
@@ -145,7 +176,8 @@ class Reencoding:
             for source, partitions in self._partitions.items()
             for partition in partitions
         }
-        tasks: list[Task] = []
+        tasks: list[_Task] = []
+        asked = asked_traits(self._manifest)
         findings: list[Finding] = []
         for shard in self._manifest.shards:
             if shard.kind != "documents" or shard.source is None or shard.source not in self._partitions:
@@ -153,13 +185,20 @@ class Reencoding:
             partition = left.pop((shard.source, shard.first_row, shard.num_input_rows), None)
             entry = inputs[shard.source]
             if partition is None:
-                rows = named_rows(shard.first_row, shard.num_input_rows)
-                findings.append(_partition_finding(shard.path, "a partition as the recipe cuts it", rows))
+                rows = _named_rows(shard.first_row, shard.num_input_rows)
+                findings.append(_finding(shard.path, "partition", "a partition as the recipe cuts it", rows))
                 continue
-            codes = None if rejected is None else _codes_of(rejected[shard.source], partition)
-            tasks.append(Task(partition=partition, entry=entry, shard=shard, rejected=codes))
+            codes = None
+            if rejected is not None:
+                own, first = rejected[shard.source], shard.first_row
+                begin, end = (bisect_left(own, (row, "")) for row in (first, first + shard.num_input_rows))
+                codes = {row - first: code for row, code in own[begin:end]}
+            found = asked.get(shard.path)
+            tasks.append(_Task(partition=partition, entry=entry, shard=shard, rejected=codes, traits=found))
         missing = [
-            _partition_finding(inputs[source].path, named_rows(first_row, num_rows), "no document shard of these rows")
+            _finding(
+                inputs[source].path, "partition", _named_rows(first_row, num_rows), "no document shard of these rows"
+            )
             for source, first_row, num_rows in left
         ]
         return tasks, [*findings[:MAX_ROWS], *missing[:MAX_ROWS]]
@@ -172,27 +211,137 @@ def reference_stages(recipe: Recipe, model: Model) -> Stages:
     return stages
 
 
-def _worker(folder: Path, recipe: Recipe, model: Model) -> Callable[[Task], Compared]:
+def _worker(folder: Path, recipe: Recipe, model: Model) -> Callable[[_Task], _Compared]:
     """The function that compares partitions, in this or in another process."""
     stages = reference_stages(recipe, model)
     special_ids = np.array(model.special_ids, np.int32)
 
-    def compare(task: Task) -> Compared:
+    def compare(task: _Task) -> _Compared:
         try:
-            comparison = Comparison(task, folder, stages, special_ids)
             with overruns_at(lambda row: named_row(task.partition, row, recipe)):
-                return comparison.run(recipe.rows.max_bytes)
+                return _compare_partition(task, folder, stages, special_ids, recipe.rows.max_bytes)
         except InputError as error:
             # Another process does not know where this one keeps standard input.
             findings = (_input_finding(task.entry, error.message.replace(str(task.partition.path), task.entry.path)),)
         except (CheckError, StorageError) as error:
             findings = (unreadable(task.shard.path, error),)
-        return Compared(num_rows=0, num_tokens=0, findings=findings)
+        return _Compared(num_rows=0, num_tokens=0, findings=findings)
 
     return compare
 
 
-def _sampled(tasks: Sequence[Task], sample: int) -> list[Task]:
+def _compare_partition(task: _Task, folder: Path, stages: Stages, special_ids: Int32, max_row_bytes: int) -> _Compared:
+    """Make every row of a partition again, or every chosen one, and compare it with what is stored.
+
+    Raises:
+        InputError: the input is not what it was when it was cut.
+        CheckError, StorageError: the shard cannot be read.
+
+    """
+    stored, weighted = _stored_documents(folder, task.shard)
+    traits = TraitComparison(folder, task.traits)
+    partition, entry, first, num_tokens = task.partition, task.entry, 0, 0
+    differing: list[tuple[int, str, str]] = []
+    batches = read_rows(
+        partition, schema=entry.schema, columns=entry.columns, max_row_bytes=max_row_bytes, fields=traits.fields
+    )
+    for batch in batches:
+        differing += traits.differences(batch, first)
+        stop = first + batch.num_rows
+        numbers = np.arange(first, stop) if task.chosen is None else _between(task.chosen, first, stop)
+        if len(numbers):
+            done = stages.run(batch if len(numbers) == batch.num_rows else _only(batch, numbers))
+            special = np.isin(done.documents.input_ids, special_ids)
+            made = _Documents.of(rows_of(done.documents, special=special, weighted=weighted))
+            codes = {rejection.row: rejection.code for rejection in done.rejections}
+            differing += _differences(numbers, made, codes, stored, codes if task.rejected is None else task.rejected)
+            num_tokens += len(done.documents.input_ids)
+        first = stop
+        # Where rows differ, reading goes on: at its end it is seen whether the input changed meanwhile.
+        if task.chosen is not None and stop > task.chosen[-1] and not differing:
+            break
+    findings = [
+        _finding(entry.path, _WHAT, expected, found, partition.first_row + row)
+        for row, expected, found in differing[:MAX_ROWS]
+    ]
+    if len(differing) > MAX_ROWS:
+        rows = _named_rows(partition.first_row, partition.num_rows)
+        found = f"{len(differing) - MAX_ROWS:,} more of {rows} with something else"
+        findings.append(_finding(entry.path, _WHAT, "the same documents and rejections", found))
+    return _Compared(num_rows=task.num_rows, num_tokens=num_tokens, findings=tuple(findings))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Documents:
+    """The documents of a partition, in the order of its rows. D documents."""
+
+    row: Int32  # [D] of the partition, ascending
+    length: Int32  # [D] tokens
+    digest: UInt64  # [D] of every column
+
+    @classmethod
+    def of(cls, rows: DocumentRows) -> "_Documents":
+        return cls(row=rows.row, length=rows.length, digest=rows.digests())
+
+    def outcome(self, row: int, code: str | None) -> str:
+        """Describe the result of a row: `2 documents, 118 tokens`, `rejected: empty`, or both."""
+        own = self.length[self.of_row(row)]
+        parts = [f"{len(own)} document{'s' * (len(own) > 1)}, {int(own.sum()):,} tokens"] if len(own) else []
+        parts += [] if code is None else [f"rejected: {code}"]
+        return "; and ".join(parts) or "no document"
+
+    def of_row(self, row: int) -> slice:
+        return slice(*np.searchsorted(self.row, (row, row + 1)).tolist())
+
+
+def _stored_documents(folder: Path, shard: Shard) -> tuple[_Documents, bool]:
+    """The documents of a shard, with digests computed from their values; and whether it has a column of weights."""
+    try:
+        chunks: Chunks[DocumentRows] = Chunks(folder, (shard,), kind="documents")
+        parts = [_Documents.of(rows) for rows, _ in chunks]
+        weighted = chunks.mapped(0).weighted
+    except (OSError, ValueError, IndexError, MemoryError, OverflowError) as error:
+        # Flipped bits can name any length and any place; whatever breaks, the shard is damaged.
+        if (limit := out_of(error, f"cannot read {shard.path}")) is not None:
+            raise limit from error
+        raise CheckError(f"{shard.path}: {error}") from error
+    row = np.concatenate([np.zeros(0, np.int32), *(part.row for part in parts)])
+    if len(row) and ((row[1:] < row[:-1]).any() or row[0] < 0 or row[-1] >= shard.num_input_rows):
+        raise CheckError(f"{shard.path}: its documents are not in the order of the partition's rows")
+    length = np.concatenate([np.zeros(0, np.int32), *(part.length for part in parts)])
+    digest = np.concatenate([np.zeros(0, np.uint64), *(part.digest for part in parts)])
+    return _Documents(row=row, length=length, digest=digest), weighted
+
+
+def _differences(
+    numbers: Int64, made: _Documents, codes: Mapping[int, str], stored: _Documents, stored_codes: Mapping[int, str]
+) -> Iterator[tuple[int, str, str]]:
+    """Rows that yield something else than is stored, what they yield, and what is stored."""
+    for row in numbers.tolist():
+        code, stored_code = codes.get(row), stored_codes.get(row)
+        ours, theirs = made.digest[made.of_row(row)], stored.digest[stored.of_row(row)]
+        if code == stored_code and np.array_equal(ours, theirs):
+            continue
+        expected, found = made.outcome(row, code), stored.outcome(row, stored_code)
+        yield row, expected, found if found != expected else f"{found}, with other values"
+
+
+def _only(rows: RowBatch, numbers: Int64) -> RowBatch:
+    """Some rows of a batch."""
+    wanted = set(numbers.tolist())
+    return RowBatch(
+        samples=tuple(sample for sample in rows.samples if sample.row in wanted),
+        rejections=tuple(rejection for rejection in rows.rejections if rejection.row in wanted),
+        num_rows=len(wanted),
+    )
+
+
+def _between(numbers: Int64, first: int, stop: int) -> Int64:
+    """Those of ascending numbers that lie in ``[first, stop)``."""
+    return numbers[slice(*np.searchsorted(numbers, (first, stop)).tolist())]
+
+
+def _sampled(tasks: Sequence[_Task], sample: int) -> list[_Task]:
     """The tasks that hold chosen rows, with them.
 
     Worked example: partitions of 3 and 4 rows, chosen 1 and 5 of the 7: row 1 of the first, row 2 of the second.
@@ -202,7 +351,7 @@ def _sampled(tasks: Sequence[Task], sample: int) -> list[Task]:
     if sample >= total:
         return list(tasks)
     chosen = np.sort(permute(np.arange(sample), total, _KEY))
-    own = [between(chosen, first, stop) - first for first, stop in pairwise(bounds.tolist())]
+    own = [_between(chosen, first, stop) - first for first, stop in pairwise(bounds.tolist())]
     return [replace(task, chosen=rows) for task, rows in zip(tasks, own, strict=True) if len(rows)]
 
 
@@ -229,14 +378,8 @@ def _rejected_codes(folder: Path, manifest: Manifest) -> list[list[tuple[int, st
     return found
 
 
-def _codes_of(rejected: Sequence[tuple[int, str]], partition: Partition) -> dict[int, str]:
-    first, stop = partition.first_row, partition.first_row + partition.num_rows
-    begin, end = (bisect_left(rejected, row, key=lambda line: line[0]) for row in (first, stop))
-    return {row - first: code for row, code in rejected[begin:end]}
-
-
 def _notes(manifest: Manifest, model: Model) -> tuple[str, ...]:
-    """That the documents were made again by other software or rules than the cache was made by."""
+    """Note where software or rules are not those that the cache was made by."""
     here = resolve_engine("reference", model.files[TOKENIZER_FILE])
     # The version of any engine ends with that of the reference, which renders for it and checks it.
     if manifest.engine_version.endswith(here.version) and manifest.rules_version == RULES_VERSION:
@@ -245,30 +388,13 @@ def _notes(manifest: Manifest, model: Model) -> tuple[str, ...]:
     return (f"versions differ: {made}, made again by {here.name} ({here.version}; rules {RULES_VERSION})",)
 
 
-def _result(findings: Sequence[Finding], notes: tuple[str, ...], compared: Sequence[tuple[str, Compared]]) -> Reencoded:
-    num_rows = sum(result.num_rows for _, result in compared)
-    checked = Checked(
-        kind=WHAT,
-        num_files=len({path for path, result in compared if result.num_rows}),
-        num_rows=num_rows,
-        num_bytes=0,
-        num_damaged=len({finding.path for finding in findings}),
-    )
-    return Reencoded(checked=checked, findings=tuple(findings), notes=notes)
+def _named_rows(first: int, number: int) -> str:
+    return f"rows {first:,} to {first + number - 1:,}"
 
 
-def _is_known(entry: Input) -> bool:
-    return entry.format in get_args(Format) and entry.schema in SCHEMAS
-
-
-def _partition_finding(path: str, expected: str, found: str) -> Finding:
-    return Finding(path=path, row=None, what="partition", expected=expected, found=found)
+def _finding(path: str, what: str, expected: str, found: str, row: int | None = None) -> Finding:
+    return Finding(path=path, row=row, what=what, expected=expected, found=found)
 
 
 def _input_finding(entry: Input, found: str) -> Finding:
-    return Finding(path=entry.path, row=None, what="input", expected=f"sha256 {entry.sha256}", found=found)
-
-
-def _rules_finding(error: PackerError) -> Finding:
-    expected = "a recipe, a tokenizer and rejections that load"
-    return Finding(path=MANIFEST_NAME, row=None, what=WHAT, expected=expected, found=error.message)
+    return _finding(entry.path, "input", f"sha256 {entry.sha256}", found)

@@ -7,7 +7,6 @@ import numpy as np
 
 from packer.batches import Int32
 from packer.errors import CheckError
-from packer.limits import out_of
 from packer.pipeline.losses import LeftOut, left_out
 from packer.pipeline.row_report import RowReport, row_report
 from packer.recipe import to_json
@@ -15,7 +14,8 @@ from packer.rejections import CODES
 from packer.store.arrow_columns import BlockRows
 from packer.store.cache import Cache
 from packer.store.document_shards import DocumentShards
-from packer.store.manifest import Manifest, Shard
+from packer.store.files import CacheFiles
+from packer.store.manifest import MANIFEST_NAME, Manifest, Shard
 from packer.store.numbered_rows import Chunks
 from packer.store.rejected import rejected_path
 from packer.store.selected import read_selection
@@ -51,7 +51,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutReason:
-    """What is in no block, for one reason."""
+    """Tokens that are in no block, for one reason."""
 
     code: str
     documents: int
@@ -109,7 +109,7 @@ class Stats:
     """The most frequent first."""
 
     cut: tuple[CutReason, ...]
-    """What is in no block; the most tokens first."""
+    """Tokens in no block, by reason; the most tokens first."""
 
     left_out: LeftOut | None
     """The tokens of `cut`, where they are worth a warning."""
@@ -296,15 +296,14 @@ def _num_bytes(manifest: Manifest, kind: str) -> int:
 
 
 def _other_bytes(cache: Cache) -> int:
-    own = [cache.folder / "manifest.json", cache.folder / rejected_path(cache.folder, cache.manifest)]
-    try:
-        sizes = sum(path.stat().st_size for path in own)
-    except OSError as error:
-        raise out_of(error) or CheckError(
-            f"{error.filename} cannot be read: {error.strerror}",
-            hint=f"packer build -o {cache.folder} --repair makes it again",
-        ) from None
-    return sizes + sum(file.num_bytes for file in cache.manifest.model.files)
+    total = sum(file.num_bytes for file in cache.manifest.model.files)
+    for name in (MANIFEST_NAME, rejected_path(cache.folder, cache.manifest)):
+        size = CacheFiles(cache.folder).size(name)
+        if size is None:
+            hint = f"packer build -o {cache.folder} --repair makes it again"
+            raise CheckError(f"{cache.folder / name} is missing", hint=hint)
+        total += size
+    return total
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -19,6 +19,7 @@ from packer.layout import MASKED
 from packer.model import TOKENIZER_FILE
 from packer.pipeline.kept_tokenizer import kept_files
 from packer.render.common_prefix import common_length
+from packer.store.files import CacheFiles
 from packer.store.manifest import Manifest
 
 RunKind: TypeAlias = Literal["trained", "masked", "separator", "padding"]
@@ -49,7 +50,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spans:
-    """What a document trains, span by span in order. U spans; they may touch."""
+    """The trained spans of a document, in order. U spans; they may touch."""
 
     message: Int32  # [U]
     start: Int32  # [U] tokens from the start of the document
@@ -85,9 +86,9 @@ def kept_model_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
 
     """
     for file in manifest.model.files:
-        path = folder / "model" / file.path
-        if not path.is_file():
-            raise CheckError(f"{path} is missing", hint=f"packer build -o {folder} --repair makes it again")
+        if CacheFiles(folder).size(f"model/{file.path}") is None:
+            hint = f"packer build -o {folder} --repair makes it again"
+            raise CheckError(f"{folder}/model/{file.path} is missing", hint=hint)
     return kept_files(folder, manifest)
 
 

@@ -18,13 +18,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from packer.audit.block_checks import check_blocks, check_counts
-from packer.audit.cache_files import check_file, check_input, check_rejected, check_size, find_strays
 from packer.audit.check_rows import check_tables
-from packer.audit.claimed_identity import check_identity, check_tokenizer
+from packer.audit.file_checks import (
+    check_file,
+    check_identity,
+    check_input,
+    check_rejected,
+    check_size,
+    check_tokenizer,
+    find_strays,
+)
 from packer.audit.reencode import Reencoded, Reencoding
 from packer.audit.shard_checks import ShardAudit, audit_shard
 from packer.audit.verify_report import Checked, Finding, Level, VerifyReport
-from packer.errors import CheckError, RecipeError, UsageError
+from packer.errors import CheckError, PackerError, RecipeError, UsageError
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.executor import default_jobs
 from packer.pipeline.progress import Progress, Silent
@@ -32,6 +39,7 @@ from packer.recipe import make_recipe
 from packer.source import STANDARD_INPUT, place_of
 from packer.store.cache import check_conservation, content_fingerprint
 from packer.store.document_shards import DocumentShards
+from packer.store.files import CacheFiles
 from packer.store.manifest import (
     MANIFEST_NAME,
     Manifest,
@@ -112,7 +120,7 @@ def verify(
         content_fingerprint=manifest.content_fingerprint,
         recipe_fingerprint=manifest.recipe_fingerprint,
         notes=() if reencoded is None else reencoded.notes,
-        num_reencoded=None if reencoded is None else reencoded.checked.num_rows,
+        num_reencoded=None if reencoded is None else reencoded.num_rows,
     )
 
 
@@ -210,15 +218,17 @@ class _Audit:
 
     def rejected(self) -> None:
         name, totals = rejected_path(self._folder, self._manifest), self._manifest.totals
-        path = self._folder / name
+        try:
+            size = CacheFiles(self._folder).size(name)
+        except PackerError:
+            size = None  # reading it says why
         if self._level == "quick":
             missing = Finding(path=name, row=None, what="size", expected="a file", found="no file")
-            findings = [] if path.is_file() else [missing]
+            findings = [missing] if size is None else []
         else:
             findings = check_rejected(self._folder, self._manifest)
         lines = sum(totals.rejected.values()) + sum(cut.parts for cut in totals.cut.values())
-        size = path.stat().st_size if path.is_file() else 0
-        self._record("rejected", findings, num_files=1, num_rows=lines, num_bytes=size)
+        self._record("rejected", findings, num_files=1, num_rows=lines, num_bytes=size or 0)
 
     def _check_model(self) -> None:
         """The tokenizer's files, and where they are whole, what the manifest makes of them."""
@@ -289,15 +299,8 @@ class _Audit:
     def reencoded(self, again: Reencoding, sample: int | None) -> Reencoded:
         """The documents made again, after everything else was checked."""
         damaged = frozenset(finding.path for finding in self.findings)
-        done = again.run(
-            sample=sample,
-            rejected_is_whole=rejected_path(self._folder, self._manifest) not in damaged,
-            damaged=damaged,
-            jobs=self._threads,
-            progress=self._progress,
-        )
-        self.checked.append(done.checked)
-        self.findings += done.findings
+        done = again.run(sample=sample, damaged=damaged, jobs=self._threads, progress=self._progress)
+        self._record("re-encoded", done.findings, num_files=done.num_files, num_bytes=0, num_rows=done.num_rows)
         return done
 
 

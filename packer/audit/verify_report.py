@@ -90,7 +90,7 @@ class VerifyReport:
     """What is not wrong, and worth knowing."""
 
     num_reencoded: int | None = None
-    """Rows of the inputs that were made into documents again and compared; None where that was not asked for."""
+    """Rows of the inputs that were made into documents again and compared; None without `reencode`."""
 
     @property
     def ok(self) -> bool:
@@ -108,7 +108,7 @@ class VerifyReport:
         if not whats:
             return None
         if self.is_another:
-            return f"nothing else is wrong: this is what another build made. packer diff OLD {self.folder} tells why"
+            return f"nothing else is wrong: this is what another build made. packer diff OLD {self.folder} shows why"
         if self.content_fingerprint is None:
             return (
                 f"packer build -c RECIPE -o {self.folder} --repair makes it again; its own recipe was in the manifest"
@@ -121,7 +121,7 @@ class VerifyReport:
             return f"the cache itself is whole; packer build -o {self.folder}{force} brings it up to date with them"
         if not any(_is_mended(finding) for finding in self.findings):
             if self.level == "quick":
-                return f"packer verify {self.folder} tells whether its files still are what was written"
+                return f"packer verify {self.folder} checks whether its files still are what was written"
             return (
                 "every file is what its digest says, so that --repair would keep it; to have the rows made again, "
                 "build into another folder: packer build -c RECIPE -o OTHER"

@@ -65,7 +65,7 @@ class BlockView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowView:
-    """What became of one input row: documents, or reasons, or both."""
+    """The result of one input row: documents, reasons, or both."""
 
     source: str
     row: int

@@ -70,7 +70,7 @@ class Tester:
         passed = self._matching(flat)
         if rule.chars is not None:
             passed &= _within(np.array([len(text) for text in flat], np.float64), rule.chars)
-        row = np.repeat(np.arange(len(texts)), [len(each) for each in texts])
+        row = np.repeat(np.arange(len(texts)), np.array([len(each) for each in texts], np.int64))
         all_passed: Bool = np.bincount(row[~passed], minlength=len(texts)) == 0
         return all_passed
 

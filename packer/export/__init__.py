@@ -1,10 +1,8 @@
-"""What goes out to other trainers: a cache's documents or blocks in the files they read, masks included or refused.
+"""Exports of a cache to the files of other trainers: documents or blocks, with their loss masks or not at all.
 
 formats         the formats there are
-source          documents and blocks in order, digests compared, as flat arrays
-writer          what the writer of a format is given and does, and its files with their digests
-place           the folder they are written into, one writer at a time
-run             all of it: refusals, the folder, export.json
+writer          the rows that the writer of a format is given, and the files it writes, with their digests
+run             all of it: refusals, the folder that is replaced, export.json
 datasets_folder, megatron, mds, olmo    one format each
 """
 

@@ -16,8 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import BlockBatch, Int64
-from packer.export.source import FlatDocuments
-from packer.export.writer import Files, Writer, is_weighted
+from packer.export.writer import Files, FlatDocuments, Writer, is_weighted
 from packer.store.cache import Cache
 
 _COLUMNS = {

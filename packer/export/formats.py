@@ -16,10 +16,10 @@ class Format:
     """The module in this folder and the :class:`packer.export.writer.Writer` in it, imported when it is used."""
 
     help: str
-    """What is written, and for whom."""
+    """Files and trainers, in a few words."""
 
     units: tuple[Unit, ...] = ("documents",)
-    """What it can hold, the default first."""
+    """Units it can hold, the default first."""
 
 
 FORMATS: dict[str, Format] = {

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from packer.batches import Int32
-from packer.export.source import FlatDocuments
-from packer.export.writer import Files, Writer
+from packer.export.writer import Files, FlatDocuments, Writer
 from packer.layout import MASKED
 from packer.store.cache import Cache
 

@@ -17,8 +17,7 @@ import numpy as np
 from packer.batches import BlockBatch, Bool, Int32, Int64
 from packer.errors import UsageError
 from packer.export.formats import Unit
-from packer.export.source import FlatDocuments
-from packer.export.writer import Files, Writer
+from packer.export.writer import Files, FlatDocuments, Writer
 from packer.layout import MASKED
 from packer.store.cache import Cache
 from packer.store.manifest import Shard

@@ -1,4 +1,4 @@
-"""What a name on the Hugging Face Hub looks like.
+"""Names on the Hugging Face Hub.
 
     tokenizer   ORG/NAME[@REVISION]   or hf://ORG/NAME[@REVISION]
     source      hf://datasets/ORG/NAME[@REVISION][/PATH]         PATH: a file or a glob
@@ -32,7 +32,7 @@ class HubName:
     repository: str
     revision: str | None
     path: str = ""
-    """Of a data set: a file or a glob; empty for the whole."""
+    """A file of a data set, or a glob; empty for the whole."""
 
     def __str__(self) -> str:
         """The name as it is written in a recipe."""

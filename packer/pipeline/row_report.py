@@ -82,7 +82,7 @@ def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
 
 def _left_out(rows: SelectedRows, names: Sequence[str]) -> list[RuleRows]:
     known = max(1, int(((rows.split >= 0) | (rows.reason > 0)).sum()))
-    by_rule = np.bincount(rows.detail[rows.detail >= 0], minlength=len(names)).tolist()
+    by_rule = [int((rows.detail == number).sum()) for number in range(len(names))]
     by_code = np.bincount(rows.reason, minlength=len(ROW_REASONS) + 1)[1:].tolist()
     found: list[tuple[str, str | None, int]] = [
         ("filtered", name, count) for name, count in zip(names, by_rule, strict=True)

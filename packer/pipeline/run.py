@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from packer.backend import load_fast_meanwhile
 from packer.errors import InputError, NothingKeptError
 from packer.limits import path_errors
 from packer.model import TOKENIZER_FILE, read_model_files
@@ -54,7 +55,7 @@ from packer.pipeline.row_report import RowReport, row_report
 from packer.pipeline.selecting import select
 from packer.recipe import Recipe
 from packer.rejections import rejection_hint
-from packer.source import hint_of_schema
+from packer.source import hint_of_schema, smallest_partition
 from packer.store.folder import lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, StoredTable, manifest_fingerprint
 from packer.tokenize import EngineDiffersError
@@ -135,7 +136,7 @@ def build(
                 return _nothing_to_do(folder, found, options)
         is_new = found is None and not dry_run
         try:
-            with _server_for(recipe, jobs) if is_new else nullcontext():
+            with _loading(recipe, jobs) if is_new else nullcontext():
                 with clock.of("plan"):
                     plan = plan_build(recipe, progress, before=None if found is None else found.engine)
                 if dry_run:
@@ -193,8 +194,7 @@ def make_cache(folder: Path, source: Source, options: Options, progress: Progres
             progress.note(f"{folder}: {replaced.sentences()[0]}")
         with clock.of("documents"):
             made = source.documents(found)
-        results = made.results
-        shards = [result.shard for result in results]
+        results, shards = made.results, [result.shard for result in made.results]
         with clock.of("rows") if wanted.recipe.row_rules.asks else nullcontext():
             selection = select(folder, wanted, shards, made.traits, progress.note)
         with clock.of("blocks"):
@@ -223,8 +223,7 @@ def _build(plan: BuildPlan, folder: Path, options: Options, progress: Progress, 
     if not result.built or result.manifest is None:
         return result
     note_unused_keys(result.manifest.totals.unused_keys, plan.model, progress.note)
-    profile = Profile(parts=clock.take(), stages=rows.stages.take(), processes=rows.processes)
-    return replace(result, profile=profile)
+    return replace(result, profile=Profile(parts=clock.take(), stages=rows.stages.take(), processes=rows.processes))
 
 
 def _replaced(folder: Path, found: Manifest, wanted: Provenance, options: Options) -> Changes:
@@ -270,19 +269,23 @@ def _dry_run(folder: Path, found: Manifest | None, plan: BuildPlan, options: Opt
     )
 
 
-def _server_for(recipe: Recipe, jobs: int | None) -> AbstractContextManager[None]:
-    """The server that workers will be forked from, which loads the tokenizer while the build is planned.
+def _loading(recipe: Recipe, jobs: int | None) -> AbstractContextManager[None]:
+    """Begin to load what encodes, while the build is planned: in the server that workers are forked from, or here.
 
     Raises:
         RecipeError, InputError: as for a plan.
 
     """
     size = sum(file.path.stat().st_size for file in resolve_sources(recipe) if file.path.is_file())
-    if min(jobs or jobs_for(size), -(-size // recipe.partition_bytes)) <= 1:
-        return nullcontext()
     assert recipe.tokenizer is not None  # resolve_sources asks for one
     tokenizer = tokenizer_place(recipe.tokenizer)
-    return fork_server(tokenizer, fast=engine.is_known_fast(recipe.engine, read_model_files(tokenizer)[TOKENIZER_FILE]))
+    content = read_model_files(tokenizer)[TOKENIZER_FILE]
+    fast = engine.is_known_fast(recipe.engine, content)
+    if (jobs or jobs_for(size)) > 1 and size > smallest_partition(recipe.partition_bytes):
+        return fork_server(tokenizer, fast=fast)
+    if fast and size >= engine.WORTH_LOADING_BYTES:
+        load_fast_meanwhile(content)
+    return nullcontext()
 
 
 def _by_reference(recipe: Recipe) -> Recipe:
@@ -347,8 +350,7 @@ class _Rows:
 
     def _make(self, wanted: Mapping[int, PartitionTask]) -> Iterator[tuple[int, Made]]:
         """Number of each task, and what it made, as they come."""
-        missing = list(wanted)
-        plan = self._plan
+        plan, missing = self._plan, list(wanted)
         sizes = {number: plan.tasks[number].partition.num_bytes for number in missing}
         jobs = min(self._options.jobs or jobs_for(sum(sizes.values())), len(missing))
         if self._options.on_error != "fail":
@@ -356,17 +358,16 @@ class _Rows:
             # alone with one at the end.
             soon = sampled_tasks(plan)
             missing = sorted(missing, key=lambda number: (number not in soon, -sizes[number] if jobs > 1 else number))
-        tasks = [wanted[number] for number in missing]
-        self._progress.stage("documents", sum(task.partition.num_rows for task in tasks), "rows")
-        if not tasks:
+        self._progress.stage("documents", sum(wanted[number].partition.num_rows for number in missing), "rows")
+        if not missing:
             return
         self.processes = jobs
         # Both engines give the same ids. For few rows, the reference is done before the fast encoder is there.
         few = sum(sizes.values()) < engine.WORTH_LOADING_BYTES
         recipe = _by_reference(plan.recipe) if few and jobs == 1 else plan.recipe
-        made = local_executor(jobs).run(PartitionWork, (self._folder, recipe, plan.model), tasks)
-        for i, done in made:
-            yield missing[i], done
+        tasks = [wanted[number] for number in missing]
+        for i, made in local_executor(jobs).run(PartitionWork, (self._folder, recipe, plan.model), tasks):
+            yield missing[i], made
 
     def _check_rejected(self, result: PartitionResult) -> None:
         if self._options.on_error != "fail" or not result.rejected:

@@ -7,22 +7,25 @@ from typing import Any
 
 from packer.errors import RecipeError
 from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report, Rule, held_out, nested, noted
-from packer.recipe_from.config_paths import (
+from packer.recipe_from.config_sources import (
+    MESSAGE_FIELDS,
     NAME_FILES,
     ConfigPaths,
+    alpaca_rows,
     are_several,
+    chat_rows,
     data_set_folder,
     files_pattern,
     hub_path,
     is_on_hub,
+    is_read_as,
+    rows_of,
 )
-from packer.recipe_from.configured_rows import MESSAGE_FIELDS, alpaca_rows, chat_rows, is_read_as, rows_of
-from packer.recipe_from.training_keys import is_training_key
 
 TEMPLATE_FILE = "chat_template.jinja"
 
 _SEQUENCE_LEN = 512
-"""What axolotl takes where nothing is said."""
+"""The default of axolotl."""
 
 _FIRST_ROWS = re.compile(r"(?P<split>\w+)\[:(?P<rows>[1-9]\d{0,17})\]")
 _LOADERS = ("json", "csv", "parquet", "arrow")
@@ -160,7 +163,7 @@ def read_axolotl(config: Mapping[str, Any], paths: ConfigPaths, report: Report) 
         | _pack(keys, {source["schema"] for source in sources})
     )
     template, text = _template(keys, paths)
-    keys.report_rest(is_training=is_training_key)
+    keys.report_rest(is_training=True)
     return {"sources": sources, **nested(recipe | template)}, text
 
 
@@ -198,16 +201,16 @@ def _limit(keys: Keys, *, several: bool) -> dict[str, Any]:
 
 
 def _entry_paths(keys: Keys, paths: ConfigPaths, *, split: str | None) -> list[str]:
-    """What the sources of an entry are called."""
+    """The paths of the sources of an entry."""
     path, named, revision = keys.text("path"), keys.texts("data_files") or [], keys.text("revision")
     if path is None:
         raise EntryLeftOutError("path", "no path")
     found = paths.find(path)
-    asked = (keys.text("split") or ("test" if split else "train")).partition("[")[0]
+    wanted = (keys.text("split") or ("test" if split else "train")).partition("[")[0]
     if found is None and is_on_hub(path):
         if not named:
             keys.report("path", NAME_FILES)
-        elif asked != "train":
+        elif wanted != "train":
             keys.report("split", "packer takes the files that are named, not a split of them")
         return [hub_path(path, revision, file) for file in named or [""]]
     keys.apply({"revision": noted("of a name on the Hub; this is none")})
@@ -221,7 +224,7 @@ def _entry_paths(keys: Keys, paths: ConfigPaths, *, split: str | None) -> list[s
         return [path]
     if not found.is_dir():
         return [paths.in_recipe(found, like=path)]
-    whole = data_set_folder(found, asked)
+    whole = data_set_folder(found, wanted)
     if whole is None:
         whole = files_pattern(found, "path")
         keys.report("path", "axolotl tells splits by the names of files; packer takes all that fit the pattern")

@@ -14,13 +14,19 @@ from packer.errors import RecipeError
 
 _MOST_SHOWN = 60
 
+_OF_ROWS = (
+    *("chat", "column", "data", "field", "len", "mask", "message", "pack", "prompt", "role", "sample", "template"),
+    *("token", "train_on"),
+)
+"""Words in the names of keys about rows. A key with one of them that packer does not know may be misspelled."""
+
 Kind = Literal["differs", "training", "unknown"]
 """``differs``: about rows, and means something else in packer, or nothing. ``training``: the trainer's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What becomes of a key."""
+    """The meaning of a key in a recipe."""
 
     says: str = ""
     """Reported of a value that means something else in packer, or nothing."""
@@ -35,7 +41,7 @@ class Rule:
     """Their word → the recipe's, where it has words of its own."""
 
     kind: Literal["take", "text", "texts", "number", "mapping"] = "take"
-    """What it holds, as the methods of :class:`Keys` are called."""
+    """The type of its value, named as the method of :class:`Keys` that takes it."""
 
 
 def noted(says: str, *same: Any) -> Rule:
@@ -100,12 +106,12 @@ class EntryLeftOutError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """What becomes of every key, filled while a configuration is read."""
+    """How each key was converted; filled while a configuration is read."""
 
     taken: list[str] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     left_out: list[Note] = field(default_factory=list)
-    """Those of the notes that stand for a whole entry."""
+    """The notes on whole entries."""
 
     @property
     def carried(self) -> tuple[str, ...]:
@@ -206,10 +212,10 @@ class Keys:
                 self.report(key, rule.says)
         return found
 
-    def report_rest(self, *, is_training: Callable[[str], bool] = lambda _: False) -> None:
-        """Report what nobody took: the trainer's own keys, and those that nobody here knows."""
+    def report_rest(self, *, is_training: bool = False) -> None:
+        """Report what nobody took; of a training's own keys those whose names say nothing of rows as the trainer's."""
         for key in list(self._left):
-            if is_training(key):
+            if is_training and not any(word in key for word in _OF_ROWS):
                 self.report(key, "the trainer's own", kind="training")
             else:
                 self.report(key, "not known here", kind="unknown")

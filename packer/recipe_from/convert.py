@@ -11,7 +11,7 @@ from packer.errors import InputError, RecipeError, UsageError
 from packer.recipe import make_recipe
 from packer.recipe_from.axolotl import TEMPLATE_FILE, read_axolotl
 from packer.recipe_from.config_keys import Note, Report
-from packer.recipe_from.config_paths import ConfigPaths
+from packer.recipe_from.config_sources import ConfigPaths
 from packer.recipe_from.llamafactory import is_dataset_info, names_of, read_entries, read_llamafactory
 from packer.store.folder import write_atomically
 from packer.strict_yaml import as_yaml, parse_mapping
@@ -20,7 +20,7 @@ from packer.tokenizer_folder import read_regular
 RECIPE_FILE = "recipe.yaml"
 
 MAX_CONFIG_BYTES = 16 * 2**20
-"""Of a configuration. A list of ten thousand data sets has some two million."""
+"""Largest configuration that is read. A list of ten thousand data sets takes about two million bytes."""
 
 _EXPECTED = "a configuration of axolotl (datasets:), one of LLaMA-Factory (dataset:), or a dataset_info.json"
 
@@ -32,7 +32,7 @@ class Converted:
     kind: Literal["axolotl", "llamafactory", "dataset_info"]
     path: Path
     values: dict[str, Any]
-    """Of the recipe; what it does not say has packer's default."""
+    """Values of the recipe; other keys have packer's defaults."""
 
     template: str | None
     """Text of a chat template that stood in the configuration."""
@@ -113,7 +113,7 @@ def write_recipe(converted: Converted, folder: Path) -> tuple[Path, ...]:
 def _recipe_text(converted: Converted) -> str:
     """The recipe in YAML, below comments with the notes."""
     differences = [f"{note.shown}\n    {note.says}" for note in converted.notes if note.kind == "differs"]
-    others = {"training": "The trainer's own, and not about rows", "unknown": "Not known to packer"}
+    others = {"training": "Not about rows, by their names", "unknown": "Not known to packer, and may be about rows"}
     for kind, says in others.items():
         keys = [note.key for note in converted.notes if note.kind == kind]
         differences += [f"{says}: {', '.join(keys)}"] if keys else []

@@ -11,14 +11,22 @@ from typing import Any
 
 from packer.errors import RecipeError
 from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report, Rule, held_out, nested, noted, shown
-from packer.recipe_from.config_paths import NAME_FILES, ConfigPaths, are_several, files_pattern, hub_path
-from packer.recipe_from.configured_rows import alpaca_rows, chat_rows, is_read_as, rows_of
-from packer.recipe_from.training_keys import is_training_key
+from packer.recipe_from.config_sources import (
+    NAME_FILES,
+    ConfigPaths,
+    alpaca_rows,
+    are_several,
+    chat_rows,
+    files_pattern,
+    hub_path,
+    is_read_as,
+    rows_of,
+)
 
 INFO_FILE = "dataset_info.json"
 
 _CUTOFF_LEN = 2048
-"""What LLaMA-Factory takes where nothing is said."""
+"""The default of LLaMA-Factory."""
 
 _MOST_LISTED = 12
 
@@ -121,22 +129,22 @@ def read_llamafactory(
     model, revision = keys.text("model_name_or_path"), keys.text("model_revision")
     if model is not None:
         recipe["tokenizer"] = paths.tokenizer(model, None if revision == "main" else revision)
-    keys.report_rest(is_training=is_training_key)
+    keys.report_rest(is_training=True)
     return {"sources": sources, **nested(recipe)}
 
 
 def _sources(
     keys: Keys, paths: ConfigPaths, report: Report, *, load: Callable[[Path], Mapping[str, Any]], texts: bool
 ) -> list[dict[str, Any]]:
-    asked = keys.text("dataset_dir") or "data"
-    folder = paths.find(asked)
+    name = keys.text("dataset_dir") or "data"
+    folder = paths.find(name)
     if folder is None or not (folder / INFO_FILE).is_file():
         raise RecipeError(
-            f"dataset_dir: {asked}: no {INFO_FILE} there; looked from {' and '.join(map(str, paths.bases))}",
+            f"dataset_dir: {name}: no {INFO_FILE} there; looked from {' and '.join(map(str, paths.bases))}",
             hint="run this where LLaMA-Factory is started, or give the file itself: --from …/dataset_info.json",
         )
     info = load(folder / INFO_FILE)
-    inner = replace(paths, bases=(folder,), absolute=Path(asked).is_absolute())  # its files lie beside it
+    inner = replace(paths, bases=(folder,), absolute=Path(name).is_absolute())  # its files lie beside it
     most = keys.number("max_samples")
     limit = {} if most is None else {"limit": most}
     sources = []

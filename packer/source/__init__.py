@@ -11,7 +11,7 @@ CSV (`csv_rows`) and of Parquet and Arrow (`tables`) come as values. From `read_
 from packer.source.chat import unused_keys
 from packer.source.detect import detect_format, detect_schema, field_names, hint_of_schema
 from packer.source.file_bytes import NoRowsError, shown
-from packer.source.file_cuts import partition_file
+from packer.source.file_cuts import partition_file, smallest_partition
 from packer.source.files import STANDARD_INPUT, data_set_files, data_set_splits, expand, is_data_set, place_of
 from packer.source.partition import FilePartitions, Partition
 from packer.source.rows import InputFile, RawRow, lines_of_rows, read_rows, refuse_empty
@@ -44,5 +44,6 @@ __all__ = [
     "refuse_empty",
     "refuse_unread_columns",
     "shown",
+    "smallest_partition",
     "unused_keys",
 ]

@@ -82,10 +82,15 @@ def _digested(chunks: Iterator[bytes], *digests: _Digest) -> Iterator[bytes]:
         yield chunk
 
 
+def smallest_partition(partition_bytes: int) -> int:
+    """Bytes of the first nominal partition: a larger file has several partitions."""
+    return max(1, partition_bytes // 8)
+
+
 def nominal(position: int, partition_bytes: int) -> tuple[int, int]:
     """The nominal partition that a byte of a file lies in, and where that ends."""
     start = 0
-    unit = max(1, partition_bytes // 8)
+    unit = smallest_partition(partition_bytes)
     for growth in range(3):
         size = unit << growth
         number = (position - start) // size

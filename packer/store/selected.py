@@ -9,6 +9,7 @@ import pyarrow as pa
 from packer.batches import Int64, SelectedRows
 from packer.errors import CheckError
 from packer.layout import offsets_of
+from packer.rejections import ROW_REASONS
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import Manifest, RowSelection, Shard, StoredTable
 from packer.store.mapping import repair_hint
@@ -46,7 +47,14 @@ def read_selection(cache: Path, selection: RowSelection) -> SelectedRows:
 
     """
     table = read_table(cache, selection.table)
-    return SelectedRows(splits=selection.splits, **{name: table.column(name).to_numpy() for name in _SCHEMA.names})
+    limits = {"split": len(selection.splits), "reason": len(ROW_REASONS) + 1, "kept": table.num_rows}
+    columns = {name: table.column(name).to_numpy() for name in _SCHEMA.names} if table.schema == _SCHEMA else {}
+    if not columns or any(
+        int(columns[name].min(initial=-1)) < -1 or int(columns[name].max(initial=-1)) >= limit
+        for name, limit in limits.items()
+    ):
+        raise CheckError(f"{cache / selection.table.path} is no selection", hint=repair_hint(cache))
+    return SelectedRows(splits=selection.splits, **columns)
 
 
 def split_documents(

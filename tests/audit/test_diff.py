@@ -15,10 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.audit import diff
-from packer.audit.diff.cache_diff import Change
-from packer.audit.diff.compare import meaning_of
-from packer.audit.diff.document_rows import DocumentComparison, Documents, match_rows, occurrences
-from packer.audit.diff.row_examples import common_start, spans_of
+from packer.audit.diff.compare import Change, meaning_of
+from packer.audit.diff.documents import (
+    DocumentComparison,
+    Documents,
+    common_start,
+    match_rows,
+    occurrences,
+    spans_of,
+)
 from packer.audit.diff.settings import compare_recipes, pair_inputs
 from packer.errors import CheckError, InputError
 from packer.pipeline import build
@@ -100,7 +105,7 @@ def longer_answer(number):
     return change
 
 
-def test_a_cache_and_its_copy_are_the_same_bytes_and_nothing_is_told(starter_cache, tmp_path):
+def test_a_cache_and_its_copy_are_the_same_bytes_and_nothing_is_reported(starter_cache, tmp_path):
     copy = Path(shutil.copytree(starter_cache, tmp_path / "copy"))
     found = diff(starter_cache, copy)
     assert found.same and found.same_bytes
@@ -157,7 +162,7 @@ def test_shorter_blocks_change_totals_and_what_is_cut_but_no_document(starter_ca
     }
 
 
-def test_fewer_trained_turns_are_told_label_by_label(starter_cache, last_cache):
+def test_fewer_trained_turns_are_reported_label_by_label(starter_cache, last_cache):
     new = last_cache
     found = diff(starter_cache, new, documents=4)
     assert found.meaning == "other documents by another recipe: other rules"
@@ -379,7 +384,7 @@ def test_every_change_of_a_tokenizer_is_named(starter, starter_cache, variant):
     assert all(example.same_text for example in found.examples)
 
 
-def test_other_weights_are_told_where_ids_and_labels_are_the_same(starter, tmp_path):
+def test_other_weights_are_reported_where_ids_and_labels_are_the_same(starter, tmp_path):
     for name, weight in (("old", 0.5), ("new", 0.25)):
         rows = tmp_path / name / "rows.jsonl"
         rows.parent.mkdir()
@@ -393,7 +398,7 @@ def test_other_weights_are_told_where_ids_and_labels_are_the_same(starter, tmp_p
     assert (example.old.only_trained, example.new.only_trained) == ((), ())
 
 
-def test_versions_are_told_apart_from_what_decides_documents(starter_cache, tmp_path):
+def test_versions_are_distinguished_from_what_decides_documents(starter_cache, tmp_path):
     copy = Path(shutil.copytree(starter_cache, tmp_path / "copy"))
     manifest = read_manifest(copy)
     versions = {**manifest.versions, "pyarrow": "0"}
@@ -444,7 +449,7 @@ def test_a_flipped_bit_of_an_identity_is_damage_and_no_difference(starter_cache,
             diff(*pair)
 
 
-def test_damage_of_what_is_shown_is_told_with_the_file(starter_cache, variant):
+def test_damage_of_what_is_shown_is_reported_with_the_file(starter_cache, variant):
     def edit(place):
         edited("chat.jsonl", lambda lines: lines.__setitem__(7, "not json"))(place)
         template = place / "tokenizer" / "chat_template.jinja"
@@ -510,7 +515,7 @@ DOCUMENTS = st.lists(
 
 
 @given(DOCUMENTS, DOCUMENTS, st.permutations([0, 1, 2]), st.integers(0, 3))
-def test_rows_that_differ_are_told_once_and_only_they(old, new, order, num_pairs):
+def test_rows_that_differ_are_reported_once_and_only_they(old, new, order, num_pairs):
     inputs = list(range(num_pairs)), list(order[:num_pairs])
     sides = []
     for is_new, rows, own in zip((False, True), (old, new), inputs, strict=True):

@@ -247,7 +247,7 @@ def test_what_the_hint_of_an_error_sets_leaves_no_error(code: str, cases: Cases)
     assert "terminator" in codes(again)
 
 
-def test_of_two_errors_the_second_is_told_when_the_first_is_mended(tmp_path: Path) -> None:
+def test_of_two_errors_the_second_is_reported_when_the_first_is_mended(tmp_path: Path) -> None:
     template = twins.NO_TERMINATOR.replace("'assistant:'", "'assistant - '")
     folder = twins.byte_level(tmp_path / "tokenizer", template=template)
     first = hinted(of(folder), "prompt_diverges")[0]
@@ -315,7 +315,7 @@ def test_reasoning_that_is_rendered_in_tags_alone_is_proposed_inline(cases: Case
     assert "dropped_reasoning" not in codes(of(cases.folder("dropped_reasoning"), "supervision.reasoning=inline"))
 
 
-def test_a_system_prompt_that_stays_beside_the_rows_own_is_told_apart(cases: Cases, tmp_path: Path) -> None:
+def test_a_system_prompt_that_stays_beside_the_rows_own_is_distinguished(cases: Cases, tmp_path: Path) -> None:
     replaced = finding(cases.report("default_system"), "default_system")
     assert "unless the row has a system message" in replaced.message
     always = twins.byte_level(tmp_path / "always", template="{{- 'Be kind and brief.\n' }}" + FULL)
@@ -325,7 +325,7 @@ def test_a_system_prompt_that_stays_beside_the_rows_own_is_told_apart(cases: Cas
 REFUSING = changed(HEADER, "{%- if m.role == 'system' %}{{ raise_exception('no rules here') }}{% endif %}" + HEADER)
 
 
-def test_words_of_a_refusal_are_the_templates_own_and_told_once(tmp_path: Path) -> None:
+def test_words_of_a_refusal_are_the_templates_own_and_reported_once(tmp_path: Path) -> None:
     examples = finding(of(byte_level(REFUSING)(tmp_path)), "shapes_rejected").examples
     assert [(each.label, each.text) for each in examples] == [
         ("a system message, a system message later on and quotes and angle brackets", "template_error: no rules here")
@@ -357,7 +357,7 @@ def test_rows_that_are_kept_are_counted_and_need_no_finding(plain: Path, tmp_pat
     assert codes(report) == ["terminator"]
 
 
-def test_only_the_first_rows_of_each_input_are_looked_at(plain: Path, tmp_path: Path) -> None:
+def test_only_the_first_rows_of_each_input_are_examined(plain: Path, tmp_path: Path) -> None:
     sources = write(tmp_path / "a.jsonl", *[chat("Hi", "Hello")] * 5) + write(tmp_path / "b.jsonl", chat("Hi", "Hello"))
     report = of(plain, sources=sources, num_rows=3)
     assert [(rows.num_rows, rows.is_whole) for rows in report.rows] == [(3, False), (1, True)]
@@ -489,7 +489,7 @@ NO_TOOLS = "{%- for m in messages if m.role in ['user', 'assistant'] %}" + FULL[
 """Renders questions and answers alone."""
 
 
-def test_a_lost_result_is_told_behind_a_lost_call_and_the_hint_allows_all_that_is_lost(tmp_path: Path) -> None:
+def test_a_lost_result_is_reported_behind_a_lost_call_and_the_hint_allows_all_that_is_lost(tmp_path: Path) -> None:
     folder = byte_level(NO_TOOLS)(tmp_path / "tokenizer")
     given = "supervision.allow_dropped=[reasoning]"
     report = of(folder, given)
@@ -577,10 +577,10 @@ def test_rows_of_a_template_with_an_error_are_counted_too(tmp_path: Path) -> Non
     sources = write(tmp_path / "rows.jsonl", *[chat("Hi", "Hello")] * 4)
     report = of(folder, sources=sources)
     assert report.rows[0].num_kept == 0
-    assert report.verdict == "a build would keep nothing of the 4 rows looked at"
+    assert report.verdict == "a build would keep nothing of the 4 rows examined"
     again = of(folder, "supervision.no_terminator=append", sources=sources)
     assert again.rows[0].num_kept == 4
-    assert again.verdict == "a build keeps 4 of the 4 rows looked at"
+    assert again.verdict == "a build keeps 4 of the 4 rows examined"
 
 
 def test_the_verdict_says_what_stops_a_build(tmp_path: Path) -> None:
@@ -592,7 +592,7 @@ def test_the_verdict_says_what_stops_a_build(tmp_path: Path) -> None:
     assert of(byte_level(FULL)(tmp_path / "own")).verdict == "plain chats can be built"
 
 
-def test_the_price_is_told_first_and_of_each_file(tmp_path: Path) -> None:
+def test_the_price_is_reported_first_and_of_each_file(tmp_path: Path) -> None:
     folder = byte_level(twins.QWEN3_LIKE)(tmp_path / "tokenizer")
     sources = write(tmp_path / "b.jsonl", chat(*["Hello there"] * 20)) + write(
         tmp_path / "a.jsonl", chat("Hi", "Hello")
@@ -623,7 +623,7 @@ def test_the_price_is_told_first_and_of_each_file(tmp_path: Path) -> None:
         (CONTENT, "{{- (m.content or '') | replace('\"', '&#34;') }}", "quotes and angle brackets", "mangled_text"),
     ],
 )
-def test_a_template_that_escapes_what_it_writes_is_told_before_any_row(
+def test_a_template_that_escapes_what_it_writes_is_reported_before_any_row(
     was: str, escapes: str, shape: str, code: str, tmp_path: Path
 ) -> None:
     report = of(twins.byte_level(tmp_path / "tokenizer", template=changed(was, escapes)))

@@ -146,9 +146,8 @@ def rows_of(report):
     return {(Path(finding.path).name, finding.row) for finding in report.findings}
 
 
-@pytest.mark.parametrize("level", ["quick", "default", "full"])
-def test_every_row_of_the_starter_comes_to_its_documents_again(starter_cache, level):
-    report = verify(starter_cache, level=level, reencode=True, threads=1)
+def test_every_row_of_the_starter_yields_its_documents_again(starter_cache):
+    report = verify(starter_cache, level="quick", reencode=True, threads=1)
     assert report.findings == ()
     assert report.num_reencoded == read_manifest(starter_cache).totals.rows == 200
     assert report.notes == ()
@@ -192,7 +191,7 @@ def mixed(tmp_path_factory):
     return folder / "cache"
 
 
-def test_rows_of_every_kind_come_to_their_documents_again_in_one_process_and_in_two(mixed):
+def test_rows_of_every_kind_yield_their_documents_again_in_one_process_and_in_two(mixed):
     manifest = read_manifest(mixed)
     totals, documents = manifest.totals, [shard for shard in manifest.shards if shard.kind == "documents"]
     assert totals.documents > 1.5 * totals.kept, "history is rewritten"
@@ -241,29 +240,29 @@ def test_a_sample_finds_the_chosen_rows_where_all_are_wrong_and_chooses_the_same
 
 
 CHANGES = {
-    "one id": (in_row(3, lambda row: row["messages"][0].update(content="What is 4 plus 30?")), "input_ids from token "),
-    "a label": (in_row(3, lambda row: row["messages"][1].update(train=False)), "other labels from token "),
-    "a weight": (in_row(3, lambda row: row["messages"][1].update(weight=0.25)), "loss_weights"),
-    "a name": (in_row(3, lambda row: row.update(id="chat-4")), "other sample_id"),
-    "no name": (in_row(3, lambda row: row.pop("id")), "other sample_id"),
-    "an empty name of another field": (in_row(3, lambda row: row.update(sample_id="x")), "other sample_id"),
-    "a longer answer": (
-        in_row(3, lambda row: row["messages"][3].update(content="I am fine.")),
-        "input_ids from token ",
-    ),
+    "one id": lambda row: row["messages"][0].update(content="What is 4 plus 30?"),
+    "a label": lambda row: row["messages"][1].update(train=False),
+    "a weight": lambda row: row["messages"][1].update(weight=0.25),
+    "a name": lambda row: row.update(id="chat-4"),
+    "no name": lambda row: row.pop("id"),
+    "a shorter answer": lambda row: row["messages"][3].update(content="I am fine."),
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_what_a_row_does_not_come_to_is_found_though_every_digest_is_right(name, small):
-    change, column = CHANGES[name]
-    cache = forged(small, change)
-    (finding,) = verify(cache, level="full", reencode=True, threads=1).findings
-    assert (Path(finding.path).name, finding.row, finding.what) == ("chat.jsonl", 3, "re-encoded")
-    assert finding.expected.startswith("document with ")
-    assert finding.found.startswith("document with ")
-    assert column in finding.found
-    assert verify(cache, reencode=True, sample=NUM_CHATS, threads=1).findings == (finding,)
+def test_what_a_row_does_not_yield_is_found_though_every_digest_is_right(small):
+    def change_each(rows):
+        for row, change in zip(rows[3:], CHANGES.values(), strict=False):
+            change(row)
+        return rows
+
+    cache = forged(small, change_each)
+    findings = verify(cache, level="full", reencode=True, threads=1).findings
+    assert [finding.row for finding in findings] == list(range(3, 3 + len(CHANGES)))
+    for finding in findings:
+        assert (Path(finding.path).name, finding.what) == ("chat.jsonl", "re-encoded")
+        assert finding.expected.startswith("1 document, ")
+        assert finding.found.startswith("1 document, ") and finding.found != finding.expected
+    assert verify(cache, reencode=True, sample=NUM_CHATS, threads=1).findings == findings
 
 
 def test_columns_that_digests_of_the_content_leave_out_are_compared_too(small):
@@ -274,12 +273,12 @@ def test_columns_that_digests_of_the_content_leave_out_are_compared_too(small):
     written_again(small / "cache", shifted)
     report = verify(small / "cache", reencode=True, threads=1)
     assert rows_of(report) == {("chat.jsonl", row) for row in range(20)} | {("chat.jsonl", None)}
-    assert report.findings[0].found.endswith("; other spans")
+    assert report.findings[0].found.endswith(", with other values")
     assert report.findings[-1].found == "10 more of rows 0 to 29 with something else"
     back = lambda batch: replaced(batch, run_message=np.where(batch.run_message == 2, 3, batch.run_message))  # noqa: E731
     written_again(small / "cache", back, special=special_ids(small / "cache")[:1])
     report = verify(small / "cache", reencode=True, threads=1)
-    assert report.findings[0].found.endswith("; other special_tokens_mask")
+    assert report.findings[0].found.endswith(", with other values")
 
 
 def test_an_id_changed_in_a_shard_written_anew_is_found_in_its_row(small):
@@ -294,26 +293,23 @@ def test_an_id_changed_in_a_shard_written_anew_is_found_in_its_row(small):
     (finding,) = verify(small / "cache", reencode=True, threads=1).findings
     stored = DocumentShards(small / "cache", [shard]).read(7)
     assert finding.row == 7
-    assert finding.found == (
-        f"document with {stored.length} tokens, doc_id {stored.doc_id}; other input_ids from token 4 on"
-    )
-    assert finding.expected.startswith(f"document with {stored.length} tokens, doc_id ")
-    assert str(stored.doc_id) not in finding.expected
+    assert finding.expected == f"1 document, {stored.length} tokens"
+    assert finding.found == f"{finding.expected}, with other values"
 
 
-def test_a_document_of_a_row_with_several_is_named_by_its_number(tmp_path):
+def test_a_row_with_several_documents_is_compared_as_a_whole(tmp_path):
     twins.byte_level(tmp_path / "tokenizer", template=twins.QWEN3_LIKE)
     (tmp_path / "chat.jsonl").write_bytes(lines(chat(k) for k in range(4)))
     exact = {"supervision": {"history_rewrite": "exact"}}
     cache = forged(tmp_path, in_row(2, lambda row: row["messages"][3].update(content="I am not.")), **exact)
     (finding,) = verify(cache, reencode=True, threads=1).findings
     assert finding.row == 2
-    assert finding.expected.startswith("document 2 of 2 with ")
+    assert finding.expected.startswith("2 documents, ") and finding.found.startswith("2 documents, ")
     shutil.rmtree(cache)
     cache = forged(tmp_path, in_row(2, lambda row: row.update(messages=row["messages"][:2])), **exact)
     (finding,) = verify(cache, reencode=True, threads=1).findings
-    assert finding.expected.startswith("2 documents, the first with ")
-    assert finding.found.startswith("document with ")
+    assert finding.expected.startswith("2 documents, ")
+    assert finding.found.startswith("1 document, ")
 
 
 def test_rejections_that_should_not_be_and_those_that_are_missing_are_found(small):
@@ -324,7 +320,7 @@ def test_rejections_that_should_not_be_and_those_that_are_missing_are_found(smal
     cache = forged(small, empty)
     (finding,) = verify(cache, reencode=True, threads=1).findings
     assert finding.row == 3
-    assert finding.expected.startswith("document with ")
+    assert finding.expected.startswith("1 document, ")
     assert finding.found == "rejected: empty"
 
     good = (small / "chat.jsonl").read_bytes()
@@ -333,7 +329,7 @@ def test_rejections_that_should_not_be_and_those_that_are_missing_are_found(smal
     cache = forged(small, in_row(3, lambda row: row.update(messages=chat(3)["messages"])))
     (finding,) = verify(cache, reencode=True, threads=1).findings
     assert (finding.row, finding.expected) == (3, "rejected: empty")
-    assert finding.found.startswith("document with ")
+    assert finding.found.startswith("1 document, ")
     shutil.rmtree(cache)
     cache = forged(small, in_row(3, lambda row: row.update(messages=[{"role": "user", "content": "?"}])))
     (finding,) = verify(cache, reencode=True, threads=1).findings
@@ -415,7 +411,7 @@ def test_partitions_that_are_not_those_of_the_recipe_are_findings(small):
     assert not report.ok
 
 
-def test_damaged_files_are_told_once_and_what_can_be_compared_is(mixed, tmp_path):
+def test_damaged_files_are_reported_once_and_what_can_be_compared_is(mixed, tmp_path):
     for name in ("shard", "values", "rejected", "model"):
         cache = Path(shutil.copytree(mixed, tmp_path / name))
         shard = read_manifest(cache).shards[0]
@@ -530,7 +526,7 @@ def test_a_template_that_the_build_did_not_use_is_not_used_again(small):
     assert (report.findings, report.num_reencoded) == ((), 5)
 
 
-def test_a_cache_packed_again_comes_to_its_documents_again_from_its_own_tokenizer(small):
+def test_a_cache_packed_again_yields_its_documents_again_from_its_own_tokenizer(small):
     build(small_recipe(small), small / "cache", jobs=1)
     repack(small / "cache", small / "again", {"mode": "eos", "block_len": 64, "pad_id": 5}, jobs=1)
     shutil.rmtree(small / "cache")

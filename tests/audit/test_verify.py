@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 
 from packer.audit import shard_checks, verify
-from packer.audit.document_rules import document_rules
-from packer.audit.shard_checks import MAX_ROWS
+from packer.audit.shard_checks import MAX_ROWS, document_rules
 from packer.errors import InputError
 from packer.limits import storage_errors
 from packer.pipeline import build
@@ -242,7 +241,7 @@ def test_a_tokenizer_or_template_that_is_no_longer_the_recorded_one_is_found_whe
     assert "no such file" in finding.found
 
 
-def test_a_shard_no_manifest_names_is_told_and_is_no_finding(cache):
+def test_a_shard_no_manifest_names_is_reported_and_is_no_finding(cache):
     (cache / "blocks" / "train-00009-0123456789ab.arrow").write_bytes(b"left over")
     report = verify(cache, level="full")
     assert report.ok

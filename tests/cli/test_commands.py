@@ -147,7 +147,7 @@ def test_a_rejected_row_says_why(tmp_path, starter, rows):
     assert found["rejected"][0]["code"] == "not_json"
 
 
-def test_a_wrong_type_is_told_with_the_path_of_the_first(tmp_path, starter, rows):
+def test_a_wrong_type_is_reported_with_the_path_of_the_first(tmp_path, starter, rows):
     turns = [{"role": "user", "content": 7}, *ROW["messages"]]
     rows.write_text("".join(json.dumps(row) + "\n" for row in (ROW, {"messages": turns}, {"messages": turns[:1]}, ROW)))
     build = ("build", rows, "--tokenizer", starter / "tokenizer", "-o", tmp_path / "cache", "-j", "1")

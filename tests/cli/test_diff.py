@@ -12,7 +12,7 @@ from packer.pipeline import build
 from packer.recipe import load_recipe
 from packer.store.manifest import read_manifest
 from packer_cli.main import cli
-from packer_cli.text import cells
+from packer_cli.output import cells
 
 
 def run(*arguments, exit_code, env=None, charset="utf-8"):
@@ -75,7 +75,7 @@ def test_the_same_data_by_the_same_recipe_is_one_line_and_v_shows_the_places(sta
     assert verbose.count("  renamed   ") == 5
 
 
-def test_a_difference_is_told_on_stdout_and_ends_with_exit_1(starter_cache, fewer_turns):
+def test_a_difference_is_reported_on_stdout_and_ends_with_exit_1(starter_cache, fewer_turns):
     told = run(starter_cache, fewer_turns, exit_code=1)
     meaning = "other documents by another recipe: other rules"
     assert told.stderr == f"error: {starter_cache} and {fewer_turns} differ: {meaning}\n"

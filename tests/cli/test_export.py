@@ -6,7 +6,7 @@ from command_line import assert_refused, fields, run
 from packer.store.cache import Cache
 
 
-def test_it_tells_rows_files_and_what_the_trainer_does_otherwise(starter_cache, tmp_path):
+def test_it_reports_rows_files_and_what_the_trainer_does_otherwise(starter_cache, tmp_path):
     told = run("export", starter_cache, "--to", "megatron", "--separate-mask", "-o", tmp_path / "out", "-v").stdout
     assert told.startswith(f"exported documents to {tmp_path / 'out'} in ")
     assert "train_loss_mask_document.idx" in told

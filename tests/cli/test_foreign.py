@@ -42,7 +42,7 @@ def test_verify_lists_findings_with_counts_an_excerpt_and_a_hint(broken, words):
     assert f"tools say: {count} tokens in 1 of 3 rows; {share} row 0" in page
     assert "error[terminator_masked]:" in page and ": 1 answer in 1 of 3 rows" in page
     assert "row 1" in told.stdout and "^^^" in told.stdout and "hint: " in told.stdout
-    assert "not looked at: whether rows hold several conversations" not in page, "its template writes a BOS"
+    assert "not checked: whether rows hold several conversations" not in page, "its template writes a BOS"
     assert "2 errors, 0 warnings, 0 notes (prompt_trained, terminator_masked)" in " ".join(told.stderr.split())
     assert all(len(line) <= 80 for line in told.stdout.splitlines()[1:]), "the first line is the path"
     assert "\x1b" not in told.stdout
@@ -58,10 +58,10 @@ def test_on_a_terminal_of_hardly_any_width_the_words_are_those_of_any_other(brok
     assert run("inspect", "--foreign", broken, "--row", "0", width=width).stdout
 
 
-def test_verify_says_what_was_not_looked_at(broken):
+def test_verify_says_what_was_not_examined(broken):
     page = " ".join(run("verify", "--foreign", broken).stdout.split())
-    assert "not looked at: whether prompts are trained (no tokenizer was named)" in page
-    assert "ok: nothing wrong in what was looked at, which is shapes alone: most was not looked at" in page
+    assert "not checked: whether prompts are trained (no tokenizer was named)" in page
+    assert "ok: nothing wrong in what was checked, which is shapes alone: most was not checked" in page
     assert f"hint: packer verify --foreign {broken} --tokenizer DIR looks at the rest" in page
     assert "of this template" not in page, "none was named"
 

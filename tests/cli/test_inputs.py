@@ -76,7 +76,7 @@ def test_every_command_takes_up_the_rows_of_every_format(tmp_path, starter, expe
 
 
 @pytest.mark.parametrize("limit", [None, 5])
-def test_every_format_comes_to_the_same_documents(tmp_path, starter, limit):
+def test_every_format_yields_the_same_documents(tmp_path, starter, limit):
     """One build with a split for each format; documents are compared column by column."""
     sources = []
     for number, (name, write) in enumerate(FORMATS.items()):
@@ -116,7 +116,7 @@ EMPTY_SHARDS = {
 }
 
 
-def test_shards_without_rows_among_others_are_passed_over_and_told(tmp_path, starter, expected):
+def test_shards_without_rows_among_others_are_passed_over_and_reported(tmp_path, starter, expected):
     for name, content in EMPTY_SHARDS.items():
         if isinstance(content, bytes):
             (tmp_path / name).write_bytes(content)
@@ -140,7 +140,7 @@ def test_a_table_of_no_bytes_is_no_shard_without_rows(tmp_path, starter):
     assert "b.parquet: is 0 bytes; a Parquet file without rows is not" in output
 
 
-def test_a_split_without_rows_is_told_and_not_built(tmp_path, starter, expected):
+def test_a_split_without_rows_is_reported_and_not_built(tmp_path, starter, expected):
     datasets = pytest.importorskip("datasets")
     rows = datasets.Dataset.from_list(CHATS)
     datasets.DatasetDict({"train": rows, "test": rows.select([])}).save_to_disk(tmp_path / "saved")
@@ -234,7 +234,7 @@ def test_a_terminal_is_no_standard_input(tmp_path, starter):
     assert "hint: " in done.stderr
 
 
-def test_the_wrong_schema_is_told_with_the_right_one(tmp_path, starter):
+def test_the_wrong_schema_is_reported_with_the_right_one(tmp_path, starter):
     for name in ("rows.jsonl", "rows.parquet"):
         (tmp_path / name).write_bytes(FORMATS[name](CHATS))
         output = build(tmp_path / name, tmp_path / "cache", starter, "--schema", "alpaca", exit_code=3).output
@@ -260,7 +260,7 @@ def test_a_field_that_a_late_row_lacks_rejects_that_row_by_number_and_name(tmp_p
     assert (line["row"], line["reason"]) == (350, "no field `completion`, which schema completion needs")
 
 
-def test_a_table_that_changes_between_plan_and_reading_is_told(tmp_path, starter, monkeypatch):
+def test_a_table_that_changes_between_plan_and_reading_is_reported(tmp_path, starter, monkeypatch):
     from packer.pipeline import run as run_module
 
     path = tmp_path / "rows.parquet"

@@ -146,7 +146,7 @@ def test_rows_are_counted_and_a_strange_name_is_printed_as_it_is(folder, rows):
     out = run(rows, "--tokenizer", folder).stdout
     flat = " ".join(out.split())
     assert f"all 2 of {rows} (messages): 1 kept, 1 answer" in flat
-    assert "warning[rows_rejected]: 1 of 2 rows looked at are rejected" in flat
+    assert "warning[rows_rejected]: 1 of 2 rows examined are rejected" in flat
     (entry,) = fields(rows, "--tokenizer", folder)["rows"]
     assert (entry["num_rows"], entry["num_kept"], entry["is_whole"]) == (2, 1, True)
     (first,) = fields(rows, "--tokenizer", folder, "--rows", 1)["rows"]
@@ -214,8 +214,8 @@ def test_a_long_label_is_wrapped(tmp_path):
 
 def test_the_header_ends_with_a_verdict(folder, rows):
     header = run(rows, "--tokenizer", folder).stdout.split("\n\n")[0]
-    assert header.splitlines()[-1].split(maxsplit=1) == ["verdict", "a build keeps 1 of the 2 rows looked at"]
-    assert fields(rows, "--tokenizer", folder)["verdict"] == "a build keeps 1 of the 2 rows looked at"
+    assert header.splitlines()[-1].split(maxsplit=1) == ["verdict", "a build keeps 1 of the 2 rows examined"]
+    assert fields(rows, "--tokenizer", folder)["verdict"] == "a build keeps 1 of the 2 rows examined"
 
 
 @pytest.mark.parametrize("columns", [60, 66, 72, 80, 93])
@@ -234,6 +234,6 @@ def test_nothing_is_said_of_the_template_where_all_rows_bring_their_tokens(folde
         found = fields(tokens, "--tokenizer", tokenizer)
         assert [entry["schema"] for entry in found["rows"]] == ["tokens"]
         assert found["findings"] == []
-        assert found["verdict"] == "a build keeps 3 of the 3 rows looked at"
+        assert found["verdict"] == "a build keeps 3 of the 3 rows examined"
         mixed = fields(tokens, chats, "--tokenizer", tokenizer, exit_code=exit_code)
         assert mixed["findings"]

@@ -7,11 +7,10 @@ import click
 import pytest
 
 from packer_cli.failures import print_error
-from packer_cli.output import duration, percent, plural, rate, size
+from packer_cli.output import cells, duration, lines_of, percent, plural, rate, size, visible, wrap
 from packer_cli.page import repeated
 from packer_cli.progress import Lines
 from packer_cli.stats import bar
-from packer_cli.text import cells, lines_of, visible, wrap
 
 
 @pytest.mark.parametrize(
@@ -107,7 +106,7 @@ def test_joiners_of_emoji_and_scripts_stay():
     assert visible("\u202eabc\x00") == r"\u202eabc\x00"
 
 
-def test_lines_tell_amount_speed_and_time_left(capsys, monkeypatch):
+def test_lines_show_amount_speed_and_time_left(capsys, monkeypatch):
     clock = iter([0.0, 100.0, 103.0, 110.0, 140.0])
     monkeypatch.setattr("packer_cli.progress.time.monotonic", lambda: next(clock))
     lines = Lines()

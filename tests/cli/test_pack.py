@@ -41,7 +41,7 @@ def test_options_and_set_reach_the_recipe_and_the_rest_stays(starter_cache, tmp_
 
 
 @pytest.mark.parametrize(("price", "is_told"), [(1.0, False), (1.004, False), (1.5, True)])
-def test_rewritten_history_is_told_where_it_costs_anything(starter_cache, capsys, price, is_told):
+def test_rewritten_history_is_reported_where_it_costs_anything(starter_cache, capsys, price, is_told):
     manifest = read_manifest(starter_cache)
     shards = [msgspec.structs.replace(shard, num_last_tokens=0) for shard in manifest.shards]
     shards[0] = msgspec.structs.replace(shards[0], num_last_tokens=round(manifest.totals.tokens / price))
@@ -58,7 +58,7 @@ def test_rewritten_history_is_told_where_it_costs_anything(starter_cache, capsys
     assert all(len(line) <= 72 for line in told)
 
 
-def test_what_is_cut_is_told_by_tokens_and_reason(starter_cache, open_ended, tmp_path):
+def test_what_is_cut_is_reported_by_tokens_and_reason(starter_cache, open_ended, tmp_path):
     told = run("pack", starter_cache, "-o", tmp_path / "again", "--block-len", "64", "-j", "1").stdout
     totals = read_manifest(tmp_path / "again").totals
     trained = totals.cut["overlong"].trained

@@ -162,7 +162,7 @@ def test_repeated_history_is_shown_once(tokenizer, tmp_path):
     assert "warning: supervision.rewritten is called supervision.history_rewrite now" in old.stderr
 
 
-def test_many_messages_are_counted_and_weights_are_told(tokenizer, tmp_path):
+def test_many_messages_are_counted_and_weights_are_reported(tokenizer, tmp_path):
     many, weighted = row(*("x" for _ in range(30))), json.loads(row("Hi", "Hello", "?", "Yes"))
     weighted["messages"][3]["weight"] = 0.3
     (tmp_path / "a.jsonl").write_text(f"{many}\n{json.dumps(weighted)}\n")

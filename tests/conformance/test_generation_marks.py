@@ -235,7 +235,7 @@ INSIDE: dict[str, str] = {
 
 
 @pytest.mark.parametrize("name", INSIDE)
-def test_marks_within_captured_text_are_where_the_text_comes_to_lie(name: str) -> None:
+def test_marks_within_captured_text_are_where_the_text_ends_up(name: str) -> None:
     """Transformers counts what the template has given out when a block is reached, and captured text is not yet."""
     shape = SHAPES["multi-turn"]
     found, theirs = by_packer(INSIDE[name], shape), by_transformers(INSIDE[name], shape)
@@ -248,7 +248,7 @@ def test_marks_within_captured_text_are_where_the_text_comes_to_lie(name: str) -
     assert all(their_start < start for (their_start, _), (start, _) in zip(theirs[1], ranges, strict=True))
 
 
-def test_marks_that_cannot_be_told_from_the_text_are_refused() -> None:
+def test_marks_that_cannot_be_reported_from_the_text_are_refused() -> None:
     template = ChatTemplate(
         "{% set turn %}{% generation %}  {{ messages[0].content }}{% endgeneration %}{% endset %}{{ turn | trim }}",
         date="2026-01-01", variables={}, max_bytes=2**26,

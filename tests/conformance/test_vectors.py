@@ -12,7 +12,7 @@ from conformance.conversations import DAY, SHAPES
 from supervision_stages import aliased, assistant, user
 from transformers import AutoTokenizer, TokenizersBackend
 
-from packer.audit.lint.tokenizer_files import as_llama_class
+from packer.audit.lint.prompts import as_llama_class
 from packer.model import load_model
 from packer.render import ChatTemplate, RenderError
 from packer.tokenize import ReferenceEncoder

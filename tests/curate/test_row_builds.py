@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from packed_caches import table
+from xxhash import xxh3_128_hexdigest
 
-from packer.audit import rows_of_split, stats, verify, view_row
+from packer.audit import diff, rows_of_split, stats, verify, view_row
 from packer.errors import CheckError, InputError, NothingKeptError, RecipeError
 from packer.export import export
 from packer.pipeline import build, partition, repack, run, selecting
@@ -204,6 +205,24 @@ def test_packing_again_gives_the_bytes_of_a_build(cache, asked, overrides, tmp_p
     assert digests(cache) != digests(tmp_path / "built")
 
 
+def test_diff_counts_the_rows_that_moved(cache, tmp_path):
+    repack(cache, tmp_path / "again", {}, ["split.seed=1", "deduplicate=null"], jobs=1)
+    found = diff(cache, tmp_path / "again", documents=0)
+    places = []
+    for folder in (cache, tmp_path / "again"):
+        own = {row: split for split in ("train", "validation", "test") for row in rows_of(folder, split)}
+        lines = map(json.loads, (folder / "rejected.jsonl").read_text("utf-8").splitlines())
+        places.append(own | {line["row"]: f"left out: {line['code']}" for line in lines if "document" in line})
+    moved = Counter((places[0][row], places[1][row]) for row in places[0] if places[0][row] != places[1][row])
+    assert moved and {(each.old, each.new): each.rows for each in found.moved} == moved
+    plain = diff(cache, cache)
+    assert plain.moved == () and plain.same_bytes
+
+
+def rows_of(folder, split):
+    return [row for rows in rows_of_split(folder, split).values() for row in rows]
+
+
 def test_packing_again_without_rules_gives_the_bytes_of_a_build_without(asked, tmp_path):
     values = {**without_rules(asked), "deduplicate": {"exact": "bytes"}}
     build(make_recipe(values), tmp_path / "cache", jobs=1)
@@ -221,31 +240,76 @@ def test_packing_again_refuses_what_nobody_asked_of_the_rows(cache, tmp_path):
     assert not (tmp_path / "again").exists()
 
 
-def test_a_changed_selection_is_found(cache, tmp_path):
-    """Whoever changes a row's split and mends every digest still has to say why."""
-    shutil.copytree(cache, tmp_path / "cache")
-    folder, manifest = tmp_path / "cache", read_manifest(cache)
+def forged(cache, folder, table, *, num_rows=None):
+    """A copy of a cache with another selection and every digest mended; `table` may be bytes that are none."""
+    shutil.copytree(cache, folder)
+    manifest = read_manifest(cache)
     path = folder / manifest.selection.table.path
-    content = pa.ipc.open_file(path).read_all()
-    split = content.column("split").to_numpy().copy()
-    row = int(np.flatnonzero(split == 0)[0])
-    split[row] = 1
-    changed = content.set_column(0, "split", pa.array(split))
-    with pa.ipc.new_file(path, changed.schema) as writer:
-        writer.write_table(changed)
+    if isinstance(table, pa.Table):
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+    else:
+        path.write_bytes(table)
     raw = path.read_bytes()
-    from xxhash import xxh3_128_hexdigest
-
-    forged = msgspec.structs.replace(
+    mended = msgspec.structs.replace(
         manifest.selection.table,
+        num_rows=manifest.selection.table.num_rows if num_rows is None else num_rows,
         num_bytes=len(raw),
         xxh3=xxh3_128_hexdigest(raw),
         sha256=hashlib.sha256(raw).hexdigest(),
     )
-    selection = msgspec.structs.replace(manifest.selection, table=forged)
+    selection = msgspec.structs.replace(manifest.selection, table=mended)
     write_manifest(folder, msgspec.structs.replace(manifest, selection=selection))
-    findings = verify(folder).findings
+    return folder
+
+
+def with_split(content, row, split):
+    column = content.column("split").to_numpy().copy()
+    column[row] = split
+    return content.set_column(0, "split", pa.array(column))
+
+
+def test_a_changed_selection_is_found(cache, tmp_path):
+    """Whoever changes a row's split and mends every digest still has to say why."""
+    content = pa.ipc.open_file(cache / read_manifest(cache).selection.table.path).read_all()
+    row = content.column("split").to_pylist().index(0)
+    findings = verify(forged(cache, tmp_path / "forged", with_split(content, row, 1))).findings
     assert any(finding.what == "selected rows" and "split" in finding.found for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda _: b"no table", "is damaged"),
+        (lambda content: content.slice(1), "expected 90 rows, found 89"),
+        (lambda content: content.drop_columns(["kept"]), "is no selection"),
+        (lambda content: with_split(content, 0, 3), "is no selection"),
+        (lambda content: with_split(content, 0, -2), "is no selection"),
+    ],
+)
+def test_a_selection_that_is_none_is_refused(cache, change, words, tmp_path):
+    content = pa.ipc.open_file(cache / read_manifest(cache).selection.table.path).read_all()
+    folder = forged(cache, tmp_path / "forged", change(content))
+    with pytest.raises(CheckError, match=words):
+        Cache.open(folder).documents("train")
+    assert any("selection" in finding.path for finding in verify(folder).findings)
+
+
+def test_documents_of_rows_that_no_selection_has_are_refused(cache, tmp_path):
+    content = pa.ipc.open_file(cache / read_manifest(cache).selection.table.path).read_all()
+    folder = forged(cache, tmp_path / "forged", content.slice(0, 40), num_rows=40)
+    with pytest.raises(CheckError, match="rows that the selection does not have"):
+        Cache.open(folder).documents("train")
+
+
+def test_blocks_of_a_damaged_document_shard_are_not_compared(cache, tmp_path):
+    """Its documents may be in any split: what is said is which file is damaged."""
+    shutil.copytree(cache, tmp_path / "cache")
+    path = next((tmp_path / "cache" / "documents").iterdir())
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    assert {finding.path for finding in verify(tmp_path / "cache", level="full").findings} == {f"documents/{path.name}"}
 
 
 def test_a_flipped_bit_of_a_table_is_found_and_repaired(asked, cache, tmp_path):

@@ -21,8 +21,7 @@ from packer.errors import BusyError, CheckError, InputError, StorageError, Usage
 from packer.export import FORMATS, export, run
 from packer.export.mds import turns_of
 from packer.export.run import writer_of
-from packer.export.source import FlatDocuments
-from packer.export.writer import Files, HashedFile
+from packer.export.writer import Files, FlatDocuments, HashedFile
 from packer.layout import document_labels
 from packer.pipeline.repacking import repack
 from packer.store.cache import Cache
@@ -270,7 +269,7 @@ def test_force_never_takes_a_cache_or_anything_else_with_the_export(starter_cach
 WRITES = """
 import os, signal, sys
 from pathlib import Path
-from packer.export.place import replacing
+from packer.export.run import replacing
 with replacing(Path("cache"), Path(sys.argv[1]), force=True) as folder:
     (folder / "part").write_text("half")
     print("writing", flush=True)

@@ -52,7 +52,7 @@ SMALL = {("EIO", False), ("ENOSPC", True), ("EACCES", False)}
         for n, c, e in FAULTS
     ],
 )
-def test_the_nth_failing_call_is_told_and_costs_no_cache(
+def test_the_nth_failing_call_is_reported_and_costs_no_cache(
     name: str, calls: tuple[str, ...], lasting: bool, lab: Lab, tiny_job: Job, tiny_changed: Job, tmp_path: Path, tally
 ) -> None:
     old_cache = tiny_job.build(tmp_path / "old")
@@ -139,7 +139,7 @@ def test_a_storm_of_signals_interrupts_calls_and_changes_nothing(tiny_job: Job, 
     tally("EINTR by a timer", tried=num_rounds, held=held, note=f"{count:,} signals")
 
 
-def test_reading_calls_that_fail_are_told_by_verify_and_crash_nothing(
+def test_reading_calls_that_fail_are_reported_by_verify_and_crash_nothing(
     lab: Lab, tiny_job: Job, tmp_path: Path, tally
 ) -> None:
     folder = tiny_job.build(tmp_path / "cache")

@@ -75,7 +75,7 @@ def test_a_build_is_failed_by_the_watchdog_and_goes_on_with_a_mended_template(
     tally("template without end", tried=1, held=1)
 
 
-def test_a_template_that_only_probes_provoke_is_told_before_a_row_is_read(job: Job, tmp_path: Path, tally) -> None:
+def test_a_template_that_only_probes_provoke_is_reported_before_a_row_is_read(job: Job, tmp_path: Path, tally) -> None:
     """Templates are asked about conversations of packer's own first, by every command."""
     template = tmp_path / "chat.jinja"
     template.write_text(OVERRUNS["nested ranges"] + PLAIN)

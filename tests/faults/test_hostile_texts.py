@@ -8,6 +8,7 @@ import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 from packer.recipe import load_recipe
 from packer.store.manifest import sealed
 from packer_cli.main import cli
-from packer_cli.output import Output, guarded
+from packer_cli.output import Output, guarded_streams
 
 # An operating system command, movements, a C1 introducer, marks of direction, other ends of lines, markup, a forged line.
 EVIL = (
@@ -226,7 +227,8 @@ def test_any_text_is_one_line_and_comes_back_from_json(text: str, style: str) ->
         "utf-16", "surrogatepass"
     )
     stream = Terminal()
-    guarded(stream).write(f"note {text}")
+    with redirect_stderr(stream), guarded_streams():
+        sys.stderr.write(f"note {text}")
     assert FORBIDDEN.search(stream.getvalue()) is None
 
 
@@ -234,6 +236,7 @@ def test_bars_of_libraries_may_go_back_to_the_beginning_of_their_line() -> None:
     import io
 
     stream = io.StringIO()
-    for text in ("\rfile: 10%", "\n\n", "\x1b[A\x1b[A", "\x1b[A now", "a\rb"):
-        guarded(stream).write(text)
+    with redirect_stderr(stream), guarded_streams():
+        for text in ("\rfile: 10%", "\n\n", "\x1b[A\x1b[A", "\x1b[A now", "a\rb"):
+            sys.stderr.write(text)
     assert stream.getvalue() == "\rfile: 10%\n\n\x1b[A\x1b[A\\x1b[A nowa\\rb"

@@ -23,7 +23,7 @@ from packer.source.tables import table_rows
 
 
 @pytest.mark.parametrize("num_files", [12, 20])
-def test_too_few_file_handles_are_told_with_the_limit(num_files: int, tiny_job: Job, tmp_path: Path, tally) -> None:
+def test_too_few_file_handles_are_reported_with_the_limit(num_files: int, tiny_job: Job, tmp_path: Path, tally) -> None:
     words = [*tiny_job.command(tmp_path / "cache"), "-j", "8"]
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({num_files}, {num_files})); "
     done = subprocess.run([sys.executable, "-c", limit + CODE, *words], capture_output=True, text=True, check=False)
@@ -33,7 +33,7 @@ def test_too_few_file_handles_are_told_with_the_limit(num_files: int, tiny_job: 
     tally("too few file handles", tried=1, held=1)
 
 
-def test_too_little_memory_is_told_before_a_library_aborts(tiny_job: Job, tmp_path: Path, tally) -> None:
+def test_too_little_memory_is_reported_before_a_library_aborts(tiny_job: Job, tmp_path: Path, tally) -> None:
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({300 * 2**20}, {300 * 2**20})); "
     words = tiny_job.command(tmp_path / "cache")
     done = subprocess.run([sys.executable, "-c", limit + CODE, *words], capture_output=True, text=True, check=False)
@@ -62,7 +62,7 @@ def test_what_ran_out_is_never_damage(error: BaseException, tmp_path: Path, monk
             raise error
 
 
-def test_threads_that_cannot_be_started_are_told_and_other_errors_are_left_alone() -> None:
+def test_threads_that_cannot_be_started_are_reported_and_other_errors_are_left_alone() -> None:
     told = out_of(RuntimeError("can't start new thread"), "cannot render")
     assert told is not None
     assert told.message.startswith("cannot render: no more processes or threads")
@@ -80,7 +80,7 @@ def aborts() -> object:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system does not tell how a copy ended")
-def test_a_worker_that_is_aborted_is_told_by_its_signal() -> None:
+def test_a_worker_that_is_aborted_is_reported_by_its_signal() -> None:
     with pytest.raises(WorkerDiedError, match="was ended by SIGABRT, most often for want of memory or threads"):
         list(Processes(2).run(aborts, (), [1, 2, 3, 4]))
 

@@ -16,7 +16,7 @@ from packer.audit import verify
 NOTHING_WRITTEN = dict.fromkeys((*CHANGING, "open_write"), 0)
 
 
-def test_a_limit_on_the_size_of_files_is_told_and_costs_no_cache(
+def test_a_limit_on_the_size_of_files_is_reported_and_costs_no_cache(
     lab: Lab, tiny_job: Job, tiny_changed: Job, tmp_path: Path, tally
 ) -> None:
     """RLIMIT_FSIZE: the kernel itself refuses, in the middle of a write."""

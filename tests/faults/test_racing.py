@@ -59,7 +59,7 @@ def test_of_writers_that_race_one_builds_and_the_others_name_it(tmp_path: Path, 
     tally("rounds of racing writers", tried=num_rounds, held=held, note=note)
 
 
-def test_a_writer_that_comes_second_is_told_before_it_reads_anything(job: Job, tmp_path: Path) -> None:
+def test_a_writer_that_comes_second_is_reported_before_it_reads_anything(job: Job, tmp_path: Path) -> None:
     """Its inputs are not there, and that is not what it is told."""
     recipe = load_recipe(job.recipe, [f'sources=[{{path: "{tmp_path}/nowhere.jsonl"}}]'])
     with pytest.raises(InputError, match="no such file"):

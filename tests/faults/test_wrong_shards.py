@@ -119,7 +119,7 @@ def job_builds(job: Job, cache: Path) -> bool:
     return build(load_recipe(job.recipe), cache, jobs=1).built
 
 
-def test_a_cache_built_again_under_an_open_reader_is_told(cache: Path, rebuilt: Path) -> None:
+def test_a_cache_built_again_under_an_open_reader_is_reported(cache: Path, rebuilt: Path) -> None:
     import pickle
 
     with Cache.open(cache) as opened:

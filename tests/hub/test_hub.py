@@ -228,7 +228,7 @@ def test_a_token_opens_what_it_may(refusing, name, tmp_path, monkeypatch):
     assert manifest_of(tmp_path / "cache")["totals"]["kept"] == 4
 
 
-def test_a_data_set_that_is_not_there_is_told_from_a_file_that_is_not(hub, tmp_path):
+def test_a_data_set_that_is_not_there_is_distinguished_from_a_file_that_is_not(hub, tmp_path):
     for path, said in (
         (f"{DATA}/data/no.jsonl", "no such data file"),
         (f"{DATA}/*.csv", "no file matches"),

@@ -80,7 +80,7 @@ def test_documents_without_a_batch_dimension_are_refused():
         mask_4d(torch.zeros(3, dtype=torch.int32))
 
 
-def test_a_micro_batch_of_any_form_tells_its_documents():
+def test_a_micro_batch_of_any_form_says_its_documents():
     flat, stacked, filled = flattened([3, 2], padding=2), rows([2, 1]), padded([1, 3], side="left")
     assert documents_of(flat).tolist() == [[0, 0, 0, 1, 1, 2, 2]]
     assert documents_of(stacked).tolist() == [[0, 0, 1], [2, 2, 3]]

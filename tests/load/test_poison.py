@@ -130,7 +130,7 @@ def test_a_4d_mask_in_the_models_dtype_has_the_boundaries(name, attention, form)
     assert report, str(report)
 
 
-def test_rows_hold_under_sdpa_where_nothing_but_positions_tells_the_boundaries():
+def test_rows_hold_under_sdpa_where_nothing_but_positions_mark_the_boundaries():
     model = model_of("llama")
     call = {"use_cache": False}
     report = poison_test(

@@ -124,7 +124,7 @@ def test_another_block_length_tokenizes_nothing(starter: Path, tmp_path: Path) -
     assert digests(tmp_path / "cache") == digests(tmp_path / "anew")
 
 
-def test_a_cache_of_another_recipe_is_not_replaced_without_a_word(starter: Path, tmp_path: Path) -> None:
+def test_a_cache_of_another_recipe_is_not_replaced_silently(starter: Path, tmp_path: Path) -> None:
     build_one(starter, tmp_path / "cache")
     before = digests(tmp_path / "cache")
     with pytest.raises(UsageError, match="pack") as caught:
@@ -174,21 +174,30 @@ DEATHS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A starter folder, and the files of its cache in many partitions."""
+    folder = tmp_path_factory.mktemp("whole")
+    write_starter(folder / "starter")
+    build_one(folder / "starter", folder / "cache", "partition_bytes=4KiB")
+    return folder / "starter", digests(folder / "cache")
+
+
 @pytest.mark.parametrize(
     ("module", "function", "call", "reused"), DEATHS, ids=[function for _, function, _, _ in DEATHS]
 )
 def test_a_killed_build_is_resumed_to_the_same_bytes(
-    starter: Path, tmp_path: Path, module: str, function: str, call: int, reused: int
+    uninterrupted: tuple[Path, dict[str, str]], tmp_path: Path, module: str, function: str, call: int, reused: int
 ) -> None:
+    starter, whole = uninterrupted
     command = [sys.executable, "-c", KILLED, str(starter / "recipe.yaml"), str(tmp_path / "killed")]
     run = subprocess.run([*command, module, function, str(call)], check=False)
     assert run.returncode == -signal.SIGKILL
     with pytest.raises(InputError, match="not a cache"):
         Cache.open(tmp_path / "killed")
     resumed = build_one(starter, tmp_path / "killed", "partition_bytes=4KiB")
-    build_one(starter, tmp_path / "whole", "partition_bytes=4KiB")
     assert resumed.num_partitions_reused >= reused
-    assert digests(tmp_path / "killed") == digests(tmp_path / "whole")
+    assert digests(tmp_path / "killed") == whole
     left = [path.name for path in (tmp_path / "killed" / ".packer").rglob("*") if path.is_file()]
     assert left == ["lock"], "the journal of a finished build is gone"
 
@@ -513,7 +522,9 @@ def test_the_engine_by_name_is_the_engine_by_default(starter: Path, tmp_path: Pa
     assert not again.built and again.fingerprint == first.fingerprint
 
 
-def test_a_template_that_only_closes_whole_chats_is_told_which_token_ends_a_turn(starter: Path, tmp_path: Path) -> None:
+def test_a_template_that_only_closes_whole_chats_has_a_finding_with_the_token_that_ends_a_turn(
+    starter: Path, tmp_path: Path
+) -> None:
     config = json.loads((starter / "tokenizer" / "tokenizer_config.json").read_text("utf-8"))
     config["eos_token"] = "<|endoftext|>"
     (starter / "tokenizer" / "tokenizer_config.json").write_text(json.dumps(config))

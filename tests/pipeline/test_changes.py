@@ -102,7 +102,7 @@ def test_a_pattern_that_is_named_again_is_kept_whatever_its_files_are(rows):
     assert one("data/*.jsonl").built
 
 
-def test_inputs_that_leave_are_told(rows):
+def test_inputs_that_leave_are_reported(rows):
     one("day0.jsonl", "day1.jsonl", "day2.jsonl")
     dry = one("day1.jsonl", dry_run=True)
     told = "inputs that leave it (2 of 3): day0.jsonl, day2.jsonl"
@@ -188,7 +188,7 @@ def test_an_input_is_known_by_its_name_or_its_bytes(starter_cache, before, after
     assert found.need_force is not is_kept
 
 
-def test_many_inputs_are_told_by_the_first_few(starter_cache):
+def test_many_inputs_are_reported_by_the_first_few(starter_cache):
     manifest = read_manifest(starter_cache)
     many = made_of(manifest, *((f"{number}.jsonl", f"{number:04x}") for number in range(1000)))
     (told,) = changes(many, Provenance.of(manifest, make_recipe(manifest.recipe))).sentences()

@@ -132,7 +132,7 @@ def wait_for_the_end_of(processes) -> None:
     wait_until(lambda: not any(map(is_running, processes)))
 
 
-def test_whoever_leaves_midway_leaves_nobody_behind(tmp_path):
+def test_a_run_that_is_left_midway_leaves_no_process_behind(tmp_path):
     running = Processes(3).run(waiting, (tmp_path,), [0, 1, 2, 3])
     assert next(running) == (0, None)
     wait_until(lambda: len(list(tmp_path.iterdir())) == 3)
@@ -154,7 +154,7 @@ def dying(folder: Path, end: int) -> Callable[[int], None]:
 
 
 @pytest.mark.parametrize(("end", "told"), [(signal.SIGKILL, "killed"), (signal.SIGSEGV, "SIGSEGV"), (0, "exit code 9")])
-def test_one_that_dies_ends_all_and_is_told(tmp_path, end, told):
+def test_one_that_dies_ends_all_and_is_reported(tmp_path, end, told):
     with pytest.raises(WorkerDiedError, match=told):
         list(Processes(3).run(dying, (tmp_path, end), [0, 1, 2]))
     processes = [int(path.name.split()[1]) for path in tmp_path.iterdir()]
@@ -178,7 +178,7 @@ def dying_midway(_: str) -> Callable[[int], bytes]:
     return work
 
 
-def test_one_that_dies_in_the_middle_of_its_answer_is_told():
+def test_one_that_dies_in_the_middle_of_its_answer_is_reported():
     running = Processes(3).run(dying_midway, ("",), [0, 1, 2])
     with pytest.raises(WorkerDiedError, match="was killed"):
         assert len(list(running)) < 3
@@ -227,7 +227,7 @@ def run_script(text: str, starter: Path, folder: Path) -> subprocess.CompletedPr
     return subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
 
 
-def test_a_script_without_a_main_guard_ends_and_is_told_of_it(starter: Path, tmp_path: Path) -> None:
+def test_a_script_without_a_main_guard_ends_and_has_an_error_that_says_so(starter: Path, tmp_path: Path) -> None:
     found = run_script(SCRIPT, starter, tmp_path)
     assert found.returncode == 1
     # The workers' own last words may stand between and behind.

@@ -113,7 +113,7 @@ def test_a_build_that_another_one_came_before_does_nothing(starter, starter_cach
     assert digests(cache) == digests(starter_cache)
 
 
-def test_a_manifest_that_is_damaged_is_told_and_built_again(starter, starter_cache, cache):
+def test_a_manifest_that_is_damaged_is_reported_and_built_again(starter, starter_cache, cache):
     path = cache / "manifest.json"
     path.write_bytes(path.read_bytes()[:-3])
     notes = Notes()
@@ -164,7 +164,7 @@ def test_a_ledger_that_does_not_go_with_the_partitions_vouches_for_none(change, 
     assert digests(cache) == digests(starter_cache)
 
 
-def test_what_keeps_the_fast_engine_from_a_build_is_told(starter, tmp_path, monkeypatch):
+def test_what_keeps_the_fast_engine_from_a_build_is_reported(starter, tmp_path, monkeypatch):
     reference = plan.resolve_engine("reference", (starter / "tokenizer" / "tokenizer.json").read_bytes())
     engine = Engine(name="reference", version=reference.version, refused="'ab' gives other ids")
     monkeypatch.setattr(plan, "resolve_engine", lambda *_, **__: engine)
@@ -228,8 +228,9 @@ def damaged_file(manifest, kind):
     return "rejected.jsonl" if kind == "rejected" else f"model/{manifest.model.files[-1].path}"
 
 
-@pytest.mark.parametrize("harm", ["a flipped bit", "cut", "gone"])
-@pytest.mark.parametrize("kind", ["documents", "blocks", "rejected", "model"])
+@pytest.mark.parametrize(
+    ("kind", "harm"), [("documents", "a flipped bit"), ("blocks", "cut"), ("rejected", "gone"), ("model", "gone")]
+)
 def test_repair_writes_the_damaged_file_again_and_no_other(kind, harm, shards_of_all_kinds, tmp_path):
     """The manifest and the ledger, which every commit writes, aside.
 

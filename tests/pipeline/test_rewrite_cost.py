@@ -65,7 +65,7 @@ def count_of(strategy, number):
     return st.lists(strategy, min_size=number, max_size=number)
 
 
-def test_whoever_said_what_to_do_is_not_asked():
+def test_a_choice_in_the_recipe_is_not_asked_for():
     plan = plan_of([10], 1, "exact")
     assert sampled_tasks(plan) == ()
     refuse_early(plan, {0: SimpleNamespace(shard=shard(10, 900, 100))})

@@ -47,7 +47,7 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> Stages:
     return Stages.load(twins.byte_level(tmp_path_factory.mktemp("tokenizer")))
 
 
-def test_every_word_of_a_kept_chat_is_rendered_or_stands_under_a_key_that_is_told(stages: Stages) -> None:
+def test_every_word_of_a_kept_chat_is_rendered_or_stands_under_a_key_that_is_reported(stages: Stages) -> None:
     seen = {"kept": 0, "told": 0, "refused": 0}
 
     @settings(max_examples=300)

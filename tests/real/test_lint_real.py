@@ -118,7 +118,7 @@ KNOWN: dict[str, tuple[tuple[str, ...], set[str]]] = {
 
 
 @pytest.mark.parametrize("template", KNOWN)
-def test_of_a_well_known_template_exactly_what_is_true_is_told(template: str, real: Path, fit: Fit) -> None:
+def test_of_a_well_known_template_exactly_what_is_true_is_reported(template: str, real: Path, fit: Fit) -> None:
     stops, expected = KNOWN[template]
     report = report_of(fit(*stops), real, f"{template}.jinja")
     assert {finding.code for finding in report.findings} == expected

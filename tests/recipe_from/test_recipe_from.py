@@ -310,7 +310,7 @@ def unanswered(paths, converted):
     mapped=st.none() | INNER,
     roles=st.none() | ROLES,
 )
-def test_every_key_of_an_axolotl_config_is_carried_over_or_told(
+def test_every_key_of_an_axolotl_config_is_carried_over_or_reported(
     config_file, top, others, entry, more, kind, mapped, roles
 ):
     below = {name: values for name, values in (("message_property_mappings", mapped), ("roles", roles)) if values}
@@ -329,7 +329,7 @@ def test_every_key_of_an_axolotl_config_is_carried_over_or_told(
     tags=st.none() | st.dictionaries(st.sampled_from(["role_tag", "content_tag", "user_tag", "else"]), st.sampled_from(["role", "from", "x"])),
     formatting=st.sampled_from(["alpaca", "sharegpt", "openai", "new"]),
 )  # fmt: skip
-def test_every_key_of_a_llamafactory_config_is_carried_over_or_told(
+def test_every_key_of_a_llamafactory_config_is_carried_over_or_reported(
     config_file, top, others, entry, more, columns, tags, formatting
 ):
     folder = config_file.parent
@@ -387,7 +387,7 @@ def test_a_value_that_means_nothing_is_an_error_that_names_its_key(place, config
         ("shuffle_merged_datasets", (True, False)),
     ],
 )
-def test_no_two_values_of_an_axolotl_key_come_to_the_same_recipe_without_a_word(place, key, values):
+def test_no_two_values_of_an_axolotl_key_yield_the_same_recipe_silently(place, key, values):
     base = {} if key in PACKED else PACKED
     base = {"base_model": "org/model", **base} if key == "revision_of_model" else base
     outcomes = {
@@ -418,7 +418,7 @@ def test_no_two_values_of_an_axolotl_key_come_to_the_same_recipe_without_a_word(
         ("chat_template", ("tokenizer_default", "chatml")),
     ],
 )
-def test_no_two_values_of_an_entrys_key_come_to_the_same_recipe_without_a_word(place, key, values):
+def test_no_two_values_of_an_entrys_key_yield_the_same_recipe_silently(place, key, values):
     outcomes = {json.dumps([(found := axolotl({key: value}, {}, **PACKED)).values, shown(found)]) for value in values}
     assert len(outcomes) == len(values)
 
@@ -439,7 +439,7 @@ def test_no_two_values_of_an_entrys_key_come_to_the_same_recipe_without_a_word(p
         ("model_revision", ("main", "other")),
     ],
 )
-def test_no_two_values_of_a_llamafactory_key_come_to_the_same_recipe_without_a_word(place, key, values):
+def test_no_two_values_of_a_llamafactory_key_yield_the_same_recipe_silently(place, key, values):
     keys = {"packing": True, "model_name_or_path": "org/model"}
     outcomes = {json.dumps([(found := llamafactory(**{**keys, key: value})).values, shown(found)]) for value in values}
     assert len(outcomes) == len(values)
@@ -448,7 +448,10 @@ def test_no_two_values_of_a_llamafactory_key_come_to_the_same_recipe_without_a_w
 @pytest.mark.parametrize(
     ("key", "kind"),
     [
-        *((key, "training") for key in ("eval_steps", "loss_type", "save_steps", "dp_shard_size", "lora_r")),
+        *(
+            (key, "training")
+            for key in ("eval_steps", "loss_type", "save_steps", "dp_shard_size", "lora_r", "anything")
+        ),
         *((key, "unknown") for key in ("eval_datasett", "loss_mask_file", "save_sample_len", "gpt_template")),
         *((key, "unknown") for key in ("eval_prompts", "hub_token_ids", "per_device_pack", "optim_train_on_inputs")),
     ],
@@ -534,7 +537,7 @@ def parts(place):
         ({"path": "org/name"}, True),
     ],
 )
-def test_a_limit_of_an_entry_with_several_files_is_told_to_count_for_each(parts, entry, several):
+def test_a_limit_of_an_entry_with_several_files_is_reported_to_count_for_each(parts, entry, several):
     found = axolotl({**entry, "split": "train[:2]"}, **PACKED)
     assert {source["limit"] for source in found.values["sources"]} == {2}
     assert ("counts for each file" in told(found).get("datasets[0].split", "")) is several
@@ -542,7 +545,7 @@ def test_a_limit_of_an_entry_with_several_files_is_told_to_count_for_each(parts,
 
 
 @pytest.mark.parametrize(("name", "several"), [("../parts/a.jsonl", False), ("../parts", True)])
-def test_max_samples_of_an_entry_with_several_files_is_told_to_count_for_each(parts, name, several):
+def test_max_samples_of_an_entry_with_several_files_is_reported_to_count_for_each(parts, name, several):
     found = llamafactory({"file_name": name}, max_samples=2)
     assert [source["limit"] for source in found.values["sources"]] == [2]
     assert ("counts for each file" in told(found).get("max_samples", "")) is several
@@ -553,7 +556,7 @@ def test_no_rows_of_a_split_is_not_carried_over_as_all_of_them(place):
     assert "all rows are taken" in told(axolotl({"split": "train[:0]"}, **PACKED))["datasets[0].split"]
 
 
-def test_of_an_entry_that_is_left_out_nothing_is_told_but_why(place):
+def test_of_an_entry_that_is_left_out_nothing_is_reported_but_why(place):
     found = axolotl({}, {"type": "input_output", "shards": 3}, **PACKED)
     assert {key for key in (*found.carried, *told(found)) if key.startswith("datasets[1]")} == {"datasets[1].type"}
 
@@ -564,7 +567,7 @@ def test_fields_that_packer_does_not_read_are_an_error_that_says_which_to_rename
     assert "rename them in the rows" in error.value.message and "run it again" in error.value.hint
 
 
-def test_texts_beside_chats_are_told_that_a_recipe_has_one_rule_for_what_is_too_long(place):
+def test_texts_beside_chats_are_reported_that_a_recipe_has_one_rule_for_what_is_too_long(place):
     text = {"path": "data/alpaca.jsonl", "type": "completion", "field": "output"}
     assert "pack.overlong=split" in told(axolotl({}, text, **PACKED))["excess_length_strategy"]
     for alone in (axolotl(text, **PACKED), axolotl({}, **PACKED), axolotl({}, text)):
@@ -572,11 +575,11 @@ def test_texts_beside_chats_are_told_that_a_recipe_has_one_rule_for_what_is_too_
 
 
 def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it_does(place):
-    found = axolotl(adapter="lora", val_set_size=0.5, colour="blue", **PACKED)
+    found = axolotl(adapter="lora", val_set_size=0.5, my_role="blue", **PACKED)
     write_recipe(found, Path("out"))
     text = Path("out/recipe.yaml").read_text()
     assert "# val_set_size: 0.5\n#     drawn by the first prompt" in text
-    assert "not about rows: adapter\n" in text and "Not known to packer: colour\n" in text
+    assert "by their names: adapter\n" in text and "may be about rows: my_role\n" in text
     assert yaml.safe_load(text) == {"version": 1, **found.values}
     with pytest.raises(UsageError, match="is there already"):
         write_recipe(found, Path("out"))
@@ -650,7 +653,7 @@ def test_a_recipe_is_written_where_files_have_one_name_alone_and_nothing_is_left
     assert list(Path("out2").iterdir()) == []
 
 
-def test_a_terminal_gets_what_is_told_in_lines_of_its_width_and_a_pipe_a_line_each(place, monkeypatch):
+def test_a_terminal_gets_what_is_reported_in_lines_of_its_width_and_a_pipe_a_line_each(place, monkeypatch):
     config = {"datasets": [{"path": "data/chat.jsonl", **CHAT, "shards": 4}], "val_set_size": 0.1, **PACKED}
     keys = {f"key_number_{i}": 1 for i in range(30)}
     Path("c.json").write_text(json.dumps({**config, **keys, "two\nlines\x1b": 1}))

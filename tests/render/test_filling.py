@@ -84,8 +84,15 @@ def random_conversation(rng, row):
     return chat(*messages, row=row, weights=weights)
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("name", TEMPLATES)
+PAIRS = [
+    pytest.param(name, rule, marks=pytest.mark.slow if (t + r) % 3 and r else [])
+    for t, name in enumerate(TEMPLATES)
+    for r, rule in enumerate(RULES)
+]
+"""Every template without a rule and under a third of them, another third each time; in `make deep` all pairs."""
+
+
+@pytest.mark.parametrize(("name", "rule"), PAIRS)
 def test_what_is_filled_is_what_is_rendered(name, rule, tmp_path, monkeypatch):
     monkeypatch.setattr(fast_path, "WORTH_A_SKELETON", 1)
     overrides = [f"supervision.{rule}" if "." not in rule else rule] if rule else []

@@ -137,7 +137,7 @@ def test_a_template_without_blocks_is_refused_as_a_whole(tmp_path: Path) -> None
         with_role_markers(model, make_recipe({}, ["supervision.source=generation_tags"]))
 
 
-def test_a_block_inside_a_macro_is_found_where_its_text_comes_to_lie(make: Make) -> None:
+def test_a_block_inside_a_macro_is_found_where_its_text_ends_up(make: Make) -> None:
     macro = (
         "{% macro say(x) %}{% generation %}{{ x }}<|im_end|>{% endgeneration %}{% endmacro %}{{ say(message.content) }}"
     )

@@ -116,7 +116,7 @@ def test_lines_of_rejected_rows_are_those_of_the_text(tmp_path):
         assert (batch.lines[0], batch.lines[-1]) == tuple(lines)
 
 
-def test_a_packed_table_is_told_to_be_unpacked(tmp_path):
+def test_a_packed_table_has_a_hint_to_unpack_it(tmp_path):
     (tmp_path / "rows").write_bytes(gzip.compress(b"PAR1" + bytes(50), mtime=0))
     with pytest.raises(InputError, match="holds parquet data inside gzip") as caught:
         detect_format(tmp_path / "rows")

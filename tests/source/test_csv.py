@@ -217,7 +217,7 @@ def test_a_file_that_is_no_csv_is_one_error_that_says_where(content, said):
     ("header", "delimiter"),
     [(b"a,b\n", ","), (b"a;b,c;d\n", ";"), (b'"a,b,c"\td\n', "\t"), (b"text\n", ","), (b"a|b\r\n", "|")],
 )
-def test_the_header_tells_the_delimiter(header, delimiter):
+def test_the_header_shows_the_delimiter(header, delimiter):
     assert delimiter_of(header) == delimiter
 
 

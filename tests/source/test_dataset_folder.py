@@ -103,7 +103,7 @@ def test_any_other_folder_is_an_error_that_names_a_pattern_for_its_files(tmp_pat
     assert f"'{tmp_path.as_posix()}/{pattern}'" in caught.value.hint
 
 
-def test_a_cache_is_no_source_and_is_told_as_one(starter_cache):
+def test_a_cache_is_no_source_and_is_reported_as_one(starter_cache):
     with pytest.raises(InputError, match="is a cache of packer, and no source") as caught:
         expand([str(starter_cache)])
     assert f"packer pack {starter_cache} -o" in caught.value.hint

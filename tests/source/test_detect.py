@@ -62,7 +62,7 @@ def test_the_bytes_decide_the_format_whatever_the_name(tmp_path, name, content, 
         (b"Once upon a time\nthere was a file.\n", "text that is not JSON", "JSON lines"),
     ],
 )
-def test_a_file_that_is_neither_is_told_what_it_looks_like(tmp_path, content, found, hint):
+def test_a_file_that_is_neither_has_an_error_that_says_what_it_looks_like(tmp_path, content, found, hint):
     with pytest.raises(InputError, match=f"found .*{found}") as caught:
         detect_format(write(tmp_path, content))
     assert hint in caught.value.hint
@@ -164,7 +164,7 @@ def test_a_broken_array_is_an_error_here_too(tmp_path):
         detect_schema(write(tmp_path, b'[{"text": "a"}'), format="json", columns={})
 
 
-def test_a_table_of_bare_carriage_returns_is_told_as_such(tmp_path):
+def test_a_table_of_bare_carriage_returns_is_reported_as_such(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_bytes(b"instruction,output\rhi,there\ra,b\r")
     with pytest.raises(InputError, match="bare carriage returns") as raised:

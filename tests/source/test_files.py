@@ -61,7 +61,7 @@ def test_a_missing_folder_is_named_in_the_hint(folder):
     assert caught.value.hint == f"looked in {(folder / 'data').as_posix()}"
 
 
-def test_a_name_that_may_be_one_of_the_hub_is_told_how_to_write_it(folder):
+def test_a_name_that_may_be_one_of_the_hub_has_a_hint_how_to_write_it(folder):
     with pytest.raises(InputError, match="tatsu-lab/alpaca: no such file") as caught:
         expand(["tatsu-lab/alpaca"])
     assert "hf://datasets/tatsu-lab/alpaca/FILE; looked in" in caught.value.hint

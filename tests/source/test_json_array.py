@@ -77,6 +77,6 @@ def test_an_element_too_large_is_never_held():
         (b"[1]\n[2]", "something follows"),
     ],
 )
-def test_brackets_that_do_not_add_up_are_told(content, said, step):
+def test_brackets_that_do_not_add_up_are_reported(content, said, step):
     with pytest.raises(InputError, match=said):
         elements([content], max_row_bytes=10, step=step)

@@ -331,7 +331,7 @@ def test_a_killed_writer_leaves_no_visible_shard(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "told"), [(errno.EINVAL, None), (errno.EIO, "Input/output error")])
-def test_a_folder_that_cannot_be_flushed_is_told_unless_its_file_system_never_can(
+def test_a_folder_that_cannot_be_flushed_is_reported_unless_its_file_system_never_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, told: str | None
 ) -> None:
     """Network and FUSE file systems answer EINVAL: there is nothing better than the rename then."""
@@ -353,7 +353,7 @@ def test_a_folder_that_cannot_be_flushed_is_told_unless_its_file_system_never_ca
     assert (tmp_path / "a.bin").read_bytes() == b"x", "the file has its name already"
 
 
-def test_a_folder_that_cannot_be_listed_is_told_and_not_passed_over(
+def test_a_folder_that_cannot_be_listed_is_reported_and_not_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest = small_cache(tmp_path)
@@ -379,7 +379,7 @@ def test_a_shard_that_cannot_be_begun_leaves_no_file(tmp_path: Path, monkeypatch
     assert list((tmp_path / "documents").iterdir()) == []
 
 
-def test_what_a_path_refuses_is_told_with_the_path_and_other_errors_are_left_alone(tmp_path: Path) -> None:
+def test_what_a_path_refuses_is_reported_with_the_path_and_other_errors_are_left_alone(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=f"cannot use {tmp_path}/missing: No such file") as caught, path_errors():
         (tmp_path / "missing").stat()
     assert caught.value.hint is None

@@ -195,7 +195,7 @@ def test_a_cache_reached_through_a_link_is_a_cache(tmp_path: Path) -> None:
     assert read_manifest(tmp_path / "link") == manifest
 
 
-def test_a_manifest_that_cannot_be_read_is_told_apart_from_none(tmp_path: Path) -> None:
+def test_a_manifest_that_cannot_be_read_is_distinguished_from_none(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").symlink_to("manifest.json")
     with pytest.raises(StorageError, match=r"cannot read .*manifest\.json: Too many levels"):
         read_manifest(tmp_path)

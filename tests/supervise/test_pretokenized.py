@@ -100,7 +100,7 @@ def test_every_id_must_be_in_the_vocabulary_and_added_tokens_are(supervisor, mod
         assert reason == f"input_ids[2] is {min(wrong, 2**31 - 1)}, but the vocabulary ends at {last}"
 
 
-def test_an_unknown_id_is_told_by_its_place_in_the_row(supervisor):
+def test_an_unknown_id_is_reported_by_its_place_in_the_row(supervisor):
     row = {"loss_mask": [0, 0, 0, 1], "attention_mask": [0, 0, 1, 1]}
     code, reason = outcome(supervisor, [0, 0, 5, 10**6], **row)
     assert code == "unknown_token" and reason.startswith("input_ids[3] is 1000000, ")
@@ -114,7 +114,7 @@ def test_a_gap_of_the_vocabulary_is_no_token(supervisor, monkeypatch):
     assert (code, reason) == ("unknown_token", "input_ids[1] is 6, but the vocabulary has no such id")
 
 
-def test_a_mask_that_lies_one_token_early_is_told_by_the_stop_tokens_it_misses(supervisor, model):
+def test_a_mask_that_lies_one_token_early_is_reported_by_the_stop_tokens_it_misses(supervisor, model):
     stop = model.stop_ids[0]
     ids = [5, 6, 7, stop, 5, 6, 7, stop, 9]
     right = [0, 0, 1, 1, 0, 0, 1, 1, 0]

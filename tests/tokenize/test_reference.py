@@ -216,7 +216,8 @@ def test_a_batch_that_fails_though_none_of_its_texts_does_gives_the_ids_of_its_t
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("name", ["llama-3", pytest.param("qwen3", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama-3", "qwen3"])
 def test_ten_million_spaces_are_a_text_real_tokenizers_fail_on(name: str, real: Path) -> None:
     encoder = ReferenceEncoder((real / "tokenizers" / name / "tokenizer.json").read_bytes())
     with pytest.raises(UnencodableTextsError, match="retry-limit") as caught:

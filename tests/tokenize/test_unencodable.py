@@ -28,28 +28,23 @@ def rows(*chats: tuple[dict[str, Any], ...]) -> list[Sample]:
     return [chat(*messages, row=row) for row, messages in enumerate(chats)]
 
 
-@pytest.mark.parametrize(
-    "failing",
-    [
-        (user("Hi"), assistant(MANY)),
-        (user(MANY), assistant("Hello")),
-        (user(f"<|im_end|>{MANY}"), assistant("Hello")),
-        (user("Hi"), assistant("Hello"), user("And?"), assistant(f"\n\n{MANY}")),
-    ],
-    ids=["answer", "question", "beside a typed control token", "later answer"],
-)
-def test_only_the_row_of_a_text_the_tokenizer_fails_on_is_rejected(
-    stages: Stages, failing: tuple[dict[str, Any], ...]
-) -> None:
+FAILING = {
+    "answer": (user("Hi"), assistant(MANY)),
+    "question": (user(MANY), assistant("Hello")),
+    "beside a typed control token": (user(f"<|im_end|>{MANY}"), assistant("Hello")),
+    "later answer": (user("Hi"), assistant("Hello"), user("And?"), assistant(f"\n\n{MANY}")),
+}
+
+
+def test_only_the_rows_of_texts_the_tokenizer_fails_on_are_rejected(stages: Stages) -> None:
     good = (user("Hi"), assistant("Hello."), user("<|im_end|>?"), assistant("\n\nYes."))
-    batch = rows(good, failing, good)
-    first, rejected, last = stages.outcomes(batch)
-    assert rejected == "not_encodable"
+    batch = rows(good, *FAILING.values(), good)
+    turns, _, supervised = stages.supervise(batch)
+    first, *rejected, last = stages.outcomes_of(batch, turns, supervised)
+    assert rejected == ["not_encodable"] * len(FAILING)
     assert [first] == [last] == stages.outcomes(rows(good))
-    ((code, reason),) = stages.reasons(batch)
-    assert code == "not_encodable"
-    assert reason.startswith("the tokenizer fails: ")
-    assert "xxx" not in reason
+    for rejection in (*turns.rejections, *supervised.rejections):
+        assert rejection.reason.startswith("the tokenizer fails: ") and "xxx" not in rejection.reason
 
 
 def test_completions_and_texts_are_rejected_alike(stages: Stages) -> None:

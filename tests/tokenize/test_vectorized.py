@@ -84,8 +84,9 @@ def turn_ids(tokens, turn: int) -> tuple[list[int], list[int], bool]:  # type: i
     return tokens.ids[start:prompt].tolist(), tokens.ids[prompt:end].tolist(), bool(tokens.merged[turn])
 
 
-@pytest.mark.parametrize("in_vocabulary", [False, True])
-@pytest.mark.parametrize("twin", BYTE_LEVEL)
+@pytest.mark.parametrize(
+    ("twin", "in_vocabulary"), [*((twin, False) for twin in BYTE_LEVEL), (twins.byte_level, True), (twins.nfc, True)]
+)
 def test_turns_are_placed_as_by_a_look_at_each_text(twin: Callable[..., Path], in_vocabulary: bool) -> None:
     tokenizing = tokenizing_of(twin, in_vocabulary=in_vocabulary)
     seen: Counter[str] = Counter()

@@ -1,6 +1,5 @@
 """Why two caches differ: what of their recipe, inputs and tokenizer, and which documents and blocks it changed."""
 
-from packer.audit.diff.cache_diff import CacheDiff
-from packer.audit.diff.compare import diff
+from packer.audit.diff.compare import CacheDiff, diff
 
 __all__ = ["CacheDiff", "diff"]

@@ -1,20 +1,80 @@
 """Two caches compared: identity first, then what may explain it, from the rules down to tokens."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packer.audit.diff.cache_diff import CacheDiff, DocumentsDiff
-from packer.audit.diff.document_rows import DocumentComparison
-from packer.audit.diff.row_examples import make_examples
-from packer.audit.diff.settings import changes, compare_inputs, compare_recipes, pair_inputs
-from packer.audit.diff.tokenizers import compare_models
+from packer.audit.diff.documents import DocumentComparison, DocumentsDiff, RowExample, make_examples
+from packer.audit.diff.moved_rows import MovedRows, moved_rows
+from packer.audit.diff.settings import (
+    Change,
+    InputChange,
+    TemplateChange,
+    changes,
+    compare_inputs,
+    compare_models,
+    compare_recipes,
+    pair_inputs,
+)
 from packer.errors import CheckError
 from packer.pipeline.identity import model_digests
 from packer.recipe import to_json
 from packer.store.cache import Cache, content_fingerprint
 from packer.store.selected import documents_of
 from packer.store.totals import Totals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheDiff:
+    """Why two caches differ. Pairs are (old, new)."""
+
+    old: Path
+    new: Path
+    fingerprint: tuple[str, str]
+    content_fingerprint: tuple[str, str]
+    recipe_fingerprint: tuple[str, str]
+    causes: tuple[str, ...]
+    """What of the recipe's identity differs: `rules`, `inputs`, `model`, `engine`."""
+
+    meaning: str
+    """The difference in a sentence."""
+
+    recipe: tuple[Change, ...]
+    """Keys of the recipe, defaults written out. Where something lies is no key: inputs and files say what lay there."""
+
+    inputs: tuple[InputChange, ...]
+    inputs_reordered: bool
+    """Whether the inputs of both were read in another order."""
+
+    model: tuple[Change, ...]
+    """Files of the tokenizer with their sha256, then what differs in them."""
+
+    templates: tuple[TemplateChange, ...]
+    documents: tuple[DocumentsDiff, ...]
+    """Splits whose documents differ."""
+
+    moved: tuple[MovedRows, ...]
+    """Rows that rules about rows put elsewhere; the most first."""
+
+    examples: tuple[RowExample, ...]
+    totals: tuple[Change, ...]
+    """Totals; also `rejected.CODE` (rows), `cut.CODE` (tokens in no block), `unused_keys.KEY` (messages)."""
+
+    software: tuple[Change, ...]
+    """Engine and rules with their versions, then versions of libraries, which may not change the data."""
+
+    @property
+    def same(self) -> bool:
+        """Whether content and recipe are the same; names, paths and versions may differ."""
+        pairs = (self.content_fingerprint, self.recipe_fingerprint)
+        return all(old == new for old, new in pairs)
+
+    @property
+    def same_bytes(self) -> bool:
+        """Whether every file is the same."""
+        return self.fingerprint[0] == self.fingerprint[1]
+
 
 _ENGINE = ("engine", "engine_version", "rules_version", "format_version")
 _CAUSES = {"rules": "rules", "inputs": "inputs", "model": "tokenizer or template", "engine": "engine"}
@@ -84,6 +144,7 @@ def _compare(old: Cache, new: Cache, num_examples: int) -> CacheDiff:
         model=tuple(model),
         templates=tuple(templates),
         documents=documents,
+        moved=moved_rows(old, new, pairs),
         examples=make_examples(old, new, comparisons, num_examples) if documents else (),
         totals=tuple(changes(*counts, names=dict.fromkeys([*counts[0], *counts[1]]))),
         software=(*engine, *changes(before.versions, after.versions)),
@@ -112,7 +173,7 @@ def meaning_of(
     else:
         data = "the same documents in another order, or of other rows"
     if same_recipe:
-        return f"{data} by the same recipe, which should not be: the versions of software may tell why"
+        return f"{data} by the same recipe, which should not be: the versions of software may be the reason"
     if not causes:
         return f"{data} by another recipe: nothing in it differs that this version of packer knows of"
     return f"{data} by another recipe: other {', '.join(_CAUSES[cause] for cause in causes)}"

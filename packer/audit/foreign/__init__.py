@@ -1,8 +1,14 @@
 """Training rows that another tool prepared, ids with labels or masks: what training on them would teach."""
 
-from packer.audit.foreign.foreign_codes import CODES
-from packer.audit.foreign.foreign_report import ForeignFinding, ForeignReport, NotLookedAt, audit_foreign
-from packer.audit.foreign.row_text import ForeignRowView, view_foreign_row
+from packer.audit.foreign.foreign_report import (
+    ForeignFinding,
+    ForeignReport,
+    ForeignRowView,
+    NotLookedAt,
+    audit_foreign,
+    view_foreign_row,
+)
+from packer.audit.foreign.row_checks import CODES
 
 __all__ = [
     "CODES",

@@ -1,22 +1,138 @@
-"""Each check over one row: what it finds, how often, and the first tokens that show it."""
+"""The codes of an audit of prepared rows, and the checks of one row: how often each is found, and where first."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from packer.audit.foreign.foreign_row import TokenRow
-from packer.audit.foreign.row_parts import ANSWER, HEADER, PROMPT, Range, RowParts, next_true
+from packer.audit.foreign.row_parts import ANSWER, HEADER, PROMPT, Range, RowParts, TokenRow, next_true
 from packer.audit.foreign.tokenizer_facts import TokenizerFacts
+from packer.audit.lint.lint_report import Level
 from packer.batches import Bool, Int64
 from packer.layout import MASKED
+
+
+class Code(NamedTuple):
+    """A kind of finding."""
+
+    level: Level
+    unit: str
+    """The unit of the count, in the singular."""
+
+    meaning: str
+    hint: str
+
+
+CODES: dict[str, Code] = {
+    "columns_differ": Code(
+        "error", "row", "columns of a row differ in length, so no label belongs to an id", "prepare these rows again"
+    ),
+    "ids_outside": Code(
+        "error",
+        "token",
+        "ids are not in the vocabulary of this tokenizer",
+        "the rows were made with another tokenizer, or --tokenizer names another one",
+    ),
+    "labels_shifted": Code(
+        "error",
+        "row",
+        "labels are shifted: each is the id that follows; a Hugging Face model shifts once more and learns to skip",
+        "labels[t] must be input_ids[t] or -100",
+    ),
+    "labels_foreign": Code(
+        "error", "token", "labels are neither -100 nor the id at their place", "labels[t] must be input_ids[t] or -100"
+    ),
+    "nothing_trained": Code(
+        "error",
+        "row",
+        "rows train nothing; a micro-batch of such rows has a loss of 0 / 0",
+        "leave these rows out",
+    ),
+    "prompt_trained": Code(
+        "error",
+        "token",
+        "the prompt is trained: labels on what users, the system or tools say",
+        "TRL: assistant_only_loss=True, or rows of prompt and completion; "
+        "axolotl: train_on_inputs: false, train_on_eos: turn",
+    ),
+    "terminator_masked": Code(
+        "error",
+        "answer",
+        "answers are trained up to their stop token and not on it: from these the model does not learn to stop",
+        "often a collator that masks the pad token where that is the EOS too; axolotl: train_on_eos: turn",
+    ),
+    "bos_doubled": Code(
+        "error",
+        "sequence",
+        "sequences begin with two BOS tokens, which no prompt at inference does",
+        "tokenize rendered text with add_special_tokens=False",
+    ),
+    "borders_missing": Code(
+        "error",
+        "border",
+        "rows hold several conversations and nothing says where they begin: they attend to each other",
+        "keep seq_lengths, or position_ids that begin again at 0",
+    ),
+    "borders_disagree": Code(
+        "error",
+        "row",
+        "what says where sequences begin is not consistent: seq_lengths, position_ids and attention_mask differ",
+        "prepare these rows again",
+    ),
+    "padding_trained": Code("error", "token", "padding is trained", "set the labels of padding to -100"),
+    "header_trained": Code(
+        "warning",
+        "header",
+        "headers of answers are trained, which the prompt gives at inference",
+        "begin the marks of the template, or the completion, behind the header",
+    ),
+    "no_terminator": Code(
+        "warning",
+        "answer",
+        "trained text ends without a stop token: it was cut, or the template writes none",
+        "leave out rows that were cut at a length, or allow longer ones",
+    ),
+    "beginning_cut": Code(
+        "warning",
+        "row",
+        "rows begin within a message and train what is left of it, without what came before it",
+        "TRL's packing_strategy wrapped and bfd_split cut so, bfd does not; leave out what is longer than a row",
+    ),
+    "border_trained": Code(
+        "warning",
+        "border",
+        "the first token of a sequence within a row has a label: its target is asked of another sequence's last token",
+        "set it to -100; TRL's padding-free collator does so, others do not",
+    ),
+    "bos_missing": Code(
+        "warning", "row", "rows do not begin with the BOS token the template writes", "rows may be cut on the left"
+    ),
+    "no_header": Code(
+        "warning",
+        "row",
+        "rows hold no header of an answer as this template writes it, so their prompts were not checked",
+        "they were cut before an answer, or made with another template: --template names it",
+    ),
+    "answers_masked": Code(
+        "note", "answer", "answers of the conversations are not trained", "as it should be where only some are meant"
+    ),
+}
+"""Code → level, unit, meaning and hint, in the order of a report."""
+
+ORDER = {code: number for number, code in enumerate(CODES)}
+
+OF_NO_TOKENIZER = frozenset(
+    {"columns_differ", "ids_outside", "labels_shifted", "labels_foreign", "nothing_trained", "borders_disagree"}
+)
+"""Codes that hold for rows of any tokenizer, and the one that says that the ids are of another."""
+
 
 _SHOWN = 12
 """Tokens shown of what has no end of its own."""
 
 
 class Hit(NamedTuple):
-    """What a check found in a row."""
+    """The result of one check of a row."""
 
     code: str
     times: int
@@ -28,7 +144,7 @@ class Hit(NamedTuple):
 
 def check(row: TokenRow, parts: RowParts, facts: TokenizerFacts) -> Iterator[Hit]:
     """All findings in a row whose columns are of one length."""
-    ids, trained = row.input_ids, row.trained
+    ids, trained = row.input_ids, parts.trained
     outside = (ids < 0) | (ids >= facts.model.vocab_size if facts.model is not None else False)
     yield from _tokens("ids_outside", outside)
     if not trained[1:].any():  # the label of a row's first token is nobody's target
@@ -59,7 +175,7 @@ def _is_shifted(ids: Int64, labels: Int64) -> bool:
 
 
 def _chat(ids: Int64, parts: RowParts, trained: Bool, *, is_shifted: bool) -> Iterator[Hit]:
-    """What is trained of prompts, headers and answers."""
+    """Find trained prompts and headers, and masked answers."""
     if not parts.headers:
         if len(ids):
             yield Hit("no_header", 1, (0, min(_SHOWN, len(ids))))
@@ -80,8 +196,9 @@ def _terminators(parts: RowParts, trained: Bool) -> Iterator[Hit]:
     begins = np.flatnonzero(trained & (~edges[:-2] | begins_sequence[:-1]))
     ends = np.flatnonzero(trained & (~edges[2:] | begins_sequence[1:])) + 1
     solid = ~parts.is_space
-    last_solid = len(solid) - 1 - next_true(solid[::-1])[:-1][::-1]  # at or before each
-    closing = np.maximum(last_solid[ends - 1], begins)
+    places = np.append(np.flatnonzero(solid), -1)
+    # The last token before each end that is not white space; -1, the last of `places`, where there is none.
+    closing = np.maximum(places[np.searchsorted(places[:-1], ends) - 1], begins)
     is_stop = np.append(parts.is_stop & ~parts.padding, False)
     is_open = ~parts.is_stop[closing]
     if parts.headers:

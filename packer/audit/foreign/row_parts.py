@@ -1,34 +1,76 @@
-"""Which tokens of a row are prompt, header or answer, where sequences begin, and what is padding."""
+"""One row that another tool prepared, and its parts: prompts, headers, answers, sequences and padding."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from packer.audit.foreign.foreign_row import LABELLING, TokenRow
 from packer.audit.foreign.tokenizer_facts import TokenizerFacts
 from packer.batches import Bool, Int64
+from packer.layout import MASKED
+
+MASKS = ("completion_mask", "assistant_masks", "loss_mask")
+LABELLING = ("labels", *MASKS)
+"""Columns that say what is trained."""
+
+TOKEN_COLUMNS = (*LABELLING, "position_ids", "attention_mask")
+"""Columns with a value for each token that are understood."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRow:
+    """One row. n tokens."""
+
+    number: int
+    """In its part, from 0."""
+
+    input_ids: Int64  # [n]
+    columns: dict[str, Int64]  # of TOKEN_COLUMNS; [n] each, unless the tool that prepared them made a mistake
+    seq_lengths: Int64 | None = None
+
+    @property
+    def columns_differ(self) -> bool:
+        """Whether some column has more or fewer values than there are ids."""
+        return any(len(values) != len(self.input_ids) for values in self.columns.values())
+
+    @property
+    def labels(self) -> Int64 | None:
+        return self.columns.get("labels")
+
+    @property
+    def trained(self) -> Bool:
+        """Tokens that a trainer trains: by labels, else by all masks there are, else every token.  # bool[n]"""
+        if self.labels is not None:
+            found: Bool = self.labels != MASKED
+            return found
+        trained = np.ones(len(self.input_ids), np.bool_)
+        for name in MASKS:
+            if name in self.columns:
+                trained &= self.columns[name] != 0
+        return trained
+
 
 PROMPT, HEADER, ANSWER, BEHIND, LEFT = 0, 1, 2, 3, 4
-"""What a token is: of the prompt; of an answer's header; of the answer, its stop token included; white space behind;
-or left of a message that began in another row, which nobody can know to be prompt or answer."""
+"""The kinds of tokens: prompt; header of an answer; answer, its stop token included; white space behind it;
+and the rest of a message that began in another row, which may be prompt or answer."""
 
 Range = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowParts:
-    """What the tokens of a row are. n tokens."""
+    """The parts of a row. n tokens."""
 
     kinds: Int64  # [n] as above; all PROMPT where headers are not known
     headers: list[Range]
     """Where each header begins, and where its control tokens end."""
 
     answers: list[Range]
-    """Of each header where its answer begins and ends."""
+    """Start and end of the answer behind each header."""
 
     left: Range
-    """What is left of a message that began in another row; empty where the row begins with one of its own."""
+    """The rest of a message that began in another row; empty where the row begins with a message."""
 
+    trained: Bool  # [n]
     is_stop: Bool  # [n]
     is_space: Bool  # [n]
     padding: Bool  # [n]
@@ -45,7 +87,7 @@ def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
     """Tell the parts of a row by its columns and by what is known of its tokenizer and template."""
     ids = row.input_ids
     padding = _padding(row, facts)
-    content = int(next_true(~padding)[0])
+    content = len(ids) if padding.all() else int(padding.argmin())
     starts, disagree = _starts(row, padding, facts)
     is_stop, is_space = facts.stops.mask(ids), facts.spaces.mask(ids)
     solid, stops = next_true(~is_space), next_true(is_stop)
@@ -63,6 +105,7 @@ def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
         headers=headers,
         answers=answers,
         left=left,
+        trained=row.trained,
         is_stop=is_stop,
         is_space=is_space,
         padding=padding,
@@ -108,12 +151,17 @@ def _answers(ids: Int64, facts: TokenizerFacts, solid: Int64, stops: Int64) -> t
 
 def _matches(ids: Int64, sequence: Int64) -> list[int]:
     """Where a sequence of ids begins."""
-    places = np.flatnonzero(ids == sequence[0]).tolist() if len(sequence) else []
-    return [place for place in places if np.array_equal(ids[place : place + len(sequence)], sequence)]
+    if not len(sequence) or len(ids) < len(sequence):
+        return []
+    places = np.flatnonzero(ids[: len(ids) - len(sequence) + 1] == sequence[0])
+    for behind, token in enumerate(sequence[1:].tolist(), 1):
+        places = places[ids[places + behind] == token]
+    found: list[int] = places.tolist()
+    return found
 
 
 def _left(begins: Bool, content: int, solid: Int64, stops: Int64) -> Range:
-    """What is left of a message at the beginning of a row: up to a stop token and the white space behind it, or to
+    """Find the rest of a message at the start of a row: it ends behind a stop token and the white space after it, or
     where the next message begins.
     """
     closed = int(solid[min(int(stops[content]) + 1, len(begins))])

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from packer.audit.foreign.foreign_row import MASKS, TOKEN_COLUMNS, TokenRow
+from packer.audit.foreign.row_parts import MASKS, TOKEN_COLUMNS, TokenRow
 from packer.batches import Int64
 from packer.errors import InputError
 from packer.layout import offsets_of
@@ -84,7 +84,12 @@ class ForeignPart:
 
     def _batch(self, group: int, numbers: Int64) -> Iterator[TokenRow]:
         try:
-            table = self._read_group(group).take(pa.array(numbers - self._firsts[group]))
+            first, last = (int(numbers[place] - self._firsts[group]) for place in (0, -1))
+            table = self._read_group(group)
+            if last - first + 1 == len(numbers):
+                table = table.slice(first, len(numbers))  # a view, several times faster
+            else:
+                table = table.take(pa.array(numbers - self._firsts[group]))
             found = {name: _lists(table.column(name), weights=name in MASKS) for name in self._read_columns}
         except (pa.ArrowException, KeyError, ValueError, TypeError, OSError) as error:
             raise out_of(error) or InputError(
@@ -178,5 +183,5 @@ def _lists(column: pa.ChunkedArray, *, weights: bool) -> list[Int64]:
         raise ValueError(f"{flat.null_count} values are null")
     if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind) or (weights and pa.types.is_floating(kind))):
         raise ValueError(f"expected whole numbers, found {kind}")
-    values = flat.to_numpy() != 0 if weights else flat.cast(pa.int64()).to_numpy()
-    return [values[start:end].astype(np.int64) for start, end in pairwise(offsets.tolist())]
+    values = (flat.to_numpy() != 0).astype(np.int64) if weights else flat.cast(pa.int64()).to_numpy()
+    return [values[start:end] for start, end in pairwise(offsets.tolist())]

@@ -1,4 +1,4 @@
-"""What a tokenizer and its chat template say of ids: stop tokens, BOS, white space, how the header of an answer reads.
+"""Facts about a tokenizer and its chat template: stop tokens, BOS, white space, the ids of an answer's header.
 
 The header is found by rendering: what the template writes between a question and its answer, as far as a prompt and two
 finished chats agree on it. Of its ids the last few are taken that hold a control token and do not stand before a
@@ -57,7 +57,7 @@ class IdSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerFacts:
-    """What is known; ids are int64. Without a tokenizer, nothing."""
+    """Ids are int64. All is empty without a tokenizer."""
 
     model: Model | None = None
     stops: IdSet = field(default_factory=IdSet)
@@ -116,7 +116,7 @@ def load_facts(
 
 
 def facts_of(model: Model) -> TokenizerFacts:
-    """What a tokenizer says without a template."""
+    """Facts of a tokenizer without a template."""
     backend = load_backend(model.files[TOKENIZER_FILE])
     added = {token.id for token in model.added_tokens}
     spaces = [
@@ -135,7 +135,7 @@ def facts_of(model: Model) -> TokenizerFacts:
 
 
 def ask_template(facts: TokenizerFacts, model: Model, source: str) -> TokenizerFacts:
-    """What is known of a model, and what a template adds.
+    """Add the facts of a template to those of its tokenizer.
 
     Raises:
         TemplateError: it is not valid Jinja.

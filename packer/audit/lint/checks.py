@@ -1,24 +1,27 @@
-"""The template report: every check, in the order of the table of codes."""
+"""The template report: every check in the order of the table of codes, then the first rows of the sources."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
-from packer.audit.lint.codes import LEVELS, ORDER
-from packer.audit.lint.history import find_forgotten_reasoning, find_rewriting, find_terminators
-from packer.audit.lint.lint_report import LintFinding, LintReport, LookedAt
-from packer.audit.lint.marks import find_marks
+from packer.audit.lint.history import find_forgotten_reasoning, find_marks, find_rewriting, find_terminators
+from packer.audit.lint.lint_report import LEVELS, ORDER, Example, LintFinding, LintReport, LookedAt
 from packer.audit.lint.probes import CHAT, PLAIN, SHAPES
-from packer.audit.lint.prompts import find_clock, find_modes, find_openings, find_own_text
-from packer.audit.lint.shapes import find_losses, find_rejected_shapes
-from packer.audit.lint.source_rows import find_in_rows, read_first_rows, verdict
+from packer.audit.lint.prompts import find_bos, find_clock, find_modes, find_openings, find_other_reading, find_own_text
 from packer.audit.lint.subject import Subject
-from packer.audit.lint.tokenizer_files import find_bos, find_other_reading
-from packer.audit.lint.usable import find_usable
+from packer.audit.lint.usable import find_losses, find_rejected_shapes, find_usable
+from packer.batches import RowBatch
+from packer.model import Model
 from packer.pipeline.input_resolution import pin_recipe
+from packer.pipeline.inputs import open_inputs
+from packer.pipeline.plan import resolve_sources
 from packer.pipeline.progress import Silent
-from packer.pipeline.stages import named_template, overruns_at
+from packer.pipeline.rewrite_cost import LIMIT, last_tokens, way_out
+from packer.pipeline.stages import Stages, named_template, overruns_at
 from packer.recipe import Recipe
+from packer.rejections import rejection_hint
 from packer.source import SCHEMAS
 
 _REFUSED = {"no_template", "bad_template", "no_marks", "split_marker"}
@@ -86,3 +89,112 @@ def _checks(subject: Subject) -> Iterator[LintFinding]:
     yield from find_bos(subject)
     yield from find_other_reading(subject)
     yield from find_marks(subject)
+
+
+def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[LookedAt]:
+    """Take the first rows of each input of the recipe through the stages.
+
+    Args:
+        recipe: names the inputs.
+        model: with the role markers of its template.
+        num_rows: rows of each input at most.
+
+    Raises:
+        InputError: an input cannot be read.
+
+    """
+    stages = Stages(recipe, model)
+    files = []
+    for _, entry in open_inputs(resolve_sources(recipe), recipe, Silent().note):
+        rows = list(islice(entry.rows(), num_rows + 1))
+        found = LookedAt(
+            path=entry.name, schema=entry.schema, num_rows=len(rows[:num_rows]), is_whole=len(rows) <= num_rows
+        )
+        for row in rows[:num_rows]:
+            place = f"{entry.name} (row {row.number})"
+            with overruns_at(lambda _: place):  # noqa: B023 - called within this iteration
+                _count(found, stages, row.batch)
+        files.append(found)
+    return files
+
+
+def find_in_rows(files: Sequence[LookedAt], recipe: Recipe, model: Model) -> Iterator[LintFinding]:
+    """Findings on the first rows of all inputs."""
+    rejected = sum((Counter(each.rejected) for each in files), Counter[str]())
+    num_rows, cost = sum(each.num_rows for each in files), _rewrite_cost(files)
+    if rejected:
+        some = any(each.num_kept for each in files)
+        yield LintFinding(
+            code="rows_rejected",
+            message=f"{f'{rejected.total():,} of' if some else 'all'} {_rows(num_rows)} examined are rejected",
+            examples=tuple(
+                Example(label=f"{count:,} {code}", text=each.first[code])
+                for each in files
+                for code, count in Counter(each.rejected).most_common()
+            ),
+            hint=_rejected_hint(rejected, recipe),
+            level="warning" if some else "error",
+        )
+    if cost > 1:
+        asks = recipe.supervision.history_rewrite is None and cost > LIMIT
+        yield LintFinding(
+            code="rows_price",
+            message=f"rewritten history: the rows examined take {cost:.2f} times the tokens of their last documents"
+            + (f"; above {LIMIT:g} a build stops and asks" if asks else ""),
+            examples=tuple(
+                Example(label=each.path, text=f"{_rewrite_cost([each]):.2f} times") for each in files if len(files) > 1
+            ),
+            hint=way_out(model, recipe) if asks else None,
+            level="warning" if asks else "note",
+        )
+
+
+def verdict(files: Sequence[LookedAt], recipe: Recipe, *, ok: bool, begins: bool) -> str:
+    """Predict the result of a build of the recipe.
+
+    Args:
+        files: the first rows of its inputs; none where none were looked at.
+        recipe: of the build.
+        ok: there is no error.
+        begins: a build gets as far as its first row.
+
+    """
+    if not begins:
+        return "a build would refuse this template before its first row"
+    if not files:
+        return "plain chats can be built" if ok else "no plain chat can be built as the recipe is"
+    num_kept, num_rows = sum(each.num_kept for each in files), sum(each.num_rows for each in files)
+    if not num_kept:
+        return f"a build would keep nothing of the {_rows(num_rows)} examined"
+    if recipe.supervision.history_rewrite is None and _rewrite_cost(files) > LIMIT:
+        return "a build would stop and ask about rewritten history (supervision.history_rewrite)"
+    return f"a build keeps {num_kept:,} of the {_rows(num_rows)} examined"
+
+
+def _count(found: LookedAt, stages: Stages, batch: RowBatch) -> None:
+    done = stages.run(batch)
+    documents = done.documents
+    for rejection in done.rejections:
+        found.rejected[rejection.code] = found.rejected.get(rejection.code, 0) + 1
+        found.first.setdefault(rejection.code, f"{found.path}:{rejection.row}: {rejection.reason}")
+    found.num_kept += len(set(documents.sample.tolist()))
+    found.num_turns += len(documents.run_start)
+    found.num_tokens += len(documents.input_ids)
+    found.num_last_tokens += last_tokens(documents) if documents.num_documents else 0
+
+
+def _rejected_hint(rejected: Mapping[str, int], recipe: Recipe) -> str:
+    """The hint of a build for the most frequent code, which allows every kind of loss that was seen."""
+    lost = [code.removeprefix("dropped_") for code in rejected if code.startswith("dropped_")]
+    code = max(rejected, key=lambda each: rejected[each])
+    return rejection_hint(code, allowed=(*recipe.supervision.allow_dropped, *lost))
+
+
+def _rewrite_cost(files: Sequence[LookedAt]) -> float:
+    """Tokens of all documents over those of each row's last."""
+    last = sum(each.num_last_tokens for each in files)
+    return sum(each.num_tokens for each in files) / last if last else 1.0
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'s' * (count != 1)}"

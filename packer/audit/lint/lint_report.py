@@ -1,10 +1,74 @@
-"""The template report: findings with examples, in the order of their levels."""
+"""The template report: the codes of findings with their levels, findings with examples, and the whole."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Literal, NamedTuple, TypeAlias, cast
 
-from packer.audit.lint.codes import CODES, Level
+Level: TypeAlias = Literal["error", "warning", "note"]
+
+LEVELS: tuple[Level, ...] = ("error", "warning", "note")
+
+
+class Code(NamedTuple):
+    """A kind of finding."""
+
+    level: Level
+    meaning: str
+
+
+CODES: dict[str, Code] = {
+    # nothing, or no plain chat, can be built
+    "no_marks": Code("error", "the recipe goes by generation marks, and the template has none"),
+    "no_template": Code("error", "the tokenizer has no chat template, so rows of messages cannot be built"),
+    "bad_template": Code("error", "the template is not valid Jinja"),
+    "split_marker": Code("error", "the template writes a marker that is several tokens of this tokenizer"),
+    "plain_chat_refused": Code("error", "a question and an answer cannot be built: the template raises, or loses text"),
+    "prompt_diverges": Code("error", "no prompt the template writes is how it begins a plain answer"),
+    "no_terminator": Code("error", "the template writes no stop token after a plain answer"),
+    # something is lost, or learned that nobody expects
+    "rows_rejected": Code("warning", "some of the rows examined are rejected; an error where all are"),
+    "rows_price": Code(
+        "warning", "rewritten history makes the rows examined cost more tokens; a note where a build would not ask"
+    ),
+    "header_learned": Code(
+        "warning", "the template ignores add_generation_prompt, so the header of an answer is learned as part of it"
+    ),
+    "opening_learned": Code(
+        "warning", "every answer opens with text of the template, such as an empty reasoning block, which is learned"
+    ),
+    "turn_end_is_no_stop": Code(
+        "warning", "the token that ends a turn in history is no stop token; answers run on to another one"
+    ),
+    "chat_rewritten": Code("warning", "an earlier answer of a plain chat changes when the conversation goes on"),
+    "reasoning_forgotten": Code("warning", "the reasoning of an earlier answer is gone when the conversation goes on"),
+    "dropped_system": Code("warning", "a system or developer message is not rendered"),
+    "dropped_user": Code("warning", "a user message is not rendered"),
+    "dropped_content": Code("warning", "the text of an answer is not rendered"),
+    "dropped_reasoning": Code("warning", "the reasoning of an answer is not rendered"),
+    "dropped_tool_call": Code("warning", "a tool call is not rendered"),
+    "dropped_tool_result": Code("warning", "a tool result is not rendered"),
+    "dropped_tools": Code("warning", "the tool definitions are not rendered"),
+    "shapes_rejected": Code(
+        "warning", "a plain chat can be built, but other shapes of conversation cannot; a note where they are rare"
+    ),
+    "bos_missing": Code("warning", "the tokenizer opens texts with a BOS, and the template writes none, or not first"),
+    "marks_differ": Code(
+        "warning", "the generation marks mark other text than inference asks for; a note where only trainers that go "
+        "by them learn too little or white space",
+    ),
+    "tokenizer_read_otherwise": Code(
+        "warning", "transformers 5 gives a chat other ids than tokenizer.json does, because of its tokenizer_class"
+    ),
+    # good to know
+    "prompt_modes": Code("note", "the template knows several prompts; which answers are learned under which"),
+    "terminator": Code("note", "which stop token ends a turn, and which are never written"),
+    "default_system": Code("note", "the template opens a chat with text of its own"),
+    "reads_clock": Code("note", "the template writes today's date; builds see the recipe's"),
+}  # fmt: skip
+"""Code → level and meaning, in the order of a report."""
+
+ORDER = {code: number for number, code in enumerate(CODES)}
+
 
 _OF_ITS_CODE = cast("Level", "")
 
@@ -21,7 +85,7 @@ class Example:
     """Characters of `text` the finding is about; empty where it is about the place between two."""
 
     note: str = ""
-    """What there is to say of the mark."""
+    """A remark on the mark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +103,7 @@ class LintFinding:
     """What to do; a `--set` it names was tried, and does what the hint says."""
 
     level: Level = _OF_ITS_CODE
-    """That of its code, if whoever found it does not know better: what a recipe asks for is a note."""
+    """The level of its code by default; a note where the recipe asks for what is found."""
 
     def __post_init__(self) -> None:
         if self.level == _OF_ITS_CODE:
@@ -86,7 +150,7 @@ class LintReport:
 
     rows: tuple[LookedAt, ...]
     verdict: str
-    """What a build of the recipe would give, in one line."""
+    """The result of a build of the recipe, in one line."""
 
     def count(self, level: Level) -> int:
         return sum(finding.level == level for finding in self.findings)

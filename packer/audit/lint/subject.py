@@ -1,24 +1,81 @@
-"""What is asked: a tokenizer and its template under a recipe, by way of the stages that build."""
+"""A tokenizer and its template under a recipe, probed with conversations through the stages of a build."""
 
 import functools
+import json
+import re
+import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from packer.audit.lint.override import Override
 from packer.audit.lint.probes import PLAIN, Row
 from packer.batches import Rejection, RowBatch, Sample, TurnBatch
 from packer.model import TOKENIZER_FILE, Model
 from packer.pipeline.stages import Stages, compile_template, turn_end_marker
-from packer.recipe import Recipe
+from packer.recipe import Recipe, make_recipe, to_json
 from packer.render import ChatTemplate, Renderer, RenderError, RenderRules
 from packer.render.conversation import Conversation, Mode
 from packer.render.message_form import renderable
 from packer.source.schema import read_row
 from packer.tokenize import ReferenceEncoder
+
+_PLAIN = re.compile(r"(?!(?:true|false|null|yes|no|on|off)\Z)[a-z][a-z0-9_]*")
+"""Words that YAML takes for text without quotes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One key of the recipe with a value."""
+
+    key: str
+    value: Any
+    """As JSON has it."""
+
+    @classmethod
+    def allowing(cls, recipe: Recipe, kinds: Iterable[str]) -> "Override":
+        """Losses the recipe allows already, and these."""
+        merged = dict.fromkeys((*recipe.supervision.allow_dropped, *kinds))
+        return cls("supervision.allow_dropped", list(merged))
+
+    @classmethod
+    def stopping(cls, recipe: Recipe, stop: str) -> "Override":
+        """Stop tokens the recipe names already, and this."""
+        return cls("supervision.stop", list(dict.fromkeys((*recipe.supervision.stop, stop))))
+
+    @classmethod
+    def variable(cls, name: str, value: Any) -> "Override":
+        """A variable of the template."""
+        return cls(f"template.kwargs.{name}", value)
+
+    @property
+    def setting(self) -> str:
+        """`KEY=VALUE`, as `--set` takes it."""
+        return f"{self.key}={_written(self.value)}"
+
+    def apply(self, recipe: Recipe) -> Recipe:
+        """The recipe as it is with `--set`.
+
+        Raises:
+            RecipeError: the recipe knows no such key, or takes no such value.
+
+        """
+        return make_recipe(to_json(recipe), [self.setting])
+
+    def __str__(self) -> str:
+        """As it is typed: `--set supervision.on_prompt_mismatch=continue`."""
+        return f"--set {shlex.quote(self.setting)}"
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, str) and _PLAIN.fullmatch(value):
+        return value
+    if isinstance(value, list):  # without a space, where a line would be broken
+        return f"[{','.join(map(_written, value))}]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +103,7 @@ class LearnedTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a row: learned turns in the order of its messages, or a rejection."""
+    """The result of a row: learned turns in the order of its messages, or a rejection."""
 
     sample: Sample
     turns: tuple[LearnedTurn, ...]
@@ -120,7 +177,7 @@ class Subject:
         return Tried(next(iter(turns.rejections), None), len(turns.text_offsets) - 1)
 
     def ask(self, row: Row) -> Outcome:
-        """What becomes of a row of :mod:`probes`; remembered."""
+        """Take a row of :mod:`probes` through the stages, once."""
         if id(row) not in self._outcomes:
             sample = read_row(dict(row), number=0, schema="messages", columns={})
             rows = RowBatch(samples=(sample,), rejections=(), num_rows=1)

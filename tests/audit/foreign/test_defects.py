@@ -324,7 +324,7 @@ def test_a_stop_token_that_is_masked_as_padding_is_found_where_pad_is_eos(scratc
     assert "terminator_masked" not in counts and counts["no_terminator"] == (3, 3)
 
 
-def test_columns_of_other_lengths_are_told_and_the_other_rows_looked_at(scratch, words):
+def test_columns_of_other_lengths_are_reported_and_the_other_rows_examined(scratch, words):
     rows = [Row(words.conversation([("a", "b")])) for _ in range(4)]
     rows[2].labels.append(-100)
     place = rows[3].places(PROMPT)[1]
@@ -347,7 +347,7 @@ def test_masks_say_what_is_trained_where_there_are_no_labels(scratch, words):
     assert "prompt_trained" in counts and "nothing" in report.labels_from
 
 
-def test_without_a_tokenizer_shapes_are_looked_at_and_the_rest_is_said_not_to_be(scratch, words):
+def test_without_a_tokenizer_shapes_are_examined_and_the_rest_is_said_not_to_be(scratch, words):
     rows = [Row(words.conversation([("a", "b")])) for _ in range(3)]
     rows[0].labels = list(rows[0].ids)
     rows[1].labels = [-100] * len(rows[1].ids)
@@ -357,7 +357,7 @@ def test_without_a_tokenizer_shapes_are_looked_at_and_the_rest_is_said_not_to_be
     assert [entry.why for entry in report.not_looked_at][:2] == ["no tokenizer was named"] * 2
 
 
-def test_a_template_that_writes_roles_as_text_leaves_prompts_not_looked_at(scratch, words, tmp_path):
+def test_a_template_that_writes_roles_as_text_leaves_prompts_not_examined(scratch, words, tmp_path):
     template = tmp_path / "plain.jinja"
     template.write_text(
         "{% for m in messages %}{{ m.role + ': ' + m.content + '\\n' }}{% if m.role == 'assistant' %}<|im_end|>{% endif %}"
@@ -385,7 +385,7 @@ def test_reasoning_that_a_prompt_opens_or_closes_is_no_part_of_the_header(words,
     )
 
 
-def test_a_sample_is_spread_over_the_rows_and_all_rows_are_looked_at_where_asked(scratch, words):
+def test_a_sample_is_spread_over_the_rows_and_all_rows_are_examined_where_asked(scratch, words):
     rows = [Row(words.conversation([("a", "b")])) for _ in range(50)]
     rows[49].labels = [-100] * len(rows[49].ids)
     folder = write(new(scratch), rows)

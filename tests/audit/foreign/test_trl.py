@@ -9,6 +9,8 @@ from export import readers
 from packer.audit.foreign import audit_foreign
 from packer.export import export
 
+pytestmark = pytest.mark.slow  # importing TRL takes longer than a room's tests; test_defects plants what it finds
+
 CHATS = [
     [("why is the sky blue?", "light is scattered"), ("and at night?", "it is dark")],
     [("count", "1 2 3\n\n4")],
