@@ -3,7 +3,6 @@
 A text stands in one line, wrapped where it is too long, with newlines as signs.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -56,8 +55,8 @@ class FindingsPage:
         from packer.audit import Example  # noqa: PLC0415 - not for --help
 
         rows, texts = (pair.first, pair.second), (pair.first.text, pair.second.text)
-        start = len(os.path.commonprefix(texts))
-        end = len(os.path.commonprefix([text[start:][::-1] for text in texts]))
+        start = _shared(*texts)
+        end = _shared(*(text[start:][::-1] for text in texts))
         alike = ("", "" if pair.similarity == 1 else f", {pair.similarity:.2f} alike")
         examples = [
             Example(
@@ -117,6 +116,12 @@ class FindingsPage:
         if character == "\n":
             return self._signs.newline
         return "\\t" if character == "\t" else drawable(character)
+
+
+def _shared(first: str, second: str) -> int:
+    """Characters that both begin with."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 def _rows(shown: Sequence[str], marked: Sequence[bool], width: int) -> list[tuple[str, str]]:
