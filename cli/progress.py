@@ -36,11 +36,6 @@ class Lines(Quiet):
     def __init__(self) -> None:
         self.stage("", 0, "")
 
-    def __enter__(self) -> Self:
-        if self._is_terminal:  # loading a tokenizer or asking the Hub takes a while, and has no measure
-            stderr().overwrite("starting")
-        return self
-
     def stage(self, name: str, total: int, unit: str) -> None:
         self._name, self._total, self._unit = name, total, unit
         self._done = self._tokens = 0
