@@ -148,7 +148,8 @@ def _asked(data: Any, options: dict[str, Any], note: Callable[[str], None]) -> _
 
     """
     options = {key: _option(key, value) for key, value in options.items()}
-    of_sources = {key: options.pop(key) for key in SOURCE_KEYS if key in options}
+    keys = [key for key in SOURCE_KEYS if key in options and not (key == "split" and isinstance(options[key], Mapping))]
+    of_sources = {key: options.pop(key) for key in keys}
     recipe = _recipe_values(data, note)
     if recipe is not None:
         if of_sources:

@@ -416,12 +416,16 @@ def test_progress_where_no_terminal_is_comes_in_lines(monkeypatch, capsys):
     clock = iter(range(0, 1000, 3))
     monkeypatch.setattr("packer_cli.progress.time.monotonic", lambda: next(clock))
     with listener(quiet=False) as progress:
+        progress.stage("rows", 0, "rows")
+        progress.advance(1000)
+        progress.advance(1000)
         progress.stage("documents", 4000, "rows")
         for _ in range(4):
             progress.advance(1000, tokens=5000)
         progress.note("a field \x1b[2J of a row")
     shown = capsys.readouterr().err.splitlines()
     assert shown == [
+        "rows: 2,000 rows",
         "documents: 2,000 of 4,000 rows (50%), 1.7k tokens/s, 6.0 s left",
         "documents: 4,000 of 4,000 rows (100%), 1.7k tokens/s",
         "note: a field \\x1b[2J of a row",
