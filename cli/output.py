@@ -15,7 +15,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 HIDDEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
@@ -239,6 +242,13 @@ def stdout() -> Output:
 def stderr() -> Output:
     """Where errors, notes and progress go."""
     return Output(sys.stderr)
+
+
+def bars_console() -> "Console":
+    """What progress bars are drawn on: stderr, past its guard, since they hold packer's own words alone."""
+    from rich.console import Console  # noqa: PLC0415 - rich is for bars alone
+
+    return Console(file=stderr().stream)
 
 
 def print_json(**fields: Any) -> None:

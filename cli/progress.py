@@ -4,7 +4,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from packer_cli.output import duration, number, one_line, rate, size, stderr
+from packer_cli.output import bars_console, duration, number, rate, size, stderr
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -35,6 +35,11 @@ class Lines(Quiet):
 
     def __init__(self) -> None:
         self.stage("", 0, "")
+
+    def __enter__(self) -> Self:
+        if self._is_terminal:  # loading a tokenizer or asking the Hub takes a while, and has no measure
+            stderr().overwrite("starting")
+        return self
 
     def stage(self, name: str, total: int, unit: str) -> None:
         self._name, self._total, self._unit = name, total, unit
@@ -85,13 +90,16 @@ class Bars(Lines):
             self._bars.add_task(name, total=total or None)
 
     def note(self, message: str) -> None:
-        self._bars.console.print(one_line(f"note: {message}"), markup=False, highlight=False, soft_wrap=True)
+        self._bars.stop()
+        super().note(message)
+        self._bars.start()
 
     def _show(self, line: str) -> None:
         self._bars.update(self._bars.task_ids[-1], completed=self._done, description=line)
 
     def __enter__(self) -> Self:
         self._bars.start()
+        self._bars.add_task("starting", total=None)  # to load a tokenizer or ask the Hub takes a while
         return self
 
     def __exit__(
@@ -106,8 +114,7 @@ def listener(*, quiet: bool) -> Quiet:
         return Quiet()
     if not stderr().has_cursor:
         return Lines()
-    from rich.console import Console  # noqa: PLC0415 - rich is for bars alone
-    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415 - as above
+    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415 - rich is for bars alone
 
     columns = BarColumn(bar_width=16), TextColumn("{task.description}", markup=False)
-    return Bars(Progress(*columns, console=Console(file=stderr().stream), transient=True, redirect_stderr=False))
+    return Bars(Progress(*columns, console=bars_console(), transient=True, redirect_stderr=False))

@@ -10,15 +10,20 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from packer.errors import RecipeError
-from packer.names import SplitName, in_words
+from packer.named_templates import NAMED_TEMPLATES, template_path
+from packer.names import SplitName
+from packer.recipe_errors import explain
 from packer.row_schemas import ROW_SCHEMAS
 from packer.strict_yaml import load_mapping, parse_yaml
+
+RECIPE_KEYS = Path(__file__).parent / "recipe_keys.yaml"
+"""A recipe of every key with its default, and its values in a comment."""
 
 MAX_BLOCK_LEN = 1_048_576
 
@@ -30,6 +35,9 @@ SCHEMA_CHOICES = ("auto", *ROW_SCHEMAS)
 
 _RENAMED = {"divergent": "on_prompt_mismatch", "rewritten": "history_rewrite"}
 """Old names of keys of ``supervision``, read for one more version; so is ``equivalence`` for ``chat_server``."""
+
+_LATER_KEYS = ("name", "call_ids", "roles")
+"""Keys of `template`, `rows` and a source that are written only where they are set: manifests keep their bytes."""
 
 _RENAMED_NOTE = "{} is called {} now; the old name is read by this version and not by the next"
 
@@ -52,16 +60,27 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     columns: dict[str, str | None] = {}
     """New name of a field → its name in the rows; None hides a field."""
 
+    roles: dict[str, Literal["system", "developer", "user", "assistant", "tool"]] = {}
+    """A role as the rows name it → the role it is."""
+
     limit: PositiveInt | None = None
     """Read at most this many rows of each file."""
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     file: str | None = None
+    name: str | None = None
+    """One of :data:`packer.named_templates.NAMED_TEMPLATES`, in place of a file."""
+
     date: Annotated[str, Meta(pattern=r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")] = "2026-01-01"
     """The day a template sees when it asks for the clock."""
 
     kwargs: dict[str, Any] = {}
+
+    @property
+    def path(self) -> Path | None:
+        """The file in place of the tokenizer's own template."""
+        return template_path(self.name) if self.name else Path(self.file) if self.file else None
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,6 +88,9 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_render_bytes: PositiveInt = 64 * 2**20
     empty_user: Literal["reject", "keep"] = "reject"
     """Rows in which a user message is an empty text."""
+
+    call_ids: Literal["short"] | None = None
+    """``short``: ids of tool calls and of their results become 9 letters and digits."""
 
 
 DroppedKind = Literal["system", "user", "content", "reasoning", "tool_call", "tool_result", "tools"]
@@ -169,8 +191,12 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def to_json(value: msgspec.Struct) -> dict[str, Any]:
-    """A struct as plain JSON values, every default written out."""
+    """A struct as plain JSON values, every default written out but those of :data:`_LATER_KEYS`."""
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
+    if isinstance(value, Recipe):
+        for group in (plain["template"], plain["rows"], *plain["sources"]):
+            for key in [key for key in _LATER_KEYS if not group.get(key, True)]:
+                del group[key]
     return plain
 
 
@@ -243,7 +269,7 @@ def make_recipe(
         recipe = msgspec.structs.replace(recipe, template=msgspec.structs.replace(recipe.template, kwargs=kwargs))
         to_json(recipe)
     except msgspec.ValidationError as error:
-        said, hint = _explain(str(error))
+        said, hint = explain(str(error), Recipe, otherwise=_EVERY_KEY)
         raise RecipeError(f"{where}: {said}", hint=hint) from None
     except UnicodeEncodeError as error:
         raise RecipeError(
@@ -257,7 +283,7 @@ def make_recipe(
             f"{where}: template.kwargs.{given[0]}: packer gives the template this variable itself",
             hint="template.kwargs is for variables of the template's own, such as enable_thinking",
         )
-    _check_schemas(recipe.sources, where)
+    _check_names(recipe, where)
     _check_pack(recipe.pack, where)
     try:
         dt.date.fromisoformat(recipe.template.date)
@@ -266,13 +292,16 @@ def make_recipe(
     return recipe
 
 
-def _check_schemas(sources: Sequence[Source], where: str) -> None:
-    for i, source in enumerate(sources):
-        if source.schema not in SCHEMA_CHOICES:
-            raise RecipeError(
-                f"{where}: sources[{i}].schema: expected {' | '.join(SCHEMA_CHOICES)}, found '{source.schema}'",
-                hint=_EVERY_KEY,
-            )
+def _check_names(recipe: Recipe, where: str) -> None:
+    """Refuse schemas and templates that packer does not have by this name, and a template that has a file as well."""
+    named = [(f"sources[{i}].schema", source.schema, SCHEMA_CHOICES) for i, source in enumerate(recipe.sources)]
+    if recipe.template.name is not None:
+        named.append(("template.name", recipe.template.name, tuple(NAMED_TEMPLATES)))
+        if recipe.template.file is not None:
+            raise RecipeError(f"{where}: both template.name and template.file", hint="leave one of them out")
+    for key, name, known in named:
+        if name not in known:
+            raise RecipeError(f"{where}: {key}: expected {' | '.join(known)}, found '{name}'", hint=_EVERY_KEY)
 
 
 def _check_pack(pack: Pack, where: str) -> None:
@@ -368,32 +397,4 @@ def _parse_size(values: dict[str, Any], keys: Sequence[str]) -> None:
     values[last] = int(match[1]) * _UNITS[match[2].upper()]
 
 
-_EVERY_KEY = "docs/reference/recipe.md lists every key with its values"
-
-
-def _explain(message: str) -> tuple[str, str]:
-    """What msgspec says, ``… - at `$.pack.block_len```, with the key first; and a hint."""
-    text, separator, path = in_words(message).partition(" - at `$")
-    key = path.rstrip("`").lstrip(".")
-    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", text):
-        import difflib  # noqa: PLC0415 - only on this path
-
-        group: Any = Recipe
-        for part in filter(None, re.sub(r"\[[^]]*\]", "", key).split(".")):
-            group = {"sources": Source}.get(part) or getattr(Recipe(), part).__class__
-        close = difflib.get_close_matches(unknown[1], group.__struct_fields__, n=1)
-        hint = f"did you mean '{close[0]}'?" if close else "keys here: " + ", ".join(group.__struct_fields__)
-        return f"unknown key '{f'{key}.' if key else ''}{unknown[1]}'", hint
-    if invalid := re.fullmatch(r"Invalid enum value (.*)", text):
-        return f"{key}: expected {' | '.join(_values(key))}, found {invalid[1]}", _EVERY_KEY
-    return f"{key}: {text[0].lower()}{text[1:]}" if separator and key else text, _EVERY_KEY
-
-
-def _values(key: str) -> list[str]:
-    """The words a key may have: of `pack.mode` isolated, eos, stream and none."""
-    kind: Any = Recipe
-    for name in re.sub(r"\[[^]]*\]", "", key).split("."):
-        kind = get_type_hints(kind)[name]
-        while not isinstance(kind, type) and get_origin(kind) is not Literal:
-            kind = get_args(kind)[0]  # X | None, tuple[X, ...]: what is of interest comes first
-    return [str(value) for value in get_args(kind)]
+_EVERY_KEY = "packer explain recipe lists every key with its values"

@@ -57,6 +57,32 @@ CODES: dict[str, str] = {
 }
 
 _HINTS = {
+    "not_utf8": "write the file as UTF-8: iconv -f ENCODING -t UTF-8 FILE; half of a surrogate pair is a cut character",
+    "not_json": "correct or remove the row; NaN and Infinity are no JSON",
+    "duplicate_key": "keep one of the two: json.loads of Python takes the last",
+    "row_too_large": "--set rows.max_bytes=256MiB reads larger rows",
+    "wrong_type": "the reason has the path of the value, what was expected there, and what was found",
+    "unknown_role": "say which role is which: --set 'sources.roles={NAME: user, OTHER: assistant}'",
+    "bad_tools": "tools are a list of definitions, and a call has a name and arguments; the reason has the path",
+    "empty": "leave such rows out, or name the field that holds their text: --set 'sources.columns={messages: FIELD}'",
+    "multimodal": "leave the images out, or use a trainer with a processor for them; packer trains text alone",
+    "preference": "to imitate the better side: --set 'sources.columns={messages: chosen, rejected: null}' where it "
+    "holds the whole conversation, {completion: chosen, rejected: null} where the prompt stands apart",
+    "bad_mask": "a mask holds 1 where a token is trained and 0 elsewhere; padding stands at one end",
+    "template_error": "these are the template's own words: packer preview shows the row; write it as the template "
+    "wants it, or give another template with --template FILE",
+    "render_too_large": "--set rows.max_render_bytes=256MiB renders larger rows; where history is rewritten, "
+    "--set supervision.history_rewrite=last makes less text of them",
+    "bad_marks": "correct the {% generation %} blocks of the template, or go by prompts: "
+    "--set supervision.source=chat_server",
+    "control_render": "take the control token out of the message; packer preview shows the row",
+    "nothing_trained": "no assistant message is learned: give the row one, or let supervision.turns take it",
+    "not_encodable": "the tokenizer cannot encode the text at all; leave the row out",
+    "proof_failed": "packer preview shows where ids and text part; a tokenizer that changes text cannot be proved",
+    "overlong": "--block-len N makes blocks longer; --set pack.overlong=split cuts documents into pieces",
+    "too_short": "--set pack.min_length=1 keeps them",
+    "truncated": "--block-len N makes blocks longer; --set pack.overlong=split keeps the rest as a piece of its own",
+    "untrained": "nothing is lost for training: such a piece has a loss of 0 / 0",
     "no_terminator": "--set supervision.no_terminator=append closes every turn with the EOS token",
     "prompt_diverges": "packer lint shows where prompt and turn part. --set supervision.on_prompt_mismatch=continue "
     "goes on inside the reasoning a prompt opens; =common_prefix takes what both have in common as the prompt",
@@ -99,4 +125,4 @@ def rejection_hint(code: str, *, allowed: Iterable[str] = ()) -> str:
         )
         kinds = dict.fromkeys((*allowed, code.removeprefix("dropped_")))
         return f"{inline}--set 'supervision.allow_dropped=[{','.join(kinds)}]' builds without it"
-    return _HINTS.get(code, "docs/reference/rejections.md explains every code")
+    return _HINTS[code]

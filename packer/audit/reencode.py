@@ -238,7 +238,9 @@ def _compare_partition(task: _Task, folder: Path, stages: Stages, special_ids: I
     partition, entry, first = task.partition, task.entry, 0
     differing: list[tuple[int, str, str]] = []
     num_tokens = 0
-    for batch in read_rows(partition, schema=entry.schema, columns=entry.columns, max_row_bytes=max_row_bytes):
+    for batch in read_rows(
+        partition, schema=entry.schema, columns=entry.columns, roles=entry.roles, max_row_bytes=max_row_bytes
+    ):
         stop = first + batch.num_rows
         numbers = np.arange(first, stop) if task.chosen is None else _between(task.chosen, first, stop)
         if len(numbers):

@@ -37,7 +37,12 @@ def documents_identity(
 
 
 def partition_key(
-    partition: Partition, *, schema: str, columns: Mapping[str, str | None], documents: Mapping[str, Any]
+    partition: Partition,
+    *,
+    schema: str,
+    columns: Mapping[str, str | None],
+    roles: Mapping[str, str],
+    documents: Mapping[str, Any],
 ) -> str:
     """Identity of a partition's result: its bytes, how its rows are read, and the documents half."""
     return _digest(
@@ -48,6 +53,7 @@ def partition_key(
             "format": partition.format,
             "schema": schema,
             "columns": dict(columns),
+            **_roles(roles),
             "documents": documents,
         }
     )
@@ -63,6 +69,7 @@ def recipe_fingerprint(recipe: Recipe, documents: Mapping[str, Any], inputs: Seq
             "sha256": entry.sha256,
             "num_rows": entry.num_rows,
             "columns": entry.columns,
+            **_roles(entry.roles),
         }
         for entry in inputs
     ]
@@ -110,6 +117,11 @@ class Provenance:
 def model_digests(model: ModelRecord) -> dict[str, str]:
     """File of a tokenizer → its sha256."""
     return {PurePosixPath(file.path).name: file.sha256 for file in model.files}
+
+
+def _roles(roles: Mapping[str, str]) -> dict[str, Any]:
+    """Roles of a source enter an identity where there are some: the key came later than the first caches."""
+    return {"roles": dict(roles)} if roles else {}
 
 
 def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ A pure function of the partition's bytes, how its rows are read, and the documen
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -20,6 +20,7 @@ from packer.model import Model
 from packer.pipeline.stages import Stages, named_row, overruns_at
 from packer.recipe import Recipe
 from packer.source import Partition, read_rows, unused_keys
+from packer.source.partition import Format
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
 from packer.store.manifest import Shard
@@ -35,12 +36,21 @@ class PartitionTask:
     partition: Partition
     schema: str
     columns: dict[str, str | None]
+    roles: Mapping[str, str]
     split: str
     source: int
     index: int
     """Number of the shard in its split."""
 
     key: str
+
+    @property
+    def path(self) -> Path:
+        return self.partition.path
+
+    @property
+    def format(self) -> Format:
+        return self.partition.format
 
 
 class RejectedRow(msgspec.Struct, frozen=True, array_like=True):
@@ -94,6 +104,7 @@ class PartitionWork:
                 task.partition,
                 schema=task.schema,
                 columns=task.columns,
+                roles=task.roles,
                 max_row_bytes=self._recipe.rows.max_bytes,
             )
             result = run_partition(task, batches, folder=self._folder, model=self._model, stages=self._stages)

@@ -18,6 +18,7 @@ from packer.pipeline.kept_tokenizer import model_record
 from packer.pipeline.partition import PartitionTask
 from packer.pipeline.progress import Progress
 from packer.pipeline.stages import with_role_markers
+from packer.pipeline.suggestions import templates_hint
 from packer.recipe import Recipe
 from packer.source import (
     SCHEMAS,
@@ -79,10 +80,12 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
         if source is not noted:
             note_unread(file, progress.note)
         noted = source
-        refuse_untemplated(file, model)
+        refuse_untemplated(file, model, recipe)
         entry, partitions = _read_input(file, recipe.partition_bytes)
         for partition in partitions:
-            key = partition_key(partition, schema=entry.schema, columns=source.columns, documents=documents)
+            key = partition_key(
+                partition, schema=entry.schema, columns=source.columns, roles=source.roles, documents=documents
+            )
             index = num_shards.get(each.split, 0)
             num_shards[each.split] = index + 1
             tasks.append(
@@ -90,6 +93,7 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
                     partition=partition,
                     schema=file.schema,
                     columns=dict(source.columns),
+                    roles=dict(source.roles),
                     split=each.split,
                     source=len(inputs),
                     index=index,
@@ -139,7 +143,7 @@ def resolve_sources(recipe: Recipe) -> list[SourceFile]:
     return files
 
 
-def refuse_untemplated(file: InputFile, model: Model) -> None:
+def refuse_untemplated(file: InputFile, model: Model, recipe: Recipe) -> None:
     """Refuse an input whose rows need a template where there is none.
 
     Raises:
@@ -149,7 +153,7 @@ def refuse_untemplated(file: InputFile, model: Model) -> None:
     if SCHEMAS[file.schema].is_templated and model.template is None:
         raise InputError(
             f"{file.name}: rows of schema '{file.schema}' need a chat template, and the tokenizer has none",
-            hint="give one with --template FILE",
+            hint=templates_hint(model, recipe),
         )
 
 
@@ -170,7 +174,7 @@ def load_bare_model(recipe: Recipe) -> Model:
         raise _no_tokenizer()
     return load_model(
         tokenizer_place(recipe.tokenizer),
-        template=Path(recipe.template.file) if recipe.template.file else None,
+        template=recipe.template.path,
         stop=recipe.supervision.stop,
         pad_id=recipe.pack.pad_id,
     )
@@ -203,6 +207,7 @@ def _read_input(file: InputFile, partition_bytes: int) -> tuple[Input, tuple[Par
         format=file.format,
         schema=file.schema,
         columns=dict(file.columns),
+        roles=dict(file.roles),
         num_bytes=cut.num_bytes,
         sha256=cut.sha256,
         num_rows=cut.num_rows,

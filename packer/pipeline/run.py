@@ -32,6 +32,7 @@ from packer.pipeline.packing import commit, finish, finish_if_free, jobs_for_pac
 from packer.pipeline.partition import PartitionResult, PartitionWork, write_journal
 from packer.pipeline.plan import BuildPlan, plan_build, resolve_sources
 from packer.pipeline.progress import NO_TIME, Clock, Profile, Progress, Silent
+from packer.pipeline.rejected_inputs import RejectedInput, rejected_inputs
 from packer.pipeline.reuse import (
     existing,
     is_unchanged,
@@ -42,9 +43,9 @@ from packer.pipeline.reuse import (
     up_to_date,
 )
 from packer.pipeline.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
+from packer.pipeline.suggestions import way_out
 from packer.recipe import Recipe
-from packer.rejections import rejection_hint
-from packer.source import hint_of_schema, smallest_partition
+from packer.source import smallest_partition
 from packer.store.cache import Cache
 from packer.store.folder import lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, manifest_fingerprint
@@ -67,6 +68,9 @@ class BuildResult:
     num_partitions_reused: int
     left_out: LeftOut | None = None
     """Tokens in no block, where they are worth a warning; None after a dry run of a build that has something to do."""
+
+    rejected_inputs: tuple[RejectedInput, ...] = ()
+    """Inputs of which nothing was kept, where others were; after a build alone."""
 
     replaced: Changes | None = None
     """After a dry run, what would change about the cache that is there."""
@@ -225,7 +229,7 @@ def _build(plan: BuildPlan, folder: Path, options: Options, progress: Progress, 
         return result
     note_unused_keys(result.manifest.totals.unused_keys, plan.model, progress.note)
     profile = Profile(parts=clock.take(), stages=rows.stages.take(), processes=rows.processes)
-    return replace(result, profile=profile)
+    return replace(result, profile=profile, rejected_inputs=rows.rejected_inputs)
 
 
 def _replaced(folder: Path, found: Manifest, wanted: Provenance, options: Options) -> Changes:
@@ -301,6 +305,7 @@ class _Rows:
         self.model_files = plan.model.files
         self.stages = Clock()
         self.processes = 0
+        self.rejected_inputs: tuple[RejectedInput, ...] = ()
         self._plan = plan
         self._folder = folder
         self._options = options
@@ -327,9 +332,11 @@ class _Rows:
             self._progress.advance(result.shard.num_input_rows, result.shard.num_tokens)
             self._check_rejected(result)
             refuse_early(plan, results)
-        self._check_kept(list(results.values()))
-        check_rewrite_cost(plan, [result.shard for result in results.values()])
-        return [results[number] for number in range(len(plan.tasks))], len(missing)
+        ordered = [results[number] for number in range(len(plan.tasks))]
+        self._check_kept(ordered)
+        check_rewrite_cost(plan, [result.shard for result in ordered])
+        self.rejected_inputs = rejected_inputs(plan, ordered)
+        return ordered, len(missing)
 
     def _make(self, missing: list[int]) -> Iterator[tuple[int, PartitionResult, dict[str, float]]]:
         """Number, result and seconds of partitions as they come."""
@@ -372,14 +379,12 @@ class _Rows:
         codes = Counter(row.code for result in results for row in result.rejected)
         examples = {row.code: row.reason for result in reversed(results) for row in reversed(result.rejected)}
         counted = "; ".join(f"{count} × {code} ({examples[code]})" for code, count in codes.most_common(3))
-        dropped = sorted(code.removeprefix("dropped_") for code in codes if code.startswith("dropped_"))
-        allowed = (*self._plan.recipe.supervision.allow_dropped, *dropped)
+        lost = sorted(code.removeprefix("dropped_") for code in codes if code.startswith("dropped_"))
         code = codes.most_common(1)[0][0]
-        hint = self._schema_hint() if code == "unknown_schema" else rejection_hint(code, allowed=allowed)
+        task = next(task for task, result in zip(self._plan.tasks, results, strict=True) if code in _codes(result))
+        hint = way_out(code, examples[code], task, self._plan.recipe, lost=lost)
         raise NothingKeptError(f"nothing kept: all {sum(codes.values())} rows were rejected: {counted}", hint=hint)
 
-    def _schema_hint(self) -> str:
-        """Which schema the rows of the first file would fit."""
-        task = self._plan.tasks[0]
-        path, file_format = task.partition.path, task.partition.format
-        return hint_of_schema(path, format=file_format, schema=task.schema, columns=task.columns)
+
+def _codes(result: PartitionResult) -> set[str]:
+    return {row.code for row in result.rejected}

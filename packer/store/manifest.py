@@ -92,7 +92,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Documents: keys of messages that no schema knows, and how many messages have them. Blocks: none."""
 
 
-class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One input file as it was read."""
 
     path: str
@@ -103,6 +103,9 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     schema: str
     columns: dict[str, str | None]
     """New name of a field → its name in the rows, as the recipe has it for this file."""
+
+    roles: dict[str, str] = {}
+    """A role as the rows name it → the role it is."""
 
     num_bytes: Count
     sha256: Hex
