@@ -168,6 +168,24 @@ def test_splits_and_options_of_sources_are_those_of_a_recipe(tokenizer, tmp_path
     assert files_of(tmp_path / "files") == []
 
 
+def test_templates_have_names_and_roles_are_those_of_a_source(tokenizer, tmp_path):
+    rows = [
+        {
+            "messages": [
+                {**message, "role": {"user": "asks", "assistant": "says"}[message["role"]]}
+                for message in row["messages"]
+            ]
+        }
+        for row in ROWS
+    ]
+    options = options_of(tokenizer) | {"template": "chatml", "roles": {"asks": "user", "says": "assistant"}}
+    result = packer.build(rows, tmp_path / "cache", **options)
+    assert result.manifest.totals.kept == len(ROWS)
+    assert result.manifest.recipe["template"]["name"] == "chatml"
+    by_file = packer.build(rows, tmp_path / "file", **options | {"template": tokenizer / "chat_template.jinja"})
+    assert by_file.manifest.recipe["template"]["file"] == str(tokenizer / "chat_template.jinja")
+
+
 def test_a_limit_ends_the_reading_of_rows_that_have_no_end(tokenizer, tmp_path, of_files):
     def endless():
         while True:
@@ -362,6 +380,7 @@ def test_rows_that_are_all_rejected_stay_to_be_looked_at_and_go_with_the_next_bu
         ("--set pack.min_length=1, or --set pack.mode=none", 'pack={"min_length": 1}, or pack={"mode": "none"}'),
         ("--set 'supervision.allow_dropped=[content]' learns", 'supervision={"allow_dropped": ["content"]} learns'),
         ("--set 'sources.columns={output: reply}'", 'columns={"output": "reply"}'),
+        ("--set 'sources.roles={client: user}'; a guess", 'roles={"client": "user"}; a guess'),
         ("--set engine=reference builds", 'engine="reference" builds'),
         ("--set pack.max_documents=null", 'pack={"max_documents": None}'),
         ("give one with --template FILE", 'give one with template="FILE"'),
