@@ -39,18 +39,25 @@ class Options(TypedDict, total=False):
     supervision: Mapping[str, Any]
     rows: Mapping[str, Any]
     text: Mapping[str, Any]
+    filters: Sequence[Mapping[str, Any]]
+    decontaminate: Mapping[str, Any]
+    deduplicate: Mapping[str, Any]
     engine: Literal["auto", "reference", "fast"]
     partition_bytes: int | str
     shard_bytes: int | str
     schema: str
     columns: Mapping[str, str | None]
     roles: Mapping[str, str]
-    split: str
+    where: Mapping[str, Any]
+    take: Mapping[str, Any]
+    split: str | Mapping[str, Any]
+    """The name of the sources' split, or the recipe's rule that holds rows out."""
+
     format: str
     limit: int
 
 
-SOURCE_KEYS = ("schema", "columns", "roles", "split", "format", "limit")
+SOURCE_KEYS = ("schema", "columns", "roles", "where", "take", "split", "format", "limit")
 """Options that belong to sources."""
 
 
@@ -93,7 +100,7 @@ def build(
         progress: True reports on stderr, in notebooks too; False says nothing; or what listens.
         options: keys of the recipe, which take precedence over `data`'s own: ``tokenizer``, ``template``,
             ``pack={"block_len": 2048}``, ``supervision={…}``; and, unless `data` is a recipe, of its sources:
-            ``schema``, ``columns``, ``roles``, ``split``, ``format``, ``limit``.
+            ``schema``, ``columns``, ``roles``, ``where``, ``take``, ``split``, ``format``, ``limit``.
 
     Returns:
         What was done; it prints as ``packer build`` does, and has ``fingerprint``, ``manifest`` and ``cache``.
