@@ -56,8 +56,10 @@ class Lines(Quiet):
         stderr().line(line)
 
     def _line(self, elapsed: float) -> str:
-        share = self._done / self._total if self._total else 1.0
         speed = f", {rate(self._tokens, elapsed)} tokens/s" if self._tokens else ""
+        if not self._total:  # rows of an iterator, whose end nobody knows
+            return f"{self._name}: {number(self._done)} {self._unit}{speed}"
+        share = self._done / self._total
         left = f", {duration(elapsed / share - elapsed)} left" if 0 < share < 1 else ""
         if self._unit == "bytes":
             amount = f"{size(self._done)} of {size(self._total)}"
@@ -80,7 +82,7 @@ class Bars(Lines):
         for task in self._bars.task_ids:
             self._bars.remove_task(task)
         if name:
-            self._bars.add_task(name, total=max(total, 1))
+            self._bars.add_task(name, total=total or None)
 
     def note(self, message: str) -> None:
         self._bars.console.out(one_line(f"note: {message}"), highlight=False)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, Unpack
 
 from packer.errors import CheckError, InputError, RecipeError
+from packer.named_templates import template_key
 from packer.pipeline.kept_rows import ArrowData, brings_arrow, keep_rows, remove_rows, rows_folder
 from packer.pipeline.progress import Progress
 from packer.pipeline.python_hints import python_hints
@@ -38,17 +39,25 @@ class Options(TypedDict, total=False):
     supervision: Mapping[str, Any]
     rows: Mapping[str, Any]
     text: Mapping[str, Any]
+    filters: Sequence[Mapping[str, Any]]
+    decontaminate: Mapping[str, Any]
+    deduplicate: Mapping[str, Any]
     engine: Literal["auto", "reference", "fast"]
     partition_bytes: int | str
     shard_bytes: int | str
     schema: str
     columns: Mapping[str, str | None]
-    split: str
+    roles: Mapping[str, str]
+    where: Mapping[str, Any]
+    take: Mapping[str, Any]
+    split: str | Mapping[str, Any]
+    """The name of the sources' split, or the recipe's rule that holds rows out."""
+
     format: str
     limit: int
 
 
-SOURCE_KEYS = ("schema", "columns", "split", "format", "limit")
+SOURCE_KEYS = ("schema", "columns", "roles", "where", "take", "split", "format", "limit")
 """Options that belong to sources."""
 
 
@@ -91,7 +100,7 @@ def build(
         progress: True reports on stderr, in notebooks too; False says nothing; or what listens.
         options: keys of the recipe, which take precedence over `data`'s own: ``tokenizer``, ``template``,
             ``pack={"block_len": 2048}``, ``supervision={…}``; and, unless `data` is a recipe, of its sources:
-            ``schema``, ``columns``, ``split``, ``format``, ``limit``.
+            ``schema``, ``columns``, ``roles``, ``where``, ``take``, ``split``, ``format``, ``limit``.
 
     Returns:
         What was done; it prints as ``packer build`` does, and has ``fingerprint``, ``manifest`` and ``cache``.
@@ -148,7 +157,8 @@ def _asked(data: Any, options: dict[str, Any], note: Callable[[str], None]) -> _
 
     """
     options = {key: _option(key, value) for key, value in options.items()}
-    of_sources = {key: options.pop(key) for key in SOURCE_KEYS if key in options}
+    keys = [key for key in SOURCE_KEYS if key in options and not (key == "split" and isinstance(options[key], Mapping))]
+    of_sources = {key: options.pop(key) for key in keys}
     recipe = _recipe_values(data, note)
     if recipe is not None:
         if of_sources:
@@ -242,11 +252,11 @@ def _kept(asked: _Asked, folder: Path, progress: Progress, *, dry_run: bool) -> 
 
 
 def _option(key: str, value: Any) -> Any:
-    """The value of a key as a recipe has it: paths as text; a template's file for the template."""
+    """The value of a key as a recipe has it: paths as text; for a template its name or its file."""
     if key == "tokenizer" and value is not None:
         return _path(key, value, "the name of the model's tokenizer, or its folder")
     if key == "template" and isinstance(value, str | os.PathLike):
-        return {"file": os.fspath(value)}
+        return template_key(os.fspath(value))
     return _written(value)
 
 

@@ -168,6 +168,33 @@ def test_splits_and_options_of_sources_are_those_of_a_recipe(tokenizer, tmp_path
     assert files_of(tmp_path / "files") == []
 
 
+def test_rows_are_held_out_by_name_or_by_the_rule_of_the_recipe(tokenizer, tmp_path):
+    by_rule = packer.build(ROWS, tmp_path / "rule", split={"shares": {"eval": 0.3}}, **options_of(tokenizer))
+    splits = {shard.split for shard in by_rule.manifest.shards}
+    assert splits == {"train", "eval"} and by_rule.manifest.totals.kept == len(ROWS)
+    taken = packer.build(ROWS, tmp_path / "taken", take={"rows": 5}, split="eval", **options_of(tokenizer))
+    assert taken.manifest.totals.kept == 5
+    assert {shard.split for shard in taken.manifest.shards} == {"eval"}
+
+
+def test_templates_have_names_and_roles_are_those_of_a_source(tokenizer, tmp_path):
+    rows = [
+        {
+            "messages": [
+                {**message, "role": {"user": "asks", "assistant": "says"}[message["role"]]}
+                for message in row["messages"]
+            ]
+        }
+        for row in ROWS
+    ]
+    options = options_of(tokenizer) | {"template": "chatml", "roles": {"asks": "user", "says": "assistant"}}
+    result = packer.build(rows, tmp_path / "cache", **options)
+    assert result.manifest.totals.kept == len(ROWS)
+    assert result.manifest.recipe["template"]["name"] == "chatml"
+    by_file = packer.build(rows, tmp_path / "file", **options | {"template": tokenizer / "chat_template.jinja"})
+    assert by_file.manifest.recipe["template"]["file"] == str(tokenizer / "chat_template.jinja")
+
+
 def test_a_limit_ends_the_reading_of_rows_that_have_no_end(tokenizer, tmp_path, of_files):
     def endless():
         while True:
@@ -362,6 +389,7 @@ def test_rows_that_are_all_rejected_stay_to_be_looked_at_and_go_with_the_next_bu
         ("--set pack.min_length=1, or --set pack.mode=none", 'pack={"min_length": 1}, or pack={"mode": "none"}'),
         ("--set 'supervision.allow_dropped=[content]' learns", 'supervision={"allow_dropped": ["content"]} learns'),
         ("--set 'sources.columns={output: reply}'", 'columns={"output": "reply"}'),
+        ("--set 'sources.roles={client: user}'; a guess", 'roles={"client": "user"}; a guess'),
         ("--set engine=reference builds", 'engine="reference" builds'),
         ("--set pack.max_documents=null", 'pack={"max_documents": None}'),
         ("give one with --template FILE", 'give one with template="FILE"'),
@@ -416,12 +444,16 @@ def test_progress_where_no_terminal_is_comes_in_lines(monkeypatch, capsys):
     clock = iter(range(0, 1000, 3))
     monkeypatch.setattr("packer_cli.progress.time.monotonic", lambda: next(clock))
     with listener(quiet=False) as progress:
+        progress.stage("rows", 0, "rows")
+        progress.advance(1000)
+        progress.advance(1000)
         progress.stage("documents", 4000, "rows")
         for _ in range(4):
             progress.advance(1000, tokens=5000)
         progress.note("a field \x1b[2J of a row")
     shown = capsys.readouterr().err.splitlines()
     assert shown == [
+        "rows: 2,000 rows",
         "documents: 2,000 of 4,000 rows (50%), 1.7k tokens/s, 6.0 s left",
         "documents: 4,000 of 4,000 rows (100%), 1.7k tokens/s",
         "note: a field \\x1b[2J of a row",
