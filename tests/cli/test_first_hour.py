@@ -163,7 +163,7 @@ def test_roles_of_another_world(desk: Path) -> None:
     assert "is up to date" in run("build", *asked, *option, "-o", "cache").stdout
 
 
-def test_a_file_of_wrong_rows_beside_a_right_one_is_told_first(desk: Path) -> None:
+def test_a_file_of_wrong_rows_beside_a_right_one_is_reported_first(desk: Path) -> None:
     right, wrong = chats("right.jsonl"), chats("wrong.jsonl", user="client", assistant="counselor")
     asked = [right, wrong, "--tokenizer", "model"]
     told = run("build", *asked, "-o", "cache").stdout
