@@ -15,7 +15,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 HIDDEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
@@ -117,7 +120,9 @@ class Output:
     """Lines for people, on stdout or stderr. Text is shown, whatever it holds; only styles become escape sequences."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream.stream if isinstance(stream, _Guarded) else stream
+        self.stream = stream.stream if isinstance(stream, _Guarded) else stream
+        """Where it goes, without a guard: what is written here steers the terminal."""
+
         self.is_terminal = stream.isatty()
         forced, refused = os.environ.get("FORCE_COLOR"), os.environ.get("NO_COLOR")
         self.has_cursor = self.is_terminal and os.environ.get("TERM") not in {"dumb", "unknown"}
@@ -131,7 +136,7 @@ class Output:
         columns = _columns_of_environment()
         if columns is None:
             with suppress(OSError, ValueError):
-                columns = os.get_terminal_size(self._stream.fileno()).columns
+                columns = os.get_terminal_size(self.stream.fileno()).columns
         return max(columns or _WIDTH, _NARROWEST)
 
     @property
@@ -178,11 +183,6 @@ class Output:
         else:
             self.line(" " * indent, label, text)
 
-    def overwrite(self, text: str) -> None:
-        """Put a text in place of the line that the cursor is in, and leave the cursor there."""
-        shown = one_line(text)[: self.width - 1]
-        self._write(f"\r\x1b[2K{shown}")
-
     def json(self, value: object) -> None:
         """JSON, in which what would steer a terminal is escaped as JSON has it."""
         text = json.dumps(value, ensure_ascii=False, indent=2)
@@ -195,8 +195,8 @@ class Output:
         return f"\x1b[{';'.join(str(code) for name, code in _STYLES.items() if name in style.split())}m{text}\x1b[0m"
 
     def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+        self.stream.write(text)
+        self.stream.flush()
 
 
 class _Guarded:
@@ -242,6 +242,13 @@ def stdout() -> Output:
 def stderr() -> Output:
     """Where errors, notes and progress go."""
     return Output(sys.stderr)
+
+
+def bars_console() -> "Console":
+    """What progress bars are drawn on: stderr, past its guard, since they hold packer's own words alone."""
+    from rich.console import Console  # noqa: PLC0415 - rich is for bars alone
+
+    return Console(file=stderr().stream)
 
 
 def print_json(**fields: Any) -> None:

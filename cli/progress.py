@@ -1,12 +1,13 @@
-"""Progress on stderr: one line that is written over on a terminal, elsewhere a line every few seconds."""
+"""Progress on stderr: a bar on a terminal, elsewhere a line every few seconds."""
 
 import time
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from packer_cli.output import duration, number, rate, size, stderr
+from packer_cli.output import bars_console, duration, number, rate, size, stderr
 
-_EVERY_S, _EVERY_S_ON_TERMINAL = 5.0, 0.1
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 class Quiet:
@@ -27,11 +28,12 @@ class Quiet:
 
 
 class Lines(Quiet):
-    """How much of a stage is done, at what speed, and how long the rest takes. A pipe gets no line of a short stage."""
+    """How much of a stage is done, at what speed, and how long the rest takes; no line of a short stage."""
+
+    _every = 5.0
+    """Seconds between two lines."""
 
     def __init__(self) -> None:
-        self._is_terminal = stderr().has_cursor
-        self._every = _EVERY_S_ON_TERMINAL if self._is_terminal else _EVERY_S
         self.stage("", 0, "")
 
     def __enter__(self) -> Self:
@@ -50,21 +52,13 @@ class Lines(Quiet):
         now = time.monotonic()
         if now - self._shown >= self._every:
             self._shown = now
-            line = self._line(now - self._began)
-            stderr().overwrite(line) if self._is_terminal else stderr().line(line)
+            self._show(self._line(now - self._began))
 
     def note(self, message: str) -> None:
-        self._clear()
         stderr().line(f"note: {message}")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._clear()
-
-    def _clear(self) -> None:
-        if self._is_terminal:
-            stderr().overwrite("")
+    def _show(self, line: str) -> None:
+        stderr().line(line)
 
     def _line(self, elapsed: float) -> str:
         share = self._done / self._total if self._total else 1.0
@@ -77,6 +71,48 @@ class Lines(Quiet):
         return f"{self._name}: {amount} ({share:.0%}){speed}{left}"
 
 
+class Bars(Lines):
+    """A bar beside that line, gone when the work is done; notes are printed above it."""
+
+    _every = 0.1
+
+    def __init__(self, bars: "Progress") -> None:
+        self._bars = bars
+        super().__init__()
+
+    def stage(self, name: str, total: int, unit: str) -> None:
+        super().stage(name, total, unit)
+        for task in self._bars.task_ids:
+            self._bars.remove_task(task)
+        if name:
+            self._bars.add_task(name, total=max(total, 1))
+
+    def note(self, message: str) -> None:
+        self._bars.stop()
+        super().note(message)
+        self._bars.start()
+
+    def _show(self, line: str) -> None:
+        self._bars.update(self._bars.task_ids[-1], completed=self._done, description=line)
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        self._bars.add_task("starting", total=None)  # to load a tokenizer or ask the Hub takes a while
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+
 def listener(*, quiet: bool) -> Quiet:
     """The progress display for stderr."""
-    return Quiet() if quiet else Lines()
+    if quiet:
+        return Quiet()
+    if not stderr().has_cursor:
+        return Lines()
+    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415 - rich is for bars alone
+
+    columns = BarColumn(bar_width=16), TextColumn("{task.description}", markup=False)
+    return Bars(Progress(*columns, console=bars_console(), transient=True, redirect_stderr=False))

@@ -5,6 +5,7 @@ taken over by hard link, or copied where the other folder is on another disk.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from packer.pipeline.blocks import BlockForm
 from packer.pipeline.identity import Provenance
 from packer.pipeline.kept_tokenizer import kept_files, kept_model
 from packer.pipeline.partition import PartitionResult
-from packer.pipeline.progress import Clock, Progress, Silent
+from packer.pipeline.progress import Clock, Profile, Progress, Silent
 from packer.pipeline.reuse import committed, refuse_foreign
 from packer.pipeline.run import BuildResult, Options, make_cache
 from packer.recipe import Recipe, make_recipe
@@ -68,7 +69,9 @@ def repack(
         _refuse_itself(cache, folder)
         refuse_foreign(folder)
         options = Options(jobs=jobs, fail_above=fail_above, force=force)
-        return make_cache(folder, source, options, progress, Clock())
+        clock = Clock()
+        result = make_cache(folder, source, options, progress, clock)
+        return replace(result, profile=Profile(parts=clock.take(), stages={}, processes=0))
 
 
 class _CacheDocuments:

@@ -6,9 +6,10 @@ does not name are removed, and rejected.jsonl is renamed into place.
 Until the commit the cache that was there stays as it was, and finished partitions are found again whatever happens.
 """
 
+import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
@@ -45,6 +46,7 @@ from packer.pipeline.rewrite_cost import check_rewrite_cost, refuse_early, sampl
 from packer.pipeline.suggestions import way_out
 from packer.recipe import Recipe
 from packer.source import smallest_partition
+from packer.store.cache import Cache
 from packer.store.folder import lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, manifest_fingerprint
 from packer.tokenize import EngineDiffersError
@@ -75,6 +77,20 @@ class BuildResult:
 
     profile: Profile = NO_TIME
     """Where the time of a build went."""
+
+    @property
+    def cache(self) -> Cache:
+        """The cache, opened."""
+        return Cache.open(self.folder)
+
+    def __repr__(self) -> str:
+        """What `packer build` prints, by its own code: one place has these words."""
+        from packer_cli.result import print_result  # noqa: PLC0415 - of the command line, for whoever prints a result
+
+        text = io.StringIO()
+        with redirect_stdout(text):
+            print_result(self, sum(self.profile.parts.values()), done="built", verbose=False)
+        return text.getvalue().rstrip()
 
 
 def build(

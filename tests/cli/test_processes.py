@@ -80,11 +80,12 @@ def test_a_terminal_gets_colours_and_no_line_beyond_its_edge(starter_cache):
     assert any(sum(map(cells, line)) > len(line) for line in texts), "some letters take two cells"
 
 
-def test_a_build_on_a_terminal_shows_progress_in_one_line_and_a_quiet_one_nothing(starter, tmp_path):
+def test_a_build_on_a_terminal_draws_a_bar_and_a_quiet_one_nothing(starter, tmp_path):
     words = ["build", "-c", str(starter / "recipe.yaml"), "-j", "1", "-o"]
     drawn = in_terminal([*words, str(tmp_path / "a")], {"TERM": "xterm-256color"})
-    assert b"\r\x1b[2Kdocuments: " in drawn
-    assert b"fingerprint" in drawn.rpartition(b"\r\x1b[2K")[2], "the line is gone before the result"
+    assert b"documents" in drawn
+    assert "━".encode() in drawn
+    assert b"fingerprint" in drawn.rpartition(b"\x1b[2K")[2], "the bar is gone before the result"
     assert in_terminal([*words, str(tmp_path / "b"), "-q"], {"TERM": "xterm-256color"}) == b""
 
 
