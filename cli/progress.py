@@ -4,7 +4,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from packer_cli.output import bars_console, duration, number, rate, size, stderr
+from packer_cli.output import bars_console, duration, number, one_line, rate, size, stderr
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -35,11 +35,6 @@ class Lines(Quiet):
 
     def __init__(self) -> None:
         self.stage("", 0, "")
-
-    def __enter__(self) -> Self:
-        if self._is_terminal:  # loading a tokenizer or asking the Hub takes a while, and has no measure
-            stderr().overwrite("starting")
-        return self
 
     def stage(self, name: str, total: int, unit: str) -> None:
         self._name, self._total, self._unit = name, total, unit
@@ -88,9 +83,7 @@ class Bars(Lines):
             self._bars.add_task(name, total=max(total, 1))
 
     def note(self, message: str) -> None:
-        self._bars.stop()
-        super().note(message)
-        self._bars.start()
+        self._bars.console.out(one_line(f"note: {message}"), highlight=False)
 
     def _show(self, line: str) -> None:
         self._bars.update(self._bars.task_ids[-1], completed=self._done, description=line)

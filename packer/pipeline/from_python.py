@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, Unpack
 
 from packer.errors import CheckError, InputError, RecipeError
+from packer.named_templates import template_key
 from packer.pipeline.kept_rows import ArrowData, brings_arrow, keep_rows, remove_rows, rows_folder
 from packer.pipeline.progress import Progress
 from packer.pipeline.python_hints import python_hints
@@ -43,12 +44,13 @@ class Options(TypedDict, total=False):
     shard_bytes: int | str
     schema: str
     columns: Mapping[str, str | None]
+    roles: Mapping[str, str]
     split: str
     format: str
     limit: int
 
 
-SOURCE_KEYS = ("schema", "columns", "split", "format", "limit")
+SOURCE_KEYS = ("schema", "columns", "roles", "split", "format", "limit")
 """Options that belong to sources."""
 
 
@@ -242,11 +244,11 @@ def _kept(asked: _Asked, folder: Path, progress: Progress, *, dry_run: bool) -> 
 
 
 def _option(key: str, value: Any) -> Any:
-    """The value of a key as a recipe has it: paths as text; a template's file for the template."""
+    """The value of a key as a recipe has it: paths as text; a template's name or file for the template."""
     if key == "tokenizer" and value is not None:
         return _path(key, value, "the name of the model's tokenizer, or its folder")
     if key == "template" and isinstance(value, str | os.PathLike):
-        return {"file": os.fspath(value)}
+        return template_key(value) if isinstance(value, str) else {"name": None, "file": os.fspath(value)}
     return _written(value)
 
 
