@@ -1,6 +1,7 @@
 """The layout of docs/architecture.md, held to the code: who may import whom."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -27,6 +28,7 @@ def layer_of(path: Path) -> str:
     return path.relative_to(REPOSITORY / "packer").parts[0].removesuffix(".py")
 
 
+@functools.cache
 def imports_of(path: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
