@@ -14,6 +14,7 @@ from packer_cli.output import cells, drawable, fields_of, number, plural, print_
 if TYPE_CHECKING:
     from packer.audit import CacheDiff
     from packer.audit.diff.documents import RowExample, RowSide
+    from packer.audit.diff.moved_rows import MovedRows
     from packer.audit.diff.settings import Change, InputChange, TemplateChange
 
 
@@ -70,6 +71,7 @@ class _Page:
         for template in found.templates:
             self._template(template)
         self._documents(found)
+        self._moved(found.moved)
         for example in found.examples:
             self._example(example)
         self._changes("totals", found.totals, counts=True)
@@ -154,6 +156,18 @@ class _Page:
         moved = [each.split for each in found.documents if not each.only_old and not each.only_new]
         if moved:
             self._words(f"in {', '.join(moved)} the same ones in another order, or of other rows")
+
+    def _moved(self, moved: "Sequence[MovedRows]") -> None:
+        if not moved:
+            return
+        self._heading("rows by rules about rows")
+        shown = moved if self._whole else moved[:_LISTED]
+        rows = [
+            (number(each.rows), f"{each.old} {self._signs.arrow} {each.new}", f"the first: {each.first}")
+            for each in shown
+        ]
+        print_table(self._out, [("", ">"), ("", "<"), ("", "<")], rows)
+        self._more(len(moved) - len(shown), "line")
 
     def _example(self, example: "RowExample") -> None:
         self._out.line()

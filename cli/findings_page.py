@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from packer_cli.output import NEWLINES, cells, drawable, signs, stdout, visible, wrap_words
 
 if TYPE_CHECKING:
-    from packer.audit import Example
+    from packer.audit import Example, RowPair
 
 _STYLES = {"error": "red bold", "warning": "yellow bold", "note": "cyan bold"}
 _INDENT = 2
@@ -49,6 +49,25 @@ class FindingsPage:
     def words(self, text: str, indent: int = 0) -> None:
         """A sentence; its further lines are indented once more."""
         self.out.words(text, indent=indent, hanging=_INDENT)
+
+    def pair(self, pair: "RowPair") -> None:
+        """Two rows that are alike, one below the other, marked where they differ."""
+        from packer.audit import Example  # noqa: PLC0415 - not for --help
+
+        rows, texts = (pair.first, pair.second), (pair.first.text, pair.second.text)
+        start = _shared(*texts)
+        end = _shared(*(text[start:][::-1] for text in texts))
+        alike = ("", "" if pair.similarity == 1 else f", {pair.similarity:.2f} alike")
+        examples = [
+            Example(
+                label=f"{row.split} {row.input}:{row.row}{more}".lstrip(),
+                text=row.text,
+                mark=None if texts[0] == texts[1] else (start, len(row.text) - end),
+            )
+            for row, more in zip(rows, alike, strict=True)
+        ]
+        for line, is_mark in self.example_lines(examples, indent=_INDENT):
+            self.out.line((line, "green" if is_mark else ""))
 
     def example_lines(self, examples: "Sequence[Example]", *, indent: int) -> Iterator[tuple[str, bool]]:
         """The lines of examples, one below the other, and whether each is one of carets."""
@@ -97,6 +116,12 @@ class FindingsPage:
         if character == "\n":
             return self._signs.newline
         return "\\t" if character == "\t" else drawable(character)
+
+
+def _shared(first: str, second: str) -> int:
+    """Characters that both begin with."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 def _rows(shown: Sequence[str], marked: Sequence[bool], width: int) -> list[tuple[str, str]]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from packer_cli.findings_page import FindingsPage
 from packer_cli.foreign import cache_alone, foreign_options, inspect_foreign, refuse_with_foreign
 from packer_cli.options import HELP_OPTIONS, file_and_row, output_options
 from packer_cli.output import print_json
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 @click.option("--block", metavar="N", type=click.IntRange(min=0), help="A block of the split, from 0 [0].")
 @click.option("--doc", metavar="ID", type=int, help="A document by its doc_id.")
 @click.option("--row", metavar="FILE:N", help="Row N of an input file, from 0: what became of it. With --foreign: N.")
+@click.option("--why", metavar="FILE:N", help="Row N of an input file: why it is left out, beside the row it lost to.")
 @click.option("--split", metavar="NAME", help="Where blocks and documents are looked for [the first split].")
 @click.option("--ids", is_flag=True, help="Also the ids of every run.")
 @output_options
@@ -31,6 +33,7 @@ def command(
     block: int | None,
     doc: int | None,
     row: str | None,
+    why: str | None,
     split: str | None,
     ids: bool,
     verbose: bool,  # noqa: ARG001 - every command takes it
@@ -45,12 +48,12 @@ def command(
     """
     folder = cache_alone(cache, foreign, tokenizer, template)
     if foreign is not None:
-        refuse_with_foreign(block=block is not None, doc=doc is not None)
+        refuse_with_foreign(block=block is not None, doc=doc is not None, why=why is not None)
         inspect_foreign(foreign, row or "0", tokenizer, template, split=split, ids=ids, as_json=as_json)
         return
     assert folder is not None
-    if sum(option is not None for option in (block, doc, row)) > 1:
-        raise click.UsageError("--block, --doc and --row cannot go together")
+    if sum(option is not None for option in (block, doc, row, why)) > 1:
+        raise click.UsageError("--block, --doc, --row and --why cannot go together")
     from packer.audit import view_document, view_row  # noqa: PLC0415 - not for --help
     from packer.store.cache import Cache  # noqa: PLC0415 - as above
 
@@ -62,11 +65,32 @@ def command(
                 print_json(command="inspect", document=view_fields(document, with_ids=ids))
             else:
                 page.document(document)
+        elif why is not None:
+            _show_why(opened, why, as_json=as_json)
         elif row is not None:
             found = view_row(opened, *file_and_row(row))
             print_json(command="inspect", **view_fields(found, with_ids=ids)) if as_json else page.row(found)
         else:
             _show_block(opened, block or 0, split, page, with_ids=ids, as_json=as_json)
+
+
+def _show_why(cache: "Cache", asked: str, *, as_json: bool) -> None:
+    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
+
+    from packer.audit import why  # noqa: PLC0415 - not for --help
+
+    view = why(cache, *file_and_row(asked, option="--why"))
+    if as_json:
+        print_json(command="inspect", **asdict(view))
+        return
+    page = FindingsPage(whole=True)
+    said = f"{view.code}: {view.reason}" if view.code else f"it is in {view.row.split}"
+    page.words(f"{view.row.input} row {view.row.row} · {said}")
+    page.out.line()
+    if view.lost_to is not None:
+        page.pair(view.lost_to)
+    else:
+        page.words(view.row.text, 2)
 
 
 def _show_block(

@@ -25,6 +25,7 @@ COMMANDS = {
     "pack": "packer pack cache --block-len 16384 -o longer",
     "inspect": "packer inspect cache --row chats.jsonl:0",
     "verify": "packer verify cache",
+    "check": "packer check cache",
     "stats": "packer stats cache",
     "diff": "packer diff old new",
     "export": "packer export cache --to megatron -o exported",

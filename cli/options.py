@@ -150,7 +150,7 @@ def recipe_options(function: Function) -> Function:
     return taken
 
 
-def file_and_row(text: str) -> tuple[str, int]:
+def file_and_row(text: str, option: str = "--row") -> tuple[str, int]:
     """The parts of `--row FILE:N`.
 
     Raises:
@@ -159,7 +159,7 @@ def file_and_row(text: str) -> tuple[str, int]:
     """
     source, separator, row = text.rpartition(":")
     if not separator or not source or not row.isdecimal():
-        raise click.UsageError(f"--row {text}: expected FILE:N, for example --row data/chat.jsonl:0")
+        raise click.UsageError(f"{option} {text}: expected FILE:N, for example {option} data/chat.jsonl:0")
     return source, int(row)
 
 

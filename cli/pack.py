@@ -30,7 +30,7 @@ _OVERLONG = ("reject", "truncate_left", "truncate_right", "split")
     "overrides",
     metavar="KEY=VALUE",
     multiple=True,
-    help="Any key of the recipe's pack, and shard_bytes; may be repeated.",
+    help="Any key of the recipe's pack, shard_bytes, and rules about rows such as split.seed; may be repeated.",
 )
 @jobs_option
 @fail_above_option

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from packer_cli.output import duration, number, percent, plural, print_table, rate, stdout
 
 if TYPE_CHECKING:
-    from packer.pipeline import BuildResult, LeftOut, Profile
+    from packer.pipeline import BuildResult, LeftOut, Profile, RowReport
     from packer.store.manifest import Manifest
 
 SKIPPED = "answers not learned: they are empty, or the template has no prompt for them"
@@ -40,9 +40,13 @@ def print_result(result: "BuildResult", seconds: float, *, done: str, verbose: b
     for entry in result.rejected_inputs:
         message = f"all {plural(entry.num_rows, 'row')} of {entry.name} are rejected: {entry.code}: {entry.reason}"
         _print_warning(message, [entry.way_out])
+    if result.rows is not None:
+        print_warnings(result.rows.warnings)
     if result.left_out is not None:
         print_left_out(result.left_out, manifest.totals.tokens)
     _print_totals(manifest, result.folder, warned=result.left_out is not None)
+    if result.rows is not None:
+        print_rows(result.rows, manifest.totals.kept, listed=f"listed in {result.folder / 'rejected.jsonl'}")
     out.line()
     out.line(f"fingerprint  {result.fingerprint}")
     if verbose:
@@ -68,8 +72,31 @@ def _print_warning(message: str, ways_out: Sequence[str]) -> None:
     out.line()
 
 
+def print_warnings(warnings: Sequence[str]) -> None:
+    """`warning: …`, a line each; and a blank line where there are any."""
+    for warning in warnings:
+        stdout().sentence(warning, label=("warning: ", "bold yellow"))
+    if warnings:
+        stdout().line()
+
+
+def print_rows(rows: "RowReport", num_rows: int, *, listed: str) -> None:
+    """Rows of each split, and what each rule leaves out."""
+    out = stdout()
+    out.line()
+    out.line("rows of each split")
+    columns = [("", "<"), ("", ">"), ("", ">")]
+    print_table(out, columns, [(each.split, number(each.rows), percent(each.share)) for each in rows.splits])
+    left_out = sum(each.rows for each in rows.left_out)
+    if rows.left_out:
+        out.line()
+        out.line(f"left out by rules: {number(left_out)} of {number(num_rows)} rows; {listed}")
+        lines = [(number(each.rows), percent(each.share), each.code, each.rule or "") for each in rows.left_out]
+        print_table(out, [("", ">"), ("", ">"), ("", "<"), ("", "<")], lines)
+
+
 def _print_totals(manifest: "Manifest", folder: Path, *, warned: bool) -> None:
-    from packer.rejections import CODES  # noqa: PLC0415 - not for --help
+    from packer.rejections import CODES, ROW_REASONS  # noqa: PLC0415 - not for --help
 
     out, totals = stdout(), manifest.totals
     rejected = totals.rows - totals.kept
@@ -100,13 +127,14 @@ def _print_totals(manifest: "Manifest", folder: Path, *, warned: bool) -> None:
         ordered = sorted(totals.rejected.items(), key=lambda entry: -entry[1])
         meanings = CODES | {code: _with_example(code, manifest, folder) for code in _VAGUE & totals.rejected.keys()}
         print_table(out, columns, [(number(count), code, meanings.get(code, "")) for code, count in ordered])
-    if totals.cut:
-        tokens = f"{number(totals.cut_tokens)} of {number(totals.tokens)} tokens"
-        trained = number(sum(cut.trained for cut in totals.cut.values()))
+    unasked = {code: cut for code, cut in totals.cut.items() if code not in ROW_REASONS}
+    if unasked:
+        tokens = f"{number(sum(cut.tokens for cut in unasked.values()))} of {number(totals.tokens)} tokens"
+        trained = number(sum(cut.trained for cut in unasked.values()))
         out.line()
         out.line(f"in no block: {tokens}, {trained} of them trained;")
         out.line(f"listed in {listed}")
-        cuts = sorted(totals.cut.items(), key=lambda entry: -entry[1].tokens)
+        cuts = sorted(unasked.items(), key=lambda entry: -entry[1].tokens)
         print_table(out, columns, [(plural(cut.tokens, "token"), code, CODES.get(code, "")) for code, cut in cuts])
     if "overlong" in totals.cut and not warned:
         out.line("--block-len N makes blocks longer, --set pack.overlong=split cuts documents")
@@ -137,12 +165,14 @@ def _trained(manifest: "Manifest") -> str:
 _PARTS = {
     "plan": "inputs read and hashed, tokenizer loaded",
     "documents": "rows rendered, tokenized, proved, written",
+    "rows": "which rows, in which split",
     "blocks": "packed, gathered, written",
     "commit": "inputs checked again, manifest written",
 }
 _STAGES = {
     "load": "tokenizer and template waited for",
     "read": "JSON to rows",
+    "traits": "filters, hashes and fields of rows",
     "render": "rows to texts",
     "tokenize": "texts to ids, boundaries found",
     "supervise": "ids proved, documents cut",
@@ -201,4 +231,4 @@ def result_fields(result: "BuildResult", seconds: float) -> dict[str, Any]:
         "replaced": result.replaced and asdict(result.replaced),
         "left_out": result.left_out and asdict(result.left_out),
         "totals": manifest and to_json(manifest.totals),
-    }
+    } | ({} if result.rows is None else {"rows": asdict(result.rows)})

@@ -7,7 +7,7 @@ import click
 
 from packer_cli.options import HELP_OPTIONS, output_options
 from packer_cli.output import can_draw, fields_of, number, percent, plural, print_json, print_table, size, stdout
-from packer_cli.result import SKIPPED, print_left_out
+from packer_cli.result import SKIPPED, print_left_out, print_rows, print_warnings
 
 if TYPE_CHECKING:
     from packer.audit import SplitStats, Stats
@@ -17,22 +17,53 @@ _BAR = 32
 
 @click.command("stats", context_settings=HELP_OPTIONS)
 @click.argument("cache", type=click.Path(path_type=Path))
+@click.option(
+    "--splits", "splits_alone", is_flag=True, help="Only which rows: of each split, and left out by each rule."
+)
+@click.option(
+    "--rows", "split", metavar="SPLIT", help="List the rows of a split: input, a tab, row from 0; a line each."
+)
 @output_options
 def command(
     *,
     cache: Path,
+    splits_alone: bool,
+    split: str | None,
     verbose: bool,  # noqa: ARG001 - every command takes it
     quiet: bool,  # noqa: ARG001 - as above
     as_json: bool,
 ) -> None:
     """Show lengths, fill, the trained share and what was rejected."""
-    from packer.audit import stats  # noqa: PLC0415 - not for --help
+    from packer.audit import rows_of_split, stats  # noqa: PLC0415 - not for --help
 
+    if split is not None:
+        _print_rows(cache, split, rows_of_split(cache, split), as_json=as_json)
+        return
     found = stats(cache)
     if as_json:
         _print_json(found)
+    elif splits_alone:
+        _print_splits(found)
+    else:
+        _print(found)
+
+
+def _print_rows(cache: Path, split: str, rows: dict[str, list[int]], *, as_json: bool) -> None:
+    if as_json:
+        print_json(command="stats", folder=str(cache), split=split, rows=rows)
         return
-    _print(found)
+    for path, own in rows.items():
+        for row in own:
+            stdout().line(f"{path}\t{row}")
+
+
+def _print_splits(found: "Stats") -> None:
+    if found.selected is not None:
+        print_rows(found.selected, found.kept, listed="listed in rejected.jsonl")
+        stdout().line()
+        print_warnings(found.selected.warnings)
+        return
+    print_table(stdout(), _SPLIT_COLUMNS, [_split_row(split) for split in found.splits])
 
 
 def _print(found: "Stats") -> None:
@@ -67,6 +98,8 @@ def _print(found: "Stats") -> None:
     ]
     print_table(out, [("", "<"), ("", ">"), ("", "<")], facts)
     _print_reasons(found)
+    if found.selected is not None:
+        print_rows(found.selected, found.kept, listed="listed in rejected.jsonl")
     out.line()
     out.line("splits")
     print_table(out, _SPLIT_COLUMNS, [_split_row(split) for split in found.splits])
@@ -103,16 +136,20 @@ def _split_row(split: "SplitStats") -> tuple[str, ...]:
 
 
 def _print_reasons(found: "Stats") -> None:
+    from packer.rejections import ROW_REASONS  # noqa: PLC0415 - not for --help
+
     out = stdout()
     columns = [("", ">"), ("", "<"), ("", "<")]
     if found.rejected:
         out.line()
         out.line("rejected rows (each is listed in rejected.jsonl)")
         print_table(out, columns, [(number(r.count), r.code, r.meaning) for r in found.rejected])
-    if found.cut:
+    cut = [reason for reason in found.cut if reason.code not in ROW_REASONS]
+    if cut:
+        tokens = plural(sum(reason.tokens for reason in cut), "token")
         out.line()
-        out.line(f"in no block: {plural(found.cut_tokens, 'token')} (each part is listed in rejected.jsonl)")
-        print_table(out, columns, [(plural(r.tokens, "token"), r.code, r.meaning) for r in found.cut])
+        out.line(f"in no block: {tokens} (each part is listed in rejected.jsonl)")
+        print_table(out, columns, [(plural(r.tokens, "token"), r.code, r.meaning) for r in cut])
 
 
 def _print_lengths(split: "SplitStats") -> None:
@@ -161,4 +198,6 @@ def _print_json(found: "Stats") -> None:
     }
     for values, split in zip(fields["splits"], found.splits, strict=True):
         values |= {"trained_share": split.trained_share, "fill": split.fill}
+    if found.selected is None:
+        del fields["selected"]
     print_json(command="stats", **fields)

@@ -103,6 +103,9 @@ class RowBatch:
     lines: tuple[int, ...] | None = None
     """Line of the file, from 1, at which each of these rows begins; None where rows are no lines."""
 
+    fields: tuple[tuple[Any, ...], ...] = ()
+    """Of each field that was asked for, its value in each of these rows as the file has it; None where it is absent."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnBatch:
@@ -242,3 +245,25 @@ class BlockBatch:
     @property
     def num_blocks(self) -> int:
         return len(self.length)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputRows:
+    """All rows of a cache's inputs, numbered through in the order of its partitions. N rows."""
+
+    source: Int32  # [N] the recipe's source that names its input
+    split: Int32  # [N] of its source: index into `splits`
+    splits: tuple[str, ...]
+    num_tokens: Int64  # [N] of its longest document; 0 where it has none, because it was rejected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectedRows:
+    """What is decided of every row: its split, or why it is in none. N rows, numbered as in :class:`InputRows`."""
+
+    splits: tuple[str, ...]
+    split: Int32  # [N] index into `splits`; -1 where the row is in none
+    reason: Int32  # [N] 1 + index into ROW_REASONS; 0 where it is in a split, or was rejected before
+    kept: Int64  # [N] the row it lost to, or of `contaminated` the question; -1 where it lost to none
+    similarity: Float32  # [N] to that row, 0 to 1; of `contaminated` the share of the question that it has
+    detail: Int32  # [N] the rule: index into `rule_names`; -1 where the reason has one rule

@@ -12,12 +12,16 @@ from msgspec import Meta
 from packer.errors import InputError, UsageError
 
 SPLIT_NAME = r"\A[A-Za-z0-9][A-Za-z0-9_.]{0,99}\Z"
+RULE_NAME = r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z"
 _NAME = r"\w[\w .-]{0,199}"
 _FILE_NAME = rf"\A{_NAME}\Z"
 _FILE_PATH = rf"\A{_NAME}(?:/{_NAME})*\Z"
 
 SplitName = Annotated[str, Meta(pattern=SPLIT_NAME)]
 """Of a split: file names begin with it."""
+
+RuleName = Annotated[str, Meta(pattern=RULE_NAME)]
+"""Of a filter, as reports name it."""
 
 FileName = Annotated[str, Meta(pattern=_FILE_NAME)]
 """Of a file right in a folder: no separator, no control character, no dot or dash in front."""
@@ -27,6 +31,7 @@ FilePath = Annotated[str, Meta(pattern=_FILE_PATH)]
 
 _WORDS = {
     SPLIT_NAME: "the name of a split: a letter of ASCII or a digit, then up to 99 of them, '_' and '.'",
+    RULE_NAME: "the name of a rule: a letter of ASCII or a digit, then up to 63 of them, '_', '.' and '-'",
     _FILE_NAME: "the name of a file: up to 200 letters, digits, blanks, '_', '.' and '-', no dot or dash in front",
     _FILE_PATH: "a relative path of such names as 'a/b-0.arrow', with no dot or dash in front of a name",
 }

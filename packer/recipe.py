@@ -6,7 +6,6 @@ not part of a recipe's identity; see :mod:`packer.pipeline.identity`.
 """
 
 import datetime as dt
-import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -19,15 +18,24 @@ from packer.errors import RecipeError
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.names import SplitName
 from packer.recipe_errors import explain
+from packer.row_rules import (
+    Condition,
+    Decontaminate,
+    Deduplicate,
+    Filter,
+    RowRules,
+    Split,
+    Take,
+    check_rules,
+    without_unasked,
+)
 from packer.row_schemas import ROW_SCHEMAS
-from packer.strict_yaml import load_mapping, parse_yaml
+from packer.strict_yaml import load_mapping, parse_size, parse_yaml
 
 RECIPE_KEYS = Path(__file__).parent / "recipe_keys.yaml"
 """A recipe of every key with its default, and its values in a comment."""
 
 MAX_BLOCK_LEN = 1_048_576
-
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 PositiveInt = Annotated[int, Meta(ge=1, le=2**62)]
 
@@ -65,6 +73,12 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     limit: PositiveInt | None = None
     """Read at most this many rows of each file."""
+
+    where: dict[str, Condition] = {}
+    """Field of the rows → what it must be."""
+
+    take: Take | None = None
+    """How many of the rows are learned."""
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -166,8 +180,24 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     partition_bytes: PositiveInt = 8 * 2**20
     supervision: Supervision = Supervision()
     text: Text = Text()
+    filters: tuple[Filter, ...] = ()
+    decontaminate: Decontaminate | None = None
+    deduplicate: Deduplicate | None = None
+    split: Split | None = None
     pack: Pack = Pack()
     shard_bytes: PositiveInt = 512 * 2**20
+
+    @property
+    def row_rules(self) -> RowRules:
+        """Which rows are learned."""
+        return RowRules(
+            filters=self.filters,
+            decontaminate=self.decontaminate,
+            deduplicate=self.deduplicate,
+            split=self.split,
+            where=tuple(dict(sorted(source.where.items())) for source in self.sources),
+            take=tuple(source.take for source in self.sources),
+        )
 
     def documents_half(self) -> dict[str, Any]:
         """JSON of what decides the documents, with every default written out, without names of places.
@@ -191,13 +221,17 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def to_json(value: msgspec.Struct) -> dict[str, Any]:
-    """A struct as plain JSON values, every default written out but those of :data:`_LATER_KEYS`."""
+    """A struct as plain JSON values, every default written out but those of :data:`_LATER_KEYS` and rules about rows.
+
+    So the manifest of a build that asks for none of them is what it was before there were such keys.
+    """
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
-    if isinstance(value, Recipe):
-        for group in (plain["template"], plain["rows"], *plain["sources"]):
-            for key in [key for key in _LATER_KEYS if not group.get(key, True)]:
-                del group[key]
-    return plain
+    if not isinstance(value, Recipe):
+        return plain
+    for group in (plain["template"], plain["rows"], *plain["sources"]):
+        for key in [key for key in _LATER_KEYS if not group.get(key, True)]:
+            del group[key]
+    return without_unasked(plain)
 
 
 def _ignore(_: str) -> None: ...
@@ -260,7 +294,7 @@ def make_recipe(
         _apply(merged, override, note)
     merged = current_keys(merged, note)
     for keys in (("partition_bytes",), ("shard_bytes",), ("rows", "max_bytes"), ("rows", "max_render_bytes")):
-        _parse_size(merged, keys)
+        parse_size(merged, keys)
     try:
         recipe = msgspec.convert(merged, Recipe)
         # template.kwargs may hold anything YAML can say, and a recipe is JSON. A template that writes a mapping shows
@@ -269,7 +303,7 @@ def make_recipe(
         recipe = msgspec.structs.replace(recipe, template=msgspec.structs.replace(recipe.template, kwargs=kwargs))
         to_json(recipe)
     except msgspec.ValidationError as error:
-        said, hint = explain(str(error), Recipe, otherwise=_EVERY_KEY)
+        said, hint = explain(str(error), Recipe, _EVERY_KEY)
         raise RecipeError(f"{where}: {said}", hint=hint) from None
     except UnicodeEncodeError as error:
         raise RecipeError(
@@ -285,6 +319,7 @@ def make_recipe(
         )
     _check_names(recipe, where)
     _check_pack(recipe.pack, where)
+    check_rules(recipe.row_rules, where)
     try:
         dt.date.fromisoformat(recipe.template.date)
     except ValueError as error:
@@ -350,9 +385,11 @@ def _relocate(values: dict[str, Any], folder: Path) -> None:
             return path
         return (folder / path).as_posix()
 
-    for source in values.get("sources") or []:
-        if isinstance(source, dict) and "path" in source:
-            source["path"] = relative(source["path"])
+    benchmarks = values.get("decontaminate")
+    named = [*(values.get("sources") or []), *(benchmarks.get("against", []) if isinstance(benchmarks, dict) else [])]
+    for entry in named:
+        if isinstance(entry, dict) and "path" in entry:
+            entry["path"] = relative(entry["path"])
     if isinstance(values.get("tokenizer"), str) and (folder / values["tokenizer"]).exists():
         values["tokenizer"] = relative(values["tokenizer"])
     template = values.get("template")
@@ -379,22 +416,6 @@ def _apply(values: dict[str, Any], override: str, note: Callable[[str], None]) -
         targets = inner
     for target in targets:
         target[last] = parse_yaml(text, f"--set {override}")
-
-
-def _parse_size(values: dict[str, Any], keys: Sequence[str]) -> None:
-    *parents, last = keys
-    for parent in parents:
-        child = values.get(parent)
-        if not isinstance(child, dict):
-            return
-        values = child
-    text = values.get(last)
-    if not isinstance(text, str):
-        return
-    match = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", text.strip())
-    if match is None or match[2].upper() not in _UNITS:
-        raise RecipeError(f"{'.'.join(keys)}: expected a size such as 64MiB, found '{text}'")
-    values[last] = int(match[1]) * _UNITS[match[2].upper()]
 
 
 _EVERY_KEY = "packer explain recipe lists every key with its values"

@@ -54,7 +54,30 @@ CODES: dict[str, str] = {
     "too_short": "the document, or the piece of one, is shorter than pack.min_length",
     "truncated": "the part of a document that is beyond the length of a block",
     "untrained": "a piece of a document, or a block of a stream, in which nothing is trained",
+    # selected
+    "filtered": "a filter of the recipe, or a condition of the row's source, does not let the row pass",
+    "contaminated": "the row holds a question of a benchmark",
+    "duplicate": "an earlier row, or one that is held out, says the same",
+    "near_duplicate": "an earlier row, or one that is held out, says nearly the same",
+    "no_group": "the row has no value in the field that split.group names",
+    "no_time": "the row has no time, or one without a zone, in the field that split.time names",
+    "straddles": "an earlier row of the same group lies in an earlier split",
+    "leaks": "the row is nearly the same as one that is held out",
+    "not_taken": "sources.take has as many rows as it asks for",
 }
+
+ROW_REASONS = (
+    "filtered",
+    "contaminated",
+    "duplicate",
+    "near_duplicate",
+    "no_group",
+    "no_time",
+    "straddles",
+    "leaks",
+    "not_taken",
+)
+"""Codes of rows that could be learned and that the recipe's rules leave out. Caches hold their numbers from 1 on."""
 
 _HINTS = {
     "not_utf8": "write the file as UTF-8: iconv -f ENCODING -t UTF-8 FILE; half of a surrogate pair is a cut character",
@@ -105,6 +128,15 @@ _HINTS = {
     "leaves out stop tokens on purpose, give labels in its place",
     "already_packed": "give the rows as they were before they were packed",
     "unknown_token": "give the tokenizer that the ids were made with, its added tokens among them",
+    "filtered": "the reason names the filter or condition; packer stats --splits counts what each of them drops",
+    "contaminated": "packer inspect --why FILE:ROW shows the question; decontaminate.cover says how much of it counts",
+    "duplicate": "packer inspect --why FILE:ROW shows the row that is kept",
+    "near_duplicate": "packer inspect --why FILE:ROW shows both rows; deduplicate.near.jaccard says the limit",
+    "no_group": "give the row the field, or name one that every row has in split.group",
+    "no_time": "give the row a time, an ISO text with a zone or a number of split.unit; split.zone gives the zone",
+    "straddles": "that keeps a group on one side of a cutoff in time; without split.group rows are divided alone",
+    "leaks": "packer inspect --why FILE:ROW shows the held-out row that it is nearly the same as",
+    "not_taken": "sources.take.rows takes more of them",
 }
 
 

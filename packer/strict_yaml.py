@@ -1,7 +1,8 @@
 """YAML and JSON as people write them, read strictly: no key twice, no dates, no aliases that stand for billions."""
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import yaml
 
 from packer.errors import RecipeError
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 _MOST_REPEATED = 1_000_000
 
@@ -138,3 +141,25 @@ def _parse_json(text: str) -> Any:
         return json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError):
         return None
+
+
+def parse_size(values: dict[str, Any], keys: Sequence[str]) -> None:
+    """Put a number of bytes in place of a size such as 64MiB.
+
+    Raises:
+        RecipeError: a text that is no size.
+
+    """
+    *parents, last = keys
+    for parent in parents:
+        child = values.get(parent)
+        if not isinstance(child, dict):
+            return
+        values = child
+    text = values.get(last)
+    if not isinstance(text, str):
+        return
+    match = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", text.strip())
+    if match is None or match[2].upper() not in _UNITS:
+        raise RecipeError(f"{'.'.join(keys)}: expected a size such as 64MiB, found '{text}'")
+    values[last] = int(match[1]) * _UNITS[match[2].upper()]

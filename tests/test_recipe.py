@@ -28,7 +28,9 @@ def chosen_words() -> list[tuple[str, tuple[str, ...]]]:
     return found
 
 
-WORDS = [(key, words) for key, words in chosen_words() if key != "version"] + [("sources.schema", SCHEMA_CHOICES)]
+WORDS = [(key, words) for key, words in chosen_words() if key not in {"version", "filters.of"}] + [
+    ("sources.schema", SCHEMA_CHOICES)
+]
 
 
 def test_every_key_with_a_choice_is_examined() -> None:
@@ -40,12 +42,13 @@ def test_every_key_with_a_choice_is_examined() -> None:
 @pytest.mark.parametrize(("key", "words"), WORDS, ids=[key for key, _ in WORDS])
 def test_a_word_that_may_not_stand_there_is_reported_with_those_that_may(key: str, words: tuple[str, ...]) -> None:
     value = {"supervision.allow_dropped": "[wrong]", "sources.roles": "{a: wrong}"}.get(key, "wrong")
+    values = {"sources": [{"path": "a.jsonl", "take": {"rows": 1}}], "split": {"shares": {"test": 0.1}}}
     with pytest.raises(RecipeError) as caught:
-        make_recipe({"sources": [{"path": "a.jsonl"}]}, [f"{key}={value}"])
+        make_recipe(values, [f"{key}={value}"])
     place = key.replace("sources.", "sources[0].")
     place += {"supervision.allow_dropped": "[0]", "sources.roles": "[...]"}.get(key, "")
     assert caught.value.message == f"recipe: {place}: expected {' | '.join(words)}, found 'wrong'"
-    make_recipe({"sources": [{"path": "a.jsonl"}]}, [f"{key}={value.replace('wrong', words[-1])}"])
+    make_recipe(values, [f"{key}={value.replace('wrong', words[-1])}"])
 
 
 def test_another_version_of_recipes_is_reported_with_the_one_there_is() -> None:

@@ -6,7 +6,6 @@ block is gathered from the pieces that it names and compared by its row digest, 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,10 @@ from packer.pack import gather
 from packer.pipeline.blocks import BlockForm
 from packer.store.arrow_columns import BlockRows, Ragged
 from packer.store.document_shards import DocumentShards
-from packer.store.manifest import MANIFEST_NAME, Manifest, Totals
+from packer.store.manifest import MANIFEST_NAME, Manifest
 from packer.store.numbered_rows import Chunks
 from packer.store.rejected import read_rejected
+from packer.store.totals import Totals
 
 _COLUMNS = ("input_ids", "labels", "loss_weights", "position_ids", "seq_lengths", "doc_places", "length", "num_trained")
 
@@ -37,17 +37,19 @@ class BlocksAudit:
     """Trained tokens that are masked as the first of a piece."""
 
 
-def check_blocks(folder: Path, manifest: Manifest, split: str, form: BlockForm, stop_ids: Sequence[int]) -> BlocksAudit:
+def check_blocks(
+    manifest: Manifest, split: str, documents: DocumentShards, form: BlockForm, stop_ids: Sequence[int]
+) -> BlocksAudit:
     """Compare a split's blocks with its documents.
 
     Call it only for shards whose digests and rows were found to be right: this is what digests cannot show.
     """
     try:
-        comparison = _Comparison(folder, manifest, split, form, stop_ids)
+        comparison = _Comparison(manifest, split, documents, form, stop_ids)
         findings = list(comparison.compare())
         parts = [
             (line.document, line.start or 0, (line.start or 0) + (line.tokens or 0))
-            for line in read_rejected(folder, manifest)
+            for line in read_rejected(documents.folder, manifest)
             if line.document is not None and line.split == split
         ]
     except PackerError as error:
@@ -84,13 +86,14 @@ def check_counts(totals: Totals, audits: Sequence[BlocksAudit]) -> list[Finding]
 class _Comparison:
     """The blocks of a split gathered again from its documents."""
 
-    def __init__(self, folder: Path, manifest: Manifest, split: str, form: BlockForm, stop_ids: Sequence[int]) -> None:
-        own = [shard for shard in manifest.shards if shard.split == split]
-        blocks = tuple(shard for shard in own if shard.kind == "blocks")
+    def __init__(
+        self, manifest: Manifest, split: str, documents: DocumentShards, form: BlockForm, stop_ids: Sequence[int]
+    ) -> None:
+        blocks = tuple(shard for shard in manifest.shards if (shard.kind, shard.split) == ("blocks", split))
         self._form = form
         self._stop_ids = np.array(stop_ids, np.int32)
-        self._blocks: Chunks[BlockRows] = Chunks(folder, blocks, kind="blocks")
-        self._documents = DocumentShards(folder, [shard for shard in own if shard.kind == "documents"])
+        self._blocks: Chunks[BlockRows] = Chunks(documents.folder, blocks, kind="blocks")
+        self._documents = documents
         self._columns = self._documents.columns()
         self.doc_id, self.length = self._columns.doc_id, self._columns.length
         self._order = np.argsort(self.doc_id, kind="stable")

@@ -98,8 +98,8 @@ def unreadable(path: str, error: Exception) -> Finding:
 def find_strays(folder: Path, manifest: Manifest) -> tuple[str, ...]:
     """Files beside the shards that the manifest does not name."""
     files = CacheFiles(folder)
-    there = [path for kind in ("documents", "blocks") for path in files.names(kind, ".arrow")]
-    return tuple(sorted({*there} - {shard.path for shard in manifest.shards}))
+    there = [path for kind in ("documents", "blocks", "rows") for path in files.names(kind, ".arrow")]
+    return tuple(sorted({*there} - {file.path for file in manifest.stored}))
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -20,6 +20,7 @@ from typing import cast, get_args
 import msgspec
 import numpy as np
 
+from packer.audit.check_rows import AskedTraits, TraitComparison, asked_traits
 from packer.audit.file_checks import check_input, unreadable
 from packer.audit.shard_checks import MAX_ROWS
 from packer.audit.verify_report import Finding
@@ -63,6 +64,7 @@ class _Task:
 
     chosen: Int64 | None = None
     """Rows of the partition that are compared, ascending; None for all."""
+    traits: AskedTraits | None = None
 
     @property
     def num_rows(self) -> int:
@@ -175,6 +177,7 @@ class Reencoding:
             for partition in partitions
         }
         tasks: list[_Task] = []
+        asked = asked_traits(self._manifest)
         findings: list[Finding] = []
         for shard in self._manifest.shards:
             if shard.kind != "documents" or shard.source is None or shard.source not in self._partitions:
@@ -190,7 +193,8 @@ class Reencoding:
                 own, first = rejected[shard.source], shard.first_row
                 begin, end = (bisect_left(own, (row, "")) for row in (first, first + shard.num_input_rows))
                 codes = {row - first: code for row, code in own[begin:end]}
-            tasks.append(_Task(partition=partition, entry=entry, shard=shard, rejected=codes))
+            found = asked.get(shard.path)
+            tasks.append(_Task(partition=partition, entry=entry, shard=shard, rejected=codes, traits=found))
         missing = [
             _finding(
                 inputs[source].path, "partition", _named_rows(first_row, num_rows), "no document shard of these rows"
@@ -235,12 +239,19 @@ def _compare_partition(task: _Task, folder: Path, stages: Stages, special_ids: I
 
     """
     stored, weighted = _stored_documents(folder, task.shard)
-    partition, entry, first = task.partition, task.entry, 0
+    traits = TraitComparison(folder, task.traits)
+    partition, entry, first, num_tokens = task.partition, task.entry, 0, 0
     differing: list[tuple[int, str, str]] = []
-    num_tokens = 0
-    for batch in read_rows(
-        partition, schema=entry.schema, columns=entry.columns, roles=entry.roles, max_row_bytes=max_row_bytes
-    ):
+    batches = read_rows(
+        partition,
+        schema=entry.schema,
+        columns=entry.columns,
+        roles=entry.roles,
+        max_row_bytes=max_row_bytes,
+        fields=traits.fields,
+    )
+    for batch in batches:
+        differing += traits.differences(batch, first)
         stop = first + batch.num_rows
         numbers = np.arange(first, stop) if task.chosen is None else _between(task.chosen, first, stop)
         if len(numbers):

@@ -8,14 +8,18 @@ import numpy as np
 from packer.batches import Int32
 from packer.errors import CheckError
 from packer.pipeline.losses import LeftOut, left_out
+from packer.pipeline.row_report import RowReport, row_report
 from packer.recipe import to_json
 from packer.rejections import CODES
 from packer.store.arrow_columns import BlockRows
 from packer.store.cache import Cache
+from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
-from packer.store.manifest import MANIFEST_NAME, Cut, Manifest, Shard
+from packer.store.manifest import MANIFEST_NAME, Manifest, Shard
 from packer.store.numbered_rows import Chunks
 from packer.store.rejected import rejected_path
+from packer.store.selected import read_selection
+from packer.store.totals import Cut
 
 QUANTILES = (0.0, 0.1, 0.5, 0.9, 0.99, 1.0)
 
@@ -132,6 +136,8 @@ class Stats:
     """Manifest, rejected.jsonl and the tokenizer's files."""
 
     splits: tuple[SplitStats, ...]
+    selected: RowReport | None
+    """What the rules about rows came to, where the recipe has some."""
 
     @property
     def trained_share(self) -> float:
@@ -193,7 +199,24 @@ def stats(folder: Path | str) -> Stats:
             blocks_bytes=_num_bytes(manifest, "blocks"),
             other_bytes=_other_bytes(cache),
             splits=splits,
+            selected=row_report(cache.folder, manifest),
         )
+
+
+def rows_of_split(folder: Path | str, split: str) -> dict[str, list[int]]:
+    """The exact rows of a split: input → its rows that have documents there, from 0, ascending.
+
+    Raises:
+        UsageError: no such split.
+        InputError, CheckError, StorageError: as :func:`stats`.
+
+    """
+    with Cache.open(folder) as cache:
+        sources, rows = cache.documents(split).origins()
+        found: dict[str, set[int]] = {}
+        for number, entry in enumerate(cache.manifest.inputs):
+            found.setdefault(entry.path, set()).update(rows[sources == number].tolist())
+        return {path: sorted(own) for path, own in found.items() if own}
 
 
 def count_lengths(lengths: Int32) -> Lengths | None:
@@ -216,27 +239,36 @@ def count_lengths(lengths: Int32) -> Lengths | None:
 
 def _split_stats(cache: Cache, split: str) -> SplitStats:
     documents = cache.documents(split)
-    shards = documents.shards
     lengths = documents.lengths()
     blocks = [shard for shard in cache.manifest.shards if (shard.kind, shard.split) == ("blocks", split)]
     chunks: Chunks[BlockRows] = Chunks(cache.folder, blocks, kind="blocks")
     num_blocks = sum(shard.num_rows for shard in blocks)
     packed = sum(shard.num_tokens for shard in blocks)
     slots = num_blocks * int(cache.manifest.recipe["pack"]["block_len"])
-    rows = sum(shard.num_input_rows for shard in shards)
+    rows, kept = _rows_of(cache, split, documents)
     return SplitStats(
         split=split,
         rows=rows,
-        kept=rows - sum(shard.num_rejected for shard in shards),
+        kept=kept,
         documents=len(lengths),
-        tokens=sum(shard.num_tokens for shard in shards),
-        trained=sum(shard.num_trained for shard in shards),
+        tokens=documents.num_tokens,
+        trained=int(documents.num_trained().sum(dtype=np.int64)),
         lengths=count_lengths(lengths),
         blocks=num_blocks,
         slots=slots,
         packed_tokens=packed,
         documents_per_block=_ratio(sum(len(rows.doc_ids.values) for rows, _ in chunks), num_blocks),
     )
+
+
+def _rows_of(cache: Cache, split: str, documents: DocumentShards) -> tuple[int, int]:
+    """Rows of the inputs that a split has, and those of them that have documents; with a selection, all have."""
+    selection = cache.manifest.selection
+    if selection is not None:
+        rows = int((read_selection(cache.folder, selection).split == selection.splits.index(split)).sum())
+        return rows, rows
+    rows = sum(shard.num_input_rows for shard in documents.shards)
+    return rows, rows - sum(shard.num_rejected for shard in documents.shards)
 
 
 def _rewriting(shards: tuple[Shard, ...]) -> float:

@@ -13,11 +13,12 @@ canonical form: to know that it is the one that was built, pin its fingerprint (
 
 import hmac
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from packer.audit.block_checks import check_blocks, check_counts
+from packer.audit.check_rows import check_tables
 from packer.audit.file_checks import (
     check_file,
     check_identity,
@@ -37,6 +38,7 @@ from packer.pipeline.progress import Progress, Silent
 from packer.recipe import make_recipe
 from packer.source import STANDARD_INPUT, place_of
 from packer.store.cache import check_conservation, content_fingerprint
+from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
 from packer.store.manifest import (
     MANIFEST_NAME,
@@ -47,6 +49,7 @@ from packer.store.manifest import (
     manifest_bytes,
 )
 from packer.store.rejected import rejected_path
+from packer.store.selected import documents_of
 
 
 def verify(
@@ -95,6 +98,7 @@ def verify(
     again = Reencoding(folder, manifest) if reencode else None
     audit.manifest(content, expect)
     audit.shards()
+    audit.rows()
     audit.rejected()
     audit.model()
     if sources or again is not None:
@@ -151,6 +155,7 @@ class _Audit:
         self._progress = progress
         self._shards: list[ShardAudit] = []
         self._model: list[Finding] = []
+        self._documents: Mapping[str, DocumentShards] = {}
         self._identity: list[Finding] = []
         self.checked: list[Checked] = []
         self.findings: list[Finding] = []
@@ -197,6 +202,19 @@ class _Audit:
                     num_rows=sum(shard.num_rows for shard in own),
                     num_bytes=sum(shard.num_bytes for shard in own),
                 )
+
+    def rows(self) -> None:
+        """The selection and the traits, and whether the one is what the others give; the documents of the splits."""
+        manifest = self._manifest
+        damaged = any(audit.findings for audit in self._shards)
+        if manifest.selection is not None:
+            findings = check_tables(self._folder, manifest, self._level, is_whole=not damaged)
+            tables = manifest.tables
+            num_bytes = sum(table.num_bytes for table in tables)
+            self._record("rows", findings, num_files=len(tables), num_rows=tables[0].num_rows, num_bytes=num_bytes)
+            damaged |= bool(findings)
+        if self._level != "quick" and not damaged:
+            self._documents = documents_of(self._folder, manifest)
 
     def rejected(self) -> None:
         name, totals = rejected_path(self._folder, self._manifest), self._manifest.totals
@@ -251,17 +269,18 @@ class _Audit:
         """The fingerprints, as far as what they are made of is whole."""
         self.findings += self._identity
         # Damaged shards were named already; the fingerprint over them says nothing new.
-        if not any(audit.findings for audit in self._shards):
-            found, expected = (
-                content_fingerprint(self._folder, self._manifest.shards),
-                self._manifest.content_fingerprint,
-            )
+        if not any(audit.findings for audit in self._shards) and self._documents:
+            expected = self._manifest.content_fingerprint
+            found = content_fingerprint(self._folder, self._manifest.shards, self._documents)
             self.findings += [] if found == expected else [_finding("content_fingerprint", expected, found)]
 
     def blocks(self) -> None:
         """The blocks of splits whose shards are all whole, gathered again."""
         manifest, model = self._manifest, self._manifest.model
-        damaged = {audit.shard.split for audit in self._shards if audit.findings}
+        wrong = [audit.shard for audit in self._shards if audit.findings]
+        damaged = {shard.split for shard in wrong}
+        if manifest.selection is not None and any(shard.kind == "documents" for shard in wrong):
+            damaged |= {*self._documents}  # documents of a shard may be in any split
         try:
             pack = make_recipe(manifest.recipe).pack
             form = BlockForm.of(pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
@@ -269,8 +288,11 @@ class _Audit:
             return  # the recipe has a finding of its own
         if pack.mode == "none":
             return
-        splits = [split for split in dict.fromkeys(shard.split for shard in manifest.shards) if split not in damaged]
-        audits = [check_blocks(self._folder, manifest, split, form, model.stop_ids) for split in splits]
+        audits = [
+            check_blocks(manifest, split, documents, form, model.stop_ids)
+            for split, documents in self._documents.items()
+            if split not in damaged
+        ]
         findings = [finding for each in audits for finding in each.findings]
         self.findings += findings if findings or damaged else check_counts(manifest.totals, audits)
 

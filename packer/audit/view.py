@@ -160,13 +160,13 @@ def view_row(cache: Cache, source: str, row: int) -> RowView:
         raise UsageError(f"no row {row} in {first.path}", hint=f"rows are numbered 0 to {first.num_rows - 1}")
     views: list[DocumentView] = []
     for number in numbers:
-        split = cache.manifest.inputs[number].split
-        documents = cache.documents(split)
-        source_of, row_of = documents.origins()
-        found = np.flatnonzero((source_of == number) & (row_of == row)).tolist()
-        if found:
-            reader = _Reader(cache, split)
-            views += [reader.document(index) for index in found]
+        own = cache.manifest.inputs[number].split
+        for split in (own,) if cache.manifest.selection is None else cache.splits("documents"):
+            source_of, row_of = cache.documents(split).origins()
+            found = np.flatnonzero((source_of == number) & (row_of == row)).tolist()
+            if found:
+                reader = _Reader(cache, split)
+                views += [reader.document(index) for index in found]
     rejected = tuple(
         line for line in read_rejected(cache.folder, cache.manifest) if (line.source, line.row) == (first.path, row)
     )

@@ -16,6 +16,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from packer.errors import BusyError, UsageError
 from packer.export.formats import FORMATS, Unit, format_of
 from packer.export.writer import ExportedFile, Files, Writer, blocks_of, documents_of, is_weighted
@@ -24,7 +26,6 @@ from packer.pipeline.progress import Progress, Silent
 from packer.store.cache import Cache
 from packer.store.exported import RECORD, read_record
 from packer.store.folder import TEMPORARY_PREFIX, lock, sync_folder
-from packer.store.manifest import Shard
 
 
 def refuse_place(cache: Path, out: Path, *, force: bool) -> None:
@@ -181,17 +182,18 @@ def export(
     unit = unit or format_of(to).units[0]
     with Cache.open(cache) as opened:
         splits = _splits(opened, split, unit)
-        shards = [shard for shard in opened.manifest.shards if shard.kind == unit and shard.split in splits]
+        rows = {name: opened.documents(name) if unit == "documents" else opened.blocks(name) for name in splits}
+        shards = [*{shard.path: shard for each in rows.values() for shard in each.shards}.values()]
         _refuse(opened, kind, splits, to=to, unit=unit, separate_mask=separate_mask)
         kind.refuse(opened, shards, unit=unit, separate_mask=separate_mask)
         with replacing(opened.folder, out, force=force) as folder:
-            progress.stage("exporting", sum(shard.num_rows for shard in shards), unit)
+            progress.stage("exporting", sum(len(each) for each in rows.values()), unit)
             with Files(folder) as files:
                 writers = [
                     kind(files, opened, name, unit=unit, is_alone=len(splits) == 1, separate_mask=separate_mask)
                     for name in splits
                 ]
-                written = tuple(_write_split(writer, shards, progress) for writer in writers)
+                written = tuple(_write_split(writer, progress) for writer in writers)
                 kind.write_index(files, splits)
             found = Exported(
                 folder=out,
@@ -249,25 +251,28 @@ def _refuse(
         )
 
 
-def _write_split(writer: Writer, shards: Sequence[Shard], progress: Progress) -> ExportedSplit:
+def _write_split(writer: Writer, progress: Progress) -> ExportedSplit:
     cache, split = writer.cache, writer.split
     if writer.unit == "documents":
-        for documents in documents_of(cache.documents(split)):
+        own = cache.documents(split)
+        num_rows, num_tokens = len(own), own.num_tokens
+        num_trained = int(own.num_trained().sum(dtype=np.int64))
+        for documents in documents_of(own):
             writer.documents(documents)
             progress.advance(len(documents.lengths), len(documents.input_ids))
     else:
-        for blocks in blocks_of(cache.blocks(split)):
+        packed = cache.blocks(split)
+        num_rows, num_tokens = len(packed), len(packed) * packed.block_len
+        num_trained = sum(shard.num_trained for shard in packed.shards)
+        for blocks in blocks_of(packed):
             writer.blocks(blocks)
             progress.advance(len(blocks.length), blocks.input_ids.size)
     details = writer.finish()
-    block_len = cache.manifest.recipe["pack"]["block_len"]
-    own = [shard for shard in shards if shard.split == split]
-    num_rows = sum(shard.num_rows for shard in own)
     return ExportedSplit(
         split=split,
         num_rows=num_rows,
-        num_tokens=sum(shard.num_tokens for shard in own) if writer.unit == "documents" else num_rows * block_len,
-        num_trained=sum(shard.num_trained for shard in own),
+        num_tokens=num_tokens,
+        num_trained=num_trained,
         details=details,
     )
 

@@ -97,9 +97,8 @@ class Rows:
 
     @property
     def mean_length(self) -> float:
-        """Tokens of a row, on average, as the manifests have them."""
-        shards = [shard for part in self._parts for shard in part.shards]
-        return float(sum(shard.num_tokens for shard in shards) / len(self))
+        """Tokens of a row, on average."""
+        return float(sum(part.num_tokens for part in self._parts) / len(self))
 
     def trained_of(self, number: int) -> Int64 | None:
         """The rows of one cache that are put in order, counted from its first one; None: all of them."""
@@ -181,7 +180,8 @@ def _column(shards: BlockShards | DocumentShards, name: str) -> Int32:
             problem = f"expected {shard.num_rows} values of {name} from 0 on"
             raise CheckError(f"{path} is damaged: {problem}", hint=repair_hint(shards.folder))
         parts.append(values)
-    return np.concatenate(parts)
+    found: Int32 = np.concatenate(parts)
+    return shards.own(found) if isinstance(shards, DocumentShards) else found
 
 
 def _trained_within(documents: DocumentShards, cutoff_len: int) -> Int32:

@@ -4,7 +4,7 @@ The plan is made once, from lengths alone. Each block shard is then a task of it
 copies the pieces it needs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -171,12 +171,14 @@ def _ends_open(documents: DocumentShards, stop_ids: Sequence[int]) -> EndsOpen:
     return ends_open
 
 
-def block_worker(folder: Path, shards: Sequence[Shard], form: BlockForm) -> Callable[[BlockTask], Shard]:
-    """The function that makes block shards from these document shards, of all splits."""
+def block_worker(
+    folder: Path, documents_of: Mapping[str, DocumentShards], form: BlockForm
+) -> Callable[[BlockTask], Shard]:
+    """The function that makes block shards from the documents of the splits."""
 
     @cache
     def opened(split: str) -> tuple[DocumentShards, DocumentColumns]:
-        documents = DocumentShards(folder, [shard for shard in shards if shard.split == split])
+        documents = documents_of[split]
         return documents, documents.columns()
 
     def make(task: BlockTask) -> Shard:

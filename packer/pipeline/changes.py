@@ -87,7 +87,7 @@ def changes(manifest: Manifest, wanted: Provenance) -> Changes:
             leaving.append(inputs[0].path)
         else:
             kept.append((inputs, new))
-    before, after = _limits(manifest.recipe), _limits(to_json(wanted.recipe))
+    before, after = _taken(manifest.recipe), _taken(to_json(wanted.recipe))
     return Changes(
         num_inputs=len(kept) + len(leaving),
         leaving=tuple(leaving),
@@ -143,20 +143,26 @@ def _recipe(manifest: Manifest, wanted: Provenance) -> list[str]:
     ]
 
 
-def _limits(recipe: Mapping[str, Any]) -> dict[str, int | None]:
-    """Name → limit of the sources of a recipe that have a name; none where a manifest holds no recipe."""
+def _taken(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Name → what is taken of the sources of a recipe that have a name; none where a manifest holds no recipe."""
     try:
         sources = msgspec.convert(recipe.get("sources"), tuple[Source, ...])
     except msgspec.ValidationError:
         return {}
-    return {_name(source.path): source.limit for source in sources if source.path != STANDARD_INPUT}
+    return {
+        _name(source.path): {"limit": source.limit, "where": source.where, "take": source.take}
+        for source in sources
+        if source.path != STANDARD_INPUT
+    }
 
 
-def _limited(before: Mapping[str, int | None], after: Mapping[str, int | None]) -> list[str]:
+def _limited(before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return [
-        f"limit of {name} was {short_json(limit)}, is {short_json(after[name])}"
-        for name, limit in before.items()
-        if name in after and limit != after[name]
+        f"{key} of {name} was {short_json(value)}, is {short_json(after[name][key])}"
+        for name, taken in before.items()
+        if name in after
+        for key, value in taken.items()
+        if value != after[name][key]
     ]
 
 
@@ -183,4 +189,4 @@ def _model(manifest: Manifest, wanted: Provenance) -> list[str]:
 
 def _same(old: object, new: object) -> bool:
     """As JSON: for Python, true and 1 and 1.0 are equal, and a template may write them."""
-    return msgspec.json.encode(old) == msgspec.json.encode(new)
+    return msgspec.json.encode(old, order="sorted") == msgspec.json.encode(new, order="sorted")

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+import msgspec
+
+from packer.curate import TraitRules
 from packer.recipe import Recipe
 from packer.source import Partition
 from packer.store.manifest import FORMAT_VERSION, Input, Manifest, ModelRecord
@@ -45,18 +48,35 @@ def partition_key(
     documents: Mapping[str, Any],
 ) -> str:
     """Identity of a partition's result: its bytes, how its rows are read, and the documents half."""
-    return _digest(
-        {
-            "bytes": partition.xxh3,
-            "num_bytes": partition.stop - partition.start,
-            "num_rows": partition.num_rows,
-            "format": partition.format,
-            "schema": schema,
-            "columns": dict(columns),
-            **_roles(roles),
-            "documents": documents,
-        }
-    )
+    return _digest({**_rows_identity(partition, schema, columns, roles), "documents": documents})
+
+
+def traits_key(
+    partition: Partition,
+    *,
+    schema: str,
+    columns: Mapping[str, str | None],
+    roles: Mapping[str, str],
+    max_row_bytes: int,
+    rules: TraitRules,
+) -> str:
+    """Identity of the traits of a partition: its bytes, how its rows are read, and what is asked of them."""
+    asked = {"max_row_bytes": max_row_bytes, "rules": msgspec.to_builtins(rules)}
+    return _digest({**_rows_identity(partition, schema, columns, roles), "traits": asked})
+
+
+def _rows_identity(
+    partition: Partition, schema: str, columns: Mapping[str, str | None], roles: Mapping[str, str]
+) -> dict[str, Any]:
+    return {
+        "bytes": partition.xxh3,
+        "num_bytes": partition.stop - partition.start,
+        "num_rows": partition.num_rows,
+        "format": partition.format,
+        "schema": schema,
+        "columns": dict(columns),
+        **_roles(roles),
+    }
 
 
 def recipe_fingerprint(recipe: Recipe, documents: Mapping[str, Any], inputs: Sequence[Input]) -> str:
@@ -71,11 +91,14 @@ def recipe_fingerprint(recipe: Recipe, documents: Mapping[str, Any], inputs: Seq
             "columns": entry.columns,
             **_roles(entry.roles),
         }
+        | ({} if entry.part is None else {"part": entry.part})
         for entry in inputs
     ]
     blocks = _changed(recipe.blocks_half(), Recipe().blocks_half())
     partition_bytes = recipe.partition_bytes
-    return _digest({"documents": documents, "blocks": blocks, "inputs": read, "partition_bytes": partition_bytes})
+    whole = {"documents": documents, "blocks": blocks, "inputs": read, "partition_bytes": partition_bytes}
+    rules = recipe.row_rules.without_places
+    return _digest(whole | {"rows": msgspec.to_builtins(rules)} if rules.asks else whole)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

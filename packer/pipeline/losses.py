@@ -14,8 +14,10 @@ import numpy as np
 from packer.batches import Int32
 from packer.errors import CheckError
 from packer.recipe import MAX_BLOCK_LEN
+from packer.rejections import ROW_REASONS
 from packer.store.document_shards import DocumentShards
-from packer.store.manifest import Cut, Manifest
+from packer.store.manifest import Manifest
+from packer.store.totals import Cut
 
 WORTH_A_WARNING = 0.01
 """Share of the tokens."""
@@ -55,20 +57,21 @@ def left_out(folder: Path, manifest: Manifest) -> LeftOut | None:
     """
     totals, pack = manifest.totals, manifest.recipe["pack"]
     share = token_share(manifest)
+    cut = _unasked(totals.cut)
     if share <= WORTH_A_WARNING:
         return None
     fits_all = fits_most = None
     shards = [shard for shard in manifest.shards if shard.kind == "documents"]  # a manifest made by hand may have none
-    if shards and pack["mode"] != "stream" and totals.cut.keys() - {"too_short"}:
+    if shards and pack["mode"] != "stream" and cut.keys() - {"too_short"}:
         step = math.lcm(_STEP, pack.get("align", 1))
         fits_all, fits_most = fitting(DocumentShards(folder, shards).lengths(), step=step)
     most = fits_most if fits_most != fits_all and (fits_most or 0) > pack["block_len"] else None
     return LeftOut(
-        tokens=totals.cut_tokens,
+        tokens=_tokens(cut),
         share=share,
         fits_all=fits_all,
         fits_most=most,
-        ways_out=tuple(_ways_out(totals.cut, fits_all, most)),
+        ways_out=tuple(_ways_out(cut, fits_all, most)),
     )
 
 
@@ -112,9 +115,17 @@ def row_share(manifest: Manifest) -> float:
 
 
 def token_share(manifest: Manifest) -> float:
-    """Tokens in no block over all tokens of the documents."""
+    """Tokens in no block over all tokens of the documents; what rules about rows leave out was asked for."""
     totals = manifest.totals
-    return totals.cut_tokens / totals.tokens if totals.tokens else 0.0
+    return _tokens(_unasked(totals.cut)) / totals.tokens if totals.tokens else 0.0
+
+
+def _unasked(cut: Mapping[str, Cut]) -> dict[str, Cut]:
+    return {code: loss for code, loss in cut.items() if code not in ROW_REASONS}
+
+
+def _tokens(cut: Mapping[str, Cut]) -> int:
+    return sum(loss.tokens for loss in cut.values())
 
 
 def refuse_losses(manifest: Manifest, fail_above: float | None) -> None:
@@ -138,9 +149,10 @@ def refuse_losses(manifest: Manifest, fail_above: float | None) -> None:
         codes = ", ".join(f"{count:,} {code}" for code, count in sorted(totals.rejected.items()))
         sentences.append(f"{rejected:,} of {totals.rows:,} rows ({row_share(manifest):.2%}) are rejected: {codes}")
     if token_share(manifest) > fail_above:
-        codes = ", ".join(f"{cut.tokens:,} {code}" for code, cut in sorted(totals.cut.items()))
+        cuts = _unasked(totals.cut)
+        codes = ", ".join(f"{cut.tokens:,} {code}" for code, cut in sorted(cuts.items()))
         sentences.append(
-            f"{totals.cut_tokens:,} of {totals.tokens:,} tokens ({token_share(manifest):.2%}) are in no block: {codes}"
+            f"{_tokens(cuts):,} of {totals.tokens:,} tokens ({token_share(manifest):.2%}) are in no block: {codes}"
         )
     if sentences:
         raise CheckError(

@@ -15,6 +15,7 @@ from packer.pipeline.losses import refuse_losses
 from packer.pipeline.partition import PartitionResult
 from packer.pipeline.progress import Progress
 from packer.pipeline.record import make_manifest, rejected_lines
+from packer.pipeline.selecting import Selected
 from packer.rejections import CODES
 from packer.store.cache import Cache, check_conservation
 from packer.store.document_shards import DocumentShards
@@ -48,7 +49,7 @@ def jobs_for_packing(documents: Sequence[Shard]) -> int:
 
 def pack_documents(
     folder: Path,
-    documents: Sequence[Shard],
+    documents: Mapping[str, DocumentShards],
     provenance: Provenance,
     *,
     there: Mapping[BlockRange, Shard],
@@ -59,7 +60,7 @@ def pack_documents(
 
     Args:
         folder: the cache.
-        documents: its document shards.
+        documents: of each split.
         provenance: the rules, and the ids they need.
         there: block shards that need not be written again.
         jobs: processes.
@@ -77,14 +78,13 @@ def pack_documents(
         return Packed(shards=(), splits={})
     form = BlockForm.of(recipe.pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
     packed: dict[str, PackedSplit] = {}
-    for split in dict.fromkeys(shard.split for shard in documents):
-        own = DocumentShards(folder, [shard for shard in documents if shard.split == split])
+    for split, own in documents.items():
         packed[split] = pack_split(split, own, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes)
         if not packed[split].num_blocks:
             progress.note(f"split '{split}' has no block: nothing of its {len(own):,} documents could be packed")
     tasks = [task for split in packed.values() for task in split.tasks]
     if not tasks:
-        raise _nothing_packed(sum(shard.num_rows for shard in documents), packed)
+        raise _nothing_packed(sum(len(own) for own in documents.values()), packed)
     shards = [there.get((task.split, task.first_row, task.plan.num_blocks)) for task in tasks]
     missing = [number for number, shard in enumerate(shards) if shard is None]
     progress.stage("blocks", sum(tasks[number].plan.num_blocks for number in missing), "blocks")
@@ -100,6 +100,7 @@ def commit(
     provenance: Provenance,
     results: Sequence[PartitionResult],
     packed: Packed,
+    selected: Selected,
     *,
     fail_above: float | None = None,
 ) -> Manifest:
@@ -115,9 +116,15 @@ def commit(
             written.
 
     """
-    rejected = rejected_lines(folder, provenance.inputs, results, packed.splits)
+    rejected = rejected_lines(provenance.inputs, results, packed.splits, selected)
     manifest = make_manifest(
-        provenance, folder, results, packed.shards, packed.splits, rejected_sha256=rejected_digest(rejected)
+        provenance,
+        folder,
+        results,
+        packed.shards,
+        packed=packed.splits,
+        selected=selected,
+        rejected_sha256=rejected_digest(rejected),
     )
     check_conservation(manifest)
     refuse_losses(manifest, fail_above)

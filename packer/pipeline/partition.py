@@ -1,32 +1,47 @@
-"""The task of one partition: its bytes become a document shard and a journal entry.
+"""The task of one partition: its bytes become a document shard, the traits of its rows, or both, and a journal entry.
 
-A pure function of the partition's bytes, how its rows are read, and the documents half of the recipe. The journal entry
-(`.packer/partitions/<key>.json`) is written after the shard, so a build that is killed finds what it finished.
+The shard is a pure function of the partition's bytes, how its rows are read, and the documents half of the recipe; the
+traits, of the first two and what is asked of rows. A journal entry (`.packer/partitions/<key>.json`, and
+`.packer/traits/<key>.json`) is written after each file, so a build that is killed finds what it finished.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import TypeAlias
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
 from packer.batches import DocumentBatch, RowBatch
+from packer.curate import Questions, TraitMaker, TraitRules
 from packer.errors import StorageError
 from packer.model import Model
+from packer.pipeline.benchmarks import questions_of
+from packer.pipeline.progress import Clock
 from packer.pipeline.stages import Stages, named_row, overruns_at
 from packer.recipe import Recipe
 from packer.source import Partition, read_rows, unused_keys
 from packer.source.partition import Format
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
-from packer.store.manifest import Shard
+from packer.store.manifest import Shard, StoredTable
+from packer.store.row_tables import write_table
 from packer.store.writing import write_documents
 
 JOURNAL = f"{PRIVATE}/partitions"
+TRAITS_JOURNAL = f"{PRIVATE}/traits"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraitsTask:
+    """What is asked of a partition's rows."""
+
+    rules: TraitRules
+    key: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +58,11 @@ class PartitionTask:
     """Number of the shard in its split."""
 
     key: str
+    traits: TraitsTask | None = None
+    """None where the recipe has no rules about rows, or the traits are there."""
+
+    has_documents: bool = False
+    """Whether the shard is there, and the traits alone are to be made."""
 
     @property
     def path(self) -> Path:
@@ -70,8 +90,30 @@ class PartitionResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     rejected: tuple[RejectedRow, ...]
 
 
-Made: TypeAlias = tuple[PartitionResult, dict[str, float]]
-"""The result of a partition, and the seconds of each stage."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What a task made."""
+
+    result: PartitionResult | None
+    """None where the shard was there."""
+
+    traits: StoredTable | None
+    seconds: dict[str, float]
+    """Of each stage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Documents:
+    """The documents of a cache."""
+
+    results: list[PartitionResult]
+    """Of every partition, in order."""
+
+    traits: list[StoredTable]
+    """Of every partition, where there are rules about rows; else none."""
+
+    num_built: int
+    """Document shards that are new."""
 
 
 _MOST_KEYS = 32
@@ -81,16 +123,24 @@ _SHOWN_KEY = 40
 
 
 class PartitionWork:
-    """Partitions become shards, in one process."""
+    """Partitions become shards, in one process. Where no task needs it, no tokenizer is loaded."""
 
     def __init__(self, folder: Path, recipe: Recipe, model: Model) -> None:
         self._folder = folder
         self._recipe = recipe
         self._model = model
-        self._stages = Stages(recipe, model)
+        self._clock = Clock()
+
+    @cached_property
+    def _questions(self) -> Questions | None:
+        return questions_of(self._recipe)
+
+    @cached_property
+    def _stages(self) -> Stages:
+        return Stages(self._recipe, self._model, self._clock)
 
     def __call__(self, task: PartitionTask) -> Made:
-        """Make the shard of one partition.
+        """Make the shard of one partition, and the traits of its rows.
 
         Raises:
             InputError: the file changed since it was planned.
@@ -99,6 +149,8 @@ class PartitionWork:
             EngineDiffersError: the fast encoder does not take this tokenizer.
 
         """
+        result: PartitionResult | None = None
+        traits: list[pa.RecordBatch] = []
         with overruns_at(lambda row: named_row(task.partition, row, self._recipe)):
             batches = read_rows(
                 task.partition,
@@ -106,9 +158,33 @@ class PartitionWork:
                 columns=task.columns,
                 roles=task.roles,
                 max_row_bytes=self._recipe.rows.max_bytes,
+                fields=() if task.traits is None else task.traits.rules.fields,
             )
-            result = run_partition(task, batches, folder=self._folder, model=self._model, stages=self._stages)
-        return result, self._stages.clock.take()
+            batches = self._clock.each("read", batches)
+            if task.traits is not None:
+                batches = self._with_traits(batches, TraitMaker(task.traits.rules, self._questions), traits)
+            if task.has_documents:
+                for _ in batches:
+                    pass
+            else:
+                result = run_partition(task, batches, folder=self._folder, model=self._model, stages=self._stages)
+        stored = None
+        if task.traits is not None:
+            with self._clock.of("write"):
+                stored = write_table(self._folder, traits, kind="traits", key=task.traits.key)
+                write_traits_journal(self._folder, stored)
+        return Made(result=result, traits=stored, seconds=self._clock.take())
+
+    def _with_traits(
+        self, batches: Iterable[RowBatch], maker: TraitMaker, into: list[pa.RecordBatch]
+    ) -> Iterator[RowBatch]:
+        """The same batches; their traits are put into a list on the way."""
+        first = 0
+        for rows in batches:
+            with self._clock.of("traits"):
+                into.append(maker.make(rows, first))
+            first += rows.num_rows
+            yield rows
 
 
 def run_partition(
@@ -124,7 +200,7 @@ def run_partition(
     num_rows = num_kept = num_merged = num_skipped = 0
     unused: Counter[str] = Counter()
     documents: list[DocumentBatch] = []
-    for rows in stages.clock.each("read", batches):
+    for rows in batches:
         done = stages.run(rows)
         documents.append(done.documents)
         rejected += (
@@ -160,6 +236,21 @@ def run_partition(
 def write_journal(folder: Path, key: str, result: PartitionResult) -> None:
     """Say that a partition is finished; its shard is there already."""
     CacheFiles(folder).write(f"{JOURNAL}/{key}.json", msgspec.json.encode(result))
+
+
+def write_traits_journal(folder: Path, traits: StoredTable) -> None:
+    """Say that the traits of a partition are finished; their file is there already."""
+    CacheFiles(folder).write(f"{TRAITS_JOURNAL}/{traits.key}.json", msgspec.json.encode(traits))
+
+
+def read_traits_journal(folder: Path) -> dict[str, StoredTable]:
+    """Traits of a build that did not finish, by key; entries that cannot be read are as good as missing."""
+    entries: dict[str, StoredTable] = {}
+    files = CacheFiles(folder)
+    for name in files.names(TRAITS_JOURNAL, ".json"):
+        with suppress(StorageError, msgspec.MsgspecError):
+            entries[PurePosixPath(name).stem] = msgspec.json.decode(files.read(name), type=StoredTable)
+    return entries
 
 
 def read_journal(folder: Path) -> dict[str, PartitionResult]:

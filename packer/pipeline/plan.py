@@ -9,6 +9,7 @@ import msgspec
 from packer.errors import InputError, RecipeError
 from packer.hub import data_name
 from packer.model import TOKENIZER_FILE, Model, load_model
+from packer.pipeline.benchmarks import pin_benchmarks
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.engine import Engine, resolve_engine
 from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key
@@ -17,6 +18,7 @@ from packer.pipeline.inputs import note_unread, open_inputs
 from packer.pipeline.kept_tokenizer import model_record
 from packer.pipeline.partition import PartitionTask
 from packer.pipeline.progress import Progress
+from packer.pipeline.row_questions import RowQuestions
 from packer.pipeline.stages import with_role_markers
 from packer.pipeline.suggestions import templates_hint
 from packer.recipe import Recipe
@@ -61,13 +63,14 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
         TemplateError: the template cannot be used.
 
     """
-    recipe = pin_recipe(recipe, progress.note)
+    recipe = pin_benchmarks(pin_recipe(recipe, progress.note))
     paths = resolve_sources(recipe)
     model = load_recipe_model(recipe)
     engine = resolve_engine(recipe.engine, model.files[TOKENIZER_FILE], before=before)
     _note_engine(engine, before, progress)
     recipe = msgspec.structs.replace(recipe, engine=engine.name)
     documents = documents_identity(recipe, model.digests, engine.version)
+    asked = RowQuestions(recipe)
     statuses = {file.path: FileStatus.of(file.path) for file in paths}
     progress.stage("reading", sum(status.num_bytes for status in statuses.values()), "bytes")
     inputs: list[Input] = []
@@ -81,7 +84,9 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
             note_unread(file, progress.note)
         noted = source
         refuse_untemplated(file, model, recipe)
-        entry, partitions = _read_input(file, recipe.partition_bytes)
+        part = recipe.sources.index(source) if asked.any else None
+        entry, partitions = _read_input(file, recipe.partition_bytes, part)
+        asked.look(file, part)
         for partition in partitions:
             key = partition_key(
                 partition, schema=entry.schema, columns=source.columns, roles=source.roles, documents=documents
@@ -98,11 +103,13 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
                     source=len(inputs),
                     index=index,
                     key=key,
+                    traits=asked.task(partition, entry, recipe),
                 )
             )
         inputs.append(entry)
         files.append((each.path, statuses[each.path]))
         progress.advance(entry.num_bytes)
+    asked.refuse_absent()
     record = model_record(model)
     BlockForm.of(recipe.pack, pad_id=record.pad_id, eos_id=record.eos_id, stop_ids=record.stop_ids)
     return BuildPlan(
@@ -199,7 +206,7 @@ def _refuse_unnameable(path: Path) -> None:
         raise InputError(f"{path!r}: the file's name is not UTF-8", hint="rename the file") from None
 
 
-def _read_input(file: InputFile, partition_bytes: int) -> tuple[Input, tuple[Partition, ...]]:
+def _read_input(file: InputFile, partition_bytes: int, part: int | None) -> tuple[Input, tuple[Partition, ...]]:
     cut = partition_file(file.path, format=file.format, partition_bytes=partition_bytes, limit=file.limit)
     entry = Input(
         path=file.name,
@@ -211,6 +218,7 @@ def _read_input(file: InputFile, partition_bytes: int) -> tuple[Input, tuple[Par
         num_bytes=cut.num_bytes,
         sha256=cut.sha256,
         num_rows=cut.num_rows,
+        part=part,
     )
     return entry, cut.partitions
 

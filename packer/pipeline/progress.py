@@ -44,8 +44,8 @@ class Profile:
     """One after another: ``plan``, ``documents``, ``blocks``, ``commit``. Seconds that passed."""
 
     stages: Mapping[str, float]
-    """What ``documents`` consists of, added up over processes: ``load``, ``read``, ``render``, ``tokenize``,
-    ``supervise``, ``write``."""
+    """What ``documents`` consists of, added up over processes: ``load``, ``read``, ``traits``, ``render``,
+    ``tokenize``, ``supervise``, ``write``."""
 
     processes: int
     """Those that made documents."""

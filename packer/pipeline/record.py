@@ -1,7 +1,7 @@
 """The record of a build: what was left out, the totals, the manifest."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -9,13 +9,15 @@ from packer import __version__
 from packer.pack import REASONS
 from packer.pipeline.blocks import PackedSplit
 from packer.pipeline.identity import Provenance
+from packer.pipeline.own_code import VERSION_NAME, code_digest
 from packer.pipeline.partition import PartitionResult
+from packer.pipeline.selecting import Selected
 from packer.recipe import to_json
 from packer.rejections import CODES
 from packer.store.cache import content_fingerprint
-from packer.store.document_shards import DocumentShards
-from packer.store.manifest import Cut, Input, Manifest, Shard, Totals
+from packer.store.manifest import Input, Manifest, Shard
 from packer.store.rejected import Rejected
+from packer.store.totals import Cut, Totals
 
 _VERSIONED = ("jinja2", "numpy", "pyarrow", "tokenizers")
 """Software that shaped the bytes."""
@@ -26,15 +28,16 @@ def make_manifest(
     folder: Path,
     results: Sequence[PartitionResult],
     blocks: Sequence[Shard],
-    packed: Mapping[str, PackedSplit],
     *,
+    packed: Mapping[str, PackedSplit],
+    selected: Selected,
     rejected_sha256: str,
 ) -> Manifest:
     """The manifest of these shards; writes nothing."""
     shards = (*(result.shard for result in results), *blocks)
     return Manifest(
         format="packer-cache",
-        format_version=1,
+        format_version=1 if selected.record is None else 2,
         label_shift="none",
         recipe=to_json(provenance.recipe),
         engine=provenance.engine,
@@ -44,17 +47,27 @@ def make_manifest(
         inputs=provenance.inputs,
         shards=shards,
         rejected_sha256=rejected_sha256,
-        totals=_totals(results, blocks, packed, provenance.recipe.pack.block_len),
+        totals=_totals(results, blocks, packed, selected, provenance.recipe.pack.block_len),
         recipe_fingerprint=provenance.recipe_fingerprint,
-        content_fingerprint=content_fingerprint(folder, shards),
-        versions={name: version(name) for name in _VERSIONED} | {"packer": __version__},
+        content_fingerprint=content_fingerprint(folder, shards, selected.documents),
+        versions=_versions(is_selected=selected.record is not None),
+        selection=selected.record,
     )
 
 
+def _versions(*, is_selected: bool) -> dict[str, str]:
+    """What writes the bytes; with a selection also packer's own source, which caches without one never named."""
+    versions = {name: version(name) for name in _VERSIONED} | {"packer": __version__}
+    return versions | {VERSION_NAME: code_digest()} if is_selected else versions
+
+
 def rejected_lines(
-    folder: Path, inputs: Sequence[Input], results: Sequence[PartitionResult], packed: Mapping[str, PackedSplit]
+    inputs: Sequence[Input], results: Sequence[PartitionResult], packed: Mapping[str, PackedSplit], selected: Selected
 ) -> list[Rejected]:
-    """Rows that are not in the cache and parts of documents that are in no block, in the order of inputs and rows."""
+    """Rows that are not in the cache, documents that are in no split, and parts of documents that are in no block.
+
+    In the order of inputs and rows.
+    """
     lines: list[tuple[int, int, Rejected]] = []
     for result in results:
         shard = result.shard
@@ -70,7 +83,7 @@ def rejected_lines(
         ]
     for split, done in packed.items():
         left_out = done.left_out
-        documents = DocumentShards(folder, [result.shard for result in results if result.shard.split == split])
+        documents = selected.documents[split]
         sources, rows = documents.origins()
         number = left_out.document
         columns = (sources, rows, documents.doc_ids(), documents.lengths())
@@ -92,7 +105,27 @@ def rejected_lines(
                 tokens=tokens,
             )
             lines.append((source, row, line))
+    lines += _left_out_lines(inputs, [result.shard for result in results], selected)
     return [line for _, _, line in sorted(lines, key=lambda entry: entry[:2])]
+
+
+def _left_out_lines(
+    inputs: Sequence[Input], shards: Sequence[Shard], selected: Selected
+) -> Iterator[tuple[int, int, Rejected]]:
+    """Input, row and line of every document that is in no split."""
+    left_out = selected.left_out
+    if left_out is None:
+        return
+    documents = left_out.documents
+    columns = (*documents.origins(), documents.doc_ids(), documents.lengths())
+    reasons = zip(left_out.codes(), left_out.reasons(inputs, shards), strict=True)
+    for source, row, doc_id, length, (code, reason) in zip(*(c.tolist() for c in columns), reasons, strict=True):
+        path = inputs[source].path
+        yield (
+            source,
+            row,
+            Rejected(source=path, row=row, code=code, reason=reason, document=doc_id, start=0, tokens=length),
+        )
 
 
 def reason_of_part(code: str, *, start: int, tokens: int, length: int) -> str:
@@ -103,7 +136,11 @@ def reason_of_part(code: str, *, start: int, tokens: int, length: int) -> str:
 
 
 def _totals(
-    results: Sequence[PartitionResult], blocks: Sequence[Shard], packed: Mapping[str, PackedSplit], block_len: int
+    results: Sequence[PartitionResult],
+    blocks: Sequence[Shard],
+    packed: Mapping[str, PackedSplit],
+    selected: Selected,
+    block_len: int,
 ) -> Totals:
     shards = [result.shard for result in results]
     rejected = Counter(row.code for result in results for row in result.rejected)
@@ -124,7 +161,7 @@ def _totals(
         merged=sum(shard.num_merged for shard in shards),
         skipped=sum(shard.num_skipped for shard in shards),
         packed=sum(split.num_packed for split in packed.values()),
-        cut=_cut(packed),
+        cut=_cut(packed) | ({} if selected.left_out is None else selected.left_out.cuts()),
         piece_starts=sum(split.left_out.num_piece_start for split in packed.values()),
         blocks=num_blocks,
         slots=num_blocks * block_len,

@@ -11,20 +11,22 @@ from typing import Any
 
 import msgspec
 
+from packer.curate import TraitRules
 from packer.errors import CheckError, RecipeError, StorageError, UsageError
 from packer.limits import path_errors
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.identity import Provenance
 from packer.pipeline.kept_tokenizer import kept_files, kept_model
-from packer.pipeline.partition import PartitionResult
+from packer.pipeline.partition import Documents, PartitionResult
 from packer.pipeline.progress import Clock, Profile, Progress, Silent
 from packer.pipeline.reuse import committed, refuse_foreign
 from packer.pipeline.run import BuildResult, Options, make_cache
 from packer.recipe import Recipe, make_recipe
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
-from packer.store.manifest import Manifest, manifest_fingerprint
+from packer.store.manifest import Manifest, StoredTable, manifest_fingerprint
 from packer.store.mapping import repair_hint
+from packer.store.row_tables import read_table, take_table
 from packer.store.shard_file import relink
 
 
@@ -45,7 +47,8 @@ def repack(
         cache: a finished cache; it is only read.
         folder: the new cache; made if it is not there.
         pack: keys of the recipe's `pack` that change.
-        overrides: ``pack.key=value``, or ``shard_bytes=value``.
+        overrides: ``pack.key=value``, ``shard_bytes=value``, or rules about rows that ask nothing else of single rows,
+            such as ``split.seed=1``.
         jobs: processes; by default one for each processor, or fewer where there is little to pack.
         fail_above: as for a build.
         force: replace a cache that was made by other rules.
@@ -89,15 +92,15 @@ class _CacheDocuments:
         if manifest_fingerprint(self._cache) != self._fingerprint:
             raise CheckError(f"{self._cache} was built again while it was read", hint="run packer pack again")
 
-    def documents(self, found: Manifest | None) -> tuple[list[PartitionResult], int]:  # noqa: ARG002 - of the protocol
-        """Link the document shards.
+    def documents(self, found: Manifest | None) -> Documents:  # noqa: ARG002 - of the protocol
+        """Link the document shards, and the traits where there are rules about rows.
 
         Raises:
             CheckError: a file of the cache is missing or damaged.
 
         """
         try:
-            return self._linked(), 0
+            return Documents(results=self._linked(), traits=self._traits(), num_built=0)
         except (CheckError, StorageError):
             self.refuse_changed()  # then that is why
             raise
@@ -121,6 +124,15 @@ class _CacheDocuments:
             relink(self._folder, shard, index=index, source=cache)
         return results
 
+    def _traits(self) -> list[StoredTable]:
+        selection = self._manifest.selection
+        if selection is None or not self.wanted.recipe.row_rules.asks:
+            return []
+        for each in selection.traits:
+            read_table(self._cache, each)
+            take_table(self._folder, self._cache, each)
+        return list(selection.traits)
+
 
 def _provenance(cache: Path, manifest: Manifest, pack: Mapping[str, Any], overrides: Sequence[str]) -> Provenance:
     """What the new cache is made from: all as before but the rules of packing."""
@@ -132,6 +144,10 @@ def _provenance(cache: Path, manifest: Manifest, pack: Mapping[str, Any], overri
     values = {**manifest.recipe, "pack": {**manifest.recipe["pack"], **pack}}
     recipe = make_recipe(values, overrides, where=f"packing {cache} again")
     _refuse_other_documents(old, recipe)
+    _refuse_other_traits(cache, manifest, old, recipe)
+    if not recipe.row_rules.asks:
+        inputs = tuple(msgspec.structs.replace(entry, part=None) for entry in manifest.inputs)
+        manifest = msgspec.structs.replace(manifest, inputs=inputs)
     model = manifest.model
     if recipe.pack.pad_id != old.pack.pad_id:
         model = msgspec.structs.replace(model, pad_id=kept_model(cache, manifest, recipe).pad_id)
@@ -139,16 +155,47 @@ def _provenance(cache: Path, manifest: Manifest, pack: Mapping[str, Any], overri
     return Provenance.of(msgspec.structs.replace(manifest, model=model), recipe)
 
 
+_REPACKED = ("pack", "shard_bytes", "filters", "decontaminate", "deduplicate", "split")
+
+
 def _refuse_other_documents(old: Recipe, new: Recipe) -> None:
-    packing = {"pack": old.pack, "shard_bytes": old.shard_bytes}
-    if msgspec.structs.replace(new, **packing) != old:
-        changed = [
-            name for name in old.__struct_fields__ if name not in packing and getattr(old, name) != getattr(new, name)
-        ]
+    before, after = (
+        msgspec.structs.replace(
+            recipe,
+            sources=tuple(msgspec.structs.replace(source, where={}, take=None) for source in recipe.sources),
+        )
+        for recipe in (old, new)
+    )
+    changed = [
+        name
+        for name in old.__struct_fields__
+        if name not in _REPACKED and getattr(before, name) != getattr(after, name)
+    ]
+    if changed:
         raise RecipeError(
-            f"{', '.join(changed)}: packing again changes pack.* and shard_bytes alone; this decides the documents",
+            f"{', '.join(changed)}: packing again changes pack.* and shard_bytes alone, and rules about rows; "
+            "this decides the documents",
             hint="packer build makes other documents",
         )
+
+
+def _refuse_other_traits(cache: Path, manifest: Manifest, old: Recipe, new: Recipe) -> None:
+    """Refuse rules that ask of rows what nobody asked when they were read.
+
+    Raises:
+        RecipeError: names what is missing.
+
+    """
+    rules, hint = new.row_rules, f"packer build -o {cache} with these rules reads the rows again, and tokenizes nothing"
+    if not rules.asks:
+        return
+    if manifest.selection is None:
+        raise RecipeError(f"{cache} was built without rules about rows, and has no traits of them", hint=hint)
+    for i in range(len(new.sources)):
+        before, after = TraitRules.of(old.row_rules, i), TraitRules.of(rules, i)
+        changed = [name for name in after.__struct_fields__ if getattr(before, name) != getattr(after, name)]
+        if changed:
+            raise RecipeError(f"{cache} has no traits for other {' and '.join(changed)} of sources[{i}]", hint=hint)
 
 
 def _refuse_itself(cache: Path, folder: Path) -> None:

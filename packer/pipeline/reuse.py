@@ -16,14 +16,20 @@ from packer.pipeline.engine import resolve_engine
 from packer.pipeline.identity import RULES_VERSION, Provenance, model_digests
 from packer.pipeline.input_resolution import SourceFile, tokenizer_place
 from packer.pipeline.packing import BlockRange
-from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow, read_journal
+from packer.pipeline.partition import (
+    PartitionResult,
+    PartitionTask,
+    RejectedRow,
+    read_journal,
+    read_traits_journal,
+)
 from packer.pipeline.plan import resolve_sources
 from packer.pipeline.progress import Progress
 from packer.recipe import Recipe, current_keys, to_json
 from packer.source.file_bytes import unreadable
 from packer.store.digest import digest_file
 from packer.store.files import CacheFiles
-from packer.store.manifest import MANIFEST_NAME, Input, Manifest, Shard, read_manifest
+from packer.store.manifest import MANIFEST_NAME, Input, Manifest, Shard, StoredTable, read_manifest
 from packer.store.rejected import read_rejected, rejected_path
 from packer.store.shard_file import relink
 
@@ -59,7 +65,7 @@ def up_to_date(folder: Path, manifest: Manifest, wanted: Provenance) -> bool:
 
 def is_as_committed(folder: Path, manifest: Manifest) -> bool:
     """Whether every file of a cache is there, in its length."""
-    sizes = [(shard.path, shard.num_bytes) for shard in manifest.shards]
+    sizes = [(file.path, file.num_bytes) for file in manifest.stored]
     sizes += [(f"model/{file.path}", file.num_bytes) for file in manifest.model.files]
     files, rejected = CacheFiles(folder), rejected_path(folder, manifest)
     if files.size(rejected) is None or files.sha256(rejected) != manifest.rejected_sha256:
@@ -73,6 +79,14 @@ def reusable(folder: Path, manifest: Manifest | None, *, repair: bool) -> dict[s
     if manifest is not None:
         results |= {key: result for result in committed(folder, manifest) if (key := result.shard.key) is not None}
     return {key: result for key, result in results.items() if _is_whole(folder, result.shard, every_byte=repair)}
+
+
+def reusable_traits(folder: Path, manifest: Manifest | None, *, repair: bool) -> dict[str, StoredTable]:
+    """Traits that are there, by key."""
+    traits = read_traits_journal(folder)
+    if manifest is not None and manifest.selection is not None:
+        traits |= {each.key: each for each in manifest.selection.traits if each.key is not None}
+    return {key: each for key, each in traits.items() if _is_whole(folder, each, every_byte=repair)}
 
 
 def committed(folder: Path, manifest: Manifest) -> list[PartitionResult]:
@@ -121,7 +135,7 @@ def reusable_blocks(
     }
 
 
-def _is_whole(folder: Path, shard: Shard, *, every_byte: bool) -> bool:
+def _is_whole(folder: Path, shard: Shard | StoredTable, *, every_byte: bool) -> bool:
     files = CacheFiles(folder)
     return files.size(shard.path) == shard.num_bytes and (not every_byte or files.xxh3(shard.path) == shard.xxh3)
 

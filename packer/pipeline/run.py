@@ -21,6 +21,7 @@ from packer.errors import InputError, NothingKeptError
 from packer.limits import path_errors
 from packer.model import TOKENIZER_FILE, read_model_files
 from packer.pipeline import engine
+from packer.pipeline.benchmarks import pin_benchmarks
 from packer.pipeline.changes import Changes, changes
 from packer.pipeline.executor import fork_server, jobs_for, local_executor
 from packer.pipeline.identity import Provenance
@@ -29,7 +30,15 @@ from packer.pipeline.inputs import note_unused_keys, refuse_changed
 from packer.pipeline.kept_tokenizer import write_model
 from packer.pipeline.losses import LeftOut, left_out, refuse_losses
 from packer.pipeline.packing import commit, finish, finish_if_free, jobs_for_packing, pack_documents
-from packer.pipeline.partition import PartitionResult, PartitionWork, write_journal
+from packer.pipeline.partition import (
+    Documents,
+    Made,
+    PartitionResult,
+    PartitionTask,
+    PartitionWork,
+    write_journal,
+    write_traits_journal,
+)
 from packer.pipeline.plan import BuildPlan, plan_build, resolve_sources
 from packer.pipeline.progress import NO_TIME, Clock, Profile, Progress, Silent
 from packer.pipeline.rejected_inputs import RejectedInput, rejected_inputs
@@ -39,16 +48,19 @@ from packer.pipeline.reuse import (
     refuse_foreign,
     reusable,
     reusable_blocks,
+    reusable_traits,
     reuse,
     up_to_date,
 )
 from packer.pipeline.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
+from packer.pipeline.row_report import RowReport, row_report
+from packer.pipeline.selecting import select
 from packer.pipeline.suggestions import way_out
 from packer.recipe import Recipe
 from packer.source import smallest_partition
 from packer.store.cache import Cache
 from packer.store.folder import lock, refuse_busy, sweep_temporary
-from packer.store.manifest import Manifest, manifest_fingerprint
+from packer.store.manifest import Manifest, StoredTable, manifest_fingerprint
 from packer.tokenize import EngineDiffersError
 
 
@@ -74,6 +86,9 @@ class BuildResult:
 
     replaced: Changes | None = None
     """After a dry run, what would change about the cache that is there."""
+
+    rows: RowReport | None = None
+    """What the rules about rows came to, where the recipe has some."""
 
     profile: Profile = NO_TIME
     """Where the time of a build went."""
@@ -134,7 +149,7 @@ def build(
         found = existing(folder, progress)
         clock = Clock()
         with clock.of("plan"):
-            recipe = pin_recipe(recipe, progress.note)
+            recipe = pin_benchmarks(pin_recipe(recipe, progress.note))
             if found is not None and not repair and is_unchanged(folder, found, recipe, progress):
                 if not dry_run:
                     finish_if_free(folder, found)
@@ -171,14 +186,11 @@ class Source(Protocol):
     wanted: Provenance
     model_files: Mapping[str, bytes]
 
-    def documents(self, found: Manifest | None) -> tuple[list[PartitionResult], int]:
-        """Put the document shards into the cache.
+    def documents(self, found: Manifest | None) -> Documents:
+        """Put the document shards, and the traits where there are rules about rows, into the cache.
 
         Args:
             found: of the cache that is replaced.
-
-        Returns:
-            The result of every partition, in order, and how many of them are new.
 
         """
         ...
@@ -201,24 +213,27 @@ def make_cache(folder: Path, source: Source, options: Options, progress: Progres
         if replaced is not None and replaced.leaving:
             progress.note(f"{folder}: {replaced.sentences()[0]}")
         with clock.of("documents"):
-            results, num_built = source.documents(found)
-        shards = [result.shard for result in results]
+            made = source.documents(found)
+        results, shards = made.results, [result.shard for result in made.results]
+        with clock.of("rows") if wanted.recipe.row_rules.asks else nullcontext():
+            selection = select(folder, wanted, shards, made.traits, progress.note)
         with clock.of("blocks"):
             there = reusable_blocks(folder, found, wanted, shards, repair=options.repair)
             jobs = options.jobs or jobs_for_packing(shards)
-            packed = pack_documents(folder, shards, wanted, there=there, jobs=jobs, progress=progress)
+            packed = pack_documents(folder, selection.documents, wanted, there=there, jobs=jobs, progress=progress)
         with clock.of("commit"):
             write_model(folder, wanted.model, source.model_files)
             source.refuse_changed()
-            manifest = commit(folder, wanted, results, packed, fail_above=options.fail_above)
+            manifest = commit(folder, wanted, results, packed, selection, fail_above=options.fail_above)
     return BuildResult(
         folder=folder,
         manifest=manifest,
         fingerprint=manifest_fingerprint(folder),
         built=True,
-        num_partitions_built=num_built,
-        num_partitions_reused=len(results) - num_built,
+        num_partitions_built=made.num_built,
+        num_partitions_reused=len(results) - made.num_built,
         left_out=left_out(folder, manifest),
+        rows=row_report(folder, manifest),
     )
 
 
@@ -255,6 +270,7 @@ def _nothing_to_do(folder: Path, found: Manifest, options: Options) -> BuildResu
         num_partitions_built=0,
         num_partitions_reused=sum(shard.kind == "documents" for shard in found.shards),
         left_out=left_out(folder, found),
+        rows=row_report(folder, found),
     )
 
 
@@ -314,33 +330,47 @@ class _Rows:
     def refuse_changed(self) -> None:
         refuse_changed(self._plan.files, self._plan.inputs)
 
-    def documents(self, found: Manifest | None) -> tuple[list[PartitionResult], int]:
+    def documents(self, found: Manifest | None) -> Documents:
         """The result of every partition, in order: reused where it is there, made where it is not."""
         plan = self._plan
         there = reusable(self._folder, found, repair=self._options.repair)
+        tables = reusable_traits(self._folder, found, repair=self._options.repair)
         results: dict[int, PartitionResult] = {}
+        traits: dict[int, StoredTable] = {}
         for number, task in enumerate(plan.tasks):
+            if task.traits is not None and task.traits.key in tables:
+                traits[number] = tables[task.traits.key]
+                write_traits_journal(self._folder, traits[number])
             if task.key in there:
                 results[number] = reuse(self._folder, there[task.key], task)
                 write_journal(self._folder, task.key, results[number])
                 self._check_rejected(results[number])
         refuse_early(plan, results)
-        missing = [number for number in range(len(plan.tasks)) if number not in results]
-        for number, result, seconds in self._make(missing):
-            results[number] = result
-            self.stages.add(seconds)
-            self._progress.advance(result.shard.num_input_rows, result.shard.num_tokens)
-            self._check_rejected(result)
-            refuse_early(plan, results)
+        num_built = len(plan.tasks) - len(results)
+        tasks = {
+            number: replace(task, has_documents=number in results, traits=None if number in traits else task.traits)
+            for number, task in enumerate(plan.tasks)
+            if number not in results or (task.traits is not None and number not in traits)
+        }
+        for number, made in self._make(tasks):
+            self.stages.add(made.seconds)
+            if made.traits is not None:
+                traits[number] = made.traits
+            if made.result is not None:
+                results[number] = made.result
+                self._check_rejected(made.result)
+                refuse_early(plan, results)
+            shard = results[number].shard
+            self._progress.advance(shard.num_input_rows, 0 if made.result is None else shard.num_tokens)
         ordered = [results[number] for number in range(len(plan.tasks))]
         self._check_kept(ordered)
         check_rewrite_cost(plan, [result.shard for result in ordered])
         self.rejected_inputs = rejected_inputs(plan, ordered)
-        return ordered, len(missing)
+        return Documents(results=ordered, traits=[traits[number] for number in sorted(traits)], num_built=num_built)
 
-    def _make(self, missing: list[int]) -> Iterator[tuple[int, PartitionResult, dict[str, float]]]:
-        """Number, result and seconds of partitions as they come."""
-        plan = self._plan
+    def _make(self, wanted: Mapping[int, PartitionTask]) -> Iterator[tuple[int, Made]]:
+        """Number of each task, and what it made, as they come."""
+        plan, missing = self._plan, list(wanted)
         sizes = {number: plan.tasks[number].partition.num_bytes for number in missing}
         jobs = min(self._options.jobs or jobs_for(sum(sizes.values())), len(missing))
         if self._options.on_error != "fail":
@@ -348,17 +378,16 @@ class _Rows:
             # alone with one at the end.
             soon = sampled_tasks(plan)
             missing = sorted(missing, key=lambda number: (number not in soon, -sizes[number] if jobs > 1 else number))
-        tasks = [plan.tasks[number] for number in missing]
-        self._progress.stage("documents", sum(task.partition.num_rows for task in tasks), "rows")
-        if not tasks:
+        self._progress.stage("documents", sum(wanted[number].partition.num_rows for number in missing), "rows")
+        if not missing:
             return
         self.processes = jobs
         # Both engines give the same ids. For few rows, the reference is done before the fast encoder is there.
         few = sum(sizes.values()) < engine.WORTH_LOADING_BYTES
         recipe = _by_reference(plan.recipe) if few and jobs == 1 else plan.recipe
-        made = local_executor(jobs).run(PartitionWork, (self._folder, recipe, plan.model), tasks)
-        for i, (result, seconds) in made:
-            yield missing[i], result, seconds
+        tasks = [wanted[number] for number in missing]
+        for i, made in local_executor(jobs).run(PartitionWork, (self._folder, recipe, plan.model), tasks):
+            yield missing[i], made
 
     def _check_rejected(self, result: PartitionResult) -> None:
         if self._options.on_error != "fail" or not result.rejected:

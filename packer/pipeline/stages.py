@@ -40,8 +40,8 @@ class Stages:
     The encoder loads in a thread meanwhile, so that rows can be rendered; it is waited for where it is needed.
     """
 
-    def __init__(self, recipe: Recipe, model: Model) -> None:
-        self.clock = Clock()
+    def __init__(self, recipe: Recipe, model: Model, clock: Clock | None = None) -> None:
+        self.clock = Clock() if clock is None else clock
         self.by_marks = recipe.supervision.source == "generation_tags"
         """Whether prompts end where the template's marks say, and not where one of its prompts does."""
         self._model = model

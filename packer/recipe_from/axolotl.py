@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from packer.errors import RecipeError
-from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report, Rule, nested, noted
+from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report, Rule, held_out, nested, noted
 from packer.recipe_from.config_sources import (
     MESSAGE_FIELDS,
     NAME_FILES,
@@ -42,7 +42,7 @@ _CONFIG: Mapping[str, Rule] = {
     "added_tokens_overrides": noted(_SAVED),
     "base_model_config": noted("the tokenizer is taken from base_model"),
     "chat_template_kwargs": Rule(to="template.kwargs", kind="mapping"),
-    "dataset_exact_deduplication": noted("packer keeps rows that are alike; take them out before"),
+    "dataset_exact_deduplication": Rule(to="deduplicate.exact", values={True: "bytes"}, same=(False,)),
     "default_system_message": noted("packer adds no message: it stands in the rows or in the template"),
     "eot_tokens": Rule(to="supervision.stop", kind="texts"),
     "excess_length_strategy": Rule(
@@ -65,9 +65,6 @@ _CONFIG: Mapping[str, Rule] = {
     "tokens": noted(_SAVED),
     "train_on_inputs": noted("packer trains answers alone; a text that is trained throughout is schema text", False),
     "trust_remote_code": noted("packer runs no code of a model", False),
-    "val_set_size": noted(
-        "packer draws no rows for evaluation: name them as a source of their own with split: eval", 0
-    ),
 }
 
 _ENTRY: Mapping[str, Rule] = {
@@ -159,7 +156,12 @@ def read_axolotl(config: Mapping[str, Any], paths: ConfigPaths, report: Report) 
                 hint="its sources are rows with answers to be learned",
             )
     sources = _sources(keys, paths, report)
-    recipe = keys.apply(_CONFIG) | _tokenizer(keys, paths) | _pack(keys, {source["schema"] for source in sources})
+    recipe = (
+        keys.apply(_CONFIG)
+        | held_out(keys, "val_set_size")
+        | _tokenizer(keys, paths)
+        | _pack(keys, {source["schema"] for source in sources})
+    )
     template, text = _template(keys, paths)
     keys.report_rest(is_training=True)
     return {"sources": sources, **nested(recipe | template)}, text

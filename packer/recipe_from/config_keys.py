@@ -81,6 +81,20 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
+def held_out(keys: "Keys", key: str) -> dict[str, Any]:
+    """What a trainer draws for evaluation, as a share of a recipe's `split`; a number of rows is reported alone."""
+    size = keys.take(key)
+    if not size:
+        return {}
+    if type(size) is not float or not 0 < size < 1:
+        keys.report(key, "packer draws no number of rows: split.shares.validation is a share, such as 0.02")
+        return {}
+    keys.report(
+        key, "drawn by the first prompt, so that no prompt is in both; not the rows that the trainer would draw"
+    )
+    return {"split.shares": {"validation": size}}
+
+
 class EntryLeftOutError(Exception):
     """An entry whose rows cannot be had; `key` of it says why."""
 

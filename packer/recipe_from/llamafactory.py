@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from packer.errors import RecipeError
-from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report, Rule, nested, noted, shown
+from packer.recipe_from.config_keys import EntryLeftOutError, Keys, Report, Rule, held_out, nested, noted, shown
 from packer.recipe_from.config_sources import (
     NAME_FILES,
     ConfigPaths,
@@ -53,7 +53,6 @@ _CONFIG: Mapping[str, Rule] = {
     "tool_format": noted("tools and calls are rendered by the chat template"),
     "train_on_prompt": noted("packer trains answers alone; a text that is trained throughout is schema text", False),
     "trust_remote_code": noted("packer runs no code of a model", False, True),
-    "val_size": noted("packer draws no rows for evaluation: name them as a source with split: validation", 0),
 }
 
 _ENTRY: Mapping[str, Rule] = {
@@ -126,7 +125,7 @@ def read_llamafactory(
             hint="its sources are rows with answers to be learned: stage sft or pt",
         )
     sources = _sources(keys, paths, report, load=load, texts=stage == "pt")
-    recipe = keys.apply(_CONFIG) | _pack(keys, texts=stage == "pt")
+    recipe = keys.apply(_CONFIG) | held_out(keys, "val_size") | _pack(keys, texts=stage == "pt")
     model, revision = keys.text("model_name_or_path"), keys.text("model_revision")
     if model is not None:
         recipe["tokenizer"] = paths.tokenizer(model, None if revision == "main" else revision)

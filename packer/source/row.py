@@ -32,6 +32,8 @@ class FileRow(NamedTuple):
     """From 1 in the partition, or in the file, where rows are lines."""
 
     num_bytes: int
+    fields: dict[str, Any] | None = None
+    """Of tables, the columns that were asked for beside those of the schema; of others they are in the row."""
 
     def value(self) -> Any:
         """The row, decoded.
@@ -45,6 +47,22 @@ class FileRow(NamedTuple):
         if isinstance(self.content, Refused):
             raise self.content
         return self.content
+
+
+def field_value(row: Any, path: str) -> Any:
+    """The value of a field of a row as its file has it, null and absent alike None. A dot leads into an object.
+
+    Example:
+        >>> field_value({"metadata": {"user": 7}, "a.b": 1}, "metadata.user"), field_value({"a.b": 1}, "a.b")
+        (7, 1)
+
+    """
+    if not isinstance(row, dict):
+        return None
+    if path in row:
+        return row[path]
+    name, separator, rest = path.partition(".")
+    return field_value(row.get(name), rest) if separator else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

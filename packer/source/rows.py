@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import xxhash
@@ -16,7 +17,7 @@ from packer.source.decode import Refused
 from packer.source.file_bytes import changed, codec_of, no_rows, read_chunks, text_stream
 from packer.source.json_text import split_elements, split_lines
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, FileStatus, Format, Partition
-from packer.source.row import NO_ROLES, Columns, FileRow, row_too_large
+from packer.source.row import NO_ROLES, Columns, FileRow, field_value, row_too_large
 from packer.source.schema import columns_read, read_row
 from packer.source.table_files import table_schema, table_sha256
 from packer.source.tables import table_rows
@@ -100,22 +101,27 @@ def read_rows(
     columns: Columns,
     roles: Mapping[str, str] = NO_ROLES,
     max_row_bytes: int,
+    fields: Sequence[str] = (),
     batch_rows: int = 1024,
 ) -> Iterator[RowBatch]:
     """The rows of a partition, a batch at a time.
 
     Memory is bounded by a batch: `batch_rows` rows, or about `BATCH_BYTES` and one row. The partition is compared with
     its digest when all of it is read: whoever writes what he read must read to the end. A row of more than
-    `max_row_bytes` is rejected without being held.
+    `max_row_bytes` is rejected without being held. `fields` are paths of fields of rows, under the names that the file
+    has for them, whose values the batches hold besides; they change nothing of the samples.
 
     Raises:
         InputError: the file cannot be read, or is not what it was when it was cut.
 
     """
-    read = partial(read_batch, first_line=partition.first_line, schema=schema, columns=columns, roles=roles)
+    read = partial(
+        read_batch, first_line=partition.first_line, schema=schema, columns=columns, roles=roles, fields=fields
+    )
     first = num_bytes = 0
     pending: list[FileRow] = []
-    for row in _partition_rows(partition, schema=schema, columns=columns, max_row_bytes=max_row_bytes):
+    rows = _partition_rows(partition, schema=schema, columns=columns, max_row_bytes=max_row_bytes, fields=fields)
+    for row in rows:
         pending.append(row)
         num_bytes += row.num_bytes
         if len(pending) == batch_rows or num_bytes >= BATCH_BYTES:
@@ -127,29 +133,55 @@ def read_rows(
 
 
 def read_batch(
-    rows: list[FileRow], first: int, *, first_line: int, schema: str, columns: Columns, roles: Mapping[str, str]
+    rows: list[FileRow],
+    first: int,
+    *,
+    first_line: int,
+    schema: str,
+    columns: Columns,
+    roles: Mapping[str, str],
+    fields: Sequence[str] = (),
 ) -> RowBatch:
     """Rows that follow one another; `first` is the number of the first, `first_line` the lines before them."""
     samples: list[Sample] = []
     rejections: list[Rejection] = []
+    found: list[list[Any]] = [[] for _ in fields]
     for number, row in enumerate(rows, first):
+        value = None
         try:
-            samples.append(read_row(row.value(), number=number, schema=schema, columns=columns, roles=roles))
+            value = row.value()
+            samples.append(read_row(value, number=number, schema=schema, columns=columns, roles=roles))
         except Refused as refused:
             rejections.append(Rejection(row=number, code=refused.code, reason=refused.reason))
+        for path, values in zip(fields, found, strict=True):
+            values.append(field_value(value if row.fields is None else row.fields, path))
     lines = tuple(first_line + row.line for row in rows if row.line is not None)
-    return RowBatch(samples=tuple(samples), rejections=tuple(rejections), num_rows=len(rows), lines=lines or None)
+    return RowBatch(
+        samples=tuple(samples),
+        rejections=tuple(rejections),
+        num_rows=len(rows),
+        lines=lines or None,
+        fields=tuple(tuple(values) for values in found),
+    )
 
 
-def _partition_rows(partition: Partition, *, schema: str, columns: Columns, max_row_bytes: int) -> Iterator[FileRow]:
+def _partition_rows(
+    partition: Partition, *, schema: str, columns: Columns, max_row_bytes: int, fields: Sequence[str]
+) -> Iterator[FileRow]:
     """The rows of a partition, which is compared with what it was at the end."""
     path = partition.path
     num_rows = 0
     if partition.format in TABLE_FORMATS:
         _refuse_changed_table(partition)
-        names = columns_read(table_schema(path, partition.format).names, schema, columns)
+        every = table_schema(path, partition.format).names
         rows = table_rows(
-            path, partition.format, names, columns=columns, max_row_bytes=max_row_bytes, partition=partition
+            path,
+            partition.format,
+            columns_read(every, schema, columns),
+            columns=columns,
+            max_row_bytes=max_row_bytes,
+            partition=partition,
+            fields=[name for name in every if any(field == name or field.startswith(f"{name}.") for field in fields)],
         )
         for row in islice(rows, partition.num_rows):
             num_rows += 1

@@ -1,6 +1,8 @@
 """Rows of Parquet and Arrow files, as the values a row of JSON would have."""
 
+import datetime as dt
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,11 +32,13 @@ def table_rows(
     columns: Columns,
     max_row_bytes: int,
     partition: Partition | None = None,
+    fields: Sequence[str] = (),
 ) -> Iterator[FileRow]:
     """The rows of a file, or those from the start of a partition on, to the end of its groups.
 
     Only the columns called `names` are read, and a row counts the bytes of these. `columns` tells which of them hold
-    pictures, of which only is asked whether there is one, and of which a text is JSON.
+    pictures, of which only is asked whether there is one, and of which a text is JSON. The columns called `fields` are
+    read beside the rows, and change nothing of them.
 
     Raises:
         InputError: the file cannot be read, or is damaged.
@@ -43,12 +47,43 @@ def table_rows(
     reader = _ColumnReader(names, columns)
     skip = partition.skip if partition is not None else 0
     with reading(path, kind):
-        for batch in record_batches(path, kind, names, partition):
+        for batch in record_batches(path, kind, [*dict.fromkeys((*names, *fields))], partition):
             passed = min(skip, batch.num_rows)
             skip -= passed
             own = batch.select(list(names))  # a name with a dot in it brings others
             for start in range(passed, own.num_rows, _SLICE_ROWS):
-                yield from _rows(own.slice(start, _SLICE_ROWS), max_row_bytes, reader)
+                rows = _rows(own.slice(start, _SLICE_ROWS), max_row_bytes, reader)
+                if not fields:
+                    yield from rows
+                    continue
+                beside = _field_values(batch.select(list(fields)).slice(start, _SLICE_ROWS))
+                yield from (row._replace(fields=found) for row, found in zip(rows, beside, strict=True))
+
+
+def _field_values(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """The columns of a batch as objects of JSON, a row each; a value that JSON does not have is absent.
+
+    Times become ISO texts, in UTC where they have a zone.
+    """
+    columns: list[tuple[str, Any, Convert | None]] = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if pa.types.is_timestamp(column.type):
+            times = column.cast(pa.timestamp("us", column.type.tz and "UTC"), safe=False)
+            columns.append((name, times, _isoformat))
+        else:
+            is_date = pa.types.is_date(column.type)
+            columns.append((name, column, _isoformat if is_date else converter(column.type, name)))
+    for i in range(batch.num_rows):
+        found = {}
+        for name, column, convert in columns:
+            with suppress(Refused, ValueError):  # among them what is not UTF-8
+                value = column[i].as_py()
+                found[name] = value if convert is None or value is None else convert(value)
+        yield found
+
+
+def _isoformat(value: dt.date) -> str:
+    return value.isoformat()
 
 
 def _rows(batch: pa.RecordBatch, max_row_bytes: int, reader: "_ColumnReader") -> Iterator[FileRow]:

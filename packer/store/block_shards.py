@@ -55,6 +55,11 @@ class BlockShards:
         return self._chunks.shards
 
     @property
+    def num_tokens(self) -> int:
+        """Tokens in these blocks, padding not counted."""
+        return sum(shard.num_tokens for shard in self.shards)
+
+    @property
     def block_len(self) -> int:
         """Tokens of a block; 0 where there are no shards.
 

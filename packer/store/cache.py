@@ -1,7 +1,7 @@
 """A finished cache, opened for reading."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,6 +13,7 @@ from packer.store.document_shards import Document, DocumentShards, FoundDocument
 from packer.store.manifest import Manifest, Shard, decode_manifest, fingerprint_of, manifest_bytes
 from packer.store.mapping import check_size
 from packer.store.schema import Kind
+from packer.store.selected import documents_of, split_documents
 
 __all__ = [
     "BlockShards",
@@ -45,7 +46,7 @@ class Cache:
         """Whether rows are reached through maps of the files, or read."""
 
         self._blocks: dict[str, BlockShards] = {}
-        self._documents: dict[str, DocumentShards] = {}
+        self._documents: Mapping[str, DocumentShards] | None = None
 
     @classmethod
     def open(cls, folder: Path | str, *, mmap: bool = True) -> Self:
@@ -65,8 +66,8 @@ class Cache:
         folder = Path(folder)
         content = manifest_bytes(folder)
         manifest = decode_manifest(folder, content)
-        for shard in manifest.shards:
-            check_size(folder, shard)
+        for file in manifest.stored:
+            check_size(folder, file)
         return cls(folder, manifest, fingerprint_of(content), mmap=mmap)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -84,7 +85,9 @@ class Cache:
         self.close()
 
     def splits(self, kind: Kind) -> tuple[str, ...]:
-        """Splits that have shards of a kind, in the manifest's order."""
+        """Splits that have documents or blocks, in the manifest's order."""
+        if kind == "documents" and self.manifest.selection is not None:
+            return self.manifest.selection.splits
         return tuple(dict.fromkeys(shard.split for shard in self.manifest.shards if shard.kind == kind))
 
     def documents(self, split: str) -> DocumentShards:
@@ -94,8 +97,10 @@ class Cache:
             UsageError: no such split.
 
         """
+        if self._documents is None:
+            self._documents = documents_of(self.folder, self.manifest, mmap=self.mmap)
         if split not in self._documents:
-            self._documents[split] = DocumentShards(self.folder, self._shards("documents", split), mmap=self.mmap)
+            raise self._no_split("documents", split)
         return self._documents[split]
 
     def blocks(self, split: str) -> BlockShards:
@@ -112,14 +117,17 @@ class Cache:
     def close(self) -> None:
         """Let go of the mapped files; arrays that were handed out stay valid."""
         self._blocks.clear()
-        self._documents.clear()
+        self._documents = None
 
     def _shards(self, kind: Kind, split: str) -> tuple[Shard, ...]:
         shards = tuple(shard for shard in self.manifest.shards if (shard.kind, shard.split) == (kind, split))
         if not shards:
-            there = ", ".join(self.splits(kind)) or "none"
-            raise UsageError(f"{self.folder} has no {kind} of split '{split}'", hint=f"splits with {kind}: {there}")
+            raise self._no_split(kind, split)
         return shards
+
+    def _no_split(self, kind: Kind, split: str) -> UsageError:
+        there = ", ".join(self.splits(kind)) or "none"
+        return UsageError(f"{self.folder} has no {kind} of split '{split}'", hint=f"splits with {kind}: {there}")
 
 
 def check_conservation(manifest: Manifest) -> None:
@@ -171,27 +179,37 @@ def check_conservation(manifest: Manifest) -> None:
             raise CheckError(f"manifest.json breaks the law {law}: {left} ≠ {right}")
 
 
-def content_fingerprint(folder: Path, shards: Sequence[Shard]) -> str:
+def content_fingerprint(
+    folder: Path, shards: Sequence[Shard], documents: Mapping[str, DocumentShards] | None = None
+) -> str:
     """sha256 over each kind and split, in row order.
 
     Of a document its doc_id (a digest of ids, labels and weights) and the row of the file it comes from; of a block its
     row digest. The row within a partition, which also stands in a document's row digest, does not enter: another
     `partition_bytes` is no other content.
 
+    Args:
+        folder: the cache.
+        shards: all of its shards.
+        documents: those of each split; by default every shard's are of its own.
+
     Raises:
         CheckError: a shard's size or structure is not what the manifest says; digests are not checked here.
 
     """
+    if documents is None:
+        documents = split_documents(folder, [shard for shard in shards if shard.kind == "documents"], None)
+    blocks = [shard for shard in shards if shard.kind == "blocks"]
+    rows = {("documents", split): _document_content(own) for split, own in documents.items()}
+    for split in {shard.split for shard in blocks}:
+        rows["blocks", split] = _block_content(folder, [shard for shard in blocks if shard.split == split])
     whole = hashlib.sha256()
-    for kind, split in sorted({(shard.kind, shard.split) for shard in shards}):
-        own = [shard for shard in shards if (shard.kind, shard.split) == (kind, split)]
-        rows = _document_content(folder, own) if kind == "documents" else _block_content(folder, own)
-        whole.update(f"{kind}/{split} {rows.hexdigest()}\n".encode())
+    for (kind, split), digest in sorted(rows.items(), key=lambda entry: entry[0]):
+        whole.update(f"{kind}/{split} {digest.hexdigest()}\n".encode())
     return whole.hexdigest()
 
 
-def _document_content(folder: Path, shards: Sequence[Shard]) -> "hashlib._Hash":
-    documents = DocumentShards(folder, shards)
+def _document_content(documents: DocumentShards) -> "hashlib._Hash":
     pairs = np.stack([documents.doc_ids(), documents.file_rows()], axis=1)
     return hashlib.sha256(np.ascontiguousarray(pairs, "<i8").tobytes())
 

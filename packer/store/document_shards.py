@@ -5,16 +5,18 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from packer.batches import Bool, DocumentColumns, Float32, Int32, Int64, UInt64
-from packer.layout import MASKED, offsets_of
+from packer.layout import MASKED, concatenated_ranges, offsets_of
 from packer.store.arrow_columns import DocumentRows, Ragged
 from packer.store.manifest import Shard
 from packer.store.numbered_rows import Chunks
+
+T = TypeVar("T", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,23 +102,28 @@ def _values(opened: DocumentRows, name: str, row: int) -> npt.NDArray[Any]:
 
 
 class DocumentShards:
-    """The documents of some shards, numbered through; needs no manifest. Pickles as folder and shards.
+    """The documents of some shards, numbered through; needs no manifest. Pickles as folder, shards and choice.
 
     Args:
         folder: the cache.
         shards: document shards, in order.
         mmap: reach rows through a map of the file; False reads them, for network file systems.
+        chosen: which of their documents these are, ascending; None is all of them.  # int64[N]
 
     """
 
-    def __init__(self, folder: Path, shards: Sequence[Shard], *, mmap: bool = True) -> None:
+    def __init__(
+        self, folder: Path, shards: Sequence[Shard], *, mmap: bool = True, chosen: Int64 | None = None
+    ) -> None:
         self._chunks: Chunks[DocumentRows] = Chunks(Path(folder), shards, kind="documents", mmap=mmap)
+        self._chosen = chosen
 
     def __len__(self) -> int:
-        return len(self._chunks)
+        return len(self._chunks) if self._chosen is None else len(self._chosen)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(DocumentShards, mmap=self._chunks.mmap), (self._chunks.folder, self._chunks.shards)
+        made = partial(DocumentShards, mmap=self._chunks.mmap, chosen=self._chosen)
+        return made, (self._chunks.folder, self._chunks.shards)
 
     @property
     def folder(self) -> Path:
@@ -131,6 +138,17 @@ class DocumentShards:
         """Whether some shard has fractional loss weights."""
         return any(self._chunks.mapped(i).weighted for i in range(len(self.shards)))
 
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of these documents."""
+        if self._chosen is None:
+            return sum(shard.num_tokens for shard in self.shards)
+        return int(self.lengths().sum(dtype=np.int64))
+
+    def own(self, values: npt.NDArray[T]) -> npt.NDArray[T]:
+        """Of values of all documents of the shards, in their order, those of these documents."""
+        return values if self._chosen is None else values[self._chosen]
+
     def lengths(self) -> Int32:
         """Tokens of each document, compared with where its ids lie.  # int32[N]
 
@@ -140,6 +158,11 @@ class DocumentShards:
         """
         return self._lengths
 
+    def num_trained(self) -> Int32:
+        """Trained tokens of each document; digests are not checked here.  # int32[N]"""
+        parts = [rows.num_trained for rows, _ in self._chunks]
+        return self.own(np.concatenate(parts) if parts else np.zeros(0, np.int32))
+
     def doc_ids(self) -> Int64:
         """Identity of each document; digests are not checked here.  # int64[N]"""
         return self._doc_ids
@@ -148,7 +171,7 @@ class DocumentShards:
         """Row of its file, from 0, that each document comes from; digests are not checked here.  # int64[N]"""
         shard_of = self._chunks.shard_of
         parts = [rows.row + np.int64(self.shards[shard_of[i]].first_row) for i, (rows, _) in enumerate(self._chunks)]
-        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        return self.own(np.concatenate(parts) if parts else np.zeros(0, np.int64))
 
     def runs(self) -> tuple[Int64, Int32, Int32]:
         """Trained runs: those of each document, and where each begins and ends in it; digests are not checked here.
@@ -169,7 +192,12 @@ class DocumentShards:
             counts.append(sizes.astype(np.int64))
             starts.append(rows.span_start[first:last])
             ends.append(rows.span_end[first:last])
-        return offsets_of(np.concatenate(counts)), np.concatenate(starts), np.concatenate(ends)
+        offsets, start, end = offsets_of(np.concatenate(counts)), np.concatenate(starts), np.concatenate(ends)
+        if self._chosen is None:
+            return offsets, start, end
+        number = np.diff(offsets)[self._chosen]
+        runs = concatenated_ranges(offsets[self._chosen], number)
+        return offsets_of(number), start[runs], end[runs]
 
     def ids_at(self, documents: Int64, tokens: Int64) -> Int32:
         """One id of each of some documents; digests are not checked here.  # int32[Q]
@@ -183,7 +211,7 @@ class DocumentShards:
 
         """
         self.lengths()
-        chunks, rows = self._chunks.locate(documents)
+        chunks, rows = self._chunks.locate(self._in_shards(documents))
         ids = np.empty(len(documents), np.int32)
         bounds = np.searchsorted(chunks, np.arange(len(self._chunks.shard_of) + 1)).tolist()
         for chunk, (first, end) in enumerate(pairwise(bounds)):
@@ -210,8 +238,8 @@ class DocumentShards:
             input_ids=tuple(rows.input_ids.values for rows in opened),
             labels=tuple(rows.labels.values for rows in opened),
             loss_weights=tuple(_weights(rows) for rows in opened) if weighted else None,
-            chunk=np.repeat(numbers, np.diff(self._chunks.bounds)),
-            start=np.concatenate(starts) if starts else np.zeros(0, np.int64),
+            chunk=self.own(np.repeat(numbers, np.diff(self._chunks.bounds))),
+            start=self.own(np.concatenate(starts) if starts else np.zeros(0, np.int64)),
             length=self.lengths(),
             doc_id=self.doc_ids(),
         )
@@ -224,7 +252,7 @@ class DocumentShards:
             IndexError: a document that is not there.
 
         """
-        indices = np.asarray(indices, np.int64)
+        indices = self._in_shards(np.asarray(indices, np.int64))
         chunks, rows = self._chunks.locate(indices)
         self._chunks.check(indices)
         return FoundDocuments([self._chunks[chunk][0] for chunk in chunks.tolist()], rows.tolist())
@@ -236,11 +264,11 @@ class DocumentShards:
             CheckError: a row is not what was written.
 
         """
-        self._chunks.verify(indices)
+        self._chunks.verify(self._chosen if indices is None else self._in_shards(indices))
 
     def digests(self) -> UInt64:
         """The stored row digests, in row order.  # uint64[N]"""
-        return self._chunks.digests()
+        return self.own(self._chunks.digests())
 
     def read(self, index: int) -> Document:
         """One document; its arrays are views of the file and cannot be written to.
@@ -300,11 +328,25 @@ class DocumentShards:
         """
         sources = [-1 if shard.source is None else shard.source for shard in self.shards]
         input_of_chunk = np.array([sources[shard] for shard in self._chunks.shard_of], np.int64)
-        return np.repeat(input_of_chunk, np.diff(self._chunks.bounds)), self.file_rows()
+        return self.own(np.repeat(input_of_chunk, np.diff(self._chunks.bounds))), self.file_rows()
+
+    def _in_shards(self, indices: Int64) -> Int64:
+        """Numbers among all documents of the shards.
+
+        Raises:
+            IndexError: a document that is not there; negative numbers do not count from the end.
+
+        """
+        if self._chosen is None:
+            return indices
+        if len(indices) and int(indices.min()) < 0:
+            raise IndexError(f"expected documents from 0 to {len(self) - 1}, found {indices.min()}")
+        return self._chosen[indices]
 
     def _checked_row(self, index: int) -> tuple[int, int]:
-        chunks, rows = self._chunks.locate(np.array([index], np.int64))
-        self._chunks.check(np.array([index], np.int64))
+        number = self._in_shards(np.array([index], np.int64))
+        chunks, rows = self._chunks.locate(number)
+        self._chunks.check(number)
         return int(chunks[0]), int(rows[0])
 
     @cached_property
@@ -316,14 +358,14 @@ class DocumentShards:
             if not inside or not np.array_equal(rows.length, np.diff(offsets)) or (rows.length < 0).any():
                 raise self._chunks.damaged(chunk, "length is not the number of input_ids")
             parts.append(rows.length)
-        lengths: Int32 = np.concatenate(parts) if parts else np.zeros(0, np.int32)
+        lengths: Int32 = self.own(np.concatenate(parts) if parts else np.zeros(0, np.int32))
         lengths.flags.writeable = False
         return lengths
 
     @cached_property
     def _doc_ids(self) -> Int64:
         parts = [rows.doc_id for rows, _ in self._chunks]
-        ids: Int64 = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        ids: Int64 = self.own(np.concatenate(parts) if parts else np.zeros(0, np.int64))
         ids.flags.writeable = False
         return ids
 

@@ -30,7 +30,7 @@ _GLANCE_S = 0.05
 
 TEMPORARY_PREFIX = ".tmp-packer-"
 _BUFFER_BYTES = 2**20
-_SWEPT = ("documents", "blocks", "model", PRIVATE)
+_SWEPT = ("documents", "blocks", "rows", "model", PRIVATE)
 
 
 @contextmanager
@@ -232,8 +232,9 @@ def sync_folder(folder: Path) -> None:
 def sweep(cache: Path, named: Collection[str]) -> tuple[str, ...]:
     """Remove what a committed manifest does not name; returns the relative paths removed.
 
-    Looks only into documents/, blocks/, model/ and .packer/, and for packer's own temporary files beside the manifest.
-    Folders that are symbolic links are left alone: what they lead to is not this cache's. Call it under the lock.
+    Looks only into documents/, blocks/, rows/, model/ and .packer/, and for packer's own temporary files beside the
+    manifest. Folders that are symbolic links are left alone: what they lead to is not this cache's. Call it under the
+    lock.
 
     Raises:
         StorageError: a file cannot be removed.

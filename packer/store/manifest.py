@@ -19,12 +19,17 @@ from packer.errors import CheckError, InputError, UsageError
 from packer.names import FilePath, SplitName, in_words
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE, is_inside
+from packer.store.totals import Count, Totals
 
 FORMAT_VERSION = 1
+"""Of shards, and of caches that hold every row of their inputs."""
+
+SELECTED_VERSION = 2
+"""Of caches with a selection, which versions of packer before it must not read as if they had none."""
+
 MANIFEST_NAME = "manifest.json"
 MAX_MANIFEST_BYTES = 2**30
 
-Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Hex = Annotated[str, Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
@@ -92,6 +97,32 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Documents: keys of messages that no schema knows, and how many messages have them. Blocks: none."""
 
 
+class StoredTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table with a row for each row of the inputs, or of a partition."""
+
+    path: FilePath
+    key: Hex | None
+    """Traits: identity of the partition's bytes and of what was asked of its rows. Selection: None."""
+
+    num_rows: Count
+    num_bytes: Count
+    xxh3: Hex
+    """xxh3-128 of the file."""
+
+    sha256: Hex
+
+
+class RowSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which rows are in which split, and what that was decided from."""
+
+    splits: tuple[SplitName, ...]
+    """Those that have rows; the table has their numbers."""
+
+    table: StoredTable
+    traits: tuple[StoredTable, ...]
+    """Of each document shard, in their order."""
+
+
 class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One input file as it was read."""
 
@@ -110,6 +141,8 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     num_bytes: Count
     sha256: Hex
     num_rows: Count
+    part: Count | None = None
+    """The recipe's source that names it, where the recipe has rules about rows."""
 
 
 class ModelFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -129,66 +162,11 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     control_ids: tuple[TokenId, ...]
 
 
-class Cut(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is in no block, for one reason."""
-
-    documents: Count
-    """Documents of which nothing is in a block."""
-
-    parts: Count
-    """Ranges of tokens, whole documents among them; a line of rejected.jsonl each."""
-
-    tokens: Count
-    trained: Count
-    """Those of the tokens that are trained in their document."""
-
-
-class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The conservation laws hold on these numbers; every build and `verify` checks them.
-
-    rows = kept + Σ rejected; tokens = trained + masked; documents = packed + Σ cut;
-    tokens = tokens in blocks + Σ cut; trained = trained in blocks + Σ cut + piece_starts;
-    slots = tokens in blocks + separators + padding.
-    """
-
-    rows: Count
-    kept: Count
-    rejected: dict[str, Count]
-    documents: Count
-    tokens: Count
-    trained: Count
-    masked: Count
-    merged: Count
-    skipped: Count = 0
-    packed: Count
-    """Documents of which something is in a block."""
-
-    cut: dict[str, Cut]
-    """What is in no block, by code."""
-
-    piece_starts: Count
-    """Trained tokens that are in a block and not trained there: the first of a piece that continues its document."""
-
-    blocks: Count
-    slots: Count
-    separators: Count
-    """Slots with an EOS between documents."""
-
-    padding: Count
-    """Slots with nothing: at the end of blocks, and behind documents where they are aligned."""
-
-    unused_keys: dict[str, Count] = {}
-    """Keys of messages that no schema knows, and how many messages have them."""
-
-    @property
-    def cut_tokens(self) -> int:
-        """Tokens that are in no block."""
-        return sum(cut.tokens for cut in self.cut.values())
-
-
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: Literal["packer-cache"]
-    format_version: Literal[1]
+    format_version: Literal[1, 2]
+    """2 where there is a selection."""
+
     label_shift: Literal["none"]
     recipe: dict[str, Any]
     engine: str
@@ -208,11 +186,24 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     versions: dict[str, str]
     """What wrote the bytes; not part of the fingerprints above."""
 
+    selection: RowSelection | None = None
+    """None where every row that has documents is in the split of its source."""
+
     @property
     def named_files(self) -> frozenset[str]:
         """Relative paths of all that belongs to the cache beside its manifest and rejected.jsonl."""
         model = (f"model/{file.path}" for file in self.model.files)
-        return frozenset([*(shard.path for shard in self.shards), *model, self.pending_rejected])
+        return frozenset([*(file.path for file in self.stored), *model, self.pending_rejected])
+
+    @property
+    def stored(self) -> "tuple[Shard | StoredTable, ...]":
+        """Shards and tables."""
+        return (*self.shards, *self.tables)
+
+    @property
+    def tables(self) -> tuple[StoredTable, ...]:
+        """The selection and the traits."""
+        return () if self.selection is None else (self.selection.table, *self.selection.traits)
 
     @property
     def pending_rejected(self) -> str:
@@ -243,7 +234,11 @@ def encode_manifest(manifest: Manifest) -> bytes:
         UsageError: they are more than readers take.
 
     """
-    fields = sorted((name, getattr(manifest, name)) for name in manifest.__struct_fields__)
+    fields = sorted(
+        (name, value)
+        for name in manifest.__struct_fields__
+        if (value := getattr(manifest, name)) is not None or name != "selection"
+    )
     lines = [f"{json.dumps(name)}:".encode() + _encode_lines(value) for name, value in fields]
     content = sealed(b"{\n" + b",\n".join(lines) + b"\n}\n")
     if len(content) > MAX_MANIFEST_BYTES:
@@ -335,8 +330,11 @@ def decode_manifest(folder: Path, content: bytes) -> Manifest:
         root = folder.resolve()
         for i, shard in enumerate(manifest.shards):
             _check_path(root, f"shards[{i}].path", shard.path, folder=shard.kind)
+        for i, table in enumerate(manifest.tables):
+            _check_path(root, f"selection {i}: path", table.path, folder="rows")
         for i, file in enumerate(manifest.model.files):
             _check_path(root, f"model.files[{i}].path", f"model/{file.path}", folder="model")
+        _check_version(manifest)
         msgspec.convert({"recipe": manifest.recipe}, _Believed)
         _check_seal(content)
     except msgspec.ValidationError as error:
@@ -367,6 +365,11 @@ def _check_seal(content: bytes) -> None:
         raise ValueError("it does not begin with its checksum")
     if found.end() != _SEAL_BYTES or found[1] != xxh3_128_hexdigest(content[_SEAL_BYTES:]).encode():
         raise ValueError(f"its checksum, {found[1].decode()}, is not the one of its bytes")
+
+
+def _check_version(manifest: Manifest) -> None:
+    if (manifest.selection is not None) != (manifest.format_version == SELECTED_VERSION):
+        raise ValueError(f"format_version is {manifest.format_version}; 2 has a selection, 1 has none")
 
 
 def _check_path(root: Path, key: str, path: str, *, folder: str) -> None:

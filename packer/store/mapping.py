@@ -16,7 +16,7 @@ from xxhash import xxh3_128
 from packer.errors import CheckError, StorageError
 from packer.limits import out_of, storage_errors
 from packer.store.files import CacheFiles
-from packer.store.manifest import Shard
+from packer.store.manifest import Shard, StoredTable
 from packer.store.schema import blocks_schema, documents_schema
 from packer.store.shard_file import place_of
 from packer.store.views import MAPPED, Pages, ReadPages
@@ -84,8 +84,8 @@ def repair_hint(folder: Path) -> str:
     return f"packer build -o {folder} --repair makes damaged shards again"
 
 
-def check_size(folder: Path, shard: Shard) -> None:
-    """Compare a shard's size with the manifest.
+def check_size(folder: Path, shard: Shard | StoredTable) -> None:
+    """Compare a file's size with the manifest.
 
     Raises:
         CheckError: the file is missing, truncated or longer than it was.

@@ -17,7 +17,7 @@ from packer.store.manifest import Place, Shard
 from packer.store.schema import Kind, fixed_columns
 from packer.store.views import flat_view
 
-_OPTIONS = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V5, compression=None, use_threads=False)
+IPC_OPTIONS = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V5, compression=None, use_threads=False)
 
 
 def shard_name(*, split: str, index: int, sha256: str) -> str:
@@ -40,7 +40,7 @@ def write_shard(
     num_rows = num_tokens = num_trained = 0
     row_digests = xxh3_128()
     with AtomicFile(cache / kind) as file:
-        with pa.ipc.new_file(file, schema, options=_OPTIONS) as writer:
+        with pa.ipc.new_file(file, schema, options=IPC_OPTIONS) as writer:
             for batch in batches:
                 writer.write_batch(batch)
                 num_rows += batch.num_rows

@@ -108,6 +108,7 @@ def test_an_axolotl_config_builds_what_a_recipe_written_by_hand_builds(place):
         ],
         "tokenizer": "tokenizer",
         "pack": {"block_len": 256, "min_length": 20, "overlong": "truncate_right"},
+        "split": {"shares": {"validation": 0.05}},
     }
     found = documents_of(load_recipe("out/recipe.yaml"), Path("a"))
     assert found == documents_of(make_recipe(by_hand), Path("b"))
@@ -380,7 +381,8 @@ def test_a_value_that_means_nothing_is_an_error_that_names_its_key(place, config
         ("chat_template_jinja", ("{{ messages }}", "tokenizer/chat_template.jinja", "nowhere.jinja")),
         ("chat_template_kwargs", ({"enable_thinking": True}, {"enable_thinking": False})),
         ("train_on_inputs", (False, True)),
-        ("val_set_size", (0, 0.1)),
+        ("val_set_size", (0, 0.1, 50)),
+        ("dataset_exact_deduplication", (False, True)),
         ("trust_remote_code", (False, True)),
         ("shuffle_merged_datasets", (True, False)),
     ],
@@ -431,7 +433,7 @@ def test_no_two_values_of_an_entrys_key_yield_the_same_recipe_silently(place, ke
         ("max_samples", (5, 6)),
         ("stage", ("sft", "pt")),
         ("train_on_prompt", (False, True)),
-        ("val_size", (0, 0.1)),
+        ("val_size", (0, 0.1, 50)),
         ("mix_strategy", ("concat", "interleave_over")),
         ("template", (None, "qwen3", "llama3")),
         ("model_revision", ("main", "other")),
@@ -576,7 +578,7 @@ def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it
     found = axolotl(adapter="lora", val_set_size=0.5, my_role="blue", **PACKED)
     write_recipe(found, Path("out"))
     text = Path("out/recipe.yaml").read_text()
-    assert "# val_set_size: 0.5\n#     packer draws no rows" in text
+    assert "# val_set_size: 0.5\n#     drawn by the first prompt" in text
     assert "by their names: adapter\n" in text and "may be about rows: my_role\n" in text
     assert yaml.safe_load(text) == {"version": 1, **found.values}
     with pytest.raises(UsageError, match="is there already"):

@@ -10,8 +10,9 @@ import numpy as np
 from packer.batches import BlockBatch, DocumentBatch
 from packer.layout import MASKED
 from packer.store import writing
-from packer.store.manifest import Cut, Input, Manifest, ModelFile, ModelRecord, Shard, Totals, write_manifest
+from packer.store.manifest import Input, Manifest, ModelFile, ModelRecord, Shard, write_manifest
 from packer.store.rejected import Rejected, write_rejected
+from packer.store.totals import Cut, Totals
 
 SPECIAL = np.array([0, 2, 7], np.int32)
 

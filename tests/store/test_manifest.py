@@ -115,7 +115,8 @@ def test_a_checksum_of_other_bytes_is_refused_and_so_is_none(tmp_path: Path) -> 
         (lambda v: v["totals"].update(rows=-1), r"Expected `int` >= 0 - at `\$.totals.rows`"),
         (lambda v: v["totals"].update(rows=2**63), "totals.rows"),
         (lambda v: v.update(format="other"), r"Invalid enum value 'other' - at `\$.format`"),
-        (lambda v: v.update(format_version=2), r"Invalid enum value 2 - at `\$.format_version`"),
+        (lambda v: v.update(format_version=3), r"Invalid enum value 3 - at `\$.format_version`"),
+        (lambda v: v.update(format_version=2), "format_version is 2; 2 has a selection"),
         (lambda v: v.update(rejected_sha256="XY"), r"Expected `str` matching regex .* - at `\$.rejected_sha256`"),
         (
             lambda v: v["model"]["files"][0].update(path="../x"),

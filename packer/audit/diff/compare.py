@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from packer.audit.diff.documents import DocumentComparison, DocumentsDiff, RowExample, make_examples
+from packer.audit.diff.moved_rows import MovedRows, moved_rows
 from packer.audit.diff.settings import (
     Change,
     InputChange,
@@ -20,7 +21,8 @@ from packer.errors import CheckError
 from packer.pipeline.identity import model_digests
 from packer.recipe import to_json
 from packer.store.cache import Cache, content_fingerprint
-from packer.store.manifest import Totals
+from packer.store.selected import documents_of
+from packer.store.totals import Totals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,9 @@ class CacheDiff:
     templates: tuple[TemplateChange, ...]
     documents: tuple[DocumentsDiff, ...]
     """Splits whose documents differ."""
+
+    moved: tuple[MovedRows, ...]
+    """Rows that rules about rows put elsewhere; the most first."""
 
     examples: tuple[RowExample, ...]
     totals: tuple[Change, ...]
@@ -139,6 +144,7 @@ def _compare(old: Cache, new: Cache, num_examples: int) -> CacheDiff:
         model=tuple(model),
         templates=tuple(templates),
         documents=documents,
+        moved=moved_rows(old, new, pairs),
         examples=make_examples(old, new, comparisons, num_examples) if documents else (),
         totals=tuple(changes(*counts, names=dict.fromkeys([*counts[0], *counts[1]]))),
         software=(*engine, *changes(before.versions, after.versions)),
@@ -187,7 +193,9 @@ def _counts(totals: Totals) -> dict[str, Any]:
 
 
 def _check_content(cache: Cache) -> None:
-    if content_fingerprint(cache.folder, cache.manifest.shards) != cache.manifest.content_fingerprint:
+    manifest = cache.manifest
+    found = content_fingerprint(cache.folder, manifest.shards, documents_of(cache.folder, manifest))
+    if found != manifest.content_fingerprint:
         raise CheckError(
             f"{cache.folder} is damaged: its documents or blocks are not those its manifest was written for",
             hint=f"packer verify {cache.folder} names the files",

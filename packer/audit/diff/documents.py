@@ -153,7 +153,8 @@ class DocumentComparison:
     def of(cls, old: Cache, new: Cache, split: str, pairs: Mapping[int, int]) -> Self:
         """The documents of two caches; `pairs`: input of the old one → input of the new one."""
         inputs = old.manifest.inputs, new.manifest.inputs
-        own = [(a, b) for a, b in pairs.items() if inputs[0][a].split == inputs[1][b].split == split]
+        chosen = any(cache.manifest.selection is not None for cache in (old, new))  # then rows of an input are anywhere
+        own = [(a, b) for a, b in pairs.items() if chosen or inputs[0][a].split == inputs[1][b].split == split]
         ours, theirs = [a for a, _ in own], [b for _, b in own]
         return cls(
             split, _documents(old, split, ours, is_new=False), _documents(new, split, theirs, is_new=True), ours, theirs

@@ -118,7 +118,8 @@ def _input_change(old: Input | None, new: Input | None) -> InputChange | None:
     if old is None or new is None:
         kind = "added" if old is None else "removed"
     else:
-        found = tuple(changes(to_json(old), to_json(new), names=Input.__struct_fields__))
+        names = [name for name in Input.__struct_fields__ if name != "part"]  # the recipe shows its sources' rules
+        found = tuple(changes(to_json(old), to_json(new), names=names))
         kind = "renamed" if [change.key for change in found] == ["path"] else "changed"
         if not found:
             return None

@@ -1,0 +1,130 @@
+"""`packer check`: are these the rows to train from."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from packer_cli.failures import end_check
+from packer_cli.findings_page import FindingsPage
+from packer_cli.options import HELP_OPTIONS, cache_argument, jobs_option, output_options
+from packer_cli.output import can_draw, plural
+from packer_cli.progress import listener
+
+if TYPE_CHECKING:
+    from packer.audit import Check, CheckReport
+
+_MARKS = {
+    "ok": ("✓", "+", "green"),
+    "warning": ("!", "!", "yellow"),
+    "failure": ("✗", "x", "red"),
+    "skipped": ("–", "-", "dim"),
+}
+"""Of each level: drawn, in ASCII, and its style."""
+
+_SIDE_BY_SIDE, _FEW = "near_between_splits", 2
+"""The check whose pairs are all shown, and how many of the others."""
+
+_QUESTIONS = {
+    "files": "which files",
+    "rows": "which rows",
+    "tokenizer": "which tokenizer",
+    "packing": "which packing",
+    "code": "which code",
+}
+
+
+@click.command("check", context_settings=HELP_OPTIONS)
+@cache_argument
+@click.option("--near", is_flag=True, help="Also look for near copies between splits and within them.")
+@click.option(
+    "--against",
+    metavar="FILE|COLUMN=FILE",
+    multiple=True,
+    help="A benchmark whose questions must not be in the rows; COLUMN holds them [question, prompt, ...].",
+)
+@jobs_option
+@output_options
+def command(
+    *,
+    cache: Path,
+    near: bool,
+    against: tuple[str, ...],
+    jobs: int | None,
+    verbose: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Check which rows a cache has: copies and leaks between splits, benchmark questions, splits, the record.
+
+    Rows are compared by their inputs, which are read again. Exit code 1 where a check fails. With -v, all examples
+    are shown, with their whole texts.
+    """
+    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
+
+    from packer.audit import check  # noqa: PLC0415 - not for --help
+    from packer.pipeline.benchmarks import read_benchmark  # noqa: PLC0415 - as above
+
+    benchmarks = [read_benchmark(path, column=column) for column, path in map(_column_and_path, against)]
+    with listener(quiet=quiet) as progress:
+        report = check(cache, near=near, against=benchmarks, jobs=jobs, progress=progress)
+    failed = [each.code for each in report.checks if each.level == "failure"]
+    message = f"{report.folder}: {plural(len(failed), 'check')} failed: {', '.join(failed)}" if failed else None
+    end_check(
+        {
+            "command": "check",
+            "ok": report.ok,
+            "cache": str(report.folder),
+            "fingerprint": report.fingerprint,
+            "checks": [asdict(each) for each in report.checks],
+            "answers": {each.question: each.lines for each in report.answers},
+            "counts": {level: report.count(level) for level in ("ok", "warning", "failure", "skipped")},
+        },
+        message,
+        as_json=as_json,
+        show=lambda: _print(report, whole=verbose, summary=not quiet),
+    )
+
+
+def _column_and_path(text: str) -> tuple[str | None, str]:
+    """The parts of `--against COLUMN=FILE`; a file that is there is a file, whatever its name."""
+    column, separator, path = text.partition("=")
+    return (None, text) if not separator or Path(text).exists() else (column, path)
+
+
+def _print(report: "CheckReport", *, whole: bool, summary: bool) -> None:
+    page = FindingsPage(whole=whole)
+    shown = [each for each in report.checks if summary or each.level != "ok"]
+    width = max((len(_name(each)) for each in shown), default=0)
+    for each in shown:
+        drawn, plain, style = _MARKS[each.level]
+        name = f"{_name(each):{width}}"
+        label = f"{drawn if can_draw() else plain} {name}  "
+        page.out.words(each.message, label=(label, style if each.level != "ok" else ""), indent=2, hanging=len(label))
+    for each in shown:
+        if each.level in {"warning", "failure"} and (each.pairs or each.hint):
+            page.out.line()
+            _print_evidence(page, each, most=len(each.pairs) if whole or each.code == _SIDE_BY_SIDE else _FEW)
+    if summary:
+        page.out.line()
+        page.facts([fact for each in report.answers for fact in _facts(each.question, each.lines)])
+        page.out.line()
+        page.out.line(f"fingerprint  {report.fingerprint}")
+
+
+def _print_evidence(page: FindingsPage, check: "Check", *, most: int) -> None:
+    """Pairs of rows that show a finding, one below the other, and what to do."""
+    page.out.line((_name(check), "bold"))
+    for pair in check.pairs[:most]:
+        page.pair(pair)
+        page.out.line()
+    if check.hint is not None:
+        page.words(f"hint: {check.hint}", 2)
+
+
+def _facts(question: str, lines: tuple[str, ...]) -> list[tuple[str, str]]:
+    return [("" if number else _QUESTIONS[question], line) for number, line in enumerate(lines)]
+
+
+def _name(check: "Check") -> str:
+    return check.code.replace("_", " ")

@@ -1,0 +1,153 @@
+"""Checking which rows a cache has: what a careful person asks before training from it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from packer.audit.check import row_checks, split_checks
+from packer.audit.check.built_inputs import BuiltInputs, find_inputs_again
+from packer.audit.check.check_report import Check, CheckReport, RowPair, RowText
+from packer.audit.check.questions import answers, check_code
+from packer.audit.check.row_checks import Found
+from packer.audit.check.row_facts import RowFacts, learned_splits, read_facts
+from packer.batches import Sample
+from packer.curate.contamination import Questions
+from packer.curate.row_words import said
+from packer.pipeline.benchmarks import Benchmark
+from packer.pipeline.progress import Progress, Silent
+from packer.recipe import make_recipe
+from packer.store.cache import Cache
+
+_ROW_CHECKS = ("copies", "prompts", "near copies", "benchmarks", "answers")
+
+
+def check(
+    folder: Path | str,
+    *,
+    near: bool = False,
+    against: Sequence[Benchmark] = (),
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> CheckReport:
+    """Check which rows a cache has, and in which splits.
+
+    Rows are compared by their inputs, which are read again; checks that need an input which is gone are left out, and
+    the report says so. Nothing is written.
+
+    Args:
+        folder: the cache.
+        near: also look for near copies, by the shingles of their words.
+        against: benchmarks whose questions must not be among the rows.
+        jobs: processes that read rows; by default as many as are worth it.
+        progress: listens; counts bytes of inputs, and rows.
+
+    Raises:
+        InputError: not a cache; or an input changed while it was read.
+        CheckError: the manifest or a document shard is damaged.
+        RecipeError: the manifest's recipe is none.
+        StorageError: something cannot be read.
+        WorkerDiedError: a process was killed.
+
+    """
+    progress = progress or Silent()
+    with Cache.open(folder) as cache:
+        manifest = cache.manifest
+        recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
+        inputs = find_inputs_again(manifest.inputs, recipe, progress)
+        questions = Questions([each.questions for each in against]) if against else None
+        checks = [_check_inputs(inputs, len(manifest.inputs))]
+        if inputs.parts:
+            facts = read_facts(cache, inputs, near=near, questions=questions, jobs=jobs, progress=progress)
+            found = [*_compare(facts, near=near), *_benchmarks(facts, against, questions)]
+            checks += _with_texts(found, facts, cache, inputs, against)
+        learned = learned_splits(cache)
+        checks += [split_checks.check_sizes(cache, recipe, learned)]
+        checks += [split_checks.check_lengths(cache, learned), split_checks.check_rejected(cache)]
+        asked = (split_checks.check_groups(cache, recipe), split_checks.check_rules(cache), check_code(manifest))
+        checks += [each for each in asked if each is not None]
+        return CheckReport(
+            folder=cache.folder,
+            fingerprint=cache.fingerprint,
+            checks=tuple(checks),
+            answers=answers(cache, recipe, inputs.missing),
+        )
+
+
+def _check_inputs(inputs: BuiltInputs, number: int) -> Check:
+    if not inputs.missing:
+        return Check(code="inputs", level="ok", message="every input is what was built from")
+    named = "; ".join(f"{path}: {why}" for path, why in inputs.missing[:3])
+    more = f"; and {len(inputs.missing) - 3} more" if len(inputs.missing) > 3 else ""
+    left_out = "" if inputs.parts else f"; not checked for want of them: {', '.join(_ROW_CHECKS)}"
+    return Check(
+        code="inputs",
+        level="skipped" if not inputs.parts else "warning",
+        message=f"{len(inputs.missing)} of {number} inputs cannot be compared: {named}{more}{left_out}",
+        hint="names are looked up from the current folder; rows of these inputs were compared with no other",
+    )
+
+
+def _compare(facts: RowFacts, *, near: bool) -> list[Found]:
+    found = []
+    if near and facts.conversations is not None and not len(facts.conversations.shingles):
+        message, near = "rows that bring their ids have no words to compare", False
+        found.append(Found(check=Check(code="near_copies", level="skipped", message=message)))
+    if len(facts.splits) > 1:
+        found += [row_checks.copies_between(facts), row_checks.prompts_between(facts)]
+        found += [row_checks.near_between(facts)] if near else []
+    found.append(row_checks.copies_within(facts))
+    found += [row_checks.near_within(facts)] if near else []
+    return [*found, row_checks.contradictions(facts)]
+
+
+def _benchmarks(facts: RowFacts, against: Sequence[Benchmark], questions: Questions | None) -> list[Found]:
+    if questions is None:
+        return []
+    bounds = np.cumsum([0, *(len(each.questions) for each in against)]).tolist()
+    return [
+        row_checks.benchmark(facts, each, questions.counted[number], bounds[number])
+        for number, each in enumerate(against)
+    ]
+
+
+def _with_texts(
+    found: Sequence[Found], facts: RowFacts, cache: Cache, inputs: BuiltInputs, against: Sequence[Benchmark]
+) -> list[Check]:
+    """The checks, with the texts of the rows that show what they found."""
+    rows = {row for each in found for pair in each.pairs for row in (pair[:1] if each.is_benchmark else pair[:2])}
+    samples: dict[int, Sample] = {}
+    for source in {int(facts.source[row]) for row in rows}:
+        own = {int(facts.row[row]): row for row in rows if facts.source[row] == source}
+        samples |= {own[number]: sample for number, sample in inputs.samples(source, list(own))}
+    questions = [
+        RowText(input=each.path, row=row, split=each.name, text=question)
+        for each in against
+        for row, question in enumerate(each.questions)
+    ]
+
+    def shown(row: int, *, by_prompt: bool) -> RowText:
+        texts = list(said(samples[row]))
+        prompt = [text for role, text in texts if role == "user"][:1] if by_prompt else []
+        return RowText(
+            input=cache.manifest.inputs[int(facts.source[row])].path,
+            row=int(facts.row[row]),
+            split=facts.splits[int(facts.split[row])],
+            text="\n".join(prompt or [text for _, text in texts]),
+        )
+
+    return [
+        replace(
+            each.check,
+            pairs=tuple(
+                RowPair(
+                    first=shown(first, by_prompt=each.by_prompt),
+                    second=questions[second] if each.is_benchmark else shown(second, by_prompt=each.by_prompt),
+                    similarity=similarity,
+                )
+                for first, second, similarity in each.pairs
+            ),
+        )
+        for each in found
+    ]

@@ -1,0 +1,111 @@
+"""The five questions: which files, which rows, which tokenizer and template, which packing rules, made by which code.
+
+Whoever trains from a cache must be able to answer them. The answers are those of the manifest.
+"""
+
+from collections.abc import Sequence
+
+from packer import __version__
+from packer.audit.check.check_report import Answer, Check
+from packer.pipeline.identity import RULES_VERSION
+from packer.pipeline.own_code import VERSION_NAME, code_digest
+from packer.pipeline.row_report import row_report
+from packer.recipe import Recipe
+from packer.rejections import ROW_REASONS
+from packer.store.cache import Cache
+from packer.store.manifest import Manifest
+
+_SHOWN = 4
+_DIGITS = 12
+
+
+def answers(cache: Cache, recipe: Recipe, missing: Sequence[tuple[str, str]]) -> tuple[Answer, ...]:
+    """The five answers; `missing` are inputs that are not what was built from."""
+    manifest = cache.manifest
+    return (
+        Answer(question="files", lines=_files(manifest, missing)),
+        Answer(question="rows", lines=_rows(cache)),
+        Answer(question="tokenizer", lines=_tokenizer(manifest, recipe)),
+        Answer(question="packing", lines=_packing(manifest, recipe)),
+        Answer(question="code", lines=_code(manifest)),
+    )
+
+
+def check_code(manifest: Manifest) -> Check:
+    """Whether the cache was made by the code that runs now."""
+    theirs, ours = manifest.versions.get(VERSION_NAME), code_digest()
+    if manifest.rules_version != RULES_VERSION:
+        return Check(
+            code="code",
+            level="warning",
+            message=f"rules {manifest.rules_version} made it; a build today follows rules {RULES_VERSION}",
+            hint="packer build makes it again",
+        )
+    if theirs == ours:
+        return Check(code="code", level="ok", message="made by the code that runs now")
+    made = (
+        "made by the same rules"
+        if theirs is None
+        else "made by another version of packer's source, with the same rules"
+    )
+    return Check(code="code", level="ok", message=f"{made} as a build follows today")
+
+
+def _files(manifest: Manifest, missing: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    gone = dict(missing)
+    inputs = manifest.inputs
+    lines = [
+        f"{entry.path}: {entry.num_rows:,} rows, sha256 {entry.sha256[:_DIGITS]}, "
+        + ("not as it was" if entry.path in gone else "unchanged")
+        for entry in inputs[:_SHOWN]
+    ]
+    if len(inputs) > _SHOWN:
+        others = inputs[_SHOWN:]
+        changed = sum(entry.path in gone for entry in others)
+        lines.append(
+            f"and {len(others):,} more: {sum(entry.num_rows for entry in others):,} rows, "
+            + (f"{changed:,} not as they were" if changed else "unchanged")
+        )
+    return tuple(lines)
+
+
+def _rows(cache: Cache) -> tuple[str, ...]:
+    totals, report = cache.manifest.totals, row_report(cache.folder, cache.manifest)
+    codes = ", ".join(
+        f"{code} {number:,}" for code, number in sorted(totals.rejected.items(), key=lambda each: -each[1])
+    )
+    lines = [f"{totals.kept:,} of {totals.rows:,} can be learned" + (f"; rejected: {codes}" if codes else "")]
+    if report is not None:
+        left_out = ", ".join(f"{each.rule or each.code} {each.rows:,}" for each in report.left_out)
+        splits = ", ".join(f"{each.split} {each.rows:,}" for each in report.splits)
+        lines.append(f"rules leave out: {left_out or 'none'}; splits: {splits}")
+    cut = ", ".join(f"{code} {each.tokens:,}" for code, each in totals.cut.items() if code not in ROW_REASONS)
+    return (*lines, *([f"tokens in no block: {cut}"] if cut else []))
+
+
+def _tokenizer(manifest: Manifest, recipe: Recipe) -> tuple[str, ...]:
+    digests = {file.path.rpartition("/")[2]: file.sha256[:_DIGITS] for file in manifest.model.files}
+    files = ", ".join(f"{name} {digest}" for name, digest in sorted(digests.items()))
+    template = recipe.template.file or "the tokenizer's own"
+    return (f"{recipe.tokenizer}; template: {template}", files)
+
+
+def _packing(manifest: Manifest, recipe: Recipe) -> tuple[str, ...]:
+    pack, blocks = recipe.pack, manifest.totals.blocks
+    if pack.mode == "none":
+        return ("none: documents alone",)
+    length = f"{pack.block_len:,} tokens"
+    rules = f"{pack.mode}, {length}, {pack.strategy}, overlong: {pack.overlong}, seed {pack.seed}"
+    return (f"{rules}; {blocks:,} blocks",)
+
+
+def _code(manifest: Manifest) -> tuple[str, ...]:
+    code = manifest.versions.get(VERSION_NAME)
+    made = f"packer {manifest.versions.get('packer', '?')}, rules {manifest.rules_version}"
+    here = f"packer {__version__}, rules {RULES_VERSION}, source {code_digest()[:_DIGITS]}"
+    return (
+        f"{made}"
+        + (f", source {code[:_DIGITS]}" if code else "")
+        + f"; engine {manifest.engine} {manifest.engine_version}",
+        f"here: {here}",
+    )

@@ -1,0 +1,290 @@
+"""Checks that compare rows: copies and near copies between splits and within them, benchmarks, contradictions.
+
+Splits that are held out are compared with those before them: those that are learned, then the others in order.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from packer.audit.check.check_report import Check, Level
+from packer.audit.check.row_facts import RowFacts
+from packer.batches import Int64
+from packer.curate.contamination import Counted
+from packer.curate.near import NearCopies, near_duplicates, nearest
+from packer.pipeline.benchmarks import Benchmark
+
+JACCARD = 0.8
+"""From which on rows are near copies."""
+
+_LEAKAGE = (
+    f"--set split.leakage.near={JACCARD} leaves such rows out of train; --set split.shares.validation=0.02 holds out "
+    "rows by their prompt, so that no two splits have one"
+)
+
+SHOWN = 5
+_MANY = 0.01
+"""Share of rows from which on it matters that their prompts were learned, or that they are copies."""
+
+_TEMPLATED = 0.1
+
+Places = tuple[tuple[int, int, float], ...]
+"""Pairs of rows that show a finding: places among the facts, and their similarity."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A check, and the pairs of rows that show it."""
+
+    check: Check
+    pairs: Places = ()
+    is_benchmark: bool = False
+    """Whether the second of each pair is the number of a question."""
+
+    by_prompt: bool = False
+    """Whether rows are shown by their first prompts alone."""
+
+
+def copies_between(facts: RowFacts) -> Found:
+    """Rows of a held-out split that stand in another one, too."""
+    return _between(
+        facts,
+        "copies_between_splits",
+        lambda rows, among: _same(facts.content, rows, among),
+        found="{count} of {rows} of {split} {stand} in {others} as well",
+        none="no row of a held-out split stands in another one",
+        hint=_LEAKAGE,
+        level=lambda share: "failure" if share else "ok",
+    )
+
+
+def prompts_between(facts: RowFacts) -> Found:
+    """Rows of a held-out split whose prompt stands in another one."""
+    long = facts.has_prompt
+    return _between(
+        facts,
+        "prompts_between_splits",
+        lambda rows, among: _same(facts.prompt, rows[long[rows]], among[long[among]]),
+        found="{count} of {rows} of {split} {ask} what a row of {others} asks",
+        none="no prompt of a held-out split stands in another one",
+        hint=_LEAKAGE,
+        level=_level_of_prompts,
+    )
+
+
+def near_between(facts: RowFacts) -> Found:
+    """Rows of a held-out split whose prompt is nearly one of another split."""
+
+    def near(rows: Int64, among: Int64) -> Places:
+        return _pairs(rows, nearest(facts.prompts, among, rows, JACCARD))
+
+    found = _between(
+        facts,
+        "near_between_splits",
+        near,
+        found="{count} of {rows} of {split} {ask} nearly what a row of {others} asks",
+        none="no prompt of a held-out split is nearly one of another",
+        hint=_LEAKAGE,
+        level=_level_of_prompts,
+    )
+    other = tuple(pair for pair in found.pairs if not _is_plain(facts, pair))
+    return replace(found, by_prompt=True, pairs=other)  # equal prompts are shown already
+
+
+def copies_within(facts: RowFacts) -> Found:
+    """Rows that stand in their split more than once."""
+    rows, pairs = 0, []
+    for name in facts.splits:
+        own = facts.of_split(name)
+        _, first, group = np.unique(facts.content[own], return_index=True, return_inverse=True)
+        group = group.reshape(-1)
+        copies = np.flatnonzero(first[group] != np.arange(len(own)))
+        rows += len(copies)
+        pairs += [(int(own[i]), int(own[first[group[i]]]), 1.0) for i in copies[:SHOWN].tolist()]
+    return _within(
+        facts,
+        "copies_within_splits",
+        rows,
+        tuple(pairs[:SHOWN]),
+        found="{count} of {rows} {are} a copy of another row of {their} split",
+        none="no row stands in its split twice",
+        hint="--set deduplicate.exact=bytes keeps the first of them",
+        many=_MANY,
+    )
+
+
+def near_within(facts: RowFacts) -> Found:
+    """Rows of the splits that are learned which are nearly another row: a corpus written from templates."""
+    conversations = facts.conversations
+    assert conversations is not None, "asked for"
+    number, num_rows, num_capped, pairs = 0, 0, 0, []
+    for name in facts.learned:
+        own = facts.of_split(name)
+        copies = near_duplicates(conversations, own, JACCARD)
+        num_capped += copies.num_capped
+        found = _pairs(own, copies)
+        number, num_rows = number + len(found), num_rows + len(own)
+        pairs += [pair for pair in found if pair[2] < 1][:SHOWN]
+    return _within(
+        facts,
+        "near_within_splits",
+        number,
+        tuple(pairs[:SHOWN]),
+        found="{count} of {rows} {are} nearly another row that is learned"
+        + ("; so many share a template that not all were compared" if num_capped else ""),
+        none="no row that is learned is nearly another",
+        hint=f"--set deduplicate.near.jaccard={JACCARD} keeps the first of them",
+        many=_TEMPLATED,
+        num_rows=num_rows,
+    )
+
+
+def contradictions(facts: RowFacts) -> Found:
+    """Rows of one question and one answer whose question stands in the splits that are learned with other answers."""
+    learned = np.flatnonzero(np.isin(facts.split, [facts.splits.index(name) for name in facts.learned]))
+    own = learned[facts.context[learned] > 0]
+    order = own[np.lexsort((facts.content[own], facts.context[own]))]
+    same = facts.context[order][1:] == facts.context[order][:-1]
+    differs = same & (facts.content[order][1:] != facts.content[order][:-1])
+    groups = np.cumsum(np.append(True, ~same))[: len(order)]
+    torn = np.isin(groups, groups[1:][differs])
+    pairs = tuple((int(order[i]), int(order[i + 1]), 1.0) for i in np.flatnonzero(differs)[:SHOWN].tolist())
+    return _within(
+        facts,
+        "answers_differ",
+        int(torn.sum()),
+        pairs,
+        found="{count} of {rows} {have} a prompt that other rows answer otherwise",
+        none="no prompt is answered in two ways",
+        hint="several answers to one prompt pull against each other, unless they are meant as samples",
+        many=_MANY,
+        num_rows=len(learned),
+    )
+
+
+def benchmark(facts: RowFacts, asked: Benchmark, counted: Counted, first: int) -> Found:
+    """Rows that hold questions of a benchmark; `first` is the number of its first question."""
+    total = len(asked.questions)
+    own = np.flatnonzero((facts.question >= first) & (facts.question < first + total))
+    own = own[np.argsort(-facts.cover[own], kind="stable")]
+    questions = len(np.unique(facts.question[own]))
+    message = f"no row holds one of the {total:,} questions of {asked.name}"
+    if len(own):
+        held = "holds" if len(own) == 1 else "hold"
+        message = f"{_rows(len(own))} {held} a question of {asked.name}: {questions:,} of its {total:,}"
+    if counted.num_short:
+        message += f"; {counted.num_short:,} are short, and were compared whole"
+    if counted.num_untestable:
+        message += f"; {counted.num_untestable:,} could not be looked for"
+    check = Check(
+        code="benchmark",
+        level="failure" if len(own) else "ok",
+        message=message,
+        count=len(own),
+        hint="decontaminate.against leaves such rows out" if len(own) else None,
+    )
+    pairs = tuple((row, int(facts.question[row]), float(facts.cover[row])) for row in own[:SHOWN].tolist())
+    return Found(check=check, pairs=pairs, is_benchmark=True)
+
+
+def _level_of_prompts(share: float) -> Level:
+    return "ok" if not share else "failure" if share >= _MANY else "warning"
+
+
+def _between(
+    facts: RowFacts,
+    code: str,
+    compare: Callable[[Int64, Int64], Places],
+    *,
+    found: str,
+    none: str,
+    hint: str,
+    level: Callable[[float], Level],
+) -> Found:
+    """Compare each held-out split with the splits before it."""
+    before = [*facts.learned]
+    levels: list[Level] = ["ok"]
+    parts: list[str] = []
+    pairs: list[tuple[int, int, float]] = []
+    number = 0
+    for name in (each for each in facts.splits if each not in facts.learned):
+        rows = facts.of_split(name)
+        among = np.concatenate([facts.of_split(other) for other in before])
+        alike = compare(rows, among)
+        if alike:
+            levels.append(level(len(alike) / len(rows)))
+            parts.append(
+                found.format(
+                    count=f"{len(alike):,}",
+                    rows=_rows(len(rows)),
+                    split=name,
+                    others=" or ".join(before),
+                    stand="stands" if len(alike) == 1 else "stand",
+                    ask="asks" if len(alike) == 1 else "ask",
+                )
+            )
+        number += len(alike)
+        pairs += sorted(alike, key=lambda pair: (_is_plain(facts, pair), -pair[2], pair[0]))[:SHOWN]
+        before.append(name)
+    worst = max(levels, key=("ok", "warning", "failure").index)
+    check = Check(code=code, level=worst, message="; ".join(parts) or none, count=number, hint=hint if number else None)
+    return Found(check=check, pairs=tuple(pairs[:SHOWN]))
+
+
+def _is_plain(facts: RowFacts, pair: tuple[int, int, float]) -> bool:
+    """Whether two rows have one prompt: of all pairs, the others have more to show."""
+    return bool(facts.prompt[pair[0]] == facts.prompt[pair[1]])
+
+
+def _within(
+    facts: RowFacts,
+    code: str,
+    number: int,
+    pairs: Places,
+    *,
+    found: str,
+    none: str,
+    hint: str,
+    many: float,
+    num_rows: int | None = None,
+) -> Found:
+    num_rows = len(facts.row) if num_rows is None else num_rows
+    is_many = number >= many * max(num_rows, 1)
+    is_one = number == 1
+    message = found.format(
+        count=f"{number:,}",
+        rows=_rows(num_rows),
+        are="is" if is_one else "are",
+        have="has" if is_one else "have",
+        their="its" if is_one else "their",
+    )
+    check = Check(
+        code=code,
+        level="warning" if number and is_many else "ok",
+        message=message if number else none,
+        count=number,
+        hint=hint if number and is_many else None,
+    )
+    return Found(check=check, pairs=pairs if is_many else ())
+
+
+def _same(keys: npt.NDArray[np.generic], rows: Int64, among: Int64) -> Places:
+    """Rows whose key one of the others has, each with the first of these."""
+    if not len(among):
+        return ()
+    order = among[np.argsort(keys[among], kind="stable")]
+    at = np.minimum(np.searchsorted(keys[order], keys[rows]), len(order) - 1)
+    found = np.flatnonzero(keys[order[at]] == keys[rows])
+    return tuple((row, of, 1.0) for row, of in zip(rows[found].tolist(), order[at[found]].tolist(), strict=True))
+
+
+def _pairs(rows: Int64, copies: NearCopies) -> Places:
+    found = np.flatnonzero(copies.of >= 0)
+    columns: Sequence[npt.NDArray[np.generic]] = (rows[found], copies.of[found], copies.jaccard[found])
+    return tuple(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _rows(number: int) -> str:
+    return f"{number:,} row{'s' * (number != 1)}"

@@ -1,0 +1,144 @@
+"""Checks of the splits as wholes: their sizes and lengths, and how much was rejected. They need no input."""
+
+from collections.abc import Mapping, Sequence
+from math import sqrt
+
+import numpy as np
+import pyarrow as pa
+
+from packer.audit.check.check_report import Check
+from packer.batches import Int32
+from packer.curate.splits import NAMES
+from packer.pipeline.row_report import row_report
+from packer.recipe import Recipe
+from packer.store.cache import Cache
+from packer.store.row_tables import read_table
+from packer.store.selected import read_selection
+
+FEW_ROWS = 100
+"""A loss over fewer held-out rows moves by a tenth of its spread from one draw of rows to another."""
+
+_OTHER_LENGTH = 1.5
+_MUCH = 0.3
+_SIGMAS = 4
+
+
+def check_sizes(cache: Cache, recipe: Recipe, learned: Sequence[str]) -> Check:
+    """Splits that are empty, of another share than was asked for, or too small to say anything."""
+    kept = _rows_of_splits(cache, recipe)
+    empty = [name for name, number in kept.items() if not number]
+    small = [name for name, number in kept.items() if 0 < number < FEW_ROWS and name not in learned]
+    sizes = ", ".join(f"{number:,} in {name}" for name, number in kept.items())
+    if empty:
+        return Check(code="splits", level="failure", message=f"no row is left of {' and '.join(empty)}: {sizes}")
+    off = _unlikely_shares(kept, recipe)
+    if off:
+        return Check(
+            code="splits",
+            level="warning",
+            message=f"{' and '.join(off)}: far from the share that was asked for: {sizes}",
+            hint="few groups, or one large one, make shares uneven: stats names the rows of each split",
+        )
+    if small:
+        named = " and ".join(small)
+        return Check(code="splits", level="warning", message=f"{named}: a loss over so few rows says little: {sizes}")
+    nothing = "; nothing is held out" if len(kept) == 1 else ""
+    return Check(code="splits", level="ok", message=f"rows: {sizes}{nothing}")
+
+
+def check_groups(cache: Cache, recipe: Recipe) -> Check | None:
+    """Groups of `split.group` in more than one split; None where there is no such rule."""
+    selection = cache.manifest.selection
+    if selection is None or recipe.split is None or recipe.split.group is None:
+        return None
+    traits = pa.concat_tables([read_table(cache.folder, each) for each in selection.traits])
+    split, group = read_selection(cache.folder, selection).split, traits.column("group_text").to_numpy()
+    own = np.unique(np.stack([group[split >= 0].view(np.int64), split[split >= 0]], axis=1), axis=0)
+    values, counts = np.unique(own[:, 0], return_counts=True)
+    number = int((counts > 1).sum())
+    field = recipe.split.group
+    return Check(
+        code="groups",
+        level="failure" if number else "ok",
+        message=f"{number:,} of {len(values):,} values of {field} are in more than one split"
+        if number
+        else f"each of {len(values):,} values of {field} is in one split",
+        count=number,
+        hint='sources with a split of their own hold rows of these groups, or the field holds 7 and "7"'
+        if number
+        else None,
+    )
+
+
+def check_rules(cache: Cache) -> Check | None:
+    """Filters that leave out nothing, or much; None where there are no rules about rows."""
+    report = row_report(cache.folder, cache.manifest)
+    if report is None:
+        return None
+    if report.warnings:
+        return Check(code="rules", level="warning", message="; ".join(report.warnings))
+    left_out = ", ".join(f"{each.rows:,} {each.rule or each.code}" for each in report.left_out if each.rows)
+    return Check(code="rules", level="ok", message=f"rows left out: {left_out or 'none'}")
+
+
+def check_lengths(cache: Cache, learned: Sequence[str]) -> Check:
+    """Held-out splits whose documents are longer or shorter than those that are learned."""
+    lengths = {name: cache.documents(name).lengths() for name in cache.splits("documents")}
+    typical = _median(np.concatenate([lengths[name] for name in learned if name in lengths]))
+    held = {name: _median(own) for name, own in lengths.items() if name not in learned and len(own)}
+    others = [name for name, own in held.items() if not typical / _OTHER_LENGTH <= own <= typical * _OTHER_LENGTH]
+    medians = ", ".join(
+        [f"{typical:,} tokens in {' and '.join(learned)}", *(f"{own:,} in {name}" for name, own in held.items())]
+    )
+    return Check(
+        code="lengths",
+        level="warning" if others else "ok",
+        message=f"typical length: {medians}",
+        hint="a held-out split that is not like the rows to be learned measures something else" if others else None,
+    )
+
+
+def check_rejected(cache: Cache) -> Check:
+    """Whether much of the input is not in the cache."""
+    totals = cache.manifest.totals
+    number = sum(totals.rejected.values())
+    if not number:
+        return Check(code="rejected", level="ok", message="no row was rejected", count=0)
+    code = max(totals.rejected, key=lambda each: totals.rejected[each])
+    share = number / totals.rows
+    return Check(
+        code="rejected",
+        level="warning" if share > _MUCH else "ok",
+        message=f"{number:,} of {totals.rows:,} rows were rejected, most often {code} ({totals.rejected[code]:,})",
+        count=number,
+        hint=f"{cache.folder}/rejected.jsonl lists them" if share > _MUCH else None,
+    )
+
+
+def _rows_of_splits(cache: Cache, recipe: Recipe) -> dict[str, int]:
+    """Rows of each split that there is, or that was asked for."""
+    manifest, rule = cache.manifest, recipe.split
+    if manifest.selection is None:
+        shards = [shard for shard in manifest.shards if shard.kind == "documents"]
+        names = dict.fromkeys(shard.split for shard in shards)
+        return {name: sum(shard.num_kept for shard in shards if shard.split == name) for name in names}
+    rows = read_selection(cache.folder, manifest.selection)
+    found = dict(zip(rows.splits, np.bincount(rows.split[rows.split >= 0]).tolist(), strict=True))
+    asked = () if rule is None else (rule.shares, rule.cutoffs)
+    held = [name for name in NAMES[1:] if any(getattr(each, name) for each in asked)]
+    return found | {name: 0 for name in held if name not in found}
+
+
+def _unlikely_shares(kept: Mapping[str, int], recipe: Recipe) -> list[str]:
+    """Splits whose share is over four standard deviations from the one asked for, were each row drawn alone."""
+    rule, total = recipe.split, sum(kept.values())
+    shares = {} if rule is None else {"validation": rule.shares.validation, "test": rule.shares.test}
+    return [
+        name
+        for name, share in shares.items()
+        if share and abs(kept[name] - share * total) > _SIGMAS * sqrt(total * share * (1 - share)) + 1
+    ]
+
+
+def _median(lengths: Int32) -> int:
+    return int(np.median(lengths)) if len(lengths) else 0

@@ -1,0 +1,106 @@
+"""Why a row is not in a cache: the rule, and the row or the question it lost to, with both texts."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from packer.audit.check.built_inputs import BuiltInputs, find_inputs_again
+from packer.audit.check.check_report import RowPair, RowText
+from packer.audit.view import find_inputs
+from packer.curate.row_words import said
+from packer.errors import UsageError
+from packer.pipeline.benchmarks import read_rule
+from packer.pipeline.progress import Silent
+from packer.pipeline.selecting import RowPlaces
+from packer.recipe import Recipe, make_recipe
+from packer.rejections import ROW_REASONS
+from packer.store.cache import Cache
+from packer.store.rejected import read_rejected
+from packer.store.selected import read_selection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhyView:
+    """What was decided of one row."""
+
+    row: RowText
+    """Its split is empty where it is in none."""
+
+    code: str | None
+    """None where the row is in the cache."""
+
+    reason: str | None
+    lost_to: RowPair | None
+    """The row beside the one it lost to, or beside the question of a benchmark that it holds."""
+
+
+def why(cache: Cache, source: str, row: int) -> WhyView:
+    """Find out why a row is not in a cache, or in which split it is.
+
+    The texts come from the inputs, where they are still what was built from; else they are empty.
+
+    Args:
+        cache: an open cache.
+        source: the input as the manifest names it, or the end of that path.
+        row: from 0.
+
+    Raises:
+        UsageError: no such input or row, or several inputs end so.
+        CheckError: something is damaged.
+
+    """
+    manifest = cache.manifest
+    recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
+    number = find_inputs(
+        [entry.path for entry in manifest.inputs], source, missing=f"{cache.folder} has no '{source}'"
+    )[0]
+    entry = manifest.inputs[number]
+    if not 0 <= row < entry.num_rows:
+        raise UsageError(f"no row {row} in {entry.path}", hint=f"rows are numbered 0 to {entry.num_rows - 1}")
+    line = next(
+        (each for each in read_rejected(cache.folder, manifest) if (each.source, each.row) == (entry.path, row)), None
+    )
+    own = _text(cache, recipe, number, row)
+    lost_to = None
+    if manifest.selection is not None and line is not None and line.code in ROW_REASONS:
+        shards = [shard for shard in manifest.shards if shard.kind == "documents"]
+        places = RowPlaces(manifest.inputs, shards)
+        rows = read_selection(cache.folder, manifest.selection)
+        place = places.number(number, row)
+        kept = int(rows.kept[place])
+        if kept >= 0 and line.code == "contaminated":
+            other = _question(recipe, kept)
+        elif kept >= 0:
+            other = _text(cache, recipe, *places.of(kept))
+        lost_to = None if kept < 0 else RowPair(first=own, second=other, similarity=float(rows.similarity[place]))
+    is_whole = line is not None and not own.split
+    return WhyView(
+        row=own,
+        code=line.code if line is not None and is_whole else None,
+        reason=line.reason if line is not None and is_whole else None,
+        lost_to=lost_to,
+    )
+
+
+def _text(cache: Cache, recipe: Recipe, source: int, row: int) -> RowText:
+    """A row with the split it is in."""
+    entry = cache.manifest.inputs[source]
+    splits = [
+        name
+        for name in cache.splits("documents")
+        for sources, rows in [cache.documents(name).origins()]
+        if np.any((sources == source) & (rows == row))
+    ]
+    inputs: BuiltInputs = find_inputs_again([entry], recipe, Silent())
+    texts = ["\n".join(text for _, text in said(sample)) for _, sample in inputs.samples(0, [row])]
+    return RowText(input=entry.path, row=row, split="".join(splits[:1]), text="".join(texts))
+
+
+def _question(recipe: Recipe, number: int) -> RowText:
+    assert recipe.decontaminate is not None, "a question was found"
+    for rule in recipe.decontaminate.against:
+        if number < (rule.questions or 0):
+            found = read_rule(rule)
+            return RowText(input=found.path, row=number, split=found.name, text=found.questions[number])
+        number -= rule.questions or 0
+    raise IndexError(number)

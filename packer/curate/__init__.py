@@ -1,0 +1,19 @@
+"""Which rows are learned: filters, duplicates, splits, decided by facts of rows and recorded with their reasons.
+
+`TraitMaker` makes the traits of a batch of rows; `select_rows` decides about all rows from their traits alone.
+"""
+
+from packer.curate.contamination import Questions
+from packer.curate.select import absent_field, mixed_groups, refuse_absent_fields, rule_names, select_rows
+from packer.curate.traits import TraitMaker, TraitRules
+
+__all__ = [
+    "Questions",
+    "TraitMaker",
+    "TraitRules",
+    "absent_field",
+    "mixed_groups",
+    "refuse_absent_fields",
+    "rule_names",
+    "select_rows",
+]

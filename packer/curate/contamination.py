@@ -1,0 +1,142 @@
+"""Rows that hold a question of a benchmark: found by the n-grams they share.
+
+A question is found in a row if at least half of its different n-grams stand in that one row. N-grams that several
+questions of a benchmark have, such as those of its instructions, do not count. A question of fewer than n words is
+compared whole: with messages that are the same words.
+
+The index is exact: the n-grams as sorted 64-bit numbers, looked up by binary search.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from packer.batches import Int64, UInt64
+from packer.curate.signatures import indices, ngrams
+from packer.curate.words import Words, words_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hits:
+    """Rows in which a question was found, with the one of which most was found. H rows, ascending."""
+
+    row: Int64  # [H]
+    question: Int64  # [H] number among the questions of all benchmarks
+    cover: npt.NDArray[np.float64]  # [H] share of the question's n-grams that the row has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """How the questions of one benchmark can be looked for."""
+
+    num_questions: int
+    num_short: int
+    """Of fewer than n words: compared whole."""
+
+    num_untestable: int
+    """Without words, or with none but n-grams that other questions have too: never found."""
+
+
+class Questions:
+    """The questions of benchmarks, to be looked for in rows."""
+
+    def __init__(
+        self, benchmarks: Sequence[Sequence[str]], *, ngram: int = 8, common: int = 5, cover: float = 0.5
+    ) -> None:
+        """Index the questions.
+
+        Args:
+            benchmarks: the questions of each.
+            ngram: words of an n-gram.
+            common: an n-gram that so many questions of a benchmark have does not count.
+            cover: the least share of a question's n-grams.
+
+        """
+        self._ngram, self._cover = ngram, cover
+        words = words_of([question for questions in benchmarks for question in questions])
+        lengths = np.diff(words.offsets)
+        grams, counts = _distinct(*ngrams(words, words.offsets[:-1], words.offsets[1:], ngram))
+        question = np.repeat(np.arange(len(counts)), counts)
+        benchmark = np.repeat(np.arange(len(benchmarks)), [len(questions) for questions in benchmarks])
+        is_short = (lengths > 0) & (lengths < ngram)
+        counted = is_short[question] | (_occurrences(grams, benchmark[question]) < common)
+        is_long = counted & ~is_short[question]
+        self._size = np.bincount(question[is_long], minlength=len(counts))
+        self._grams = _Postings(grams[is_long], question[is_long])
+        self._short = _Postings(grams[is_short[question]], question[is_short[question]])
+        self.counted = tuple(
+            Counted(
+                num_questions=int(own.sum()),
+                num_short=int((own & is_short).sum()),
+                num_untestable=int((own & ~is_short & (self._size == 0)).sum()),
+            )
+            for own in (benchmark == number for number in range(len(benchmarks)))
+        )
+        """Of each benchmark."""
+
+    def find(self, words: Words, rows: Int64) -> Hits:
+        """Look for the questions in rows.
+
+        Args:
+            words: of messages, those of a row one after another.
+            rows: the messages of row i are ``rows[i] … rows[i + 1] - 1``.  # int64[N + 1]
+
+        """
+        start, stop = words.offsets[rows[:-1]], words.offsets[rows[1:]]
+        found_row, found_question, cover = self._in_text(words, start, stop)
+        messages = np.flatnonzero((lengths := np.diff(words.offsets)) * (lengths < self._ngram))
+        whole, _ = ngrams(words, words.offsets[messages], words.offsets[messages + 1], self._ngram)
+        at, question = self._short.of(whole)
+        row = np.concatenate([found_row, np.searchsorted(rows, messages[at], "right") - 1])
+        question = np.concatenate([found_question, question])
+        cover = np.concatenate([cover, np.ones(len(at))])
+        best = np.lexsort((question, -cover, row))
+        best = best[np.append(True, row[best][1:] != row[best][:-1])[: len(best)]]
+        return Hits(row=row[best], question=question[best], cover=cover[best])
+
+    def _in_text(self, words: Words, start: Int64, stop: Int64) -> tuple[Int64, Int64, npt.NDArray[np.float64]]:
+        """Rows and questions, of which so much stands there."""
+        grams, counts = ngrams(words, start, stop, self._ngram)
+        at, question = self._grams.of(grams)
+        row = np.repeat(np.arange(len(counts)), counts)[at]
+        # An n-gram that stands in a row twice counts once.
+        once = np.unique(np.stack([row, question, grams[at].view(np.int64)], axis=1), axis=0)
+        pairs, shared = np.unique(once[:, :2], axis=0, return_counts=True)
+        share = shared / np.maximum(self._size[pairs[:, 1]], 1)
+        enough = share >= self._cover
+        return pairs[enough, 0], pairs[enough, 1], share[enough]
+
+
+class _Postings:
+    """Which questions have an n-gram."""
+
+    def __init__(self, grams: UInt64, question: Int64) -> None:
+        order = np.lexsort((question, grams))
+        self._grams, self._question = grams[order], question[order]
+
+    def of(self, grams: UInt64) -> tuple[Int64, Int64]:
+        """Places of n-grams that questions have, and these, a pair for each question."""
+        first = np.searchsorted(self._grams, grams)
+        last = np.minimum(first, max(len(self._grams) - 1, 0))
+        at = np.flatnonzero(self._grams[last] == grams) if len(self._grams) else np.zeros(0, np.int64)
+        counts = np.searchsorted(self._grams, grams[at], "right") - first[at]
+        return np.repeat(at, counts), self._question[indices(first[at], counts)]
+
+
+def _distinct(grams: UInt64, counts: Int64) -> tuple[UInt64, Int64]:
+    """The different n-grams of each question, ascending, and how many each has."""
+    question = np.repeat(np.arange(len(counts)), counts)
+    order = np.lexsort((grams, question))
+    grams, question = grams[order], question[order]
+    new = np.append(True, (grams[1:] != grams[:-1]) | (question[1:] != question[:-1]))[: len(grams)]
+    return grams[new], np.bincount(question[new], minlength=len(counts))
+
+
+def _occurrences(grams: UInt64, benchmark: Int64) -> Int64:
+    """How many questions of its benchmark have each n-gram."""
+    _, group, counts = np.unique(
+        np.stack([grams.view(np.int64), benchmark], axis=1), axis=0, return_inverse=True, return_counts=True
+    )
+    return counts[group.reshape(-1)]

@@ -1,0 +1,211 @@
+"""Near copies among rows, verified by the Jaccard similarity of their shingles, and which of them go.
+
+Rows are taken in an order of preference. Rows whose sets of shingles are equal are one row, and the others copies of
+it. The rest are compared where they share a band; of rows that share one, each is compared with the 64 that come first,
+so that a corpus written from a template takes no quadratic time.
+
+A row goes if it is a near copy of an earlier row *that stays*. Connected components, the other way to do it, drop rows
+that are like nothing that is kept: A ~ B ~ C drops C, though it is not like A.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from packer.batches import Bool, Int64, UInt64
+from packer.curate.signatures import MOST_SHINGLES, NUM_BANDS, Signatures, indices, pieces
+from packer.curate.words import mixed
+
+MOST_COMPARED = 64
+"""Rows of a shared band that each other row of it is compared with."""
+
+_PIECE_SHINGLES = 2**21
+"""Of the pairs that are verified together."""
+
+_HALF = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearCopies:
+    """Of each of M rows, in the order they were given, the row it is a near copy of."""
+
+    of: Int64  # [M] number of the row in the signatures; -1 where it is a near copy of none
+    jaccard: npt.NDArray[np.float64]  # [M] 0 where it is a near copy of none
+    num_capped: int
+    """Bands that more than 64 rows share, where not all were compared with each other."""
+
+
+def near_duplicates(signatures: Signatures, order: Int64, jaccard: float) -> NearCopies:
+    """Find rows to drop: near copies of an earlier row that stays.
+
+    Args:
+        signatures: of all rows.
+        order: the rows, those preferred first.  # int64[M]
+        jaccard: the least similarity of a near copy, above 0.
+
+    """
+    groups = _Groups(signatures, order)
+    pairs = _verified(signatures, order, groups.first, jaccard, num_first=None)
+    of, similarity = np.full(len(order), -1), np.zeros(len(order))
+    for first, second, found in zip(pairs.first.tolist(), pairs.second.tolist(), pairs.jaccard.tolist(), strict=True):
+        # `first` is decided when it is met: pairs come in the order of `second`, and first < second.
+        if of[first] < 0 and found > similarity[second]:
+            of[second], similarity[second] = first, found
+    copies = np.flatnonzero(groups.first_of != np.arange(len(order)))
+    originals = groups.first_of[copies]
+    of[copies] = np.where(of[originals] < 0, originals, of[originals])
+    similarity[copies] = np.where(similarity[originals] == 0, 1.0, similarity[originals])
+    return NearCopies(of=np.where(of < 0, -1, order[of]), jaccard=similarity, num_capped=pairs.num_capped)
+
+
+def nearest(signatures: Signatures, among: Int64, rows: Int64, jaccard: float) -> NearCopies:
+    """The nearest of some rows to each of others, where it is near enough.
+
+    Args:
+        signatures: of all rows.
+        among: where near copies are looked for; of equally near ones the earliest is found.  # int64[H]
+        rows: whose near copies are looked for; none of them in `among`.  # int64[M]
+        jaccard: the least similarity of a near copy, above 0.
+
+    """
+    order = np.concatenate([among, rows])
+    groups = _Groups(signatures, order)
+    pairs = _verified(signatures, order, groups.first, jaccard, num_first=len(among))
+    of, similarity = np.full(len(order), -1), np.zeros(len(order))
+    best = np.lexsort((pairs.first, -pairs.jaccard, pairs.second))
+    first_of = np.append(True, pairs.second[best][1:] != pairs.second[best][:-1])[: len(best)]
+    best = best[first_of]
+    of[pairs.second[best]], similarity[pairs.second[best]] = pairs.first[best], pairs.jaccard[best]
+    original = groups.first_of[len(among) :]
+    is_copy = (original < len(among)) & groups.has_shingles[len(among) :]
+    found = np.where(is_copy, original, of[original])
+    return NearCopies(
+        of=np.where(found < 0, -1, order[found]),
+        jaccard=np.where(is_copy, 1.0, similarity[original]),
+        num_capped=pairs.num_capped,
+    )
+
+
+class _Groups:
+    """Places of an order whose rows have equal sets of shingles."""
+
+    def __init__(self, signatures: Signatures, order: Int64) -> None:
+        counts = np.diff(signatures.offsets)
+        self.has_shingles: Bool = counts[order] > 0
+        whole = np.zeros(len(counts), np.uint64)
+        for first, last in pieces(signatures.offsets, _PIECE_SHINGLES):
+            start, stop = signatures.offsets[[first, last]]
+            filled = first + np.flatnonzero(counts[first:last])
+            if len(filled):
+                numbers = mixed(signatures.shingles[start:stop].astype(np.uint64) + np.uint64(1))
+                whole[filled] = np.add.reduceat(numbers, signatures.offsets[filled] - start)
+        _, first_with, group = np.unique(whole[order], return_index=True, return_inverse=True)
+        self.first_of: Int64 = np.where(self.has_shingles, first_with[group.reshape(-1)], np.arange(len(order)))
+        """[M] place of the first row with the same set; of a row without words its own."""
+
+        self.first: Int64 = np.flatnonzero((self.first_of == np.arange(len(order))) & self.has_shingles)
+        """Places of rows that are the first with their set, ascending."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pairs:
+    """Places of near copies, first < second, in the order of `second`."""
+
+    first: Int64
+    second: Int64
+    jaccard: npt.NDArray[np.float64]
+    num_capped: int
+
+
+def _verified(signatures: Signatures, order: Int64, places: Int64, jaccard: float, num_first: int | None) -> _Pairs:
+    """All pairs of these places that share a band and are alike; with `num_first` only those across that place."""
+    seen, num_capped = np.zeros(0, np.uint64), 0
+    found, similarities = [np.zeros(0, np.uint64)], [np.zeros(0)]
+    for band in range(NUM_BANDS):
+        keys = (signatures.bands[order[places], band].astype(np.uint64) << _HALF) | places.astype(np.uint64)
+        candidates, capped = _candidates(keys, num_first)
+        num_capped += capped
+        new = np.setdiff1d(candidates, seen, assume_unique=True)
+        seen = np.sort(np.concatenate([seen, new]))
+        for piece in _pieces(signatures, order, new):
+            similarity = _jaccard(
+                signatures, order[(piece & _LOW).astype(np.int64)], order[(piece >> _HALF).astype(np.int64)]
+            )
+            near = similarity >= jaccard
+            found.append(piece[near])
+            similarities.append(similarity[near])
+    pairs = np.concatenate(found)
+    ascending = np.argsort(pairs)
+    pairs = pairs[ascending]
+    return _Pairs(
+        first=(pairs & _LOW).astype(np.int64),
+        second=(pairs >> _HALF).astype(np.int64),
+        jaccard=np.concatenate(similarities)[ascending],
+        num_capped=num_capped,
+    )
+
+
+def _candidates(keys: UInt64, num_first: int | None) -> tuple[UInt64, int]:
+    """Pairs of places that share a key, as ``second << 32 | first``, and how many keys were capped.
+
+    Worked example: keys a, a, b, a of the places 0 … 3 give the pairs (0, 1), (0, 3) and (1, 3).
+
+    Args:
+        keys: ``key << 32 | place``, in any order.  # uint64[P]
+        num_first: with it, pairs are of a place below it and one from it on.
+
+    """
+    keys = np.sort(keys)
+    is_first = np.append(True, (keys[1:] >> _HALF) != (keys[:-1] >> _HALF))[: len(keys)]
+    start = np.flatnonzero(is_first)
+    sizes = np.diff(start, append=len(keys))
+    place = (keys & _LOW).astype(np.int64)
+    rank = indices(np.zeros(len(start), np.int64), sizes)
+    if num_first is None:
+        partners = np.minimum(rank, MOST_COMPARED)
+        capped = int((sizes > MOST_COMPARED + 1).sum())
+    else:
+        held = np.add.reduceat(place < num_first, start) if len(start) else start
+        partners = np.where(place < num_first, 0, np.repeat(np.minimum(held, MOST_COMPARED), sizes))
+        capped = int(((held > MOST_COMPARED) & (held < sizes)).sum())
+    first = place[indices(np.repeat(start, sizes), partners)]
+    second = np.repeat(place, partners)
+    return (second.astype(np.uint64) << _HALF) | first.astype(np.uint64), capped
+
+
+def _pieces(signatures: Signatures, order: Int64, pairs: UInt64) -> Iterator[UInt64]:
+    """Pairs, so many at a time that their shingles fit in memory."""
+    counts = np.diff(signatures.offsets)[order]
+    size = np.cumsum(counts[(pairs & _LOW).astype(np.int64)] + counts[(pairs >> _HALF).astype(np.int64)])
+    if len(pairs):
+        cuts = np.searchsorted(size, np.arange(_PIECE_SHINGLES, int(size[-1]), _PIECE_SHINGLES), "right")
+        yield from np.split(pairs, np.unique(cuts))
+
+
+def _jaccard(signatures: Signatures, first: Int64, second: Int64) -> npt.NDArray[np.float64]:
+    """Similarity of pairs of rows, each with shingles.  # float64[P]
+
+    The shingles of both rows become keys ``pair << 32 | shingle``; sorted, one that both have stands twice.
+    """
+    start, stop = signatures.offsets[:-1], signatures.offsets[1:]
+    largest = (
+        np.where(stop - start < MOST_SHINGLES, np.uint32(0xFFFFFFFF), signatures.shingles[np.maximum(stop, 1) - 1])
+        if len(signatures.shingles)
+        else np.zeros(len(start), np.uint32)
+    )
+    bound = np.minimum(largest[first], largest[second])
+    keys = []
+    for rows in (first, second):
+        counts = stop[rows] - start[rows]
+        shingles = signatures.shingles[indices(start[rows], counts)]
+        pair = np.repeat(np.arange(len(rows), dtype=np.uint64) << _HALF, counts)
+        keys.append((pair | shingles)[shingles <= np.repeat(bound, counts)])
+    both = np.concatenate(keys)
+    both.sort()
+    shared = np.bincount((both[1:][both[1:] == both[:-1]] >> _HALF).astype(np.int64), minlength=len(first))
+    total = np.bincount((both >> _HALF).astype(np.int64), minlength=len(first)) - shared
+    similarity: npt.NDArray[np.float64] = shared / np.maximum(total, 1)
+    return similarity

@@ -1,0 +1,261 @@
+"""The selection: of every row its split, or why it is in none, decided once from the traits of all rows.
+
+In this order: conditions of sources and filters; benchmarks; exact duplicates; near duplicates; the split; what leaks
+from a held-out row; how many are taken. A row that one step leaves out is not seen by the next, and only a row that has
+documents can be the one that is kept.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from packer.batches import Bool, InputRows, Int32, Int64, SelectedRows, UInt64
+from packer.curate.duplicates import Lost, exact_duplicates, lost_to_held_out, lost_to_near
+from packer.curate.signatures import signatures_in
+from packer.curate.splits import NAMES, TRAIN, split_by_hash, split_by_time, straddling
+from packer.curate.traits import NO_TIME, TraitRules
+from packer.errors import InputError
+from packer.rejections import ROW_REASONS
+from packer.row_rules import WHERE, Deduplicate, Leakage, RowRules, Split
+
+
+def rule_names(rules: RowRules) -> tuple[str, ...]:
+    """What `SelectedRows.detail` names: the filters, then the conditions of each source."""
+    filters = tuple(each.name for each in rules.filters)
+    return (*filters, *(f"sources[{i}].{WHERE}.{field}" for i, where in enumerate(rules.where) for field in where))
+
+
+def select_rows(rows: InputRows, traits: pa.Table, rules: RowRules) -> SelectedRows:
+    """Decide about every row.
+
+    Args:
+        rows: all rows of the inputs.
+        traits: of every row, in their order.
+        rules: of the recipe.
+
+    Raises:
+        InputError: no row has a field that a rule asks about.
+
+    """
+    verdicts = Verdicts(rows)
+    _Filters(rows, traits, rules).apply(verdicts)
+    if rules.decontaminate is not None:
+        verdicts.drop_lost("contaminated", _contaminated(verdicts, traits))
+    _deduplicate(verdicts, traits, rules.deduplicate or Deduplicate())
+    if rules.split is not None:
+        _divide(verdicts, rows, traits, rules.split, rules)
+        if rules.split.leakage is not None:
+            verdicts.drop_lost("leaks", _leaking(verdicts, traits, rules.split.leakage))
+    for source, take in enumerate(rules.take):
+        if take is not None:
+            own = np.flatnonzero(verdicts.alive & (rows.source == source))
+            if take.order == "hash":
+                own = own[np.argsort(digests(traits, "content")[own], kind="stable")]
+            verdicts.drop("not_taken", own[take.rows :])
+    return verdicts.selected()
+
+
+class Verdicts:
+    """What is decided so far. N rows."""
+
+    def __init__(self, rows: InputRows) -> None:
+        number = len(rows.source)
+        self.splits = [*rows.splits, *(name for name in NAMES if name not in rows.splits)]
+        self.split: Int32 = rows.split.copy()
+        self.alive: Bool = rows.num_tokens > 0
+        self._reason = np.zeros(number, np.int32)
+        self._kept = np.full(number, -1, np.int64)
+        self._similarity = np.zeros(number, np.float32)
+        self._detail = np.full(number, -1, np.int32)
+
+    @property
+    def in_train(self) -> Bool:
+        """Which rows are in the split `train`, as far as it is decided.  # bool[N]"""
+        train: Bool = self.split == self.splits.index(NAMES[TRAIN])
+        return train
+
+    def order(self) -> Int64:
+        """The rows that are left in order of precedence: held out before train, then as they stand.  # int64[M]"""
+        left = np.flatnonzero(self.alive)
+        return left[np.argsort(self.in_train[left], kind="stable")]
+
+    def drop(self, code: str, rows: npt.NDArray[np.integer], *, detail: int = -1) -> None:
+        """Leave out rows; those that were left out before keep their reason."""
+        rows = rows[self.alive[rows]]
+        self.alive[rows] = False
+        self._reason[rows] = ROW_REASONS.index(code) + 1
+        self._detail[rows] = detail
+
+    def drop_lost(self, code: str, lost: Lost) -> None:
+        """Leave out rows that lost to others; all of them are left until now."""
+        self._kept[lost.row] = lost.kept
+        self._similarity[lost.row] = lost.similarity
+        self.drop(code, lost.row)
+
+    def selected(self) -> SelectedRows:
+        """The result, with the splits that have rows."""
+        split = np.where(self.alive, self.split, -1).astype(np.int32)
+        used = [number for number in range(len(self.splits)) if (split == number).any()]
+        renumbered = np.full(len(self.splits) + 1, -1, np.int32)  # the last one is -1's
+        renumbered[used] = np.arange(len(used))
+        return SelectedRows(
+            splits=tuple(self.splits[number] for number in used),
+            split=renumbered[split],
+            reason=self._reason,
+            kept=self._kept,
+            similarity=self._similarity,
+            detail=self._detail,
+        )
+
+
+class _Filters:
+    """Which rows pass the conditions of their source and the filters."""
+
+    def __init__(self, rows: InputRows, traits: pa.Table, rules: RowRules) -> None:
+        self._rows = rows
+        self._rules = rules
+        self._failed = column(traits, "failed")
+        self._asked = [TraitRules.of(rules, source) for source in range(max(1, len(rules.where)))]
+
+    def apply(self, verdicts: Verdicts) -> None:
+        """Leave out what does not pass, each row for the first rule: conditions of its source before filters."""
+        for rule, failed in self._failures():
+            verdicts.drop("filtered", np.flatnonzero(failed), detail=rule)
+
+    def _failures(self) -> Iterator[tuple[int, Bool]]:
+        """Number of each rule, and the rows that fail it."""
+        source, rules = self._rows.source, self._rules
+        number = len(rules.filters)
+        for i, asked in enumerate(self._asked):
+            for bit in range(len(asked.where)):
+                yield number, (source == i) & _bit(self._failed, np.uint64(bit))
+                number += 1
+        num_where = np.array([len(asked.where) for asked in self._asked], np.uint64)[source]
+        bit = 0
+        for number, each in enumerate(rules.filters):
+            if each.tokens is None:
+                yield number, _bit(self._failed, num_where + np.uint64(bit))
+                bit += 1
+            else:
+                tokens = self._rows.num_tokens
+                least, most = each.tokens.min or 0, each.tokens.max
+                yield number, (tokens < least) | (tokens > (tokens if most is None else most))
+
+
+def refuse_absent_fields(rows: InputRows, traits: pa.Table, rules: RowRules) -> None:
+    """Refuse rules about a field that no row has.
+
+    Raises:
+        InputError: names the field and the rule.
+
+    """
+    known, source = column(traits, "known"), rows.source
+    asked = [TraitRules.of(rules, i) for i in range(max(1, len(rules.where)))]
+    present = [
+        {
+            field
+            for bit, field in enumerate(each.fields)
+            if (_bit(known, np.uint64(bit)) & (source == i) & (rows.num_tokens > 0)).any()
+        }
+        for i, each in enumerate(asked)
+    ]
+    for i, each in enumerate(asked):
+        for field in each.where:
+            if field not in present[i]:
+                raise absent_field(field, f"sources[{i}].{WHERE}")
+    anywhere = set().union(*present)
+    wanted = [(each.field, f"filter '{each.name}'") for each in rules.filters]
+    if rules.split is not None:
+        wanted += [(rules.split.group, "split.group"), (rules.split.time, "split.time")]
+    for name, rule in wanted:
+        if name is not None and name not in anywhere:
+            raise absent_field(name, rule)
+
+
+def absent_field(field: str, rule: str) -> InputError:
+    """The error of a rule about a field that no row has."""
+    return InputError(
+        f"{rule}: no row has a field '{field}'", hint="fields are named as the files have them, as in metadata.user_id"
+    )
+
+
+def _contaminated(verdicts: Verdicts, traits: pa.Table) -> Lost:
+    """Rows that are left and hold a question; in place of a row they lost to, they have its number."""
+    question = column(traits, "question").astype(np.int64)
+    found = np.flatnonzero(verdicts.alive & (question >= 0))
+    return Lost(row=found, kept=question[found], similarity=column(traits, "cover").astype(np.float32)[found])
+
+
+def _deduplicate(verdicts: Verdicts, traits: pa.Table, rule: Deduplicate) -> None:
+    if rule.exact is not None:
+        keys = digests(traits, "content" if rule.exact == "bytes" else "folded")
+        verdicts.drop_lost("duplicate", exact_duplicates(keys, verdicts.order()))
+    if rule.near is not None:
+        rows = signatures_in(traits, rule.near.of, rule.near.ngram)
+        verdicts.drop_lost("near_duplicate", lost_to_near(rows, verdicts.order(), rule.near.jaccard))
+
+
+def _leaking(verdicts: Verdicts, traits: pa.Table, rule: Leakage) -> Lost:
+    held, learned = (np.flatnonzero(verdicts.alive & own) for own in (~verdicts.in_train, verdicts.in_train))
+    rows = signatures_in(traits, rule.of, rule.ngram)
+    return lost_to_held_out(rows, digests(traits, "content"), held, learned, rule.near)
+
+
+def mixed_groups(traits: pa.Table) -> int:
+    """Values of the group's field that are a text in some rows and a number in others, which are two groups."""
+    if "group" not in traits.column_names:
+        return 0
+    pairs = np.unique(np.stack([column(traits, "group_text"), column(traits, "group")]), axis=1)
+    return int((np.unique(pairs[0], return_counts=True)[1] > 1).sum())
+
+
+def _divide(verdicts: Verdicts, rows: InputRows, traits: pa.Table, rule: Split, rules: RowRules) -> None:
+    """Divide the rows of `train`; those that their source puts elsewhere stay there."""
+    if rule.group is not None:
+        verdicts.drop("no_group", np.flatnonzero(verdicts.in_train & ~_knows(rule.group, rows, traits, rules)))
+    if rule.time is None:
+        left = np.flatnonzero(verdicts.alive & verdicts.in_train)
+        keys = column(traits, "prompt" if rule.group is None else "group")
+        _assign(verdicts, left, split_by_hash(keys[left], rule))
+        return
+    times = column(traits, "time").astype(np.int64)
+    verdicts.drop("no_time", np.flatnonzero(verdicts.in_train & (times == NO_TIME)))
+    left = np.flatnonzero(verdicts.alive & verdicts.in_train)
+    split = split_by_time(times[left], rule)
+    if rule.group is not None:
+        late, first = straddling(column(traits, "group")[left], split)
+        similarity = np.zeros(len(late), np.float32)
+        verdicts.drop_lost("straddles", Lost(row=left[late], kept=left[first], similarity=similarity))
+    _assign(verdicts, left, split)
+
+
+def _assign(verdicts: Verdicts, rows: Int64, split: Int32) -> None:
+    names = np.array([verdicts.splits.index(name) for name in NAMES], np.int32)
+    verdicts.split[rows] = names[split]
+
+
+def _knows(field: str, rows: InputRows, traits: pa.Table, rules: RowRules) -> Bool:
+    """Which rows have a field.  # bool[N]"""
+    asked = [TraitRules.of(rules, i) for i in range(max(1, len(rules.where)))]
+    bits = np.array([each.fields.index(field) for each in asked], np.uint64)
+    return _bit(column(traits, "known"), bits[rows.source])
+
+
+def column(traits: pa.Table, name: str) -> UInt64:
+    """A column of numbers of all rows.  # uint64[N], of `time` int64[N]"""
+    values: UInt64 = traits.column(name).to_numpy()
+    return values
+
+
+def digests(traits: pa.Table, name: str) -> npt.NDArray[np.bytes_]:
+    """A column of digests of 16 bytes of all rows.  # S16[N]"""
+    chunks = traits.column(name).chunks
+    parts = [np.frombuffer(each.buffers()[1], "S16")[each.offset : each.offset + len(each)] for each in chunks]
+    return np.concatenate([np.zeros(0, "S16"), *parts])
+
+
+def _bit(bits: UInt64, number: np.uint64 | UInt64) -> Bool:
+    flags: Bool = (bits >> number) & np.uint64(1) != 0
+    return flags

@@ -1,0 +1,188 @@
+"""What rows are compared by: the shingles of their words, and keys that rows with many shingles in common share.
+
+A shingle is n words that follow one another, as a 32-bit number; a row of fewer words is one shingle. Two rows are
+alike by the Jaccard similarity of their sets of shingles, |A ∩ B| / |A ∪ B|. A row keeps its 256 smallest. As shingles
+are random numbers, those below any bound are a fair sample: rows with 256 are compared by the shingles up to the
+smaller of the two largest ones that are kept. So rows of fewer than 256 different shingles are compared exactly, and
+longer ones to about ±0.03.
+
+Candidates are found by MinHash in bands (Broder, "On the resemblance and containment of documents", 1997; Indyk and
+Motwani, 1998). The least image of a set under a permutation is the same for two sets with a probability of their
+Jaccard similarity J. A band is five of these; with twenty bands, rows share one with probability 1 - (1 - J⁵)²⁰:
+0.9996 at J = 0.8, 0.975 at 0.7, 0.06 at 0.3.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from packer.batches import Int64, UInt64
+from packer.curate.words import Words, constants, mixed
+from packer.row_rules import MAX_NGRAM
+
+MOST_SHINGLES = 256
+NUM_BANDS = 20
+BAND_SIZE = 5
+
+_BY_WORD = constants("the word of an n-gram at a place", MAX_NGRAM)
+_FLIP, _MULTIPLIER = (constants(f"permutation, {part}", NUM_BANDS * BAND_SIZE).astype(np.uint32) for part in "ab")
+_BY_PLACE_IN_BAND = constants("the minhash of a band at a place", BAND_SIZE)
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+_PIECE_SHINGLES = 2**16
+"""Rows are taken together up to so many shingles, which stay in the processor's cache while they are permuted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signatures:
+    """N rows, S shingles."""
+
+    shingles: npt.NDArray[np.uint32]  # [S] ascending and different within a row, at most 256
+    offsets: Int64  # [N + 1]
+    bands: npt.NDArray[np.uint32]  # [N, 20]; of a row without shingles it says nothing
+
+    def rows(self, rows: Int64) -> "Signatures":
+        """Some of the rows, in the order given."""
+        counts = np.diff(self.offsets)[rows]
+        shingles = self.shingles[indices(self.offsets[rows], counts)]
+        return Signatures(shingles=shingles, offsets=np.append(0, np.cumsum(counts)), bands=self.bands[rows])
+
+    def at(self, place: Int64, number: int) -> "Signatures":
+        """The same rows at places among `number` ones, of which the others have no shingle.
+
+        Args:
+            place: of each row, ascending.  # int64[N]
+            number: of all rows.
+
+        """
+        counts = np.zeros(number, np.int64)
+        counts[place] = np.diff(self.offsets)
+        bands = np.zeros((number, NUM_BANDS), np.uint32)
+        bands[place] = self.bands
+        return Signatures(shingles=self.shingles, offsets=np.append(0, np.cumsum(counts)), bands=bands)
+
+
+def signature_columns(rows: Signatures, of: str, ngram: int) -> dict[str, pa.Array]:
+    """Signatures as two columns of a table of rows."""
+    shingles = pa.LargeListArray.from_arrays(pa.array(rows.offsets), pa.array(rows.shingles))
+    bands = pa.FixedSizeListArray.from_arrays(pa.array(rows.bands.reshape(-1)), NUM_BANDS)
+    return {f"shingles {of} {ngram}": shingles, f"bands {of} {ngram}": bands}
+
+
+def signatures_in(table: pa.Table, of: str, ngram: int) -> Signatures:
+    """The signatures that a table of rows has in its columns."""
+    parts = [
+        Signatures(
+            shingles=shingles.flatten().to_numpy(),
+            offsets=shingles.offsets.to_numpy() - shingles.offsets[0].as_py(),
+            bands=bands.flatten().to_numpy().reshape(-1, NUM_BANDS),
+        )
+        for shingles, bands in zip(
+            table.column(f"shingles {of} {ngram}").chunks, table.column(f"bands {of} {ngram}").chunks, strict=True
+        )
+    ]
+    return joined(parts)
+
+
+def ngrams(words: Words, start: Int64, stop: Int64, n: int) -> tuple[UInt64, Int64]:
+    """The n-grams of ranges of words, one for a range of 1 to n - 1 words.
+
+    Args:
+        words: of some texts.
+        start: first word of each range.  # int64[N]
+        stop: the word behind its last.  # int64[N]
+        n: words of an n-gram, 1 to 64.
+
+    Returns:
+        uint64[G] the n-grams of all ranges, in order, and int64[N] how many each has.
+
+    """
+    lengths = stop - start
+    counts = np.where(lengths >= n, lengths - n + 1, np.minimum(lengths, 1))
+    padded = np.concatenate([words.number, np.zeros(n, np.uint64)])
+    whole = padded[: len(words.number)] * _BY_WORD[0]
+    for place in range(1, n):
+        whole += padded[place : place + len(whole)] * _BY_WORD[place]
+    found = whole[indices(start, counts)]
+    for row in np.flatnonzero((lengths > 0) & (lengths < n)).tolist():
+        own = words.number[start[row] : stop[row]] * _BY_WORD[: lengths[row]]
+        found[int(counts[:row].sum())] = own.sum(dtype=np.uint64)
+    return mixed(found), counts
+
+
+def indices(start: Int64, counts: Int64) -> Int64:
+    """The numbers ``start[i] … start[i] + counts[i] - 1`` of each i, one after another.
+
+    Example:
+        >>> indices(np.array([5, 2]), np.array([2, 3])).tolist()
+        [5, 6, 2, 3, 4]
+
+    """
+    before = np.cumsum(counts) - counts
+    found: Int64 = np.arange(int(counts.sum())) + np.repeat(start - before, counts)
+    return found
+
+
+def pieces(offsets: Int64, size: int) -> Iterator[tuple[int, int]]:
+    """Consecutive items ``[first, last)`` that together have about `size` entries of a flat array, or are one item."""
+    cuts = np.unique(np.searchsorted(offsets, np.arange(0, int(offsets[-1]), size)))
+    return pairwise([*cuts.tolist(), len(offsets) - 1])
+
+
+def distinct(values: UInt64, counts: Int64) -> tuple[UInt64, Int64]:
+    """The different 32-bit values of each row, ascending, and how many each row has."""
+    keys = np.repeat(np.arange(len(counts), dtype=np.uint64) << _HALF, counts) | values
+    keys.sort()
+    keys = keys[np.append(True, keys[1:] != keys[:-1])] if len(keys) else keys
+    return keys & _LOW, np.bincount((keys >> _HALF).astype(np.int64), minlength=len(counts))
+
+
+def signatures(words: Words, start: Int64, stop: Int64, n: int) -> Signatures:
+    """The shingles and the bands of rows.
+
+    Args:
+        words: of some texts.
+        start: first word of each row.  # int64[N]
+        stop: the word behind its last.  # int64[N]
+        n: words of a shingle.
+
+    """
+    grams, counts = ngrams(words, start, stop, n)
+    found, counts = distinct(grams >> _HALF, counts)
+    shingles, offsets = found.astype(np.uint32), np.append(0, np.cumsum(counts))
+    bands = np.zeros((len(start), NUM_BANDS), np.uint32)
+    for first, last in pieces(offsets, _PIECE_SHINGLES):
+        _fill_bands(bands[first:last], shingles[offsets[first] : offsets[last]], counts[first:last])
+    rank = indices(np.zeros(len(counts), np.int64), counts)
+    kept = np.minimum(counts, MOST_SHINGLES)
+    return Signatures(shingles=shingles[rank < MOST_SHINGLES], offsets=np.append(0, np.cumsum(kept)), bands=bands)
+
+
+def joined(parts: "list[Signatures]") -> Signatures:
+    """The rows of all parts, in order."""
+    counts = np.concatenate([np.zeros(0, np.int64), *(np.diff(part.offsets) for part in parts)])
+    return Signatures(
+        shingles=np.concatenate([np.zeros(0, np.uint32), *(part.shingles for part in parts)]),
+        offsets=np.append(0, np.cumsum(counts)),
+        bands=np.concatenate([np.zeros((0, NUM_BANDS), np.uint32), *(part.bands for part in parts)]),
+    )
+
+
+def _fill_bands(bands: npt.NDArray[np.uint32], shingles: npt.NDArray[np.uint32], counts: Int64) -> None:
+    rows = np.flatnonzero(counts)
+    if not len(rows):
+        return
+    first = (np.cumsum(counts) - counts)[rows]
+    images = np.empty_like(shingles)
+    for band in range(NUM_BANDS):
+        key = np.zeros(len(rows), np.uint64)
+        for place in range(BAND_SIZE):
+            number = band * BAND_SIZE + place
+            np.bitwise_xor(shingles, _FLIP[number], out=images)
+            np.multiply(images, _MULTIPLIER[number], out=images)
+            key += np.minimum.reduceat(images, first).astype(np.uint64) * _BY_PLACE_IN_BAND[place]
+        bands[rows, band] = (mixed(key) >> _HALF).astype(np.uint32)

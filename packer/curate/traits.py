@@ -1,0 +1,224 @@
+"""Traits: facts of single rows, from which every decision about rows is made.
+
+They depend on a row and on what the rules ask, never on another row, a tokenizer or a template. They are made a
+partition at a time and stored, so that another rule about rows, or another tokenizer, makes again only what it must.
+
+    content     xxh3-128 of what is learned of the row and what stands before it
+    folded      the same, normalized
+    prompt      xxh3-64 of the normalized first prompt
+    failed      bit i: the row does not pass condition i of its source
+    known       bit i: the row has field i of those that are asked about
+    group       xxh3-64 of the value of the group's field; only where one is asked
+    group_text  the same of the value as a text: where this is equal and `group` is not, "7" and 7 are two groups
+    time        microseconds since 1970; only where a field is asked; NO_TIME where it holds none
+    shingles …  of what rows are compared by, and `bands …`; only where near copies are asked for
+    question    number of the question of a benchmark that the row holds; -1 where it holds none; only where asked
+    cover       the share of the question's n-grams that the row has
+"""
+
+import datetime as dt
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from packer.batches import Int64, RowBatch, Sample
+from packer.curate.contamination import Questions
+from packer.curate.filters import Tester
+from packer.curate.row_words import RowWords, row_words
+from packer.curate.signatures import signature_columns
+from packer.curate.texts import content_key, prompt_key, value_key
+from packer.curate.words import UNICODE_VERSION
+from packer.row_rules import WHERE, Condition, Decontaminate, Filter, RowRules, Split, fields_of, microseconds, zone_of
+
+VERSION = 1
+"""Raised when the same rows and rules give other traits."""
+
+NO_TIME = -(2**63)
+_UNITS = {"s": Fraction(10**6), "ms": Fraction(10**3), "us": Fraction(1), "ns": Fraction(1, 10**3)}
+"""Microseconds of each."""
+
+
+class TraitRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is asked of the rows of a source; equal rules make equal traits of equal rows."""
+
+    fields: tuple[str, ...]
+    """Paths of the fields that are asked about; bit i of `known` is field i."""
+
+    where: dict[str, Condition]
+    filters: tuple[Filter, ...]
+    """Those that need no document."""
+
+    group: str | None
+    time: str | None
+    unit: str
+    zone: str | None
+    compared: tuple[tuple[str, int], ...] = ()
+    """What rows are compared by: `conversation` or `prompt`, and the words of a shingle."""
+
+    questions: Decontaminate | None = None
+    """The benchmarks, by their digests alone."""
+
+    unicode: str | None = None
+    """Version of the tables that tell the words of a text; None where no words are asked for."""
+
+    version: int = VERSION
+
+    @classmethod
+    def of(cls, rules: RowRules, source: int) -> "TraitRules":
+        """What the rules ask of the rows of a source, by its number."""
+        where = rules.where[source] if rules.where else {}
+        filters = tuple(each for each in rules.filters if each.tokens is None)
+        split = rules.split or Split()
+        near = None if rules.deduplicate is None else rules.deduplicate.near
+        compared = {(each.of, each.ngram) for each in (near, split.leakage) if each is not None}
+        return cls(
+            fields=fields_of(filters, rules.split, where),
+            where=where,
+            filters=filters,
+            group=split.group,
+            time=split.time,
+            unit=split.unit,
+            zone=split.zone,
+            compared=tuple(sorted(compared)),
+            questions=rules.without_places.decontaminate,
+            unicode=UNICODE_VERSION if compared or rules.decontaminate is not None else None,
+        )
+
+    @classmethod
+    def for_check(cls, ngram: int, *, near: bool) -> "TraitRules":
+        """What is asked of rows where no recipe asks: prompts, and where near copies are looked for, conversations."""
+        compared = (("conversation", ngram), ("prompt", ngram)) if near else (("prompt", ngram),)
+        none = cls.of(RowRules(), 0)
+        return msgspec.structs.replace(none, compared=compared, unicode=UNICODE_VERSION)
+
+    @property
+    def conditions(self) -> tuple[tuple[str, Condition], ...]:
+        """Name and condition of each bit of `failed`."""
+        where = tuple((f"{WHERE} {field}", condition) for field, condition in self.where.items())
+        return (*where, *((each.name, each) for each in self.filters))
+
+    @property
+    def field_of(self) -> tuple[str | None, ...]:
+        """The field that each condition is about; None where it is about texts."""
+        return (*self.where, *(each.field for each in self.filters))
+
+
+class TraitMaker:
+    """Makes the traits of a source's rows.
+
+    Raises:
+        RecipeError: a regular expression that RE2 does not take.
+
+    """
+
+    def __init__(self, rules: TraitRules, questions: Questions | None = None) -> None:
+        """`questions`: of the benchmarks that the rules name."""
+        self._rules = rules
+        self._questions = questions
+        self._testers = [
+            Tester(condition, name, field)
+            for (name, condition), field in zip(rules.conditions, rules.field_of, strict=True)
+        ]
+        self._zone = zone_of(Split(zone=rules.zone))
+
+    def make(self, rows: RowBatch, first: int) -> pa.RecordBatch:
+        """The traits of a batch, a row each; of a row that could not be read they are 0.
+
+        Args:
+            rows: read with the fields of the rules.
+            first: number of the batch's first row in its partition.
+
+        """
+        rules, samples, number = self._rules, rows.samples, rows.num_rows
+        place = np.fromiter((sample.row - first for sample in samples), np.int64, len(samples))
+        values = dict(zip(rules.fields, rows.fields, strict=True))
+        known = [np.array([value is not None for value in values[name]], np.bool_) for name in rules.fields]
+        columns = {
+            "content": _digests(samples, place, number, folded=False),
+            "folded": _digests(samples, place, number, folded=True),
+            "prompt": _placed([prompt_key(sample) for sample in samples], place, number),
+            "failed": self._failed(samples, place, values, number),
+            "known": _bits(known, number),
+        }
+        if rules.group is not None:
+            groups = values[rules.group]
+            columns["group"] = pa.array([0 if v is None else value_key(v) for v in groups], pa.uint64())
+            columns["group_text"] = pa.array([0 if v is None else value_key(_as_text(v)) for v in groups], pa.uint64())
+        if rules.time is not None:
+            columns["time"] = pa.array([self._time(value) for value in values[rules.time]], pa.int64())
+        if rules.unicode is not None:
+            columns |= self._of_words(row_words(samples), place, number)
+        return pa.RecordBatch.from_pydict(columns)
+
+    def _of_words(self, words: RowWords, place: Int64, number: int) -> dict[str, pa.Array]:
+        columns: dict[str, pa.Array] = {}
+        for of, ngram in self._rules.compared:
+            columns |= signature_columns(words.signatures(of, ngram).at(place, number), of, ngram)
+        if self._questions is not None:
+            question, cover = np.full(number, -1, np.int32), np.zeros(number, np.float32)
+            hits = self._questions.find(words.words, words.rows)
+            question[place[hits.row]], cover[place[hits.row]] = hits.question, hits.cover
+            columns |= {"question": pa.array(question), "cover": pa.array(cover)}
+        return columns
+
+    def _failed(
+        self, samples: Sequence[Sample], place: Int64, values: Mapping[str, Sequence[Any]], number: int
+    ) -> pa.Array:
+        failed = []
+        for tester in self._testers:
+            if tester.field is not None:
+                failed.append(~tester.of_values(values[tester.field]))
+            else:
+                passed = np.ones(number, np.bool_)
+                passed[place] = tester.of_samples(samples)
+                failed.append(~passed)
+        return _bits(failed, number)
+
+    def _time(self, value: Any) -> int:
+        """Microseconds since 1970; NO_TIME for what is no time, or an ISO time without a zone."""
+        unit = self._rules.unit
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            return NO_TIME
+        try:
+            if unit == "iso":
+                if not isinstance(value, str):
+                    return NO_TIME
+                found = dt.datetime.fromisoformat(value.strip())
+                zone = found.tzinfo or self._zone
+                return NO_TIME if zone is None else microseconds(found.replace(tzinfo=zone))
+            number = Fraction(value if isinstance(value, int) else float(value))  # CSV has texts alone
+        except (ValueError, OverflowError):
+            return NO_TIME
+        time = math.floor(number * _UNITS[unit])
+        return time if abs(time) < 2**62 else NO_TIME
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _digests(samples: Sequence[Sample], place: Int64, number: int, *, folded: bool) -> pa.Array:
+    found = np.zeros((number, 16), np.uint8)
+    if len(samples):
+        keys = b"".join(content_key(sample, folded=folded) for sample in samples)
+        found[place] = np.frombuffer(keys, np.uint8).reshape(-1, 16)
+    return pa.Array.from_buffers(pa.binary(16), number, [None, pa.py_buffer(found.tobytes())])
+
+
+def _placed(keys: Sequence[int], place: Int64, number: int) -> pa.Array:
+    found = np.zeros(number, np.uint64)
+    found[place] = np.array(keys, np.uint64)
+    return pa.array(found)
+
+
+def _bits(flags: Sequence[Any], number: int) -> pa.Array:
+    """Flags as the bits of one number: bit i is flag i.  # each bool[R]"""
+    found = np.zeros(number, np.uint64)
+    for i, flag in enumerate(flags):
+        found |= flag.astype(np.uint64) << np.uint64(i)
+    return pa.array(found)

@@ -1,0 +1,153 @@
+"""Benchmark files: their questions, read as packer reads rows."""
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from packer import row_rules
+from packer.curate.contamination import Questions
+from packer.errors import InputError
+from packer.pipeline.input_resolution import input_place
+from packer.recipe import Recipe
+from packer.source import NoRowsError, detect_format, field_names, listed
+from packer.source.decode import Refused
+from packer.source.partition import TABLE_FORMATS
+from packer.source.rows import file_stream, text_rows
+from packer.source.tables import table_rows
+from packer.store.digest import digest_file
+
+QUESTION_COLUMNS = ("question", "prompt", "problem", "instruction", "query", "input", "text")
+"""Where a benchmark keeps its questions; the first that its rows have."""
+
+_MAX_ROW_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Benchmark:
+    """The questions of one file."""
+
+    name: str
+    path: str
+    sha256: str
+    column: str
+    questions: tuple[str, ...]
+
+
+def read_benchmark(path: str, *, column: str | None = None, name: str | None = None) -> Benchmark:
+    """Read the questions of a file: JSON lines, JSON, CSV, Parquet or Arrow.
+
+    Args:
+        path: of the file.
+        column: the field of its rows that holds the question; by default the first of `QUESTION_COLUMNS` they have.
+        name: by default the file's.
+
+    Raises:
+        InputError: the file cannot be read, its rows have no such field, or one of them holds no text there.
+
+    """
+    place = input_place(path)
+    found = _column(path, place, column)
+    questions = []
+    for number, value in enumerate(_values(place, found)):
+        if not isinstance(value, str):
+            said = value if isinstance(value, Refused) else f"found {type(value).__name__}"
+            raise InputError(
+                f"{path}: row {number}: expected a text in column '{found}': {said}",
+                hint="every row of a benchmark has a question, as a text",
+            )
+        questions.append(value)
+    if not questions:
+        raise NoRowsError(f"{path}: no rows", hint="a benchmark has a question a row")
+    return Benchmark(
+        name=name or PurePosixPath(path).stem,
+        path=path,
+        sha256=digest_file(place)[2],
+        column=found,
+        questions=tuple(questions),
+    )
+
+
+def pin_benchmarks(recipe: Recipe) -> Recipe:
+    """The recipe with the digest, the column and the number of questions of every benchmark it names.
+
+    Raises:
+        InputError: as :func:`read_benchmark`; or a file is not the one whose digest the recipe has.
+
+    """
+    asked = recipe.decontaminate
+    if asked is None:
+        return recipe
+    against = []
+    for rule in asked.against:
+        found = read_rule(rule)
+        against.append(
+            msgspec.structs.replace(
+                rule,
+                columns=row_rules.BenchmarkColumns(question=found.column),
+                sha256=found.sha256,
+                questions=len(found.questions),
+            )
+        )
+    return msgspec.structs.replace(recipe, decontaminate=msgspec.structs.replace(asked, against=tuple(against)))
+
+
+def questions_of(recipe: Recipe) -> Questions | None:
+    """The questions of a recipe's benchmarks, to be looked for; None where it names none.
+
+    Raises:
+        InputError: as :func:`pin_benchmarks`.
+
+    """
+    asked = recipe.decontaminate
+    if asked is None:
+        return None
+    benchmarks = [read_rule(rule).questions for rule in asked.against]
+    return Questions(benchmarks, ngram=asked.ngram, common=asked.common, cover=asked.cover)
+
+
+def read_rule(rule: row_rules.Benchmark) -> Benchmark:
+    """Read the benchmark that a recipe names.
+
+    Raises:
+        InputError: as :func:`pin_benchmarks`.
+
+    """
+    found = read_benchmark(rule.path, column=rule.columns.question, name=rule.name)
+    if rule.sha256 not in {None, found.sha256}:
+        raise InputError(
+            f"{rule.path}: expected sha256 {rule.sha256}, found {found.sha256}",
+            hint="the benchmark is not the file that it was; without the key sha256 it is taken as it is",
+        )
+    return found
+
+
+def _column(path: str, place: Path, column: str | None) -> str:
+    names = sorted(field_names(place, format=detect_format(place)))
+    found = column or next((each for each in QUESTION_COLUMNS if each in names), None)
+    if found in names:
+        return found
+    close = difflib.get_close_matches(column or "", names, n=2) or names[:8]
+    asked = f"no column '{column}'" if column else f"none of the columns {listed(QUESTION_COLUMNS)}"
+    raise InputError(
+        f"{path}: its rows have {asked}", hint=f"its columns: {listed(close)}; name the one with the question"
+    )
+
+
+def _values(place: Path, column: str) -> Iterator[object]:
+    """What each row has in a column; None where it has nothing, and why where it has no value."""
+    kind = detect_format(place)
+    rows = (
+        table_rows(place, kind, [column], columns={}, max_row_bytes=_MAX_ROW_BYTES)
+        if kind in TABLE_FORMATS
+        else text_rows(place, file_stream(place), kind, columns={}, max_row_bytes=_MAX_ROW_BYTES)
+    )
+    for row in rows:
+        try:
+            value = row.value()
+        except Refused as refused:
+            yield refused
+        else:
+            yield value.get(column) if isinstance(value, dict) else value

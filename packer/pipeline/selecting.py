@@ -1,0 +1,215 @@
+"""The selection of a cache: made from the traits of all its rows, or made again to be compared."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from packer.batches import InputRows, Int64, SelectedRows
+from packer.curate import mixed_groups, refuse_absent_fields, rule_names, select_rows
+from packer.errors import NothingKeptError
+from packer.pipeline.identity import Provenance
+from packer.pipeline.row_report import named_rule
+from packer.rejections import CODES, ROW_REASONS
+from packer.row_rules import RowRules
+from packer.store.document_shards import DocumentShards
+from packer.store.manifest import Input, RowSelection, Shard, StoredTable
+from packer.store.row_tables import read_table
+from packer.store.selected import rows_of_documents, split_documents, write_selection
+from packer.store.totals import Cut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selected:
+    """Which documents of a cache are in which split, and which in none."""
+
+    documents: Mapping[str, DocumentShards]
+    """Of each split."""
+
+    record: RowSelection | None
+    """What the manifest says of it; None where the recipe has no rules about rows."""
+
+    left_out: "LeftOutRows | None"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOutRows:
+    """Documents of rows that the rules leave out. D documents."""
+
+    documents: DocumentShards
+    row: Int64  # [D] of each document, numbered through as a selection numbers rows
+    rows: SelectedRows
+    rules: RowRules
+
+    def cuts(self) -> dict[str, Cut]:
+        """What each code costs, where it costs something."""
+        code, lengths = self.rows.reason[self.row], self.documents.lengths()
+        trained = self.documents.num_trained()
+        return {
+            ROW_REASONS[number - 1]: Cut(
+                documents=int((own := code == number).sum()),
+                parts=int(own.sum()),
+                tokens=int(lengths[own].sum(dtype=np.int64)),
+                trained=int(trained[own].sum(dtype=np.int64)),
+            )
+            for number in np.unique(code).tolist()
+        }
+
+    def codes(self) -> list[str]:
+        """The code of each document."""
+        return [ROW_REASONS[number - 1] for number in self.rows.reason[self.row].tolist()]
+
+    def reasons(self, inputs: Sequence[Input], shards: Sequence[Shard]) -> list[str]:
+        """A sentence for each document, with the row that its row lost to."""
+        places, names, rows = RowPlaces(inputs, shards), rule_names(self.rules), self.rows
+        return [
+            reason_of_row(
+                ROW_REASONS[code - 1],
+                rule=names[detail] if detail >= 0 else "",
+                kept=lost_to(code, kept, places, self.rules),
+                similarity=similarity,
+            )
+            for code, detail, kept, similarity in zip(
+                *(column[self.row].tolist() for column in (rows.reason, rows.detail, rows.kept, rows.similarity)),
+                strict=True,
+            )
+        ]
+
+
+class RowPlaces:
+    """Where rows stand, by their numbers in a selection."""
+
+    def __init__(self, inputs: Sequence[Input], shards: Sequence[Shard]) -> None:
+        self._inputs = inputs
+        self._shards = shards
+        self._first = np.cumsum([0, *(shard.num_input_rows for shard in shards)])
+
+    def of(self, row: int) -> tuple[int, int]:
+        """The input of a row, and its number there."""
+        number = int(np.searchsorted(self._first, row, side="right")) - 1
+        shard = self._shards[number]
+        assert shard.source is not None
+        return shard.source, shard.first_row + row - int(self._first[number])
+
+    def number(self, source: int, row: int) -> int:
+        """The number of a row of an input."""
+        for first, shard in zip(self._first.tolist(), self._shards, strict=False):
+            if shard.source == source and shard.first_row <= row < shard.first_row + shard.num_input_rows:
+                return int(first) + row - shard.first_row
+        raise IndexError(row)
+
+    def named(self, row: int) -> str:
+        """A row for people."""
+        source, number = self.of(row)
+        return f"{self._inputs[source].path} row {number}"
+
+
+def lost_to(reason: int, kept: int, places: RowPlaces, rules: RowRules) -> str:
+    """The row, or the question of a benchmark, for whose sake a row is left out; empty where there is none.
+
+    Args:
+        reason: as in a selection.
+        kept: as in a selection.
+        places: of the rows.
+        rules: by which the selection was made.
+
+    """
+    if kept < 0:
+        return ""
+    return rules.question(kept) if ROW_REASONS[reason - 1] == "contaminated" else places.named(kept)
+
+
+def reason_of_row(code: str, *, rule: str, kept: str, similarity: float) -> str:
+    """Why a row is left out, in a sentence: by which rule, for the sake of which row."""
+    if rule:
+        return f"{named_rule(rule)} does not let the row pass"
+    alike = f", {similarity:.3f} alike" if code in {"near_duplicate", "leaks"} else ""
+    alike = f", {similarity:.0%} of it" if code == "contaminated" else alike
+    return f"{CODES[code]}: {kept}{alike}" if kept else CODES[code]
+
+
+def select(
+    folder: Path,
+    wanted: Provenance,
+    shards: Sequence[Shard],
+    traits: Sequence[StoredTable],
+    note: Callable[[str], None],
+) -> Selected:
+    """Decide which documents are in which split, and write it down where the recipe has rules about it.
+
+    Args:
+        folder: the cache.
+        wanted: what is built.
+        shards: its document shards.
+        traits: of the rows of each shard; none where nothing is asked.
+        note: takes what a person may want to know.
+
+    Raises:
+        InputError: no row has a field that a rule asks about.
+        NothingKeptError: no row is left.
+        StorageError: the disk refuses.
+
+    """
+    rules = wanted.recipe.row_rules
+    if not rules.asks:
+        return Selected(documents=split_documents(folder, shards, None), record=None, left_out=None)
+    table = read_traits(folder, traits)
+    rows = decide(folder, rules, wanted.inputs, shards, table)
+    mixed = mixed_groups(table)
+    if mixed:
+        note(f"split.group: {mixed:,} values are a text in some rows and a number in others: each is two groups")
+    if not rows.splits:
+        counts = np.bincount(rows.reason, minlength=len(ROW_REASONS) + 1)[1:].tolist()
+        found = ", ".join(f"{count:,} × {code}" for code, count in zip(ROW_REASONS, counts, strict=True) if count)
+        raise NothingKeptError(f"nothing kept: the rules leave out every row: {found}", hint="loosen them")
+    row = rows_of_documents(folder, shards)
+    dropped = np.flatnonzero(rows.reason[row] > 0)
+    return Selected(
+        documents=split_documents(folder, shards, rows),
+        record=write_selection(folder, rows, traits),
+        left_out=LeftOutRows(
+            documents=DocumentShards(folder, shards, chosen=dropped), row=row[dropped], rows=rows, rules=rules
+        ),
+    )
+
+
+def read_traits(folder: Path, traits: Sequence[StoredTable]) -> pa.Table:
+    """The traits of all rows, in the order of the partitions.
+
+    Raises:
+        CheckError: a file is damaged.
+
+    """
+    return pa.concat_tables([read_table(folder, each) for each in traits])
+
+
+def decide(
+    folder: Path, rules: RowRules, inputs: Sequence[Input], shards: Sequence[Shard], traits: pa.Table
+) -> SelectedRows:
+    """Make the selection of a cache from its traits and documents.
+
+    Raises:
+        CheckError: a file is damaged.
+        InputError: no row has a field that a rule asks about.
+
+    """
+    rows = input_rows(folder, inputs, shards)
+    refuse_absent_fields(rows, traits, rules)
+    return select_rows(rows, traits, rules)
+
+
+def input_rows(folder: Path, inputs: Sequence[Input], shards: Sequence[Shard]) -> InputRows:
+    """Every row of the inputs: its source, the split of that, and its tokens."""
+    splits = tuple(dict.fromkeys(shard.split for shard in shards))
+    numbers = [shard.num_input_rows for shard in shards]
+    tokens = np.zeros(sum(numbers), np.int64)
+    np.maximum.at(tokens, rows_of_documents(folder, shards), DocumentShards(folder, shards).lengths())
+    parts = [inputs[shard.source].part or 0 if shard.source is not None else 0 for shard in shards]
+    return InputRows(
+        source=np.repeat(np.array(parts, np.int32), numbers),
+        split=np.repeat(np.array([splits.index(shard.split) for shard in shards], np.int32), numbers),
+        splits=splits,
+        num_tokens=tokens,
+    )

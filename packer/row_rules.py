@@ -1,0 +1,383 @@
+"""Which rows are learned, and in which split: the rules a recipe may have beside those of documents and blocks.
+
+Nothing here is on by default. All of it is decided by facts of rows and of their documents, so that no change of these
+rules tokenizes anything; see :mod:`packer.curate`.
+"""
+
+import datetime as dt
+import re
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from packer.errors import RecipeError
+from packer.names import RuleName
+
+Count = Annotated[int, Meta(ge=0, le=2**62)]
+Share = Annotated[float, Meta(ge=0, lt=1)]
+Scalar = str | int | float | bool
+
+WHERE = "where"
+"""Name of the rule that the conditions of a source's `where` are."""
+
+MAX_CONDITIONS = 60
+"""Rules with a condition that one source may have; each is a bit of a column."""
+
+_RECIPE_KEYS = ("filters", "decontaminate", "deduplicate", "split")
+_SOURCE_KEYS = ("where", "take")
+MAX_NGRAM = 64
+
+_KEYS = "docs/how-to/choose-rows.md shows every rule"
+
+
+class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What every rule is: strict, and in a manifest only what differs from its default."""
+
+
+class Range(Rule, frozen=True, kw_only=True):
+    """A number has at least `min` and at most `max`."""
+
+    min: Count | None = None
+    max: Count | None = None
+
+
+class Condition(Rule, frozen=True, kw_only=True):
+    """What a value must be; every condition that is given must hold. A row without the value does not pass."""
+
+    min: float | None = None
+    max: float | None = None
+    one_of: tuple[Scalar, ...] | None = msgspec.field(default=None, name="in")
+    none_of: tuple[Scalar, ...] | None = msgspec.field(default=None, name="not_in")
+    matches: str | None = None
+    """A regular expression (RE2) that is found in the text."""
+
+    not_matches: str | None = None
+
+    @property
+    def asks(self) -> bool:
+        """Whether any condition is given."""
+        given = (self.min, self.max, self.one_of, self.none_of, self.matches, self.not_matches)
+        return any(value is not None for value in given)
+
+
+class Filter(Condition, frozen=True, kw_only=True):
+    """A rule that rows must pass: of a field of the row, of its texts, or of its tokens."""
+
+    name: RuleName
+    field: str | None = None
+    """A field of the row as its file has it; dots lead into objects."""
+
+    of: Literal["answers", "prompts", "conversation"] | None = None
+    """Texts: of every assistant message, of every user message, or of both as one."""
+
+    chars: Range | None = None
+    """Characters of each of the texts."""
+
+    messages: Range | None = None
+    """Number of the row's messages."""
+
+    tokens: Range | None = None
+    """Tokens of the row's longest document."""
+
+
+class Take(Rule, frozen=True, kw_only=True):
+    """How many rows of a source are taken, after every other rule."""
+
+    rows: Annotated[int, Meta(ge=1, le=2**62)]
+    order: Literal["hash", "first"] = "hash"
+    """``hash``: by a hash of their content, the same rows wherever they stand, and a larger number takes the same and
+    more. ``first``: in the order of the source."""
+
+
+class BenchmarkColumns(Rule, frozen=True, kw_only=True):
+    """Fields of the rows of a benchmark."""
+
+    question: str | None = None
+    """By default the first of question, prompt, problem, … that they have."""
+
+
+class Benchmark(Rule, frozen=True, kw_only=True):
+    """A file of questions."""
+
+    path: str
+    name: RuleName | None = None
+    """By default the file's."""
+
+    columns: BenchmarkColumns = BenchmarkColumns()
+
+    sha256: str | None = None
+    """A build writes it down; where it is given, the file must have it."""
+
+    questions: Count | None = None
+    """A build writes it down: their number."""
+
+
+class Decontaminate(Rule, frozen=True, kw_only=True):
+    """Rows that hold questions of benchmarks."""
+
+    against: tuple[Benchmark, ...] = ()
+    ngram: Annotated[int, Meta(ge=1, le=MAX_NGRAM)] = 8
+    """Words of the n-grams that are looked for; a shorter question is compared whole, with whole messages."""
+
+    cover: Annotated[float, Meta(gt=0, le=1)] = 0.5
+    """The share of a question's n-grams within one row from which on the row holds it."""
+
+    common: Annotated[int, Meta(ge=2, le=2**62)] = 5
+    """An n-gram that so many questions of a benchmark have does not count."""
+
+
+class Near(Rule, frozen=True, kw_only=True):
+    """Rows that say nearly what an earlier row says."""
+
+    jaccard: Annotated[float, Meta(gt=0, le=1)] = 0.8
+    """The least similarity: of their shingles, how many both have."""
+
+    ngram: Annotated[int, Meta(ge=1, le=MAX_NGRAM)] = 3
+    """Words of a shingle."""
+
+    of: Literal["conversation", "prompt"] = "conversation"
+
+
+class Deduplicate(Rule, frozen=True, kw_only=True):
+    """Rows that say what an earlier row says."""
+
+    exact: Literal["bytes", "normalized"] | None = None
+    """``bytes``: messages, tools, trained marks and texts are the same. ``normalized``: the same but for white space
+    and the case of ASCII letters."""
+
+    near: Near | None = None
+
+
+class Shares(Rule, frozen=True, kw_only=True):
+    """Shares of the rows, or of the groups, that are held out."""
+
+    validation: Share = 0
+    test: Share = 0
+
+
+class Cutoffs(Rule, frozen=True, kw_only=True):
+    """From when on rows are held out: ISO dates or times, train < validation ≤ … < test ≤ …."""
+
+    validation: str | None = None
+    test: str | None = None
+
+
+class Leakage(Rule, frozen=True, kw_only=True):
+    """Rows of ``train`` that are near copies of a held-out row."""
+
+    near: Annotated[float, Meta(gt=0, le=1)] = 0.8
+    ngram: Annotated[int, Meta(ge=1, le=MAX_NGRAM)] = 3
+    of: Literal["conversation", "prompt"] = "prompt"
+
+
+class Split(Rule, frozen=True, kw_only=True):
+    """How the rows of the split ``train`` are divided, by hash (`shares`) or by time (`time`, `cutoffs`)."""
+
+    group: str | None = None
+    """A field of the row: rows with one value stay together. None: rows with one first prompt do."""
+
+    shares: Shares = Shares()
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    time: str | None = None
+    """A field of the row that holds a time."""
+
+    unit: Literal["iso", "s", "ms", "us", "ns"] = "iso"
+    """Of `time`: an ISO text, or a number since 1970 in UTC."""
+
+    zone: str | None = None
+    """Of times and cutoffs that name none: ``UTC`` or an offset such as ``+02:00``."""
+
+    cutoffs: Cutoffs = Cutoffs()
+    leakage: Leakage | None = None
+    """What becomes of rows to be learned that a held-out row is a near copy of: they are left out."""
+
+
+class RowRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All rules about rows of a recipe."""
+
+    filters: tuple[Filter, ...] = ()
+    decontaminate: Decontaminate | None = None
+    deduplicate: Deduplicate | None = None
+    split: Split | None = None
+    where: tuple[dict[str, Condition], ...] = ()
+    """Of each source: field → condition, in the order of their names, as a manifest has them."""
+
+    take: tuple[Take | None, ...] = ()
+    """Of each source."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether anything is asked."""
+        rules = (self.filters, self.decontaminate, self.deduplicate, self.split, any(self.where), any(self.take))
+        return any(map(bool, rules))
+
+    @property
+    def without_places(self) -> "RowRules":
+        """The same rules, whatever the files are called that they name."""
+        asked = self.decontaminate
+        if asked is None:
+            return self
+        against = tuple(msgspec.structs.replace(each, path="") for each in asked.against)
+        return msgspec.structs.replace(self, decontaminate=msgspec.structs.replace(asked, against=against))
+
+    def question(self, number: int) -> str:
+        """A question of the benchmarks for people, by its number among those of all."""
+        assert self.decontaminate is not None, "somebody looked for it"
+        for each in self.decontaminate.against:
+            if number < (each.questions or 0):
+                return f"question {number} of {benchmark_name(each)}"
+            number -= each.questions or 0
+        raise IndexError(number)
+
+
+def without_unasked(recipe: dict[str, Any]) -> dict[str, Any]:
+    """A recipe as JSON without those of its keys about rows that ask for nothing."""
+    for keys, optional in ((recipe, _RECIPE_KEYS), *((source, _SOURCE_KEYS) for source in recipe["sources"])):
+        for key in optional:
+            if not keys[key]:
+                del keys[key]
+    return recipe
+
+
+def benchmark_name(benchmark: Benchmark) -> str:
+    """What a benchmark is called."""
+    return benchmark.name or PurePosixPath(benchmark.path).stem
+
+
+def check_rules(rules: RowRules, where: str) -> None:
+    """Refuse rules that make no sense.
+
+    Raises:
+        RecipeError: names the rule.
+
+    """
+    names = [each.name for each in rules.filters]
+    for i, each in enumerate(rules.filters):
+        _check_filter(each, f"{where}: filters[{i}] '{each.name}'")
+        if each.name == WHERE or each.name in names[:i]:
+            raise RecipeError(f"{where}: filters[{i}]: the name '{each.name}' is taken", hint="give it another name")
+    for source, conditions in enumerate(rules.where):
+        for field, condition in conditions.items():
+            place = f"{where}: sources[{source}].where.{field}"
+            if not field or not condition.asks:
+                raise RecipeError(f"{place}: no condition", hint="min, max, in, not_in, matches or not_matches")
+            _check_condition(condition, place)
+        if len(conditions) + len(rules.filters) > MAX_CONDITIONS:
+            raise RecipeError(f"{where}: more than {MAX_CONDITIONS} filters and conditions of one source", hint=_KEYS)
+    if rules.deduplicate is not None and rules.deduplicate == Deduplicate():
+        raise RecipeError(f"{where}: deduplicate: says nothing", hint="--set deduplicate.exact=bytes")
+    if rules.decontaminate is not None and not rules.decontaminate.against:
+        raise RecipeError(f"{where}: decontaminate.against: names no file", hint="against: [{path: benchmark.jsonl}]")
+    if rules.split is not None:
+        _check_split(rules.split, f"{where}: split")
+
+
+def _check_filter(each: Filter, place: str) -> None:
+    about = [name for name in ("field", "of", "messages", "tokens") if getattr(each, name) is not None]
+    if len(about) != 1:
+        found = " and ".join(about) or "none"
+        raise RecipeError(f"{place}: expected one of field, of, messages and tokens, found {found}", hint=_KEYS)
+    is_text = each.of is not None
+    if each.chars is not None and not is_text:
+        raise RecipeError(f"{place}: chars counts texts", hint="of: answers, prompts or conversation names them")
+    if is_text and any(value is not None for value in (each.min, each.max, each.one_of, each.none_of)):
+        raise RecipeError(f"{place}: min, max, in and not_in are for fields", hint="chars: {min: 2} counts characters")
+    if each.asks and about[0] in {"messages", "tokens"}:
+        raise RecipeError(f"{place}: {about[0]} has min and max of its own", hint=f"{about[0]}: {{min: 1, max: 100}}")
+    ranges = [value for value in (each.chars, each.messages, each.tokens) if value is not None]
+    if not each.asks and not any(value != Range() for value in ranges):
+        raise RecipeError(f"{place}: no condition", hint=_KEYS)
+    for value in ranges:
+        _check_range(value.min, value.max, place)
+    _check_condition(each, place)
+
+
+def _check_condition(condition: Condition, place: str) -> None:
+    _check_range(condition.min, condition.max, place)
+    for values in (condition.one_of, condition.none_of):
+        if values is not None and not values:
+            raise RecipeError(f"{place}: an empty list", hint="name the values")
+
+
+def _check_range(least: float | None, most: float | None, place: str) -> None:
+    if least is not None and most is not None and least > most:
+        raise RecipeError(f"{place}: min {least:g} is more than max {most:g}", hint="no row would pass")
+
+
+def _check_split(split: Split, place: str) -> None:
+    shares, cutoffs = split.shares, split.cutoffs
+    if shares.validation + shares.test >= 1:
+        raise RecipeError(
+            f"{place}.shares: validation {shares.validation:g} and test {shares.test:g} leave nothing to train on",
+            hint="for example shares: {validation: 0.02, test: 0.01}",
+        )
+    if split.time is None:
+        if cutoffs != Cutoffs():
+            raise RecipeError(f"{place}.cutoffs: no field holds the times", hint="split.time names it")
+        if shares == Shares() and split.leakage is None:
+            raise RecipeError(f"{place}: nothing is held out", hint="--set split.shares.validation=0.02")
+        return
+    if shares != Shares():
+        raise RecipeError(f"{place}: shares and time are two ways to split", hint="leave one of them out")
+    if cutoffs == Cutoffs():
+        raise RecipeError(f"{place}: no cutoff", hint="--set split.cutoffs.validation=2026-01-01")
+    zone_of(split, place)
+    times = [
+        time_of(text, split, f"{place}.cutoffs.{name}")
+        for name, text in (("validation", cutoffs.validation), ("test", cutoffs.test))
+        if text is not None
+    ]
+    if sorted(set(times)) != times:
+        raise RecipeError(f"{place}.cutoffs: test does not begin after validation", hint="train < validation < test")
+
+
+def zone_of(split: Split, place: str = "split") -> dt.timezone | None:
+    """The zone of times that name none. Named zones move with the tables of a machine, so offsets alone are taken.
+
+    Raises:
+        RecipeError: it is none.
+
+    """
+    if split.zone is None:
+        return None
+    found = re.fullmatch(r"UTC|([+-])(\d\d):(\d\d)", split.zone)
+    if found is None or int(found[2] or 0) > 23 or int(found[3] or 0) > 59:
+        raise RecipeError(f"{place}.zone: expected UTC or an offset such as +02:00, found '{split.zone}'", hint=_KEYS)
+    if found[1] is None:
+        return dt.UTC
+    offset = dt.timedelta(hours=int(found[2]), minutes=int(found[3]))
+    return dt.timezone(-offset if found[1] == "-" else offset)
+
+
+def time_of(text: str, split: Split, place: str = "split.cutoffs") -> int:
+    """A cutoff as microseconds since 1970 in UTC.
+
+    Raises:
+        RecipeError: it is no ISO time, or has no zone.
+
+    """
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise RecipeError(f"{place}: {error}", hint="an ISO date or time such as 2026-01-01T00:00:00Z") from None
+    zone = found.tzinfo or zone_of(split)
+    if zone is None and split.unit == "iso":
+        raise RecipeError(
+            f"{place}: '{text}' names no zone, and neither does split.zone", hint="--set split.zone=UTC, or an offset"
+        )
+    return microseconds(found.replace(tzinfo=zone or dt.UTC))
+
+
+def microseconds(time: dt.datetime) -> int:
+    """Microseconds since 1970 in UTC of a time with a zone."""
+    return (time - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+
+
+def fields_of(filters: Iterable[Filter], split: Split | None, where: dict[str, Condition]) -> tuple[str, ...]:
+    """The fields of rows that rules ask about, each once, in a fixed order."""
+    fields = [*where, *(each.field for each in filters if each.field is not None)]
+    fields += [] if split is None else [field for field in (split.group, split.time) if field is not None]
+    return tuple(dict.fromkeys(fields))

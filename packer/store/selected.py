@@ -1,0 +1,104 @@
+"""The selection of a cache, and the documents of its splits by it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from packer.batches import Int64, SelectedRows
+from packer.errors import CheckError
+from packer.layout import offsets_of
+from packer.rejections import ROW_REASONS
+from packer.store.document_shards import DocumentShards
+from packer.store.manifest import Manifest, RowSelection, Shard, StoredTable
+from packer.store.mapping import repair_hint
+from packer.store.row_tables import read_table, write_table
+
+_SCHEMA = pa.schema(
+    [
+        ("split", pa.int32()),
+        ("reason", pa.int32()),
+        ("kept", pa.int64()),
+        ("similarity", pa.float32()),
+        ("detail", pa.int32()),
+    ]
+)
+
+
+def write_selection(cache: Path, selected: SelectedRows, traits: Sequence[StoredTable]) -> RowSelection:
+    """Write a selection and return what the manifest says of it.
+
+    Raises:
+        StorageError: the disk refuses.
+
+    """
+    columns = [pa.array(getattr(selected, field.name), field.type) for field in _SCHEMA]
+    table = write_table(cache, [pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)], kind="selection", key=None)
+    return RowSelection(splits=selected.splits, table=table, traits=tuple(traits))
+
+
+def read_selection(cache: Path, selection: RowSelection) -> SelectedRows:
+    """Read a selection, its digest compared.
+
+    Raises:
+        CheckError: it is missing, or not what the manifest names.
+        StorageError: it cannot be read.
+
+    """
+    table = read_table(cache, selection.table)
+    limits = {"split": len(selection.splits), "reason": len(ROW_REASONS) + 1, "kept": table.num_rows}
+    columns = {name: table.column(name).to_numpy() for name in _SCHEMA.names} if table.schema == _SCHEMA else {}
+    if not columns or any(
+        int(columns[name].min(initial=-1)) < -1 or int(columns[name].max(initial=-1)) >= limit
+        for name, limit in limits.items()
+    ):
+        raise CheckError(f"{cache / selection.table.path} is no selection", hint=repair_hint(cache))
+    return SelectedRows(splits=selection.splits, **columns)
+
+
+def split_documents(
+    cache: Path, shards: Sequence[Shard], selected: SelectedRows | None, *, mmap: bool = True
+) -> dict[str, DocumentShards]:
+    """The documents of every split, in the order of the splits.
+
+    Args:
+        cache: the cache.
+        shards: its document shards.
+        selected: which rows are in which split; None: every row is in the split of its source.
+        mmap: as for :class:`DocumentShards`.
+
+    Raises:
+        CheckError: a shard is not what the manifest says.
+
+    """
+    if selected is None:
+        names = dict.fromkeys(shard.split for shard in shards)
+        return {name: DocumentShards(cache, [s for s in shards if s.split == name], mmap=mmap) for name in names}
+    rows = rows_of_documents(cache, shards, mmap=mmap)
+    if int(rows.max(initial=-1)) >= len(selected.split) or int(rows.min(initial=0)) < 0:
+        raise CheckError(f"{cache}: documents of rows that the selection does not have", hint=repair_hint(cache))
+    split = selected.split[rows]
+    found = {}
+    for number, name in enumerate(selected.splits):
+        found[name] = DocumentShards(cache, shards, mmap=mmap, chosen=np.flatnonzero(split == number))
+    return found
+
+
+def rows_of_documents(cache: Path, shards: Sequence[Shard], *, mmap: bool = True) -> Int64:
+    """The row of each document, of all shards, numbered through as a selection numbers them.  # int64[D]"""
+    documents = DocumentShards(cache, shards, mmap=mmap)
+    first = offsets_of([shard.num_input_rows for shard in shards])[:-1] - [shard.first_row for shard in shards]
+    return documents.file_rows() + np.repeat(first, [shard.num_rows for shard in shards])
+
+
+def documents_of(cache: Path, manifest: Manifest, *, mmap: bool = True) -> Mapping[str, DocumentShards]:
+    """The documents of every split of a cache.
+
+    Raises:
+        CheckError: the selection or a shard is not what the manifest says.
+
+    """
+    shards = [shard for shard in manifest.shards if shard.kind == "documents"]
+    selected = None if manifest.selection is None else read_selection(cache, manifest.selection)
+    return split_documents(cache, shards, selected, mmap=mmap)

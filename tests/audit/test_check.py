@@ -1,0 +1,214 @@
+"""`check`: which rows a cache has, against literal counts over its input files."""
+
+import json
+import random
+
+import pytest
+import row_likeness
+import twins
+
+from packer.audit import check
+from packer.errors import InputError
+from packer.pipeline import build
+from packer.pipeline.benchmarks import read_benchmark
+from packer.recipe import make_recipe
+
+WORDS = [f"word{i}" for i in range(400)]
+
+
+def chat(question, answer, **fields):
+    return {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}], **fields}
+
+
+def some_rows(number, seed=1):
+    """Chats that share nothing."""
+    chance = random.Random(seed)
+    texts = [" ".join(chance.choices(WORDS, k=12)) for _ in range(2 * number)]
+    return [chat(texts[2 * i], texts[2 * i + 1]) for i in range(number)]
+
+
+def with_copies(rows, seed=2):
+    """Rows, some with a copy, some with their prompt and another answer, some with a word of their prompt changed."""
+    chance, found = random.Random(seed), []
+    for row in rows:
+        found.append(row)
+        question, answer = (message["content"] for message in row["messages"])
+        kind = chance.randrange(10)
+        if kind == 0:
+            found.append(chat(question, answer))
+        elif kind == 1:
+            found.append(chat(f" {question.upper()}", " ".join(chance.choices(WORDS, k=9))))
+        elif kind == 2:
+            found.append(chat(question.replace(question.split()[-1], "changed"), " ".join(chance.choices(WORDS, k=9))))
+        elif kind == 3:
+            found.append(chat(question, " ".join(chance.choices(WORDS, k=9))))
+    chance.shuffle(found)
+    return found
+
+
+class Caches:
+    """Builds caches of files of rows in a folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        twins.byte_level(folder / "tokenizer", template=twins.CHATML)
+
+    def build(self, partition_bytes=2**20, **splits):
+        for split, rows in splits.items():
+            (self.folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+        sources = [{"path": str(self.folder / f"{split}.jsonl"), "split": split} for split in splits]
+        recipe = {"sources": sources, "tokenizer": str(self.folder / "tokenizer"), "engine": "reference"}
+        build(
+            make_recipe({**recipe, "pack": {"mode": "none"}, "partition_bytes": partition_bytes}),
+            self.folder / "cache",
+            jobs=1,
+        )
+        return self.folder / "cache"
+
+
+@pytest.fixture
+def caches(tmp_path):
+    return Caches(tmp_path)
+
+
+def levels(report):
+    return {each.code: each.level for each in report.checks}
+
+
+def counts(report):
+    return {each.code: each.count for each in report.checks}
+
+
+def prompt(row):
+    return row["messages"][0]["content"]
+
+
+def test_counts_are_those_of_a_literal_comparison(caches):
+    rows = with_copies(some_rows(250))
+    held, learned = rows[:60], rows[60:]
+    found = check(caches.build(partition_bytes=2**15, train=learned, validation=held), near=True)
+    grams = [row_likeness.shingles(prompt(row), 3) for row in learned]
+    talks = [row_likeness.shingles(f"{prompt(row)} {row['messages'][1]['content']}", 3) for row in learned]
+    asked = {" ".join(prompt(row).lower().split()) for row in learned}
+    answers = {}
+    for row in learned:
+        answers.setdefault(prompt(row), set()).add(row["messages"][1]["content"])
+    expected = {
+        "copies_between_splits": sum(row in learned for row in held),
+        "prompts_between_splits": sum(" ".join(prompt(row).lower().split()) in asked for row in held),
+        "near_between_splits": sum(
+            any(row_likeness.jaccard(row_likeness.shingles(prompt(row), 3), each) >= 0.8 for each in grams)
+            for row in held
+        ),
+        "copies_within_splits": sum(row in part[:i] for part in (held, learned) for i, row in enumerate(part)),
+        "near_within_splits": sum(
+            any(row_likeness.jaccard(talks[i], talks[j]) >= 0.8 for j in range(i)) for i in range(len(learned))
+        ),
+        "answers_differ": sum(len(answers[prompt(row)]) > 1 for row in learned),
+    }
+    assert {code: counts(found)[code] for code in expected} == expected
+    assert 0 < expected["copies_between_splits"] < expected["prompts_between_splits"] < expected["near_between_splits"]
+    assert all(expected.values()) and not found.ok
+
+
+def test_rows_that_share_nothing_pass(caches):
+    rows = some_rows(250)
+    report = check(caches.build(train=rows[:150], validation=rows[150:]), near=True)
+    assert report.ok and set(levels(report).values()) == {"ok"}
+    assert [answer.question for answer in report.answers] == ["files", "rows", "tokenizer", "packing", "code"]
+
+
+def test_one_copy_in_a_held_out_split_fails(caches):
+    rows = some_rows(400)
+    report = check(caches.build(train=rows[:200], validation=[*rows[200:], rows[7]]))
+    (copies,) = [each for each in report.checks if each.code == "copies_between_splits"]
+    assert copies.level == "failure" and copies.message == "1 of 201 rows of validation stands in train as well"
+    (pair,) = copies.pairs
+    assert (pair.first.split, pair.first.row, pair.second.split, pair.second.row) == ("validation", 200, "train", 7)
+    assert pair.first.text == pair.second.text == "\n".join(message["content"] for message in rows[7]["messages"])
+    assert levels(report)["prompts_between_splits"] == "warning"  # 1 of 201 is no measurable share
+
+
+def test_a_test_split_is_compared_with_validation_too(caches):
+    rows = some_rows(330)
+    report = check(caches.build(validation=rows[:110], train=rows[110:220], test=[*rows[220:], rows[3]]))
+    assert "1 of 111 rows of test stands in train or validation as well" in [each.message for each in report.checks]
+
+
+def test_a_prompt_of_two_words_is_no_leak(caches):
+    rows = some_rows(300)
+    greetings = [chat("Hello there", prompt(row)) for row in rows[:4]]
+    report = check(
+        caches.build(train=[*rows[4:150], *greetings[:2]], validation=[*rows[150:], *greetings[2:]]), near=True
+    )
+    assert levels(report)["prompts_between_splits"] == levels(report)["near_between_splits"] == "ok"
+
+
+def test_the_largest_split_is_learned_where_none_is_called_train(caches):
+    rows = some_rows(330)
+    report = check(caches.build(dev=rows[:110], main=[*rows[110:], rows[3]]))
+    assert "1 of 110 rows of dev stands in main as well" in [each.message for each in report.checks]
+
+
+def test_rejected_rows_are_no_rows(caches):
+    rows = some_rows(230)
+    empty = chat(prompt(rows[3]), "")
+    report = check(caches.build(train=rows[:120], validation=[*rows[120:], empty]))
+    assert counts(report)["prompts_between_splits"] == 0 and counts(report)["rejected"] == 1
+
+
+def test_small_and_empty_splits_are_seen(caches):
+    rows = some_rows(60)
+    report = check(caches.build(train=rows[:50], validation=rows[50:59]))
+    assert levels(report)["splits"] == "warning"
+    empty = chat("what?", "")
+    assert levels(check(caches.build(train=rows[:50], other=[empty])))["splits"] == "failure"
+
+
+def test_longer_held_out_rows_are_seen(caches):
+    rows = some_rows(240)
+    long = [chat(prompt(row), " ".join(message["content"] for message in row["messages"])) for row in rows[120:]]
+    assert levels(check(caches.build(train=rows[:120], validation=long)))["lengths"] == "ok"
+    long = [chat(prompt(row), 4 * row["messages"][1]["content"]) for row in rows[120:]]
+    assert levels(check(caches.build(train=rows[:120], validation=long)))["lengths"] == "warning"
+
+
+def test_without_an_input_the_rest_is_checked_and_the_loss_is_named(caches):
+    rows = some_rows(330)
+    cache = caches.build(train=rows[:110], validation=rows[110:220], test=[*rows[220:], rows[115]])
+    (caches.folder / "train.jsonl").write_text("{}\n", "utf-8")
+    report = check(cache)
+    assert levels(report)["inputs"] == "warning" and counts(report)["copies_between_splits"] == 1
+    for split in ("validation", "test"):
+        (caches.folder / f"{split}.jsonl").unlink()
+    report = check(cache)
+    assert levels(report)["inputs"] == "skipped" and "copies_between_splits" not in levels(report)
+    assert levels(report)["splits"] == "ok" and report.ok
+
+
+def test_questions_of_a_benchmark_are_found_in_rows(caches):
+    rows = some_rows(300)
+    held = [prompt(row) for row in rows[:20]]
+    (caches.folder / "bench.csv").write_text(
+        "question\n" + "".join(f"{text}\n" for text in [*held, "One two?"]), "utf-8"
+    )
+    asked = [read_benchmark(str(caches.folder / "bench.csv"))]
+    cache = caches.build(train=[*rows[20:], chat(f"Please, tell me: {held[4].upper()}!", "No.")])
+    report = check(cache, against=asked)
+    (found,) = [each for each in report.checks if each.code == "benchmark"]
+    assert found.level == "failure" and found.count == 1
+    assert found.message == "1 row holds a question of bench: 1 of its 21; 1 are short, and were compared whole"
+    (pair,) = found.pairs
+    assert pair.second.text == held[4] and pair.similarity == 1
+    assert not report.ok and check(caches.build(train=rows[20:]), against=asked).ok
+
+
+def test_a_benchmark_without_the_column_is_refused_with_near_names(tmp_path):
+    (tmp_path / "bench.jsonl").write_text('{"qestion": "1?", "answer": "2"}\n', "utf-8")
+    for column in ("question", None):
+        with pytest.raises(InputError) as error:
+            read_benchmark(str(tmp_path / "bench.jsonl"), column=column)
+        assert "qestion" in error.value.hint
+    (tmp_path / "numbers.jsonl").write_text('{"question": "1?"}\n{"question": 7}\n', "utf-8")
+    with pytest.raises(InputError, match="row 1: expected a text"):
+        read_benchmark(str(tmp_path / "numbers.jsonl"))

@@ -1,0 +1,64 @@
+"""`packer check` as people see it."""
+
+import json
+import random
+
+import pytest
+import twins
+from command_line import assert_refused, fields, run
+
+from packer.pipeline import build
+from packer.recipe import make_recipe
+
+WORDS = [f"word{i}" for i in range(300)]
+
+
+@pytest.fixture(scope="module")
+def leaking(tmp_path_factory):
+    """A cache of 200 rows, a twentieth of which is held out at random, and every other row has a copy."""
+    folder = tmp_path_factory.mktemp("leaking")
+    twins.byte_level(folder / "tokenizer", template=twins.CHATML)
+    chance = random.Random(5)
+    rows = []
+    for number in range(100):
+        question, answer = (" ".join(chance.choices(WORDS, k=20)) for _ in range(2))
+        row = {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]}
+        rows += [row] * (1 + number % 2)
+    chance.shuffle(rows)
+    for name, own in (("train", rows[10:]), ("validation", rows[:10])):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in own), "utf-8")
+    sources = [{"path": str(folder / f"{name}.jsonl"), "split": name} for name in ("train", "validation")]
+    recipe = {"sources": sources, "tokenizer": str(folder / "tokenizer"), "engine": "reference"}
+    build(make_recipe({**recipe, "pack": {"block_len": 512}}), folder / "cache", jobs=1)
+    return folder
+
+
+def test_a_random_split_of_rows_with_copies_fails(leaking):
+    told = run("check", leaking / "cache", "--near", exit_code=1)
+    assert "rows of validation stand in train as well" in " ".join(told.stdout.split())
+    assert "copies_between_splits, prompts_between_splits, near_between_splits" in " ".join(told.stderr.split())
+    assert all(len(line) <= 80 for line in told.stdout.splitlines())
+    for question in ("which files", "which rows", "which tokenizer", "which packing", "which code"):
+        assert question in told.stdout
+
+
+def test_json_has_what_is_printed(leaking):
+    found = fields("check", leaking / "cache", "--near", exit_code=1)
+    assert found["command"] == "check" and not found["ok"] and found["error"]["code"] == "check_failed"
+    levels = {each["code"]: each["level"] for each in found["checks"]}
+    assert levels["copies_between_splits"] == "failure" and levels["copies_within_splits"] == "warning"
+    assert found["counts"]["failure"] == sum(level == "failure" for level in levels.values())
+    assert {"files", "rows", "tokenizer", "packing", "code"} == set(found["answers"])
+
+
+def test_a_pipe_without_unicode_has_marks_too(leaking):
+    told = run("check", leaking / "cache", "-q", exit_code=1, env={"PYTHONIOENCODING": "ascii", "NO_COLOR": "1"})
+    assert "copies between splits" in told.stdout and "which files" not in told.stdout
+
+
+def test_a_benchmark_names_its_column(leaking):
+    (leaking / "bench.jsonl").write_text(json.dumps({"ask": "one two three four five six seven eight"}) + "\n", "utf-8")
+    found = fields("check", leaking / "cache", "--against", f"ask={leaking / 'bench.jsonl'}", exit_code=1)
+    (benchmark,) = [each for each in found["checks"] if each["code"] == "benchmark"]
+    assert benchmark["level"] == "ok" and benchmark["message"] == "no row holds one of the 1 questions of bench"
+    assert_refused("ask", "check", leaking / "cache", "--against", leaking / "bench.jsonl", exit_code=3)

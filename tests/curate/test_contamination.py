@@ -1,0 +1,49 @@
+"""Questions of benchmarks in rows, against a literal search."""
+
+import numpy as np
+import row_likeness
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from packer.curate.contamination import Counted, Questions
+from packer.curate.words import words_of
+
+TEXT = st.lists(st.sampled_from("abcd"), max_size=14).map(" ".join)
+
+
+def find(questions, rows):
+    words = words_of([message for messages in rows for message in messages])
+    return questions.find(words, np.cumsum([0, *map(len, rows)]))
+
+
+@given(
+    st.lists(TEXT, max_size=6),
+    st.lists(st.lists(TEXT, max_size=3), max_size=6),
+    st.sampled_from([2, 3, 8]),
+    st.integers(2, 5),
+    st.sampled_from([0.3, 0.5, 1.0]),
+)
+@example(["a b c", "a b c"], [["A, b C"], ["x a b c"]], 8, 5, 0.5)
+def test_a_row_is_hit_by_the_question_it_holds_most_of(benchmark, rows, n, common, cover):
+    hits = find(Questions([benchmark], ngram=n, common=common, cover=cover), rows)
+    expected = row_likeness.hits(benchmark, rows, n, common, cover)
+    assert hits.row.tolist() == sorted(expected)
+    for row, question, share in zip(hits.row.tolist(), hits.question.tolist(), hits.cover.tolist(), strict=True):
+        best = max((found, -number) for number, found in expected[row].items())
+        assert (share, -question) == best
+
+
+def test_ngrams_are_common_within_a_benchmark_alone():
+    text = "one two three four five six seven eight nine"
+    alone = Questions([[text], [text], [text]], common=2)
+    together = Questions([[text, text, text]], common=2)
+    assert find(alone, [[text]]).question.tolist() == [0] and not len(find(together, [[text]]).row)
+    assert together.counted == (Counted(num_questions=3, num_short=0, num_untestable=3),)
+
+
+def test_short_and_empty_questions_are_counted():
+    questions = Questions([["what is it", "?!", "one two three four five six seven eight"], []])
+    assert questions.counted == (
+        Counted(num_questions=3, num_short=1, num_untestable=1),
+        Counted(num_questions=0, num_short=0, num_untestable=0),
+    )

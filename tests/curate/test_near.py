@@ -1,0 +1,152 @@
+"""Near copies, against all pairs of exact sets."""
+
+import random
+
+import numpy as np
+import pytest
+import row_likeness
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer.curate import near
+from packer.curate import signatures as signatures_module
+from packer.curate.near import near_duplicates, nearest
+from packer.curate.signatures import joined, signatures
+from packer.curate.words import words_of
+
+VOCABULARY = [f"w{i}" for i in range(40)]
+
+
+def signed(texts, n=3):
+    words = words_of(texts)
+    return signatures(words, words.offsets[:-1], words.offsets[1:], n)
+
+
+def found_of(copies):
+    return {
+        row: (of, jaccard)
+        for row, (of, jaccard) in enumerate(zip(copies.of.tolist(), copies.jaccard.tolist(), strict=True))
+        if of >= 0
+    }
+
+
+@st.composite
+def corpora(draw):
+    """A few rows and rewritings of them."""
+    bases = draw(st.lists(st.lists(st.sampled_from(VOCABULARY), max_size=30), min_size=1, max_size=5))
+    rows = []
+    for _ in range(draw(st.integers(0, 12))):
+        row = list(draw(st.sampled_from(bases)))
+        for _ in range(draw(st.integers(0, 2)) if row else 0):
+            row[draw(st.integers(0, len(row) - 1))] = draw(st.sampled_from(VOCABULARY))
+        rows.append(" ".join(row))
+    return rows
+
+
+@given(corpora(), st.sampled_from([1, 2, 3, 5]))
+def test_exactly_the_near_copies_of_kept_rows_go(texts, n):
+    """At 0.9 a candidate is missed once in ten thousand million pairs, so that the oracle needs no margin."""
+    found = found_of(near_duplicates(signed(texts, n), np.arange(len(texts)), 0.9))
+    assert found == row_likeness.dropped(texts, n, 0.9)
+
+
+@given(corpora(), st.integers(0, 12))
+def test_the_nearest_row_of_another_split_is_found(texts, held):
+    held = min(held, len(texts))
+    sets = [row_likeness.shingles(text, 3) for text in texts]
+    expected = {}
+    for row in range(held, len(texts)):
+        best = max(((row_likeness.jaccard(sets[row], sets[other]), -other) for other in range(held)), default=(0, 0))
+        if best[0] >= 0.9:
+            expected[row - held] = (-best[1], best[0])
+    found = nearest(signed(texts), np.arange(held), np.arange(held, len(texts)), 0.9)
+    assert found_of(found) == expected
+
+
+@given(corpora(), st.randoms(use_true_random=False))
+def test_drops_depend_on_the_order_of_preference_and_on_no_other(texts, shuffle):
+    places = list(range(len(texts)))
+    shuffle.shuffle(places)  # row i stands at places[i]
+    moved = [texts[places.index(i)] for i in range(len(texts))]
+    there = near_duplicates(signed(moved), np.array(places, np.int64), 0.8)
+    here = near_duplicates(signed(texts), np.arange(len(texts)), 0.8)
+    assert here.jaccard.tolist() == there.jaccard.tolist()
+    assert [places[row] if row >= 0 else -1 for row in here.of.tolist()] == there.of.tolist()
+
+
+def varied(rows, seed):
+    """Rows, and after each a copy of which some words are others."""
+    chance = random.Random(seed)
+    texts = []
+    for number in range(rows):
+        words = [chance.choice(WORDS) for _ in range(chance.randint(3, 120))]
+        texts.append(" ".join(words))
+        for _ in range(chance.randint(0, 3) if number % 2 else 0):
+            words[chance.randrange(len(words))] = chance.choice(WORDS)
+        texts.append(" ".join(words))
+    return texts
+
+
+WORDS = [f"v{i}" for i in range(3000)]
+
+
+def test_all_pairs_above_the_threshold_are_found_and_no_other():
+    texts = varied(400, 1)
+    sets = [row_likeness.shingles(text, 3) for text in texts]
+    truth = {(i, i + 1) for i in range(0, len(texts), 2) if row_likeness.jaccard(sets[i], sets[i + 1]) >= 0.8}
+    copies = near_duplicates(signed(texts), np.arange(len(texts)), 0.8)
+    found = {(of, row) for row, (of, _) in found_of(copies).items()}
+    assert found <= truth and len(found) >= 0.999 * len(truth) and 250 < len(truth) < 400
+
+
+def test_a_row_of_a_chain_stays_where_its_neighbour_went():
+    words = [f"w{i}" for i in range(60)]
+    chain = [" ".join(words[i : i + 50]) for i in (0, 5, 10)]  # neighbours have 43 of 53 shingles, the ends 38 of 58
+    copies = near_duplicates(signed(chain), np.arange(3), 0.8)
+    assert found_of(copies) == {1: (0, 43 / 53)}
+
+
+def test_long_rows_are_compared_by_a_fair_sample():
+    """Of 2,000 shingles 256 are kept; what a row contains as a whole is as much of it as it is."""
+    errors = []
+    for seed in range(20):
+        words = [f"{seed} {i}" for i in range(2000)]
+        short = words[: 1400 + 20 * seed]
+        sets = [row_likeness.shingles(" ".join(each), 3) for each in (words, short)]
+        copies = nearest(signed([" ".join(words), " ".join(short)]), np.array([0]), np.array([1]), 0.05)
+        errors.append(copies.jaccard[0] - row_likeness.jaccard(*sets))
+    assert max(map(abs, errors)) < 0.1 and abs(np.mean(errors)) < 0.02
+
+
+def test_rows_of_one_template_are_compared_with_the_first_of_them_alone(monkeypatch):
+    texts = [" ".join([*(f"w{i}" for i in range(200)), str(number)]) for number in range(150)]
+    copies = near_duplicates(signed(texts), np.arange(150), 0.8)
+    assert (copies.of[1:] == 0).all() and copies.of[0] == -1 and copies.num_capped
+    held = nearest(signed(texts), np.arange(100), np.arange(100, 150), 0.8)
+    assert (held.of >= 0).all() and held.num_capped
+    monkeypatch.setattr(near, "MOST_COMPARED", 1000)
+    assert near_duplicates(signed(texts), np.arange(150), 0.8).num_capped == 0
+
+
+@given(corpora(), st.integers(1, 5))
+def test_rows_have_the_signatures_that_they_have_alone(texts, rows_at_a_time):
+    whole = signed(texts)
+    parts = [signed(texts[first : first + rows_at_a_time]) for first in range(0, len(texts), rows_at_a_time)]
+    for name in ("shingles", "offsets", "bands"):
+        assert np.array_equal(getattr(whole, name), getattr(joined(parts), name))
+
+
+def test_small_pieces_give_the_same(monkeypatch):
+    texts = varied(60, 2)
+    whole, copies = signed(texts), near_duplicates(signed(texts), np.arange(len(texts)), 0.8)
+    monkeypatch.setattr(signatures_module, "_PIECE_SHINGLES", 7)
+    monkeypatch.setattr(near, "_PIECE_SHINGLES", 100)
+    assert np.array_equal(signed(texts).bands, whole.bands)
+    again = near_duplicates(whole, np.arange(len(texts)), 0.8)
+    assert np.array_equal(again.of, copies.of) and (copies.of >= 0).any()
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["", "!!", ""]])
+def test_rows_without_words_are_like_nothing(texts):
+    copies = near_duplicates(signed(texts), np.arange(len(texts)), 0.5)
+    assert (copies.of == -1).all() and len(copies.of) == len(texts)

@@ -1,0 +1,433 @@
+"""Builds whose recipe says which rows: what is in the cache, what is made again, what is found."""
+
+import hashlib
+import json
+import shutil
+from collections import Counter
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from packed_caches import table
+from xxhash import xxh3_128_hexdigest
+
+from packer.audit import diff, rows_of_split, stats, verify, view_row
+from packer.errors import CheckError, InputError, NothingKeptError, RecipeError
+from packer.export import export
+from packer.pipeline import build, partition, repack, run, selecting
+from packer.pipeline.progress import Silent
+from packer.recipe import make_recipe, to_json
+from packer.store.cache import Cache
+from packer.store.manifest import encode_manifest, read_manifest, write_manifest
+
+RULES = {
+    "filters": [
+        {"name": "short", "of": "answers", "chars": {"min": 3}},
+        {"name": "long", "tokens": {"max": 60}},
+    ],
+    "deduplicate": {"exact": "normalized"},
+    "split": {"group": "meta.user", "shares": {"validation": 0.3, "test": 0.2}},
+}
+
+
+def chat(i, *, question=None, answer=None, **fields):
+    messages = [
+        {"role": "user", "content": question or f"What is {i % 30} and {i % 4}?"},
+        {"role": "assistant", "content": answer or f"It is {i % 30}{i % 4}."},
+    ]
+    return {"messages": messages, "meta": {"user": i % 12}, "score": i / 100, **fields}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    made = [chat(i) for i in range(90)]
+    made[3] = chat(3, answer="no")
+    made[5] = chat(5, answer="word " * 80)
+    made[7] = {"messages": [{"role": "user", "content": "and?"}]}
+    return made
+
+
+@pytest.fixture(scope="module")
+def asked(rows, starter, tmp_path_factory):
+    """Plain values of a recipe with rules, of a file in several partitions."""
+    folder = tmp_path_factory.mktemp("rows")
+    (folder / "a.jsonl").write_bytes(b"\n".join(msgspec.json.encode(row) for row in rows))
+    sources = [{"path": str(folder / "a.jsonl"), "where": {"score": {"min": 0.02}}}]
+    return {
+        "sources": sources,
+        "tokenizer": str(starter / "tokenizer"),
+        "partition_bytes": 6000,
+        "pack": {"block_len": 128},
+        **RULES,
+    }
+
+
+@pytest.fixture(scope="module")
+def cache(asked, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("built") / "cache"
+    build(make_recipe(asked), folder, jobs=1)
+    return folder
+
+
+def digests(folder):
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and ".packer" not in path.parts
+    }
+
+
+def without_rules(values):
+    plain = {key: value for key, value in values.items() if key not in RULES}
+    return plain | {"sources": [{"path": source["path"]} for source in values["sources"]]}
+
+
+def test_each_row_is_in_a_split_or_listed_with_its_rule(cache, rows):
+    """Read by Arrow and JSON alone: what is left of a row is what the rules say of it."""
+    lines = [json.loads(line) for line in (cache / "rejected.jsonl").read_text("utf-8").splitlines()]
+    codes = {line["row"]: line["code"] for line in lines}
+    reasons = {line["row"]: line["reason"] for line in lines}
+    manifest = read_manifest(cache)
+    in_blocks = {split: set() for split in manifest.selection.splits}
+    texts = {row["doc_id"]: row["row"] for row in table(cache, "documents", "train")}
+    assert len(texts) < len(rows), "some rows are copies"
+    for split, found in in_blocks.items():
+        found.update(doc for block in table(cache, "blocks", split) for doc in block["doc_ids"])
+    listed = {split: rows_of_split(cache, split) for split in in_blocks}
+    own = {split: [row for numbers in found.values() for row in numbers] for split, found in listed.items()}
+    assert sorted([*codes, *(row for numbers in own.values() for row in numbers)]) == list(range(len(rows)))
+    assert codes[0] == codes[1] == "filtered" and "where.score" in reasons[1]
+    assert codes[3] == "filtered" and "filter short" in reasons[3]
+    assert codes[5] == "filtered" and "filter long" in reasons[5]
+    assert codes[7] == "nothing_trained"
+    assert codes[62] == "duplicate" and "row 2" in reasons[62]
+    for one, other in (("train", "validation"), ("train", "test"), ("validation", "test")):
+        assert not in_blocks[one] & in_blocks[other]
+        assert not {rows[row]["meta"]["user"] for row in own[one]} & {rows[row]["meta"]["user"] for row in own[other]}
+    counts = Counter(codes.values())
+    totals = manifest.totals
+    assert {code: cut.documents for code, cut in totals.cut.items()} == {
+        code: counts[code] for code in ("filtered", "duplicate")
+    }
+    assert totals.kept == len(rows) - 1 and totals.packed == sum(map(len, own.values()))
+
+
+def test_workers_change_no_byte(asked, cache, tmp_path):
+    build(make_recipe(asked), tmp_path / "two", jobs=2)
+    assert digests(tmp_path / "two") == digests(cache)
+    assert len(read_manifest(cache).selection.traits) > 2
+
+
+def test_verify_and_readers_follow_the_selection(cache, tmp_path):
+    assert verify(cache, level="full", reencode=True).findings == ()
+    found = stats(cache)
+    by_split = {split.split: split for split in found.splits}
+    with Cache.open(cache) as opened:
+        for name, split in by_split.items():
+            documents = opened.documents(name)
+            assert len(documents) == split.documents == split.rows > 0
+            every = [documents.read(i) for i in range(len(documents))]
+            assert [each.doc_id for each in every] == documents.doc_ids().tolist()
+            assert [each.length for each in every] == documents.lengths().tolist()
+            assert [each.num_trained for each in every] == documents.num_trained().tolist()
+            assert [documents.origin(i)[1] for i in range(len(documents))] == documents.origins()[1].tolist()
+            columns = documents.columns()
+            for i, each in enumerate(every):
+                start = columns.start[i]
+                ids = columns.input_ids[columns.chunk[i]][start : start + columns.length[i]]
+                assert np.array_equal(ids, each.input_ids)
+                assert documents.find(each.doc_id) == i
+            offsets, starts, ends = documents.runs()
+            assert [(starts[a:b].tolist(), ends[a:b].tolist()) for a, b in pairwise(offsets)] == [
+                (each.span_start.tolist(), each.span_end.tolist()) for each in every
+            ]
+            with pytest.raises(IndexError):
+                documents.locate(np.array([-1]))
+            with pytest.raises(IndexError):
+                documents.locate(np.array([len(documents)]))
+        row = view_row(opened, "a.jsonl", 62)
+        assert not row.documents and row.rejected[0].code == "duplicate"
+    exported = export(cache, tmp_path / "out", to="datasets", unit="documents")
+    assert {each.split: each.num_rows for each in exported.splits} == {s: by_split[s].documents for s in by_split}
+
+
+def test_nothing_asked_is_format_version_1_and_names_no_rule(asked, tmp_path):
+    build(make_recipe(without_rules(asked)), tmp_path / "plain", jobs=1)
+    text = (tmp_path / "plain" / "manifest.json").read_text("utf-8")
+    assert '"format_version":1' in text and not (tmp_path / "plain" / "rows").exists()
+    for word in ("filters", "deduplicate", "selection", "where", "take", '"part"'):
+        assert word not in text
+    assert "split" not in to_json(make_recipe(without_rules(asked)))
+
+
+def test_another_rule_tokenizes_nothing_and_another_tokenizer_makes_no_traits(asked, starter, tmp_path, monkeypatch):
+    build(make_recipe(without_rules(asked)), tmp_path / "cache", jobs=1)
+    first = build(make_recipe(asked), tmp_path / "cache", jobs=1, force=True)
+    assert first.num_partitions_built == 0 and first.built
+    before = [each.key for each in first.manifest.selection.traits]
+    other = asked | {"filters": [{"name": "short", "of": "answers", "chars": {"min": 6}}]}
+    second = build(make_recipe(other), tmp_path / "cache", jobs=1, force=True)
+    assert second.num_partitions_built == 0
+    assert [each.key for each in second.manifest.selection.traits] != before
+
+    shutil.copytree(starter / "tokenizer", tmp_path / "tokenizer")
+    template = (tmp_path / "tokenizer" / "chat_template.jinja").read_text("utf-8")
+    (tmp_path / "tokenizer" / "chat_template.jinja").write_text("{# other #}" + template, "utf-8")
+
+    def no_traits(*_):
+        raise AssertionError("traits are made again")
+
+    monkeypatch.setattr("packer.curate.TraitMaker.make", no_traits)
+    third = build(
+        make_recipe(other | {"tokenizer": str(tmp_path / "tokenizer")}), tmp_path / "cache", jobs=1, force=True
+    )
+    assert third.num_partitions_built == len(before)
+    assert third.manifest.selection.traits == second.manifest.selection.traits
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["split.seed=1"],
+        ["split.shares.validation=0.6", "split.shares.test=0"],
+        ["deduplicate.exact=bytes", "sources.take={rows: 20}"],
+        ["deduplicate=null", "pack.block_len=64"],
+    ],
+)
+def test_packing_again_gives_the_bytes_of_a_build(cache, asked, overrides, tmp_path):
+    repacked = repack(cache, tmp_path / "again", {}, overrides, jobs=1)
+    assert repacked.num_partitions_built == 0
+    build(make_recipe(asked, overrides), tmp_path / "built", jobs=1)
+    assert digests(tmp_path / "again") == digests(tmp_path / "built")
+    assert digests(cache) != digests(tmp_path / "built")
+
+
+def test_diff_counts_the_rows_that_moved(cache, tmp_path):
+    repack(cache, tmp_path / "again", {}, ["split.seed=1", "deduplicate=null"], jobs=1)
+    found = diff(cache, tmp_path / "again", documents=0)
+    places = []
+    for folder in (cache, tmp_path / "again"):
+        own = {row: split for split in ("train", "validation", "test") for row in rows_of(folder, split)}
+        lines = map(json.loads, (folder / "rejected.jsonl").read_text("utf-8").splitlines())
+        places.append(own | {line["row"]: f"left out: {line['code']}" for line in lines if "document" in line})
+    moved = Counter((places[0][row], places[1][row]) for row in places[0] if places[0][row] != places[1][row])
+    assert moved and {(each.old, each.new): each.rows for each in found.moved} == moved
+    plain = diff(cache, cache)
+    assert plain.moved == () and plain.same_bytes
+
+
+def rows_of(folder, split):
+    return [row for rows in rows_of_split(folder, split).values() for row in rows]
+
+
+def test_packing_again_without_rules_gives_the_bytes_of_a_build_without(asked, tmp_path):
+    values = {**without_rules(asked), "deduplicate": {"exact": "bytes"}}
+    build(make_recipe(values), tmp_path / "cache", jobs=1)
+    repack(tmp_path / "cache", tmp_path / "again", {}, ["deduplicate=null"], jobs=1)
+    build(make_recipe(without_rules(asked)), tmp_path / "built", jobs=1)
+    assert digests(tmp_path / "again") == digests(tmp_path / "built")
+    with pytest.raises(RecipeError, match="has no traits"):
+        repack(tmp_path / "built", tmp_path / "other", {}, ["split.shares.test=0.1"], jobs=1)
+
+
+def test_packing_again_refuses_what_nobody_asked_of_the_rows(cache, tmp_path):
+    for override, word in (("split.group=null", "group"), ("filters=[]", "filters"), ("sources.where={}", "where")):
+        with pytest.raises(RecipeError, match=word):
+            repack(cache, tmp_path / "again", {}, [override], jobs=1)
+    assert not (tmp_path / "again").exists()
+
+
+def forged(cache, folder, table, *, num_rows=None):
+    """A copy of a cache with another selection and every digest mended; `table` may be bytes that are none."""
+    shutil.copytree(cache, folder)
+    manifest = read_manifest(cache)
+    path = folder / manifest.selection.table.path
+    if isinstance(table, pa.Table):
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+    else:
+        path.write_bytes(table)
+    raw = path.read_bytes()
+    mended = msgspec.structs.replace(
+        manifest.selection.table,
+        num_rows=manifest.selection.table.num_rows if num_rows is None else num_rows,
+        num_bytes=len(raw),
+        xxh3=xxh3_128_hexdigest(raw),
+        sha256=hashlib.sha256(raw).hexdigest(),
+    )
+    selection = msgspec.structs.replace(manifest.selection, table=mended)
+    write_manifest(folder, msgspec.structs.replace(manifest, selection=selection))
+    return folder
+
+
+def with_split(content, row, split):
+    column = content.column("split").to_numpy().copy()
+    column[row] = split
+    return content.set_column(0, "split", pa.array(column))
+
+
+def test_a_changed_selection_is_found(cache, tmp_path):
+    """Whoever changes a row's split and mends every digest still has to say why."""
+    content = pa.ipc.open_file(cache / read_manifest(cache).selection.table.path).read_all()
+    row = content.column("split").to_pylist().index(0)
+    findings = verify(forged(cache, tmp_path / "forged", with_split(content, row, 1))).findings
+    assert any(finding.what == "selected rows" and "split" in finding.found for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda _: b"no table", "is damaged"),
+        (lambda content: content.slice(1), "expected 90 rows, found 89"),
+        (lambda content: content.drop_columns(["kept"]), "is no selection"),
+        (lambda content: with_split(content, 0, 3), "is no selection"),
+        (lambda content: with_split(content, 0, -2), "is no selection"),
+    ],
+)
+def test_a_selection_that_is_none_is_refused(cache, change, words, tmp_path):
+    content = pa.ipc.open_file(cache / read_manifest(cache).selection.table.path).read_all()
+    folder = forged(cache, tmp_path / "forged", change(content))
+    with pytest.raises(CheckError, match=words):
+        Cache.open(folder).documents("train")
+    assert any("selection" in finding.path for finding in verify(folder).findings)
+
+
+def test_documents_of_rows_that_no_selection_has_are_refused(cache, tmp_path):
+    content = pa.ipc.open_file(cache / read_manifest(cache).selection.table.path).read_all()
+    folder = forged(cache, tmp_path / "forged", content.slice(0, 40), num_rows=40)
+    with pytest.raises(CheckError, match="rows that the selection does not have"):
+        Cache.open(folder).documents("train")
+
+
+def test_blocks_of_a_damaged_document_shard_are_not_compared(cache, tmp_path):
+    """Its documents may be in any split: what is said is which file is damaged."""
+    shutil.copytree(cache, tmp_path / "cache")
+    path = next((tmp_path / "cache" / "documents").iterdir())
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    assert {finding.path for finding in verify(tmp_path / "cache", level="full").findings} == {f"documents/{path.name}"}
+
+
+def test_a_flipped_bit_of_a_table_is_found_and_repaired(asked, cache, tmp_path):
+    shutil.copytree(cache, tmp_path / "cache")
+    manifest = read_manifest(cache)
+    for stored in manifest.tables:
+        path = tmp_path / "cache" / stored.path
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 4
+        path.write_bytes(content)
+        assert any(finding.path == stored.path for finding in verify(tmp_path / "cache").findings)
+    with pytest.raises(CheckError, match="damaged"):
+        Cache.open(tmp_path / "cache").documents("train")
+    build(make_recipe(asked), tmp_path / "cache", jobs=1, repair=True)
+    assert digests(tmp_path / "cache") == digests(cache)
+
+
+def test_a_manifest_with_a_selection_and_version_1_is_refused(cache, tmp_path):
+    shutil.copytree(cache, tmp_path / "cache")
+    manifest = msgspec.structs.replace(read_manifest(cache), format_version=1)
+    (tmp_path / "cache" / "manifest.json").write_bytes(encode_manifest(manifest))
+    with pytest.raises(CheckError, match="format_version is 1"):
+        read_manifest(tmp_path / "cache")
+
+
+def test_fields_are_the_same_in_every_format(rows, starter, tmp_path):
+    """Of Parquet, the columns that rules ask about are read besides; times of a table are ISO texts."""
+    import datetime as dt
+
+    start = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    values = [row | {"at": start + dt.timedelta(days=i)} for i, row in enumerate(rows) if len(row["messages"]) > 1]
+    pq.write_table(pa.Table.from_pylist(values), tmp_path / "rows.parquet")
+    lines = [msgspec.json.encode(row | {"at": row["at"].isoformat()}) for row in values]
+    (tmp_path / "rows.jsonl").write_bytes(b"\n".join(lines))
+    found = []
+    for name in ("rows.parquet", "rows.jsonl"):
+        recipe = {
+            "sources": [{"path": str(tmp_path / name), "where": {"score": {"max": 0.7}}}],
+            "tokenizer": str(starter / "tokenizer"),
+            "split": {"time": "at", "cutoffs": {"validation": "2026-02-01T00:00:00Z"}, "group": "meta.user"},
+        }
+        build(make_recipe(recipe), tmp_path / f"{name}.cache", jobs=1)
+        lines = (tmp_path / f"{name}.cache" / "rejected.jsonl").read_text("utf-8").splitlines()
+        codes = [(line["row"], line["code"]) for line in map(json.loads, lines)]
+        found.append((codes, read_manifest(tmp_path / f"{name}.cache").content_fingerprint))
+    assert found[0] == found[1]
+    assert {code for _, code in found[0][0]} == {"filtered", "straddles"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error", "words"),
+    [
+        (["filters=[{name: a, field: nope, min: 1}]"], InputError, "no row has a field 'nope'"),
+        (["split.group=meta.nope"], InputError, "no row has a field 'meta.nope'"),
+        (["filters=[{name: a, of: answers, matches: '(?=x)'}]"], RecipeError, "RE2"),
+        (["filters=[{name: a, of: answers, chars: {min: 1000}}]"], NothingKeptError, "89 × filtered"),
+        (["split.shares.validation=0.8", "split.shares.test=0.2"], RecipeError, "leave nothing to train on"),
+        (["split.shares.validation=1.5"], RecipeError, "expected `float` < 1.0"),
+        (["split={time: at}"], RecipeError, "no cutoff"),
+        (["split={time: at, cutoffs: {test: 2026-01-01}}"], RecipeError, "names no zone"),
+        (["split={time: at, zone: CET, cutoffs: {test: 2026-01-01}}"], RecipeError, "expected UTC or an offset"),
+        (["filters=[{name: a, of: answers, field: b, min: 1}]"], RecipeError, "found field and of"),
+        (["filters=[{name: a, of: answers}]"], RecipeError, "no condition"),
+        (["filters=[{name: a, field: b, min: 2, max: 1}]"], RecipeError, "min 2 is more than max 1"),
+        (["deduplicate={}"], RecipeError, "says nothing"),
+        (["split.sharez=1"], RecipeError, "did you mean 'shares'"),
+    ],
+)
+def test_rules_that_cannot_be_are_refused_by_name(asked, overrides, error, words, tmp_path):
+    with pytest.raises(error) as raised:
+        build(make_recipe(asked, overrides), tmp_path / "cache", jobs=1)
+    assert words in f"{raised.value.message} {raised.value.hint}"
+
+
+def test_dead_and_greedy_filters_are_warned_about(asked, tmp_path):
+    overrides = ["filters=[{name: dead, of: answers, not_matches: qqq}, {name: greedy, field: score, max: 0.3}]"]
+    result = build(make_recipe(asked, overrides), tmp_path / "cache", jobs=1)
+    warnings = " ".join(result.rows.warnings)
+    assert "filter dead leaves out no row" in warnings and "filter greedy leaves out 66% of sources[0]" in warnings
+    assert "where" not in warnings
+
+
+def test_a_text_and_a_number_are_two_groups_and_reported(starter, tmp_path):
+    made = [chat(i) | {"meta": {"user": str(i % 4) if i % 3 else i % 4}} for i in range(40)]
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(msgspec.json.encode(row) for row in made))
+    notes = Notes()
+    recipe = {"sources": [{"path": str(tmp_path / "a.jsonl")}], "tokenizer": str(starter / "tokenizer")}
+    split = {"group": "meta.user", "shares": {"validation": 0.5}}
+    build(make_recipe(recipe | {"split": split}), tmp_path / "cache", jobs=1, progress=notes)
+    assert any("4 values are a text in some rows and a number in others" in note for note in notes.said)
+
+
+class Notes(Silent):
+    def __init__(self):
+        self.said = []
+
+    def note(self, message):
+        self.said.append(message)
+
+
+def test_a_build_that_dies_after_the_traits_does_not_make_them_again(asked, cache, tmp_path, monkeypatch):
+    def dies(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "select", dies)
+        with pytest.raises(KeyboardInterrupt):
+            build(make_recipe(asked), tmp_path / "cache", jobs=1)
+        patch.setattr(run, "select", selecting.select)
+        patch.setattr(partition.PartitionWork, "__call__", dies)
+        assert build(make_recipe(asked), tmp_path / "cache", jobs=1).num_partitions_built == 0
+    assert digests(tmp_path / "cache") == digests(cache)
+
+
+def test_where_and_take_are_rules_that_take_force(asked, cache, tmp_path):
+    from packer.errors import UsageError
+
+    shutil.copytree(cache, tmp_path / "cache")
+    other = asked | {"sources": [asked["sources"][0] | {"take": {"rows": 5}}]}
+    with pytest.raises(UsageError, match="take of"):
+        build(make_recipe(other), tmp_path / "cache", jobs=1)

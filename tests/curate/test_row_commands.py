@@ -1,0 +1,64 @@
+"""What the commands say of rules about rows."""
+
+import msgspec
+import pytest
+from command_line import assert_refused, fields, run
+
+
+@pytest.fixture(scope="module")
+def place(starter, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("place")
+    rows = [
+        {
+            "messages": [
+                {"role": "user", "content": f"What is {i % 25}?"},
+                {"role": "assistant", "content": f"It is {i % 25}." if i else "No"},
+            ]
+        }
+        for i in range(40)
+    ]
+    (folder / "a.jsonl").write_bytes(b"\n".join(msgspec.json.encode(row) for row in rows))
+    return folder, starter / "tokenizer"
+
+
+RULES = ("--set", "deduplicate.exact=bytes", "--set", "split.shares.validation=0.3", "--set")
+
+
+def test_a_build_and_stats_say_which_rows(place):
+    folder, tokenizer = place
+    filters = "filters=[{name: short, of: answers, chars: {min: 3}}, {name: dead, of: prompts, matches: What}]"
+    cache = folder / "cache"
+    built = run("build", folder / "a.jsonl", "--tokenizer", tokenizer, "-o", cache, *RULES, filters, "-j", 1).stdout
+    assert "warning: filter dead leaves out no row" in built and "in no block" not in built
+    assert all(len(line) <= 80 for line in built.splitlines() if "fingerprint" not in line and "/" not in line)
+    found = fields("stats", cache)
+    splits = {each["split"]: each["rows"] for each in found["selected"]["splits"]}
+    assert sum(splits.values()) == 25 and splits["validation"] > 0
+    left_out = {(each["code"], each["rule"]): each["rows"] for each in found["selected"]["left_out"]}
+    assert left_out == {("filtered", "short"): 1, ("filtered", "dead"): 0, ("duplicate", None): 14}
+    told = run("stats", cache, "--splits").stdout
+    assert "left out by rules: 15 of 40 rows" in told and "14  35.0 %  duplicate" in told
+    for split, number in splits.items():
+        lines = run("stats", cache, "--rows", split).stdout.splitlines()
+        rows = fields("stats", cache, "--rows", split)["rows"]
+        assert [line.split("\t") for line in lines] == [[path, str(row)] for path in rows for row in rows[path]]
+        assert len(lines) == number
+    assert_refused("has no documents of split 'test'", "stats", cache, "--rows", "test", exit_code=2)
+    again = run("build", folder / "a.jsonl", "--tokenizer", tokenizer, "-o", cache, *RULES, filters, "-j", 1).stdout
+    assert "is up to date" in again and "left out by rules" in again
+    seed = fields("pack", cache, "-o", folder / "other", "--set", "split.seed=7")
+    assert seed["partitions_built"] == 0 and seed["rows"]["left_out"] == found["selected"]["left_out"]
+    moved = run("diff", cache, folder / "other", exit_code=1).stdout
+    assert "rows by rules about rows" in moved and "train -> validation" in moved.replace("→", "->")
+    shown = run("inspect", cache, "--row", "a.jsonl:26").stdout
+    assert "duplicate" in shown
+
+
+def test_a_cache_without_rules_lists_the_rows_of_its_splits_too(place):
+    folder, tokenizer = place
+    run("build", folder / "a.jsonl", "--tokenizer", tokenizer, "-o", folder / "plain", "-j", 1)
+    assert len(run("stats", folder / "plain", "--rows", "train").stdout.splitlines()) == 40
+    assert "train" in run("stats", folder / "plain", "--splits").stdout
+    assert "selected" not in fields("stats", folder / "plain")
+    words = "was built without rules about rows"
+    assert_refused(words, "pack", folder / "plain", "-o", folder / "no", "--set", "split.shares.test=0.1", exit_code=2)

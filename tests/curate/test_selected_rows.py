@@ -1,0 +1,200 @@
+"""The selection of rows against plain Python, and what must hold whatever the rules are."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+from row_oracle import select
+
+from packer.batches import InputRows
+from packer.curate import TraitMaker, TraitRules, rule_names, select_rows
+from packer.recipe import make_recipe
+from packer.rejections import ROW_REASONS
+from packer.source.row import FileRow
+from packer.source.rows import read_batch
+
+QUESTIONS = st.sampled_from(["What is 2+2?", "what  is 2+2? ", "Why?", "Say ÄÖ", "say äö", "long " * 9])
+ANSWERS = st.sampled_from(["4", "four", "FOUR", "I cannot", "so it is\nand so", "ja"])
+TIMES = st.sampled_from(
+    ["2026-01-01T00:00:00Z", "2026-01-01T01:59:59+02:00", "2025-12-31", "2026-03-01T00:00:00+00:00", "then", 7]
+)
+GROUPS = st.sampled_from(["a", "b", "7", 7, 1.5, True])
+
+
+@st.composite
+def raw_rows(draw):
+    messages = []
+    for _ in range(draw(st.integers(1, 2))):
+        messages += [
+            {"role": "user", "content": draw(QUESTIONS)},
+            {"role": "assistant", "content": draw(ANSWERS)},
+        ]
+    row = {"messages": messages}
+    if draw(st.integers(0, 5)):
+        row["meta"] = {"user": draw(st.none() | GROUPS)}
+    if draw(st.integers(0, 5)):
+        row["score"] = draw(st.sampled_from([0, 0.5, 1, "0.75", "high", True, None, 10**30]))
+    if draw(st.integers(0, 9)):
+        row["at"] = draw(TIMES)
+    return row
+
+
+CONDITIONS = st.sampled_from(
+    [{"min": 0.5}, {"max": 0.5, "min": 0.1}, {"in": [1, "high"]}, {"not_in": [0.5, "0.75"]}, {"matches": "^h"}]
+)
+FILTERS = st.lists(
+    st.sampled_from(
+        [
+            {"of": "answers", "chars": {"min": 2}},
+            {"of": "answers", "not_matches": "(?i)cannot"},
+            {"of": "prompts", "matches": "[?]", "chars": {"max": 20}},
+            {"of": "conversation", "chars": {"max": 30}},
+            {"messages": {"max": 2}},
+            {"tokens": {"min": 2, "max": 4}},
+            {"field": "score", "min": 0.2},
+            {"field": "meta.user", "not_in": ["b"]},
+        ]
+    ),
+    max_size=3,
+)
+SHARES = st.sampled_from([{"validation": 0.3}, {"test": 0.2, "validation": 0.5}, {"test": 0.4}])
+SPLITS = st.none() | st.one_of(
+    st.fixed_dictionaries({"shares": SHARES}, optional={"group": st.just("meta.user"), "seed": st.integers(0, 3)}),
+    st.fixed_dictionaries(
+        {
+            "time": st.just("at"),
+            "cutoffs": st.sampled_from(
+                [
+                    {"validation": "2026-01-01T00:00:00+00:00"},
+                    {"validation": "2025-12-31T23:00:00+00:00", "test": "2026-02-01T00:00:00+00:00"},
+                ]
+            ),
+        },
+        optional={"group": st.just("meta.user")},
+    ),
+)
+SOURCES = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "where": st.fixed_dictionaries({"score": CONDITIONS}),
+            "take": st.fixed_dictionaries(
+                {"rows": st.integers(1, 4)}, optional={"order": st.sampled_from(["hash", "first"])}
+            ),
+            "split": st.sampled_from(["validation", "eval"]),
+        },
+    ),
+    min_size=1,
+    max_size=3,
+)
+RULES = st.fixed_dictionaries(
+    {
+        "filters": FILTERS,
+        "deduplicate": st.none() | st.fixed_dictionaries({"exact": st.sampled_from(["bytes", "normalized"])}),
+        "split": SPLITS,
+        "sources": SOURCES,
+    }
+)
+
+
+def recipe_of(rules):
+    sources = [{"path": f"{i}.jsonl", **source} for i, source in enumerate(rules["sources"])]
+    return make_recipe({**{key: rules[key] for key in ("filters", "deduplicate", "split")}, "sources": sources})
+
+
+def selected(rows, rules, *, sources, tokens):
+    """What packer decides of rows, in the words of the oracle."""
+    asked = recipe_of(rules).row_rules
+    tables = []
+    for source in range(len(rules["sources"])):
+        own = [row for row, of in zip(rows, sources, strict=True) if of == source]
+        questions = TraitRules.of(asked, source)
+        maker, first = TraitMaker(questions), 0
+        for batch in (own[:2], own[2:]):
+            if batch:
+                files = [FileRow(b"{" if row is None else json.dumps(row).encode(), None, 0) for row in batch]
+                read = read_batch(files, first, first_line=0, schema="messages", columns={}, fields=questions.fields)
+                assert len(read.rejections) == batch.count(None)
+                tables.append(maker.make(read, first))
+                first += len(batch)
+    splits = ("train", "validation", "eval")
+    found = select_rows(
+        InputRows(
+            source=np.array(sources, np.int32),
+            split=np.array([splits.index(rules["sources"][of].get("split", "train")) for of in sources], np.int32),
+            splits=splits,
+            num_tokens=np.array(tokens, np.int64),
+        ),
+        pa.Table.from_batches(tables),
+        asked,
+    )
+    names = rule_names(asked)
+    return [
+        (
+            found.splits[split] if split >= 0 else None,
+            ROW_REASONS[reason - 1] if reason else None,
+            kept if kept >= 0 else None,
+            names[detail] if detail >= 0 else None,
+        )
+        for split, reason, kept, detail in zip(
+            found.split.tolist(), found.reason.tolist(), found.kept.tolist(), found.detail.tolist(), strict=True
+        )
+    ]
+
+
+def named(rules):
+    return rules | {"filters": [{"name": f"f{i}", **rule} for i, rule in enumerate(rules["filters"])]}
+
+
+@given(data=st.data())
+def test_every_row_is_decided_as_plain_python_decides_it(data):
+    rules = named(data.draw(RULES))
+    numbers = [data.draw(st.integers(1, 9)) for _ in rules["sources"]]
+    sources = [source for source, number in enumerate(numbers) for _ in range(number)]
+    rows = [data.draw(st.none() | raw_rows()) for _ in sources]  # some cannot be read
+    tokens = [0 if row is None else data.draw(st.integers(0, 6)) for row in rows]
+    assert selected(rows, rules, sources=sources, tokens=tokens) == select(rows, rules, sources=sources, tokens=tokens)
+
+
+@given(data=st.data())
+def test_rows_that_are_added_at_the_end_change_nothing_of_those_that_are_there(data):
+    """Without `take`, whose rows are those with the lowest hashes; and with one source, as held-out rows win."""
+    rules = named(data.draw(RULES)) | {"sources": [{}]}
+    rows = data.draw(st.lists(raw_rows(), min_size=2, max_size=12))
+    tokens = [data.draw(st.integers(0, 6)) for _ in rows]
+    number = data.draw(st.integers(1, len(rows) - 1))
+    sources = [0] * len(rows)
+    every = selected(rows, rules, sources=sources, tokens=tokens)
+    before = selected(rows[:number], rules, sources=sources[:number], tokens=tokens[:number])
+    groups_by_time = "time" in (rules["split"] or {}) and "group" in rules["split"]
+    if not groups_by_time:  # an added row from before the cutoff makes later rows of its group straddle
+        assert every[:number] == before
+
+
+@given(
+    keys=st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=200),
+    shares=st.tuples(*[st.floats(0, 0.3)] * 4),
+    seed=st.integers(0, 2**63 - 1),
+)
+def test_a_share_that_grows_keeps_every_row_that_was_held_out(keys, shares, seed):
+    from packer.curate.splits import TEST, VALIDATION, split_by_hash
+    from packer.row_rules import Shares, Split
+
+    validation, test = sorted(shares[:2]), sorted(shares[2:])
+    less, more = (
+        split_by_hash(np.array(keys, np.uint64), Split(shares=Shares(validation=v, test=t), seed=seed))
+        for v, t in zip(validation, test, strict=True)
+    )
+    held_out = np.isin(less, (VALIDATION, TEST))
+    assert np.array_equal(more[held_out], less[held_out])
+
+
+def test_shares_are_what_is_asked_for():
+    from packer.curate.splits import split_by_hash
+    from packer.row_rules import Shares, Split
+
+    found = split_by_hash(np.arange(100_000, dtype=np.uint64), Split(shares=Shares(validation=0.02, test=0.01)))
+    counts = np.bincount(found, minlength=3)
+    assert abs(counts[1] - 2000) < 4 * 45 and abs(counts[2] - 1000) < 4 * 32
