@@ -1,7 +1,7 @@
 """packer: chat files in; a verified, packed, fingerprinted token cache out.
 
-    from packer import build_cache, load_recipe, verify_cache   # no torch; repack_cache, export_cache, cache_stats
-    from packer import PackedDataset, PackedLoader              # what training imports
+    from packer import build, verify_cache             # no torch; repack_cache, export_cache, cache_stats
+    from packer import PackedDataset, PackedLoader     # what training imports
 
 Names load when they are asked for: importing packer costs nothing, and torch is imported by the last two alone.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from packer.errors import PackerError
     from packer.export import export as export_cache
     from packer.load import PackedDataset, PackedLoader
-    from packer.pipeline import build as build_cache
+    from packer.pipeline.from_python import build
     from packer.pipeline.repacking import repack as repack_cache
     from packer.recipe import Recipe, load_recipe, make_recipe
     from packer.store.cache import Cache
@@ -29,7 +29,7 @@ __all__ = [
     "PackedLoader",
     "PackerError",
     "Recipe",
-    "build_cache",
+    "build",
     "cache_diff",
     "cache_stats",
     "export_cache",
@@ -39,13 +39,14 @@ __all__ = [
     "verify_cache",
 ]
 
-# Name → module, and the name there: `packer.pipeline` is a folder, so its function goes by another name here.
+# Name → module, and the name there. `build_cache` is what `build` was called, read by this version and not by the next.
 _HOME = {
     "Cache": ("packer.store.cache", "Cache"),
     "PackedDataset": ("packer.load", "PackedDataset"),
     "PackedLoader": ("packer.load", "PackedLoader"),
     "PackerError": ("packer.errors", "PackerError"),
     "Recipe": ("packer.recipe", "Recipe"),
+    "build": ("packer.pipeline.from_python", "build"),
     "build_cache": ("packer.pipeline", "build"),
     "cache_diff": ("packer.audit.diff", "diff"),
     "cache_stats": ("packer.audit.stats", "stats"),
@@ -55,6 +56,10 @@ _HOME = {
     "repack_cache": ("packer.pipeline.repacking", "repack"),
     "verify_cache": ("packer.audit.verify", "verify"),
 }
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
 
 
 def __getattr__(name: str) -> Any:

@@ -11,7 +11,6 @@ NEEDS = {
     "inspect_batch.py": ["torch"],
     "pretrain_text.py": [],
     "resume_elastic.py": ["torch"],
-    "tool_dialogues.py": [],
     "train_loop.py": ["torch", "transformers"],
     "train_trainer.py": ["torch", "transformers", "accelerate"],
 }

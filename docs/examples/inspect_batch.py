@@ -13,7 +13,7 @@ from packer import PackedLoader
 from packer.starter import write_starter
 
 write_starter(Path("first"))  # as `packer init first`
-packer.build_cache(packer.load_recipe("first/recipe.yaml"), "cache", jobs=1)
+packer.build("first/recipe.yaml", "cache")
 
 tokenizer = Tokenizer.from_file("first/tokenizer/tokenizer.json")
 loader = PackedLoader("cache", micro_batch_size=2, global_batch_size=2)

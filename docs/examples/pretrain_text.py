@@ -3,26 +3,22 @@
 Run it in an empty folder.
 """
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import packer
 from packer.starter import write_starter
 
-write_starter(Path("first"))  # for its small tokenizer
-with Path("books.jsonl").open("w", encoding="utf-8") as file:
-    for number in range(50):
-        text = " ".join(f"This is sentence {k} of book {number}." for k in range(10 + 7 * number))
-        file.write(json.dumps({"text": text}) + "\n")
 
-recipe = packer.make_recipe(
-    {
-        "sources": [{"path": "books.jsonl", "schema": "text"}],
-        "tokenizer": "first/tokenizer",
-        "pack": {"mode": "stream", "block_len": 512},
-    }
-)
-packer.build_cache(recipe, "cache", jobs=1)
+def books() -> Iterator[dict[str, str]]:
+    """Rows that need not be in memory together."""
+    for number in range(50):
+        yield {"text": " ".join(f"This is sentence {k} of book {number}." for k in range(10 + 7 * number))}
+
+
+write_starter(Path("first"))  # for its small tokenizer
+result = packer.build(books(), "cache", tokenizer="first/tokenizer", pack={"mode": "stream", "block_len": 512})
+print(result)
 
 stats = packer.cache_stats("cache")
 full = 1 - stats.padding / stats.slots

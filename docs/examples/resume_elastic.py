@@ -11,7 +11,7 @@ from packer import PackedLoader
 from packer.starter import write_starter
 
 write_starter(Path("first"))  # as `packer init first`
-packer.build_cache(packer.load_recipe("first/recipe.yaml"), "cache", jobs=1)
+packer.build("first/recipe.yaml", "cache")
 
 
 def loader(rank: int, world_size: int) -> PackedLoader:

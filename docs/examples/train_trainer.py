@@ -14,7 +14,7 @@ from packer.load.trainers import PackedTrainer
 from packer.starter import write_starter
 
 write_starter(Path("first"))  # as `packer init first`
-packer.build_cache(packer.load_recipe("first/recipe.yaml"), "cache", jobs=1)
+packer.build("first/recipe.yaml", "cache")
 
 
 def trainer(max_steps: int) -> PackedTrainer:

@@ -68,6 +68,7 @@ def device_of(device: Any) -> "torch.device":
 
     Raises:
         ValueError: what is no name of a device, or another kind of device than ``cpu`` and ``cuda``.
+        UsageError: a GPU that is not there.
 
     """
     import torch  # noqa: PLC0415 - grain's source checks its arguments without torch
@@ -78,7 +79,31 @@ def device_of(device: Any) -> "torch.device":
     if not isinstance(named, torch.device) or named.type not in ("cpu", "cuda"):
         hint = "move the micro-batches of a cpu loader to another device yourself"
         raise ValueError(f"device is {reprlib.repr(device)}; expected cpu or cuda; {hint}")
+    if named.type == "cuda":
+        found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (named.index or 0) >= found:
+            raise UsageError(
+                f"device is {named}, and torch finds {found} GPU{'s' * (found != 1)} here",
+                hint="leave device out for the CPU; nvidia-smi and CUDA_VISIBLE_DEVICES say which GPUs there are",
+            )
     return named
+
+
+def end_of(end: Any, drop_last: Any) -> Any:
+    """What becomes of an epoch's end: `end`, or what torch's word for it says.
+
+    Raises:
+        ValueError: no such end, or the two contradict each other.
+        TypeError: `drop_last` is neither None, True nor False.
+
+    """
+    one_of("end", end, ("drop", "pad", "short", "wrap"))
+    if drop_last is None:
+        return end
+    instance("drop_last", drop_last, bool, "True or False")
+    if drop_last and end != "drop":
+        raise ValueError(f"drop_last=True and end='{end}' contradict each other; give one of them")
+    return "short" if end == "drop" and not drop_last else end
 
 
 def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:

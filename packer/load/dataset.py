@@ -58,6 +58,9 @@ class PackedDataset(Dataset[Item]):
     def __len__(self) -> int:
         return len(self._blocks)
 
+    def __repr__(self) -> str:
+        return f"<PackedDataset of {self._cache!r}, split '{self._split}': {len(self):,} blocks>"
+
     def __getitem__(self, index: int) -> Item:
         """One block; a negative index counts from the end.
 

@@ -1,10 +1,9 @@
 """The reader of a training loop: steps in a fixed order, resumable and elastic."""
 
-import warnings
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, NoReturn, Self, TypeAlias
 
 import msgspec
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 
 from packer.batches import Int64
 from packer.errors import CheckError
-from packer.load.arguments import MOST, device_of, function, instance, one_of, opened, resolve_rank, whole
+from packer.load.arguments import MOST, device_of, end_of, function, instance, one_of, opened, resolve_rank, whole
 from packer.load.batching import Batching, BatchingName, name_of, named
 from packer.load.layouts import batch_format
 from packer.load.mixture import Mixture
@@ -22,8 +21,8 @@ from packer.load.reading import EpochSummary, StepReader
 from packer.load.row_source import RowSource, check_room
 from packer.load.rows import check_weights
 from packer.load.state import NOTHING_RETURNED, STATE_VERSION, Counters, ReaderState, restore
-from packer.load.step import Step, on_device
-from packer.load.steps import PADDING_ROW, End, StepPlan, check_batch_size, steps_left
+from packer.load.step import Step
+from packer.load.steps import PADDING_ROW, End, StepPlan, check_batch_size
 from packer.store.cache import Cache
 
 Schedule: TypeAlias = Callable[[int, int], int]
@@ -55,7 +54,8 @@ class PackedLoader:
         cache: folder of a cache, an open one, or a :class:`packer.load.Mixture` of several.
         split: name of the split.
         micro_batch_size: blocks of a micro-batch; documents or tokens with another `batching`.
-        global_batch_size: the same of a step over all ranks, a multiple of ``micro_batch_size * world_size``.
+        global_batch_size: the same of a step over all ranks, a multiple of ``micro_batch_size * world_size``; None is
+            one micro-batch a rank, and so another size on another number of ranks.
         schedule: from a step's index and the size of the one before it to its size; step 0 is asked with
             `global_batch_size`. It must be pure: it is called ahead of time, in another thread.
         batching: ``packed``; or from documents ``padded``, ``padding_free``, ``token_budget``, or a value of
@@ -70,8 +70,10 @@ class PackedLoader:
         end: what becomes of the blocks an epoch has left over when they are fewer than a step. ``drop`` leaves them
             out and names them in :attr:`left_out`. ``pad`` fills the step with fully masked rows of the pad id: sums of
             losses and `num_items_in_batch` do not change, a mean over rows does, and the mean over a micro-batch of
-            nothing but such rows is not a number. ``wrap`` takes the first blocks of the next epoch's order and does
-            not give them again in that epoch.
+            nothing but such rows is not a number. ``short`` gives a smaller step, with no more such rows than make the
+            micro-batches of all ranks whole: for evaluation. ``wrap`` takes the first blocks of the next epoch's order
+            and does not give them again in that epoch.
+        drop_last: torch's word for `end`: True is ``drop``, False is ``short``.
         device: ``cpu`` or ``cuda``; None is ``cpu``. For cuda, steps wait in pinned memory and are copied when they are
             returned, without the host waiting for the copy.
         flatten: of blocks, True gives one row a micro-batch, for variable-length attention; False gives B rows.
@@ -108,8 +110,8 @@ class PackedLoader:
         cache: str | Path | Cache | Mixture,
         *,
         split: str = "train",
-        micro_batch_size: int,
-        global_batch_size: int,
+        micro_batch_size: int = 1,
+        global_batch_size: int | None = None,
         schedule: Schedule | None = None,
         batching: Batching | BatchingName = "packed",
         cutoff_len: int | None = None,
@@ -118,6 +120,7 @@ class PackedLoader:
         seed: int = 0,
         order: OrderKind = "random",
         end: End = "drop",
+        drop_last: bool | None = None,
         device: torch.device | str | None = None,
         flatten: bool = True,
         labels: Literal["unshifted", "shifted"] = "unshifted",
@@ -127,18 +130,20 @@ class PackedLoader:
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name not in {"self", "cache"}}
         one_of("order", order, ("random", "sequential", "length_bucketed"))
-        one_of("end", end, ("drop", "pad", "wrap"))
+        end = end_of(end, drop_last)
         one_of("labels", labels, ("unshifted", "shifted"))
         one_of("weights", weights, ("refuse", "use"))
         instance("split", split, str, "the name of a split")
         instance("flatten", flatten, bool, "True or False")
         if schedule is not None:
             function("schedule", schedule, "a function of a step's index and the size before it")
-        micro_batch_size = whole("micro_batch_size", micro_batch_size, least=1, most=MOST)
+        self._micro_batch_size = whole("micro_batch_size", micro_batch_size, least=1, most=MOST)
+        self._rank, self._world_size = resolve_rank(rank, world_size)
+        if global_batch_size is None:
+            global_batch_size = self._micro_batch_size * self._world_size
         global_batch_size = whole("global_batch_size", global_batch_size, most=MOST)
         cutoff_len = None if cutoff_len is None else whole("cutoff_len", cutoff_len, least=2, most=MOST)
-        seed = whole("seed", seed)
-        made = named(batching)
+        seed, made = whole("seed", seed), named(batching)
         form = batch_format(made, flatten=flatten, labels=labels, weighted=weights == "use", columns=columns)
         self._prefetch = whole("prefetch", prefetch, least=0)
         self._size_of = None if schedule is None else partial(self._schedule_size, schedule)
@@ -148,16 +153,14 @@ class PackedLoader:
             self._cache, split, batching=made, cutoff_len=cutoff_len, seed=seed, order=order, end=end
         )
         check_weights(weighted=source.rows.weighted, wanted=form.weighted)
-        check_room(source.rows, made, micro_batch_size=micro_batch_size)
-        self._micro_batch_size = micro_batch_size
-        self._rank, self._world_size = resolve_rank(rank, world_size)
+        check_room(source.rows, made, micro_batch_size=self._micro_batch_size)
         self._reader = StepReader(
             source,
             made,
             form,
             rank=self._rank,
             world_size=self._world_size,
-            micro_batch_size=micro_batch_size,
+            micro_batch_size=self._micro_batch_size,
             pin=self._device.type == "cuda",
         )
         self._state = ReaderState(
@@ -177,12 +180,6 @@ class PackedLoader:
             taken=source.order_from().taken(epoch=0, cursor=0),
             counters=NOTHING_RETURNED,
         )
-        if len(self.untrained):
-            warnings.warn(
-                f"{len(self.untrained)} of {len(source.rows)} documents of split '{split}' have no trained token among "
-                f"their first {cutoff_len} and are left out; loader.untrained names them",
-                stacklevel=2,
-            )
         self._epoch_end: ReaderState | None = None  # where the last epoch that ended did so
         self._ahead: Prefetch[tuple[Step, ReaderState]] | None = None
         self._iteration: object = None
@@ -233,6 +230,16 @@ class PackedLoader:
         return self._source.rows.untrained
 
     def __len__(self) -> int:
+        """Steps of the whole current epoch at the present global batch size, those already returned among them.
+
+        Raises:
+            TypeError: with a schedule, or with a token budget that wraps around: no number holds for every epoch.
+
+        """
+        return self._source.steps_of_epoch(self._state, size_of=self._size_of)
+
+    @property
+    def steps_left(self) -> int:
         """Steps that iterating gives from here: those left in the current epoch."""
         return self.steps_until(self._state.epoch + 1)
 
@@ -241,13 +248,7 @@ class PackedLoader:
 
         Nothing is read for it. With a schedule or a token budget every step is planned; else it is arithmetic.
         """
-        epoch, state = whole("epoch", epoch), self._state
-        if self._size_of is not None or state.batching == "token_budget":
-            return sum(1 for _ in self._plans(last_epoch=epoch - 1))
-        left = epoch - state.epoch
-        return steps_left(
-            num_items=self.num_blocks, cursor=state.cursor, size=state.batch_size, end=state.end, num_epochs=left
-        )
+        return self._source.steps_until(self._state, whole("epoch", epoch), size_of=self._size_of)
 
     def summary(self) -> EpochSummary:
         """What iterating from here gives, counted without reading rows."""
@@ -259,6 +260,20 @@ class PackedLoader:
     def endless(self) -> Iterator[Step]:
         """Steps without end, from one epoch into the next."""
         return self._steps(through_epochs=True)
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        """Say what to do to whoever takes a loader for a dataset, as a DataLoader does."""
+        raise TypeError(
+            "a PackedLoader has no items, it gives steps: iterate over it without a DataLoader. A framework that wants "
+            "a dataset takes packer.load.StepDataset(loader), one with a sampler packer.PackedDataset(cache)"
+        )
+
+    def __repr__(self) -> str:
+        state = self._state
+        return (
+            f"<PackedLoader of {self._cache!r}, split '{state.split}': rank {self._rank} of {self._world_size}, global "
+            f"batch size {state.batch_size:,}, {state.counters.steps:,} steps returned, in epoch {state.epoch}>"
+        )
 
     def doc_ids(self, step: Step) -> list[Int64]:
         """Identity of the documents in each row of a step, in the order of ``step.block_ids``; of a padding row none.
@@ -297,6 +312,17 @@ class PackedLoader:
             raise CheckError(f"reader state: {error}", hint="pass what state_dict() returned, unchanged") from None
         self.close()
         self._state, self._epoch_end = restored, None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the beginning of an epoch, and end a running iteration; in the current epoch, go on where it stands.
+
+        What loops over epochs call on torch's samplers. Going on needs no call, and a resumed epoch is not begun anew.
+        """
+        epoch = whole("epoch", epoch, least=0, most=MOST)
+        if epoch != self._state.epoch:
+            self.close()
+            taken = self._source.taken_before(epoch, self._state)
+            self._state = msgspec.structs.replace(self._state, epoch=epoch, cursor=0, taken=taken)
 
     def set_global_batch_size(self, global_batch_size: int) -> None:
         """Change the size from the next step on; steps made ahead are made again. A schedule goes on from it.
@@ -340,7 +366,7 @@ class PackedLoader:
                         if step.epoch > self._state.epoch:
                             self._epoch_end = self._state
                         self._state = state
-                        yield step if self._device.type == "cpu" else on_device(step, self._device)
+                        yield step if self._device.type == "cpu" else step.to(self._device, non_blocking=True)
                     if self._ahead is not ahead:
                         break
             finally:

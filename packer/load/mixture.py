@@ -69,6 +69,10 @@ class Mixture:
         for other in self.caches[1:]:
             _check_alike(self.caches[0], other)
 
+    def __repr__(self) -> str:
+        pairs = zip(self.caches, self.shares, strict=True)
+        return f"<Mixture of {', '.join(f'{float(share):.3g} {cache!r}' for cache, share in pairs)}>"
+
     @property
     def fingerprint(self) -> str:
         """Identity of the contents in their order, and of how an epoch ends."""

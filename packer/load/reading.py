@@ -123,18 +123,19 @@ class StepReader:
         return self._by_rows(plan, lengths)
 
     def _by_rows(self, plan: StepPlan, lengths: Int64) -> _RankStep:
-        """Whole rows, as many in each micro-batch."""
-        size, share = self._size, len(plan.rows) // self._world_size
+        """Whole rows, as many in each micro-batch; a short step is filled up so that every rank has as many."""
+        size = self._size
+        missing = -len(plan.rows) % (size * self._world_size)
+        rows = np.concatenate([plan.rows, np.full(missing, PADDING_ROW, np.int64)]) if missing else plan.rows
+        share = len(rows) // self._world_size
         first = self._rank * share
         micro_batches = [
-            MicroBatchRows(plan.rows[start : start + size], lengths[start : start + size])
+            MicroBatchRows(rows[start : start + size], lengths[start : start + size])
             for start in range(first, first + share, size)
         ]
         # A micro-batch of padded rows is as wide as its longest one; of the others, any number are as one.
-        cut = size if self._layout.pads_rows else len(plan.rows)
-        num_slots = sum(
-            self._layout.num_slots(lengths[start : start + cut], cut) for start in range(0, len(plan.rows), cut)
-        )
+        cut = size if self._layout.pads_rows else len(rows)
+        num_slots = sum(self._layout.num_slots(lengths[start : start + cut], cut) for start in range(0, len(rows), cut))
         return _RankStep(micro_batches, int(lengths.sum()), num_slots)
 
     def _by_tokens(self, plan: StepPlan, lengths: Int64, batching: TokenBudget) -> _RankStep:
@@ -162,7 +163,7 @@ def read_together(plans: Iterator[StepPlan], *, most_rows: int) -> Iterator[list
     """The same steps, several at a time: one first, so that nobody waits for more; twice as many each time after.
 
     Steps of 16,000 tokens are read two to three times as fast as one by one. A step with padding rows is the last of
-    its group; so is one that brings it to `most_rows`.
+    its group; so is the last of an epoch, which may get some, and one that brings it to `most_rows`.
     """
     group: list[StepPlan] = []
     num_rows, most_steps = 0, 1
@@ -170,7 +171,7 @@ def read_together(plans: Iterator[StepPlan], *, most_rows: int) -> Iterator[list
         group.append(plan)
         num_rows += len(plan.rows)
         full = len(group) == most_steps or num_rows + len(plan.rows) > most_rows
-        if full or plan.num_rows < len(plan.rows):
+        if full or plan.num_rows < len(plan.rows) or plan.coverage == 1:
             yield group
             group, num_rows, most_steps = [], 0, min(2 * most_steps, _MOST_STEPS)
     if group:

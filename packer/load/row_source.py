@@ -1,7 +1,9 @@
 """Where a loader's rows come from: one cache or a mixture, their order, and the steps that are cut from it."""
 
+import warnings
 from collections.abc import Callable, Iterator
 
+import msgspec
 import numpy as np
 
 from packer.batches import Int64
@@ -11,7 +13,7 @@ from packer.load.mixture import Mixture, MixtureOrder
 from packer.load.order import EpochOrder, LengthBucketed, Order, OrderKind
 from packer.load.rows import RowKind, Rows
 from packer.load.state import ReaderState
-from packer.load.steps import End, StepPlan, check_fits, plan_step
+from packer.load.steps import End, StepPlan, check_fits, plan_step, steps_left
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest
 
@@ -51,6 +53,13 @@ class RowSource:
         self.num_items = self.order_from().num_items
         """Rows of an epoch."""
 
+        if len(self.rows.untrained):
+            warnings.warn(
+                f"{len(self.rows.untrained)} of {len(self.rows)} documents of split '{split}' have no trained token "
+                f"among their first {cutoff_len} and are left out; loader.untrained names them",
+                stacklevel=3,  # whoever opens the loader
+            )
+
     def order_from(self, *, epoch: int = 0, cursor: int = 0, taken: tuple[int, ...] | None = None) -> Order:
         """The order, ready to go on from a place.
 
@@ -89,6 +98,35 @@ class RowSource:
                 continue
             yield plan
             index, epoch, cursor = index + 1, plan.next_epoch, plan.next_cursor
+
+    def steps_until(self, state: ReaderState, epoch: int, *, size_of: Callable[[int, int], int] | None) -> int:
+        """Steps from a state on that begin before an epoch does: arithmetic, unless sizes vary or count tokens."""
+        if size_of is not None or self._by_tokens:
+            return sum(1 for _ in self.steps(state, size_of=size_of, last_epoch=epoch - 1))
+        return steps_left(
+            num_items=self.num_items,
+            cursor=state.cursor,
+            size=state.batch_size,
+            end=self._end,
+            num_epochs=epoch - state.epoch,
+        )
+
+    def steps_of_epoch(self, state: ReaderState, *, size_of: Callable[[int, int], int] | None) -> int:
+        """Steps of the whole epoch of a state, all of its size; with ``wrap``, those that begin in it.
+
+        Raises:
+            TypeError: their number follows from what was read before: sizes vary, or ``wrap`` goes on within tokens.
+
+        """
+        if size_of is not None or (self._by_tokens and self._end == "wrap"):
+            kind = "sizes follow a schedule" if size_of is not None else "steps of a token budget wrap around"
+            raise TypeError(f"an epoch has no fixed number of steps where {kind}: use steps_left or steps_until(epoch)")
+        if self._by_tokens:
+            first = msgspec.structs.replace(state, cursor=0, taken=self.taken_before(state.epoch, state))
+            return self.steps_until(first, state.epoch + 1, size_of=None)
+        # Worked example, 7 rows, steps of 4 that wrap: where the cursor is 5, steps began at 1 and 5 of this epoch.
+        cursor = state.cursor % state.batch_size if self._end == "wrap" else 0
+        return steps_left(num_items=self.num_items, cursor=cursor, size=state.batch_size, end=self._end)
 
     def rest(self, state: ReaderState) -> Int64:
         """The rows that the epoch of a state has left.  # int64[n]"""

@@ -5,7 +5,7 @@ quietly. So shifted labels go by other names: a micro-batch has either ``labels`
 shifts for itself finds nothing it could shift again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -58,6 +58,31 @@ class Step:
     def __iter__(self) -> Iterator[MicroBatch]:
         return iter(self.micro_batches)
 
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{name} {_shown(value)}" for name, value in (self[0] if len(self) else {}).items())
+        micro_batches = f"{len(self)} micro-batch{'es' * (len(self) != 1)}"
+        return (
+            f"<Step {self.index} of epoch {self.epoch}: {micro_batches} of {columns}; {self.num_tokens:,} tokens, "
+            f"{self.num_items_in_batch:,} trained>"
+        )
+
+    def to(self, device: torch.device | str | int, *, non_blocking: bool = False) -> "Step":
+        """The step with its tensors on a device, also those in nested dicts, lists and tuples. Dtypes stay as they are.
+
+        Args:
+            device: a device of torch or its name.
+            non_blocking: do not wait for copies from pinned memory.
+
+        Raises:
+            TypeError: `device` is something else, such as a dtype.
+
+        """
+        if not isinstance(device, torch.device | str | int) or isinstance(device, bool):
+            raise TypeError(f"device is {device!r}; expected a device, as a step keeps its dtypes")
+        place = torch.device(device)
+        moved = tuple(_moved(micro_batch, place, non_blocking=non_blocking) for micro_batch in self)
+        return replace(self, micro_batches=moved)
+
 
 def shift_labels(micro_batch: MicroBatch) -> MicroBatch:
     """The micro-batch with ``shift_labels`` (and ``shift_loss_weights``) in place of ``labels`` (and ``loss_weights``).
@@ -85,16 +110,21 @@ def pinned(micro_batch: MicroBatch) -> MicroBatch:
     return {name: value.pin_memory() if isinstance(value, Tensor) else value for name, value in micro_batch.items()}
 
 
-def on_device(step: Step, device: torch.device) -> Step:
-    """The step with its tensors copied to a device, on the stream that is current there."""
-    micro_batches = tuple(
-        {
-            name: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
-            for name, value in micro_batch.items()
-        }
-        for micro_batch in step
-    )
-    return replace(step, micro_batches=micro_batches)
+def _moved(value: Any, device: torch.device, *, non_blocking: bool) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(device, non_blocking=non_blocking)
+    if isinstance(value, Mapping):
+        return {name: _moved(item, device, non_blocking=non_blocking) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [_moved(item, device, non_blocking=non_blocking) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return value
+
+
+def _shown(value: Any) -> str:
+    """`int64 [1, 4096]` of a tensor, anything else as it is."""
+    is_tensor = isinstance(value, Tensor)
+    return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}" if is_tensor else repr(value)
 
 
 def _shifted(values: Tensor, last: int) -> Tensor:

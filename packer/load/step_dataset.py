@@ -11,9 +11,10 @@ Three things a framework expects of what it iterates over, and a :class:`~packer
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from packer.errors import CheckError, UsageError
 from packer.load.arguments import instance
@@ -31,8 +32,7 @@ class StepDataset(IterableDataset[Step]):
         >>> StatefulDataLoader(StepDataset(loader), batch_size=None)  # torchdata  # doctest: +SKIP
         >>> Trainer().fit(module, StepDataset(loader))  # Lightning: without a DataLoader around it  # doctest: +SKIP
 
-    A Lightning module overrides ``transfer_batch_to_device`` to return the step as it is, and loops over its
-    micro-batches under manual optimization.
+    A Lightning module loops over a step's micro-batches under manual optimization.
 
     Args:
         loader: says everything else: sizes, rank, order, form.
@@ -52,13 +52,16 @@ class StepDataset(IterableDataset[Step]):
 
         """
         _refuse_workers()
-        if not len(self.loader):
+        if not self.loader.steps_left:
             deque(self.loader, maxlen=0)  # being asked once more, it goes on to the next epoch
         return self._steps()
 
     def __len__(self) -> int:
         """Steps of the whole current epoch, those already returned among them; the global batch size of now is used."""
-        return self._taken_of_epoch() + len(self.loader)
+        return self._taken_of_epoch() + self.loader.steps_left
+
+    def __repr__(self) -> str:
+        return f"<StepDataset of {self.loader!r}>"
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands, and how many steps of its epoch were returned. The same on every rank."""
@@ -108,5 +111,13 @@ def _refuse_workers() -> None:
             "thread (prefetch=)"
         )
 
+
+def _refuse_collation(_: Any, *, collate_fn_map: Any = None) -> NoReturn:
+    """What a DataLoader calls that would make a batch of steps."""
+    del collate_fn_map  # what torch hands to every entry of its map
+    raise TypeError("a step is a batch already: DataLoader(StepDataset(loader), batch_size=None)")
+
+
+default_collate_fn_map[Step] = _refuse_collation
 
 _HINT = "pass what state_dict() returned, unchanged"

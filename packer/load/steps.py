@@ -8,7 +8,8 @@ Worked example, seven blocks, Ω = [4, 1, 6, 0, 5, 2, 3], G = 4, two ranks, one 
 
     step 0    Ω[0:4] = 4 1 6 0     rank 0: [4] [1]     rank 1: [6] [0]     cursor 4
     step 1    three blocks are left: ``drop`` ends the epoch; ``pad`` gives 5 2 3 and a masked row;
-              ``wrap`` gives 5 2 3 and the first block of the next epoch's order, cursor 1 of that epoch
+              ``short`` gives 5 2 3; ``wrap`` gives 5 2 3 and the first block of the next epoch's order, cursor 1 of
+              that epoch
 
 Worked example in tokens, documents of 5 3 4 2 6 tokens in the order's order, G = 9: a step of 5 3, a step of 4 2, and
 the document of 6, which is what the epoch has left over.
@@ -23,7 +24,7 @@ from packer.batches import Int32, Int64
 from packer.errors import UsageError
 from packer.load.order import Order
 
-End = Literal["drop", "pad", "wrap"]
+End = Literal["drop", "pad", "short", "wrap"]
 
 PADDING_ROW = -1
 """Stands in a step's numbers for a fully masked row."""
@@ -66,8 +67,8 @@ def plan_step(
     """The step that begins at `cursor`, or None where the epoch has none left.
 
     It takes rows as long as they fit. What an epoch has left over fills no step: ``drop`` leaves it out, ``pad`` adds
-    padding rows, or where sizes count tokens gives it as a smaller step, ``wrap`` goes on in the next epoch's order,
-    and in the one after where the step is larger than an epoch.
+    padding rows, ``short`` gives it as a smaller step, as ``pad`` does where sizes count tokens, ``wrap`` goes on in
+    the next epoch's order, and in the one after where the step is larger than an epoch.
 
     Args:
         order: of the rows.
@@ -117,8 +118,8 @@ def plan_step(
 def steps_left(*, num_items: int, cursor: int, size: int, end: End, num_epochs: int = 1) -> int:
     """Number of steps of `size` rows that begin in what is left of an epoch, and in the epochs after it.
 
-    Worked example: 7 rows an epoch, 2 of them taken, 2 epochs, steps of 4. ``drop``: 1 + 1. ``pad``: 2 + 2. ``wrap``
-    goes on across the boundary, so that the 12 rows that are left make 3.
+    Worked example: 7 rows an epoch, 2 of them taken, 2 epochs, steps of 4. ``drop``: 1 + 1. ``pad`` and ``short``:
+    2 + 2. ``wrap`` goes on across the boundary, so that the 12 rows that are left make 3.
 
     Args:
         num_items: rows of an epoch.
@@ -166,7 +167,7 @@ def check_fits(*, size: int, num_items: int, unit: str = "blocks") -> None:
     if size > num_items:
         raise UsageError(
             f"global_batch_size {size} exceeds the {num_items} {unit} of an epoch; end='drop' would drop them all",
-            hint="use a smaller global_batch_size, end='pad' or end='wrap'",
+            hint="use a smaller global_batch_size, or end='pad', 'short' or 'wrap'",
         )
 
 

@@ -1,15 +1,17 @@
 """From a recipe to a cache: plan, partition tasks, block tasks, and the commit.
 
-`build(recipe, folder)` is all a user needs, and `repack` where only the blocks should change. `plan` finds out what
-there is to do; `partition` makes the document shard of one partition; `packing` and `blocks` pack, gather and commit;
+`build(recipe, folder)` is all it takes, and `repack` where only the blocks should change; `from_python` is what people
+call, with rows, files or a recipe. `plan` finds out what there is to do; `partition` makes the document shard of one
+partition; `packing` and `blocks` pack, gather and commit;
 `executor` runs tasks, in worker processes where that pays; `identity` and `record` name what was built; `losses` says
 what is not in it; `suggestions` says what to do about a rejection.
 """
 
+from packer.pipeline.build_result import BuildResult
 from packer.pipeline.losses import LeftOut, left_out
 from packer.pipeline.progress import Profile, Progress
 from packer.pipeline.repacking import repack
 from packer.pipeline.row_report import RowReport, row_report
-from packer.pipeline.run import BuildResult, build
+from packer.pipeline.run import build
 
 __all__ = ["BuildResult", "LeftOut", "Profile", "Progress", "RowReport", "build", "left_out", "repack", "row_report"]

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from multiprocessing import connection, forkserver, resource_tracker
+from multiprocessing import connection, forkserver, resource_tracker, spawn
 from multiprocessing.connection import Connection
 from multiprocessing.pool import ExceptionWithTraceback  # type: ignore[attr-defined]
 from multiprocessing.process import BaseProcess
@@ -120,7 +120,7 @@ class Processes:
                 for _ in range(min(self._jobs, len(tasks))):
                     here, there = context.Pipe()
                     process = context.Process(target=_serve, args=(there, make, tuple(arguments)), daemon=True)
-                    with _death_named(process), there:
+                    with _death_named(process), there, _without_main():
                         process.start()
                     workers[here] = process
                 yield from _answers(workers, tasks)
@@ -131,6 +131,25 @@ class Processes:
                 for pipe, worker in workers.items():
                     worker.join()
                     pipe.close()
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Start processes that do not import the program's main module: they run functions of packer.
+
+    `multiprocessing` has them import it, so that a script that builds outside of ``if __name__ == "__main__":`` would
+    build again in each of them. It has no switch for that; what it hands to a process is this.
+    """
+    everything = spawn.get_preparation_data
+
+    def all_but_main(name: str) -> dict[str, Any]:
+        return {key: value for key, value in everything(name).items() if not key.startswith("init_main_from")}
+
+    spawn.get_preparation_data = all_but_main
+    try:
+        yield
+    finally:
+        spawn.get_preparation_data = everything
 
 
 def _answers(workers: Mapping[Connection, BaseProcess], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
@@ -198,8 +217,7 @@ def _death_named(process: BaseProcess) -> Iterator[None]:
             process.join()
         raise WorkerDiedError(
             f"a worker process {_ended(process.exitcode)}",
-            hint="what is finished is kept: run the same command again with fewer processes (-j 1). A script of "
-            "your own builds below `if __name__ == '__main__':`, since every worker imports it",
+            hint="what is finished is kept: run the same command again with fewer processes (-j 1)",
         ) from error
 
 

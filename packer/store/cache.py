@@ -73,6 +73,11 @@ class Cache:
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self.folder.absolute(), self.fingerprint, self.mmap)
 
+    def __repr__(self) -> str:
+        totals = self.manifest.totals
+        blocks = f"{totals.blocks:,} blocks of {self.manifest.recipe['pack']['block_len']:,} tokens"
+        return f"<Cache '{self.folder}': {totals.documents:,} documents, {blocks}, fingerprint {self.fingerprint[:12]}>"
+
     def __enter__(self) -> Self:
         return self
 

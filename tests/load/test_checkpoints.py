@@ -98,7 +98,7 @@ def test_a_distributed_checkpoint_takes_a_loader_as_it_is(made, tmp_path):
 # Steps as a dataset
 
 
-@pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
+@pytest.mark.parametrize("end", ["drop", "pad", "short", "wrap"])
 @pytest.mark.parametrize("counted", [True, False])
 def test_passes_over_a_step_dataset_are_the_epochs_whether_or_not_the_consumer_asks_for_the_end(end, counted):
     """`counted` stops after the announced number of steps, as Lightning does, and never asks for the one after."""
@@ -113,7 +113,7 @@ def test_passes_over_a_step_dataset_are_the_epochs_whether_or_not_the_consumer_a
     assert seen == expected
 
 
-@pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
+@pytest.mark.parametrize("end", ["drop", "pad", "short", "wrap"])
 def test_the_length_of_a_step_dataset_is_that_of_the_whole_epoch_wherever_it_stands(end):
     loader = loader_of(end=end)
     dataset, num_seen = StepDataset(loader), 0
@@ -128,7 +128,7 @@ def test_the_length_of_a_step_dataset_is_that_of_the_whole_epoch_wherever_it_sta
                 assert len(dataset) == len(restored) == length
             num_seen += 1
     loader.close()
-    assert num_seen == {"drop": 10, "pad": 12, "wrap": 11}[end]
+    assert num_seen == {"drop": 10, "pad": 12, "short": 12, "wrap": 11}[end]
 
 
 def test_a_damaged_state_of_steps_is_refused_and_changes_nothing():
@@ -181,7 +181,7 @@ def stateful_loader():
 
 
 @through_torchdata
-@pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
+@pytest.mark.parametrize("end", ["drop", "pad", "short", "wrap"])
 def test_torchdata_resumes_at_every_step_of_several_epochs(stateful_loader, end):
     """Each state is restored in a new loader, before its first pass, and gives what the first run gave from there."""
 
@@ -289,9 +289,6 @@ class Runs:
             def configure_optimizers(self):
                 return torch.optim.AdamW(self.parameters(), lr=0.1)
 
-            def transfer_batch_to_device(self, step, device, index):
-                return step  # the loader placed it (device=)
-
             def training_step(self, step, index):
                 self.seen.append(what(step))
                 optimizer = self.optimizers()
@@ -386,17 +383,7 @@ def test_lightning_restores_a_checkpoint_of_an_epochs_end_only_through_a_data_mo
 
 
 @through_lightning
-def test_lightning_trains_one_epoch_of_a_bare_loader_and_no_more(runs):
-    """A difference, and why StepDataset is there: Lightning never asks for the step after the last, so epochs stay empty."""
-    assert runs.train(loader_of()).seen == list(epochs_of(loader_of(), epochs=1))
+def test_lightning_finds_an_empty_pass_after_each_epoch_of_a_bare_loader(runs):
+    """A difference, and why StepDataset is there: Lightning never asks for the step after the last of an epoch."""
+    assert runs.train(loader_of()).seen == list(epochs_of(loader_of(), epochs=2))
     assert runs.train(StepDataset(loader_of())).seen == list(epochs_of(loader_of()))
-
-
-@through_lightning
-def test_lightning_moves_no_step_to_a_device_and_says_so(runs):
-    """A difference: a step is frozen, and Lightning would write into it. The module says that there is nothing to move."""
-    module = runs.module()
-    del type(module).transfer_batch_to_device
-    runs.module = lambda: module
-    with pytest.raises(ValueError, match="frozen dataclass"):
-        runs.train(StepDataset(loader_of(prefetch=0)))

@@ -247,7 +247,7 @@ def test_a_step_of_tokens_takes_the_next_documents_as_long_as_they_fit(num_docum
 
 @pytest.mark.parametrize("batching", ["padded", "padding_free", "token_budget"])
 @pytest.mark.parametrize("order", ["random", "sequential", "length_bucketed"])
-@pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
+@pytest.mark.parametrize("end", ["drop", "pad", "short", "wrap"])
 def test_resume_on_other_ranks_goes_on_exactly(batching, order, end):
     cache, _ = small_document_cache(31)
     unit = 20 if batching == "token_budget" else 2

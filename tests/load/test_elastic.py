@@ -90,7 +90,7 @@ def test_a_hundred_interruptions_two_in_a_row_leave_every_step_as_it_was(end, sc
 
 def test_under_pad_and_wrap_every_block_comes_once_an_epoch_and_under_drop_all_but_those_named():
     cache = small_cache(NUM_BLOCKS)
-    for end in ("drop", "pad", "wrap"):
+    for end in ("drop", "pad", "short", "wrap"):
         (loader,) = loaders_of(cache, 1, 1, end=end)
         for epoch in range(EPOCHS):
             taken = [block for step in loader for block in step.block_ids.tolist() if block >= 0]
@@ -132,7 +132,7 @@ def test_counters_say_what_was_returned():
     assert 0 < counters.padding_share == 1 - tokens / slots
 
 
-@pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
+@pytest.mark.parametrize("end", ["drop", "pad", "short", "wrap"])
 def test_a_schedule_is_asked_once_a_step_also_where_an_epoch_ends_before_it(end):
     """Sizes of an endless run are those of epoch after epoch, for a schedule that goes on from the size before."""
     cache = small_cache(20)

@@ -36,7 +36,7 @@ def test_groups_are_the_same_steps_in_order_and_bounded(sizes, most, ends):
         assert all(step.num_rows == len(step.rows) for step in some[:-1])
 
 
-@pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
+@pytest.mark.parametrize("end", ["drop", "pad", "short", "wrap"])
 @pytest.mark.parametrize("flatten", [True, False])
 @pytest.mark.parametrize("labels", ["unshifted", "shifted"])
 def test_steps_and_micro_batches_read_in_one_go_are_those_read_one_by_one(monkeypatch, end, flatten, labels):

@@ -30,6 +30,8 @@ def oracle_steps(order, sizes, end, num_epochs):
             continue
         began, step = epoch, []
         while len(step) < size:
+            if not rest and end == "short":
+                break
             if not rest and end == "pad":
                 step.append(-1)
                 continue
@@ -70,7 +72,7 @@ def test_sequential_order_is_the_order_of_storage_in_every_epoch():
 @given(
     num_blocks=st.integers(1, 30),
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=60),
-    end=st.sampled_from(["pad", "wrap"]),
+    end=st.sampled_from(["pad", "short", "wrap"]),
 )
 def test_steps_of_changing_sizes_equal_the_literal_oracle(num_blocks, sizes, end):
     order = order_of(num_blocks)
@@ -106,7 +108,7 @@ def test_drop_gives_whole_steps_and_leaves_out_exactly_the_remainder(num_blocks,
     num_blocks=st.integers(1, 60),
     size=st.integers(1, 60),
     cursor=st.integers(0, 60),
-    end=st.sampled_from(["drop", "pad", "wrap"]),
+    end=st.sampled_from(["drop", "pad", "short", "wrap"]),
     num_epochs=st.integers(0, 4),
 )
 def test_steps_left_counts_the_plans_that_follow(num_blocks, size, cursor, end, num_epochs):

@@ -164,7 +164,7 @@ def test_documents_that_are_not_packed_train_and_are_evaluated_as_well(batching,
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
+@pytest.mark.parametrize("end", ["drop", "pad", "short", "wrap"])
 def test_the_number_of_steps_of_some_epochs_is_counted_without_taking_them(schedule, end):
     loader = loader_of(schedule=SCHEDULES[schedule], end=end, prefetch=0)
     expected = [loader.steps_until(epoch) for epoch in range(5)]
@@ -175,7 +175,7 @@ def test_the_number_of_steps_of_some_epochs_is_counted_without_taking_them(sched
         for epoch in range(step.epoch + 1, 5):
             counts[epoch] += 1
     assert counts == expected
-    assert expected[1] == len(loader_of(schedule=SCHEDULES[schedule], end=end))
+    assert expected[1] == loader_of(schedule=SCHEDULES[schedule], end=end).steps_left
 
 
 @pytest.mark.parametrize(
@@ -405,7 +405,7 @@ def test_evaluations_go_by_name_and_other_datasets_their_own_way(tmp_path):
 def test_an_evaluation_that_would_leave_blocks_out_is_refused(tmp_path):
     with pytest.raises(UsageError, match="one pass") as caught:
         trainer_of(tmp_path, eval_dataset=loader_of(end="drop")).evaluate()
-    assert "end='pad'" in caught.value.hint
+    assert "end='short'" in caught.value.hint
 
 
 # Refusals

@@ -31,9 +31,6 @@ class Module(lightning.LightningModule):
     def configure_optimizers(self):
         return adamw(self.model)
 
-    def transfer_batch_to_device(self, batch, device, index):
-        return batch
-
     def training_step(self, step, index):
         self.steps.append(step.index)
         for micro_batch in step:

@@ -16,7 +16,7 @@ from tiny_models import tiny_config  # noqa: E402
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "docs" / "how-to" / "trainers"
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
-PAGES = {"lightning.md": 1, "pytorch.md": 2, "transformers.md": 4, "trl.md": 1}
+PAGES = {"lightning.md": 1, "pytorch.md": 2, "transformers.md": 4, "trl.md": 2}
 OTHERS = {"axolotl.md": 0, "grain.md": 1, "llamafactory.md": 0, "torchtitan.md": 1}
 """Run where their libraries are, in tests/peers, or settings alone."""
 
@@ -70,8 +70,20 @@ def as_torchrun_starts_one(monkeypatch):
         monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")  # a host whose name leads nowhere can still run this
 
 
+def as_somebody_who_has_rows(folder, starter, monkeypatch):
+    """A file of rows, and no cache yet."""
+    datasets = pytest.importorskip("datasets", reason="DATASETS MISSING: the page of TRL is not run")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", folder / "datasets")
+    (folder / "cache").unlink()
+    lines = (starter / "data" / "chat.jsonl").read_text("utf-8").splitlines(keepends=True)
+    rows = [line for line in lines if line.startswith('{"messages"') and '"image' not in line]
+    (folder / "rows.jsonl").write_text("".join(rows[:40] * 12), "utf-8")
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_what_a_page_shows_runs_block_after_block(page, place, monkeypatch):
+def test_what_a_page_shows_runs_block_after_block(page, place, starter, monkeypatch):
+    if page == "trl.md":
+        as_somebody_who_has_rows(place, starter, monkeypatch)
     if page == "pytorch.md":
         as_torchrun_starts_one(monkeypatch)
     blocks = PYTHON.findall((FOLDER / page).read_text("utf-8"))

@@ -32,6 +32,10 @@ TRAINERS = {
 __all__ = list(TRAINERS)
 
 
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
 def __getattr__(name: str) -> Any:
     if name not in TRAINERS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

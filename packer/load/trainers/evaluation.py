@@ -27,15 +27,15 @@ class EvaluationBatches:
         adapter: makes a model's arguments of a micro-batch.
 
     Raises:
-        UsageError: the loader's `end` is not ``pad``: it may leave blocks out, or give some of another epoch.
+        UsageError: the loader's `end` is ``drop`` or ``wrap``: it may leave blocks out, or give some of another epoch.
 
     """
 
     def __init__(self, loader: PackedLoader, adapter: Adapter) -> None:
-        if instance("loader", loader, PackedLoader, "a PackedLoader").end != "pad":
+        if instance("loader", loader, PackedLoader, "a PackedLoader").end not in ("short", "pad"):
             raise UsageError(
                 f"an evaluation with end='{loader.end}' need not be one pass over the split",
-                hint="open the evaluation loader with end='pad'",
+                hint="open the evaluation loader with end='short'",
             )
         self.loader = loader
         self._adapter = adapter

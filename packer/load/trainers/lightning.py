@@ -15,16 +15,15 @@ from packer.load.trainers.evaluation import Adapter, EvaluationBatches
 class PackedDataModule(LightningDataModule):  # type: ignore[misc]
     """Steps to train on, micro-batches to validate with.
 
-    A training batch is a :class:`packer.load.Step`: the module loops over its micro-batches under manual optimization,
-    and overrides ``transfer_batch_to_device`` to return batches as they are. A validation batch is a dict of a model's
-    arguments, with a ``num_items_in_batch`` by which losses, times the number of ranks, average to the mean over all
-    tokens.
+    A training batch is a :class:`packer.load.Step`: the module loops over its micro-batches under manual optimization.
+    A validation batch is a dict of a model's arguments, with a ``num_items_in_batch`` by which losses, times the number
+    of ranks, average to the mean over all tokens.
 
     Loaders are opened when Lightning's processes know of each other, so they are given as functions.
 
     Args:
         train: opens the loader to train on.
-        validate: opens the one to validate with, ``end="pad"``.
+        validate: opens the one to validate with, ``end="short"``.
         adapter: makes a model's arguments of a micro-batch to validate with.
 
     Example:

@@ -1,0 +1,232 @@
+"""What people do with a DataLoader: lengths, epochs, defaults, a short last step, moving a step, and wrong turns."""
+
+import inspect
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
+
+from small_blocks import small_cache  # noqa: E402
+from small_documents import small_document_cache  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
+
+import packer  # noqa: E402
+import packer.load.trainers  # noqa: E402
+from packer.errors import UsageError  # noqa: E402
+from packer.load import Mixture, PackedDataset, PackedLoader, StepDataset  # noqa: E402
+
+ENDS = ["drop", "pad", "short", "wrap"]
+ALONE = {"rank": 0, "world_size": 1, "prefetch": 0}
+
+
+def blocks_of(loader):
+    return [step.block_ids.tolist() for step in loader]
+
+
+# Lengths and epochs
+
+
+@given(
+    num_blocks=st.integers(1, 30),
+    size=st.integers(1, 12),
+    end=st.sampled_from(ENDS),
+    batching=st.sampled_from(["packed", "padded", "token_budget"]),
+)
+def test_a_length_is_that_of_the_whole_epoch_wherever_the_loader_stands(num_blocks, size, end, batching):
+    """Counted literally: the steps that begin in each of three epochs, looked at before and after every one of them."""
+    if batching == "packed":
+        cache, size = small_cache(num_blocks), min(size, num_blocks)
+    else:
+        cache, _ = small_document_cache(num_blocks)
+        size = min(size, num_blocks) if batching == "padded" else 20 * size
+    if batching == "token_budget" and end in ("drop", "wrap"):
+        return  # too few tokens for a step, or no length
+    micro = 20 if batching == "token_budget" else 1
+    loader = PackedLoader(cache, batching=batching, micro_batch_size=micro, global_batch_size=size, end=end, **ALONE)
+    for epoch in range(3):
+        assert loader.epoch == epoch
+        lengths, left, taken = [len(loader)], [loader.steps_left], 0
+        for step in loader:
+            assert step.epoch == epoch
+            taken += 1
+            if loader.epoch == epoch:  # the last step of an epoch that wraps leads into the next one
+                lengths.append(len(loader))
+                left.append(loader.steps_left)
+        assert set(lengths) == {taken}
+        assert left == list(range(taken, taken - len(left), -1))
+
+
+def test_where_no_length_holds_for_every_epoch_it_is_refused_and_the_steps_left_are_known():
+    doubling = PackedLoader(small_cache(12), schedule=lambda step, size: 2 * size if step == 2 else size, **ALONE)
+    wrapping = PackedLoader(
+        small_document_cache(12)[0], batching="token_budget", micro_batch_size=40, end="wrap", **ALONE
+    )
+    for loader in (doubling, wrapping):
+        with pytest.raises(TypeError, match="steps_left"):
+            len(loader)
+        assert loader.steps_left == len(list(loader)) > 0
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("mixed", [False, True])
+def test_set_epoch_goes_to_the_beginning_of_another_epoch_and_lets_this_one_go_on(end, mixed):
+    def opened():
+        cache = small_cache(13)
+        source = Mixture([(cache, 2), (small_cache(9, fingerprint="beef"), 1)]) if mixed else cache
+        return PackedLoader(source, global_batch_size=2, end=end, **ALONE)
+
+    by_epoch, loader = [], opened()
+    for epoch in range(3):
+        loader.set_epoch(epoch)
+        by_epoch.append(blocks_of(loader))
+    alone = opened()
+    assert by_epoch == [blocks_of(alone) for _ in range(3)]  # a loop that calls it is a loop that does not
+    if end != "wrap":  # there an epoch begins behind what the one before took of it
+        loader.set_epoch(1)
+        assert blocks_of(loader) == by_epoch[1]
+        loader.set_epoch(0)
+        steps = iter(loader)
+        next(steps)
+        state = loader.state_dict()
+        resumed = opened()
+        resumed.load_state_dict(state)
+        resumed.set_epoch(0)
+        assert blocks_of(resumed) == by_epoch[0][1:]
+        resumed.set_epoch(2)
+        assert blocks_of(resumed) == by_epoch[2]
+        loader.set_epoch(2)
+        with pytest.raises(RuntimeError, match="ended"):
+            next(steps)
+
+
+def test_the_first_step_is_there_for_the_asking():
+    loader = PackedLoader(small_cache(4), rank=0, world_size=1)
+    assert next(iter(loader)).index == 0
+    assert next(iter(loader)).index == 1
+    loader.close()
+
+
+# Defaults and words
+
+
+def test_sizes_default_to_one_block_and_one_micro_batch_a_rank():
+    for world_size, micro in itertools.product((1, 2, 3), (None, 2)):
+        sizes = {} if micro is None else {"micro_batch_size": micro}
+        loader = PackedLoader(small_cache(12), rank=0, world_size=world_size, prefetch=0, **sizes)
+        assert loader.global_batch_size == (micro or 1) * world_size
+        assert {len(step) for step in loader} == {1}
+
+
+def test_drop_last_is_a_word_for_drop_and_for_short():
+    for end, words in {
+        "drop": [{}, {"drop_last": True}, {"drop_last": True, "end": "drop"}],
+        "short": [{"drop_last": False}, {"drop_last": False, "end": "short"}],
+        "pad": [{"drop_last": False, "end": "pad"}],
+    }.items():
+        for given_words in words:
+            assert PackedLoader(small_cache(4), **given_words, **ALONE).end == end
+    with pytest.raises(ValueError, match="contradict"):
+        PackedLoader(small_cache(4), drop_last=True, end="pad", **ALONE)
+    with pytest.raises(TypeError, match="drop_last"):
+        PackedLoader(small_cache(4), drop_last=1, **ALONE)
+
+
+# A short last step
+
+
+@given(
+    num_blocks=st.integers(1, 30),
+    world_size=st.integers(1, 3),
+    micro=st.integers(1, 3),
+    accumulation=st.integers(1, 4),
+    flatten=st.booleans(),
+)
+def test_a_short_step_is_a_padded_one_without_the_micro_batches_that_hold_nothing(
+    num_blocks, world_size, micro, accumulation, flatten
+):
+    """Every rank has as many, and sums and counts of the whole step are those of ``pad``."""
+    sizes = {"micro_batch_size": micro, "global_batch_size": world_size * micro * accumulation, "flatten": flatten}
+
+    def last_of(end):
+        options = {"end": end, "world_size": world_size, "prefetch": 0, **sizes}
+        return [list(PackedLoader(small_cache(num_blocks), rank=rank, **options))[-1] for rank in range(world_size)]
+
+    short, padded = last_of("short"), last_of("pad")
+    rows = [row for part in short for row in part.block_ids.tolist()]
+    real = [row for row in rows if row >= 0]
+    assert real == [row for part in padded for row in part.block_ids.tolist() if row >= 0]
+    assert rows == real + [-1] * (len(rows) - len(real))
+    assert len(rows) - len(real) < world_size * micro
+    assert {len(part) for part in short} == {-(-len(real) // (world_size * micro))}
+    assert {part.num_items_in_batch for part in short} == {part.num_items_in_batch for part in padded}
+    targets = [int((batch["labels"][..., 1:] != -100).sum()) for part in short for batch in part]
+    assert sum(targets) == short[0].num_items_in_batch
+    assert {part.num_slots for part in short} == {sum(batch["input_ids"].numel() for part in short for batch in part)}
+
+
+# A step on a device
+
+
+def test_a_step_moves_what_it_holds_at_any_depth_and_keeps_every_dtype():
+    (step, *_) = PackedLoader(small_cache(4, weighted=True), weights="use", **ALONE)
+    step.micro_batches[0]["more"] = {"pair": (torch.zeros(2, dtype=torch.bfloat16), 7), "list": [torch.ones(1)]}
+    moved = step.to("meta", non_blocking=True)
+    tensors = {name: value for name, value in moved[0].items() if torch.is_tensor(value)}
+    assert {value.device.type for value in tensors.values()} == {"meta"}
+    assert {name: value.dtype for name, value in tensors.items()} == {name: step[0][name].dtype for name in tensors}
+    assert {torch.int64, torch.int32, torch.float32} == {value.dtype for value in tensors.values()}
+    pair, number = moved[0]["more"]["pair"]
+    assert (pair.device.type, pair.dtype, number) == ("meta", torch.bfloat16, 7)
+    assert moved[0]["more"]["list"][0].device.type == "meta"
+    assert (moved.index, moved.num_items_in_batch, len(moved)) == (step.index, step.num_items_in_batch, len(step))
+    assert step[0]["input_ids"].device.type == "cpu"
+    for wrong in (torch.bfloat16, None, True):
+        with pytest.raises(TypeError, match="expected a device"):
+            step.to(wrong)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:63", torch.device("cuda")])
+def test_a_gpu_that_is_not_there_is_said_when_the_loader_is_opened(device, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UsageError, match=r"device is cuda.* torch finds 0 GPUs here") as caught:
+        PackedLoader(small_cache(4), device=device, **ALONE)
+    assert "leave device out" in caught.value.hint
+
+
+# Wrong turns, and what is shown
+
+
+def test_a_data_loader_around_a_loader_or_its_steps_says_what_to_do_instead():
+    loader = PackedLoader(small_cache(4), **ALONE)
+    for shuffle in (False, True):
+        with pytest.raises(TypeError, match=r"without a DataLoader.*StepDataset\(loader\).*PackedDataset\(cache\)"):
+            next(iter(DataLoader(loader, shuffle=shuffle)))
+    with pytest.raises(TypeError, match="batch_size=None"):
+        next(iter(DataLoader(StepDataset(loader))))
+    assert next(iter(DataLoader(StepDataset(loader), batch_size=None))).index == 1
+
+
+def test_what_is_shown_of_objects_says_what_they_are():
+    cache = small_cache(12)
+    loader = PackedLoader(cache, **ALONE)
+    shown = {
+        cache: ["small", "12 blocks of 8 tokens"],
+        loader: ["PackedLoader", "12 blocks", "split 'train'", "rank 0 of 1", "global batch size 1", "epoch 0"],
+        next(iter(loader)): ["Step 0 of epoch 0", "1 micro-batch of input_ids int64 [1, 8]", "trained"],
+        PackedDataset(cache): ["PackedDataset", "12 blocks"],
+        Mixture([(cache, 3), (cache, 1)]): ["0.75", "0.25", "12 blocks"],
+        StepDataset(loader): ["StepDataset", "PackedLoader"],
+    }
+    for value, parts in shown.items():
+        for part in parts[value is cache :]:
+            assert part in repr(value)
+        assert "\n" not in repr(value)
+
+
+def test_modules_list_their_public_names_alone():
+    for module in (packer, packer.load, packer.load.trainers):
+        assert dir(module) == sorted(module.__all__)
+    assert inspect.signature(PackedLoader).parameters["micro_batch_size"].default == 1

@@ -1,0 +1,455 @@
+"""Building from Python: the same cache as from files, inputs that stay, and one error for what is something else."""
+
+import json
+import math
+import random
+import re
+import shutil
+from collections import UserDict
+from decimal import Decimal
+from pathlib import Path
+from typing import get_type_hints
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command_line import run
+from hypothesis import given
+from hypothesis import strategies as st
+
+import packer
+from packer.audit.verify import verify
+from packer.errors import InputError, NothingKeptError, RecipeError, UsageError
+from packer.pipeline import build as build_recipe
+from packer.pipeline.from_python import SOURCE_KEYS, Options
+from packer.pipeline.kept_rows import keep_rows, rows_folder
+from packer.pipeline.progress import Silent
+from packer.pipeline.python_hints import in_python
+from packer.recipe import Recipe, Source, load_recipe, make_recipe, to_json
+from packer_cli.progress import listener
+
+ROWS = [
+    {
+        "messages": [
+            {"role": "user", "content": f"What is {number} plus {number}? 𝄞"},
+            {"role": "assistant", "content": f"It is {2 * number}."},
+        ],
+        "note": {"of": [number, None, 0.5]},
+    }
+    for number in range(23)
+]
+
+
+@pytest.fixture
+def tokenizer(starter: Path) -> Path:
+    return starter / "tokenizer"
+
+
+@pytest.fixture
+def of_files(tokenizer: Path, tmp_path: Path):
+    """The result of a build of rows from a JSONL file."""
+
+    def build(rows, name="of_files", **options):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+        values = {"sources": [{"path": str(path)}], "tokenizer": str(tokenizer), "pack": {"block_len": 128}}
+        return build_recipe(make_recipe(values | options), tmp_path / name, jobs=1)
+
+    return build
+
+
+def options_of(tokenizer: Path):
+    return {"tokenizer": tokenizer, "pack": {"block_len": 128}, "progress": False, "jobs": 1}
+
+
+def content(result):
+    return result.manifest.content_fingerprint
+
+
+def files_of(cache: Path) -> list[Path]:
+    folder = rows_folder(cache)
+    return sorted(folder.iterdir()) if folder.exists() else []
+
+
+def once(rows):
+    yield from rows
+
+
+FORMS = {
+    "a list": lambda rows: rows,
+    "a tuple": tuple,
+    "an iterator": once,
+    "other mappings": lambda rows: [UserDict(row) for row in rows],
+    "a table": pa.Table.from_pylist,
+    "batches that can be read once": lambda rows: pa.Table.from_pylist(rows).to_reader(max_chunksize=3),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_in_memory_give_the_cache_of_the_same_rows_in_a_file_and_nothing_is_done_twice(
+    form, tokenizer, of_files, tmp_path
+):
+    cache = tmp_path / "cache"
+    first = packer.build(FORMS[form](ROWS), cache, **options_of(tokenizer))
+    assert first.built
+    assert content(first) == content(of_files(ROWS))
+    (kept,) = files_of(cache)
+    assert [entry.path for entry in first.manifest.inputs] == [kept.as_posix()]
+    second = packer.build(FORMS[form](ROWS), cache, **options_of(tokenizer))
+    assert not second.built
+    assert second.fingerprint == first.fingerprint
+    assert files_of(cache) == [kept]
+    # What the cache names is there, and is what it was built from.
+    report = verify(cache, sources=True, reencode=True, threads=1)
+    assert not report.findings
+
+
+@pytest.mark.parametrize("kind", ["Dataset", "select", "IterableDataset", "DatasetDict", "DataFrame"])
+def test_other_libraries_rows_are_taken_as_what_they_give(kind, tokenizer, of_files, tmp_path):
+    pytest.importorskip("pandas" if kind == "DataFrame" else "datasets", reason="DATASETS MISSING: not built from")
+    rows, parts = [{"messages": row["messages"]} for row in ROWS], {}
+    if kind == "DataFrame":
+        import pandas as pd
+
+        data = pd.DataFrame(rows)
+    else:
+        import datasets
+
+        data = datasets.Dataset.from_list(rows)
+        if kind == "select":
+            data = data.add_column("twice", [2 * number for number in range(len(rows))]).select([5, 3, 3, 8])
+            rows = [rows[number] for number in (5, 3, 3, 8)]
+        elif kind == "IterableDataset":
+            data = data.to_iterable_dataset()
+        elif kind == "DatasetDict":
+            parts = {"train": rows[:20], "held.out": rows[20:]}
+            data = datasets.DatasetDict({name: datasets.Dataset.from_list(part) for name, part in parts.items()})
+    result = packer.build(data, tmp_path / "cache", **options_of(tokenizer))
+    assert result.built
+    for name, part in parts.items():
+        assert sum(shard.num_input_rows for shard in result.manifest.shards if shard.split == name) == len(part)
+    assert len(files_of(tmp_path / "cache")) == max(len(parts), 1)
+    if not parts:
+        assert content(result) == content(of_files(rows))
+    assert not packer.build(data, tmp_path / "cache", **options_of(tokenizer)).built
+
+
+def test_a_null_in_a_struct_of_a_table_is_a_key_that_is_missing(tokenizer, tmp_path, of_files):
+    """Arrow gives every struct every key: the tools of one row would get the parameters of the other's."""
+    schemas = [{"a": {"type": "string"}}, {"b": {"type": "number"}}]
+    rows = [
+        {**row, "tools": [{"type": "function", "function": {"name": "f", "parameters": {"properties": schema}}}]}
+        for row, schema in zip(ROWS, schemas, strict=False)
+    ]
+    result = packer.build(pa.Table.from_pylist(rows), tmp_path / "cache", **options_of(tokenizer))
+    assert result.manifest.totals.kept == 2
+    assert content(result) == content(of_files(rows))
+
+
+def test_splits_and_options_of_sources_are_those_of_a_recipe(tokenizer, tmp_path, starter):
+    rows = [{"question": row["messages"][0]["content"], "reply": row["messages"][1]["content"]} for row in ROWS]
+    columns = {"instruction": "question", "output": "reply"}
+    result = packer.build(
+        {"train": rows[:20], "eval": once(rows[20:])},
+        tmp_path / "cache",
+        schema="alpaca",
+        columns=columns,
+        **options_of(tokenizer),
+    )
+    assert {shard.split for shard in result.manifest.shards} == {"train", "eval"}
+    assert {(entry.schema, tuple(entry.columns)) for entry in result.manifest.inputs} == {
+        ("alpaca", ("instruction", "output"))
+    }
+    paths = [starter / "data" / "chat.jsonl", str(starter / "data" / "tools.jsonl")]
+    held_out = packer.build(paths, tmp_path / "files", split="eval", **options_of(tokenizer))
+    assert {shard.split for shard in held_out.manifest.shards} == {"eval"}
+    assert [entry.path for entry in held_out.manifest.inputs] == list(map(str, paths))
+    assert files_of(tmp_path / "files") == []
+
+
+def test_a_limit_ends_the_reading_of_rows_that_have_no_end(tokenizer, tmp_path, of_files):
+    def endless():
+        while True:
+            yield from ROWS
+
+    result = packer.build(endless(), tmp_path / "cache", limit=30, **options_of(tokenizer))
+    assert content(result) == content(of_files([*ROWS, *ROWS][:30]))
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+def test_a_recipe_is_built_as_by_the_command_and_options_take_precedence(as_file, starter, tmp_path):
+    path = starter / "recipe.yaml"
+    recipe = load_recipe(path)
+    values = {**to_json(recipe), "tokenizer": Path(recipe.tokenizer)}
+    expected = build_recipe(recipe, tmp_path / "expected", jobs=1)
+    for number, data in enumerate([path, str(path)] if as_file else [recipe, values]):
+        result = packer.build(data, tmp_path / f"{number}", jobs=1, progress=False)
+        assert result.fingerprint == expected.fingerprint
+    longer = packer.build(path, tmp_path / "longer", pack={"block_len": 1024}, jobs=1, progress=False)
+    assert longer.manifest.recipe["pack"] == {**expected.manifest.recipe["pack"], "block_len": 1024}
+    assert longer.manifest.recipe | {"pack": None} == expected.manifest.recipe | {"pack": None}
+    with pytest.raises(RecipeError, match="schema: of sources"):
+        packer.build(path, tmp_path / "other", schema="alpaca", progress=False)
+
+
+# What a cache names stays
+
+
+def test_other_rows_ask_and_the_rows_that_a_cache_names_stay_until_another_has_taken_its_place(tokenizer, tmp_path):
+    cache, options = tmp_path / "cache", options_of(tokenizer)
+    packer.build(ROWS, cache, **options)
+    (kept,) = files_of(cache)
+    with pytest.raises(UsageError, match="built from other inputs") as caught:
+        packer.build(ROWS[:5], cache, **options)
+    assert caught.value.hint == "force=True replaces it; `out` in another folder keeps both"
+    assert caught.value.__notes__ == [f"hint: {caught.value.hint}"]
+    assert files_of(cache) == [kept]
+    assert not verify(cache, sources=True, threads=1).findings
+    replaced = packer.build(ROWS[:5], cache, force=True, **options)
+    (now,) = files_of(cache)
+    assert now != kept
+    assert [entry.path for entry in replaced.manifest.inputs] == [now.as_posix()]
+    assert not verify(cache, sources=True, threads=1).findings
+
+
+def test_a_dry_run_leaves_nothing(tokenizer, tmp_path):
+    cache, options = tmp_path / "cache", options_of(tokenizer)
+    result = packer.build(ROWS, cache, dry_run=True, **options)
+    assert not result.built and result.num_partitions_built == 1
+    assert list(tmp_path.iterdir()) == []
+    packer.build(ROWS, cache, **options)
+    before = files_of(cache)
+    packer.build(ROWS[:5], cache, force=True, dry_run=True, **options)
+    assert files_of(cache) == before
+
+
+def test_rows_that_fail_half_way_leave_nothing(tokenizer, tmp_path):
+    def failing():
+        yield ROWS[0]
+        raise OSError("gone")
+
+    for rows in (failing(), {"train": ROWS, "eval": failing()}):
+        with pytest.raises(OSError, match="gone"):
+            packer.build(rows, tmp_path / "cache", **options_of(tokenizer))
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", [".", "cache/", "a/../cache", "c[1]*"])
+def test_rows_lie_beside_the_cache_whatever_its_name(place, tokenizer, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "a").mkdir()
+    monkeypatch.chdir(tmp_path / ("here" if place == "." else "."))
+    result = packer.build(ROWS, place, **options_of(tokenizer))
+    (entry,) = result.manifest.inputs
+    assert Path(entry.path).is_file()
+    assert Path(entry.path).resolve().parent.parent == tmp_path
+    assert packer.build(ROWS, place, **options_of(tokenizer)).built is False
+
+
+# Rows as JSON
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def without_nan(value):
+    if isinstance(value, dict):
+        return {key: without_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [without_nan(item) for item in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+@given(rows=st.lists(st.dictionaries(st.text(), JSON, max_size=3), min_size=1, max_size=5))
+def test_every_row_is_read_back_as_it_was_with_a_nan_as_null(rows, tmp_path_factory):
+    path = keep_rows(rows, tmp_path_factory.mktemp("rows"), split="train", limit=None, progress=Silent())
+    read = [json.loads(line) for line in path.read_text("utf-8").split("\n")[:-1]]
+    assert read == without_nan(rows)
+    assert keep_rows(once(rows), path.parent, split="train", limit=None, progress=Silent()) == path
+
+
+def test_numbers_and_arrays_of_libraries_are_numbers_and_lists(tmp_path):
+    row = {"input_ids": np.arange(3, dtype=np.int32), "n": np.int64(7), "x": np.array([math.nan, 1.0])}
+    path = keep_rows([row], tmp_path, split="train", limit=None, progress=Silent())
+    assert json.loads(path.read_text("utf-8")) == {"input_ids": [0, 1, 2], "n": 7, "x": [None, 1.0]}
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("text", "row 1 is 'text'; expected a dict"),
+        (3, "row 1 is 3; expected a dict"),
+        ({"a": {"b": [b"x"]}}, "row 1, a.b[0]: bytes b'x'"),
+        ({"a": [Decimal(1)]}, "row 1, a[0]: Decimal"),
+        ({"a": object()}, "row 1, a: object"),
+        ({"a": math.inf}, "row 1, a: float inf"),
+        ({("a",): 1}, "row 1"),
+    ],
+)
+def test_what_is_no_row_is_named_with_its_place_and_nothing_is_kept(row, said, tmp_path):
+    with pytest.raises(TypeError) as caught:
+        keep_rows([{}, row], tmp_path, split="train", limit=None, progress=Silent())
+    assert said in str(caught.value)
+    assert caught.value.__notes__[0].startswith("hint: rows are dicts")
+    assert list(tmp_path.iterdir()) == []
+
+
+# Wrong turns
+
+
+class Tokenizer:
+    name_or_path = "org/model"
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "error", "said", "hint"),
+    [
+        (ROWS[0], {}, TypeError, "the fields of a row: messages", "[row]"),
+        (7, {}, TypeError, "expected rows, files or a recipe", "list of dicts"),
+        (None, {}, TypeError, "expected rows, files or a recipe", "list of dicts"),
+        ({"train": "rows.jsonl"}, {}, TypeError, "expected rows", "list of dicts"),
+        ([1, 2], {}, TypeError, "row 0 is 1", "rows are dicts"),
+        (["a.jsonl", 3], {}, TypeError, "data is 3", "pathlib"),
+        ([], {}, InputError, "no rows for split 'train'", "read once"),
+        (iter([]), {}, InputError, "no rows for split 'train'", "read once"),
+        (ROWS, {"tokenizer": Tokenizer()}, TypeError, "tokenizer is <", "tokenizer='org/model'"),
+        (ROWS, {"tokenizer": None}, RecipeError, "no tokenizer", "tokenizer="),
+        (ROWS, {"pak": {}}, RecipeError, "unknown key 'pak'", "did you mean 'pack'"),
+        (ROWS, {"pack": {"blok_len": 1}}, RecipeError, "unknown key 'pack.blok_len'", "did you mean 'block_len'"),
+        (ROWS, {"pack": 2048}, RecipeError, "pack: expected", "recipe.md"),
+        (ROWS, {"schema": "alpca"}, RecipeError, "schema: expected", "recipe.md"),
+        (ROWS, {"limit": 0}, RecipeError, "limit: expected", "recipe.md"),
+        (ROWS, {"split": "a/b"}, ValueError, "split is 'a/b'", None),
+        ({"train": ROWS}, {"split": "x"}, RecipeError, "by split already", "leave it out"),
+        ("nowhere.jsonl", {}, InputError, "nowhere.jsonl: no such file", "looked in"),
+    ],
+)
+def test_what_cannot_be_built_is_one_error_with_a_hint_and_leaves_nothing(
+    data, options, error, said, hint, tokenizer, tmp_path
+):
+    cache = tmp_path / "cache"
+    with pytest.raises(error) as caught:
+        packer.build(data, cache, **{**options_of(tokenizer), **options})
+    assert said in str(caught.value)
+    assert hint is None or hint in "\n".join(caught.value.__notes__)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_other_things_is_refused_before_any_row_is_read(tokenizer, tmp_path):
+    (tmp_path / "file").write_text("mine", "utf-8")
+    with pytest.raises(UsageError, match="is no cache"):
+        packer.build(once(iter(lambda: pytest.fail("read"), 0)), tmp_path, **options_of(tokenizer))
+
+
+def test_rows_that_are_all_rejected_stay_to_be_looked_at_and_go_with_the_next_build(tokenizer, tmp_path):
+    cache, options = tmp_path / "cache", options_of(tokenizer)
+    rows = [{"messages": [{"role": "user", "content": str(number)}]} for number in range(3)]
+    with pytest.raises(NothingKeptError):
+        packer.build(rows, cache, **options)
+    assert len(files_of(cache)) == 1
+    packer.build(ROWS, cache, **options)
+    assert len(files_of(cache)) == 1
+
+
+@pytest.mark.parametrize(
+    ("hint", "expected"),
+    [
+        ("--block-len N makes blocks longer", 'pack={"block_len": N} makes blocks longer'),
+        ("--set pack.min_length=1, or --set pack.mode=none", 'pack={"min_length": 1}, or pack={"mode": "none"}'),
+        ("--set 'supervision.allow_dropped=[content]' learns", 'supervision={"allow_dropped": ["content"]} learns'),
+        ("--set 'sources.columns={output: reply}'", 'columns={"output": "reply"}'),
+        ("--set engine=reference builds", 'engine="reference" builds'),
+        ("--set pack.max_documents=null", 'pack={"max_documents": None}'),
+        ("give one with --template FILE", 'give one with template="FILE"'),
+        ("without --on-error fail", 'without on_error="fail"'),
+        ("run packer build -o cache --repair", "run packer build -o cache --repair"),
+        ("fewer processes: -j 1", "fewer processes: jobs=1"),
+    ],
+)
+def test_a_hint_is_written_as_python_writes_it(hint, expected):
+    assert in_python(hint) == expected
+
+
+def test_the_hint_of_a_build_is_followed_literally(tokenizer, tmp_path):
+    """Documents longer than every block: the hint names the arguments that keep them."""
+    options = {**options_of(tokenizer), "pack": {"block_len": 8}}
+    with pytest.raises(NothingKeptError) as caught:
+        packer.build(ROWS, tmp_path / "cache", **options)
+    (way,) = [way for way in re.findall(r"pack=(\{.*?\})", caught.value.hint) if "split" in way]
+    options["pack"] |= json.loads(way)
+    assert packer.build(ROWS, tmp_path / "cache", **options).manifest.totals.blocks > 0
+
+
+# What is shown
+
+
+def test_options_are_the_keys_of_recipes_and_sources():
+    keys = {*Recipe.__struct_fields__, *Source.__struct_fields__} - {"version", "sources", "path"}
+    assert set(get_type_hints(Options)) == keys
+    assert set(SOURCE_KEYS) == {*Source.__struct_fields__} - {"path"}
+
+
+def test_a_result_prints_what_the_command_prints(starter, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    shutil.copytree(starter, "first")
+    results, printed = [], []
+    for folder in ("one", "one", "two"):  # built, nothing to do, and what a dry run says
+        dry = folder == "two"
+        results.append(str(packer.build("first/recipe.yaml", folder, dry_run=dry, jobs=1, progress=False)))
+        command = ["build", "-c", "first/recipe.yaml", "-o", f"c/{folder}", "-j1", *["--dry-run"] * dry]
+        printed.append(run(*command).stdout.replace("c/", ""))
+    timeless = [re.sub(r"(in|,) [\d.]+k?( s| tokens/s)", "", text).strip() for text in [*results, *printed]]
+    assert timeless[:3] == timeless[3:]
+    assert "rows       200  197 kept, 3 rejected" in results[0] and "is up to date" in results[1]
+    assert "nothing was written" in results[2]
+    assert re.search(r"built one in [\d.]+ s, [\d.]+k? tokens/s", results[0])
+    again = packer.repack_cache("one", "packed", {"block_len": 256})
+    assert re.match(r"built packed in [\d.]+ s", repr(again))
+
+
+def test_progress_where_no_terminal_is_comes_in_lines(monkeypatch, capsys):
+    clock = iter(range(0, 1000, 3))
+    monkeypatch.setattr("packer_cli.progress.time.monotonic", lambda: next(clock))
+    with listener(quiet=False) as progress:
+        progress.stage("documents", 4000, "rows")
+        for _ in range(4):
+            progress.advance(1000, tokens=5000)
+        progress.note("a field \x1b[2J of a row")
+    shown = capsys.readouterr().err.splitlines()
+    assert shown == [
+        "documents: 2,000 of 4,000 rows (50%), 1.7k tokens/s, 6.0 s left",
+        "documents: 4,000 of 4,000 rows (100%), 1.7k tokens/s",
+        "note: a field \\x1b[2J of a row",
+    ]
+
+
+def test_notes_of_a_build_reach_whoever_called_it(tokenizer, tmp_path, capsys):
+    options = {**options_of(tokenizer), "progress": True}
+    result = packer.build(ROWS, tmp_path / "cache", **options)
+    (kept,) = files_of(tmp_path / "cache")
+    shown = capsys.readouterr()
+    assert f"note: 23 rows are kept in {kept}" in shown.err
+    assert "fields of rows that are not read: `note`" in shown.err
+    assert shown.out == ""
+    assert result.cache.fingerprint == result.fingerprint
+
+
+@pytest.mark.parametrize("size", [1, 999, 1000, 1001, 2500])
+def test_tables_are_cut_into_batches_and_nothing_is_lost(size, tmp_path):
+    table = pa.table({"text": [str(number) for number in range(size)]})
+    cuts = sorted(random.Random(size).sample(range(size), min(size, 3)))
+    pieces = [table.slice(start, stop - start) for start, stop in zip([0, *cuts], [*cuts, size], strict=True)]
+    path = keep_rows(pa.concat_tables(pieces), tmp_path, split="a", limit=None, progress=Silent())
+    with pa.ipc.open_stream(path) as reader:
+        batches = list(reader)
+    assert max(batch.num_rows for batch in batches) <= 1000
+    assert pa.Table.from_batches(batches).to_pylist() == table.to_pylist()
+    pq.write_table(table, tmp_path / "same.parquet")
+    limited = keep_rows(pq.read_table(tmp_path / "same.parquet"), tmp_path, split="a", limit=7, progress=Silent())
+    with pa.ipc.open_stream(limited) as reader:
+        assert reader.read_all().to_pylist() == table.to_pylist()[:7]

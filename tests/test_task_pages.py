@@ -1,0 +1,122 @@
+"""The pages by task run as they stand, from rows to a loss that falls; tests/real runs them on real rows."""
+
+import pytest
+
+pytest.importorskip("torch", reason="TORCH MISSING: the pages by task are not run")
+pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: the pages by task are not run")
+
+from task_pages import HOW_TO, ROWS_OF, losses_of, python_of, qwen3_like, run_page, small_model, write_rows
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "Weather of a city.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    },
+}
+
+
+def conversation(number):
+    return {
+        "conversations": [
+            {"from": "human", "value": f"What is {number} plus {number}?"},
+            {"from": "gpt", "value": f"It is {2 * number}."},
+            {"from": "human", "value": "And twice that?"},
+            {"from": "gpt", "value": f"That is {4 * number}."},
+        ]
+    }
+
+
+def reasoned(number):
+    return {
+        "Question": f"What is {number} plus {number}?",
+        "Complex_CoT": f"Twice {number} is {2 * number}.",
+        "Response": f"It is {2 * number}.",
+    }
+
+
+def trace(number):
+    calls = [
+        {"id": name, "type": "function", "function": {"name": "weather", "arguments": {"city": f"{name}{number}"}}}
+        for name in ("a", "b")
+    ]
+    results = [{"role": "tool", "tool_call_id": call["id"], "content": f"{number} degrees"} for call in calls]
+    return {
+        "tools": [TOOL],
+        "messages": [
+            {"role": "user", "content": f"Which is warmer, a{number} or b{number}?"},
+            {"role": "assistant", "content": "I look.", "reasoning_content": "Both.", "tool_calls": calls},
+            *results,
+            {"role": "assistant", "content": "They are equal."},
+        ],
+    }
+
+
+MADE = {
+    "tasks/sharegpt-qwen3.md": conversation,
+    "tasks/reasoning-columns.md": reasoned,
+    "tasks/agent-traces.md": trace,
+}
+TRAINED = {
+    "tasks/sharegpt-qwen3.md": ["It is 14.<|im_end|>", "<think>\n\n</think>\n\nThat is 28.<|im_end|>"],
+    "tasks/reasoning-columns.md": ["<think>\nTwice 7 is 14.\n</think>\n\nIt is 14.<|im_end|>"],
+    "tasks/agent-traces.md": ["a7", "b7", "They are equal.<|im_end|>"],
+}
+"""Of the eighth row, at least."""
+
+
+@pytest.fixture(scope="module")
+def model(starter, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages") / "model"
+    small_model(folder, starter / "tokenizer", vocab_size=4096)
+    template = folder / "chat_template.jinja"
+    template.write_text(qwen3_like(template.read_text("utf-8")), "utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("page", ROWS_OF)
+def test_a_page_leads_from_rows_to_a_loss_that_falls(page, model, tmp_path, monkeypatch, capsys):
+    from tokenizers import Tokenizer
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "YOUR_MODEL").symlink_to(model)
+    write_rows(ROWS_OF[page], [MADE[page](number) for number in range(40)])
+    names = run_page(page, monkeypatch)
+    totals = names["result"].manifest.totals
+    assert (totals.rows, totals.kept) == (40, 40)
+    losses = losses_of(capsys.readouterr().out)
+    assert len(losses) >= 3 and losses[-1] < losses[0]
+    documents = names["result"].cache.documents("train")
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    (row,) = [number for number, of_row in enumerate(documents.file_rows().tolist()) if of_row == 7]
+    labels = documents.read(row).labels
+    trained = tokenizer.decode(labels[labels != -100].tolist(), skip_special_tokens=False)
+    for text in TRAINED[page]:
+        assert text in trained
+    assert "What is" not in trained and "Which is" not in trained and "degrees" not in trained
+
+
+def test_the_page_on_python_runs_block_after_block(model, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "YOUR_MODEL").symlink_to(model)
+    rows = [
+        {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": str(n)}]} for n in range(9)
+    ]
+    for name in ("rows.jsonl", "more-1.jsonl"):
+        write_rows(name, rows)
+    names = run_page("build-from-python.md", monkeypatch)
+    shown = capsys.readouterr()
+    assert "100 rows are kept in cache.rows/train-" in shown.err
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.endswith(".rows")) == [
+        "by_split.rows",
+        "cache.rows",
+        "sums.rows",
+    ]
+    assert names["stats"].rows == 100
+    assert names["step"].index == 0
+
+
+def test_every_page_by_task_is_run():
+    assert {f"tasks/{path.name}" for path in (HOW_TO / "tasks").glob("*.md")} == set(ROWS_OF) == set(MADE)
+    assert all(len(python_of(page)) == 2 for page in ROWS_OF)
