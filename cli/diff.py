@@ -13,7 +13,9 @@ from packer_cli.output import cells, drawable, fields_of, number, plural, print_
 
 if TYPE_CHECKING:
     from packer.audit import CacheDiff
-    from packer.audit.diff.compare import Change, InputChange, MovedRows, RowExample, RowSide, TemplateChange
+    from packer.audit.diff.documents import RowExample, RowSide
+    from packer.audit.diff.moved_rows import MovedRows
+    from packer.audit.diff.settings import Change, InputChange, TemplateChange
 
 
 @click.command("diff", context_settings=HELP_OPTIONS)

@@ -53,16 +53,18 @@ class Caches:
         self.folder = folder
         twins.byte_level(folder / "tokenizer", template=twins.CHATML)
 
-    def build(self, partition_bytes=2**20, **splits):
+    def build(self, *, partition_bytes=2**20, rules=(), **splits):
         for split, rows in splits.items():
             (self.folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
         sources = [{"path": str(self.folder / f"{split}.jsonl"), "split": split} for split in splits]
-        recipe = {"sources": sources, "tokenizer": str(self.folder / "tokenizer"), "engine": "reference"}
-        build(
-            make_recipe({**recipe, "pack": {"mode": "none"}, "partition_bytes": partition_bytes}),
-            self.folder / "cache",
-            jobs=1,
-        )
+        recipe = {
+            "sources": sources,
+            "tokenizer": str(self.folder / "tokenizer"),
+            "engine": "reference",
+            "pack": {"mode": "none"},
+            "partition_bytes": partition_bytes,
+        }
+        build(make_recipe(recipe | dict(rules)), self.folder / "cache", jobs=1)
         return self.folder / "cache"
 
 
@@ -163,6 +165,36 @@ def test_small_and_empty_splits_are_seen(caches):
     assert levels(report)["splits"] == "warning"
     empty = chat("what?", "")
     assert levels(check(caches.build(train=rows[:50], other=[empty])))["splits"] == "failure"
+
+
+def test_groups_in_two_splits_and_shares_that_were_not_met_are_seen(caches):
+    rows = [{**row, "user": f"user {i % 9}"} for i, row in enumerate(some_rows(420))]
+    rules = {"split": {"group": "user", "shares": {"validation": 0.3}, "seed": 5}}
+    report = check(caches.build(rules=rules, train=rows))
+    assert levels(report)["groups"] == "ok" and "each of 9 values of user is in one split" in str(report.checks)
+    held = sum("validation" in answer for entry in report.answers for answer in entry.lines)
+    assert held == 1, "the answers name the splits"
+    (caches.folder / "cache" / "manifest.json").unlink()
+    report = check(caches.build(rules=rules, train=rows[:300], dev=rows[300:]))
+    assert levels(report)["groups"] == "failure"
+    one = [{**row, "user": "one"} for row in rows[:300]] + [
+        {**row, "user": f"u{i}"} for i, row in enumerate(rows[300:])
+    ]
+    (caches.folder / "cache" / "manifest.json").unlink()
+    assert levels(check(caches.build(rules=rules, train=one)))["splits"] == "warning"
+
+
+def test_filters_that_leave_out_nothing_are_seen(caches):
+    rules = {"filters": [{"name": "never", "of": "answers", "matches": "word"}]}
+    report = check(caches.build(rules=rules, train=some_rows(20)))
+    assert levels(report)["rules"] == "warning" and "never leaves out no row" in str(report.checks)
+
+
+def test_rows_of_ids_have_no_words_to_compare(caches):
+    rows = [{"input_ids": [5, 6, 7 + i], "labels": [-100, 6, 7 + i]} for i in range(120)]
+    report = check(caches.build(train=[*rows[:60], rows[3]], validation=[*rows[60:], rows[5]]), near=True)
+    assert levels(report)["near_copies"] == "skipped"
+    assert counts(report)["copies_between_splits"] == counts(report)["copies_within_splits"] == 1
 
 
 def test_longer_held_out_rows_are_seen(caches):
