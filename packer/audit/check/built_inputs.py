@@ -72,7 +72,7 @@ def find_inputs_again(inputs: Sequence[Input], recipe: Recipe, progress: Progres
                 limit=entry.num_rows,
             )
         except PackerError as error:
-            missing.append((entry.path, error.message))
+            missing.append((entry.path, error.message.removeprefix(f"{entry.path}: ")))
         else:
             if cut.sha256 != entry.sha256:
                 missing.append((entry.path, "it is not the file that was built from"))
