@@ -50,7 +50,7 @@ def test_a_build_and_stats_say_which_rows(place):
     assert seed["partitions_built"] == 0 and seed["rows"]["left_out"] == found["selected"]["left_out"]
     moved = run("diff", cache, folder / "other", exit_code=1).stdout
     assert "rows by rules about rows" in moved and "train -> validation" in moved.replace("→", "->")
-    shown = run("inspect", cache, "--row", "a.jsonl:25").stdout
+    shown = run("inspect", cache, "--row", "a.jsonl:26").stdout
     assert "duplicate" in shown
 
 
