@@ -131,10 +131,13 @@ def test_one_copy_in_a_held_out_split_fails(caches):
     assert levels(report)["prompts_between_splits"] == "warning"  # 1 of 201 is no measurable share
 
 
-def test_a_test_split_is_compared_with_validation_too(caches):
+def test_held_out_splits_are_compared_with_what_is_learned_alone(caches):
     rows = some_rows(330)
-    report = check(caches.build(validation=rows[:110], train=rows[110:220], test=[*rows[220:], rows[3]]))
-    assert "1 of 111 rows of test stands in train or validation as well" in [each.message for each in report.checks]
+    held = {"validation": [*rows[:110], rows[150]], "test": [*rows[220:], rows[3], rows[160], rows[170]]}
+    report = check(caches.build(train=rows[110:220], **held))
+    (found,) = [each.message for each in report.checks if each.code == "copies_between_splits"]
+    expected = "1 of 111 rows of validation stands in train as well; 2 of 113 rows of test stand in train as well"
+    assert found == expected
 
 
 def test_a_prompt_of_two_words_is_no_leak(caches):
@@ -207,12 +210,14 @@ def test_longer_held_out_rows_are_seen(caches):
 
 def test_without_an_input_the_rest_is_checked_and_the_loss_is_named(caches):
     rows = some_rows(330)
-    cache = caches.build(train=rows[:110], validation=rows[110:220], test=[*rows[220:], rows[115]])
-    (caches.folder / "train.jsonl").write_text("{}\n", "utf-8")
+    cache = caches.build(train=rows[:110], validation=rows[110:220], test=[*rows[220:], rows[15]])
+    (caches.folder / "validation.jsonl").write_text("{}\n", "utf-8")
     report = check(cache)
     assert levels(report)["inputs"] == "warning" and counts(report)["copies_between_splits"] == 1
-    for split in ("validation", "test"):
-        (caches.folder / f"{split}.jsonl").unlink()
+    (caches.folder / "train.jsonl").unlink()
+    report = check(cache, near=True)
+    assert levels(report)["copies_between_splits"] == levels(report)["near_between_splits"] == "skipped"
+    (caches.folder / "test.jsonl").unlink()
     report = check(cache)
     assert levels(report)["inputs"] == "skipped" and "copies_between_splits" not in levels(report)
     assert levels(report)["splits"] == "ok" and report.ok
