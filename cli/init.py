@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from packer.errors import UsageError
+from packer.starter.families import FAMILIES
 from packer_cli.options import HELP_OPTIONS, output_options
 from packer_cli.output import print_json, stdout
 
@@ -14,6 +15,14 @@ if TYPE_CHECKING:
     from packer.recipe_from import Converted
 
 _KINDS = {"training": "not about rows, by their names", "unknown": "not known to packer, and may be about rows"}
+
+
+def _print_schema(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
+    if asked:
+        from packer.starter.recipe_schema import recipe_schema  # noqa: PLC0415 - only for this option
+
+        stdout().json(recipe_schema())
+        context.exit()
 
 
 @click.command("init", context_settings=HELP_OPTIONS)
@@ -32,33 +41,54 @@ _KINDS = {"training": "not about rows, by their names", "unknown": "not known to
     multiple=True,
     help="Of a dataset_info.json, an entry to take, or A,B [all].",
 )
+@click.option(
+    "--for", "family", type=click.Choice([*FAMILIES]), help="Write the recipe of a family of models, for rows of yours."
+)
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_schema,
+    help="Print the JSON schema of recipes, for editors, and exit.",
+)
 @output_options
 def command(
-    *, folder: Path, config: Path | None, datasets: tuple[str, ...], verbose: bool, quiet: bool, as_json: bool
+    *,
+    folder: Path,
+    config: Path | None,
+    datasets: tuple[str, ...],
+    family: str | None,
+    verbose: bool,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
     """Write a starter recipe, samples and a small tokenizer.
 
     DIR must be new or empty. Nothing is downloaded. With --from, write only recipe.yaml, with the sources, columns,
-    tokenizer and lengths of FILE, and say of every other key of it what packer makes of it.
+    tokenizer and lengths of FILE, and say of every other key of it what packer makes of it. With --for, write only the
+    recipe.yaml that such models need for rows of yours.
     """
+    if config is not None and family is not None:
+        raise UsageError("--from and --for both write a recipe", hint="give one of them")
     if config is not None:
         _from_config(config, folder, datasets, verbose=verbose, quiet=quiet, as_json=as_json)
         return
     if datasets:
         raise UsageError("--dataset names an entry of a dataset_info.json", hint="packer init DIR --from FILE")
-    from packer.starter import write_starter  # noqa: PLC0415 - not for --help
+    from packer.starter import write_family, write_starter  # noqa: PLC0415 - not for --help
 
-    files = write_starter(folder)
+    files = write_starter(folder) if family is None else write_family(family, folder)
     if as_json:
         print_json(command="init", folder=str(folder), files=[str(path) for path in files])
         return
     if quiet:
         return
     out = stdout()
-    out.line(f"wrote {len(files)} files to {folder}")
-    for path in files if verbose else ():
+    out.line(f"wrote {len(files)} files to {folder}" if family is None else f"wrote {files[0]} for {family}")
+    for path in files if verbose and family is None else ():
         out.line(f"  {path}")
-    _print_next(folder)
+    _print_next(folder, "" if family is None else " FILE... --tokenizer FOLDER")
 
 
 def _print_next(folder: Path, tokenizer: str = "") -> None:

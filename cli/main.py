@@ -15,10 +15,23 @@ from packer.limits import refuse_little_memory
 from packer.watchdog import end_if_stuck
 from packer_cli import failures
 from packer_cli.options import HELP_OPTIONS, version_option
-from packer_cli.output import guarded_streams
+from packer_cli.output import guarded_streams, stdout
 
-COMMANDS = ("init", "lint", "preview", "build", "pack", "inspect", "verify", "check", "stats", "diff", "export")
-"""In the order a newcomer needs them; each is `packer_cli.<name>.command`."""
+COMMANDS = {
+    "init": "packer init first",
+    "lint": "packer lint chats.jsonl --tokenizer MODEL_FOLDER",
+    "preview": "packer preview chats.jsonl --tokenizer MODEL_FOLDER",
+    "build": "packer build chats.jsonl --tokenizer MODEL_FOLDER --block-len 8192 -o cache",
+    "pack": "packer pack cache --block-len 16384 -o longer",
+    "inspect": "packer inspect cache --row chats.jsonl:0",
+    "verify": "packer verify cache",
+    "check": "packer check cache",
+    "stats": "packer stats cache",
+    "diff": "packer diff old new",
+    "export": "packer export cache --to megatron -o exported",
+    "explain": "packer explain prompt_diverges",
+}
+"""With an example for the help, in the order a newcomer needs them; each is `packer_cli.<name>.command`."""
 
 
 class Packer(click.Group):
@@ -31,7 +44,22 @@ class Packer(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"packer_cli.{cmd_name}").command
+        command.epilog = f"Example: {COMMANDS[cmd_name]}"
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or say which was meant."""
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            import difflib  # noqa: PLC0415 - only on this path
+
+            from packer.errors import UsageError  # noqa: PLC0415 - as above
+
+            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"did you mean 'packer {close[0]}'?" if close else f"the commands: {', '.join(COMMANDS)}"
+            raise UsageError(f"no command is called '{args[0]}'", hint=hint)
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; click would answer these itself, with a code and an output of its own."""
@@ -63,13 +91,22 @@ class Packer(click.Group):
         return code if isinstance(code, int) else 0
 
 
-@click.command(cls=Packer, context_settings=HELP_OPTIONS, no_args_is_help=True)
+@click.command(
+    cls=Packer,
+    context_settings=HELP_OPTIONS,
+    invoke_without_command=True,
+)
 @version_option
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Chat files in; a verified, packed, fingerprinted token cache out.
 
-    Start with `packer init DIR`: it writes a folder with everything to build a first cache.
+    Start with `packer init DIR`: it writes a folder with everything to build a first cache. `packer explain CODE` says
+    what a message is about.
     """
+    if context.invoked_subcommand is None:
+        for line in context.get_help().splitlines():
+            stdout().line(line)
 
 
 def main() -> None:

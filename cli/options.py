@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from packer import __version__
+from packer.named_templates import NAMED_TEMPLATES, template_key
 from packer.row_schemas import ROW_SCHEMAS
 from packer_cli.output import stderr
 
@@ -124,7 +125,7 @@ class RecipeOptions:
         if self.tokenizer is not None:
             chosen["tokenizer"] = self.tokenizer
         if self.template is not None:
-            chosen["template"] = {**values.get("template", {}), "file": self.template}
+            chosen["template"] = {**values.get("template", {}), **template_key(self.template)}
         if block_len is not None:
             chosen["pack"] = {**values.get("pack", {}), "block_len": block_len}
         return chosen
@@ -169,7 +170,11 @@ _OPTIONS = (
         metavar="DIR|FILE|HUB_ID",
         help="Folder of the model's tokenizer, its tokenizer.json, or ORG/NAME[@REVISION] on the Hub.",
     ),
-    click.option("--template", metavar="FILE", help="Chat template, in place of the tokenizer's own."),
+    click.option(
+        "--template",
+        metavar="NAME|FILE",
+        help=f"Chat template, in place of the tokenizer's own: a file, or {', '.join(NAMED_TEMPLATES)}.",
+    ),
     click.option(
         "--schema", type=click.Choice(("auto", *ROW_SCHEMAS)), help="What the rows of every SOURCE look like [auto]."
     ),

@@ -4,7 +4,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from packer_cli.output import bars_console, duration, number, rate, size, stderr
+from packer_cli.output import bars_console, duration, number, one_line, rate, size, stderr
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -83,9 +83,7 @@ class Bars(Lines):
             self._bars.add_task(name, total=max(total, 1))
 
     def note(self, message: str) -> None:
-        self._bars.stop()
-        super().note(message)
-        self._bars.start()
+        self._bars.console.out(one_line(f"note: {message}"), highlight=False)
 
     def _show(self, line: str) -> None:
         self._bars.update(self._bars.task_ids[-1], completed=self._done, description=line)

@@ -1,11 +1,12 @@
 """Writes the reference pages that can be generated: `python -m packer_cli.reference`, `--check` to compare only."""
 
+import json
 import sys
 from pathlib import Path
 
 import click
 
-from packer.rejections import CODES
+from packer.rejections import CODES, rejection_hint
 from packer_cli.main import COMMANDS, cli
 from packer_cli.output import stderr
 
@@ -42,17 +43,35 @@ Every row that is not in the cache, and every part of a document that is in no b
 file is JSON lines or CSV, the entry has `line` (from 1, blank lines counted; of a compressed file, of its text). Where
 a document of the row is in the cache, and only a part of it in no block, it has `document` (its doc_id), `split`,
 `start` (first token) and `tokens`.
-`packer inspect CACHE --row FILE:N` shows the line of a row. Codes are part of the file format: some may be added, none
-will change.
+`packer inspect CACHE --row FILE:N` shows the line of a row, and `packer explain CODE` prints a line of this table.
+Codes are part of the file format: some may be added, none will change.
 
-| code | meaning |
-| --- | --- |
+| code | meaning | what to do |
+| --- | --- | --- |
 """
 
 
 def pages() -> dict[str, str]:
-    """File name → text of every generated page."""
-    return {"cli.md": _command_line(), "rejections.md": _rejections()}
+    """File name → text of every generated page; of two pages, a part of which is generated, with the rest of them."""
+    from packer.audit.lint import CODES as LINT_CODES  # noqa: PLC0415 - not for a page of the command line
+    from packer.recipe import RECIPE_KEYS  # noqa: PLC0415 - as above
+    from packer.starter.recipe_schema import recipe_schema  # noqa: PLC0415 - as above
+
+    lint = "".join(f"| `{name}` | {code.level} | {code.meaning} |\n" for name, code in LINT_CODES.items())
+    return {
+        "cli.md": _command_line(),
+        "rejections.md": _rejections(),
+        "lint.md": _with_part("lint.md", "| code | level | meaning |\n| --- | --- | --- |\n", lint, ""),
+        "recipe.md": _with_part("recipe.md", "```yaml\n", RECIPE_KEYS.read_text("utf-8"), "```"),
+        "recipe.schema.json": json.dumps(recipe_schema(), indent=2, ensure_ascii=False) + "\n",
+    }
+
+
+def _with_part(page: str, before: str, part: str, after: str) -> str:
+    """A page with another text from the first `before` to the next `after`, or to its end."""
+    head, begins, rest = (FOLDER / page).read_text("utf-8").partition(before)
+    tail = rest[rest.index(after) :] if after else ""
+    return head + begins + part + tail
 
 
 def _command_line() -> str:
@@ -74,7 +93,9 @@ def _help(command: click.Command, name: str) -> str:
 
 
 def _rejections() -> str:
-    return _REJECTIONS + "".join(f"| `{code}` | {meaning} |\n" for code, meaning in CODES.items())
+    return _REJECTIONS + "".join(
+        f"| `{code}` | {meaning} | {rejection_hint(code).replace('|', '&#124;')} |\n" for code, meaning in CODES.items()
+    )
 
 
 def main(arguments: list[str]) -> int:

@@ -37,6 +37,9 @@ def print_result(result: "BuildResult", seconds: float, *, done: str, verbose: b
         engine = f", engine {manifest.engine}" if result.num_partitions_built else ""
         out.line(f"{done} {result.folder} in {duration(seconds)}{speed}{engine}")
         out.line()
+    for entry in result.rejected_inputs:
+        message = f"all {plural(entry.num_rows, 'row')} of {entry.name} are rejected: {entry.code}: {entry.reason}"
+        _print_warning(message, [entry.way_out])
     if result.rows is not None:
         print_warnings(result.rows.warnings)
     if result.left_out is not None:
@@ -55,12 +58,16 @@ def print_result(result: "BuildResult", seconds: float, *, done: str, verbose: b
 
 
 def print_left_out(left_out: "LeftOut", num_tokens: int) -> None:
+    """The warning of tokens that are in no block."""
+    tokens = f"{number(left_out.tokens)} of {number(num_tokens)}"
+    _print_warning(f"{percent(left_out.share)} of the tokens are in no block ({tokens})", left_out.ways_out)
+
+
+def _print_warning(message: str, ways_out: Sequence[str]) -> None:
     """`warning: …` and what can be done about it, wrapped for a terminal, a line each for a pipe; and a blank line."""
     out = stdout()
-    tokens = f"{number(left_out.tokens)} of {number(num_tokens)}"
-    message = f"{percent(left_out.share)} of the tokens are in no block ({tokens})"
     out.sentence(message, label=("warning: ", "bold yellow"))
-    for way in left_out.ways_out:
+    for way in ways_out:
         out.sentence(way, indent=2, hanging=2)
     out.line()
 

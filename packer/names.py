@@ -9,6 +9,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from packer.errors import InputError, UsageError
+
 SPLIT_NAME = r"\A[A-Za-z0-9][A-Za-z0-9_.]{0,99}\Z"
 RULE_NAME = r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z"
 _NAME = r"\w[\w .-]{0,199}"
@@ -43,6 +45,35 @@ def is_file_name(name: str) -> bool:
 def is_file_path(path: str) -> bool:
     """Whether a text is a :data:`FilePath`."""
     return re.search(_FILE_PATH, path) is not None
+
+
+_ADDRESS = re.compile(r"(?P<scheme>s3|gs|gcs|az|abfss?|wasbs?|r2|oci|https?|ftp|file):/{1,2}(?!/)")
+"""Addresses of other machines; a `Path` has one of the two slashes left."""
+
+
+def refuse_address(path: str, *, is_input: bool) -> None:
+    """Say of an address that only files of this machine, and of the Hub, are read or written.
+
+    Raises:
+        InputError: it is to be read.
+        UsageError: it is to be written.
+
+    """
+    found = _ADDRESS.match(path)
+    if found is None:
+        return
+    scheme = found["scheme"]
+    path = f"{scheme}://{path[found.end() :]}"
+    if is_input:
+        pipe = {"s3": "aws s3 cp ADDRESS -", "https": "curl -sL ADDRESS", "http": "curl -sL ADDRESS"}.get(scheme, "…")
+        raise InputError(
+            f"{path}: packer does not read {scheme}:// yet, only files of this machine and of the Hub (hf://)",
+            hint=f"copy it to this machine, or pipe it in: {pipe} | packer build - …",
+        )
+    raise UsageError(
+        f"{path}: packer does not write to {scheme}:// yet",
+        hint="build into a folder of this machine and copy that: a cache may lie anywhere",
+    )
 
 
 def in_words(message: str) -> str:

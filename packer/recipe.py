@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from packer.errors import RecipeError
+from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.names import SplitName
 from packer.recipe_errors import explain
 from packer.row_rules import (
@@ -31,6 +32,9 @@ from packer.row_rules import (
 from packer.row_schemas import ROW_SCHEMAS
 from packer.strict_yaml import load_mapping, parse_size, parse_yaml
 
+RECIPE_KEYS = Path(__file__).parent / "recipe_keys.yaml"
+"""A recipe of every key with its default, and its values in a comment."""
+
 MAX_BLOCK_LEN = 1_048_576
 
 PositiveInt = Annotated[int, Meta(ge=1, le=2**62)]
@@ -39,6 +43,9 @@ SCHEMA_CHOICES = ("auto", *ROW_SCHEMAS)
 
 _RENAMED = {"divergent": "on_prompt_mismatch", "rewritten": "history_rewrite"}
 """Old names of keys of ``supervision``, read for one more version; so is ``equivalence`` for ``chat_server``."""
+
+_LATER_KEYS = ("name", "call_ids", "roles")
+"""Keys of `template`, `rows` and a source that are written only where they are set: manifests keep their bytes."""
 
 _RENAMED_NOTE = "{} is called {} now; the old name is read by this version and not by the next"
 
@@ -61,6 +68,9 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     columns: dict[str, str | None] = {}
     """New name of a field → its name in the rows; None hides a field."""
 
+    roles: dict[str, Literal["system", "developer", "user", "assistant", "tool"]] = {}
+    """A role as the rows name it → the role it is."""
+
     limit: PositiveInt | None = None
     """Read at most this many rows of each file."""
 
@@ -73,10 +83,18 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     file: str | None = None
+    name: str | None = None
+    """One of :data:`packer.named_templates.NAMED_TEMPLATES`, in place of a file."""
+
     date: Annotated[str, Meta(pattern=r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")] = "2026-01-01"
     """The day a template sees when it asks for the clock."""
 
     kwargs: dict[str, Any] = {}
+
+    @property
+    def path(self) -> Path | None:
+        """The file in place of the tokenizer's own template."""
+        return template_path(self.name) if self.name else Path(self.file) if self.file else None
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -84,6 +102,9 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_render_bytes: PositiveInt = 64 * 2**20
     empty_user: Literal["reject", "keep"] = "reject"
     """Rows in which a user message is an empty text."""
+
+    call_ids: Literal["short"] | None = None
+    """``short``: ids of tool calls and of their results become 9 letters and digits."""
 
 
 DroppedKind = Literal["system", "user", "content", "reasoning", "tool_call", "tool_result", "tools"]
@@ -200,12 +221,17 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def to_json(value: msgspec.Struct) -> dict[str, Any]:
-    """A struct as plain JSON values, every default written out; of a recipe, the rules about rows only where they ask.
+    """A struct as plain JSON values, every default written out but those of :data:`_LATER_KEYS` and rules about rows.
 
-    So the manifest of a build that asks for none is what it was before there were such rules.
+    So the manifest of a build that asks for none of them is what it was before there were such keys.
     """
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
-    return without_unasked(plain) if isinstance(value, Recipe) else plain
+    if not isinstance(value, Recipe):
+        return plain
+    for group in (plain["template"], plain["rows"], *plain["sources"]):
+        for key in [key for key in _LATER_KEYS if not group.get(key, True)]:
+            del group[key]
+    return without_unasked(plain)
 
 
 def _ignore(_: str) -> None: ...
@@ -291,7 +317,7 @@ def make_recipe(
             f"{where}: template.kwargs.{given[0]}: packer gives the template this variable itself",
             hint="template.kwargs is for variables of the template's own, such as enable_thinking",
         )
-    _check_schemas(recipe.sources, where)
+    _check_names(recipe, where)
     _check_pack(recipe.pack, where)
     check_rules(recipe.row_rules, where)
     try:
@@ -301,13 +327,16 @@ def make_recipe(
     return recipe
 
 
-def _check_schemas(sources: Sequence[Source], where: str) -> None:
-    for i, source in enumerate(sources):
-        if source.schema not in SCHEMA_CHOICES:
-            raise RecipeError(
-                f"{where}: sources[{i}].schema: expected {' | '.join(SCHEMA_CHOICES)}, found '{source.schema}'",
-                hint=_EVERY_KEY,
-            )
+def _check_names(recipe: Recipe, where: str) -> None:
+    """Refuse schemas and templates that packer does not have by this name, and a template that has a file as well."""
+    named = [(f"sources[{i}].schema", source.schema, SCHEMA_CHOICES) for i, source in enumerate(recipe.sources)]
+    if recipe.template.name is not None:
+        named.append(("template.name", recipe.template.name, tuple(NAMED_TEMPLATES)))
+        if recipe.template.file is not None:
+            raise RecipeError(f"{where}: both template.name and template.file", hint="leave one of them out")
+    for key, name, known in named:
+        if name not in known:
+            raise RecipeError(f"{where}: {key}: expected {' | '.join(known)}, found '{name}'", hint=_EVERY_KEY)
 
 
 def _check_pack(pack: Pack, where: str) -> None:
@@ -389,4 +418,4 @@ def _apply(values: dict[str, Any], override: str, note: Callable[[str], None]) -
         target[last] = parse_yaml(text, f"--set {override}")
 
 
-_EVERY_KEY = "docs/reference/recipe.md lists every key with its values"
+_EVERY_KEY = "packer explain recipe lists every key with its values"

@@ -80,6 +80,32 @@ ROW_REASONS = (
 """Codes of rows that could be learned and that the recipe's rules leave out. Caches hold their numbers from 1 on."""
 
 _HINTS = {
+    "not_utf8": "write the file as UTF-8: iconv -f ENCODING -t UTF-8 FILE; half of a surrogate pair is a cut character",
+    "not_json": "correct or remove the row; NaN and Infinity are no JSON",
+    "duplicate_key": "keep one of the two: json.loads of Python takes the last",
+    "row_too_large": "--set rows.max_bytes=256MiB reads larger rows",
+    "wrong_type": "the reason has the path of the value, what was expected there, and what was found",
+    "unknown_role": "say which role is which: --set 'sources.roles={NAME: user, OTHER: assistant}'",
+    "bad_tools": "tools are a list of definitions, and a call has a name and arguments; the reason has the path",
+    "empty": "leave such rows out, or name the field that holds their text: --set 'sources.columns={messages: FIELD}'",
+    "multimodal": "leave the images out, or use a trainer with a processor for them; packer trains text alone",
+    "preference": "to imitate the better side: --set 'sources.columns={messages: chosen, rejected: null}' where it "
+    "holds the whole conversation, {completion: chosen, rejected: null} where the prompt stands apart",
+    "bad_mask": "a mask holds 1 where a token is trained and 0 elsewhere; padding stands at one end",
+    "template_error": "these are the template's own words: packer preview shows the row; write it as the template "
+    "wants it, or give another template with --template FILE",
+    "render_too_large": "--set rows.max_render_bytes=256MiB renders larger rows; where history is rewritten, "
+    "--set supervision.history_rewrite=last makes less text of them",
+    "bad_marks": "correct the {% generation %} blocks of the template, or go by prompts: "
+    "--set supervision.source=chat_server",
+    "control_render": "take the control token out of the message; packer preview shows the row",
+    "nothing_trained": "no assistant message is learned: give the row one, or let supervision.turns take it",
+    "not_encodable": "the tokenizer cannot encode the text at all; leave the row out",
+    "proof_failed": "packer preview shows where ids and text part; a tokenizer that changes text cannot be proved",
+    "overlong": "--block-len N makes blocks longer; --set pack.overlong=split cuts documents into pieces",
+    "too_short": "--set pack.min_length=1 keeps them",
+    "truncated": "--block-len N makes blocks longer; --set pack.overlong=split keeps the rest as a piece of its own",
+    "untrained": "nothing is lost for training: such a piece has a loss of 0 / 0",
     "no_terminator": "--set supervision.no_terminator=append closes every turn with the EOS token",
     "prompt_diverges": "packer lint shows where prompt and turn part. --set supervision.on_prompt_mismatch=continue "
     "goes on inside the reasoning a prompt opens; =common_prefix takes what both have in common as the prompt",
@@ -102,6 +128,15 @@ _HINTS = {
     "leaves out stop tokens on purpose, give labels in its place",
     "already_packed": "give the rows as they were before they were packed",
     "unknown_token": "give the tokenizer that the ids were made with, its added tokens among them",
+    "filtered": "the reason names the filter or condition; packer stats --splits counts what each of them drops",
+    "contaminated": "packer inspect --why FILE:ROW shows the question; decontaminate.cover says how much of it counts",
+    "duplicate": "packer inspect --why FILE:ROW shows the row that is kept",
+    "near_duplicate": "packer inspect --why FILE:ROW shows both rows; deduplicate.near.jaccard says the limit",
+    "no_group": "give the row the field, or name one that every row has in split.group",
+    "no_time": "give the row a time, an ISO text with a zone or a number of split.unit; split.zone gives the zone",
+    "straddles": "that keeps a group on one side of a cutoff in time; without split.group rows are divided alone",
+    "leaks": "packer inspect --why FILE:ROW shows the held-out row that it is nearly the same as",
+    "not_taken": "sources.take.rows takes more of them",
 }
 
 
@@ -122,4 +157,4 @@ def rejection_hint(code: str, *, allowed: Iterable[str] = ()) -> str:
         )
         kinds = dict.fromkeys((*allowed, code.removeprefix("dropped_")))
         return f"{inline}--set 'supervision.allow_dropped=[{','.join(kinds)}]' builds without it"
-    return _HINTS.get(code, "docs/reference/rejections.md explains every code")
+    return _HINTS[code]

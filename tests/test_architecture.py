@@ -1,6 +1,7 @@
 """The layout of docs/architecture.md, held to the code: who may import whom."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -13,7 +14,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # From the bottom up: a module imports only from layers above its own line.
 LAYERS = (
-    "errors", "limits", "watchdog", "names", "rejections", "literals", "batches", "strict_yaml", "row_schemas", "row_rules", "recipe_errors", "recipe", "data_files", "hub", "tokenizer_folder", "backend", "tokenizer_checks",
+    "errors", "limits", "watchdog", "names", "rejections", "literals", "batches", "strict_yaml", "row_schemas", "named_templates", "row_rules", "recipe_errors", "recipe", "data_files", "hub", "tokenizer_folder", "backend", "tokenizer_checks",
     "model", "spelling",
     "layout", "permute", "preload",
     "source", "curate", "render", "tokenize", "supervise", "pack", "store", "pipeline", "audit", "load", "export", "starter",
@@ -27,6 +28,7 @@ def layer_of(path: Path) -> str:
     return path.relative_to(REPOSITORY / "packer").parts[0].removesuffix(".py")
 
 
+@functools.cache
 def imports_of(path: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):

@@ -1,11 +1,14 @@
 """The recipe: what is wrong with it is told by its key, with what may stand there."""
 
+import json
+import re
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
 
 from packer.errors import RecipeError
+from packer.pipeline.identity import documents_identity, recipe_fingerprint
 from packer.recipe import SCHEMA_CHOICES, Recipe, make_recipe, to_json
 
 
@@ -38,12 +41,12 @@ def test_every_key_with_a_choice_is_examined() -> None:
 
 @pytest.mark.parametrize(("key", "words"), WORDS, ids=[key for key, _ in WORDS])
 def test_a_word_that_may_not_stand_there_is_reported_with_those_that_may(key: str, words: tuple[str, ...]) -> None:
-    value = "[wrong]" if key == "supervision.allow_dropped" else "wrong"
+    value = {"supervision.allow_dropped": "[wrong]", "sources.roles": "{a: wrong}"}.get(key, "wrong")
     values = {"sources": [{"path": "a.jsonl", "take": {"rows": 1}}], "split": {"shares": {"test": 0.1}}}
     with pytest.raises(RecipeError) as caught:
         make_recipe(values, [f"{key}={value}"])
     place = key.replace("sources.", "sources[0].")
-    place += "[0]" if key == "supervision.allow_dropped" else ""
+    place += {"supervision.allow_dropped": "[0]", "sources.roles": "[...]"}.get(key, "")
     assert caught.value.message == f"recipe: {place}: expected {' | '.join(words)}, found 'wrong'"
     make_recipe(values, [f"{key}={value.replace('wrong', words[-1])}"])
 
@@ -85,3 +88,17 @@ def test_mappings_for_a_template_have_one_order():
         for kwargs in ({"b": [{"d": 1, "c": 2}], "a": 2}, {"a": 2, "b": [{"c": 2, "d": 1}]})
     )
     assert repr(one) == repr(other) and list(one.template.kwargs["x"]) == ["a", "b"]
+
+
+def test_keys_that_came_later_change_nothing_where_they_are_not_set() -> None:
+    """Manifests and fingerprints of recipes without them are those of before there were such keys."""
+    recipe = make_recipe({"sources": [{"path": "a.jsonl"}], "tokenizer": "t", "engine": "reference"})
+    documents = documents_identity(recipe, {"tokenizer.json": "0" * 64}, "1")
+    fingerprint = recipe_fingerprint(recipe, documents, ())
+    assert fingerprint == "1e6e4ab8764a595be111d50efe6582c248115a0dfc0a8f867fa9e5ab260030e9"
+    assert not re.search('"(name|call_ids|roles)"', json.dumps(to_json(recipe)))
+    for key in ("template.name=plain", "rows.call_ids=short", "sources.roles={client: user}"):
+        later = make_recipe(to_json(recipe), [key])
+        assert to_json(later) != to_json(recipe) and make_recipe(to_json(later)) == later
+    short = make_recipe(to_json(recipe), ["rows.call_ids=short"])
+    assert documents_identity(short, {}, "1") != documents_identity(recipe, {}, "1")

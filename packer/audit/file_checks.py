@@ -159,8 +159,8 @@ def check_tokenizer(manifest: Manifest) -> list[Finding]:
 
 def _place(recipe: Recipe, name: str) -> str:
     """Where a build reads a file of the tokenizer."""
-    if name == TEMPLATE_FILE and recipe.template.file is not None:
-        return recipe.template.file
+    if name == TEMPLATE_FILE and recipe.template.path is not None:
+        return recipe.template.path.as_posix()
     tokenizer = Path(recipe.tokenizer or "")
     return (tokenizer if tokenizer.is_file() else tokenizer / name).as_posix()
 

@@ -24,8 +24,8 @@ from packer.pipeline.plan import load_recipe_model, refuse_untemplated, resolve_
 from packer.pipeline.progress import Silent
 from packer.pipeline.record import reason_of_part
 from packer.pipeline.stages import Stages, named_template, overruns_at
+from packer.pipeline.suggestions import way_out
 from packer.recipe import Recipe
-from packer.rejections import rejection_hint
 from packer.render import Renderer, RenderError
 from packer.render.conversation import says_something
 from packer.render.message_form import renderable
@@ -140,7 +140,7 @@ def preview(
     inputs: list[InputFile] = []
     shown: list[PreviewedRow] = []
     for _, entry in open_inputs(files, recipe, Silent().note):
-        refuse_untemplated(entry, model)
+        refuse_untemplated(entry, model, recipe)
         inputs.append(entry)
         left = rows
         for raw in _chosen(entry, rows, row, rejected_only=rejected_only):
@@ -195,7 +195,6 @@ class _Maker:
     def _row(self, entry: InputFile, raw: RawRow) -> PreviewedRow:
         done = self._stages.run(raw.batch)
         views = tuple(self._documents(entry, raw.number, done.documents))
-        allowed = self._recipe.supervision.allow_dropped
         source, sample = entry.name, next(iter(raw.batch.samples), None)
         lines = [
             Rejected(source=source, row=raw.number, line=raw.line, code=each.code, reason=each.reason)
@@ -215,7 +214,7 @@ class _Maker:
             ),
             split=entry.split,
             excerpts=tuple(excerpts),
-            hint=next((rejection_hint(each.code, allowed=allowed) for each in done.rejections), None),
+            hint=next((way_out(each.code, each.reason, entry, self._recipe) for each in done.rejections), None),
         )
 
     def _left_out(self, source: str, views: Sequence[DocumentView], documents: DocumentBatch) -> Iterator[Rejected]:

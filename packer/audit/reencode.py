@@ -243,7 +243,12 @@ def _compare_partition(task: _Task, folder: Path, stages: Stages, special_ids: I
     partition, entry, first, num_tokens = task.partition, task.entry, 0, 0
     differing: list[tuple[int, str, str]] = []
     batches = read_rows(
-        partition, schema=entry.schema, columns=entry.columns, max_row_bytes=max_row_bytes, fields=traits.fields
+        partition,
+        schema=entry.schema,
+        columns=entry.columns,
+        roles=entry.roles,
+        max_row_bytes=max_row_bytes,
+        fields=traits.fields,
     )
     for batch in batches:
         differing += traits.differences(batch, first)

@@ -8,6 +8,7 @@ from pathlib import Path
 from packer.pipeline.changes import Changes
 from packer.pipeline.losses import LeftOut
 from packer.pipeline.progress import NO_TIME, Profile
+from packer.pipeline.rejected_inputs import RejectedInput
 from packer.pipeline.row_report import RowReport
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest
@@ -29,6 +30,9 @@ class BuildResult:
     num_partitions_reused: int
     left_out: LeftOut | None = None
     """Tokens in no block, where they are worth a warning; None after a dry run of a build that has something to do."""
+
+    rejected_inputs: tuple[RejectedInput, ...] = ()
+    """Inputs of which nothing was kept, where others were; after a build alone."""
 
     replaced: Changes | None = None
     """After a dry run, what would change about the cache that is there."""

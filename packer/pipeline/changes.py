@@ -24,7 +24,7 @@ from packer.store.manifest import Input, Manifest
 
 _MOST_NAMED = 8
 
-PLACES = ("sources", "tokenizer", "template.file")
+PLACES = ("sources", "tokenizer", "template.file", "template.name")
 """Keys that name places; what lies there is compared by its digests."""
 
 
@@ -179,7 +179,7 @@ def _readings(kept: Iterable[tuple[list[Input], list[Input]]]) -> list[str]:
 
 
 def _reading(entry: Input) -> dict[str, Any]:
-    return {"split": entry.split, "schema": entry.schema, "columns": entry.columns}
+    return {"split": entry.split, "schema": entry.schema, "columns": entry.columns, "roles": entry.roles}
 
 
 def _model(manifest: Manifest, wanted: Provenance) -> list[str]:

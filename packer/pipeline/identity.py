@@ -40,21 +40,34 @@ def documents_identity(
 
 
 def partition_key(
-    partition: Partition, *, schema: str, columns: Mapping[str, str | None], documents: Mapping[str, Any]
+    partition: Partition,
+    *,
+    schema: str,
+    columns: Mapping[str, str | None],
+    roles: Mapping[str, str],
+    documents: Mapping[str, Any],
 ) -> str:
     """Identity of a partition's result: its bytes, how its rows are read, and the documents half."""
-    return _digest({**_rows_identity(partition, schema, columns), "documents": documents})
+    return _digest({**_rows_identity(partition, schema, columns, roles), "documents": documents})
 
 
 def traits_key(
-    partition: Partition, *, schema: str, columns: Mapping[str, str | None], max_row_bytes: int, rules: TraitRules
+    partition: Partition,
+    *,
+    schema: str,
+    columns: Mapping[str, str | None],
+    roles: Mapping[str, str],
+    max_row_bytes: int,
+    rules: TraitRules,
 ) -> str:
     """Identity of the traits of a partition: its bytes, how its rows are read, and what is asked of them."""
     asked = {"max_row_bytes": max_row_bytes, "rules": msgspec.to_builtins(rules)}
-    return _digest({**_rows_identity(partition, schema, columns), "traits": asked})
+    return _digest({**_rows_identity(partition, schema, columns, roles), "traits": asked})
 
 
-def _rows_identity(partition: Partition, schema: str, columns: Mapping[str, str | None]) -> dict[str, Any]:
+def _rows_identity(
+    partition: Partition, schema: str, columns: Mapping[str, str | None], roles: Mapping[str, str]
+) -> dict[str, Any]:
     return {
         "bytes": partition.xxh3,
         "num_bytes": partition.stop - partition.start,
@@ -62,6 +75,7 @@ def _rows_identity(partition: Partition, schema: str, columns: Mapping[str, str 
         "format": partition.format,
         "schema": schema,
         "columns": dict(columns),
+        **_roles(roles),
     }
 
 
@@ -75,6 +89,7 @@ def recipe_fingerprint(recipe: Recipe, documents: Mapping[str, Any], inputs: Seq
             "sha256": entry.sha256,
             "num_rows": entry.num_rows,
             "columns": entry.columns,
+            **_roles(entry.roles),
         }
         | ({} if entry.part is None else {"part": entry.part})
         for entry in inputs
@@ -125,6 +140,11 @@ class Provenance:
 def model_digests(model: ModelRecord) -> dict[str, str]:
     """File of a tokenizer → its sha256."""
     return {PurePosixPath(file.path).name: file.sha256 for file in model.files}
+
+
+def _roles(roles: Mapping[str, str]) -> dict[str, Any]:
+    """Roles of a source enter an identity where there are some: the key came later than the first caches."""
+    return {"roles": dict(roles)} if roles else {}
 
 
 def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import msgspec
 
 from packer.hub import HubName, data_name, fetch_data, fetch_tokenizer, pin, tokenizer_name
 from packer.model import FOLDER_FILES
+from packer.names import refuse_address
 from packer.recipe import Recipe, Source
 from packer.source import STANDARD_INPUT, data_set_files, expand, is_data_set, place_of
 
@@ -89,6 +90,7 @@ def source_files(source: Source) -> list[SourceFile]:
         UsageError: it is standard input, and nothing is piped in.
 
     """
+    refuse_address(source.path, is_input=True)
     hub = data_name(source.path)
     found: Iterable[tuple[str | None, str, Path]]
     if hub is not None:

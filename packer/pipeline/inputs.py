@@ -112,6 +112,7 @@ def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> In
         format=file_format,
         schema=schema,
         columns=source.columns,
+        roles=source.roles,
         limit=source.limit,
         max_row_bytes=recipe.rows.max_bytes,
     )

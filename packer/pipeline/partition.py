@@ -6,7 +6,7 @@ traits, of the first two and what is asked of rows. A journal entry (`.packer/pa
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +25,7 @@ from packer.pipeline.progress import Clock
 from packer.pipeline.stages import Stages, named_row, overruns_at
 from packer.recipe import Recipe
 from packer.source import Partition, read_rows, unused_keys
+from packer.source.partition import Format
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
 from packer.store.manifest import Shard, StoredTable
@@ -50,6 +51,7 @@ class PartitionTask:
     partition: Partition
     schema: str
     columns: dict[str, str | None]
+    roles: Mapping[str, str]
     split: str
     source: int
     index: int
@@ -61,6 +63,14 @@ class PartitionTask:
 
     has_documents: bool = False
     """Whether the shard is there, and the traits alone are to be made."""
+
+    @property
+    def path(self) -> Path:
+        return self.partition.path
+
+    @property
+    def format(self) -> Format:
+        return self.partition.format
 
 
 class RejectedRow(msgspec.Struct, frozen=True, array_like=True):
@@ -146,6 +156,7 @@ class PartitionWork:
                 task.partition,
                 schema=task.schema,
                 columns=task.columns,
+                roles=task.roles,
                 max_row_bytes=self._recipe.rows.max_bytes,
                 fields=() if task.traits is None else task.traits.rules.fields,
             )

@@ -20,6 +20,7 @@ from packer.pipeline.partition import PartitionTask
 from packer.pipeline.progress import Progress
 from packer.pipeline.row_questions import RowQuestions
 from packer.pipeline.stages import with_role_markers
+from packer.pipeline.suggestions import templates_hint
 from packer.recipe import Recipe
 from packer.source import (
     SCHEMAS,
@@ -82,12 +83,14 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
         if source is not noted:
             note_unread(file, progress.note)
         noted = source
-        refuse_untemplated(file, model)
+        refuse_untemplated(file, model, recipe)
         part = recipe.sources.index(source) if asked.any else None
         entry, partitions = _read_input(file, recipe.partition_bytes, part)
         asked.look(file, part)
         for partition in partitions:
-            key = partition_key(partition, schema=entry.schema, columns=source.columns, documents=documents)
+            key = partition_key(
+                partition, schema=entry.schema, columns=source.columns, roles=source.roles, documents=documents
+            )
             index = num_shards.get(each.split, 0)
             num_shards[each.split] = index + 1
             tasks.append(
@@ -95,6 +98,7 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
                     partition=partition,
                     schema=file.schema,
                     columns=dict(source.columns),
+                    roles=dict(source.roles),
                     split=each.split,
                     source=len(inputs),
                     index=index,
@@ -146,7 +150,7 @@ def resolve_sources(recipe: Recipe) -> list[SourceFile]:
     return files
 
 
-def refuse_untemplated(file: InputFile, model: Model) -> None:
+def refuse_untemplated(file: InputFile, model: Model, recipe: Recipe) -> None:
     """Refuse an input whose rows need a template where there is none.
 
     Raises:
@@ -156,7 +160,7 @@ def refuse_untemplated(file: InputFile, model: Model) -> None:
     if SCHEMAS[file.schema].is_templated and model.template is None:
         raise InputError(
             f"{file.name}: rows of schema '{file.schema}' need a chat template, and the tokenizer has none",
-            hint="give one with --template FILE",
+            hint=templates_hint(model, recipe),
         )
 
 
@@ -177,7 +181,7 @@ def load_bare_model(recipe: Recipe) -> Model:
         raise _no_tokenizer()
     return load_model(
         tokenizer_place(recipe.tokenizer),
-        template=Path(recipe.template.file) if recipe.template.file else None,
+        template=recipe.template.path,
         stop=recipe.supervision.stop,
         pad_id=recipe.pack.pad_id,
     )
@@ -210,6 +214,7 @@ def _read_input(file: InputFile, partition_bytes: int, part: int | None) -> tupl
         format=file.format,
         schema=file.schema,
         columns=dict(file.columns),
+        roles=dict(file.roles),
         num_bytes=cut.num_bytes,
         sha256=cut.sha256,
         num_rows=cut.num_rows,

@@ -11,6 +11,7 @@ import msgspec
 from packer import __version__
 from packer.errors import CheckError, InputError, StorageError, UsageError
 from packer.model import TOKENIZER_FILE, digests_of, read_model_files
+from packer.names import refuse_address
 from packer.pipeline.engine import resolve_engine
 from packer.pipeline.identity import RULES_VERSION, Provenance, model_digests
 from packer.pipeline.input_resolution import SourceFile, tokenizer_place
@@ -34,7 +35,8 @@ from packer.store.shard_file import relink
 
 
 def refuse_foreign(folder: Path) -> None:
-    """A folder with other things in it is not taken for a cache."""
+    """A folder with other things in it is not taken for a cache, nor is an address for a folder."""
+    refuse_address(folder.as_posix(), is_input=False)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file", hint="-o takes a folder")
     known = (folder / MANIFEST_NAME).exists() or (folder / ".packer").exists()
@@ -186,7 +188,7 @@ def is_unchanged(folder: Path, manifest: Manifest, recipe: Recipe, progress: Pro
 def _same_recipe(manifest: Manifest, recipe: Recipe) -> bool:
     """Whether recipe, tokenizer and engine are those of a manifest."""
     assert recipe.tokenizer is not None  # resolve_sources asks for one
-    template = Path(recipe.template.file) if recipe.template.file else None
+    template = recipe.template.path
     files = read_model_files(tokenizer_place(recipe.tokenizer), template=template)
     if digests_of(files) != model_digests(manifest.model):
         return False

@@ -9,11 +9,9 @@ from collections.abc import Mapping, Sequence
 
 from packer.batches import DocumentBatch
 from packer.errors import UsageError
-from packer.model import Model
 from packer.pipeline.partition import PartitionResult
 from packer.pipeline.plan import BuildPlan
-from packer.pipeline.stages import turn_end_marker
-from packer.recipe import Recipe
+from packer.pipeline.rewrite_choices import choices_hint
 from packer.store.manifest import Shard
 
 LIMIT = 2.0
@@ -70,27 +68,11 @@ def check_rewrite_cost(plan: BuildPlan, shards: Sequence[Shard]) -> None:
         raise _error(plan, f"{num_tokens / num_last_tokens:.1f}")
 
 
-def way_out(model: Model, recipe: Recipe) -> str:
-    """What to do about rewritten history, as a hint."""
-    closing = turn_end_marker(model, recipe)
-    stop = (
-        f"if generation stops at '{closing}', which this template writes after every turn, say so and nothing is "
-        f"rewritten: --set 'supervision.stop=[\"{closing}\"]'. Else "
-        if closing
-        else ""
-    )
-    return (
-        f"{stop}--set supervision.history_rewrite=as_rendered learns earlier turns as history shows them, where only "
-        "an empty reasoning block differs (right for rows without reasoning); =exact pays the price; =last learns only "
-        "each conversation's last turns. See docs/explanation/supervision.md"
-    )
-
-
 def _error(plan: BuildPlan, times: str) -> RewrittenError:
     return RewrittenError(
-        f"this template changes earlier turns when a conversation goes on: learning every turn in its true context "
-        f"takes {times} times the tokens",
-        hint=way_out(plan.model, plan.recipe),
+        "this template writes earlier answers in another way once a conversation goes on: learning each of them as "
+        f"inference asks for it takes {times} times the tokens",
+        hint=choices_hint(plan.model, plan.recipe),
     )
 
 

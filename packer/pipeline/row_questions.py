@@ -33,7 +33,12 @@ class RowQuestions:
             return None
         rules = self._of_source[entry.part]
         key = traits_key(
-            partition, schema=entry.schema, columns=entry.columns, max_row_bytes=recipe.rows.max_bytes, rules=rules
+            partition,
+            schema=entry.schema,
+            columns=entry.columns,
+            roles=entry.roles,
+            max_row_bytes=recipe.rows.max_bytes,
+            rules=rules,
         )
         return TraitsTask(rules=rules, key=key)
 

@@ -41,6 +41,7 @@ from packer.pipeline.partition import (
 )
 from packer.pipeline.plan import BuildPlan, plan_build, resolve_sources
 from packer.pipeline.progress import Clock, Profile, Progress, Silent
+from packer.pipeline.rejected_inputs import RejectedInput, rejected_inputs
 from packer.pipeline.reuse import (
     existing,
     is_unchanged,
@@ -54,9 +55,9 @@ from packer.pipeline.reuse import (
 from packer.pipeline.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
 from packer.pipeline.row_report import row_report
 from packer.pipeline.selecting import select
+from packer.pipeline.suggestions import way_out
 from packer.recipe import Recipe
-from packer.rejections import rejection_hint
-from packer.source import hint_of_schema, smallest_partition
+from packer.source import smallest_partition
 from packer.store.folder import lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, StoredTable, manifest_fingerprint
 from packer.tokenize import EngineDiffersError
@@ -197,7 +198,8 @@ def _build(plan: BuildPlan, folder: Path, options: Options, progress: Progress, 
     if not result.built or result.manifest is None:
         return result
     note_unused_keys(result.manifest.totals.unused_keys, plan.model, progress.note)
-    return replace(result, profile=Profile(parts=clock.take(), stages=rows.stages.take(), processes=rows.processes))
+    profile = Profile(parts=clock.take(), stages=rows.stages.take(), processes=rows.processes)
+    return replace(result, profile=profile, rejected_inputs=rows.rejected_inputs)
 
 
 def _replaced(folder: Path, found: Manifest, wanted: Provenance, options: Options) -> Changes:
@@ -274,6 +276,7 @@ class _Rows:
         self.model_files = plan.model.files
         self.stages = Clock()
         self.processes = 0
+        self.rejected_inputs: tuple[RejectedInput, ...] = ()
         self._plan = plan
         self._folder = folder
         self._options = options
@@ -314,13 +317,11 @@ class _Rows:
                 refuse_early(plan, results)
             shard = results[number].shard
             self._progress.advance(shard.num_input_rows, 0 if made.result is None else shard.num_tokens)
-        self._check_kept(list(results.values()))
-        check_rewrite_cost(plan, [result.shard for result in results.values()])
-        return Documents(
-            results=[results[number] for number in range(len(plan.tasks))],
-            traits=[traits[number] for number in sorted(traits)],
-            num_built=num_built,
-        )
+        ordered = [results[number] for number in range(len(plan.tasks))]
+        self._check_kept(ordered)
+        check_rewrite_cost(plan, [result.shard for result in ordered])
+        self.rejected_inputs = rejected_inputs(plan, ordered)
+        return Documents(results=ordered, traits=[traits[number] for number in sorted(traits)], num_built=num_built)
 
     def _make(self, wanted: Mapping[int, PartitionTask]) -> Iterator[tuple[int, Made]]:
         """Number of each task, and what it made, as they come."""
@@ -362,14 +363,12 @@ class _Rows:
         codes = Counter(row.code for result in results for row in result.rejected)
         examples = {row.code: row.reason for result in reversed(results) for row in reversed(result.rejected)}
         counted = "; ".join(f"{count} × {code} ({examples[code]})" for code, count in codes.most_common(3))
-        dropped = sorted(code.removeprefix("dropped_") for code in codes if code.startswith("dropped_"))
-        allowed = (*self._plan.recipe.supervision.allow_dropped, *dropped)
+        lost = sorted(code.removeprefix("dropped_") for code in codes if code.startswith("dropped_"))
         code = codes.most_common(1)[0][0]
-        hint = self._schema_hint() if code == "unknown_schema" else rejection_hint(code, allowed=allowed)
+        task = next(task for task, result in zip(self._plan.tasks, results, strict=True) if code in _codes(result))
+        hint = way_out(code, examples[code], task, self._plan.recipe, lost=lost)
         raise NothingKeptError(f"nothing kept: all {sum(codes.values())} rows were rejected: {counted}", hint=hint)
 
-    def _schema_hint(self) -> str:
-        """Which schema the rows of the first file would fit."""
-        task = self._plan.tasks[0]
-        path, file_format = task.partition.path, task.partition.format
-        return hint_of_schema(path, format=file_format, schema=task.schema, columns=task.columns)
+
+def _codes(result: PartitionResult) -> set[str]:
+    return {row.code for row in result.rejected}

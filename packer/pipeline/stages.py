@@ -134,7 +134,7 @@ def overruns_at(where: Callable[[int], str]) -> Iterator[None]:
 
 def named_template(recipe: Recipe) -> str:
     """The template of a recipe."""
-    return f"template {recipe.template.file or f'of {recipe.tokenizer}'}"
+    return f"template {recipe.template.name or recipe.template.file or f'of {recipe.tokenizer}'}"
 
 
 def named_row(partition: Partition, row: int, recipe: Recipe) -> str:
@@ -175,6 +175,13 @@ def _role_markers(model: Model, recipe: Recipe) -> dict[str, int]:
     return markers
 
 
+LETTERS = (
+    "learns such markers letter by letter, as some models were trained: generation cannot stop at one, and one that is "
+    "typed in a message makes the same tokens"
+)
+"""What it means that a marker is several tokens."""
+
+
 def split_markers(template: ChatTemplate, model: Model) -> dict[str, int]:
     """Markers the template writes that are not one token of this tokenizer, with the number of tokens they make."""
     encoder = ReferenceEncoder(model.files[TOKENIZER_FILE])
@@ -186,8 +193,8 @@ def _refuse_split_markers(template: ChatTemplate, model: Model) -> None:
     for marker, number in split_markers(template, model).items():
         raise TemplateError(
             f"the chat template writes '{marker}', which this tokenizer splits into {number} tokens",
-            hint="use the tokenizer this template was made for, or add the token to it; "
-            "--set supervision.markers=text takes such markers as plain text",
+            hint=f"use the tokenizer this template was made for, or --template plain, which needs no such tokens. "
+            f"--set supervision.markers=text {LETTERS}",
         )
 
 

@@ -312,7 +312,7 @@ def _template(keys: Keys, paths: ConfigPaths) -> tuple[dict[str, Any], str | Non
         if name not in ("tokenizer_default", None):
             keys.report(
                 "chat_template",
-                "packer has none by name, and takes the tokenizer's own; template.file names one",
+                "packer takes the tokenizer's own; template.file names another, template.name one of packer's",
             )
         return {}, None
     if "{" in jinja:

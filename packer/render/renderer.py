@@ -13,6 +13,7 @@ from packer.batches import Rejection, RowBatch, Sample, TurnBatch
 from packer.literals import longest_of
 from packer.model import Model
 from packer.recipe import Recipe
+from packer.render.call_ids import with_short_ids
 from packer.render.control import StandIns, control_pattern, find_control, holds_stand_in, typed_fields
 from packer.render.conversation import (
     Conversation,
@@ -59,6 +60,9 @@ class RenderRules:
     empty_user: bool
     """A user message may be an empty text."""
 
+    short_call_ids: bool
+    """Ids of tool calls become nine letters and digits."""
+
     @classmethod
     def of(cls, recipe: Recipe) -> "RenderRules":
         supervision = recipe.supervision
@@ -76,6 +80,7 @@ class RenderRules:
             append_eos=recipe.text.append_eos,
             max_render_bytes=recipe.rows.max_render_bytes,
             empty_user=recipe.rows.empty_user == "keep",
+            short_call_ids=recipe.rows.call_ids == "short",
         )
 
 
@@ -177,9 +182,10 @@ class Renderer:
         template = template or (self._tool_template if sample.tools else None) or self._template
         if template is None:
             raise RenderError("the tokenizer has no chat template; give one with --template FILE")
+        messages = [given_as(message.fields, self._rules.reasoning) for message in sample.messages]
         return Conversation(
             template,
-            [given_as(message.fields, self._rules.reasoning) for message in sample.messages],
+            with_short_ids(messages) if self._rules.short_call_ids else messages,
             tools=sample.tools,
             kwargs={**self._rules.template_kwargs, **sample.template_kwargs},
         )

@@ -8,8 +8,8 @@ lost: each is one or the other. `InputFile` reads the first rows of a file witho
 CSV (`csv_rows`) and of Parquet and Arrow (`tables`) come as values. From `read_row` on nobody can tell them apart.
 """
 
-from packer.source.chat import unused_keys
-from packer.source.detect import detect_format, detect_schema, field_names, hint_of_schema
+from packer.source.chat import TEXT_FIELDS, unused_keys
+from packer.source.detect import detect_format, detect_schema, field_names, hint_of_roles, hint_of_schema
 from packer.source.file_bytes import NoRowsError, shown
 from packer.source.file_cuts import partition_file, smallest_partition
 from packer.source.files import STANDARD_INPUT, data_set_files, data_set_splits, expand, is_data_set, place_of
@@ -21,6 +21,7 @@ from packer.source.schema_errors import listed, refuse_absent_columns, refuse_un
 __all__ = [
     "SCHEMAS",
     "STANDARD_INPUT",
+    "TEXT_FIELDS",
     "FilePartitions",
     "InputFile",
     "NoRowsError",
@@ -33,6 +34,7 @@ __all__ = [
     "expand",
     "field_names",
     "fields_read",
+    "hint_of_roles",
     "hint_of_schema",
     "is_data_set",
     "lines_of_rows",

@@ -26,7 +26,7 @@ _READ_FIELDS = frozenset(
     {"role", "content", "tool_calls", "function_call", "refusal", *TRAIN_FIELDS, "weight", "loss_weight"}
 )
 _KNOWN_FIELDS = _READ_FIELDS.union(REASONING_FIELDS, ("tool_call_id",))
-_TEXT_FIELDS = ("text", "value", "output", "result", "response", "answer", "completion", "message", "body")
+TEXT_FIELDS = ("text", "value", "output", "result", "response", "answer", "completion", "message", "body")
 _MOST_NAMED = 8
 _PLAIN_FIELDS = frozenset({"role", "content"})
 
@@ -186,7 +186,7 @@ def _content(shape: ChatMessage, *, where: str) -> Content:
 
 def _says_elsewhere(raw: dict[str, Any]) -> bool:
     """Whether a message with an empty content has a text under a name that other tools give it."""
-    return any(isinstance(raw.get(name), str) and raw[name].strip() for name in _TEXT_FIELDS)
+    return any(isinstance(raw.get(name), str) and raw[name].strip() for name in TEXT_FIELDS)
 
 
 def _no_content(raw: dict[str, Any], *, where: str) -> Refused:

@@ -12,6 +12,7 @@ from packer.source.csv_rows import cells_of, delimiter_of, read_csv
 from packer.source.decode import Refused, decode_json
 from packer.source.file_bytes import BLANK, BYTE_ORDER_MARK, codec_of, decompressed, no_rows, read_chunks
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
+from packer.source.roles import roles_hint
 from packer.source.row import Columns
 from packer.source.rows import file_rows, file_stream
 from packer.source.schema import SCHEMAS, VOTING_FIELDS, rename, schema_of
@@ -139,6 +140,16 @@ def hint_of_schema(path: Path, *, format: Format, schema: str, columns: Columns)
 
     """
     return schema_hint([*_sampled_rows(path, format, columns)], schema, columns)
+
+
+def hint_of_roles(path: Path, *, format: Format, columns: Columns) -> str:  # noqa: A002 - the recipe's word
+    """The hint for a file whose messages have roles that no schema knows, by the roles they have.
+
+    Raises:
+        InputError: the file cannot be read.
+
+    """
+    return roles_hint(rename(row, columns) for row in _sampled_rows(path, format, columns))
 
 
 def field_names(path: Path, *, format: Format, most: int = _SAMPLED_ROWS) -> set[str]:  # noqa: A002 - the recipe's word

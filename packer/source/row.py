@@ -15,6 +15,9 @@ T = TypeVar("T")
 Columns: TypeAlias = Mapping[str, str | None]
 """The `columns` of a source: new name of a field → its name in the rows, or None, which hides the field."""
 
+NO_ROLES: Mapping[str, str] = {}
+"""The `roles` of a source whose rows have no names of their own for roles."""
+
 ID_FIELDS = ("sample_id", "id", "uuid")
 _ID_SET = frozenset(ID_FIELDS)
 

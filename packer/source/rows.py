@@ -1,8 +1,8 @@
 """The rows of a file or of a partition: every one becomes a sample or a rejection."""
 
 import io
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,7 @@ from packer.source.decode import Refused
 from packer.source.file_bytes import changed, codec_of, no_rows, read_chunks, text_stream
 from packer.source.json_text import split_elements, split_lines
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, FileStatus, Format, Partition
-from packer.source.row import Columns, FileRow, field_value, row_too_large
+from packer.source.row import NO_ROLES, Columns, FileRow, field_value, row_too_large
 from packer.source.schema import columns_read, read_row
 from packer.source.table_files import table_schema, table_sha256
 from packer.source.tables import table_rows
@@ -99,6 +99,7 @@ def read_rows(
     *,
     schema: str,
     columns: Columns,
+    roles: Mapping[str, str] = NO_ROLES,
     max_row_bytes: int,
     fields: Sequence[str] = (),
     batch_rows: int = 1024,
@@ -114,7 +115,9 @@ def read_rows(
         InputError: the file cannot be read, or is not what it was when it was cut.
 
     """
-    read = partial(read_batch, first_line=partition.first_line, schema=schema, columns=columns, fields=fields)
+    read = partial(
+        read_batch, first_line=partition.first_line, schema=schema, columns=columns, roles=roles, fields=fields
+    )
     first = num_bytes = 0
     pending: list[FileRow] = []
     rows = _partition_rows(partition, schema=schema, columns=columns, max_row_bytes=max_row_bytes, fields=fields)
@@ -130,7 +133,14 @@ def read_rows(
 
 
 def read_batch(
-    rows: list[FileRow], first: int, *, first_line: int, schema: str, columns: Columns, fields: Sequence[str] = ()
+    rows: list[FileRow],
+    first: int,
+    *,
+    first_line: int,
+    schema: str,
+    columns: Columns,
+    roles: Mapping[str, str],
+    fields: Sequence[str] = (),
 ) -> RowBatch:
     """Rows that follow one another; `first` is the number of the first, `first_line` the lines before them."""
     samples: list[Sample] = []
@@ -140,7 +150,7 @@ def read_batch(
         value = None
         try:
             value = row.value()
-            samples.append(read_row(value, number=number, schema=schema, columns=columns))
+            samples.append(read_row(value, number=number, schema=schema, columns=columns, roles=roles))
         except Refused as refused:
             rejections.append(Rejection(row=number, code=refused.code, reason=refused.reason))
         for path, values in zip(fields, found, strict=True):
@@ -269,6 +279,7 @@ class InputFile:
     """Rows of the file that the recipe takes; None takes all."""
 
     max_row_bytes: int
+    roles: Mapping[str, str] = field(default_factory=dict)
 
     def rows(self, start: int = 0) -> Iterator[RawRow]:
         """The rows from `start` on, one at a time, up to the limit, without reading the file whole.
@@ -289,7 +300,9 @@ class InputFile:
             if number == self.limit:
                 return
             if number >= start:
-                batch = read_batch([row], number, first_line=0, schema=self.schema, columns=self.columns)
+                batch = read_batch(
+                    [row], number, first_line=0, schema=self.schema, columns=self.columns, roles=self.roles
+                )
                 yield RawRow(number=number, line=row.line, content=_as_json(row), batch=batch)
         if number < 0:
             raise no_rows(self.path)

@@ -7,7 +7,8 @@ from typing import Any
 from packer.batches import Sample
 from packer.row_schemas import ROW_SCHEMAS
 from packer.source.decode import Refused
-from packer.source.row import ID_FIELDS, Columns, RowSchema, type_name
+from packer.source.roles import rename_roles
+from packer.source.row import ID_FIELDS, NO_ROLES, Columns, RowSchema, type_name
 from packer.source.tokens import MARKS
 from packer.source.unsupported_rows import SUSPECT_FIELDS, is_preference, refuse_unsupported
 
@@ -68,7 +69,7 @@ def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
     return renamed
 
 
-def read_row(value: Any, *, number: int, schema: str, columns: Columns) -> Sample:
+def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: Mapping[str, str] = NO_ROLES) -> Sample:
     """One decoded row as a sample; `number` is its place in the partition, from 0.
 
     Raises:
@@ -77,7 +78,7 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns) -> Sampl
     """
     if not isinstance(value, dict):
         raise Refused("wrong_type", f"expected `object`, got `{type_name(value)}`")
-    row = rename(value, columns)
+    row = rename_roles(rename(value, columns), roles)
     refuse_unsupported(row, rated=SCHEMAS[schema].is_rated)
     missing = missing_field(row, schema)
     if missing is not None:

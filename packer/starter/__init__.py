@@ -6,6 +6,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from packer.errors import StorageError, UsageError
+from packer.starter.families import family_recipe
 
 RECIPE_FILE = "recipe.yaml"
 
@@ -43,6 +44,23 @@ def write_starter(folder: Path) -> tuple[Path, ...]:
     except OSError as error:
         raise StorageError(f"cannot write the starter to {folder}: {error}") from error
     return tuple(folder / path for path in written)
+
+
+def write_family(name: str, folder: Path) -> tuple[Path, ...]:
+    """Write the recipe of a family of :data:`packer.starter.families.FAMILIES` into `folder`, new or empty.
+
+    Raises:
+        UsageError: `folder` is a file, or holds something.
+        StorageError: the disk refused.
+
+    """
+    _check_free(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / RECIPE_FILE).write_text(family_recipe(name), "utf-8")
+    except OSError as error:
+        raise StorageError(f"cannot write the recipe to {folder}: {error}") from error
+    return (folder / RECIPE_FILE,)
 
 
 def _check_free(folder: Path) -> None:

@@ -135,6 +135,9 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     columns: dict[str, str | None]
     """New name of a field → its name in the rows, as the recipe has it for this file."""
 
+    roles: dict[str, str] = {}
+    """A role as the rows name it → the role it is."""
+
     num_bytes: Count
     sha256: Hex
     num_rows: Count

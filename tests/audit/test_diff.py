@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.audit import diff
-from packer.audit.diff.compare import Change, meaning_of
+from packer.audit.diff.compare import meaning_of
 from packer.audit.diff.documents import (
     DocumentComparison,
     Documents,
@@ -24,7 +24,7 @@ from packer.audit.diff.documents import (
     occurrences,
     spans_of,
 )
-from packer.audit.diff.settings import compare_recipes, pair_inputs
+from packer.audit.diff.settings import Change, compare_recipes, pair_inputs
 from packer.errors import CheckError, InputError
 from packer.pipeline import build
 from packer.recipe import load_recipe, make_recipe, to_json

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -87,20 +88,21 @@ class LocalError(Exception):
         raise TypeError("it stays here")
 
 
-@pytest.mark.parametrize(
-    ("where", "task", "error", "told"),
-    [
-        ("made", 0, ValueError, "not to be made"),
-        ("error", 3, KeyError, "3"),
-        ("error", -1, TypeError, "it stays here"),
-        ("result", 0, TypeError, "cannot pickle"),
-    ],
-)
-def test_errors_come_back_as_they_are(where, task, error, told):
-    with pytest.raises(error, match=told) as caught:
-        list(Processes(2).run(failing, (where,), [task, task]))
-    if error in (ValueError, KeyError):  # where it was raised
-        assert "in failing" in str(caught.value.__cause__) or "in work" in str(caught.value.__cause__)
+ERRORS = [
+    ("made", 0, ValueError, "not to be made"),
+    ("error", 3, KeyError, "3"),
+    ("error", -1, TypeError, "it stays here"),
+    ("result", 0, TypeError, "cannot pickle"),
+]
+
+
+def test_errors_come_back_as_they_are():
+    with fork_server() if executor.FORKS else nullcontext():
+        for where, task, error, words in ERRORS:
+            with pytest.raises(error, match=words) as caught:
+                list(Processes(2).run(failing, (where,), [task, task]))
+            if error in (ValueError, KeyError):  # where it was raised
+                assert "in failing" in str(caught.value.__cause__) or "in work" in str(caught.value.__cause__)
 
 
 def waiting(folder: Path) -> Callable[[int], None]:

@@ -46,7 +46,7 @@ def test_the_first_partitions_tell_in_whatever_order_they_come(data, rows, parti
     last = sum(rows[n // partitions] * made[n].num_last_tokens / made[n].num_input_rows for n in first)
     assume(not math.isclose(paid, CLEARLY * last, rel_tol=1e-9))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rewrite_cost, "way_out", lambda *_: "")
+        patch.setattr(rewrite_cost, "choices_hint", lambda *_: "")
         plan, results = plan_of(rows, partitions), {}
         assert sampled_tasks(plan) == tuple(first)
         told = None

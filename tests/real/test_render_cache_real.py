@@ -39,11 +39,11 @@ def told(template: ChatTemplate, cache: RenderCache | None, **rendering: Any) ->
         return None
 
 
-@pytest.mark.parametrize(("number", "every"), [(1, 4), pytest.param(20, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("number", "every"), [(1, 12), pytest.param(20, 1, marks=pytest.mark.slow)])
 def test_every_real_template_goes_on_as_it_renders(
     number: int, every: int, real: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As for a build: prompts in every mode, turns, and the same with other words. In `make test` every fourth template."""
+    """As for a build: prompts in every mode, turns, and the same with other words. In `make test` every twelfth template."""
     num_equal = num_items = num_taken = 0
 
     def begin(cache: RenderCache, site: CachedLoop, run: Any, begin: Any = RenderCache._begin) -> None:

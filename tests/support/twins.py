@@ -13,6 +13,8 @@ so a twin costs milliseconds.
     sentencepiece_like   every text between special tokens gets a dummy prefix            Llama 2
     metaspace_first      only the very first text gets it                                 newer conversions of Llama
     swallowing           role tokens take the white space after them                      Phi-3
+
+`base_model` is none of these: it has no template, and no tokens for roles, as gpt-2.
 """
 
 import functools
@@ -144,6 +146,13 @@ def swallowing(folder: Path, *, template: str | None = PHI_LIKE) -> Path:
     return _write(folder, _swallowing(), names, template, stops=("<|endoftext|>", "<|end|>"), inline=True)
 
 
+def base_model(folder: Path, *roles: str) -> Path:
+    """As a base model has it: no chat template, one EOS that is the BOS too, and the tokens for `roles`, if any."""
+    tokenizer = Tokenizer.from_str(_byte_level_bare())
+    _add_special(tokenizer, *roles)
+    return _write(folder, tokenizer.to_str(), {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}, None)
+
+
 TWINS = (
     byte_level,
     double_newline,
@@ -179,6 +188,13 @@ def _write(
     if ids:
         (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ids}), "utf-8")
     return folder
+
+
+@functools.cache
+def _byte_level_bare() -> str:
+    tokenizer = _train_byte_level([pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    _add_special(tokenizer, "<|endoftext|>")
+    return str(tokenizer.to_str())
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 """The template report: every check in the order of the table of codes, then the first rows of the sources."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -18,11 +18,12 @@ from packer.pipeline.input_resolution import pin_recipe
 from packer.pipeline.inputs import open_inputs
 from packer.pipeline.plan import resolve_sources
 from packer.pipeline.progress import Silent
-from packer.pipeline.rewrite_cost import LIMIT, last_tokens, way_out
+from packer.pipeline.rewrite_choices import choices_hint
+from packer.pipeline.rewrite_cost import LIMIT, last_tokens
 from packer.pipeline.stages import Stages, named_template, overruns_at
+from packer.pipeline.suggestions import way_out
 from packer.recipe import Recipe
-from packer.rejections import rejection_hint
-from packer.source import SCHEMAS
+from packer.source import SCHEMAS, InputFile
 
 _REFUSED = {"no_template", "bad_template", "no_marks", "split_marker"}
 """Errors that end a build before its first row."""
@@ -54,19 +55,23 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
     findings = [*usable.findings, *(() if usable.subject is None else _checks(usable.subject))]
     files: list[LookedAt] = []
     if recipe.sources and num_rows and usable.model is not None:
-        files = read_first_rows(recipe, usable.model, num_rows=num_rows)
-        findings += find_in_rows(files, recipe, usable.model)
+        read = read_first_rows(recipe, usable.model, num_rows=num_rows)
+        files = [found for _, found in read]
+        findings += find_in_rows(read, recipe, usable.model)
     schemas = {each.schema for each in files}
     if schemas and not any(SCHEMAS[schema].is_templated for schema in schemas):
         findings = [replace(each, level="note") if each.code == "no_template" else each for each in findings]
+    if any(each.code == "no_template" and each.level == "error" for each in findings):
+        findings = [each for each in findings if each.code != "rows_rejected"]  # for that reason
     if schemas == {"tokens"}:  # no template makes anything of rows that bring their tokens
         findings = [each for each in findings if each.code == "rows_rejected"]
-    findings.sort(key=lambda each: (LEVELS.index(each.level), ORDER[each.code]))
+    first = {"rows_rejected"} if wholly_rejected(files) else set()
+    findings.sort(key=lambda each: (LEVELS.index(each.level), each.code not in first, ORDER[each.code]))
     errors = {each.code for each in findings if each.level == "error"}
     assert recipe.tokenizer is not None
     return LintReport(
         tokenizer=Path(recipe.tokenizer),
-        template=Path(recipe.template.file) if recipe.template.file else None,
+        template=Path(shown) if (shown := recipe.template.name or recipe.template.file) else None,
         findings=tuple(findings),
         rows=tuple(files),
         verdict=verdict(files, recipe, ok=not errors, begins=not errors & _REFUSED),
@@ -91,8 +96,8 @@ def _checks(subject: Subject) -> Iterator[LintFinding]:
     yield from find_marks(subject)
 
 
-def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[LookedAt]:
-    """Take the first rows of each input of the recipe through the stages.
+def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[tuple[InputFile, LookedAt]]:
+    """Take the first rows of each input of the recipe through the stages, and count their results.
 
     Args:
         recipe: names the inputs.
@@ -114,27 +119,16 @@ def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[Look
             place = f"{entry.name} (row {row.number})"
             with overruns_at(lambda _: place):  # noqa: B023 - called within this iteration
                 _count(found, stages, row.batch)
-        files.append(found)
+        files.append((entry, found))
     return files
 
 
-def find_in_rows(files: Sequence[LookedAt], recipe: Recipe, model: Model) -> Iterator[LintFinding]:
+def find_in_rows(read: Sequence[tuple[InputFile, LookedAt]], recipe: Recipe, model: Model) -> Iterator[LintFinding]:
     """Findings on the first rows of all inputs."""
-    rejected = sum((Counter(each.rejected) for each in files), Counter[str]())
-    num_rows, cost = sum(each.num_rows for each in files), _rewrite_cost(files)
-    if rejected:
-        some = any(each.num_kept for each in files)
-        yield LintFinding(
-            code="rows_rejected",
-            message=f"{f'{rejected.total():,} of' if some else 'all'} {_rows(num_rows)} examined are rejected",
-            examples=tuple(
-                Example(label=f"{count:,} {code}", text=each.first[code])
-                for each in files
-                for code, count in Counter(each.rejected).most_common()
-            ),
-            hint=_rejected_hint(rejected, recipe),
-            level="warning" if some else "error",
-        )
+    files = [found for _, found in read]
+    if any(each.rejected for each in files):
+        yield _rejected(read, recipe)
+    cost = _rewrite_cost(files)
     if cost > 1:
         asks = recipe.supervision.history_rewrite is None and cost > LIMIT
         yield LintFinding(
@@ -144,9 +138,14 @@ def find_in_rows(files: Sequence[LookedAt], recipe: Recipe, model: Model) -> Ite
             examples=tuple(
                 Example(label=each.path, text=f"{_rewrite_cost([each]):.2f} times") for each in files if len(files) > 1
             ),
-            hint=way_out(model, recipe) if asks else None,
+            hint=choices_hint(model, recipe) if asks else None,
             level="warning" if asks else "note",
         )
+
+
+def wholly_rejected(files: Sequence[LookedAt]) -> list[LookedAt]:
+    """Inputs none of whose first rows is kept."""
+    return [each for each in files if each.rejected and not each.num_kept]
 
 
 def verdict(files: Sequence[LookedAt], recipe: Recipe, *, ok: bool, begins: bool) -> str:
@@ -183,11 +182,33 @@ def _count(found: LookedAt, stages: Stages, batch: RowBatch) -> None:
     found.num_last_tokens += last_tokens(documents) if documents.num_documents else 0
 
 
-def _rejected_hint(rejected: Mapping[str, int], recipe: Recipe) -> str:
-    """The hint of a build for the most frequent code, which allows every kind of loss that was seen."""
-    lost = [code.removeprefix("dropped_") for code in rejected if code.startswith("dropped_")]
-    code = max(rejected, key=lambda each: rejected[each])
-    return rejection_hint(code, allowed=(*recipe.supervision.allow_dropped, *lost))
+def _rejected(read: Sequence[tuple[InputFile, LookedAt]], recipe: Recipe) -> LintFinding:
+    """How many rows are rejected, and the hint of a build for the most frequent code, which allows every loss seen.
+
+    Where an input is rejected as a whole, the code is that input's.
+    """
+    files = [found for _, found in read]
+    rejected = sum((Counter(each.rejected) for each in files), Counter[str]())
+    num_rows, whole = sum(each.num_rows for each in files), wholly_rejected(files)
+    entry, found = max(read, key=lambda pair: (pair[1] in whole, sum(pair[1].rejected.values())))
+    code = max(found.rejected, key=lambda each: found.rejected[each])
+    lost = [each.removeprefix("dropped_") for each in rejected if each.startswith("dropped_")]
+    message = f"{rejected.total():,} of {_rows(num_rows)} examined are rejected"
+    if len(whole) == len(files):
+        message = f"all {_rows(num_rows)} examined are rejected"
+    elif whole:
+        message += f", among them all {_rows(found.num_rows)} of {found.path}"
+    return LintFinding(
+        code="rows_rejected",
+        message=message + (f": {code}" if whole else ""),
+        examples=tuple(
+            Example(label=f"{count:,} {code}", text=each.first[code])
+            for each in files
+            for code, count in Counter(each.rejected).most_common()
+        ),
+        hint=way_out(code, found.first[code], entry, recipe, lost=lost),
+        level="error" if len(whole) == len(files) else "warning",
+    )
 
 
 def _rewrite_cost(files: Sequence[LookedAt]) -> float:

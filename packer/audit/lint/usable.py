@@ -30,7 +30,8 @@ from packer.batches import Rejection
 from packer.errors import TemplateError
 from packer.model import Model
 from packer.pipeline.plan import load_bare_model, load_recipe_model
-from packer.pipeline.stages import compile_template, split_markers
+from packer.pipeline.stages import LETTERS, compile_template, split_markers
+from packer.pipeline.suggestions import templates_hint
 from packer.recipe import Recipe
 from packer.rejections import rejection_hint
 from packer.render import ChatTemplate, RenderError
@@ -64,7 +65,7 @@ def find_usable(recipe: Recipe) -> Usable:
     """
     model = load_bare_model(recipe)
     if model.template is None:
-        return Usable(findings=(_no_template(),), model=model)
+        return Usable(findings=(_no_template(model, recipe),), model=model)
     sources = {"the template": model.template, "the template of rows with tools": model.tool_template}
     try:
         templates = {
@@ -90,11 +91,11 @@ def find_usable(recipe: Recipe) -> Usable:
     return Usable(findings=(finding,), model=model)
 
 
-def _no_template() -> LintFinding:
+def _no_template(model: Model, recipe: Recipe) -> LintFinding:
     return LintFinding(
         code="no_template",
         message="this tokenizer has no chat template, so rows of messages cannot be built",
-        hint="give one with --template FILE; rows of text, of prompt and completion, or of tokens need none",
+        hint=f"{templates_hint(model, recipe)}; rows of text, of prompt and completion, or of tokens need none",
     )
 
 
@@ -117,8 +118,8 @@ def _split_markers(templates: Sequence[ChatTemplate], model: Model) -> Iterator[
             code="split_marker",
             message=f"this template belongs to another tokenizer: it writes {what} one token of this one",
             examples=tuple(Example(label=f"{number} tokens", text=marker) for marker, number in split.items()),
-            hint="use the tokenizer this template was made for, or add the tokens to it; "
-            f"{Override('supervision.markers', 'text')} takes such markers as plain text, as some models were trained",
+            hint=f"use the tokenizer this template was made for, or --template plain, which needs no such tokens; "
+            f"{Override('supervision.markers', 'text')} {LETTERS}",
         )
 
 

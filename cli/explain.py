@@ -1,0 +1,47 @@
+"""`packer explain`: what a code means, and what to do about it."""
+
+import click
+
+from packer_cli.options import HELP_OPTIONS, output_options
+from packer_cli.output import print_json, print_table, stdout
+
+
+@click.command("explain", context_settings=HELP_OPTIONS)
+@click.argument("name", metavar="[CODE]", required=False)
+@output_options
+def command(*, name: str | None, verbose: bool, quiet: bool, as_json: bool) -> None:  # noqa: ARG001 - shared options
+    """Explain a code of a rejected row or of `packer lint`.
+
+    `packer explain recipe` lists every key of a recipe with its values. Without CODE, all codes are listed.
+    """
+    from dataclasses import asdict  # noqa: PLC0415 - not for --help
+
+    from packer.audit.explanations import explain, explanations  # noqa: PLC0415 - as above
+
+    found = explanations() if name is None else explain(name)
+    if as_json:
+        print_json(command="explain", explanations=[asdict(each) for each in found])
+        return
+    out = stdout()
+    if name is None:
+        listed = [(each.name, each.kind) for each in found]
+        print_table(out, [("", "<"), ("", "<")], listed)
+        return
+    for place, each in enumerate(found):
+        if place:
+            out.line()
+        out.line((f"{each.name}  ", "bold"), (each.kind, "dim"))
+        _paragraph(each.meaning)
+        if each.way_out is not None:
+            _paragraph(f"hint: {each.way_out}")
+
+
+def _paragraph(text: str) -> None:
+    """A text in lines of its own, or a sentence in lines of the terminal's width."""
+    out = stdout()
+    out.line()
+    if "\n" not in text:
+        out.sentence(text, indent=2)
+        return
+    for line in text.splitlines():
+        out.line(f"  {line}".rstrip())

@@ -1,0 +1,49 @@
+"""What `packer explain` knows: the codes of rejected rows and of `lint`, and the keys of the recipe."""
+
+import difflib
+from dataclasses import dataclass
+
+from packer import rejections
+from packer.audit.lint import CODES
+from packer.errors import UsageError
+from packer.recipe import RECIPE_KEYS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What a word of packer's means."""
+
+    name: str
+    kind: str
+    """`rejected rows`, `lint: error`, `lint: warning`, `lint: note`, or `recipe`."""
+
+    meaning: str
+    way_out: str | None = None
+    """What to do about it, where there is something to do."""
+
+
+def explanations() -> list[Explanation]:
+    """Everything there is, in the order of the reference pages."""
+    rejected = [
+        Explanation(name=code, kind="rejected rows", meaning=meaning, way_out=rejections.rejection_hint(code))
+        for code, meaning in rejections.CODES.items()
+    ]
+    linted = [Explanation(name=name, kind=f"lint: {code.level}", meaning=code.meaning) for name, code in CODES.items()]
+    keys = Explanation(name="recipe", kind="recipe", meaning=RECIPE_KEYS.read_text("utf-8"))
+    return [*rejected, *linted, keys]
+
+
+def explain(name: str) -> list[Explanation]:
+    """What a code means: of the codes of rejected rows and those of `lint`, some have the same name.
+
+    Raises:
+        UsageError: there is none of this name.
+
+    """
+    every = explanations()
+    found = [each for each in every if each.name == name]
+    if not found:
+        close = difflib.get_close_matches(name, [each.name for each in every], n=1)
+        hint = f"did you mean '{close[0]}'?" if close else "packer explain lists them all"
+        raise UsageError(f"no code is called '{name}'", hint=hint)
+    return found

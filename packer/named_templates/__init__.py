@@ -1,0 +1,34 @@
+"""Chat templates by name, for tokenizers that come without one: `--template chatml`.
+
+Each opens with the tokenizer's BOS where it names one, and ends every answer with a token at which generation can
+stop. They write messages and no tools: a model that calls tools has a template of its own.
+"""
+
+from pathlib import Path
+
+NAMED_TEMPLATES = {
+    "chatml": "`<|im_start|>user` … `<|im_end|>`",
+    "llama-3": "`<|start_header_id|>user<|end_header_id|>` … `<|eot_id|>`",
+    "gemma": "`<start_of_turn>user` … `<end_of_turn>`; the system message opens the user's",
+    "zephyr": "`<|user|>` … EOS",
+    "plain": "`### User:` in words, and the EOS after each answer: for tokenizers without tokens for roles",
+}
+"""Name → what it writes around a message."""
+
+
+def template_path(name: str) -> Path:
+    """The file of a template of :data:`NAMED_TEMPLATES`."""
+    return Path(__file__).parent / f"{name}.jinja"
+
+
+def template_key(text: str) -> dict[str, str | None]:
+    """What `--template` is given, as keys of `template`: a name, or a file; a file called like a name is `./NAME`.
+
+    Example:
+        >>> template_key("chatml")
+        {'name': 'chatml', 'file': None}
+
+    """
+    if text in NAMED_TEMPLATES:
+        return {"name": text, "file": None}
+    return {"name": None, "file": text}

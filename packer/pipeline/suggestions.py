@@ -1,0 +1,107 @@
+"""What to do about rows that are rejected, by their code, their reason and the rows themselves: hints of a build, of
+`lint` and of `preview`.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from packer.model import Model
+from packer.named_templates import NAMED_TEMPLATES, template_path
+from packer.pipeline.stages import compile_template, split_markers, turn_end_marker
+from packer.recipe import Recipe
+from packer.rejections import rejection_hint
+from packer.source import TEXT_FIELDS, hint_of_roles, hint_of_schema
+from packer.source.partition import Format
+from packer.source.row import Columns
+
+_ABOUT_IDS = re.compile(
+    r"\b(?:ids?|call_id)\b.*\b(?:9|nine)\b|\b(?:9|nine)\b.*\bids?\b|no attribute '(?:id|tool_call_id)'",
+    re.IGNORECASE | re.DOTALL,
+)
+"""How templates say that a tool call has no id they take."""
+
+_OTHER_KEYS = re.compile(r"\A.* at \$\.(?P<field>\w+)\[\d+\]; its other keys: (?P<names>`\w+`.*)")
+"""How a message without a text is told, where it has keys that may hold one."""
+
+_ONE_CALL = re.compile(r"\b(?:single|one|multiple|parallel)\b.*\bcalls?\b|\bcalls?\b.*\bat once\b", re.IGNORECASE)
+"""How templates say that a message has more than one call."""
+
+
+class ReadFile(Protocol):
+    """How a file of rows is read: an :class:`~packer.source.InputFile`, or a partition's."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def format(self) -> Format: ...
+    @property
+    def schema(self) -> str: ...
+    @property
+    def columns(self) -> Columns: ...
+
+
+def way_out(code: str, reason: str, file: ReadFile, recipe: Recipe, *, lost: Iterable[str] = ()) -> str:
+    """What to do about rows of a file that are rejected.
+
+    Args:
+        code: why they were rejected.
+        reason: of one of them.
+        file: where it stands; its first rows are looked at.
+        recipe: under which it was rejected.
+        lost: further kinds of losses that rows were rejected for.
+
+    Raises:
+        InputError: the file cannot be read.
+
+    """
+    if code == "unknown_schema":
+        return hint_of_schema(file.path, format=file.format, schema=file.schema, columns=file.columns)
+    if code == "unknown_role":
+        return hint_of_roles(file.path, format=file.format, columns=file.columns)
+    if code == "no_content" and (keys := _OTHER_KEYS.search(reason)) is not None and file.format == "jsonl":
+        named = re.findall("`([^`]*)`", keys["names"])
+        key = next((name for name in TEXT_FIELDS if name in named), named[0])
+        renamed = f".{keys['field']}[] |= (.content //= .{key} | del(.{key}))"
+        command = f"jq -c {shlex.quote(renamed)} {shlex.quote(str(file.path))} > renamed.jsonl"
+        return f"a message keeps its text under `content`; rename the key: {command}"
+    if code == "no_content" and not _OTHER_KEYS.search(reason):
+        return "--set rows.empty_user=keep keeps user messages that are empty"
+    if code == "template_error" and recipe.rows.call_ids is None and _ABOUT_IDS.search(reason):
+        return "--set rows.call_ids=short gives calls and their results ids of 9 letters and digits"
+    if code == "template_error" and _ONE_CALL.search(reason):
+        return PARALLEL_CALLS
+    return rejection_hint(code, allowed=(*recipe.supervision.allow_dropped, *lost))
+
+
+PARALLEL_CALLS = (
+    "this template takes one call a message. Give one that takes several with --template FILE (of those for Llama 3, "
+    "functionary's v3.2); or, where calls do not depend on each other, write each as a message of its own, followed by "
+    "its result"
+)
+
+
+def templates_hint(model: Model, recipe: Recipe) -> str:
+    """Which templates a tokenizer without one can be given by name, with what else each of them needs.
+
+    A template fits where its markers are tokens of this tokenizer, and answers end with a stop token.
+    """
+    if model.eos_id is None:
+        return (
+            "the tokenizer names no EOS to end answers with either: give the model's whole folder, with its "
+            "tokenizer_config.json; --template FILE gives a chat template"
+        )
+    fitting, others = [], []
+    for name in NAMED_TEMPLATES:
+        named = replace(model, template=template_path(name).read_text("utf-8"))
+        assert named.template is not None
+        if split_markers(compile_template(named.template, named, recipe), named):
+            others.append(name)
+            continue
+        end = turn_end_marker(named, recipe)
+        fitting.append(f"--template {name}" + (f" --set 'supervision.stop=[\"{end}\"]'" if end else ""))
+    split = f"; {', '.join(others)} write markers that it splits into letters" if others else ""
+    return f"{' or '.join(fitting)} fits this tokenizer{split}; --template FILE gives one of your own"

@@ -1,0 +1,96 @@
+"""Short ids of tool calls: `rows.call_ids: short`, for templates that take ids of nine letters and digits alone.
+
+Mistral's templates do. OpenAI's ids (`call_` and 24 letters) and rows without ids raise an error there.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_LENGTH = 9
+_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_SHORT = re.compile(rf"[0-9A-Za-z]{{{_LENGTH}}}")
+_RESULT_KEYS = ("tool_call_id", "call_id")
+
+
+def with_short_ids(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The messages with ids of nine letters and digits, in calls and in their results alike.
+
+    An id that is one already stays. Another is replaced by a hash of it and of the first call that has it, so that a
+    model does not learn `call_1` by heart as nine letters that are the same in every row; equal ids stay equal,
+    and different ones different. A call without an id gets one, and so does a result: that of the first call not yet
+    answered, of the tool it names where it names one.
+
+    Worked example: of two calls without ids to `a` and `b`, a result with the name `b` and then one without a name get
+    the ids of the second and of the first call.
+    """
+    ids = _Ids(messages)
+    return [_renamed(message, ids) for message in messages]
+
+
+class _Ids:
+    """The ids of one conversation, given out in the order of its messages."""
+
+    def __init__(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        self._short: dict[str, str] = {}
+        self._open: list[tuple[str, str]] = []
+        """Name and id of the calls not yet answered."""
+
+        given = {_id_of(call) for message in messages for call in message.get("tool_calls") or ()}
+        given |= {_result_id(message) for message in messages}
+        self._taken = {name for name in given if _SHORT.fullmatch(name)}
+        self._number = 0
+
+    def of_call(self, call: Mapping[str, Any]) -> str:
+        self._number += 1
+        given = _id_of(call)
+        short = self._of(given, call["function"]) if given else self._new([self._number, call["function"]])
+        self._open.append((str(call["function"].get("name")), short))
+        return short
+
+    def of_result(self, message: Mapping[str, Any]) -> str | None:
+        """None where there is no call to answer."""
+        given = _result_id(message)
+        if given:
+            short = self._of(given, None)
+            self._open = [(name, each) for name, each in self._open if each != short]
+            return short
+        named = [place for place, (name, _) in enumerate(self._open) if name == message.get("name")]
+        return self._open.pop(named[0] if named else 0)[1] if self._open else None
+
+    def _of(self, given: str, function: Any) -> str:
+        if given not in self._short:
+            self._short[given] = given if _SHORT.fullmatch(given) else self._new([given, function])
+        return self._short[given]
+
+    def _new(self, of: Any) -> str:
+        """A hash that no other id of the conversation is."""
+        for attempt in range(len(self._taken) + 1):
+            text = json.dumps([attempt, of], sort_keys=True, ensure_ascii=False)
+            number = int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
+            short = "".join(_LETTERS[number // 62**place % 62] for place in range(_LENGTH))
+            if short not in self._taken:
+                break
+        self._taken.add(short)
+        return short
+
+
+def _renamed(message: Mapping[str, Any], ids: _Ids) -> dict[str, Any]:
+    changed = dict(message)
+    if message.get("tool_calls"):
+        changed["tool_calls"] = [{**call, "id": ids.of_call(call)} for call in message["tool_calls"]]
+    if message["role"] == "tool":
+        short = ids.of_result(message)
+        if short is not None:
+            changed |= dict.fromkeys([key for key in _RESULT_KEYS if key in message] or _RESULT_KEYS[:1], short)
+    return changed
+
+
+def _id_of(call: Mapping[str, Any]) -> str:
+    return str(call.get("id") or "")
+
+
+def _result_id(message: Mapping[str, Any]) -> str:
+    return next((str(message[key]) for key in _RESULT_KEYS if message.get(key)), "")

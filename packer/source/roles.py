@@ -1,0 +1,103 @@
+"""Roles that a data set has names of its own for: `roles` of a source, and which are suggested where it has none."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from packer.source.chat import CALL_ROLES, ROLES
+
+_LISTS = ("messages", "conversations", "conversation", "prompt", "completion")
+"""Fields of a row that may hold messages."""
+
+_SENDER = ("role", "from")
+"""Fields of a message that may hold its role."""
+
+_LONGEST = 40
+"""Characters of what may be the name of a role; longer ones are texts in the wrong place."""
+
+_USERS = re.compile(
+    "advisee|asker|caller|client|customer|guest|inquirer|learner|member|patient|questioner|seeker|student|usr|visitor"
+)
+_ASSISTANTS = re.compile(
+    "adviser|advisor|agent|ai|answerer|chatbot|clinician|coach|consultant|counsell?or|doctor|expert|helper|instructor|"
+    "llm|nurse|operator|physician|provider|responder|support|supporter|teacher|therapist|tutor|wizard"
+)
+_PLAIN_KEY = re.compile(r"(?!(?:true|false|null|yes|no|on|off|y|n)\Z)[A-Za-z]\w*", re.IGNORECASE)
+"""Keys that YAML takes for text without quotes."""
+
+
+def rename_roles(row: dict[str, Any], roles: Mapping[str, str]) -> dict[str, Any]:
+    """The row with the roles of its messages as `roles` of a source has them: as written there, or in small letters.
+
+    Example:
+        >>> rename_roles({"messages": [{"role": "Client", "content": "Hi"}]}, {"client": "user"})
+        {'messages': [{'role': 'user', 'content': 'Hi'}]}
+
+    """
+    if not roles:
+        return row
+    lists = {name: row[name] for name in _LISTS if isinstance(row.get(name), list)}
+    return row | {name: [_renamed(message, roles) for message in messages] for name, messages in lists.items()}
+
+
+def _renamed(message: Any, roles: Mapping[str, str]) -> Any:
+    if not isinstance(message, dict):
+        return message
+    said = {name: message[name] for name in _SENDER if isinstance(message.get(name), str)}
+    return message | {name: roles.get(role) or roles.get(role.lower()) or role for name, role in said.items()}
+
+
+def roles_hint(rows: Iterable[Mapping[str, Any]]) -> str:
+    """How to say which role is which, by the names data sets give them, and else by who speaks first."""
+    guessed = guess_roles(rows)
+    pairs = ", ".join(f"{_as_key(name)}: {role}" for name, role in guessed.items())
+    if not pairs:
+        return "--set 'sources.roles={NAME: user, OTHER: assistant}' says which role is which"
+    return f"say which role is which: --set 'sources.roles={{{pairs}}}'; that is a guess by their names and order"
+
+
+def guess_roles(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Roles of some rows that no schema knows → what they probably are.
+
+    Names that tell nothing are told apart by who opens most rows: that is the user, the other the assistant. Where
+    there are more than one or two of them, they are left out.
+    """
+    opens: Counter[str] = Counter()
+    unknown: Counter[str] = Counter()
+    known: set[str] = set()
+    for row in rows:
+        spoken = [*dict.fromkeys(_roles_of(row))]
+        opens.update([name for name in spoken if ROLES.get(name.lower()) not in {"system", "developer"}][:1])
+        unknown.update(name for name in spoken if not _is_known(name) and len(name) <= _LONGEST)
+        known |= {ROLES[name.lower()] for name in spoken if name.lower() in ROLES}
+    guessed = {name: role for name in unknown if (role := _meant(name)) is not None}
+    unclear = sorted((name for name in unknown if name not in guessed), key=lambda name: -opens[name])
+    free = [role for role in ("user", "assistant") if role not in known | {*guessed.values()}]
+    if len(unclear) <= len(free):
+        guessed |= dict(zip(unclear, free if len(unclear) == len(free) else free[:1], strict=True))
+    return guessed
+
+
+def _roles_of(row: Mapping[str, Any]) -> Iterator[str]:
+    for name in _LISTS:
+        for message in row[name] if isinstance(row.get(name), list) else ():
+            if isinstance(message, dict):
+                yield from (message[key] for key in _SENDER if isinstance(message.get(key), str))
+
+
+def _is_known(name: str) -> bool:
+    return name.lower() in ROLES or name in CALL_ROLES
+
+
+def _meant(name: str) -> str | None:
+    word = re.sub(r"[^a-z]", "", name.lower())
+    return "user" if _USERS.fullmatch(word) else "assistant" if _ASSISTANTS.fullmatch(word) else None
+
+
+def _as_key(name: str) -> str:
+    """A name as a key in YAML and within quotes of a shell."""
+    if _PLAIN_KEY.fullmatch(name):
+        return name
+    shown = "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in name)
+    return f'"{shown}"'.replace("'", "'\\''")

@@ -1,0 +1,317 @@
+"""First hours, as scripts of commands: each error a newcomer meets names a way out, and followed literally it works."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from command_line import assert_refused, fields, run
+
+from packer.audit import preview
+from packer.audit.explanations import explanations
+from packer.audit.lint import CODES as LINT_CODES
+from packer.recipe import Recipe, load_recipe, make_recipe, to_json
+from packer.rejections import CODES, rejection_hint
+from packer.starter.families import FAMILIES
+from packer.starter.recipe_schema import recipe_schema
+from packer_cli.main import COMMANDS
+
+NINE = """\
+{%- if tools %}{{- tools | tojson }}{% endif %}
+{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' + (m.content or '') }}
+{%- for call in m.tool_calls or [] %}
+{%- if not call.id is defined or call.id|length != 9 %}{{ raise_exception(REFUSAL) }}{% endif %}
+{{- call.function | tojson + call.id }}{% endfor %}
+{%- if m.role == 'tool' %}{% if m.tool_call_id|length != 9 %}{{ raise_exception(REFUSAL) }}{% endif %}
+{{- m.tool_call_id }}{% endif %}
+{{- '<|im_end|>\\n' }}{% endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{% endif %}
+"""
+REFUSALS = (
+    "Tool call IDs should be alphanumeric strings with length 9!",
+    "Tool call must have an id of 9 characters or numbers.",
+)
+"""As Mistral's own templates and mistral-common's put it."""
+
+FORGETS = """\
+{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' }}
+{%- if m.role == 'assistant' and loop.last %}{{- '<think>\\n' + (m.reasoning_content or '') + '\\n</think>\\n\\n' }}{% endif %}
+{{- m.content + '<|im_end|>\\n' }}{% endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{% endif %}
+"""
+"""As Qwen3's: reasoning stands before the last answer alone."""
+
+
+@pytest.fixture
+def desk(starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a model in it, where commands are typed."""
+    shutil.copytree(starter / "tokenizer", tmp_path / "model")
+    shutil.copytree(starter / "data", tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def hint_of(error: str) -> str:
+    return error.partition("\nhint: ")[2].replace("\n", " ").strip()
+
+
+def options_of(hint: str) -> list[str]:
+    """The first option that a hint names, as it is typed."""
+    found = re.search(r"--(?:template|set) (?:'(?:[^']|'\\'')*'|[^\s;,]+)", hint)
+    assert found is not None, hint
+    return [" ".join(word.split()) for word in shlex.split(found[0])]
+
+
+def chats(path: str, num_rows: int = 6, *, turns: int = 3, reasoning: bool = False, **names: str) -> Path:
+    """Rows of several turns; `names` gives roles other names."""
+    with Path(path).open("w") as file:
+        for n in range(num_rows):
+            messages = []
+            for k in range(turns):
+                thought = {"reasoning_content": f"It is {n} and {k}. " * 9} if reasoning else {}
+                messages.append({"role": names.get("user", "user"), "content": f"What is {n} plus {k}?"})
+                messages.append({"role": names.get("assistant", "assistant"), "content": f"It is {n + k}.", **thought})
+            file.write(json.dumps({"messages": messages}) + "\n")
+    return Path(path)
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_template_of_ids_of_nine_characters(desk: Path, refusal: str) -> None:
+    Path("nine.jinja").write_text(NINE.replace("REFUSAL", json.dumps(refusal)))
+    asked = ["data/tools.jsonl", "--tokenizer", "model", "--template", "nine.jinja"]
+    calls = sum("tool_calls" in line for line in Path("data/tools.jsonl").read_text().splitlines())
+    before = fields("build", *asked, "-o", "before")["totals"]
+    assert before["rejected"]["template_error"] == calls > 5
+    told = run("lint", *asked).stdout.replace("\n", " ")
+    option = options_of(told.partition("warning[rows_rejected]")[2])
+    assert option == ["--set", "rows.call_ids=short"]
+    shown = fields("preview", *asked, "--rejected", "-n", "1")["rows"]
+    assert options_of(shown[0]["hint"]) == option
+
+    after = fields("build", *asked, *option, "-o", "after")["totals"]
+    assert after["kept"] == after["rows"] == before["rows"]
+    run("verify", "after", "--reencode")
+    assert json.loads(Path("after/manifest.json").read_text())["recipe"]["rows"]["call_ids"] == "short"
+    assert "call_ids" not in json.loads(Path("before/manifest.json").read_text())["recipe"]["rows"]
+    recipe = load_recipe_of(asked, option)
+    texts = ["".join(run.text for run in row.view.documents[-1].runs) for row in preview(recipe, rows=20).rows]
+    answered = 0
+    for text in texts:
+        made = re.findall(r"\}([0-9A-Za-z]{9})(?=\{|<\|im_end)", text)
+        results = re.findall(r"([0-9A-Za-z]{9})<\|im_end\|>\n(?=<\|im_start\|>(?:tool|assistant))", text)
+        answered += bool(made) and made[0] in results
+    assert answered > 3, "calls and results have the same ids"
+
+
+def load_recipe_of(asked: list[str], option: list[str]) -> Recipe:
+    Path("recipe.yaml").write_text(
+        f"sources: [{{path: {asked[0]}}}]\ntokenizer: model\ntemplate: {{file: nine.jinja}}\n"
+    )
+    return load_recipe("recipe.yaml", option[1:])
+
+
+def test_parallel_calls_under_a_template_of_one_call(desk: Path) -> None:
+    Path("one.jinja").write_text(
+        "{%- for m in messages %}{% if m.tool_calls and m.tool_calls|length > 1 %}"
+        "{{ raise_exception('This model only supports single tool-calls at once!') }}{% endif %}"
+        "{{- '<|im_start|>' + m.role + '\\n' + (m.content or '') }}"
+        "{%- for call in m.tool_calls or [] %}{{- call.function | tojson }}{% endfor %}"
+        "{{- '<|im_end|>\\n' }}{% endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{% endif %}"
+    )
+    calls = [{"id": f"c{k}", "type": "function", "function": {"name": "f", "arguments": {"n": k}}} for k in range(2)]
+    results = [{"role": "tool", "tool_call_id": f"c{k}", "content": f"{k} is fine"} for k in range(2)]
+    ask = {"role": "user", "content": "Both, please."}
+    answer = {"role": "assistant", "content": "Both are fine."}
+    call = {"role": "assistant", "content": None}
+    at_once = [ask, {**call, "tool_calls": calls}, *results, answer]
+    one_by_one = [
+        ask,
+        *(m for c, r in zip(calls, results, strict=True) for m in ({**call, "tool_calls": [c]}, r)),
+        answer,
+    ]
+    Path("rows.jsonl").write_text(json.dumps({"messages": at_once}) + "\n")
+    asked = ["rows.jsonl", "--tokenizer", "model", "--template", "one.jinja", "-o"]
+    error = run("build", *asked, "cache", exit_code=3).stderr
+    assert "only supports single tool-calls" in error.replace("\n", " ")
+    assert "takes one call a message" in hint_of(error) and "followed by its result" in hint_of(error)
+    Path("rows.jsonl").write_text(json.dumps({"messages": one_by_one}) + "\n")
+    run("build", *asked, "cache")
+    Path("rows.jsonl").write_text(json.dumps({"messages": at_once}) + "\n")
+    asked[4] = "model/chat_template.jinja"  # one that takes several
+    run("build", *asked, "other")
+
+
+def test_roles_of_another_world(desk: Path) -> None:
+    rows = chats("rows.jsonl", user="client", assistant="counselor")
+    asked = [rows, "--tokenizer", "model"]
+    error = run("build", *asked, "-o", "cache", exit_code=3).stderr
+    assert "unknown_role" in error
+    option = options_of(hint_of(error))
+    assert option == ["--set", "sources.roles={client: user, counselor: assistant}"]
+    report = run("lint", *asked, exit_code=1).stdout
+    assert report.index("error[rows_rejected]") == report.index("[", report.index("verdict")) - len("error")
+    assert options_of(report.replace("\n", " ").partition("error[rows_rejected]")[2]) == option
+    mine = fields("build", *asked, *option, "-o", "cache")["totals"]
+    theirs = fields("build", chats("usual.jsonl"), "--tokenizer", "model", "-o", "usual")["totals"]
+    assert mine == theirs and mine["kept"] == 6
+    run("verify", "cache", "--reencode")
+    changed = ["--set", "sources.roles={client: assistant, counselor: user}"]
+    assert_refused("roles of rows.jsonl was", "build", *asked, *changed, "-o", "cache", exit_code=2)
+    assert "is up to date" in run("build", *asked, *option, "-o", "cache").stdout
+
+
+def test_a_file_of_wrong_rows_beside_a_right_one_is_told_first(desk: Path) -> None:
+    right, wrong = chats("right.jsonl"), chats("wrong.jsonl", user="client", assistant="counselor")
+    asked = [right, wrong, "--tokenizer", "model"]
+    told = run("build", *asked, "-o", "cache").stdout
+    first, _, rest = told.partition("\n  rows ")
+    said = first.replace("\n", " ")
+    assert "warning: all 6 rows of wrong.jsonl are rejected: unknown_role:" in said
+    assert options_of(said)[1] == "sources.roles={client: user, counselor: assistant}" and rest
+    again = fields("build", *asked, *options_of(said), "-o", "cache", "--force")["totals"]
+    assert again["kept"] == 12
+    report = run("lint", *asked).stdout
+    assert re.search(r"warning\[(\w+)\]", report)[1] == "rows_rejected"
+    assert "among them all 6 rows of wrong.jsonl: unknown_role" in report.replace("\n  ", " ")
+
+
+@pytest.mark.parametrize("reasoning", [False, True])
+def test_a_template_that_rewrites_history_is_asked_about_in_words(desk: Path, reasoning: bool) -> None:
+    Path("forgets.jinja").write_text(FORGETS)
+    rows = chats("rows.jsonl", turns=5, reasoning=reasoning)
+    asked = [rows, "--tokenizer", "model", "--template", "forgets.jinja"]
+    error = run("build", *asked, "-o", "cache", exit_code=2).stderr
+    hint = hint_of(error)
+    assert "times the tokens" in error and "the first 6 rows have 5.0 answers each" in hint
+    choice = "exact" if reasoning else "as_rendered"
+    assert ("100% of them with reasoning" if reasoning else "none with reasoning") in hint
+    assert options_of(hint) == ["--set", f"supervision.history_rewrite={choice}"]
+    learned = {}
+    for each in ("exact", "as_rendered", "last"):
+        folder = f"cache-{each}"
+        built = fields("build", *asked, "--set", f"supervision.history_rewrite={each}", "-o", folder)
+        learned[each] = built["totals"]["tokens"]
+    assert "=last learns the end of each conversation alone (6 of 30 answers)" in hint
+    for each in ("exact",) if reasoning else ("exact", "as_rendered"):
+        times = float(re.search(rf"{each}\b.*?\(([0-9.]+) times", hint)[1])
+        assert times == pytest.approx(learned[each] / learned["last"], rel=0.25), "counted in bytes of text"
+    report = run("lint", *asked).stdout
+    assert f"history_rewrite={choice}" in re.sub(r"\s+", " ", report.partition("[rows_price]")[2])
+
+
+def test_recipes_of_families_load_and_their_keys_are_the_recipes(tmp_path: Path) -> None:
+    for family in FAMILIES:
+        folder = tmp_path / family
+        told = run("init", folder, "--for", family).stdout
+        assert f"wrote {folder}/recipe.yaml for {family}" in told.replace("\n", "")
+        recipe = load_recipe(folder / "recipe.yaml")
+        assert (recipe == Recipe()) == (family == "llama-3"), "what it says is not the default"
+        assert all(len(line) <= 120 for line in (folder / "recipe.yaml").read_text().splitlines())
+        assert_refused("expected an empty folder", "init", folder, "--for", family, exit_code=2)
+    assert_refused("--from and --for", "init", tmp_path / "x", "--for", "qwen3", "--from", "y", exit_code=2)
+
+
+def test_the_recipe_of_a_family_builds_what_stopped_without_it(desk: Path) -> None:
+    Path("forgets.jinja").write_text(FORGETS)
+    asked = [chats("rows.jsonl", turns=5), "--tokenizer", "model", "--template", "forgets.jinja", "-o"]
+    run("build", *asked, "cache", exit_code=2)
+    run("init", "mine", "--for", "qwen3")
+    run("build", "-c", "mine/recipe.yaml", *asked, "cache")
+
+
+def test_texts_under_another_key_are_renamed_by_the_command_of_the_hint(desk: Path) -> None:
+    if shutil.which("jq") is None:
+        pytest.skip("jq is not installed")
+    rows = [json.loads(line) for line in chats("usual.jsonl").read_text().splitlines()]
+    for row in rows:
+        row["messages"] = [{"role": each["role"], "body": each["content"]} for each in row["messages"]]
+    Path("it's wrong.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = ["--tokenizer", "model", "-o", "cache"]
+    error = run("build", "it's wrong.jsonl", *asked, exit_code=3).stderr
+    subprocess.run(hint_of(error).partition("rename the key: ")[2], shell=True, check=True)
+    assert fields("build", "renamed.jsonl", *asked)["totals"]["kept"] == 6
+
+
+def test_the_better_side_of_a_pair_is_learned_as_the_hint_says(desk: Path) -> None:
+    ask, good, bad = (
+        {"role": role, "content": text} for role, text in [("user", "Hi"), ("assistant", "Ho"), ("assistant", "No")]
+    )
+    shapes = [
+        {"chosen": [ask, good], "rejected": [ask, bad]},
+        {"prompt": [ask], "chosen": [good], "rejected": [bad]},
+    ]
+    settings = re.findall(r"\{[^}]*\}", rejection_hint("preference"))
+    assert len(settings) == 2
+    for number, (row, columns) in enumerate(zip(shapes, settings, strict=True)):
+        path = Path(f"{number}.jsonl")
+        path.write_text(json.dumps(row) + "\n")
+        asked = ["build", path, "--tokenizer", "model", "-o", f"cache-{number}"]
+        assert "preference" in run(*asked, exit_code=3).stderr
+        assert fields(*asked, "--set", f"sources.columns={columns}")["totals"]["kept"] == 1
+
+
+def test_every_setting_that_a_hint_names_is_one_of_the_recipe() -> None:
+    checked = 0
+    for code in CODES:
+        for setting in re.findall(r"--set ('[^']*'|[^\s;,]+)", rejection_hint(code)):
+            make_recipe({"sources": [{"path": "rows.jsonl"}]}, shlex.split(setting))
+            checked += 1
+    assert checked > 20
+
+
+def test_every_code_is_explained(tmp_path: Path) -> None:
+    for code in {*CODES, *LINT_CODES}:
+        said = " ".join(run("explain", code).stdout.split())
+        for table in (CODES, {name: entry.meaning for name, entry in LINT_CODES.items()}):
+            assert code not in table or " ".join(table[code].split()) in said
+        assert code not in CODES or "hint: " in said
+    found = fields("explain")["explanations"]
+    assert {each["name"] for each in found} == {*CODES, *LINT_CODES, "recipe"} and len(found) == len(explanations())
+    assert "supervision:" in run("explain", "recipe").stdout
+    assert_refused("did you mean 'unknown_role'?", "explain", "unknwn_role", exit_code=2)
+    assert_refused("packer explain lists them all", "explain", "xyzzy", exit_code=2)
+
+
+def test_commands_that_are_mistyped_or_none_at_all(tmp_path: Path) -> None:
+    assert_refused("did you mean 'packer build'?", "biuld", exit_code=2)
+    assert_refused("the commands: init, lint", "xyzzy", exit_code=2)
+    bare = run()
+    assert bare.stdout == run("--help").stdout and bare.stderr == ""
+    for command, example in COMMANDS.items():
+        assert f"Example: {example}" in " ".join(run(command, "--help").stdout.split())
+        assert example.startswith(f"packer {command}")
+
+
+def test_addresses_of_other_machines_are_told_apart_from_files(desk: Path) -> None:
+    said = ["--tokenizer", "model", "-o"]
+    assert_refused(
+        "s3://bucket/x.jsonl: packer does not read s3://", "build", "s3://bucket/x.jsonl", *said, "c", exit_code=3
+    )
+    assert_refused("https://x.org/y.jsonl", "preview", "https://x.org/y.jsonl", *said[:2], exit_code=3)
+    assert_refused("gs://b/c: packer does not write", "build", chats("x.jsonl"), *said, "gs://b/c", exit_code=2)
+    assert not Path("gs:").exists()
+
+
+def test_the_schema_of_recipes_knows_every_key_and_value(tmp_path: Path) -> None:
+    schema = recipe_schema()
+    assert json.loads(run("init", "--schema").stdout) == schema
+    parts = schema["$defs"]
+    for name, values in {
+        "Recipe": to_json(Recipe()),
+        **{k.capitalize(): v for k, v in to_json(Recipe()).items()},
+    }.items():
+        if isinstance(values, dict):
+            keys = parts[name]["properties"]
+            assert {*values} <= {*keys}
+            assert not parts[name]["additionalProperties"]
+            for key, value in values.items():
+                assert "$ref" in keys[key] or keys[key]["default"] == value
+    described = [key for part in parts.values() for key, entry in part["properties"].items() if "description" in entry]
+    assert len(described) > 35
+    for pattern in re.findall(r'"pattern": "([^"]*)"', json.dumps(schema)):
+        assert "\\A" not in pattern and "\\Z" not in pattern
+    size = re.compile(parts["Rows"]["properties"]["max_bytes"]["anyOf"][1]["pattern"])
+    assert all(size.match(text) for text in ("64MiB", "1 GB", "10", "7b")) and not size.match("64M")

@@ -1,0 +1,112 @@
+"""`rows.call_ids: short`: ids of calls and of their results become nine letters and digits, alike and told apart."""
+
+import copy
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer.render.call_ids import with_short_ids
+
+SHORT = re.compile(r"[0-9A-Za-z]{9}")
+IDS = st.sampled_from(["call_1", "call_2", "call_HGn16KZh9oNCruxsMJ4gYXan", "abcDEF123", "000000001", "", None, 7])
+NAMES = st.sampled_from(["find", "book"])
+
+
+@st.composite
+def calls(draw):
+    function = {"name": draw(NAMES), "arguments": draw(st.dictionaries(st.sampled_from("ab"), st.integers(0, 2)))}
+    given_id = draw(IDS)
+    return {"type": "function", "function": function} | ({} if given_id is None else {"id": given_id})
+
+
+@st.composite
+def messages_of(draw):
+    kind = draw(st.sampled_from(["user", "call", "result", "result"]))
+    if kind == "user":
+        return {"role": "user", "content": "call_1"}
+    if kind == "call":
+        return {"role": "assistant", "content": None, "tool_calls": draw(st.lists(calls(), min_size=1, max_size=3))}
+    result = {"role": "tool", "content": "ok"}
+    if draw(st.booleans()):
+        result["name"] = draw(NAMES)
+    given_id = draw(IDS)
+    return result if given_id is None else {**result, draw(st.sampled_from(["tool_call_id", "call_id"])): given_id}
+
+
+def ids_of(messages):
+    """Every id in the order in which it is met, with the message's number: of calls, and of results."""
+    found = []
+    for k, message in enumerate(messages):
+        found += [
+            (k, "call", call["function"]["name"], str(call.get("id") or "")) for call in message.get("tool_calls", [])
+        ]
+        if message["role"] == "tool":
+            given_id = str(message.get("tool_call_id") or message.get("call_id") or "")
+            found.append((k, "result", message.get("name"), given_id))
+    return found
+
+
+def linked(messages):
+    """The literal oracle: for each id, the number of the first id that it must be equal to; None for no id at all."""
+    group, open_calls, links = {}, [], []
+    for number, (_, kind, name, given_id) in enumerate(ids_of(messages)):
+        if given_id:
+            link = group.setdefault(given_id, number)
+        elif kind == "call":
+            link = number
+        else:
+            same = [call for call in open_calls if call[0] == name] or open_calls
+            link = same[0][1] if same else None
+            if same:
+                open_calls.remove(same[0])
+        if kind == "call":
+            open_calls.append((name, link))
+        elif given_id:
+            open_calls = [call for call in open_calls if call[1] != link]
+        links.append(link)
+    return links
+
+
+@given(messages=st.lists(messages_of(), max_size=8))
+def test_ids_are_short_equal_where_they_belong_together_and_different_elsewhere(messages):
+    before = copy.deepcopy(messages)
+    short = with_short_ids(messages)
+    assert messages == before, "what a row holds is not changed in place"
+    was, now, links = ids_of(messages), ids_of(short), linked(messages)
+    assert len(was) == len(now) == len(links)
+    firsts = {}
+    for old, new, link in zip(was, now, links, strict=True):
+        if link is None:
+            assert new[3] == "", "a result of no call gets no id"
+            continue
+        assert SHORT.fullmatch(new[3])
+        assert not SHORT.fullmatch(old[3]) or new[3] == old[3], "what fits stays"
+        assert firsts.setdefault(link, new[3]) == new[3], "equal ids stay equal, and a result has the id of its call"
+    assert len({*firsts.values()}) == len(firsts), "different ids stay different"
+    assert with_short_ids(short) == short, "once is enough"
+
+
+@given(messages=st.lists(messages_of(), max_size=8))
+def test_nothing_but_ids_changes(messages):
+    def without_ids(listed):
+        plain = copy.deepcopy(listed)
+        for message in plain:
+            for key in ("tool_call_id", "call_id"):
+                message.pop(key, None)
+            for call in message.get("tool_calls", []):
+                call.pop("id", None)
+        return plain
+
+    assert without_ids(with_short_ids(messages)) == without_ids(messages)
+
+
+def test_calls_of_one_id_in_different_rows_get_different_ones():
+    """A model does not learn by heart what stands for `call_1` in every row."""
+
+    def row(city):
+        function = {"name": "weather", "arguments": {"city": city}}
+        return [{"role": "assistant", "content": None, "tool_calls": [{"id": "call_1", "function": function}]}]
+
+    ids = {with_short_ids(row(city))[0]["tool_calls"][0]["id"] for city in ("Oslo", "Paris", "Rome")}
+    assert len(ids) == 3

@@ -1,0 +1,78 @@
+"""Roles by the names that data sets have for them: `roles` of a source, and what the hint proposes."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer.recipe import make_recipe
+from packer.source.chat import ROLES
+from packer.source.decode import Refused
+from packer.source.roles import guess_roles, rename_roles, roles_hint
+from packer.source.schema import read_row
+
+NAMES = st.one_of(
+    st.sampled_from(["client", "Counselor", "A", "yes", "no: 1", "it's", "用户"]), st.text(min_size=1, max_size=6)
+)
+KNOWN = st.sampled_from(["system", "user", "assistant"])
+
+
+@given(
+    roles=st.dictionaries(NAMES, KNOWN, max_size=4),
+    said=st.lists(st.one_of(NAMES, KNOWN), max_size=6),
+    place=st.sampled_from([("messages", "role"), ("conversations", "from"), ("prompt", "role")]),
+)
+def test_each_message_has_the_role_that_the_source_gives_its_name(roles, said, place):
+    field, key = place
+    row = {field: [{key: name, "content": name, "n": 1} for name in said], "id": 3, "text": "client"}
+    renamed = rename_roles(row, roles)
+    assert [message[key] for message in renamed[field]] == [
+        roles.get(name) or roles.get(name.lower()) or name for name in said
+    ]
+    assert [message["content"] for message in renamed[field]] == said
+    assert {**renamed, field: None} == {**row, field: None}
+
+
+@given(
+    pair=st.lists(NAMES.filter(lambda name: name.lower() not in ROLES), min_size=2, max_size=2, unique_by=str.lower),
+    turns=st.integers(1, 3),
+)
+def test_the_hint_followed_literally_makes_samples_of_the_rows(pair, turns):
+    """Whatever two sides are called: who opens is the user, unless the names say otherwise."""
+    said = [{"role": pair[k % 2], "content": f"text {k}"} for k in range(2 * turns)]
+    row = {"messages": said}
+    guessed = guess_roles([row])
+    assert {*guessed} == {*pair}
+    (setting,) = re.findall(r"--set ('(?:[^']|'\\'')*')", roles_hint([row]))
+    (source,) = make_recipe({"sources": [{"path": "rows.jsonl"}]}, shlex.split(setting)).sources
+    assert source.roles == guessed
+    sample = read_row(row, number=0, schema="messages", columns={}, roles=source.roles)
+    assert [message.role for message in sample.messages] == [guessed[message["role"]] for message in said]
+
+
+@pytest.mark.parametrize(
+    ("spoken", "expected"),
+    [
+        (["client", "counselor"], {"client": "user", "counselor": "assistant"}),
+        (["Counselor", "Client"], {"Client": "user", "Counselor": "assistant"}),
+        (["system", "Patient", "Dr."], {"Patient": "user", "Dr.": "assistant"}),
+        (["user", "HAL"], {"HAL": "assistant"}),
+        (["A", "B"], {"A": "user", "B": "assistant"}),
+        (["A", "B", "C"], {}),
+        (["user", "assistant"], {}),
+    ],
+)
+def test_names_say_who_is_who_and_else_the_order(spoken, expected):
+    assert guess_roles([{"messages": [{"role": name, "content": "x"} for name in spoken]}]) == expected
+
+
+def test_a_role_that_is_none_is_refused_with_those_there_are(tmp_path: Path):
+    with pytest.raises(Exception, match=r"expected system \| developer \| user \| assistant \| tool, found 'usr'"):
+        make_recipe({"sources": [{"path": "x", "roles": {"client": "usr"}}]})
+    row = json.loads('{"messages": [{"role": "client", "content": "Hi"}]}')
+    with pytest.raises(Refused, match="`client`"):
+        read_row(row, number=0, schema="messages", columns={}, roles={"patient": "user"})
