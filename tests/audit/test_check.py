@@ -200,6 +200,16 @@ def test_rows_of_ids_have_no_words_to_compare(caches):
     assert counts(report)["copies_between_splits"] == counts(report)["copies_within_splits"] == 1
 
 
+def test_rows_are_read_with_the_roles_and_columns_of_their_source(caches):
+    rows = some_rows(220)
+    for row in rows:
+        row["messages"][0]["role"] = "asker"
+    renamed = [{"talk": row["messages"]} for row in rows]
+    source = {"path": str(caches.folder / "train.jsonl"), "roles": {"asker": "user"}, "columns": {"messages": "talk"}}
+    cache = caches.build(rules={"sources": [source]}, train=[*renamed, renamed[4]])
+    assert counts(check(cache))["copies_within_splits"] == 1
+
+
 def test_longer_held_out_rows_are_seen(caches):
     rows = some_rows(240)
     long = [chat(prompt(row), " ".join(message["content"] for message in row["messages"])) for row in rows[120:]]
