@@ -74,5 +74,5 @@ def test_a_pattern_that_doubles_with_every_letter_elsewhere_ends():
     texts = ["a" * 2**20 + "b", "b" + "a" * 2**20]
     rows = [{"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": text}]} for text in texts]
     files = [FileRow(json.dumps(row).encode(), None, 0) for row in rows]
-    batch = read_batch(files, 0, first_line=0, schema="messages", columns={})
+    batch = read_batch(files, 0, first_line=0, schema="messages", columns={}, roles={})
     assert maker.make(batch, 0).column("failed").to_pylist() == [0, 1]
