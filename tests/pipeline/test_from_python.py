@@ -169,11 +169,11 @@ def test_splits_and_options_of_sources_are_those_of_a_recipe(tokenizer, tmp_path
 
 
 def test_rows_are_held_out_by_name_or_by_the_rule_of_the_recipe(tokenizer, tmp_path):
-    by_rule = packer.build(ROWS, tmp_path / "rule", split={"shares": {"eval": 0.3}}, **options_of(tokenizer))
+    by_rule = packer.build(ROWS, tmp_path / "rule", split={"shares": {"validation": 0.3}}, **options_of(tokenizer))
     splits = {shard.split for shard in by_rule.manifest.shards}
-    assert splits == {"train", "eval"} and by_rule.manifest.totals.kept == len(ROWS)
+    assert splits == {"train", "validation"} and by_rule.manifest.totals.kept == len(ROWS)
     taken = packer.build(ROWS, tmp_path / "taken", take={"rows": 5}, split="eval", **options_of(tokenizer))
-    assert taken.manifest.totals.kept == 5
+    assert taken.manifest.totals.packed == 5
     assert {shard.split for shard in taken.manifest.shards} == {"eval"}
 
 
@@ -347,9 +347,9 @@ class Tokenizer:
         (ROWS, {"tokenizer": None}, RecipeError, "no tokenizer", "tokenizer="),
         (ROWS, {"pak": {}}, RecipeError, "unknown key 'pak'", "did you mean 'pack'"),
         (ROWS, {"pack": {"blok_len": 1}}, RecipeError, "unknown key 'pack.blok_len'", "did you mean 'block_len'"),
-        (ROWS, {"pack": 2048}, RecipeError, "pack: expected", "recipe.md"),
-        (ROWS, {"schema": "alpca"}, RecipeError, "schema: expected", "recipe.md"),
-        (ROWS, {"limit": 0}, RecipeError, "limit: expected", "recipe.md"),
+        (ROWS, {"pack": 2048}, RecipeError, "pack: expected", "every key"),
+        (ROWS, {"schema": "alpca"}, RecipeError, "schema: expected", "every key"),
+        (ROWS, {"limit": 0}, RecipeError, "limit: expected", "every key"),
         (ROWS, {"split": "a/b"}, ValueError, "split is 'a/b'", None),
         ({"train": ROWS}, {"split": "x"}, RecipeError, "by split already", "leave it out"),
         ("nowhere.jsonl", {}, InputError, "nowhere.jsonl: no such file", "looked in"),
