@@ -51,18 +51,19 @@ class FindingsPage:
         self.out.words(text, indent=indent, hanging=_INDENT)
 
     def pair(self, pair: "RowPair") -> None:
-        """Two rows that are alike, one below the other, marked where they differ."""
+        """Two rows that are alike, one below the other, marked where they differ, if that is a small part."""
         from packer.audit import Example  # noqa: PLC0415 - not for --help
 
         rows, texts = (pair.first, pair.second), (pair.first.text, pair.second.text)
         start = _shared(*texts)
         end = _shared(*(text[start:][::-1] for text in texts))
+        is_small = 2 * (start + end) >= max(map(len, texts)) and texts[0] != texts[1]
         alike = ("", "" if pair.similarity == 1 else f", {pair.similarity:.2f} alike")
         examples = [
             Example(
                 label=f"{row.split} {row.input}:{row.row}{more}".lstrip(),
                 text=row.text,
-                mark=None if texts[0] == texts[1] else (start, len(row.text) - end),
+                mark=(start, len(row.text) - end) if is_small else None,
             )
             for row, more in zip(rows, alike, strict=True)
         ]

@@ -18,17 +18,8 @@ from packer.errors import RecipeError
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.names import SplitName
 from packer.recipe_errors import explain
-from packer.row_rules import (
-    Condition,
-    Decontaminate,
-    Deduplicate,
-    Filter,
-    RowRules,
-    Split,
-    Take,
-    check_rules,
-    without_unasked,
-)
+from packer.recipe_paths import relocate
+from packer.row_rules import Condition, Decontaminate, Deduplicate, Filter, RowRules, Split, Take, check_rules
 from packer.row_schemas import ROW_SCHEMAS
 from packer.strict_yaml import load_mapping, parse_size, parse_yaml
 
@@ -44,8 +35,9 @@ SCHEMA_CHOICES = ("auto", *ROW_SCHEMAS)
 _RENAMED = {"divergent": "on_prompt_mismatch", "rewritten": "history_rewrite"}
 """Old names of keys of ``supervision``, read for one more version; so is ``equivalence`` for ``chat_server``."""
 
-_LATER_KEYS = ("name", "call_ids", "roles")
-"""Keys of `template`, `rows` and a source that are written only where they are set: manifests keep their bytes."""
+_ROW_KEYS = ("filters", "decontaminate", "deduplicate", "split")
+_LATER_KEYS = ("name", "call_ids", "roles", "where", "take")
+"""Keys of a recipe, and of its `template`, `rows` and sources, written only where set: manifests keep their bytes."""
 
 _RENAMED_NOTE = "{} is called {} now; the old name is read by this version and not by the next"
 
@@ -221,17 +213,15 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def to_json(value: msgspec.Struct) -> dict[str, Any]:
-    """A struct as plain JSON values, every default written out but those of :data:`_LATER_KEYS` and rules about rows.
-
-    So the manifest of a build that asks for none of them is what it was before there were such keys.
-    """
+    """A struct as plain JSON values, every default written out but those of :data:`_LATER_KEYS`."""
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
     if not isinstance(value, Recipe):
         return plain
-    for group in (plain["template"], plain["rows"], *plain["sources"]):
-        for key in [key for key in _LATER_KEYS if not group.get(key, True)]:
+    groups = [(group, _LATER_KEYS) for group in (plain["template"], plain["rows"], *plain["sources"])]
+    for group, keys in [(plain, _ROW_KEYS), *groups]:
+        for key in [key for key in keys if not group.get(key, True)]:
             del group[key]
-    return without_unasked(plain)
+    return plain
 
 
 def _ignore(_: str) -> None: ...
@@ -265,7 +255,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = (), *, note: Callab
     """
     path = Path(path)
     values = load_mapping(path, what="recipe ", hint="packer init DIR writes a starter recipe")
-    _relocate(values, path.parent)
+    relocate(values, path.parent)
     return make_recipe(values, overrides, where=str(path), note=note)
 
 
@@ -377,24 +367,6 @@ def _check_pack(pack: Pack, where: str) -> None:
             f"{where}: {keys}: a stream is cut wherever a block ends, whatever lies there",
             hint=" ".join(f"--set pack.{key}={value}" for key, value in meaningless.items()) + ", or pack.mode=eos",
         )
-
-
-def _relocate(values: dict[str, Any], folder: Path) -> None:
-    def relative(path: Any) -> Any:
-        if not isinstance(path, str) or path == "-" or path.startswith("hf://") or Path(path).is_absolute():
-            return path
-        return (folder / path).as_posix()
-
-    benchmarks = values.get("decontaminate")
-    named = [*(values.get("sources") or []), *(benchmarks.get("against", []) if isinstance(benchmarks, dict) else [])]
-    for entry in named:
-        if isinstance(entry, dict) and "path" in entry:
-            entry["path"] = relative(entry["path"])
-    if isinstance(values.get("tokenizer"), str) and (folder / values["tokenizer"]).exists():
-        values["tokenizer"] = relative(values["tokenizer"])
-    template = values.get("template")
-    if isinstance(template, dict) and "file" in template:
-        template["file"] = relative(template["file"])
 
 
 def _apply(values: dict[str, Any], override: str, note: Callable[[str], None]) -> None:

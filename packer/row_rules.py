@@ -8,7 +8,7 @@ import datetime as dt
 import re
 from collections.abc import Iterable
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -26,8 +26,6 @@ WHERE = "where"
 MAX_CONDITIONS = 60
 """Rules with a condition that one source may have; each is a bit of a column."""
 
-_RECIPE_KEYS = ("filters", "decontaminate", "deduplicate", "split")
-_SOURCE_KEYS = ("where", "take")
 MAX_NGRAM = 64
 
 _KEYS = "docs/how-to/choose-rows.md shows every rule"
@@ -231,15 +229,6 @@ class RowRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 return f"question {number} of {benchmark_name(each)}"
             number -= each.questions or 0
         raise IndexError(number)
-
-
-def without_unasked(recipe: dict[str, Any]) -> dict[str, Any]:
-    """A recipe as JSON without those of its keys about rows that ask for nothing."""
-    for keys, optional in ((recipe, _RECIPE_KEYS), *((source, _SOURCE_KEYS) for source in recipe["sources"])):
-        for key in optional:
-            if not keys[key]:
-                del keys[key]
-    return recipe
 
 
 def benchmark_name(benchmark: Benchmark) -> str:

@@ -14,7 +14,8 @@ from packer.curate import TraitMaker, TraitRules
 from packer.errors import PackerError
 from packer.pipeline.selecting import decide, read_traits
 from packer.recipe import make_recipe
-from packer.store.manifest import Manifest, StoredTable
+from packer.source import Partition, read_rows
+from packer.store.manifest import Input, Manifest, StoredTable
 from packer.store.row_tables import read_table
 from packer.store.selected import read_selection
 
@@ -86,13 +87,30 @@ class TraitComparison:
     """
 
     def __init__(self, folder: Path, asked: AskedTraits | None) -> None:
-        self.fields = () if asked is None else asked[0].fields
-        """What is to be read of the rows beside the samples."""
-
+        self._fields = () if asked is None else asked[0].fields
         self._made = None if asked is None else (TraitMaker(asked[0]), read_table(folder, asked[1]))
 
+    def read(self, partition: Partition, entry: Input, max_row_bytes: int) -> Iterator[RowBatch]:
+        """The rows of the partition, with the fields that are asked about.
+
+        Raises:
+            InputError: the input is not what it was when it was cut.
+
+        """
+        return read_rows(
+            partition,
+            schema=entry.schema,
+            columns=entry.columns,
+            roles=entry.roles,
+            max_row_bytes=max_row_bytes,
+            fields=self._fields,
+        )
+
     def differences(self, rows: RowBatch, first: int) -> Iterator[tuple[int, str, str]]:
-        """The first row of the batch, what was expected and what was found, where a column differs."""
+        """The first row of the batch, what was expected and what was found, where a column differs.
+
+        Benchmarks are not read again: what their questions hit is not compared.
+        """
         if self._made is None:
             return
         maker, table = self._made

@@ -38,7 +38,7 @@ from packer.pipeline.kept_tokenizer import kept_model
 from packer.pipeline.progress import Progress
 from packer.pipeline.stages import Stages, named_row, overruns_at, with_role_markers
 from packer.recipe import Recipe, make_recipe
-from packer.source import SCHEMAS, Partition, partition_file, read_rows
+from packer.source import SCHEMAS, Partition, partition_file
 from packer.source.partition import Format
 from packer.store.arrow_columns import DocumentRows
 from packer.store.manifest import MANIFEST_NAME, Input, Manifest, Shard
@@ -242,15 +242,7 @@ def _compare_partition(task: _Task, folder: Path, stages: Stages, special_ids: I
     traits = TraitComparison(folder, task.traits)
     partition, entry, first, num_tokens = task.partition, task.entry, 0, 0
     differing: list[tuple[int, str, str]] = []
-    batches = read_rows(
-        partition,
-        schema=entry.schema,
-        columns=entry.columns,
-        roles=entry.roles,
-        max_row_bytes=max_row_bytes,
-        fields=traits.fields,
-    )
-    for batch in batches:
+    for batch in traits.read(task.partition, entry, max_row_bytes):
         differing += traits.differences(batch, first)
         stop = first + batch.num_rows
         numbers = np.arange(first, stop) if task.chosen is None else _between(task.chosen, first, stop)

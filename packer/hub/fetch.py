@@ -16,6 +16,8 @@ from packer.data_files import data_ending
 from packer.errors import InputError, PackerError, RecipeError, StorageError
 from packer.hub.names import HubName
 
+_SHOWN_FILES = 6
+
 _NETWORK = ("httpx", "httpcore", "requests", "urllib3")
 """Modules whose errors the client lets through; they have no class that all its versions share."""
 
@@ -140,9 +142,6 @@ def _first_line(error: BaseException) -> str:
     """The first words of an error; some of the client's run over many lines."""
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:200]
-
-
-_SHOWN_FILES = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,11 +13,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, Unpack
 
 from packer.errors import CheckError, InputError, RecipeError
 from packer.named_templates import template_key
+from packer.pipeline.build_result import BuildResult
 from packer.pipeline.kept_rows import ArrowData, brings_arrow, keep_rows, remove_rows, rows_folder
 from packer.pipeline.progress import Progress
 from packer.pipeline.python_hints import python_hints
 from packer.pipeline.reuse import refuse_foreign
-from packer.pipeline.run import BuildResult
 from packer.pipeline.run import build as build_recipe
 from packer.recipe import Recipe, load_recipe, make_recipe, to_json
 from packer.source.schema import VOTING_FIELDS

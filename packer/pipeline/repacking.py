@@ -15,12 +15,13 @@ from packer.curate import TraitRules
 from packer.errors import CheckError, RecipeError, StorageError, UsageError
 from packer.limits import path_errors
 from packer.pipeline.blocks import BlockForm
+from packer.pipeline.build_result import BuildResult
 from packer.pipeline.identity import Provenance
 from packer.pipeline.kept_tokenizer import kept_files, kept_model
 from packer.pipeline.partition import Documents, PartitionResult
 from packer.pipeline.progress import Clock, Profile, Progress, Silent
 from packer.pipeline.reuse import committed, refuse_foreign
-from packer.pipeline.run import BuildResult, Options, make_cache
+from packer.pipeline.run import Options, make_cache
 from packer.recipe import Recipe, make_recipe
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles

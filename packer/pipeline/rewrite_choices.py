@@ -21,14 +21,14 @@ CHEAPER = 0.9
 """Of the tokens of `exact`: below, `as_rendered`, which learns the same answers, is recommended."""
 
 _ROWS, _MOST_ROWS = 64, 256
-"""Looked at: so many rows of an input, and of all together. Rows with tools take some milliseconds a choice."""
+"""Examined: so many rows of an input, and of all together. Rows with tools take some milliseconds a choice."""
 
 Choice = Literal["exact", "as_rendered", "last"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """What a choice makes of the rows looked at."""
+    """What a choice makes of the rows examined."""
 
     num_answers: int
     """Answers that are learned."""

@@ -6,10 +6,9 @@ does not name are removed, and rejected.jsonl is renamed into place.
 Until the commit the cache that was there stays as it was, and finished partitions are found again whatever happens.
 """
 
-import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
@@ -22,13 +21,14 @@ from packer.limits import path_errors
 from packer.model import TOKENIZER_FILE, read_model_files
 from packer.pipeline import engine
 from packer.pipeline.benchmarks import pin_benchmarks
+from packer.pipeline.build_result import BuildResult
 from packer.pipeline.changes import Changes, changes
 from packer.pipeline.executor import fork_server, jobs_for, local_executor
 from packer.pipeline.identity import Provenance
 from packer.pipeline.input_resolution import pin_recipe, tokenizer_place
 from packer.pipeline.inputs import note_unused_keys, refuse_changed
 from packer.pipeline.kept_tokenizer import write_model
-from packer.pipeline.losses import LeftOut, left_out, refuse_losses
+from packer.pipeline.losses import left_out, refuse_losses
 from packer.pipeline.packing import commit, finish, finish_if_free, jobs_for_packing, pack_documents
 from packer.pipeline.partition import (
     Documents,
@@ -40,7 +40,7 @@ from packer.pipeline.partition import (
     write_traits_journal,
 )
 from packer.pipeline.plan import BuildPlan, plan_build, resolve_sources
-from packer.pipeline.progress import NO_TIME, Clock, Profile, Progress, Silent
+from packer.pipeline.progress import Clock, Profile, Progress, Silent
 from packer.pipeline.rejected_inputs import RejectedInput, rejected_inputs
 from packer.pipeline.reuse import (
     existing,
@@ -53,59 +53,14 @@ from packer.pipeline.reuse import (
     up_to_date,
 )
 from packer.pipeline.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
-from packer.pipeline.row_report import RowReport, row_report
+from packer.pipeline.row_report import row_report
 from packer.pipeline.selecting import select
 from packer.pipeline.suggestions import way_out
 from packer.recipe import Recipe
 from packer.source import smallest_partition
-from packer.store.cache import Cache
 from packer.store.folder import lock, refuse_busy, sweep_temporary
 from packer.store.manifest import Manifest, StoredTable, manifest_fingerprint
 from packer.tokenize import EngineDiffersError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuildResult:
-    """What a build did."""
-
-    folder: Path
-    manifest: Manifest | None
-    """None after a dry run of a build that has something to do."""
-
-    fingerprint: str | None
-    built: bool
-    """False where the cache was up to date already, and for a dry run."""
-
-    num_partitions_built: int
-    num_partitions_reused: int
-    left_out: LeftOut | None = None
-    """Tokens in no block, where they are worth a warning; None after a dry run of a build that has something to do."""
-
-    rejected_inputs: tuple[RejectedInput, ...] = ()
-    """Inputs of which nothing was kept, where others were; after a build alone."""
-
-    replaced: Changes | None = None
-    """After a dry run, what would change about the cache that is there."""
-
-    rows: RowReport | None = None
-    """What the rules about rows came to, where the recipe has some."""
-
-    profile: Profile = NO_TIME
-    """Where the time of a build went."""
-
-    @property
-    def cache(self) -> Cache:
-        """The cache, opened."""
-        return Cache.open(self.folder)
-
-    def __repr__(self) -> str:
-        """What `packer build` prints, by its own code: one place has these words."""
-        from packer_cli.result import print_result  # noqa: PLC0415 - of the command line, for whoever prints a result
-
-        text = io.StringIO()
-        with redirect_stdout(text):
-            print_result(self, sum(self.profile.parts.values()), done="built", verbose=False)
-        return text.getvalue().rstrip()
 
 
 def build(

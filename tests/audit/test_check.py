@@ -53,16 +53,18 @@ class Caches:
         self.folder = folder
         twins.byte_level(folder / "tokenizer", template=twins.CHATML)
 
-    def build(self, partition_bytes=2**20, **splits):
+    def build(self, *, partition_bytes=2**20, rules=(), **splits):
         for split, rows in splits.items():
             (self.folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
         sources = [{"path": str(self.folder / f"{split}.jsonl"), "split": split} for split in splits]
-        recipe = {"sources": sources, "tokenizer": str(self.folder / "tokenizer"), "engine": "reference"}
-        build(
-            make_recipe({**recipe, "pack": {"mode": "none"}, "partition_bytes": partition_bytes}),
-            self.folder / "cache",
-            jobs=1,
-        )
+        recipe = {
+            "sources": sources,
+            "tokenizer": str(self.folder / "tokenizer"),
+            "engine": "reference",
+            "pack": {"mode": "none"},
+            "partition_bytes": partition_bytes,
+        }
+        build(make_recipe(recipe | dict(rules)), self.folder / "cache", jobs=1)
         return self.folder / "cache"
 
 
@@ -129,10 +131,13 @@ def test_one_copy_in_a_held_out_split_fails(caches):
     assert levels(report)["prompts_between_splits"] == "warning"  # 1 of 201 is no measurable share
 
 
-def test_a_test_split_is_compared_with_validation_too(caches):
+def test_held_out_splits_are_compared_with_what_is_learned_alone(caches):
     rows = some_rows(330)
-    report = check(caches.build(validation=rows[:110], train=rows[110:220], test=[*rows[220:], rows[3]]))
-    assert "1 of 111 rows of test stands in train or validation as well" in [each.message for each in report.checks]
+    held = {"validation": [*rows[:110], rows[150]], "test": [*rows[220:], rows[3], rows[160], rows[170]]}
+    report = check(caches.build(train=rows[110:220], **held))
+    (found,) = [each.message for each in report.checks if each.code == "copies_between_splits"]
+    expected = "1 of 111 rows of validation stands in train as well; 2 of 113 rows of test stand in train as well"
+    assert found == expected
 
 
 def test_a_prompt_of_two_words_is_no_leak(caches):
@@ -165,6 +170,46 @@ def test_small_and_empty_splits_are_seen(caches):
     assert levels(check(caches.build(train=rows[:50], other=[empty])))["splits"] == "failure"
 
 
+def test_groups_in_two_splits_and_shares_that_were_not_met_are_seen(caches):
+    rows = [{**row, "user": f"user {i % 9}"} for i, row in enumerate(some_rows(420))]
+    rules = {"split": {"group": "user", "shares": {"validation": 0.3}, "seed": 5}}
+    report = check(caches.build(rules=rules, train=rows))
+    assert levels(report)["groups"] == "ok" and "each of 9 values of user is in one split" in str(report.checks)
+    held = sum("validation" in answer for entry in report.answers for answer in entry.lines)
+    assert held == 1, "the answers name the splits"
+    (caches.folder / "cache" / "manifest.json").unlink()
+    report = check(caches.build(rules=rules, train=rows[:300], dev=rows[300:]))
+    assert levels(report)["groups"] == "failure"
+    one = [{**row, "user": "one"} for row in rows[:300]] + [
+        {**row, "user": f"u{i}"} for i, row in enumerate(rows[300:])
+    ]
+    (caches.folder / "cache" / "manifest.json").unlink()
+    assert levels(check(caches.build(rules=rules, train=one)))["splits"] == "warning"
+
+
+def test_filters_that_leave_out_nothing_are_seen(caches):
+    rules = {"filters": [{"name": "never", "of": "answers", "matches": "word"}]}
+    report = check(caches.build(rules=rules, train=some_rows(20)))
+    assert levels(report)["rules"] == "warning" and "never leaves out no row" in str(report.checks)
+
+
+def test_rows_of_ids_have_no_words_to_compare(caches):
+    rows = [{"input_ids": [5, 6, 7 + i], "labels": [-100, 6, 7 + i]} for i in range(120)]
+    report = check(caches.build(train=[*rows[:60], rows[3]], validation=[*rows[60:], rows[5]]), near=True)
+    assert levels(report)["near_copies"] == "skipped"
+    assert counts(report)["copies_between_splits"] == counts(report)["copies_within_splits"] == 1
+
+
+def test_rows_are_read_with_the_roles_and_columns_of_their_source(caches):
+    rows = some_rows(220)
+    for row in rows:
+        row["messages"][0]["role"] = "asker"
+    renamed = [{"talk": row["messages"]} for row in rows]
+    source = {"path": str(caches.folder / "train.jsonl"), "roles": {"asker": "user"}, "columns": {"messages": "talk"}}
+    cache = caches.build(rules={"sources": [source]}, train=[*renamed, renamed[4]])
+    assert counts(check(cache))["copies_within_splits"] == 1
+
+
 def test_longer_held_out_rows_are_seen(caches):
     rows = some_rows(240)
     long = [chat(prompt(row), " ".join(message["content"] for message in row["messages"])) for row in rows[120:]]
@@ -175,12 +220,14 @@ def test_longer_held_out_rows_are_seen(caches):
 
 def test_without_an_input_the_rest_is_checked_and_the_loss_is_named(caches):
     rows = some_rows(330)
-    cache = caches.build(train=rows[:110], validation=rows[110:220], test=[*rows[220:], rows[115]])
-    (caches.folder / "train.jsonl").write_text("{}\n", "utf-8")
+    cache = caches.build(train=rows[:110], validation=rows[110:220], test=[*rows[220:], rows[15]])
+    (caches.folder / "validation.jsonl").write_text("{}\n", "utf-8")
     report = check(cache)
     assert levels(report)["inputs"] == "warning" and counts(report)["copies_between_splits"] == 1
-    for split in ("validation", "test"):
-        (caches.folder / f"{split}.jsonl").unlink()
+    (caches.folder / "train.jsonl").unlink()
+    report = check(cache, near=True)
+    assert levels(report)["copies_between_splits"] == levels(report)["near_between_splits"] == "skipped"
+    (caches.folder / "test.jsonl").unlink()
     report = check(cache)
     assert levels(report)["inputs"] == "skipped" and "copies_between_splits" not in levels(report)
     assert levels(report)["splits"] == "ok" and report.ok

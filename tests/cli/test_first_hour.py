@@ -1,5 +1,6 @@
 """First hours, as scripts of commands: each error a newcomer meets names a way out, and followed literally it works."""
 
+import ast
 import json
 import re
 import shlex
@@ -8,11 +9,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import twins
 from command_line import assert_refused, fields, run
 
+import packer
 from packer.audit import preview
 from packer.audit.explanations import explanations
 from packer.audit.lint import CODES as LINT_CODES
+from packer.errors import InputError
 from packer.recipe import Recipe, load_recipe, make_recipe, to_json
 from packer.rejections import CODES, rejection_hint
 from packer.starter.families import FAMILIES
@@ -163,7 +167,26 @@ def test_roles_of_another_world(desk: Path) -> None:
     assert "is up to date" in run("build", *asked, *option, "-o", "cache").stdout
 
 
-def test_a_file_of_wrong_rows_beside_a_right_one_is_told_first(desk: Path) -> None:
+def test_the_hints_hold_for_calls_from_python(tmp_path: Path) -> None:
+    """Rows of another world under a tokenizer without a template: each error names the argument that ends it."""
+    model = twins.base_model(tmp_path / "model")
+    said = [{"role": "client", "content": "Hi"}, {"role": "counselor", "content": "Hello"}]
+    rows = [{"messages": said}] * 3
+    with pytest.raises(InputError) as refused:
+        packer.build(rows, tmp_path / "cache", tokenizer=model)
+    assert refused.value.hint is not None and 'template="plain"' in refused.value.hint
+    with pytest.raises(InputError) as refused:
+        packer.build(rows, tmp_path / "cache", tokenizer=model, template="plain")
+    assert refused.value.hint is not None
+    option = re.search(r"roles=(\{[^}]*\})", refused.value.hint)
+    assert option is not None, refused.value.hint
+    result = packer.build(
+        rows, tmp_path / "cache", tokenizer=model, template="plain", roles=ast.literal_eval(option[1])
+    )
+    assert result.manifest is not None and result.manifest.totals.kept == 3
+
+
+def test_a_file_of_wrong_rows_beside_a_right_one_is_reported_first(desk: Path) -> None:
     right, wrong = chats("right.jsonl"), chats("wrong.jsonl", user="client", assistant="counselor")
     asked = [right, wrong, "--tokenizer", "model"]
     told = run("build", *asked, "-o", "cache").stdout

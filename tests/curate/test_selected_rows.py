@@ -115,7 +115,9 @@ def selected(rows, rules, *, sources, tokens):
         for batch in (own[:2], own[2:]):
             if batch:
                 files = [FileRow(b"{" if row is None else json.dumps(row).encode(), None, 0) for row in batch]
-                read = read_batch(files, first, first_line=0, schema="messages", columns={}, fields=questions.fields)
+                read = read_batch(
+                    files, first, first_line=0, schema="messages", columns={}, roles={}, fields=questions.fields
+                )
                 assert len(read.rejections) == batch.count(None)
                 tables.append(maker.make(read, first))
                 first += len(batch)

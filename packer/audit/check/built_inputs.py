@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast, get_args
 
-from packer.batches import Sample
+from packer.batches import RowBatch, Sample
 from packer.errors import PackerError
 from packer.pipeline.input_resolution import input_place
 from packer.pipeline.progress import Progress
@@ -22,6 +22,22 @@ class InputPart:
     entry: Input
     source: int
     """Number of the input in the manifest."""
+
+    def rows(self, max_row_bytes: int) -> Iterator[RowBatch]:
+        """Its rows, read as the build read them.
+
+        Raises:
+            InputError: the input changed meanwhile.
+
+        """
+        entry = self.entry
+        return read_rows(
+            self.partition,
+            schema=entry.schema,
+            columns=entry.columns,
+            roles=entry.roles,
+            max_row_bytes=max_row_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +62,7 @@ class BuiltInputs:
             own = {row - first for row in rows if first <= row < first + part.partition.num_rows}
             if part.source != source or not own:
                 continue
-            for batch in read_rows(
-                part.partition,
-                schema=part.entry.schema,
-                columns=part.entry.columns,
-                max_row_bytes=self.max_row_bytes,
-            ):
+            for batch in part.rows(self.max_row_bytes):
                 yield from ((first + sample.row, sample) for sample in batch.samples if sample.row in own)
 
 
@@ -72,7 +83,7 @@ def find_inputs_again(inputs: Sequence[Input], recipe: Recipe, progress: Progres
                 limit=entry.num_rows,
             )
         except PackerError as error:
-            missing.append((entry.path, error.message))
+            missing.append((entry.path, error.message.removeprefix(f"{entry.path}: ")))
         else:
             if cut.sha256 != entry.sha256:
                 missing.append((entry.path, "it is not the file that was built from"))

@@ -1,6 +1,6 @@
 """Checks that compare rows: copies and near copies between splits and within them, benchmarks, contradictions.
 
-Splits that are held out are compared with those before them: those that are learned, then the others in order.
+Splits that are held out are compared with those that are learned, not with each other.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,34 +48,34 @@ class Found:
 
 
 def copies_between(facts: RowFacts) -> Found:
-    """Rows of a held-out split that stand in another one, too."""
+    """Rows of a held-out split that are learned, too."""
     return _between(
         facts,
         "copies_between_splits",
         lambda rows, among: _same(facts.content, rows, among),
         found="{count} of {rows} of {split} {stand} in {others} as well",
-        none="no row of a held-out split stands in another one",
+        none="no row of a held-out split stands in one that is learned",
         hint=_LEAKAGE,
         level=lambda share: "failure" if share else "ok",
     )
 
 
 def prompts_between(facts: RowFacts) -> Found:
-    """Rows of a held-out split whose prompt stands in another one."""
+    """Rows of a held-out split whose prompt is learned."""
     long = facts.has_prompt
     return _between(
         facts,
         "prompts_between_splits",
         lambda rows, among: _same(facts.prompt, rows[long[rows]], among[long[among]]),
         found="{count} of {rows} of {split} {ask} what a row of {others} asks",
-        none="no prompt of a held-out split stands in another one",
+        none="no prompt of a held-out split stands in one that is learned",
         hint=_LEAKAGE,
         level=_level_of_prompts,
     )
 
 
 def near_between(facts: RowFacts) -> Found:
-    """Rows of a held-out split whose prompt is nearly one of another split."""
+    """Rows of a held-out split whose prompt is nearly one that is learned."""
 
     def near(rows: Int64, among: Int64) -> Places:
         return _pairs(rows, nearest(facts.prompts, among, rows, JACCARD))
@@ -85,7 +85,7 @@ def near_between(facts: RowFacts) -> Found:
         "near_between_splits",
         near,
         found="{count} of {rows} of {split} {ask} nearly what a row of {others} asks",
-        none="no prompt of a held-out split is nearly one of another",
+        none="no prompt of a held-out split is nearly one that is learned",
         hint=_LEAKAGE,
         level=_level_of_prompts,
     )
@@ -203,15 +203,17 @@ def _between(
     hint: str,
     level: Callable[[float], Level],
 ) -> Found:
-    """Compare each held-out split with the splits before it."""
-    before = [*facts.learned]
+    """Compare each held-out split with those that are learned."""
+    among = np.concatenate([facts.of_split(name) for name in facts.learned])
+    if not len(among) or len(among) == len(facts.row):
+        missing = "held out" if len(among) else "learned"
+        return Found(check=Check(code=code, level="skipped", message=f"no row that is {missing} could be read"))
     levels: list[Level] = ["ok"]
     parts: list[str] = []
     pairs: list[tuple[int, int, float]] = []
     number = 0
     for name in (each for each in facts.splits if each not in facts.learned):
         rows = facts.of_split(name)
-        among = np.concatenate([facts.of_split(other) for other in before])
         alike = compare(rows, among)
         if alike:
             levels.append(level(len(alike) / len(rows)))
@@ -220,14 +222,13 @@ def _between(
                     count=f"{len(alike):,}",
                     rows=_rows(len(rows)),
                     split=name,
-                    others=" or ".join(before),
+                    others=" or ".join(facts.learned),
                     stand="stands" if len(alike) == 1 else "stand",
                     ask="asks" if len(alike) == 1 else "ask",
                 )
             )
         number += len(alike)
         pairs += sorted(alike, key=lambda pair: (_is_plain(facts, pair), -pair[2], pair[0]))[:SHOWN]
-        before.append(name)
     worst = max(levels, key=("ok", "warning", "failure").index)
     check = Check(code=code, level=worst, message="; ".join(parts) or none, count=number, hint=hint if number else None)
     return Found(check=check, pairs=tuple(pairs[:SHOWN]))

@@ -20,7 +20,6 @@ from packer.curate.select import column, digests
 from packer.curate.signatures import Signatures, signatures_in
 from packer.pipeline.executor import jobs_for, local_executor
 from packer.pipeline.progress import Progress
-from packer.source import read_rows
 from packer.store.cache import Cache
 
 NGRAM = 3
@@ -121,9 +120,7 @@ def _reader(max_row_bytes: int, near: bool, questions: Questions | None) -> Call
 
     def read(part: InputPart) -> pa.Table:
         batches, first = [], 0
-        for rows in read_rows(
-            part.partition, schema=part.entry.schema, columns=part.entry.columns, max_row_bytes=max_row_bytes
-        ):
+        for rows in part.rows(max_row_bytes):
             traits = maker.make(rows, first)
             batches.append(traits.append_column("context", pa.array(_contexts(rows, first))))
             first += rows.num_rows

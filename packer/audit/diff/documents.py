@@ -19,6 +19,21 @@ from packer.store.cache import Cache
 from packer.store.document_shards import Document, DocumentShards
 from packer.store.rejected import Rejected, read_rejected
 
+_ROW_BITS = 40
+"""A row of an input is one number: that of the pair of inputs it lies in, and below it its own."""
+
+Columns = Sequence[npt.NDArray[np.generic]]
+"""Rows as columns of one length."""
+
+_BEFORE, _SHOWN = 12, 24
+"""Tokens of which the text is given: before the first difference, and of what differs."""
+
+_SPANS = 4
+"""Runs of labels listed of each side."""
+
+Place = tuple[int, int]
+"""Input and row."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentsDiff:
@@ -92,13 +107,6 @@ class RowExample:
 
     same_text: bool
     """Whether both documents decode to the same text, each by its own tokenizer."""
-
-
-_ROW_BITS = 40
-"""A row of an input is one number: that of the pair of inputs it lies in, and below it its own."""
-
-Columns = Sequence[npt.NDArray[np.generic]]
-"""Rows as columns of one length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,16 +251,6 @@ def _documents(cache: Cache, split: str, inputs: Sequence[int], *, is_new: bool)
 
 def _place(documents: Documents, numbers: Int64) -> tuple[int, int] | None:
     return (int(documents.source[numbers[0]]), int(documents.row[numbers[0]])) if len(numbers) else None
-
-
-_BEFORE, _SHOWN = 12, 24
-"""Tokens of which the text is given: before the first difference, and of what differs."""
-
-_SPANS = 4
-"""Runs of labels listed of each side."""
-
-Place = tuple[int, int]
-"""Input and row."""
 
 
 def make_examples(

@@ -20,6 +20,9 @@ from packer.batches import Int64
 from packer.errors import UsageError
 from packer.pipeline.progress import Progress, Silent
 
+_BEFORE, _AFTER, _MOST = 16, 8, 24
+"""Tokens shown before a mark and behind it, and of it."""
+
 SAMPLE = 1000
 """Rows checked where nothing is said."""
 
@@ -240,10 +243,6 @@ def _not_looked_at(columns: tuple[str, ...], facts: TokenizerFacts, *, is_anothe
         if facts.model is not None and facts.model.template is not None:
             why += ", and no token of this template stands at beginnings alone"
         yield NotLookedAt(what="whether rows hold several conversations", why=why)
-
-
-_BEFORE, _AFTER, _MOST = 16, 8, 24
-"""Tokens shown before a mark and behind it, and of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

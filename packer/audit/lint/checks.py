@@ -55,9 +55,9 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
     findings = [*usable.findings, *(() if usable.subject is None else _checks(usable.subject))]
     files: list[LookedAt] = []
     if recipe.sources and num_rows and usable.model is not None:
-        read = read_first_rows(recipe, usable.model, num_rows=num_rows)
+        read = _read_first_rows(recipe, usable.model, num_rows=num_rows)
         files = [found for _, found in read]
-        findings += find_in_rows(read, recipe, usable.model)
+        findings += _find_in_rows(read, recipe, usable.model)
     schemas = {each.schema for each in files}
     if schemas and not any(SCHEMAS[schema].is_templated for schema in schemas):
         findings = [replace(each, level="note") if each.code == "no_template" else each for each in findings]
@@ -65,7 +65,7 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
         findings = [each for each in findings if each.code != "rows_rejected"]  # for that reason
     if schemas == {"tokens"}:  # no template makes anything of rows that bring their tokens
         findings = [each for each in findings if each.code == "rows_rejected"]
-    first = {"rows_rejected"} if wholly_rejected(files) else set()
+    first = {"rows_rejected"} if _wholly_rejected(files) else set()
     findings.sort(key=lambda each: (LEVELS.index(each.level), each.code not in first, ORDER[each.code]))
     errors = {each.code for each in findings if each.level == "error"}
     assert recipe.tokenizer is not None
@@ -74,7 +74,7 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
         template=Path(shown) if (shown := recipe.template.name or recipe.template.file) else None,
         findings=tuple(findings),
         rows=tuple(files),
-        verdict=verdict(files, recipe, ok=not errors, begins=not errors & _REFUSED),
+        verdict=_verdict(files, recipe, ok=not errors, begins=not errors & _REFUSED),
     )
 
 
@@ -96,7 +96,7 @@ def _checks(subject: Subject) -> Iterator[LintFinding]:
     yield from find_marks(subject)
 
 
-def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[tuple[InputFile, LookedAt]]:
+def _read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[tuple[InputFile, LookedAt]]:
     """Take the first rows of each input of the recipe through the stages, and count their results.
 
     Args:
@@ -123,7 +123,7 @@ def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[tupl
     return files
 
 
-def find_in_rows(read: Sequence[tuple[InputFile, LookedAt]], recipe: Recipe, model: Model) -> Iterator[LintFinding]:
+def _find_in_rows(read: Sequence[tuple[InputFile, LookedAt]], recipe: Recipe, model: Model) -> Iterator[LintFinding]:
     """Findings on the first rows of all inputs."""
     files = [found for _, found in read]
     if any(each.rejected for each in files):
@@ -143,12 +143,12 @@ def find_in_rows(read: Sequence[tuple[InputFile, LookedAt]], recipe: Recipe, mod
         )
 
 
-def wholly_rejected(files: Sequence[LookedAt]) -> list[LookedAt]:
+def _wholly_rejected(files: Sequence[LookedAt]) -> list[LookedAt]:
     """Inputs none of whose first rows is kept."""
     return [each for each in files if each.rejected and not each.num_kept]
 
 
-def verdict(files: Sequence[LookedAt], recipe: Recipe, *, ok: bool, begins: bool) -> str:
+def _verdict(files: Sequence[LookedAt], recipe: Recipe, *, ok: bool, begins: bool) -> str:
     """Predict the result of a build of the recipe.
 
     Args:
@@ -189,7 +189,7 @@ def _rejected(read: Sequence[tuple[InputFile, LookedAt]], recipe: Recipe) -> Lin
     """
     files = [found for _, found in read]
     rejected = sum((Counter(each.rejected) for each in files), Counter[str]())
-    num_rows, whole = sum(each.num_rows for each in files), wholly_rejected(files)
+    num_rows, whole = sum(each.num_rows for each in files), _wholly_rejected(files)
     entry, found = max(read, key=lambda pair: (pair[1] in whole, sum(pair[1].rejected.values())))
     code = max(found.rejected, key=lambda each: found.rejected[each])
     lost = [each.removeprefix("dropped_") for each in rejected if each.startswith("dropped_")]

@@ -38,6 +38,17 @@ from packer.render import ChatTemplate, RenderError
 from packer.render.common_prefix import common_length
 from packer.render.conversation import Conversation
 
+_WITHOUT = {
+    "system": "the system message",
+    "user": "the user message",
+    "content": "the text",
+    "reasoning": "the reasoning",
+    "tool_call": "the call",
+    "tool_result": "the result",
+    "tools": "the tool definitions",
+}
+"""Kind of loss → the part that rows are learned without where it is allowed."""
+
 _UNDEFINED = re.compile(r"'(\w+)' is undefined")
 _VALUES: tuple[Any, ...] = ([], "", {}, False)
 """Values to try for a variable that a template misses."""
@@ -226,18 +237,6 @@ def _unterminated(subject: Subject, row: Row, override: Override | None) -> Lint
         examples=(Example(label="rendered", text=text, mark=(len(text), len(text)), note="no stop token"),),
         hint=hint,
     )
-
-
-_WITHOUT = {
-    "system": "the system message",
-    "user": "the user message",
-    "content": "the text",
-    "reasoning": "the reasoning",
-    "tool_call": "the call",
-    "tool_result": "the result",
-    "tools": "the tool definitions",
-}
-"""Kind of loss → the part that rows are learned without where it is allowed."""
 
 
 def find_losses(subject: Subject) -> Iterator[LintFinding]:
