@@ -169,11 +169,11 @@ def test_splits_and_options_of_sources_are_those_of_a_recipe(tokenizer, tmp_path
 
 
 def test_rows_are_held_out_by_name_or_by_the_rule_of_the_recipe(tokenizer, tmp_path):
-    by_rule = packer.build(ROWS, tmp_path / "rule", split={"shares": {"eval": 0.3}}, **options_of(tokenizer))
+    by_rule = packer.build(ROWS, tmp_path / "rule", split={"shares": {"validation": 0.3}}, **options_of(tokenizer))
     splits = {shard.split for shard in by_rule.manifest.shards}
-    assert splits == {"train", "eval"} and by_rule.manifest.totals.kept == len(ROWS)
+    assert splits == {"train", "validation"} and by_rule.manifest.totals.kept == len(ROWS)
     taken = packer.build(ROWS, tmp_path / "taken", take={"rows": 5}, split="eval", **options_of(tokenizer))
-    assert taken.manifest.totals.kept == 5
+    assert taken.manifest.totals.packed == 5
     assert {shard.split for shard in taken.manifest.shards} == {"eval"}
 
 
