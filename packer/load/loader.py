@@ -229,6 +229,9 @@ class PackedLoader:
         """The documents that no step holds, as `cutoff_len` leaves them without a trained token.  # int64[n]"""
         return self._source.rows.untrained
 
+    def __bool__(self) -> bool:
+        return True  # `loader or other` is not to count steps
+
     def __len__(self) -> int:
         """Steps of the whole current epoch at the present global batch size, those already returned among them.
 
@@ -279,10 +282,7 @@ class PackedLoader:
         """Identity of the documents in each row of a step, in the order of ``step.block_ids``; of a padding row none.
 
         What :func:`packer.load.example_seed` wants: it is the document's own, whatever rank or cache it is read from.
-
-        Returns:
-            int64[P] for a block of P pieces, int64[1] for a document
-
+        # int64[P] for a block of P pieces, int64[1] for a document
         """
         real = instance("step", step, Step, "a step of this loader").block_ids != PADDING_ROW
         found = iter(self._source.rows.locate(step.block_ids[real]).doc_ids())

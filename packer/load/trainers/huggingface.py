@@ -232,8 +232,8 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         return steps
 
     def _shown(self, data: Any) -> Any:
-        """What the Trainer's constructor sees of training and evaluation data."""
-        return data
+        """What the Trainer's constructor sees of training and evaluation data: something that has a length."""
+        return StepDataset(data) if isinstance(data, PackedLoader) else data
 
     def _reducing(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[Any]:
         """Gradients are reduced over the ranks with the last micro-batch, by the rules of the Trainer's own loop."""
