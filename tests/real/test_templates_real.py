@@ -143,7 +143,7 @@ def test_a_tokenizer_under_foreign_templates_ends_in_the_definition_or_in_words(
     seen: Counter[str] = Counter()
     for name, source in templates(real).items():
         stages, oracle = base.with_template(source, make_recipe({}, [ALLOW_ALL])), definition.with_template(source)
-        for shape in ("multi-turn", "call", "borders"):
+        for shape in ("multi-turn", "call", "boundaries"):
             (outcome,) = stages.outcomes([sample(shape)])
             assert outcome == by_definition(oracle, shape), f"{name} {shape}"
             seen[outcome if isinstance(outcome, str) else "supervised"] += 1
