@@ -31,6 +31,9 @@ CHECKED = 64
 
 _TRIED_TOGETHER = 8192
 
+_BYTE_ENTRY = "<0x"
+"""Begins the vocabulary's entries of single bytes, such as `<0x41>`, which `fastokens` takes for the byte in a text."""
+
 
 class EngineDiffersError(PackerError):
     """The fast encoder cannot be used for a tokenizer, or gives other ids than the reference."""
@@ -71,6 +74,8 @@ class FastEncoder:
         """Ids of all texts one after another, and their offsets.  # int32[K], int64[N + 1]"""
         if not texts:
             return np.zeros(0, np.int32), np.zeros(1, np.int64)
+        if any(_BYTE_ENTRY in text for text in texts):
+            return self._reference.encode(texts)
         try:
             ids, offsets = _encode(self._backend, texts)
         except BaseException as error:

@@ -35,7 +35,7 @@ def pairs(definitions):
 pieces = st.one_of(
     st.text(max_size=12),
     st.sampled_from(
-        ["<|im_end|>", "<|im_start|>", "</s>", "<s>", "  ", "\n\n", " the", "'s", "é", "日本", "🎉", "▁", "Ġ"]
+        ["<|im_end|>", "<|im_start|>", "</s>", "<s>", "  ", "\n\n", " the", "'s", "é", "日本", "🎉", "▁", "Ġ", "<0x41>"]
     ),
 )
 texts = st.lists(st.lists(pieces, max_size=8).map("".join), max_size=6)
