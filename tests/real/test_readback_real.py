@@ -41,7 +41,7 @@ def rows(real: Path, number: int) -> list[Sample]:
     return [msgspec.structs.replace(sample, row=0) for sample in found]
 
 
-@pytest.mark.parametrize(("number", "every"), [(1, 8), pytest.param(8, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("number", "every"), [(1, 8), pytest.param(4, 1, marks=pytest.mark.slow)])
 def test_every_kept_call_reads_back(number: int, every: int, real: Path, fitted: Fitted) -> None:
     """In `make test` of every eighth template that knows calls."""
     names = [name for name, source in templates(real).items() if "tool_calls" in source][::every]
