@@ -1,22 +1,15 @@
 """The blocks of a plan, gathered from the documents' columns."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from packer.batches import BlockBatch, DocumentColumns, Float32, Int32, Int64, PackPlan
 from packer.layout import MASKED, concatenated_ranges, offsets_of, positions
-from packer.pack.copy import copy_ranges
-
-_COPY_TOKENS = 2**17  # tokens copied at a time: half a MiB of windows on their way
-_INDEX_SLOTS = 2**16  # slots indexed one by one at a time: half a MiB an index array
 
 
 def gather(
     plan: PackPlan,
-    first_block: int,
-    last_block: int,
     columns: DocumentColumns,
     *,
     block_len: int,
@@ -24,7 +17,7 @@ def gather(
     separator_id: int | None = None,
     one_run: bool = False,
 ) -> BlockBatch:
-    """Lay out the blocks ``[first_block, last_block)`` of a plan.
+    """Lay out the blocks of a plan.
 
     A block holds its pieces one after another and then a padding run: ``pad_id``, label -100, weight 0, positions
     of its own. The first token of every piece is masked, whatever its label in the columns. The result does not
@@ -34,13 +27,11 @@ def gather(
     where there is none. They belong to the piece's run: positions run on, and ``seq_lengths`` counts them, as kernels
     for context parallel ask; ``doc_lengths`` does not.
 
-    Memory beside the blocks is a few numbers for each piece and a few MiB, whatever the number of tokens. A call reads
-    each chunk once, from its beginning to its end, so few calls for many blocks read less at random than many for few.
+    A call reads each chunk once, from its beginning to its end, so few calls for many blocks read less at random than
+    many for few.
 
     Args:
         plan: of the documents.
-        first_block: number of the first one.
-        last_block: one past the last.
         columns: of the documents.
         block_len: slots of a block.
         pad_id: id of padding.
@@ -48,32 +39,24 @@ def gather(
         one_run: all pieces of a block are one run, with positions that go through; else each is a run of its own.
 
     Raises:
-        ValueError: blocks the plan does not have, or a block of more than ``block_len`` tokens.
+        ValueError: a block of more than ``block_len`` slots.
 
     """
-    pieces = _Pieces.of(plan, first_block, last_block, block_len)
+    pieces = _Pieces.of(plan, block_len)
     seq_lengths, seq_offsets = _runs(pieces, block_len, one_run=one_run)
     shape = (pieces.num_blocks, block_len)
-    input_ids, labels, position_ids = (np.empty(shape, np.int32) for _ in range(3))
-    weights = None if columns.loss_weights is None else np.empty(shape, np.float32)
-    num_trained = np.empty(pieces.num_blocks, np.int32)
-    _copy_pieces(pieces, columns, input_ids.reshape(-1), labels.reshape(-1), weights)
-    for rows in _row_slices(pieces.num_blocks, _INDEX_SLOTS // block_len):
-        behind, padding = _empty_slots(pieces, rows, block_len)
-        input_ids[rows].reshape(-1)[behind] = pad_id if separator_id is None else separator_id
-        input_ids[rows].reshape(-1)[padding] = pad_id
-        for slots in (behind, padding):
-            labels[rows].reshape(-1)[slots] = MASKED
-            if weights is not None:
-                weights[rows].reshape(-1)[slots] = 0
-        runs = seq_lengths[seq_offsets[rows.start] : seq_offsets[rows.stop]]
-        position_ids[rows] = positions(runs).reshape(-1, block_len)
-        num_trained[rows] = (labels[rows] != MASKED).sum(axis=1, dtype=np.int32)
+    input_ids, labels = np.full(shape, pad_id, np.int32), np.full(shape, MASKED, np.int32)
+    weights = None if columns.loss_weights is None else np.zeros(shape, np.float32)
+    flat_weights = None if weights is None else weights.reshape(-1)
+    _copy_pieces(pieces, columns, input_ids.reshape(-1), labels.reshape(-1), flat_weights)
+    if separator_id is not None:
+        behind = concatenated_ranges(pieces.place + pieces.length, pieces.slots - pieces.length)
+        input_ids.reshape(-1)[behind] = separator_id
     row_place = np.repeat(np.arange(pieces.num_blocks) * block_len, np.diff(pieces.offsets))
     return BlockBatch(
         input_ids=input_ids,
         labels=labels,
-        position_ids=position_ids,
+        position_ids=positions(seq_lengths).reshape(shape),
         loss_weights=weights,
         seq_lengths=seq_lengths,
         seq_offsets=seq_offsets,
@@ -83,7 +66,7 @@ def gather(
         doc_places=(pieces.place - row_place).astype(np.int32),
         doc_offsets=pieces.offsets,
         length=pieces.tokens.astype(np.int32),
-        num_trained=num_trained,
+        num_trained=(labels != MASKED).sum(axis=1, dtype=np.int32),
     )
 
 
@@ -105,29 +88,23 @@ class _Pieces:
         return len(self.filled)
 
     @classmethod
-    def of(cls, plan: PackPlan, first_block: int, last_block: int, block_len: int) -> "_Pieces":
-        """Take the pieces of ``[first_block, last_block)``.
+    def of(cls, plan: PackPlan, block_len: int) -> "_Pieces":
+        """Find the places of a plan's pieces.
 
         Worked example for place, block_len 8: blocks of lengths [3, 2] and [5]. The slots before each piece are
         [0, 3, 5], those before its block [0, 0, 5]; the difference is its place in the block, [0, 3, 0], to which the
         block's own place is added: [0, 3, 8].
         """
-        if not 0 <= first_block <= last_block <= plan.num_blocks:
-            raise ValueError(f"blocks [{first_block}, {last_block}) of a plan of {plan.num_blocks} blocks")
-        offsets = plan.block_offsets[first_block : last_block + 1]
-        taken = slice(int(offsets[0]), int(offsets[-1]))
-        offsets = offsets - offsets[0]
-        length = plan.length[taken].astype(np.int64)
-        slots = plan.slots[taken].astype(np.int64)
+        offsets = plan.block_offsets
+        length, slots = plan.length.astype(np.int64), plan.slots.astype(np.int64)
         before = offsets_of(slots)
         filled = np.diff(before[offsets])
         if filled.size and int(filled.max()) > block_len:
-            crowded = first_block + int(filled.argmax())
-            raise ValueError(f"block {crowded} of the plan takes {filled.max()} slots; expected at most {block_len}")
+            raise ValueError(f"block {filled.argmax()} takes {filled.max()} slots; expected at most {block_len}")
         shift = np.arange(len(filled)) * block_len - before[offsets[:-1]]
         return cls(
-            document=plan.document[taken],
-            start=plan.start[taken],
+            document=plan.document,
+            start=plan.start,
             length=length,
             slots=slots,
             place=before[:-1] + np.repeat(shift, np.diff(offsets)),
@@ -143,38 +120,17 @@ def _copy_pieces(
     """Copy every piece to its place, reading each chunk once, from its beginning to its end."""
     chunk = columns.chunk[pieces.document]
     source = columns.start[pieces.document] + pieces.start
-    before = np.cumsum([0, *map(len, columns.input_ids)])[:-1]  # tokens in the chunks before each
-    order = np.argsort(before[chunk] + source)
-    chunk, source, place, length = chunk[order], source[order], pieces.place[order], pieces.length[order]
-    for part in _copy_slices(chunk, length):
-        number = int(chunk[part.start])
-        pairs: list[tuple[Int32 | Float32, Int32 | Float32]] = [
-            (columns.input_ids[number], input_ids),
-            (columns.labels[number], labels),
-        ]
-        if columns.loss_weights is not None and weights is not None:
-            pairs.append((columns.loss_weights[number], weights.reshape(-1)))
-        copy_ranges(pairs, source[part], place[part], length[part])
-    labels[place] = MASKED
+    order = np.lexsort([source, chunk])
+    bounds = (chunk, source, source + pieces.length, pieces.place, pieces.place + pieces.length)
+    rows = list(zip(*(column[order].tolist() for column in bounds), strict=True))
+    for chunks, into in ((columns.input_ids, input_ids), (columns.labels, labels), (columns.loss_weights, weights)):
+        if chunks is None or into is None:
+            continue
+        for number, start, end, place, place_end in rows:
+            into[place:place_end] = chunks[number][start:end]
+    labels[pieces.place] = MASKED
     if weights is not None:
-        weights.reshape(-1)[place] = 0
-
-
-def _copy_slices(chunk: Int32, length: Int64) -> Iterator[slice]:
-    """Cut pieces, sorted by chunk, into slices of one chunk and of about ``_COPY_TOKENS`` tokens."""
-    number = (np.cumsum(length) - length) // _COPY_TOKENS
-    cuts = np.flatnonzero((np.diff(chunk) != 0) | (np.diff(number) != 0)) + 1
-    bounds = [0, *cuts.tolist(), len(chunk)] if len(chunk) else [0]
-    return map(slice, bounds[:-1], bounds[1:])
-
-
-def _empty_slots(pieces: _Pieces, rows: slice, block_len: int) -> tuple[Int64, Int64]:
-    """Slots that hold no token in some blocks, counted from the first of them: behind pieces, and of padding runs."""
-    filled = pieces.filled[rows]
-    mine = slice(int(pieces.offsets[rows.start]), int(pieces.offsets[rows.stop]))
-    length = pieces.length[mine]
-    behind = concatenated_ranges(pieces.place[mine] + length - rows.start * block_len, pieces.slots[mine] - length)
-    return behind, concatenated_ranges(np.arange(len(filled)) * block_len + filled, block_len - filled)
+        weights[pieces.place] = 0
 
 
 def _runs(pieces: _Pieces, block_len: int, *, one_run: bool) -> tuple[Int32, Int64]:
@@ -190,8 +146,3 @@ def _runs(pieces: _Pieces, block_len: int, *, one_run: bool) -> tuple[Int32, Int
     seq_lengths = np.insert(runs, seq_offsets[1:][padded], padding[padded]).astype(np.int32)
     seq_offsets[1:] += np.cumsum(padded)
     return seq_lengths, seq_offsets
-
-
-def _row_slices(num_blocks: int, step: int) -> Iterator[slice]:
-    step = max(1, step)
-    return (slice(first, min(first + step, num_blocks)) for first in range(0, num_blocks, step))
