@@ -1,16 +1,5 @@
 """The reader: the only part of packer that imports torch, and only once one of its names is asked for.
 
-    order, mixture             which row comes when
-    steps, state               what a step holds, and where a reader stands after it
-    rows, row_source           blocks or documents under one numbering, and the steps that are cut from them
-    batching, layouts          which rows a micro-batch has, and what it looks like
-    reading, read_ahead        from plans to tensors: which rank reads what; in the background
-    loader, step               what a training loop imports
-    dataset, step_dataset      the same for frameworks with a sampler or a loop of their own
-    adapters, attention        micro-batches as particular libraries and kernels take them
-    poison, seeds              whether a model keeps documents apart; random numbers that belong to a document
-    trainers/                  the same in trainers that bring a loop of their own
-
 Orders, steps and state are arithmetic, and need no torch.
 """
 

@@ -22,7 +22,7 @@ from packer.load.row_source import RowSource, check_room
 from packer.load.rows import check_weights
 from packer.load.state import NOTHING_RETURNED, STATE_VERSION, Counters, ReaderState, restore
 from packer.load.step import Step
-from packer.load.steps import PADDING_ROW, End, StepPlan, check_batch_size
+from packer.load.steps import PADDING_ROW, End, check_batch_size
 from packer.store.cache import Cache
 
 Schedule: TypeAlias = Callable[[int, int], int]
@@ -146,11 +146,17 @@ class PackedLoader:
         seed, made = whole("seed", seed), named(batching)
         form = batch_format(made, flatten=flatten, labels=labels, weighted=weights == "use", columns=columns)
         self._prefetch = whole("prefetch", prefetch, least=0)
-        self._size_of = None if schedule is None else partial(self._schedule_size, schedule)
         self._device = device_of(device)
         self._cache = cache if isinstance(cache, Mixture) else opened(cache)
         self._source = source = RowSource(
-            self._cache, split, batching=made, cutoff_len=cutoff_len, seed=seed, order=order, end=end
+            self._cache,
+            split,
+            batching=made,
+            cutoff_len=cutoff_len,
+            seed=seed,
+            order=order,
+            end=end,
+            size_of=None if schedule is None else partial(self._schedule_size, schedule),
         )
         check_weights(weighted=source.rows.weighted, wanted=form.weighted)
         check_room(source.rows, made, micro_batch_size=self._micro_batch_size)
@@ -239,7 +245,7 @@ class PackedLoader:
             TypeError: with a schedule, or with a token budget that wraps around: no number holds for every epoch.
 
         """
-        return self._source.steps_of_epoch(self._state, size_of=self._size_of)
+        return self._source.steps_of_epoch(self._state)
 
     @property
     def steps_left(self) -> int:
@@ -251,11 +257,11 @@ class PackedLoader:
 
         Nothing is read for it. With a schedule or a token budget every step is planned; else it is arithmetic.
         """
-        return self._source.steps_until(self._state, whole("epoch", epoch), size_of=self._size_of)
+        return self._source.steps_until(self._state, whole("epoch", epoch))
 
     def summary(self) -> EpochSummary:
         """What iterating from here gives, counted without reading rows."""
-        return self._reader.summary(self._plans(last_epoch=self._state.epoch))
+        return self._reader.summary(self._source.steps(self._state, last_epoch=self._state.epoch))
 
     def __iter__(self) -> Iterator[Step]:
         return self._steps(through_epochs=False)
@@ -358,7 +364,7 @@ class PackedLoader:
         iteration = self._iteration = object()
         last_epoch = None if through_epochs else self._state.epoch
         while True:  # once, and once more after each change of the batch size
-            made = self._reader.steps(self._plans(last_epoch=last_epoch), self._state)
+            made = self._reader.steps(self._source.steps(self._state, last_epoch=last_epoch), self._state)
             ahead = self._ahead = Prefetch(made, depth=self._prefetch)
             try:
                 for step, state in ahead:
@@ -379,9 +385,6 @@ class PackedLoader:
             self._epoch_end = self._state
             taken = self._source.taken_before(last_epoch + 1, self._state)
             self._state = msgspec.structs.replace(self._state, epoch=last_epoch + 1, cursor=0, taken=taken)
-
-    def _plans(self, *, last_epoch: int | None) -> Iterator[StepPlan]:
-        return self._source.steps(self._state, size_of=self._size_of, last_epoch=last_epoch)
 
     def _schedule_size(self, schedule: Schedule, index: int, size: int) -> int:
         return self._divisible(whole("the schedule's size", schedule(index, size), most=MOST))

@@ -21,7 +21,7 @@ from packer.store.manifest import Manifest
 class RowSource:
     """The rows of a split in the order of every epoch. Safe to read from two threads: each iteration has its own order.
 
-    The arguments are those of :class:`packer.load.PackedLoader`.
+    The arguments are those of :class:`packer.load.PackedLoader`; `size_of` is its schedule.
 
     Raises:
         UsageError: caches that cannot be mixed; a batching or an order the rows do not have.
@@ -39,12 +39,13 @@ class RowSource:
         seed: int,
         order: OrderKind,
         end: End,
+        size_of: Callable[[int, int], int] | None,
     ) -> None:
         self._mixture = source if isinstance(source, Mixture) else None
         self._caches = source.caches if isinstance(source, Mixture) else (source,)
         self._kind: RowKind = "blocks" if isinstance(batching, Packed) else "documents"
         _check(self._kind, cutoff_len, order, mixed=self._mixture is not None)
-        self._seed, self._order_kind, self._end = seed, order, end
+        self._seed, self._order_kind, self._end, self._size_of = seed, order, end, size_of
         self._by_tokens = isinstance(batching, TokenBudget)
         self.rows = Rows(self._caches, split, kind=self._kind, cutoff_len=cutoff_len)
         self.pad_id = _pad_id(self._caches[0].manifest)
@@ -78,19 +79,14 @@ class RowSource:
         start = epoch * num_items + cursor
         return MixtureOrder(orders, self._mixture.shares, num_items, bases=bases, start=start, taken=taken)
 
-    def steps(
-        self, state: ReaderState, *, size_of: Callable[[int, int], int] | None, last_epoch: int | None
-    ) -> Iterator[StepPlan]:
-        """Steps from a state on, not read yet, up to the end of `last_epoch` or without end.
-
-        `size_of` gives a step's size from its index and the size before it; None keeps the state's.
-        """
+    def steps(self, state: ReaderState, *, last_epoch: int | None) -> Iterator[StepPlan]:
+        """Steps from a state on, not read yet, up to the end of `last_epoch` or without end."""
         order = self._order_at(state)
         index, size, epoch, cursor = state.counters.steps, state.batch_size, state.epoch, state.cursor
         asked = -1  # the schedule, for the step of this index: once, whether or not an epoch ends before it
         while last_epoch is None or epoch <= last_epoch:
-            if size_of is not None and asked != index:
-                size, asked = size_of(index, size), index
+            if self._size_of is not None and asked != index:
+                size, asked = self._size_of(index, size), index
             lengths = self.rows.lengths if self._by_tokens else None
             plan = plan_step(order, epoch=epoch, cursor=cursor, size=size, end=self._end, lengths=lengths)
             if plan is None:
@@ -99,10 +95,10 @@ class RowSource:
             yield plan
             index, epoch, cursor = index + 1, plan.next_epoch, plan.next_cursor
 
-    def steps_until(self, state: ReaderState, epoch: int, *, size_of: Callable[[int, int], int] | None) -> int:
+    def steps_until(self, state: ReaderState, epoch: int) -> int:
         """Steps from a state on that begin before an epoch does: arithmetic, unless sizes vary or count tokens."""
-        if size_of is not None or self._by_tokens:
-            return sum(1 for _ in self.steps(state, size_of=size_of, last_epoch=epoch - 1))
+        if self._size_of is not None or self._by_tokens:
+            return sum(1 for _ in self.steps(state, last_epoch=epoch - 1))
         return steps_left(
             num_items=self.num_items,
             cursor=state.cursor,
@@ -111,19 +107,19 @@ class RowSource:
             num_epochs=epoch - state.epoch,
         )
 
-    def steps_of_epoch(self, state: ReaderState, *, size_of: Callable[[int, int], int] | None) -> int:
+    def steps_of_epoch(self, state: ReaderState) -> int:
         """Steps of the whole epoch of a state, all of its size; with ``wrap``, those that begin in it.
 
         Raises:
             TypeError: their number follows from what was read before: sizes vary, or ``wrap`` goes on within tokens.
 
         """
-        if size_of is not None or (self._by_tokens and self._end == "wrap"):
-            kind = "sizes follow a schedule" if size_of is not None else "steps of a token budget wrap around"
+        if self._size_of is not None or (self._by_tokens and self._end == "wrap"):
+            kind = "sizes follow a schedule" if self._size_of is not None else "steps of a token budget wrap around"
             raise TypeError(f"an epoch has no fixed number of steps where {kind}: use steps_left or steps_until(epoch)")
         if self._by_tokens:
             first = msgspec.structs.replace(state, cursor=0, taken=self.taken_before(state.epoch, state))
-            return self.steps_until(first, state.epoch + 1, size_of=None)
+            return self.steps_until(first, state.epoch + 1)
         # Worked example, 7 rows, steps of 4 that wrap: where the cursor is 5, steps began at 1 and 5 of this epoch.
         cursor = state.cursor % state.batch_size if self._end == "wrap" else 0
         return steps_left(num_items=self.num_items, cursor=cursor, size=state.batch_size, end=self._end)
@@ -191,27 +187,25 @@ def check_room(rows: Rows, batching: Batching, *, micro_batch_size: int) -> None
 
     """
     padded = padded_of(batching)
+    limits = {}
     if padded is not None and padded.length is not None:
-        _check_longest(rows, padded.length, f"micro-batches are padded to {padded.length}")
+        limits[padded.length] = f"micro-batches are padded to {padded.length}"
     if isinstance(batching, TokenBudget):
-        _check_longest(rows, micro_batch_size, "a micro-batch holds no more")
-        if padded is not None:
-            widest = padded.rounded(int(rows.ordered_lengths().max()))
-            if widest > micro_batch_size:
-                raise UsageError(
-                    f"a row padded to {widest} tokens does not fit into a micro-batch of {micro_batch_size}",
-                    hint="make the micro-batch larger, or multiple_of smaller",
-                )
-
-
-def _check_longest(rows: Rows, longest: int, reason: str) -> None:
-    lengths = rows.ordered_lengths()
-    too_long = int(np.count_nonzero(lengths > longest))
-    if too_long:
+        limits[micro_batch_size] = "a micro-batch holds no more"
+    lengths = rows.ordered_lengths() if limits else np.zeros(1, np.int32)
+    for longest, reason in limits.items():
+        too_long = int(np.count_nonzero(lengths > longest))
+        if too_long:
+            raise UsageError(
+                f"{too_long} of {len(lengths)} documents have more than {longest} tokens, the longest {lengths.max()}: "
+                f"{reason}",
+                hint="make the micro-batch larger, or set cutoff_len, which trains their beginning alone",
+            )
+    widest = padded.rounded(int(lengths.max())) if padded is not None else 0
+    if isinstance(batching, TokenBudget) and widest > micro_batch_size:
         raise UsageError(
-            f"{too_long} of {len(lengths)} documents have more than {longest} tokens, the longest {lengths.max()}: "
-            f"{reason}",
-            hint="make the micro-batch larger, or set cutoff_len, which trains their beginning alone",
+            f"a row padded to {widest} tokens does not fit into a micro-batch of {micro_batch_size}",
+            hint="make the micro-batch larger, or multiple_of smaller",
         )
 
 
