@@ -7,13 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from packer.load.dataset import PackedDataset, collate
+    from packer.load.datasets import PackedDataset, StepDataset, collate
     from packer.load.loader import PackedLoader
     from packer.load.mixture import Mixture
     from packer.load.poison import poison_test
     from packer.load.seeds import example_seed
     from packer.load.step import MicroBatch, Step, shift_labels
-    from packer.load.step_dataset import StepDataset
 
 __all__ = [
     "MicroBatch",
@@ -31,11 +30,11 @@ __all__ = [
 _HOME = {
     "MicroBatch": "step",
     "Mixture": "mixture",
-    "PackedDataset": "dataset",
+    "PackedDataset": "datasets",
     "PackedLoader": "loader",
     "Step": "step",
-    "StepDataset": "step_dataset",
-    "collate": "dataset",
+    "StepDataset": "datasets",
+    "collate": "datasets",
     "example_seed": "seeds",
     "poison_test": "poison",
     "shift_labels": "step",

@@ -196,4 +196,3 @@ def _after(state: ReaderState, plan: StepPlan, step: Step, num_trained: int) -> 
             slots=before.slots + step.num_slots,
         ),
     )
-

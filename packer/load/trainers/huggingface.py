@@ -31,9 +31,9 @@ from transformers.trainer_utils import get_last_checkpoint
 from packer.errors import CheckError, InputError, UsageError
 from packer.load.adapters import huggingface
 from packer.load.arguments import instance
+from packer.load.datasets import StepDataset
 from packer.load.loader import PackedLoader
 from packer.load.step import Step
-from packer.load.step_dataset import StepDataset
 from packer.load.trainers.evaluation import Adapter, EvaluationBatches
 
 if int(transformers.__version__.split(".")[0]) < 5:
