@@ -85,8 +85,11 @@ def export(
     kind: type[Writer] = form.load()
     with Cache.open(cache) as opened:
         splits = _splits(opened, split, unit)
-        options = {"unit": unit, "is_alone": len(splits) == 1, "separate_mask": separate_mask}
-        rows = [SplitRows(cache=opened, split=name, **options) for name in splits]
+        alone = len(splits) == 1
+        rows = [
+            SplitRows(cache=opened, split=name, unit=unit, is_alone=alone, separate_mask=separate_mask)
+            for name in splits
+        ]
         _refuse(to, form, rows)
         kind.refuse(rows)
         with replacing(opened.folder, out, force=force) as folder:
