@@ -144,9 +144,6 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
             return dataloader.loader.num_blocks
         return int(super().num_examples(dataloader))
 
-    def get_total_train_batch_size(self, args: TrainingArguments) -> int:  # noqa: ARG002 - the Trainer's signature
-        return self._reader.global_batch_size
-
     def set_initial_training_values(self, args: TrainingArguments, dataloader: Any) -> tuple[Any, ...]:  # noqa: ARG002
         """How long training is. Passes over the data end where the loader says so, not by a count.
 
