@@ -11,8 +11,9 @@ from torch.utils._pytree import tree_map_only
 
 from packer.batches import Int64
 from packer.layout import offsets_of
-from packer.load.batching import Batching, TokenBudget, spread
-from packer.load.layouts import BatchFormat, MicroBatchRows, layout_of
+from packer.load.batching import TokenBudget, spread
+from packer.load.layouts import MicroBatchRows, layout_of
+from packer.load.options import Options
 from packer.load.row_source import RowSource
 from packer.load.state import Counters, ReaderState
 from packer.load.step import MicroBatch, Step, shift_labels
@@ -48,27 +49,18 @@ class _RankStep(NamedTuple):
 
 
 class StepReader:
-    """Reads the rows that plans give to one rank; with `pin` into page-locked memory. Not for two threads at a time."""
+    """Reads the rows that plans give to one rank, for a GPU into page-locked memory. Not for two threads at a time."""
 
-    def __init__(
-        self,
-        source: RowSource,
-        batching: Batching,
-        form: BatchFormat,
-        *,
-        rank: int,
-        world_size: int,
-        micro_batch_size: int,
-        pin: bool,
-    ) -> None:
+    def __init__(self, source: RowSource, options: Options) -> None:
+        form, block_len = options.form, source.rows.block_len
         self._rows = source.rows
-        self._batching = batching
-        self._layout = layout_of(batching, block_len=source.rows.block_len, pad_id=source.pad_id, form=form)
-        self._rank, self._world_size, self._size = rank, world_size, micro_batch_size
+        self._batching = options.batching
+        self._layout = layout_of(options.batching, block_len=block_len, pad_id=source.pad_id, form=form)
+        self._rank, self._world_size, self._size = options.rank, options.world_size, options.micro_batch_size
         self._shifted = form.shifted
         self._sums_weights = form.weighted and source.rows.weighted  # else every target weighs 1
-        self._pin = pin
-        self._most_rows = max(int(_MOST_TOKENS * world_size / max(source.rows.mean_length, 1)), 1)
+        self._pin = options.device.type == "cuda"
+        self._most_rows = max(int(_MOST_TOKENS * self._world_size / max(source.rows.mean_length, 1)), 1)
 
     def steps(self, plans: Iterator[StepPlan], state: ReaderState) -> Iterator[tuple[Step, ReaderState]]:
         """The steps of consecutive plans, and after each where a loader stands once it was returned.
