@@ -23,13 +23,11 @@ import numpy as np
 
 from packer.batches import Int32, Int64, PackPlan
 from packer.layout import offsets_of
-from packer.pack.decreasing import best_fit_decreasing, first_fit_decreasing
+from packer.pack.decreasing import decreasing
 from packer.pack.keyed_order import keyed_order, order_key, shuffled
 from packer.pack.next_fit import next_fit
 from packer.pack.overlong import Pieces
 from packer.recipe import Pack
-
-_DECREASING = {"best_fit": best_fit_decreasing, "first_fit": first_fit_decreasing}
 
 
 def plan(pieces: Pieces, pack: Pack, *, slots: Int32 | None = None) -> PackPlan:
@@ -77,7 +75,7 @@ def _place(units: Int32, pack: Pack, group: int) -> tuple[Int64, Int64]:
         return np.arange(len(units)), np.diff(next_fit(units, capacity, max_items=pack.max_documents))
     counts = np.bincount(units)
     sizes = np.flatnonzero(counts)[::-1]
-    runs = _DECREASING[pack.strategy](sizes, counts[sizes], capacity, max_items=pack.max_documents)
+    runs = decreasing(sizes, counts[sizes], capacity, pack.strategy, max_items=pack.max_documents)
     block_of_bin = shuffled(runs.total_bins, order_key("pack.store", pack.seed, group))
     block = block_of_bin[runs.bins()]  # of each fill
     taken = np.repeat(runs.items_per_bin, runs.num_bins)  # pieces of each fill
