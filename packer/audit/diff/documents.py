@@ -114,27 +114,36 @@ class Documents:
     """The documents of one cache's split. N documents."""
 
     doc_id: Int64  # [N]
-    source: Int64  # [N] input of the manifest
-    row: Int64  # [N] of that input
-    place: Int64  # [N] pair of inputs and row in one number; an input without a pair has a number that no pair has
+    row: Int64  # [N] of its input
+    key: Int64  # [N] pair of inputs and row in one number
 
     @classmethod
     def of(cls, doc_id: Int64, source: Int64, row: Int64, inputs: Sequence[int], *, is_new: bool) -> Self:
-        """`inputs`: of each pair, the input of this cache."""
-        size = max([int(source.max(initial=0)), *inputs]) + 2  # the last is for documents that name no input
+        """Number the rows.
+
+        Args:
+            doc_id: int64[N]
+            source: input of the manifest, -1 for none.  # int64[N]
+            row: of that input.  # int64[N]
+            inputs: of each pair, the input of this cache. An input i without a pair counts as pair P + 2i + 2 of the
+                old cache, or P + 2i + 3 of the new one.
+            is_new: which of them this is.
+
+        """
+        size = max([int(source.max(initial=0)), *inputs]) + 2
         pair_of = len(inputs) + 2 * np.arange(size, dtype=np.int64) + is_new
-        pair_of[list(inputs)] = np.arange(len(inputs))
-        return cls(doc_id=doc_id, source=source, row=row, place=(pair_of[source] << _ROW_BITS) | row)
+        pair_of[np.array(inputs, np.int64) + 1] = np.arange(len(inputs))
+        return cls(doc_id=doc_id, row=row, key=(pair_of[source + 1] << _ROW_BITS) | row)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedRow:
     """A row whose documents differ: where it lies in each cache, and its documents that the other one does not have."""
 
-    place_old: tuple[int, int] | None
-    """Input and row, also where OLD should hold the row and has nothing of it; None where its input is not in OLD."""
+    place_old: Place | None
+    """Also where OLD should hold the row and has nothing of it; None where its input is not in OLD."""
 
-    place_new: tuple[int, int] | None
+    place_new: Place | None
     old: Int64
     """Numbers of documents."""
 
@@ -151,11 +160,11 @@ class DocumentComparison:
         self._old, self._new = old, new
         self._inputs = old_inputs, new_inputs
         # Equal documents of one row belong together before equal documents of any two rows do.
-        matched_old, matched_new = match_rows([old.place, old.doc_id], [new.place, new.doc_id])
+        matched_old, matched_new = match_rows([old.key, old.doc_id], [new.key, new.doc_id])
         rest_old, rest_new = np.flatnonzero(~matched_old), np.flatnonzero(~matched_new)
         more_old, more_new = match_rows([old.doc_id[rest_old]], [new.doc_id[rest_new]])
         self._left_old, self._left_new = rest_old[~more_old], rest_new[~more_new]
-        self._rows_old, self._rows_new = old.place[self._left_old], new.place[self._left_new]
+        self._rows_old, self._rows_new = old.key[self._left_old], new.key[self._left_new]
 
     @classmethod
     def of(cls, old: Cache, new: Cache, split: str, pairs: Mapping[int, int]) -> Self:
@@ -196,19 +205,20 @@ class DocumentComparison:
         return found
 
     def _row(self, key: int) -> ChangedRow:
-        old, new = self._left_old[self._rows_old == key], self._left_new[self._rows_new == key]
-        return ChangedRow(
-            place_old=_place(self._old, old) or self._expected(key, self._inputs[0]),
-            place_new=_place(self._new, new) or self._expected(key, self._inputs[1]),
-            old=old,
-            new=new,
-        )
-
-    @staticmethod
-    def _expected(key: int, inputs: Sequence[int]) -> tuple[int, int] | None:
-        """Where a cache should hold a row of which it has no document."""
         pair, row = divmod(key, 1 << _ROW_BITS)
-        return (inputs[pair], row) if pair < len(inputs) else None
+        sources: tuple[int | None, ...]
+        if pair < len(self._inputs[0]):
+            sources = tuple(inputs[pair] for inputs in self._inputs)
+        else:
+            source, is_new = divmod(pair - len(self._inputs[0]) - 2, 2)
+            sources = (None, source) if is_new else (source, None)
+        old, new = (None if source is None else (source, row) for source in sources)
+        return ChangedRow(
+            place_old=old,
+            place_new=new,
+            old=self._left_old[self._rows_old == key],
+            new=self._left_new[self._rows_new == key],
+        )
 
 
 def match_rows(old: Columns, new: Columns) -> tuple[Bool, Bool]:
@@ -247,10 +257,6 @@ def _documents(cache: Cache, split: str, inputs: Sequence[int], *, is_new: bool)
     """None at all where the cache has no such split."""
     found = cache.documents(split) if split in cache.splits("documents") else DocumentShards(cache.folder, ())
     return Documents.of(found.doc_ids(), *found.origins(), inputs, is_new=is_new)
-
-
-def _place(documents: Documents, numbers: Int64) -> tuple[int, int] | None:
-    return (int(documents.source[numbers[0]]), int(documents.row[numbers[0]])) if len(numbers) else None
 
 
 def make_examples(
