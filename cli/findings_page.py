@@ -6,10 +6,10 @@ A text stands in one line, wrapped where it is too long, with newlines as signs.
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from packer_cli.output import NEWLINES, cells, drawable, signs, stdout, visible, wrap_words
+from packer_cli.output import NEWLINES, cells, drawable, plural, signs, stdout, visible, wrap_words
 
 if TYPE_CHECKING:
-    from packer.audit import Example, RowPair
+    from packer.audit import Example, Findings, RowPair
 
 _STYLES = {"error": "red bold", "warning": "yellow bold", "note": "cyan bold"}
 _INDENT = 2
@@ -53,10 +53,11 @@ class FindingsPage:
     def pair(self, pair: "RowPair") -> None:
         """Two rows that are alike, one below the other, marked where they differ, if that is a small part."""
         from packer.audit import Example  # noqa: PLC0415 - not for --help
+        from packer.render.common_prefix import common_length  # noqa: PLC0415 - as above
 
         rows, texts = (pair.first, pair.second), (pair.first.text, pair.second.text)
-        start = _shared(*texts)
-        end = _shared(*(text[start:][::-1] for text in texts))
+        start = common_length(*texts)
+        end = common_length(*(text[start:][::-1] for text in texts))
         is_small = 2 * (start + end) >= max(map(len, texts)) and texts[0] != texts[1]
         alike = ("", "" if pair.similarity == 1 else f", {pair.similarity:.2f} alike")
         examples = [
@@ -119,10 +120,15 @@ class FindingsPage:
         return "\\t" if character == "\t" else drawable(character)
 
 
-def _shared(first: str, second: str) -> int:
-    """Characters that both begin with."""
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))
+def counted(report: "Findings") -> str:
+    """`1 error, 2 warnings, 3 notes`."""
+    return ", ".join(plural(report.count(level), level) for level in ("error", "warning", "note"))
+
+
+def failed(report: "Findings", what: object) -> str | None:
+    """The message of a report with errors: `template.jinja: 1 error, 2 warnings, 3 notes (no_terminator)`."""
+    codes = ", ".join(finding.code for finding in report.findings if finding.level == "error")
+    return None if report.ok else f"{what}: {counted(report)} ({codes})"
 
 
 def _rows(shown: Sequence[str], marked: Sequence[bool], width: int) -> list[tuple[str, str]]:

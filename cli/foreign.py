@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from packer_cli.failures import end_check
-from packer_cli.findings_page import FindingsPage
+from packer_cli.findings_page import FindingsPage, counted, failed
 from packer_cli.options import Function
 from packer_cli.output import fields_of, number, percent, plural, print_json
 from packer_cli.progress import listener
@@ -86,14 +86,12 @@ def verify_foreign(
 ) -> None:
     """Check foreign rows and print what is wrong; exit code 1 where something is."""
     report = _looked_at(path, tokenizer, template, whole=whole, sample=sample, quiet=quiet)
-    codes = ", ".join(finding.code for finding in report.findings if finding.level == "error")
-    message = None if report.ok else f"{path}: {_counts(report)} ({codes})"
     fields = {"command": "verify", "ok": report.ok, **fields_of(report)}
 
     def show() -> None:
         _print(report, verbose=verbose, quiet=quiet, has_tokenizer=tokenizer is not None)
 
-    end_check(fields, message, as_json=as_json, show=show)
+    end_check(fields, failed(report, path), as_json=as_json, show=show)
 
 
 def inspect_foreign(
@@ -175,12 +173,8 @@ def _facts(report: "ForeignReport") -> list[tuple[str, str]]:
 
 def _fine(report: "ForeignReport", *, has_tokenizer: bool) -> str:
     """The last words where there is no error: what they are not about stands in them."""
-    found = _counts(report) if report.findings else "nothing wrong in what was checked"
+    found = counted(report) if report.findings else "nothing wrong in what was checked"
     if not has_tokenizer:
         return f"ok: {found}, which is shapes alone: most was not checked, as no tokenizer was named"
     left = len(report.not_looked_at)
     return f"ok: {found}" + (f"; {plural(left, 'question')} not checked" if left else "")
-
-
-def _counts(report: "ForeignReport") -> str:
-    return ", ".join(plural(report.count(level), level) for level in ("error", "warning", "note"))

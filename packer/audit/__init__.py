@@ -2,7 +2,8 @@
 
 from packer.audit.check import Answer, Check, CheckReport, RowPair, RowText, check
 from packer.audit.diff import CacheDiff, diff
-from packer.audit.lint import Example, LintFinding, LintReport, LookedAt, lint
+from packer.audit.findings import CodedFinding, Example, Findings
+from packer.audit.lint import LintReport, LookedAt, lint
 from packer.audit.preview import Excerpt, Preview, PreviewedInput, PreviewedRow, PreviewTotals, preview
 from packer.audit.stats import SplitStats, Stats, rows_of_split, stats
 from packer.audit.verify import verify
@@ -25,11 +26,12 @@ __all__ = [
     "Check",
     "CheckReport",
     "Checked",
+    "CodedFinding",
     "DocumentView",
     "Example",
     "Excerpt",
     "Finding",
-    "LintFinding",
+    "Findings",
     "LintReport",
     "LookedAt",
     "Preview",

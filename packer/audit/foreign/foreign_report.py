@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
+from packer.audit.findings import LEVELS, CodedFinding, Example, Findings
 from packer.audit.foreign.row_checks import CODES, OF_NO_TOKENIZER, ORDER, Hit, check
 from packer.audit.foreign.row_parts import MASKS, Range, TokenRow, find_parts
 from packer.audit.foreign.tables import open_foreign
 from packer.audit.foreign.tokenizer_facts import TokenizerFacts, load_facts
-from packer.audit.lint.lint_report import LEVELS, Example, Level
 from packer.audit.stats import Lengths, count_lengths
 from packer.audit.text_runs import Run
 from packer.batches import Int64
@@ -31,20 +31,14 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignFinding:
+class ForeignFinding(CodedFinding):
     """One kind of thing that is wrong, over all rows checked."""
 
-    code: str
-    level: Level
-    message: str
     count: int
     unit: str
     num_rows: int
     detail: str | None
     """A figure in words, for codes that have one."""
-
-    examples: tuple[Example, ...]
-    hint: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +50,7 @@ class NotLookedAt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignReport:
+class ForeignReport(Findings):
     """The result of :func:`audit_foreign`."""
 
     path: Path
@@ -85,14 +79,6 @@ class ForeignReport:
 
     findings: tuple[ForeignFinding, ...]
     not_looked_at: tuple[NotLookedAt, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is no error."""
-        return self.count("error") == 0
-
-    def count(self, level: Level) -> int:
-        return sum(finding.level == level for finding in self.findings)
 
 
 def audit_foreign(

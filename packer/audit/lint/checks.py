@@ -6,8 +6,9 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+from packer.audit.findings import LEVELS, CodedFinding, Example
 from packer.audit.lint.history import find_forgotten_reasoning, find_marks, find_rewriting, find_terminators
-from packer.audit.lint.lint_report import LEVELS, ORDER, Example, LintFinding, LintReport, LookedAt
+from packer.audit.lint.lint_report import ORDER, LintReport, LookedAt, finding
 from packer.audit.lint.probes import CHAT, PLAIN, SHAPES
 from packer.audit.lint.prompts import find_bos, find_clock, find_modes, find_openings, find_other_reading, find_own_text
 from packer.audit.lint.subject import Subject
@@ -78,7 +79,7 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
     )
 
 
-def _checks(subject: Subject) -> Iterator[LintFinding]:
+def _checks(subject: Subject) -> Iterator[CodedFinding]:
     shapes = {
         label: subject.ask(row) for label, row in {"a plain answer": PLAIN, "a plain chat": CHAT, **SHAPES}.items()
     }
@@ -123,7 +124,7 @@ def _read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[tup
     return files
 
 
-def _find_in_rows(read: Sequence[tuple[InputFile, LookedAt]], recipe: Recipe, model: Model) -> Iterator[LintFinding]:
+def _find_in_rows(read: Sequence[tuple[InputFile, LookedAt]], recipe: Recipe, model: Model) -> Iterator[CodedFinding]:
     """Findings on the first rows of all inputs."""
     files = [found for _, found in read]
     if any(each.rejected for each in files):
@@ -131,9 +132,9 @@ def _find_in_rows(read: Sequence[tuple[InputFile, LookedAt]], recipe: Recipe, mo
     cost = _rewrite_cost(files)
     if cost > 1:
         asks = recipe.supervision.history_rewrite is None and cost > LIMIT
-        yield LintFinding(
-            code="rows_price",
-            message=f"rewritten history: the rows examined take {cost:.2f} times the tokens of their last documents"
+        yield finding(
+            "rows_price",
+            f"rewritten history: the rows examined take {cost:.2f} times the tokens of their last documents"
             + (f"; above {LIMIT:g} a build stops and asks" if asks else ""),
             examples=tuple(
                 Example(label=each.path, text=f"{_rewrite_cost([each]):.2f} times") for each in files if len(files) > 1
@@ -182,7 +183,7 @@ def _count(found: LookedAt, stages: Stages, batch: RowBatch) -> None:
     found.num_last_tokens += last_tokens(documents) if documents.num_documents else 0
 
 
-def _rejected(read: Sequence[tuple[InputFile, LookedAt]], recipe: Recipe) -> LintFinding:
+def _rejected(read: Sequence[tuple[InputFile, LookedAt]], recipe: Recipe) -> CodedFinding:
     """How many rows are rejected, and the hint of a build for the most frequent code, which allows every loss seen.
 
     Where an input is rejected as a whole, the code is that input's.
@@ -198,9 +199,9 @@ def _rejected(read: Sequence[tuple[InputFile, LookedAt]], recipe: Recipe) -> Lin
         message = f"all {_rows(num_rows)} examined are rejected"
     elif whole:
         message += f", among them all {_rows(found.num_rows)} of {found.path}"
-    return LintFinding(
-        code="rows_rejected",
-        message=message + (f": {code}" if whole else ""),
+    return finding(
+        "rows_rejected",
+        message + (f": {code}" if whole else ""),
         examples=tuple(
             Example(label=f"{count:,} {code}", text=each.first[code])
             for each in files
