@@ -1,7 +1,7 @@
 """Documents made again from the inputs, compared with those of the cache.
 
 Digests show that a cache is what was written. Only making it again shows that what was written is what its rows yield.
-The inputs are read again, whose sha256 must be the manifest's, and cut again; partitions are matched with document
+Inputs that still are what was built from are cut again (:mod:`input_parts`); partitions are matched with document
 shards. Rows are rendered and encoded by the reference engine, whichever made the cache, with the tokenizer and the
 template that the cache keeps. What is compared of a row is the row digest of each of its documents, computed from the
 values on both sides, which covers every column; or the code of its rejection.
@@ -20,13 +20,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from packer.audit.file_checks import check_input
-from packer.audit.input_parts import InputPart, cut_input
+from packer.audit.input_parts import InputPart
 from packer.audit.shard_checks import MAX_ROWS
 from packer.audit.verify_report import Finding, differing, unreadable
 from packer.batches import Int32, Int64, RowBatch, UInt64
 from packer.curate import TraitMaker, TraitRules
-from packer.errors import CheckError, InputError, PackerError, StorageError, UsageError
+from packer.errors import CheckError, InputError, PackerError, StorageError
 from packer.layout import offsets_of
 from packer.limits import out_of
 from packer.model import TOKENIZER_FILE, Model
@@ -39,7 +38,7 @@ from packer.pipeline.progress import Progress
 from packer.pipeline.stages import Stages, named_row, overruns_at, with_role_markers
 from packer.recipe import Recipe, make_recipe
 from packer.store.arrow_columns import DocumentRows
-from packer.store.manifest import MANIFEST_NAME, Input, Manifest, Shard, StoredTable
+from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, StoredTable
 from packer.store.numbered_rows import Chunks
 from packer.store.rejected import read_rejected, rejected_path
 from packer.store.row_tables import read_table
@@ -92,111 +91,95 @@ class Reencoded:
     num_rows: int = 0
 
 
-class Reencoding:
-    """The documents of one cache, to be made again: give it every input with :meth:`cut`, then :meth:`run` it."""
+def compare_reencoded(
+    folder: Path,
+    manifest: Manifest,
+    parts: Mapping[int, Sequence[InputPart]],
+    *,
+    sample: int | None,
+    damaged: frozenset[str],
+    jobs: int,
+    progress: Progress,
+) -> Reencoded:
+    """Make the documents of every partition again, or of some rows, and compare them.
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self._folder = folder
-        self._manifest = manifest
-        self._parts: dict[int, tuple[InputPart, ...]] = {}
-        self._recipe: Recipe | PackerError
-        try:
-            self._recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
-        except PackerError as error:
-            self._recipe = error
+    Args:
+        folder: the cache.
+        manifest: of it.
+        parts: number of an input that is what was built from → its partitions.
+        sample: number of rows; None for all.
+        damaged: paths with findings. That such a shard cannot be opened is known; where rejected.jsonl is one of
+            them, only documents are compared.
+        jobs: processes.
+        progress: listens; counts rows.
 
-    def cut(self, source: int) -> list[Finding]:
-        """Compare the sha256 of an input with the manifest's and cut it into partitions, in one pass."""
-        entry = self._manifest.inputs[source]
-        if isinstance(self._recipe, PackerError):
-            return check_input(entry)
-        try:
-            self._parts[source] = cut_input(entry, source, self._recipe.partition_bytes)
-        except (InputError, UsageError) as error:
-            return check_input(entry) or _not_as_read(entry, error.message)
-        return []
+    Raises:
+        WorkerDiedError: a process was killed.
 
-    def run(self, *, sample: int | None, damaged: frozenset[str], jobs: int, progress: Progress) -> Reencoded:
-        """Make the documents of every partition again, or of some rows, and compare them.
+    """
+    try:
+        recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
+        model = with_role_markers(kept_model(folder, manifest, recipe), recipe)
+        rejected = _rejected_codes(folder, manifest) if rejected_path(folder, manifest) not in damaged else None
+    except PackerError as error:
+        expected = "a recipe, a tokenizer and rejections that load"
+        return Reencoded(findings=(*differing(MANIFEST_NAME, (_WHAT, expected, error.message)),))
+    tasks, findings = _tasks(manifest, recipe, parts, rejected)
+    tasks = tasks if sample is None else _sampled(tasks, sample)
+    progress.stage("re-encoding", sum(task.num_rows for task in tasks), "rows")
+    results: dict[int, _Compared] = {}
+    executor = local_executor(min(jobs, len(tasks)))
+    for number, result in executor.run(_worker, (folder, recipe, model), tasks):
+        results[number] = result
+        progress.advance(tasks[number].num_rows, result.num_tokens)
+    found = (finding for number in range(len(tasks)) for finding in results[number].findings)
+    findings += [each for each in found if not (each.what == "structure" and each.path in damaged)]
+    return Reencoded(
+        findings=tuple(findings),
+        notes=_notes(manifest, model),
+        num_files=len({tasks[number].part.entry.path for number, result in results.items() if result.num_rows}),
+        num_rows=sum(result.num_rows for result in results.values()),
+    )
 
-        Args:
-            sample: number of rows; None for all.
-            damaged: paths with findings. That such a shard cannot be opened is known; where rejected.jsonl is one of
-                them, only documents are compared.
-            jobs: processes.
-            progress: listens; counts rows.
 
-        Raises:
-            WorkerDiedError: a process was killed.
-
-        """
-        try:
-            if isinstance(self._recipe, PackerError):
-                raise self._recipe
-            recipe = self._recipe
-            model = with_role_markers(kept_model(self._folder, self._manifest, recipe), recipe)
-            is_whole = rejected_path(self._folder, self._manifest) not in damaged
-            rejected = _rejected_codes(self._folder, self._manifest) if is_whole else None
-        except PackerError as error:
-            expected = "a recipe, a tokenizer and rejections that load"
-            return Reencoded(findings=(*differing(MANIFEST_NAME, (_WHAT, expected, error.message)),))
-        tasks, findings = self._tasks(recipe, rejected)
-        tasks = tasks if sample is None else _sampled(tasks, sample)
-        progress.stage("re-encoding", sum(task.num_rows for task in tasks), "rows")
-        results: dict[int, _Compared] = {}
-        executor = local_executor(min(jobs, len(tasks)))
-        for number, result in executor.run(_worker, (self._folder, recipe, model), tasks):
-            results[number] = result
-            progress.advance(tasks[number].num_rows, result.num_tokens)
-        found = (finding for number in range(len(tasks)) for finding in results[number].findings)
-        findings += [each for each in found if not (each.what == "structure" and each.path in damaged)]
-        return Reencoded(
-            findings=tuple(findings),
-            notes=_notes(self._manifest, model),
-            num_files=len({tasks[number].part.entry.path for number, result in results.items() if result.num_rows}),
-            num_rows=sum(result.num_rows for result in results.values()),
-        )
-
-    def _tasks(
-        self, recipe: Recipe, rejected: Sequence[Sequence[tuple[int, str]]] | None
-    ) -> tuple[list[_Task], list[Finding]]:
-        """Partitions with their shards, in the order of the manifest; both sides of what does not match."""
-        inputs, selection = self._manifest.inputs, self._manifest.selection
-        left = {
-            (source, part.partition.first_row, part.partition.num_rows): part
-            for source, parts in self._parts.items()
-            for part in parts
-        }
-        shards = [shard for shard in self._manifest.shards if shard.kind == "documents"]
-        tables = (
-            {} if selection is None else dict(zip((shard.path for shard in shards), selection.traits, strict=False))
-        )
-        tasks: list[_Task] = []
-        findings: list[Finding] = []
-        for shard in shards:
-            if shard.source is None or shard.source not in self._parts:
-                continue
-            part = left.pop((shard.source, shard.first_row, shard.num_input_rows), None)
-            if part is None:
-                rows = _named_rows(shard.first_row, shard.num_input_rows)
-                findings += differing(shard.path, ("partition", "a partition as the recipe cuts it", rows))
-                continue
-            codes = None
-            if rejected is not None:
-                own, first = rejected[shard.source], shard.first_row
-                begin, end = (bisect_left(own, (row, "")) for row in (first, first + shard.num_input_rows))
-                codes = {row - first: code for row, code in own[begin:end]}
-            table = tables.get(shard.path)
-            asked = None if table is None else (TraitRules.of(recipe.row_rules, part.entry.part or 0), table)
-            tasks.append(_Task(part=part, shard=shard, rejected=codes, traits=asked))
-        missing = [
-            finding
-            for source, first_row, num_rows in list(left)[:MAX_ROWS]
-            for finding in differing(
-                inputs[source].path, ("partition", _named_rows(first_row, num_rows), "no document shard of these rows")
-            )
-        ]
-        return tasks, [*findings[:MAX_ROWS], *missing]
+def _tasks(
+    manifest: Manifest,
+    recipe: Recipe,
+    parts: Mapping[int, Sequence[InputPart]],
+    rejected: Sequence[Sequence[tuple[int, str]]] | None,
+) -> tuple[list[_Task], list[Finding]]:
+    """Partitions with their shards, in the order of the manifest; both sides of what does not match."""
+    left = {
+        (source, part.partition.first_row, part.partition.num_rows): part
+        for source, own in parts.items()
+        for part in own
+    }
+    shards = [shard for shard in manifest.shards if shard.kind == "documents"]
+    traits = () if manifest.selection is None else manifest.selection.traits
+    tables = dict(zip((shard.path for shard in shards), traits, strict=False))
+    tasks: list[_Task] = []
+    findings: list[Finding] = []
+    for shard in shards:
+        if shard.source is None or shard.source not in parts:
+            continue
+        part = left.pop((shard.source, shard.first_row, shard.num_input_rows), None)
+        if part is None:
+            rows = _named_rows(shard.first_row, shard.num_input_rows)
+            findings += differing(shard.path, ("partition", "a partition as the recipe cuts it", rows))
+            continue
+        codes = None
+        if rejected is not None:
+            own, first = rejected[shard.source], shard.first_row
+            begin, end = (bisect_left(own, (row, "")) for row in (first, first + shard.num_input_rows))
+            codes = {row - first: code for row, code in own[begin:end]}
+        table = tables.get(shard.path)
+        asked = None if table is None else (TraitRules.of(recipe.row_rules, part.entry.part or 0), table)
+        tasks.append(_Task(part=part, shard=shard, rejected=codes, traits=asked))
+    del findings[MAX_ROWS:]
+    for source, first_row, num_rows in list(left)[:MAX_ROWS]:
+        missing = ("partition", _named_rows(first_row, num_rows), "no document shard of these rows")
+        findings += differing(manifest.inputs[source].path, missing)
+    return tasks, findings
 
 
 def reference_stages(recipe: Recipe, model: Model) -> Stages:
@@ -217,8 +200,9 @@ def _worker(folder: Path, recipe: Recipe, model: Model) -> Callable[[_Task], _Co
                 return _compare_partition(task, folder, stages, special_ids, recipe.rows.max_bytes)
         except InputError as error:
             # Another process does not know where this one keeps standard input.
-            entry, path = task.part.entry, str(task.part.partition.path)
-            findings = _not_as_read(entry, error.message.replace(path, entry.path))
+            entry = task.part.entry
+            reason = error.message.replace(str(task.part.partition.path), entry.path)
+            findings = differing(entry.path, ("input", f"sha256 {entry.sha256}", reason))
         except (CheckError, StorageError) as error:
             findings = [unreadable(task.shard.path, error)]
         return _Compared(num_rows=0, num_tokens=0, findings=tuple(findings))
@@ -394,7 +378,3 @@ def _notes(manifest: Manifest, model: Model) -> tuple[str, ...]:
 
 def _named_rows(first: int, number: int) -> str:
     return f"rows {first:,} to {first + number - 1:,}"
-
-
-def _not_as_read(entry: Input, found: str) -> list[Finding]:
-    return differing(entry.path, ("input", f"sha256 {entry.sha256}", found))

@@ -28,10 +28,11 @@ from packer.audit.file_checks import (
     check_tokenizer,
     find_strays,
 )
-from packer.audit.reencode import Reencoded, Reencoding
+from packer.audit.input_parts import InputPart, cut_input
+from packer.audit.reencode import Reencoded, compare_reencoded
 from packer.audit.shard_checks import audit_shard
 from packer.audit.verify_report import Checked, Finding, Level, VerifyReport, differing
-from packer.errors import CheckError, PackerError, RecipeError, UsageError
+from packer.errors import CheckError, InputError, PackerError, RecipeError, UsageError
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.executor import default_jobs
 from packer.pipeline.progress import Progress, Silent
@@ -101,21 +102,20 @@ def verify(
         return _unreadable(folder, level, content, error, expect)
     _need_standard_input(folder, manifest, is_compared=sources or reencode)
     audit = _Audit(folder, manifest, level, threads or default_jobs(), progress)
-    again = Reencoding(folder, manifest) if reencode else None
     audit.manifest(content, expect)
     audit.shards()
     audit.rows()
     audit.rejected()
     audit.model()
-    if sources or again is not None:
-        audit.inputs(again)
+    if sources or reencode:
+        audit.inputs(cut=reencode)
     if sources:
         audit.tokenizer()
     if level != "quick":
         audit.identity()
     if level == "full":
         audit.blocks()
-    reencoded = None if again is None else audit.reencoded(again, sample)
+    reencoded = audit.reencoded(sample) if reencode else None
     return VerifyReport(
         folder=folder,
         level=level,
@@ -165,6 +165,9 @@ class _Audit:
         self._model: list[Finding] = []
         self._identity: list[Finding] = []
         self._documents: Mapping[str, DocumentShards] = {}
+        self._parts: dict[int, tuple[InputPart, ...]] = {}
+        """Partitions of the inputs that are what was built from."""
+
         self.checked: list[Checked] = []
         self.findings: list[Finding] = []
 
@@ -247,15 +250,27 @@ class _Audit:
         """The tokenizer's files, as they were found beside the shards."""
         self._record_files("model", self._model, self._manifest.model.files, num_rows=0)
 
-    def inputs(self, again: Reencoding | None) -> None:
-        """The inputs' sha256; what is to be made `again` is cut on the way."""
+    def inputs(self, *, cut: bool) -> None:
+        """The inputs' sha256; on the way they are cut into partitions, where documents are to be made again."""
         inputs = self._manifest.inputs
         self._progress.stage("inputs", sum(entry.num_bytes for entry in inputs), "bytes")
         findings: list[Finding] = []
         for source, entry in enumerate(inputs):
-            findings += check_input(entry) if again is None else again.cut(source)
+            findings += self._cut(source, entry) if cut else check_input(entry)
             self._progress.advance(entry.num_bytes)
         self._record_files("inputs", findings, inputs, num_rows=sum(entry.num_rows for entry in inputs))
+
+    def _cut(self, source: int, entry: Input) -> list[Finding]:
+        try:
+            partition_bytes = make_recipe(self._manifest.recipe).partition_bytes
+        except RecipeError:
+            return check_input(entry)  # the recipe has a finding of its own
+        try:
+            self._parts[source] = cut_input(entry, source, partition_bytes)
+        except (InputError, UsageError) as error:
+            expected = f"sha256 {entry.sha256}"
+            return check_input(entry) or differing(entry.path, ("input", expected, error.message))
+        return []
 
     def tokenizer(self) -> None:
         """The tokenizer and the template where the recipe says they are."""
@@ -287,10 +302,18 @@ class _Audit:
         findings = [finding for each in audits for finding in each.findings]
         self.findings += findings or check_counts(manifest.totals, audits)
 
-    def reencoded(self, again: Reencoding, sample: int | None) -> Reencoded:
+    def reencoded(self, sample: int | None) -> Reencoded:
         """The documents made again, after everything else was checked."""
         damaged = frozenset(finding.path for finding in self.findings)
-        done = again.run(sample=sample, damaged=damaged, jobs=self._threads, progress=self._progress)
+        done = compare_reencoded(
+            self._folder,
+            self._manifest,
+            self._parts,
+            sample=sample,
+            damaged=damaged,
+            jobs=self._threads,
+            progress=self._progress,
+        )
         self._record("re-encoded", done.findings, num_files=done.num_files, num_bytes=0, num_rows=done.num_rows)
         return done
 
