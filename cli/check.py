@@ -12,7 +12,7 @@ from packer_cli.output import can_draw, plural
 from packer_cli.progress import listener
 
 if TYPE_CHECKING:
-    from packer.audit import Check, CheckReport
+    from packer.audit.check.check_report import Check, CheckReport
 
 _MARKS = {
     "ok": ("✓", "+", "green"),

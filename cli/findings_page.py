@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from packer_cli.output import NEWLINES, cells, drawable, plural, signs, stdout, visible, wrap_words
 
 if TYPE_CHECKING:
-    from packer.audit import Example, Findings, RowPair
+    from packer.audit.check.check_report import RowPair
+    from packer.audit.findings import Example, Findings
 
 _STYLES = {"error": "red bold", "warning": "yellow bold", "note": "cyan bold"}
 _INDENT = 2
@@ -52,7 +53,7 @@ class FindingsPage:
 
     def pair(self, pair: "RowPair") -> None:
         """Two rows that are alike, one below the other, marked where they differ, if that is a small part."""
-        from packer.audit import Example  # noqa: PLC0415 - not for --help
+        from packer.audit.findings import Example  # noqa: PLC0415 - not for --help
         from packer.render.common_prefix import common_length  # noqa: PLC0415 - as above
 
         rows, texts = (pair.first, pair.second), (pair.first.text, pair.second.text)

@@ -13,7 +13,7 @@ from packer_cli.output import fields_of, number, percent, plural, print_json
 from packer_cli.progress import listener
 
 if TYPE_CHECKING:
-    from packer.audit.foreign import ForeignReport
+    from packer.audit.foreign.foreign_report import ForeignReport
 
 
 def foreign_options(function: Function) -> Function:

@@ -10,7 +10,7 @@ from packer_cli.options import HELP_OPTIONS, RecipeOptions, output_options, reci
 from packer_cli.output import fields_of, number, plural
 
 if TYPE_CHECKING:
-    from packer.audit import LintReport, LookedAt
+    from packer.audit.lint.lint_report import LintReport, LookedAt
 
 
 @click.command("lint", context_settings=HELP_OPTIONS)

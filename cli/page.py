@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from packer_cli.output import lines_of, percent, plural, signs, stdout, wrap, wrap_words
 
 if TYPE_CHECKING:
-    from packer.audit import BlockView, DocumentView, RowView, Run
-    from packer.audit.foreign import ForeignRowView
+    from packer.audit.foreign.foreign_report import ForeignRowView
+    from packer.audit.text_runs import Run
+    from packer.audit.view import BlockView, DocumentView, RowView
 
 _LISTED = 12
 """Messages whose numbers are listed at most."""

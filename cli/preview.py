@@ -9,7 +9,7 @@ from packer_cli.output import number, percent, plural, print_json, print_table, 
 from packer_cli.page import ViewPage, view_fields
 
 if TYPE_CHECKING:
-    from packer.audit import Preview, PreviewedRow, PreviewTotals
+    from packer.audit.preview import Preview, PreviewedRow, PreviewTotals
     from packer.recipe import Recipe
 
 _NO_SOURCES = "packer preview FILE... --tokenizer DIR, or -c RECIPE"
