@@ -3,14 +3,14 @@
 A text stands in one line, wrapped where it is too long, with newlines as signs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from packer_cli.output import NEWLINES, cells, drawable, plural, signs, stdout, visible, wrap_words
 
 if TYPE_CHECKING:
     from packer.audit.check.check_report import RowPair
-    from packer.audit.findings import Example, Findings
+    from packer.audit.findings import CodedFinding, Example, Findings
 
 _STYLES = {"error": "red bold", "warning": "yellow bold", "note": "cyan bold"}
 _INDENT = 2
@@ -40,12 +40,16 @@ class FindingsPage:
         for name, fact in facts:
             self.out.words(fact, label=(f"  {name:{width}}  ", ""), hanging=width + 4)
 
-    def finding(self, level: str, code: str, message: str, examples: "Sequence[Example]", hint: str | None) -> None:
-        self.out.words(message, label=(f"{level}[{code}]: ", _STYLES[level]), hanging=_INDENT)
-        for shown, is_mark in self.example_lines(examples, indent=2 * _INDENT):
-            self.out.line((shown, "green" if is_mark else ""))
-        if hint is not None:
-            self.words(f"hint: {hint}", _INDENT)
+    def findings(self, findings: "Iterable[CodedFinding]", *, follow: bool) -> None:
+        """Findings, a blank line between them, and before the first where they `follow` something."""
+        for place, finding in enumerate(findings):
+            if place or follow:
+                self.out.line()
+            head = f"{finding.level}[{finding.code}]: "
+            self.out.words(finding.message, label=(head, _STYLES[finding.level]), hanging=_INDENT)
+            self._examples(finding.examples, indent=2 * _INDENT)
+            if finding.hint is not None:
+                self.words(f"hint: {finding.hint}", _INDENT)
 
     def words(self, text: str, indent: int = 0) -> None:
         """A sentence; its further lines are indented once more."""
@@ -69,7 +73,10 @@ class FindingsPage:
             )
             for row, more in zip(rows, alike, strict=True)
         ]
-        for line, is_mark in self.example_lines(examples, indent=_INDENT):
+        self._examples(examples, indent=_INDENT)
+
+    def _examples(self, examples: "Sequence[Example]", *, indent: int) -> None:
+        for line, is_mark in self.example_lines(examples, indent=indent):
             self.out.line((line, "green" if is_mark else ""))
 
     def example_lines(self, examples: "Sequence[Example]", *, indent: int) -> Iterator[tuple[str, bool]]:

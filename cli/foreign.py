@@ -1,6 +1,7 @@
 """`--foreign PATH` of `verify` and `inspect`: rows that another tool prepared."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from packer_cli.output import fields_of, number, percent, plural, print_json
 from packer_cli.progress import listener
 
 if TYPE_CHECKING:
-    from packer.audit.foreign.foreign_report import ForeignReport
+    from packer.audit.foreign.foreign_report import ForeignFinding, ForeignReport
 
 
 def foreign_options(function: Function) -> Function:
@@ -133,16 +134,7 @@ def _print(report: "ForeignReport", *, verbose: bool, quiet: bool, has_tokenizer
     if not quiet:
         page.out.line(str(report.path))
         page.facts(_facts(report))
-    for place, finding in enumerate(report.findings):
-        if place or not quiet:
-            page.out.line()
-        counted = f"{number(finding.num_rows)} of {plural(report.rows_looked_at, 'row')}"
-        if finding.unit != "row":
-            counted = f"{plural(finding.count, finding.unit)} in {counted}"
-        if finding.detail is not None:
-            counted += f"; {finding.detail}"
-        shown = finding.examples if verbose else finding.examples[:1]
-        page.finding(finding.level, finding.code, f"{finding.message}: {counted}", shown, finding.hint)
+    page.findings((_with_counts(finding, report, verbose=verbose) for finding in report.findings), follow=not quiet)
     if quiet:
         return
     page.out.line()
@@ -154,6 +146,17 @@ def _print(report: "ForeignReport", *, verbose: bool, quiet: bool, has_tokenizer
         named = shlex.quote(str(report.path))
         page.words(f"hint: packer verify --foreign {named} --tokenizer DIR looks at the rest", 2)
         page.words("--template FILE too, where the tokenizer has no chat template", 8)
+
+
+def _with_counts(finding: "ForeignFinding", report: "ForeignReport", *, verbose: bool) -> "ForeignFinding":
+    """A finding as it is printed: how often in its message, and one example but for -v."""
+    times = f"{number(finding.num_rows)} of {plural(report.rows_looked_at, 'row')}"
+    if finding.unit != "row":
+        times = f"{plural(finding.count, finding.unit)} in {times}"
+    if finding.detail is not None:
+        times += f"; {finding.detail}"
+    shown = finding.examples if verbose else finding.examples[:1]
+    return replace(finding, message=f"{finding.message}: {times}", examples=shown)
 
 
 def _facts(report: "ForeignReport") -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from packer_cli.options import HELP_OPTIONS, RecipeOptions, output_options, reci
 from packer_cli.output import fields_of, number, plural
 
 if TYPE_CHECKING:
-    from packer.audit.lint.lint_report import LintReport, LookedAt
+    from packer.audit.lint.lint_report import FirstRows, LintReport
 
 
 @click.command("lint", context_settings=HELP_OPTIONS)
@@ -39,10 +39,7 @@ def _print(report: "LintReport", *, whole: bool, summary: bool) -> None:
     page = FindingsPage(whole=whole)
     if summary:
         page.facts(_facts(report))
-    for place, finding in enumerate(report.findings):
-        if place or summary:
-            page.out.line()
-        page.finding(finding.level, finding.code, finding.message, finding.examples, finding.hint)
+    page.findings(report.findings, follow=summary)
     if summary:
         page.out.line()
     if summary and report.ok:
@@ -58,7 +55,7 @@ def _facts(report: "LintReport") -> list[tuple[str, str]]:
     return [*facts, ("verdict", report.verdict)]
 
 
-def _rows(entry: "LookedAt") -> str:
+def _rows(entry: "FirstRows") -> str:
     which = f"all {number(entry.num_rows)}" if entry.is_whole else f"the first {number(entry.num_rows)}"
     answers = plural(entry.num_turns, "answer")
     return f"{which} of {entry.path} ({entry.schema}): {number(entry.num_kept)} kept, {answers}"

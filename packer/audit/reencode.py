@@ -182,16 +182,10 @@ def _tasks(
     return tasks, findings
 
 
-def reference_stages(recipe: Recipe, model: Model) -> Stages:
-    """What documents are made again with: the reference engine, and each row rendered."""
+def _worker(folder: Path, recipe: Recipe, model: Model) -> Callable[[_Task], _Compared]:
+    """The function that compares partitions, in this or in another process: each row rendered, and no fast engine."""
     stages = Stages(msgspec.structs.replace(recipe, engine="reference"), model)
     stages.renderer = stages.renderer.by_reference()
-    return stages
-
-
-def _worker(folder: Path, recipe: Recipe, model: Model) -> Callable[[_Task], _Compared]:
-    """The function that compares partitions, in this or in another process."""
-    stages = reference_stages(recipe, model)
     special_ids = np.array(model.special_ids, np.int32)
 
     def compare(task: _Task) -> _Compared:

@@ -42,7 +42,7 @@ class ForeignFinding(CodedFinding):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotLookedAt:
+class Unchecked:
     """A question that these rows, or what was named beside them, do not answer."""
 
     what: str
@@ -78,7 +78,7 @@ class ForeignReport(Findings):
     """Of the rows checked."""
 
     findings: tuple[ForeignFinding, ...]
-    not_looked_at: tuple[NotLookedAt, ...]
+    not_looked_at: tuple[Unchecked, ...]
 
 
 def audit_foreign(
@@ -213,22 +213,22 @@ def _labels_from(columns: tuple[str, ...]) -> str:
     return "nothing: there are neither labels nor a mask, and trainers then train every token"
 
 
-def _not_looked_at(columns: tuple[str, ...], facts: TokenizerFacts, *, is_anothers: bool) -> Iterator[NotLookedAt]:
+def _not_looked_at(columns: tuple[str, ...], facts: TokenizerFacts, *, is_anothers: bool) -> Iterator[Unchecked]:
     if is_anothers:
         why = "most rows hold ids that this tokenizer does not have: the rows were made with another one"
-        yield NotLookedAt(what="prompts, stop tokens, padding, BOS and borders", why=why)
+        yield Unchecked(what="prompts, stop tokens, padding, BOS and borders", why=why)
         return
     if not len(facts.header):
-        yield NotLookedAt(what="whether prompts are trained", why=facts.no_header)
+        yield Unchecked(what="whether prompts are trained", why=facts.no_header)
     if facts.model is None:
-        yield NotLookedAt(what="stop tokens, padding and BOS, ids of the vocabulary", why="no tokenizer was named")
+        yield Unchecked(what="stop tokens, padding and BOS, ids of the vocabulary", why="no tokenizer was named")
     elif not facts.stops:
-        yield NotLookedAt(what="whether stop tokens are learned", why="the tokenizer names no stop token")
+        yield Unchecked(what="whether stop tokens are learned", why="the tokenizer names no stop token")
     if not facts.bos_opens and not {"seq_lengths", "position_ids"}.intersection(columns):
         why = "no column says where sequences begin"
         if facts.model is not None and facts.model.template is not None:
             why += ", and no token of this template stands at beginnings alone"
-        yield NotLookedAt(what="whether rows hold several conversations", why=why)
+        yield Unchecked(what="whether rows hold several conversations", why=why)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

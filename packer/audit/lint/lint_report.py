@@ -86,7 +86,7 @@ def finding(
 
 
 @dataclass(slots=True, kw_only=True)
-class LookedAt:
+class FirstRows:
     """The first rows of one input, and their results."""
 
     path: str
@@ -121,6 +121,6 @@ class LintReport(Findings):
     """The template's file; None for the tokenizer's own."""
 
     findings: tuple[CodedFinding, ...]
-    rows: tuple[LookedAt, ...]
+    rows: tuple[FirstRows, ...]
     verdict: str
     """The result of a build of the recipe, in one line."""
