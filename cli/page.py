@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from packer_cli.output import lines_of, percent, plural, signs, stdout, wrap, wrap_words
 
 if TYPE_CHECKING:
-    from packer.audit.foreign.foreign_report import ForeignRowView
+    from packer.audit.foreign.row_view import ForeignRowView
     from packer.audit.text_runs import Run
     from packer.audit.view import BlockView, DocumentView, RowView
 
