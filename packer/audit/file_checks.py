@@ -5,6 +5,7 @@ depends on the rules of the packer that made it, so that is done only for caches
 shards' own digests must do.
 """
 
+import hmac
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields
@@ -14,7 +15,7 @@ import numpy as np
 
 from packer import __version__
 from packer.audit.verify_report import Finding, Level, differing, is_elsewhere, unreadable
-from packer.errors import PackerError
+from packer.errors import CheckError, PackerError
 from packer.model import TEMPLATE_FILE
 from packer.pipeline.identity import Provenance, model_digests
 from packer.pipeline.input_resolution import input_place
@@ -22,11 +23,55 @@ from packer.pipeline.kept_tokenizer import kept_model
 from packer.pipeline.plan import load_bare_model
 from packer.pipeline.selecting import decide, read_traits
 from packer.recipe import Recipe, make_recipe
+from packer.store.cache import check_conservation
 from packer.store.digest import digest_file
 from packer.store.files import CacheFiles
-from packer.store.manifest import MANIFEST_NAME, Input, Manifest, ModelFile, StoredTable
+from packer.store.manifest import (
+    MANIFEST_NAME,
+    Input,
+    Manifest,
+    ModelFile,
+    StoredTable,
+    encode_manifest,
+    fingerprint_of,
+)
 from packer.store.rejected import read_rejected, rejected_path
 from packer.store.selected import read_selection
+
+
+def check_manifest(manifest: Manifest, content: bytes) -> list[Finding]:
+    """Canonical form and conservation laws."""
+    findings = []
+    if encode_manifest(manifest) != content:
+        form = ("form", "canonical JSON as a build writes it", "other bytes that mean the same")
+        findings += differing(MANIFEST_NAME, form)
+    for check in (check_conservation, _check_numbering):
+        try:
+            check(manifest)
+        except CheckError as error:
+            findings += differing(MANIFEST_NAME, ("laws", "every count accounted for", error.message))
+    return findings
+
+
+def _check_numbering(manifest: Manifest) -> None:
+    """Block shards follow one another; partitions follow one another within their input."""
+    expected: dict[tuple[str, str | int | None], int] = {}
+    for shard in manifest.shards:
+        is_document = shard.kind == "documents"
+        if is_document and (shard.source is None or shard.source >= len(manifest.inputs)):
+            raise CheckError(f"{shard.path} comes from input {shard.source}; there are {len(manifest.inputs)}")
+        group = (shard.kind, shard.source if is_document else shard.split)
+        if shard.first_row != expected.get(group, 0):
+            raise CheckError(f"{shard.path} begins with row {shard.first_row}, expected {expected.get(group, 0)}")
+        expected[group] = shard.first_row + (shard.num_input_rows if is_document else shard.num_rows)
+
+
+def check_fingerprint(content: bytes, expect: str | None) -> list[Finding]:
+    """Whether a manifest is the one that is pinned, if one is."""
+    found = fingerprint_of(content)
+    if expect is None or hmac.compare_digest(found.encode(), expect.strip().lower().encode()):
+        return []
+    return differing(MANIFEST_NAME, ("fingerprint", expect, found))
 
 
 def check_size(folder: Path, path: str, num_bytes: int) -> list[Finding]:

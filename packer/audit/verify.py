@@ -11,18 +11,19 @@ A manifest is what everything else is compared with. Nothing in the cache vouche
 canonical form: to know that it is the one that was built, pin its fingerprint (`expect`).
 """
 
-import hmac
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeAlias
 
 from packer.audit.block_checks import check_blocks, check_counts
 from packer.audit.file_checks import (
+    check_fingerprint,
     check_identity,
     check_input,
     check_kept,
+    check_manifest,
     check_rejected,
     check_selection,
     check_tokenizer,
@@ -38,7 +39,7 @@ from packer.pipeline.executor import default_jobs
 from packer.pipeline.progress import Progress, Silent
 from packer.recipe import make_recipe
 from packer.source import STANDARD_INPUT, place_of
-from packer.store.cache import check_conservation, content_fingerprint
+from packer.store.cache import content_fingerprint
 from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
 from packer.store.manifest import (
@@ -49,7 +50,6 @@ from packer.store.manifest import (
     Shard,
     StoredTable,
     decode_manifest,
-    encode_manifest,
     fingerprint_of,
     manifest_bytes,
 )
@@ -186,8 +186,8 @@ class _Audit:
 
     def manifest(self, content: bytes, expect: str | None) -> None:
         # Another fingerprint than the pinned one is another cache, which may be whole.
-        self.findings += _check_fingerprint(content, expect)
-        findings = _check_manifest(self._manifest, content)
+        self.findings += check_fingerprint(content, expect)
+        findings = check_manifest(self._manifest, content)
         self._record("manifest", findings, num_files=1, num_bytes=len(content))
 
     def shards(self) -> None:
@@ -281,7 +281,8 @@ class _Audit:
         self.findings += self._identity
         if self._documents:  # damaged shards were named already; the fingerprint over them says nothing new
             found = content_fingerprint(self._folder, self._manifest.shards, self._documents)
-            self.findings += _differing("content_fingerprint", self._manifest.content_fingerprint, found)
+            expected = self._manifest.content_fingerprint
+            self.findings += differing(MANIFEST_NAME, ("content_fingerprint", expected, found))
 
     def blocks(self) -> None:
         """The blocks of a cache whose shards are all whole, gathered again."""
@@ -318,42 +319,12 @@ class _Audit:
         return done
 
 
-def _check_manifest(manifest: Manifest, content: bytes) -> list[Finding]:
-    """Canonical form and conservation laws."""
-    findings = []
-    if encode_manifest(manifest) != content:
-        findings += _differing("form", "canonical JSON as a build writes it", "other bytes that mean the same")
-    checks: Sequence[Callable[[Manifest], None]] = (check_conservation, _check_numbering)
-    for check in checks:
-        try:
-            check(manifest)
-        except CheckError as error:
-            findings += _differing("laws", "every count accounted for", error.message)
-    return findings
-
-
-def _check_numbering(manifest: Manifest) -> None:
-    """Block shards follow one another; partitions follow one another within their input."""
-    expected: dict[tuple[str, str | int | None], int] = {}
-    for shard in manifest.shards:
-        is_document = shard.kind == "documents"
-        if is_document and (shard.source is None or shard.source >= len(manifest.inputs)):
-            raise CheckError(f"{shard.path} comes from input {shard.source}; there are {len(manifest.inputs)}")
-        group = (shard.kind, shard.source if is_document else shard.split)
-        if shard.first_row != expected.get(group, 0):
-            raise CheckError(f"{shard.path} begins with row {shard.first_row}, expected {expected.get(group, 0)}")
-        expected[group] = shard.first_row + (shard.num_input_rows if is_document else shard.num_rows)
-
-
-def _check_fingerprint(content: bytes, expect: str | None) -> list[Finding]:
-    if expect is None or hmac.compare_digest(fingerprint_of(content).encode(), expect.strip().lower().encode()):
-        return []
-    return _differing("fingerprint", expect, fingerprint_of(content))
-
-
 def _unreadable(folder: Path, level: Level, content: bytes, error: CheckError, expect: str | None) -> VerifyReport:
     """Without a manifest there is nothing to compare with."""
-    findings = [*_check_fingerprint(content, expect), *_differing("structure", "a manifest", error.message)]
+    findings = [
+        *check_fingerprint(content, expect),
+        *differing(MANIFEST_NAME, ("structure", "a manifest", error.message)),
+    ]
     checked = Checked(kind="manifest", num_files=1, num_rows=0, num_bytes=len(content), num_damaged=1)
     return VerifyReport(
         folder=folder,
@@ -365,7 +336,3 @@ def _unreadable(folder: Path, level: Level, content: bytes, error: CheckError, e
         content_fingerprint=None,
         recipe_fingerprint=None,
     )
-
-
-def _differing(what: str, expected: str, found: str) -> list[Finding]:
-    return differing(MANIFEST_NAME, (what, expected, found))
