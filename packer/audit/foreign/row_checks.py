@@ -182,7 +182,7 @@ def _chat(ids: Int64, parts: RowParts, trained: Bool, *, is_shifted: bool) -> It
 
 
 def _terminators(parts: RowParts, trained: Bool) -> Iterator[Hit]:
-    """How runs of trained tokens end: in a stop token, white space behind it left aside, or before one, or openly."""
+    """How runs of trained tokens end: in a stop token, white space after it left aside, or before one, or openly."""
     begins_sequence = np.append(parts.starts | parts.openings, True)
     edges = np.concatenate([[False], trained, [False]])
     begins = np.flatnonzero(trained & (~edges[:-2] | begins_sequence[:-1]))
@@ -194,7 +194,7 @@ def _terminators(parts: RowParts, trained: Bool) -> Iterator[Hit]:
     is_stop = np.append(parts.is_stop & ~parts.padding, False)
     is_open = ~parts.is_stop[closing]
     if parts.headers:
-        # A prompt that is trained ends in no stop token by right. (White space right behind a header may be the
+        # A prompt that is trained ends in no stop token by right. (White space right after a header may be the
         # beginning of an answer that was cut there.)
         kinds = parts.kinds[closing]
         is_open &= (kinds == ANSWER) | ((kinds == HEADER) & ~solid[closing])

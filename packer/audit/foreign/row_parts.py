@@ -46,8 +46,8 @@ class TokenRow:
         return trained
 
 
-PROMPT, HEADER, ANSWER, BEHIND, LEFT = 0, 1, 2, 3, 4
-"""The kinds of tokens: prompt; header of an answer; answer, its stop token included; white space behind it;
+PROMPT, HEADER, ANSWER, AFTER, LEFT = 0, 1, 2, 3, 4
+"""The kinds of tokens: prompt; header of an answer; answer, its stop token included; white space after it;
 and the rest of a message that began in another row, which may be prompt or answer."""
 
 Range = tuple[int, int]
@@ -62,7 +62,7 @@ class RowParts:
     """Where each header begins, and where its control tokens end."""
 
     answers: list[Range]
-    """Start and end of the answer behind each header."""
+    """Start and end of the answer after each header."""
 
     left: Range
     """The rest of a message that began in another row; empty where the row begins with a message."""
@@ -75,7 +75,7 @@ class RowParts:
     """First token that is no padding; n where there is none."""
 
     starts: Bool  # [n] where sequences begin by what the columns say, the first token among them
-    openings: Bool  # [n] where the ids show that a conversation begins, behind the beginning of the row
+    openings: Bool  # [n] where the ids show that a conversation begins, not at the beginning of the row
 
 
 def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
@@ -92,7 +92,7 @@ def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
     left = (content, content) if is_whole else _left(begins, content, solid, stops)
     kinds[slice(*left)] = LEFT
     openings = np.zeros(len(ids), np.bool_)
-    if facts.bos_opens:  # one right behind another is doubled, and opens nothing
+    if facts.bos_opens:  # one right after another is doubled, and opens nothing
         openings[content + 1 :] = (ids[content + 1 :] == facts.bos_id) & (ids[content:-1] != facts.bos_id)
     return RowParts(
         kinds=kinds,
@@ -120,9 +120,9 @@ def next_true(mask: Bool) -> Int64:
 
 
 def _answers(ids: Int64, facts: TokenizerFacts, solid: Int64, stops: Int64) -> tuple[list[Range], list[Range], Int64]:
-    """The headers, the answer behind each, and what each token is; `solid` and `stops` as :func:`next_true`.
+    """The headers, the answer after each, and what each token is; `solid` and `stops` as :func:`next_true`.
 
-    An answer begins with the first token behind the header that is not white space, as white space of the two may
+    An answer begins with the first token after the header that is not white space, as white space of the two may
     have merged; it ends with the first stop token, or where the next header or the end of the row comes before one.
     """
     kinds = np.zeros(len(ids), np.int64)
@@ -131,13 +131,13 @@ def _answers(ids: Int64, facts: TokenizerFacts, solid: Int64, stops: Int64) -> t
     if not headers:
         return [], [], kinds
     answers = []
-    for (begin, behind), limit in zip(headers, [*begins[1:], len(ids)], strict=True):
-        first = min(int(solid[behind]), limit)
+    for (begin, header_end), limit in zip(headers, [*begins[1:], len(ids)], strict=True):
+        first = min(int(solid[header_end]), limit)
         stop = int(stops[first])
         end = min(stop + 1, limit)
         kinds[begin:first], kinds[first:end] = HEADER, ANSWER
         if stop < limit:
-            kinds[end : int(solid[end])] = BEHIND
+            kinds[end : int(solid[end])] = AFTER
         answers.append((first, end))
     return headers, answers, kinds
 
@@ -147,14 +147,14 @@ def _matches(ids: Int64, sequence: Int64) -> list[int]:
     if not len(sequence) or len(ids) < len(sequence):
         return []
     places = np.flatnonzero(ids[: len(ids) - len(sequence) + 1] == sequence[0])
-    for behind, token in enumerate(sequence[1:].tolist(), 1):
-        places = places[ids[places + behind] == token]
+    for offset, token in enumerate(sequence[1:].tolist(), 1):
+        places = places[ids[places + offset] == token]
     found: list[int] = places.tolist()
     return found
 
 
 def _left(begins: Bool, content: int, solid: Int64, stops: Int64) -> Range:
-    """Find the rest of a message at the start of a row: it ends behind a stop token and the white space after it, or
+    """Find the rest of a message at the start of a row: it ends after a stop token and the white space after it, or
     where the next message begins.
     """
     closed = int(solid[min(int(stops[content]) + 1, len(begins))])

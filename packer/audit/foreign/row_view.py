@@ -16,7 +16,7 @@ from packer.batches import Int64
 from packer.errors import UsageError
 
 _BEFORE, _AFTER, _MOST = 16, 8, 24
-"""Tokens shown before a mark and behind it, and of it."""
+"""Tokens shown before a mark, after it, and of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
