@@ -15,9 +15,10 @@ from packer.errors import PackerError, ResourceError
 from packer.layout import MASKED
 from packer.limits import out_of
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
+from packer.store.block_shards import BlockShards
 from packer.store.digest import digest_file, digest_file_xxh3, document_ids
+from packer.store.document_shards import DocumentShards
 from packer.store.manifest import ModelRecord, Place, Shard
-from packer.store.numbered_rows import Chunks
 
 MAX_ROWS = 20
 """Rows named for one rule and record batch; one more finding counts the rest."""
@@ -70,18 +71,14 @@ def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord)
     )
 
 
-def open_chunks(folder: Path, shards: tuple[Shard, ...], kind: str) -> "Chunks[DocumentRows] | Chunks[BlockRows]":
-    """The record batches of some shards of one kind."""
-    if kind == "documents":
-        return Chunks(folder, shards, kind="documents")
-    return Chunks(folder, shards, kind="blocks")
+def opened_shard(folder: Path, shard: Shard) -> DocumentShards | BlockShards:
+    """The rows of one shard."""
+    return DocumentShards(folder, (shard,)) if shard.kind == "documents" else BlockShards(folder, (shard,))
 
 
 def _batches(folder: Path, shard: Shard) -> Iterator[tuple[Place, DocumentRows | BlockRows, UInt64, pa.RecordBatch]]:
-    chunks = open_chunks(folder, (shard,), shard.kind)
-    batches = chunks.mapped(0).batches
-    for i, (place, batch) in enumerate(zip(shard.places, batches, strict=True)):
-        rows, stored = chunks[i]
+    opened = opened_shard(folder, shard)
+    for place, batch, (rows, stored) in zip(shard.places, opened.mapped(0).batches, opened.chunks(), strict=True):
         yield place, rows, stored, batch
 
 
@@ -159,7 +156,7 @@ def _more(shard: Shard, what: str, expected: str, count: int) -> list[Finding]:
 
 def _check_counts(folder: Path, shard: Shard) -> list[Finding]:
     """The manifest's numbers of a shard against its rows."""
-    rows = [rows for rows, _ in open_chunks(folder, (shard,), shard.kind)]
+    rows = [rows for rows, _ in opened_shard(folder, shard).chunks()]
     numbers = [
         ("num_tokens", shard.num_tokens, sum(int(part.length.sum(dtype=np.int64)) for part in rows)),
         ("num_trained", shard.num_trained, sum(int(part.num_trained.sum(dtype=np.int64)) for part in rows)),

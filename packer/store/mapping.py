@@ -19,7 +19,7 @@ from packer.store.files import CacheFiles
 from packer.store.manifest import Shard, StoredTable
 from packer.store.schema import blocks_schema, documents_schema
 from packer.store.shard_file import place_of
-from packer.store.views import MAPPED, Pages, ReadPages
+from packer.store.views import MAPPED, Reach, reading
 
 
 class MappedShard:
@@ -36,8 +36,8 @@ class MappedShard:
         self.weighted = "loss_weights" in self._reader.schema.names
         with _as_missing(folder, shard):
             self._ranges = None if mmap else CacheFiles(folder).ranges(shard.path)
-        self.pages: Pages = MAPPED if self._ranges is None else ReadPages(self._ranges, mapped.address)
-        """How the values of its buffers are reached."""
+        self.reach: Reach = MAPPED if self._ranges is None else reading(self._ranges, mapped.address)
+        """Gives the values of its buffers."""
 
         if self._reader.num_record_batches != len(shard.places):
             raise ValueError(f"expected {len(shard.places)} record batches, found {self._reader.num_record_batches}")

@@ -91,7 +91,6 @@ def test_a_damaged_row_is_refused_by_file_row_and_digests(tmp_path: Path, kind: 
         for _ in range(2):  # a row found damaged stays damaged
             with pytest.raises(CheckError, match=message):
                 reader.read(np.array([0, 3]))
-        reader.read(np.array([3]), check=False)
     else:
         with pytest.raises(CheckError, match="length is not the number of input_ids"):
             reader.lengths()
@@ -210,7 +209,7 @@ def test_shards_of_two_block_lengths_do_not_mix(tmp_path: Path) -> None:
     shards = [write_blocks(tmp_path, [block_batch(3, block_len=n)], index=n) for n in (16, 32)]
     reader = BlockShards(tmp_path, shards)
     with pytest.raises(CheckError, match="expected blocks of 16 tokens, found 32"):
-        reader.read(np.array([0, 3]), check=False)
+        reader.read(np.array([0, 3]))
 
 
 def test_record_batches_that_do_not_follow_one_another_are_refused(
