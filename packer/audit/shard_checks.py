@@ -78,7 +78,8 @@ def opened_shard(folder: Path, shard: Shard) -> DocumentShards | BlockShards:
 
 def _batches(folder: Path, shard: Shard) -> Iterator[tuple[Place, DocumentRows | BlockRows, UInt64, pa.RecordBatch]]:
     opened = opened_shard(folder, shard)
-    for place, batch, (rows, stored) in zip(shard.places, opened.mapped(0).batches, opened.chunks(), strict=True):
+    for number, (place, batch) in enumerate(zip(shard.places, opened.mapped(0).batches, strict=True)):
+        rows, stored = opened.chunk(number)
         yield place, rows, stored, batch
 
 

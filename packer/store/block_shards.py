@@ -1,6 +1,6 @@
 """Reading blocks: rows of any shards gathered in the order asked, each row's digest checked on first touch."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +44,7 @@ class FoundBlocks(FoundRows[BlockRows]):
 class BlockShards(NumberedRows[BlockRows]):
     """The blocks of some shards of one block length, numbered through."""
 
-    kind: Kind = "blocks"
+    kind: ClassVar[Kind] = "blocks"
 
     @property
     def weighted(self) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -73,7 +73,7 @@ class FoundDocuments(FoundRows[DocumentRows]):
 class DocumentShards(NumberedRows[DocumentRows]):
     """The documents of some shards, numbered through; needs no manifest."""
 
-    kind: Kind = "documents"
+    kind: ClassVar[Kind] = "documents"
 
     @property
     def weighted(self) -> bool:
@@ -105,7 +105,8 @@ class DocumentShards(NumberedRows[DocumentRows]):
     def file_rows(self) -> Int64:
         """Row of its file, from 0, that each document comes from; digests are not checked here.  # int64[N]"""
         first_rows = [self.shards[shard].first_row for shard in self._shard_of]
-        return self.column("row", np.int64) + self._of_chunks(np.array(first_rows, np.int64))
+        rows: Int64 = self.column("row", np.int64) + self._of_chunks(np.array(first_rows, np.int64))
+        return rows
 
     def origins(self) -> tuple[Int64, Int64]:
         """Which of the manifest's inputs each document comes from, and the row in that file; digests are not checked.
