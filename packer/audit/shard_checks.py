@@ -78,9 +78,9 @@ def opened_shard(folder: Path, shard: Shard) -> DocumentShards | BlockShards:
 
 def _batches(folder: Path, shard: Shard) -> Iterator[tuple[Place, DocumentRows | BlockRows, UInt64, pa.RecordBatch]]:
     opened = opened_shard(folder, shard)
-    for number, (place, batch) in enumerate(zip(shard.places, opened.mapped(0).batches, strict=True)):
+    for number, place in enumerate(shard.places):
         rows, stored = opened.chunk(number)
-        yield place, rows, stored, batch
+        yield place, rows, stored, opened.mapped(0).batch(number)
 
 
 def _check_bytes(folder: Path, shard: Shard, *, full: bool) -> list[Finding]:

@@ -24,8 +24,10 @@ from packer.export.writer import ExportedFile, Files, Writer, blocks_of, documen
 from packer.limits import storage_errors
 from packer.pipeline.progress import Progress, Silent
 from packer.store.cache import Cache
-from packer.store.exported import RECORD, read_record
 from packer.store.folder import TEMPORARY_PREFIX, lock, sync_folder
+
+RECORD = "export.json"
+"""What an export was made from, and what its form says of each split; it makes a folder an export."""
 
 
 def refuse_place(cache: Path, out: Path, *, force: bool) -> None:
@@ -58,8 +60,8 @@ def refuse_place(cache: Path, out: Path, *, force: bool) -> None:
 def _own_files(folder: Path) -> set[str]:
     """The files that the record of an export lists."""
     try:
-        return {RECORD, *(str(each["path"]) for each in (read_record(folder) or {})["files"])}
-    except (TypeError, KeyError):
+        return {RECORD, *(str(each["path"]) for each in json.loads((folder / RECORD).read_bytes())["files"])}
+    except (OSError, ValueError, RecursionError, TypeError, KeyError):
         return {RECORD}
 
 

@@ -27,13 +27,6 @@ _DELIMITERS = b",;\t|"
 csv.field_size_limit(2**31 - 1)  # Of the process: it can only be set for all. `rows.max_bytes` is the limit here.
 
 
-class CsvTable(NamedTuple):
-    """A file behind its header."""
-
-    names: tuple[str, ...]
-    records: "Iterator[Record]"
-
-
 class Record(NamedTuple):
     line: int
     """Of the file, from 1: where it begins."""
@@ -42,8 +35,10 @@ class Record(NamedTuple):
     cells: list[str] | Refused
 
 
-def read_csv(path: Path, stream: io.BufferedReader, kind: Format) -> CsvTable:
-    """Read the header. TSV has tabs; the delimiter of CSV is the one that its header has most often.
+def read_csv(path: Path, stream: io.BufferedReader, kind: Format) -> tuple[tuple[str, ...], "Iterator[Record]"]:
+    """Read the header; returns its names, and the records behind it.
+
+    TSV has tabs; the delimiter of CSV is the one that its header has most often.
 
     Raises:
         InputError: there is no header, or a column stands in it twice; from `records`, a quote is never closed.
@@ -71,7 +66,7 @@ def read_csv(path: Path, stream: io.BufferedReader, kind: Format) -> CsvTable:
         raise InputError(f"{path}: has more than one column {shown(repeated)}", hint="rename or drop one in its header")
     # Where there is but one column, spaces are what its cell holds.
     lines.blank = b"\r\n" if len(names) == 1 else BLANK.replace(delimiter.encode(), b"")
-    return CsvTable(names, records)
+    return names, records
 
 
 def csv_rows(

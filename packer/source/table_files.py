@@ -36,8 +36,6 @@ BATCH_ROWS = 256
 
 _BATCH_BYTES = 16 * 2**20
 _BUFFER_BYTES = 2**20
-_USUAL_RATIO = 20
-"""Text is compressed to a tenth. A Parquet file of fewer bytes is decoded a row at a time."""
 
 MAX_DECODED_BYTES = 256 * 2**20
 MAX_RATIO = 100
@@ -113,13 +111,11 @@ def record_batches(
         )
         return
     with open_parquet(path) as file:
-        file_bytes = path.stat().st_size
         groups = _parquet_groups(path, file.metadata)
         first, number = (0, len(groups)) if partition is None else (partition.first_group, partition.num_groups)
         for i in range(first, first + number):
             row_bytes = groups[i].num_bytes // max(groups[i].num_rows, 1) + 1
-            is_dense = groups[i].num_bytes > _USUAL_RATIO * file_bytes
-            batch_rows = 1 if is_dense else max(1, min(BATCH_ROWS, _BATCH_BYTES // row_bytes))
+            batch_rows = max(1, min(BATCH_ROWS, _BATCH_BYTES // row_bytes))
             yield from file.iter_batches(
                 batch_size=batch_rows, row_groups=[i], columns=list(columns), use_threads=False
             )

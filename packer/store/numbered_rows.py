@@ -74,7 +74,7 @@ class NumberedRows(Generic[Rows]):
         chosen: which of the shards' rows these are, ascending; None is all of them.  # int64[N]
 
     Raises:
-        CheckError: a shard's places do not add up to its rows.
+        CheckError: a shard's record batches do not follow one another, or do not add up to its rows.
         ValueError: a shard of another kind.
 
     """
@@ -91,8 +91,10 @@ class NumberedRows(Generic[Rows]):
         for shard in self.shards:
             if shard.kind != self.kind:
                 raise ValueError(f"expected shards of {self.kind}, found {shard.path}")
-            if sum(place.num_rows for place in shard.places) != shard.num_rows:
-                raise CheckError(f"{shard.path}: its places do not add up to its rows", hint=repair_hint(self.folder))
+            bounds = [*(place.first_row for place in shard.places), shard.num_rows]
+            if not np.array_equal(offsets_of([place.num_rows for place in shard.places]), bounds):
+                reason = f"{shard.path}: its record batches do not add up to its rows"
+                raise CheckError(reason, hint=repair_hint(self.folder))
         self._bounds = offsets_of([place.num_rows for shard in self.shards for place in shard.places])
         self._shard_of = [i for i, shard in enumerate(self.shards) for _ in shard.places]
         self._place_of = [i for shard in self.shards for i in range(len(shard.places))]

@@ -72,7 +72,6 @@ def document_rows(batch: pa.RecordBatch, reach: Reach = MAPPED) -> DocumentRows:
     """
     num_rows = batch.num_rows
     spans = batch.column("spans")
-    span_offsets = _offsets(spans.buffers(), num_rows, np.int32, reach)
     validity, offsets, text = batch.column("sample_id").buffers()
     weighted = "loss_weights" in batch.schema.names
     return DocumentRows(
@@ -81,7 +80,7 @@ def document_rows(batch: pa.RecordBatch, reach: Reach = MAPPED) -> DocumentRows:
         labels=_ragged(batch, "labels", np.int32, np.int64, reach),
         special_tokens_mask=_ragged(batch, "special_tokens_mask", np.uint8, np.int64, reach),
         loss_weights=_ragged(batch, "loss_weights", np.float32, np.int64, reach) if weighted else None,
-        span_offsets=span_offsets,
+        span_offsets=_bounds(spans.buffers(), num_rows, np.int32, reach),
         **_span_values(spans, reach),
         length=flat_view(batch, "length", np.int32, num_rows, reach),
         num_trained=flat_view(batch, "num_trained", np.int32, num_rows, reach),
@@ -145,13 +144,12 @@ def _ragged(
     batch: pa.RecordBatch, name: str, dtype: type[np.generic], offset: type[np.integer], reach: Reach
 ) -> Ragged:
     buffers = batch.column(name).buffers()
-    validity, offsets, *inner, values = buffers
-    _refuse_nulls([validity, *inner])
-    bounds = _checked(offsets, offset, batch.num_rows + 1, reach)[:]
-    return Ragged(values=_whole(values, dtype, reach), offsets=bounds)
+    _refuse_nulls(buffers[2:-1])
+    return Ragged(values=_whole(buffers[-1], dtype, reach), offsets=_bounds(buffers, batch.num_rows, offset, reach))
 
 
-def _offsets(buffers: list[pa.Buffer | None], num_rows: int, dtype: type[np.generic], reach: Reach) -> npt.NDArray[Any]:
+def _bounds(buffers: list[pa.Buffer | None], num_rows: int, dtype: type[np.generic], reach: Reach) -> npt.NDArray[Any]:
+    """The offsets of a list column, which has no nulls."""
     _refuse_nulls(buffers[:1])
     offsets: npt.NDArray[Any] = _checked(buffers[1], dtype, num_rows + 1, reach)[:]
     return offsets

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from rejected_lines import write_rejected
 from store.samples import block_batch, document_batch, small_cache, small_manifest
 
 from packer.errors import CheckError, InputError, UsageError
@@ -20,7 +21,6 @@ from packer.store.rejected import (
     read_rejected,
     rejected_digest,
     stage_rejected,
-    write_rejected,
 )
 
 
