@@ -64,6 +64,12 @@ def _weights(opened: DocumentRows | BlockRows, row: int) -> npt.NDArray[Any]:
     return trained if opened.loss_weights is None else np.where(trained, opened.loss_weights[row], 0)
 
 
+def _adds_up(shard: Shard) -> bool:
+    """Whether its record batches follow one another without a gap, up to its last row."""
+    bounds = [*(place.first_row for place in shard.places), shard.num_rows]
+    return np.array_equal(offsets_of([place.num_rows for place in shard.places]), bounds)
+
+
 class NumberedRows(Generic[Rows]):
     """The rows of some shards. Safe to read from several threads; pickles as folder, shards and choice.
 
@@ -91,8 +97,7 @@ class NumberedRows(Generic[Rows]):
         for shard in self.shards:
             if shard.kind != self.kind:
                 raise ValueError(f"expected shards of {self.kind}, found {shard.path}")
-            bounds = [*(place.first_row for place in shard.places), shard.num_rows]
-            if not np.array_equal(offsets_of([place.num_rows for place in shard.places]), bounds):
+            if not _adds_up(shard):
                 reason = f"{shard.path}: its record batches do not add up to its rows"
                 raise CheckError(reason, hint=repair_hint(self.folder))
         self._bounds = offsets_of([place.num_rows for shard in self.shards for place in shard.places])
