@@ -26,7 +26,7 @@ from packer.render.conversation import (
     turn_weights,
 )
 from packer.render.dropped import ConversationLosses, LossCheck, refusal
-from packer.render.environment import CachingTemplate, ChatTemplate, RenderError
+from packer.render.environment import ChatTemplate, RenderError
 from packer.render.filling import Filling
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
@@ -265,7 +265,7 @@ class Renderer:
                 raise RenderError(reason, code="wrong_type", message=k)
         original = self.conversation(sample, template)
         if template is None and isinstance(original.template, ChatTemplate) and not self._rules.marked:
-            original.template = CachingTemplate(original.template)
+            original.template = original.template.of_conversation()
         stand_ins, conversation = self._hide_control(original, sample.template_kwargs)
         last = max(weights)
         conversation = renderable(conversation, last)
