@@ -7,7 +7,7 @@ cache that depended on the day it was built could not be built again.
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jinja2
@@ -24,10 +24,10 @@ MODE_SWITCHES = ("enable_thinking", "thinking")
 """Template variables known to choose between a thinking and a plain prompt."""
 
 WORTH_COMPILING = 8192
-"""Messages that are rendered in about the time in which a template is compiled."""
+"""Messages that are rendered in about the time in which a template is compiled; each as often as one follows it."""
 
-_MAX_USELESS = 16
-"""Conversations that could not go on before no more are tried."""
+FEW_MESSAGES = 3
+"""So many are rendered from the first as fast as they go on."""
 
 _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
 
@@ -65,8 +65,7 @@ class ChatTemplate:
         self.source = source
         self.date = date
         self.max_bytes = max_bytes
-        self._num_asked = 0
-        self._num_useless = 0
+        self._num_rendered = 0
         self.variables = dict(variables)
         """Those that never change between rows."""
 
@@ -163,11 +162,13 @@ class ChatTemplate:
         variables = self._variables(tools, kwargs, add_generation_prompt=add_generation_prompt)
         if renderings is not None:
             return self._checked(lambda: renderings.text(messages, variables), (messages, tools, kwargs))
-        variables["messages"] = messages
-        context = self._context(self._template, variables)
-        return self._checked(lambda: "".join(self._template.root_render_func(context)), (messages, tools, kwargs))
+        template, variables["messages"] = self._template, messages
+        context = self._context(template, variables)
+        return self._checked(lambda: "".join(template.root_render_func(context)), (messages, tools, kwargs))
 
-    def _variables(self, tools: Any, kwargs: Mapping[str, Any] | None, *, add_generation_prompt: bool) -> dict[str, Any]:
+    def _variables(
+        self, tools: Any, kwargs: Mapping[str, Any] | None, *, add_generation_prompt: bool
+    ) -> dict[str, Any]:
         """All but the messages."""
         variables = {"documents": None, **self.variables, **(kwargs or {})}
         return variables | {"tools": tools, "add_generation_prompt": add_generation_prompt}
@@ -209,12 +210,16 @@ class ChatTemplate:
         if any(address not in said for address in _ADDRESS.findall(text)):
             raise RenderError("the template writes an object with its address, such as a method it does not call")
 
-    def of_conversation(self) -> "IncrementalTemplate":
-        return IncrementalTemplate(self)
+    def new_renderings(self, num_messages: int) -> Renderings | None:
+        """For the renderings of one conversation, that go on from each other.
 
-    def new_renderings(self) -> Renderings | None:
-        """For renderings of one conversation that go on from each other; None where the template has another form."""
-        return None if self._stoppable is None else Renderings(self._stoppable, self._context)
+        None for templates of other forms, for short conversations, and until there were enough of them for the time
+        that it takes to compile the template a second time.
+        """
+        self._num_rendered += num_messages**2
+        if num_messages <= FEW_MESSAGES or self._num_rendered < WORTH_COMPILING or self._stoppable is None:
+            return None
+        return Renderings(self._stoppable, self._context)
 
     @functools.cached_property
     def _stoppable(self) -> Stoppable | None:
@@ -260,17 +265,20 @@ class ChatTemplate:
         return text, tuple(sorted(ranges))
 
 
-_FEW_MESSAGES = 4
-"""A shorter conversation is rendered in the time that looking into its cache takes."""
-
 class IncrementalTemplate:
-    """A template for one conversation, whose renderings go on from earlier ones."""
+    """A template for the renderings of one conversation, each of which goes on from an earlier one where it can.
 
-    def __init__(self, template: ChatTemplate) -> None:
+    Args:
+        template: what is rendered.
+        num_messages: of the conversation.
+
+    """
+
+    def __init__(self, template: ChatTemplate, num_messages: int) -> None:
         self.modes = template.modes
         self.takes_only_parts = template.takes_only_parts
         self._template = template
-        self._renderings = template.new_renderings()
+        self._renderings = template.new_renderings(num_messages)
 
     def render(
         self,
@@ -281,19 +289,17 @@ class IncrementalTemplate:
         kwargs: Mapping[str, Any] | None = None,
     ) -> str:
         """As :meth:`ChatTemplate.render`."""
-        template = self._template
-        if len(messages) >= _FEW_MESSAGES and self._renderings is not None:
+        render = functools.partial(
+            self._template.render, messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs
+        )
+        if len(messages) > FEW_MESSAGES and self._renderings is not None:
             try:
-                return template.render(
-                    messages,
-                    tools=tools,
-                    add_generation_prompt=add_generation_prompt,
-                    kwargs=kwargs,
-                    renderings=self._renderings,
-                )
-            except (NotIncrementalError, RenderError):
-                self._renderings = None  # an error is the one of a whole rendering
-        return template.render(messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs)
+                return render(renderings=self._renderings)
+            except NotIncrementalError:
+                self._renderings = None
+            except RenderError:
+                pass  # the error is the one of a whole rendering
+        return render()
 
 
 @functools.lru_cache(maxsize=256)

@@ -22,13 +22,15 @@ import jinja2.utils
 from jinja2 import pass_context
 
 from packer.render.message_list import Loop, MessageList
-from packer.render.stoppable import ENDINGS, IS_END, ITEMS, RENDERING, STOP, Bound, Stoppable
+from packer.render.stoppable import ENDINGS, IS_END, ITEMS, LENGTH, RENDERING, STOP, Bound, Stoppable
 
 _END = object()
 _STOPPED = "\ue0f6"
 
 _MAX_KEPT = 4
 """Renderings of one conversation that may go on: of messages as they are and with made-up words, in several modes."""
+
+_FEW_BEGUN = 8
 
 _SCALARS = frozenset({str, int, bool, type(None)})
 _DATA = _SCALARS | {float, list, tuple, dict, jinja2.Undefined}
@@ -54,6 +56,7 @@ class Renderings:
         self._stoppable = stoppable
         self._context_of = context_of
         self._kept: list[_Rendering] = []
+        self._num_begun = 0
 
     def text(self, messages: Sequence[Any], variables: Mapping[str, Any]) -> str:
         """What the template writes.
@@ -72,14 +75,23 @@ class Renderings:
         kept = [each for each in self._kept if each.covers(messages, early)]
         if kept and kept[0].asks and len(kept[0].messages.known) < len(messages):
             opening = _Opening(MessageList(messages))
-            opening.written += self._pieces(self._stoppable.before, early, opening)
+            for piece in self._pieces(self._stoppable.opening, early, opening):
+                opening.written.append(piece)  # one by one: it is looked at while it grows
             kept = [each for each in kept if each.takes(opening.state, self._stoppable.bounds)]
-        if kept:
-            return kept[0].text(messages, ending)
-        begun = _Rendering(MessageList(messages), early)
-        begun.pieces = self._pieces(self._stoppable.template, early, begun)
-        self._kept = [begun, *self._kept[: _MAX_KEPT - 1]]
-        return begun.text(messages, ending)
+        rendering = kept[0] if kept else self._begin(messages, early)
+        others = [each for each in self._kept if each is not rendering]
+        self._kept = others  # one that raises is of no further use
+        text = rendering.text(messages, ending)
+        self._kept = [rendering, *others[: _MAX_KEPT - 1]]
+        return text
+
+    def _begin(self, messages: Sequence[Any], variables: Mapping[str, Any]) -> "_Rendering":
+        self._num_begun += 1
+        if self._num_begun > _FEW_BEGUN + len(messages) / 2:
+            raise NotIncrementalError  # it begins anew at nearly every turn
+        begun = _Rendering(MessageList(messages), variables)
+        begun.pieces = self._pieces(self._stoppable.template, variables, begun)
+        return begun
 
     def _pieces(self, template: jinja2.Template, variables: Mapping[str, Any], opening: "_Opening") -> Iterator[str]:
         own = {"messages": opening.messages, RENDERING: opening, STOP: _STOPPED}
@@ -344,7 +356,12 @@ def _endings(item: Any, rendering: _Rendering) -> list[tuple[Any, ...]]:
     return [(item, *rendering.ending)]
 
 
-FILTERS = {ITEMS: _items, IS_END: _is_end, ENDINGS: _endings}
+def _length(items: Any, enough: int) -> int:
+    """How many items there are; at least some number, where there are no fewer."""
+    return enough if type(items) is MessageList and items.is_certain(enough) else len(items)
+
+
+FILTERS = {ITEMS: _items, IS_END: _is_end, ENDINGS: _endings, LENGTH: _length}
 """Of the environment of templates."""
 
 

@@ -24,17 +24,21 @@ class MessageList(list[Any]):
         super().__init__(known)
         self.known = list(known)
         self.start = start
-        self.root = root or self
+        self.root = self if root is None else root
         self.is_asked = False
-        self._num_certain = len(known)
-        self._parts = [self] if root is None else root._parts
+        self.num_certain = len(known)
+        self.parts = [self] if root is None else root.parts
         if root is not None:
-            self._parts.append(self)
+            self.parts.append(self)
 
     def watch(self, num_certain: int) -> None:
         """Note from now on whether somebody asks for more than some messages, which longer conversations have too."""
-        self._num_certain = num_certain
+        self.num_certain = num_certain
         self.is_asked = False
+
+    def is_certain(self, number: int) -> bool:
+        """Whether so many of its messages are those of longer conversations too."""
+        return self.start + number <= self.root.num_certain
 
     def begins(self, messages: Sequence[Any]) -> bool:
         return len(self.known) <= len(messages) and all(map(is_, self.known, messages))
@@ -43,16 +47,16 @@ class MessageList(list[Any]):
         """Take the messages behind those that are known."""
         more = messages[len(self.known) :]
         if more:
-            for part in self._parts:
+            for part in self.parts:
                 part.extend(more)
                 part.known += more
 
     def __getitem__(self, place: Any) -> Any:
-        if type(place) is int and 0 <= place < self.root._num_certain - self.start:
+        if type(place) is int and place >= 0 and self.is_certain(place + 1):
             return self.known[place]
         if isinstance(place, slice) and place.stop is None and place.step is None and (place.start or 0) >= 0:
             start = place.start or 0
-            if self.start + start <= self.root._num_certain:
+            if self.start + start <= self.root.num_certain:
                 return MessageList(self.known[start:], self.start + start, self.root)
         self.root.is_asked = True
         return self.known[place]

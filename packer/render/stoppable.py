@@ -4,12 +4,14 @@ Nearly all templates write something about the conversation as a whole, go throu
 an ending. The ending becomes one more iteration of the loop:
 
     {% for message in messages %}BODY{% endfor %}ENDING
-    {% for message in ITEMS %}{% if message is END %}{% for VARIABLES in … %}ENDING{% endfor %}STOP{% else %}BODY…
+    {% for message in ITEMS %}
+    {% if message is END %}{% for VARIABLES in … %}ENDING{% endfor %}STOP{% continue %}{% endif %}BODY{% endfor %}
 
 The loop around the ending has one iteration. It sets the variables that only the ending reads, such as
 `add_generation_prompt`, which are others each time a rendering goes on.
 """
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,7 +19,7 @@ from typing import Any, NamedTuple
 import jinja2
 from jinja2 import nodes
 
-IS_END, ENDINGS, ITEMS = " is end ", " endings ", " items "
+IS_END, ENDINGS, ITEMS, LENGTH = " is end ", " endings ", " items ", " length "
 """Filters by names that no template can write."""
 
 RENDERING, STOP = "packer_rendering", "packer_stop"
@@ -42,22 +44,36 @@ class Bound(NamedTuple):
         return max(min(before, now) + (self.operator in {"gt", "lteq"}) - self.shift, 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Stoppable:
     """A template that was rewritten.
 
     Attributes:
         template: all of it.
-        before: what stands before the loop.
         late: variables that the ending alone reads, of those that it was asked about.
         bounds: by namespace and attribute, those that iterations take for nothing else than for bounds.
+        source: of the template as it was.
+        place: of the loop among its statements.
 
     """
 
     template: jinja2.Template
-    before: jinja2.Template
     late: tuple[str, ...]
     bounds: Mapping[tuple[str, str], Sequence[Bound]]
+    source: str
+    place: int
+
+    @functools.cached_property
+    def opening(self) -> jinja2.Template:
+        """What stands before the loop, compiled by itself."""
+        environment = self.template.environment
+        parsed = environment.parse(self.source)
+        loop = parsed.body[self.place]
+        assert isinstance(loop, nodes.For)
+        _ask_less(parsed.body[: self.place])
+        items = _filtered(loop.iter, ITEMS, nodes.Name(RENDERING, "load"))
+        parsed.body[self.place :] = [nodes.Output([items]).set_lineno(loop.lineno)]
+        return environment.from_string(parsed.set_environment(environment))
 
 
 def stoppable(environment: jinja2.Environment, source: str, variables: Sequence[str]) -> Stoppable | None:
@@ -72,42 +88,40 @@ def stoppable(environment: jinja2.Environment, source: str, variables: Sequence[
         None where it has another form.
 
     """
-    parsed, before = environment.parse(source), environment.parse(source)
+    parsed = environment.parse(source)
     place = max((i for i, node in enumerate(parsed.body) if isinstance(node, nodes.For)), default=None)
     if place is None or parsed.find(_REFUSED):
         return None
     opening, loop, ending = parsed.body[:place], parsed.body[place], parsed.body[place + 1 :]
     assert isinstance(loop, nodes.For)
-    own = {name.name for name in _all_of([loop.target, *loop.body], nodes.Name) if name.ctx != "load"} | {"loop"}
-    read = {name.name for name in _all_of(ending, nodes.Name)}
-    set_late = {name.name for name in _all_of(ending, nodes.Name) if name.ctx != "load"}
-    early = {name.name for name in _all_of([*opening, loop], nodes.Name)}
+    early, late = _names([*opening, loop]), _names(ending)
+    own = _names([loop.target, *loop.body], "store", "param") | {"loop"}
     if not isinstance(loop.target, nodes.Name) or loop.else_ or loop.test or loop.recursive:
         return None
-    if own & read or set_late & early or (early | read) & {"self", RENDERING, STOP, _ENDING}:
+    if own & late or _names(ending, "store", "param") & early or (early | late) & {"self", RENDERING, STOP, _ENDING}:
         return None
-    late = tuple(sorted(set(variables) - early))
+    changing = tuple(sorted(set(variables) - early))
     bounds = _bounds(parsed, opening, loop, ending)
-    for node in _all_of([*opening, *before.body[:place]], nodes.For):
-        _stop_early(node)
+    _ask_less(opening)
     item, rendering = nodes.Name(loop.target.name, "load"), nodes.Name(RENDERING, "load")
-    targets = nodes.Tuple([nodes.Name(name, "store") for name in (_ENDING, *late)], "store")
+    targets = nodes.Tuple([nodes.Name(name, "store") for name in (_ENDING, *changing)], "store")
     endings = nodes.For(targets, _filtered(item, ENDINGS, rendering), ending, [], None, False)
     stop = nodes.Output([nodes.Name(STOP, "load")])
-    loop.body = [nodes.If(_filtered(item, IS_END), [endings, stop], [], loop.body)]
+    # Not the body in the other branch: a name that it sets would mean another until then.
+    loop.body = [nodes.If(_filtered(item, IS_END), [endings, stop, nodes.Continue()], [], []), *loop.body]
     loop.iter = _filtered(loop.iter, ITEMS, rendering)
     parsed.body[place:] = [loop.set_lineno(loop.lineno)]
-    before.body[place:] = [nodes.Output([loop.iter]).set_lineno(loop.lineno)]
-    return Stoppable(
-        template=environment.from_string(parsed.set_environment(environment)),
-        before=environment.from_string(before.set_environment(environment)),
-        late=late,
-        bounds=bounds,
-    )
+    template = environment.from_string(parsed.set_environment(environment))
+    return Stoppable(template=template, late=changing, bounds=bounds, source=source, place=place)
 
 
 def _filtered(value: nodes.Expr, name: str, *arguments: nodes.Expr) -> nodes.Filter:
     return nodes.Filter(value, name, list(arguments), [], None, None)
+
+
+def _names(body: Iterable[nodes.Node], *contexts: str) -> set[str]:
+    """Names in statements: all, or those in some contexts."""
+    return {name.name for name in _all_of(body, nodes.Name) if not contexts or name.ctx in contexts}
 
 
 def _all_of(body: Iterable[nodes.Node], kind: Any) -> list[Any]:
@@ -155,23 +169,56 @@ def _outside_loops(body: Iterable[nodes.Node]) -> Iterable[nodes.Node]:
             yield from _outside_loops(node.iter_child_nodes())
 
 
+def _ask_less(opening: Sequence[nodes.Node]) -> None:
+    """Have statements not ask for more than they need."""
+    for loop in _all_of(opening, nodes.For):
+        _stop_early(loop)
+    for comparison in _all_of(opening, nodes.Compare):
+        _count_no_further(comparison)
+
+
 def _stop_early(node: nodes.For) -> None:
     """Have a loop end where the rest of its iterations does nothing, if it is of a form that can be told.
 
     Many templates look so for the last question: `{% for message in messages[::-1] %}{% if ns.searching and …`. Their
-    statements all wait for the same attribute of a namespace, which only they could set again; beside it they only set
-    names of the iteration to what calls nothing. A conversation of 100 messages renders 1.5 times as fast with it.
+    statements all wait for the same attribute of a namespace, which only they could set again, or count.
     """
-    statements = [each for each in node.body if not isinstance(each, nodes.Assign) or each.find(nodes.Call)]
-    statements = [each for each in statements if not _is_blank(each)]
-    flags = {_flag(each) for each in statements}
-    if node.else_ or node.test or node.recursive or len(flags) != 1 or node.iter.find((nodes.Call, nodes.Filter)):
+    flags = {_flag(each) for each in node.body if not _is_blank(each) and not _counts(each)}
+    is_plain = isinstance(node.target, nodes.Name) and not node.else_ and node.test is None and not node.recursive
+    if not is_plain or len(flags) != 1 or node.iter.find((nodes.Call, nodes.Filter)):
         return
     (flag,) = flags
-    own = {name.name for name in _all_of([node.target, *node.body], nodes.Name) if name.ctx != "load"}
-    if flag is not None and flag[0] not in own | {"loop"}:
+    if flag is not None and flag[0] not in _names([node.target, *node.body], "store", "param") | {"loop"}:
         idle = nodes.Not(nodes.Getattr(nodes.Name(flag[0], "load"), flag[1], "load"))
         node.body.insert(0, nodes.If(idle, [nodes.Break()], [], []).set_lineno(node.lineno))
+
+
+def _counts(node: nodes.Node) -> bool:
+    """Whether a statement sets a name to a number made of that of the iteration and of others, which stay."""
+    return (
+        isinstance(node, nodes.Assign)
+        and isinstance(node.target, nodes.Name)
+        and all(
+            isinstance(each, nodes.Const | nodes.Name | nodes.Sub | nodes.Add)
+            or (isinstance(each, nodes.Filter) and each.name == "length")
+            or _attribute(each) in {("loop", name) for name in _NUMBERS}
+            for each in _all_of([node.node], nodes.Expr)
+        )
+    )
+
+
+def _count_no_further(node: nodes.Compare) -> None:
+    """Have a length that is compared with a number be counted no further than it takes to compare them."""
+    length, other = node.expr, node.ops[0].expr
+    if (
+        isinstance(length, nodes.Filter)
+        and length.name in {"length", "count"}
+        and len(node.ops) == 1
+        and isinstance(other, nodes.Const)
+        and type(other.value) is int
+        and node.ops[0].op in _MIRRORED
+    ):
+        length.name, length.args = LENGTH, [nodes.Const(max(other.value, 0) + 1)]
 
 
 def _is_blank(node: nodes.Node) -> bool:
