@@ -142,7 +142,7 @@ class _Opening:
         self.asks = self.messages.is_asked
         spaces: list[Any] = []
         variables = {name: _known(value, spaces) for name, value in context.vars.items()}
-        variables[""] = items.start
+        variables[""] = _known(items, spaces)
         held = [{name: _known(value, spaces) for name, value in _attributes(space).items()} for space in spaces]
         self.state = _State("".join(self.written), variables, held)
         self.written.clear()

@@ -27,7 +27,7 @@ class MessageList(list[Any]):
         self.root = self if root is None else root
         self.is_asked = False
         self.num_certain = len(known)
-        self.parts = [self] if root is None else root.parts
+        self.parts: list[MessageList] = [self] if root is None else root.parts
         if root is not None:
             self.parts.append(self)
 
@@ -49,7 +49,7 @@ class MessageList(list[Any]):
         if more:
             for part in self.parts:
                 part.extend(more)
-                part.known += more
+                part.known.extend(more)
 
     def __getitem__(self, place: Any) -> Any:
         if type(place) is int and place >= 0 and self.is_certain(place + 1):

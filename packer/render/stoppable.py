@@ -73,7 +73,8 @@ class Stoppable:
         _ask_less(parsed.body[: self.place])
         items = _filtered(loop.iter, ITEMS, nodes.Name(RENDERING, "load"))
         parsed.body[self.place :] = [nodes.Output([items]).set_lineno(loop.lineno)]
-        return environment.from_string(parsed.set_environment(environment))
+        parsed.set_environment(environment)
+        return environment.from_string(parsed)
 
 
 def stoppable(environment: jinja2.Environment, source: str, variables: Sequence[str]) -> Stoppable | None:
@@ -111,11 +112,11 @@ def stoppable(environment: jinja2.Environment, source: str, variables: Sequence[
     loop.body = [nodes.If(_filtered(item, IS_END), [endings, stop, nodes.Continue()], [], []), *loop.body]
     loop.iter = _filtered(loop.iter, ITEMS, rendering)
     parsed.body[place:] = [loop.set_lineno(loop.lineno)]
-    template = environment.from_string(parsed.set_environment(environment))
-    return Stoppable(template=template, late=changing, bounds=bounds, source=source, place=place)
+    parsed.set_environment(environment)
+    return Stoppable(template=environment.from_string(parsed), late=changing, bounds=bounds, source=source, place=place)
 
 
-def _filtered(value: nodes.Expr, name: str, *arguments: nodes.Expr) -> nodes.Filter:
+def _filtered(value: Any, name: str, *arguments: nodes.Expr) -> nodes.Filter:
     return nodes.Filter(value, name, list(arguments), [], None, None)
 
 
@@ -185,7 +186,7 @@ def _stop_early(node: nodes.For) -> None:
     """
     flags = {_flag(each) for each in node.body if not _is_blank(each) and not _counts(each)}
     is_plain = isinstance(node.target, nodes.Name) and not node.else_ and node.test is None and not node.recursive
-    if not is_plain or len(flags) != 1 or node.iter.find((nodes.Call, nodes.Filter)):
+    if not is_plain or len(flags) != 1 or _all_of([node.iter], nodes.Call | nodes.Filter):
         return
     (flag,) = flags
     if flag is not None and flag[0] not in _names([node.target, *node.body], "store", "param") | {"loop"}:

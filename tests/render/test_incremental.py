@@ -483,7 +483,7 @@ def test_a_batch_in_which_going_on_makes_a_difference_is_rendered_as_it_is(
 
     monkeypatch.setattr(Renderings, "text", wrong)
     assert_same(renderer.render(rows), expected)
-    assert num_wrong > 10
+    assert num_wrong > 0
 
 
 LONG = [system("Be brief."), *itertools.chain(*((user(f"Ask {i}?"), assistant(f"Say {i}.")) for i in range(40)))]
