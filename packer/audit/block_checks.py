@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from packer.audit.shard_checks import MAX_ROWS
-from packer.audit.verify_report import Finding
+from packer.audit.verify_report import Finding, differing
 from packer.batches import Int32, Int64, PackPlan
 from packer.errors import PackerError
 from packer.layout import MASKED, offsets_of
 from packer.pack import gather
 from packer.pipeline.blocks import BlockForm
-from packer.store.arrow_columns import BlockRows, Ragged
+from packer.store.arrow_columns import BlockRows
+from packer.store.block_shards import BlockShards
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import MANIFEST_NAME, Manifest
-from packer.store.numbered_rows import Chunks
 from packer.store.rejected import read_rejected
 from packer.store.totals import Totals
 
@@ -53,34 +53,22 @@ def check_blocks(
             if line.document is not None and line.split == split
         ]
     except PackerError as error:
-        wrong = Finding(path=f"blocks of {split}", row=None, what="pieces", expected="readable", found=str(error))
-        return BlocksAudit(findings=(wrong,))
+        return BlocksAudit(findings=(*differing(f"blocks of {split}", ("pieces", "readable", str(error))),))
     ranges = np.concatenate([*comparison.packed, np.array(parts, np.int64).reshape(-1, 3)])
     untiled = count_untiled(comparison.doc_id, comparison.length, ranges)
     if untiled:
-        findings.append(
-            Finding(
-                path=f"blocks of {split}",
-                row=None,
-                what="documents",
-                expected="each token once, in a block or in rejected.jsonl",
-                found=f"{untiled:,} with a token missing, or there twice",
-            )
-        )
+        expected, found = "each token once, in a block or in rejected.jsonl", "with a token missing, or there twice"
+        findings += differing(f"blocks of {split}", ("documents", expected, f"{untiled:,} {found}"))
     return BlocksAudit(findings=tuple(findings), separators=comparison.separators, piece_starts=comparison.piece_starts)
 
 
 def check_counts(totals: Totals, audits: Sequence[BlocksAudit]) -> list[Finding]:
     """The manifest's totals against what was counted in all splits; the laws of conservation give the others."""
-    numbers = [
-        ("separators", totals.separators, sum(each.separators for each in audits)),
-        ("piece_starts", totals.piece_starts, sum(each.piece_starts for each in audits)),
-    ]
-    return [
-        Finding(path=MANIFEST_NAME, row=None, what=f"totals.{what}", expected=f"{found:,}", found=f"{stated:,}")
-        for what, stated, found in numbers
-        if stated != found
-    ]
+    return differing(
+        MANIFEST_NAME,
+        ("totals.separators", sum(each.separators for each in audits), totals.separators),
+        ("totals.piece_starts", sum(each.piece_starts for each in audits), totals.piece_starts),
+    )
 
 
 class _Comparison:
@@ -92,7 +80,7 @@ class _Comparison:
         blocks = tuple(shard for shard in manifest.shards if (shard.kind, shard.split) == ("blocks", split))
         self._form = form
         self._stop_ids = np.array(stop_ids, np.int32)
-        self._blocks: Chunks[BlockRows] = Chunks(documents.folder, blocks, kind="blocks")
+        self._blocks = BlockShards(documents.folder, blocks)
         self._documents = documents
         self._columns = self._documents.columns()
         self.doc_id, self.length = self._columns.doc_id, self._columns.length
@@ -105,18 +93,12 @@ class _Comparison:
     def compare(self) -> Iterator[Finding]:
         """A finding for each block that differs, up to some."""
         num_wrong = 0
-        for chunk, (rows, _) in enumerate(self._blocks):
+        for chunk, (rows, _) in enumerate(self._blocks.chunks()):
             for row, found in self._differences(rows):
                 num_wrong += 1
                 if num_wrong <= MAX_ROWS:
-                    place = self._blocks.row_in_shard(chunk, row)
-                    yield Finding(
-                        path=self._blocks.path_of(chunk),
-                        row=place,
-                        what="block",
-                        expected="what its pieces make",
-                        found=found,
-                    )
+                    path, place = self._blocks.path_of(chunk), self._blocks.row_in_shard(chunk, row)
+                    yield Finding(path=path, row=place, what="block", expected="what its pieces make", found=found)
 
     def _differences(self, rows: BlockRows) -> Iterator[tuple[int, str]]:
         """Blocks of a record batch that are not what their pieces make, and how they differ."""
@@ -144,7 +126,7 @@ class _Comparison:
 
         """
         columns = (rows.doc_ids, rows.doc_starts, rows.doc_lengths)
-        pieces = [[column.row(row).astype(np.int64) for row in range(first, last)] for column in columns]
+        pieces = [[column[row].astype(np.int64) for row in range(first, last)] for column in columns]
         counts = [len(each) for each in pieces[0]]
         if any([len(each) for each in column] != counts for column in pieces) or 0 in counts:
             raise ValueError("other numbers of doc_ids, doc_starts and doc_lengths, or none")
@@ -163,13 +145,10 @@ class _Comparison:
             length=length.astype(np.int32),
             slots=slots.astype(np.int32),
             block_offsets=offsets_of(counts),
-            block_of=np.zeros(0, np.int64),
         )
         form = self._form
         made = gather(
             plan,
-            0,
-            last - first,
             self._columns,
             block_len=form.block_len,
             pad_id=form.pad_id,
@@ -205,7 +184,7 @@ def _other_columns(made: BlockRows, row: int, stored: BlockRows, stored_row: int
 
 
 def _value(column: Any, row: int) -> Any:
-    return column.row(row) if isinstance(column, Ragged) else None if column is None else column[row]
+    return None if column is None else column[row]
 
 
 def count_untiled(doc_id: Int64, length: Int32, ranges: Int64) -> int:
