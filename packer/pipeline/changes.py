@@ -18,7 +18,7 @@ import msgspec
 from packer.errors import UsageError
 from packer.hub import data_name
 from packer.pipeline.identity import Provenance, model_digests
-from packer.recipe import Source, current_keys, to_json
+from packer.recipe import Source, to_json
 from packer.source import STANDARD_INPUT
 from packer.store.manifest import Input, Manifest
 
@@ -134,7 +134,7 @@ def _name(path: str) -> str:
 
 
 def _recipe(manifest: Manifest, wanted: Provenance) -> list[str]:
-    old, new = flat_keys(current_keys(manifest.recipe)), flat_keys(to_json(wanted.recipe))
+    old, new = flat_keys(manifest.recipe), flat_keys(to_json(wanted.recipe))
     return [
         f"{key} was {short_json(old.get(key))}, is {short_json(new.get(key))}"
         for key in sorted(old.keys() | new.keys())

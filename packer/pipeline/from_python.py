@@ -6,7 +6,7 @@ keyword options are its keys.
 
 import os
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, Unpack
@@ -112,8 +112,8 @@ def build(
     """
     folder = Path(_path("out", out, "the folder of a cache"))
     with python_hints(), _listener(progress) as listener:
-        asked = _asked(data, dict(options), listener.note)
-        recipe = make_recipe(asked.values, note=listener.note)
+        asked = _asked(data, dict(options))
+        recipe = make_recipe(asked.values)
         if asked.rows:
             if recipe.tokenizer is None:
                 raise RecipeError("no tokenizer", hint="name the model's: tokenizer='ORG/MODEL', or its folder")
@@ -148,7 +148,7 @@ class _Asked(NamedTuple):
     """Keys of the sources that rows become."""
 
 
-def _asked(data: Any, options: dict[str, Any], note: Callable[[str], None]) -> _Asked:
+def _asked(data: Any, options: dict[str, Any]) -> _Asked:
     """Tell rows, files and recipes apart.
 
     Raises:
@@ -159,7 +159,7 @@ def _asked(data: Any, options: dict[str, Any], note: Callable[[str], None]) -> _
     options = {key: _option(key, value) for key, value in options.items()}
     keys = [key for key in SOURCE_KEYS if key in options and not (key == "split" and isinstance(options[key], Mapping))]
     of_sources = {key: options.pop(key) for key in keys}
-    recipe = _recipe_values(data, note)
+    recipe = _recipe_values(data)
     if recipe is not None:
         if of_sources:
             raise RecipeError(
@@ -187,12 +187,12 @@ def _of_rows(options: dict[str, Any], data: Mapping[Any, Any], of_sources: dict[
     return _Asked({**options, "sources": [{**of_sources, "path": "rows"}]}, rows, of_sources)
 
 
-def _recipe_values(data: Any, note: Callable[[str], None]) -> dict[str, Any] | None:
+def _recipe_values(data: Any) -> dict[str, Any] | None:
     """The values of a recipe; None where `data` is none."""
     if isinstance(data, Recipe):
         return to_json(data)
     if isinstance(data, str | os.PathLike) and Path(data).suffix in (".yaml", ".yml"):
-        return to_json(load_recipe(os.fspath(data), note=note))
+        return to_json(load_recipe(os.fspath(data)))
     if isinstance(data, Mapping) and not data.keys().isdisjoint(Recipe.__struct_fields__):
         return {key: _option(key, value) for key, value in data.items()}
     return None

@@ -25,7 +25,7 @@ from packer.pipeline.partition import (
 )
 from packer.pipeline.plan import resolve_sources
 from packer.pipeline.progress import Progress
-from packer.recipe import Recipe, current_keys, to_json
+from packer.recipe import Recipe, to_json
 from packer.source.file_bytes import unreadable
 from packer.store.digest import digest_file
 from packer.store.files import CacheFiles
@@ -195,7 +195,7 @@ def _same_recipe(manifest: Manifest, recipe: Recipe) -> bool:
     engine = resolve_engine(recipe.engine, files[TOKENIZER_FILE], before=manifest.engine)
     wanted = to_json(msgspec.structs.replace(recipe, engine=engine.name))
     # As JSON: for Python, true and 1 and 1.0 are the same, and a template may write them.
-    return _written(wanted) == _written(current_keys(manifest.recipe)) and engine.version == manifest.engine_version
+    return _written(wanted) == _written(manifest.recipe) and engine.version == manifest.engine_version
 
 
 def _written(recipe: Mapping[str, Any]) -> str:
