@@ -12,7 +12,7 @@ from packer.audit.verify_report import Finding, Level
 from packer.batches import RowBatch
 from packer.curate import TraitMaker, TraitRules
 from packer.errors import PackerError
-from packer.pipeline.selecting import decide, read_traits
+from packer.pipeline.selecting import decide
 from packer.recipe import make_recipe
 from packer.source import Partition, read_rows
 from packer.store.manifest import Input, Manifest, StoredTable
@@ -49,7 +49,7 @@ def check_tables(folder: Path, manifest: Manifest, level: Level, *, is_whole: bo
     try:
         rules = make_recipe(manifest.recipe).row_rules
         stored = read_selection(folder, selection)
-        found = decide(folder, rules, manifest.inputs, shards, read_traits(folder, selection.traits))
+        found = decide(folder, rules, manifest.inputs, shards, selection.traits)
     except (PackerError, ValueError, IndexError, KeyError) as error:
         return [unreadable(selection.table.path, error)]
     different = [

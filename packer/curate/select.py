@@ -16,7 +16,6 @@ from packer.curate.duplicates import Lost, exact_duplicates, lost_to_held_out, l
 from packer.curate.signatures import signatures_in
 from packer.curate.splits import NAMES, TRAIN, split_by_hash, split_by_time, straddling
 from packer.curate.traits import NO_TIME, TraitRules
-from packer.errors import InputError
 from packer.rejections import ROW_REASONS
 from packer.row_rules import WHERE, Deduplicate, Leakage, RowRules, Split
 
@@ -34,9 +33,6 @@ def select_rows(rows: InputRows, traits: pa.Table, rules: RowRules) -> SelectedR
         rows: all rows of the inputs.
         traits: of every row, in their order.
         rules: of the recipe.
-
-    Raises:
-        InputError: no row has a field that a rule asks about.
 
     """
     verdicts = Verdicts(rows)
@@ -144,43 +140,6 @@ class _Filters:
                 yield number, (tokens < least) | (tokens > (tokens if most is None else most))
 
 
-def refuse_absent_fields(rows: InputRows, traits: pa.Table, rules: RowRules) -> None:
-    """Refuse rules about a field that no row has.
-
-    Raises:
-        InputError: names the field and the rule.
-
-    """
-    known, source = column(traits, "known"), rows.source
-    asked = [TraitRules.of(rules, i) for i in range(max(1, len(rules.where)))]
-    present = [
-        {
-            field
-            for bit, field in enumerate(each.fields)
-            if (_bit(known, np.uint64(bit)) & (source == i) & (rows.num_tokens > 0)).any()
-        }
-        for i, each in enumerate(asked)
-    ]
-    for i, each in enumerate(asked):
-        for field in each.where:
-            if field not in present[i]:
-                raise absent_field(field, f"sources[{i}].{WHERE}")
-    anywhere = set().union(*present)
-    wanted = [(each.field, f"filter '{each.name}'") for each in rules.filters]
-    if rules.split is not None:
-        wanted += [(rules.split.group, "split.group"), (rules.split.time, "split.time")]
-    for name, rule in wanted:
-        if name is not None and name not in anywhere:
-            raise absent_field(name, rule)
-
-
-def absent_field(field: str, rule: str) -> InputError:
-    """The error of a rule about a field that no row has."""
-    return InputError(
-        f"{rule}: no row has a field '{field}'", hint="fields are named as the files have them, as in metadata.user_id"
-    )
-
-
 def _contaminated(verdicts: Verdicts, traits: pa.Table) -> Lost:
     """Rows that are left and hold a question; in place of a row they lost to, they have its number."""
     question = column(traits, "question").astype(np.int64)
@@ -201,14 +160,6 @@ def _leaking(verdicts: Verdicts, traits: pa.Table, rule: Leakage) -> Lost:
     held, learned = (np.flatnonzero(verdicts.alive & own) for own in (~verdicts.in_train, verdicts.in_train))
     rows = signatures_in(traits, rule.of, rule.ngram)
     return lost_to_held_out(rows, digests(traits, "content"), held, learned, rule.near)
-
-
-def mixed_groups(traits: pa.Table) -> int:
-    """Values of the group's field that are a text in some rows and a number in others, which are two groups."""
-    if "group" not in traits.column_names:
-        return 0
-    pairs = np.unique(np.stack([column(traits, "group_text"), column(traits, "group")]), axis=1)
-    return int((np.unique(pairs[0], return_counts=True)[1] > 1).sum())
 
 
 def _divide(verdicts: Verdicts, rows: InputRows, traits: pa.Table, rule: Split, rules: RowRules) -> None:

@@ -39,43 +39,26 @@ def documents_identity(
     }
 
 
-def partition_key(
-    partition: Partition,
-    *,
-    schema: str,
-    columns: Mapping[str, str | None],
-    roles: Mapping[str, str],
-    documents: Mapping[str, Any],
-) -> str:
-    """Identity of a partition's result: its bytes, how its rows are read, and the documents half."""
-    return _digest({**_rows_identity(partition, schema, columns, roles), "documents": documents})
+def partition_key(partition: Partition, entry: Input, documents: Mapping[str, Any]) -> str:
+    """Identity of a partition's result: its bytes, how its input's rows are read, and the documents half."""
+    return _digest({**_rows_identity(partition, entry), "documents": documents})
 
 
-def traits_key(
-    partition: Partition,
-    *,
-    schema: str,
-    columns: Mapping[str, str | None],
-    roles: Mapping[str, str],
-    max_row_bytes: int,
-    rules: TraitRules,
-) -> str:
-    """Identity of the traits of a partition: its bytes, how its rows are read, and what is asked of them."""
+def traits_key(partition: Partition, entry: Input, max_row_bytes: int, rules: TraitRules) -> str:
+    """Identity of the traits of a partition: its bytes, how its input's rows are read, and what is asked of them."""
     asked = {"max_row_bytes": max_row_bytes, "rules": msgspec.to_builtins(rules)}
-    return _digest({**_rows_identity(partition, schema, columns, roles), "traits": asked})
+    return _digest({**_rows_identity(partition, entry), "traits": asked})
 
 
-def _rows_identity(
-    partition: Partition, schema: str, columns: Mapping[str, str | None], roles: Mapping[str, str]
-) -> dict[str, Any]:
+def _rows_identity(partition: Partition, entry: Input) -> dict[str, Any]:
     return {
         "bytes": partition.xxh3,
         "num_bytes": partition.stop - partition.start,
         "num_rows": partition.num_rows,
         "format": partition.format,
-        "schema": schema,
-        "columns": dict(columns),
-        **_roles(roles),
+        "schema": entry.schema,
+        "columns": entry.columns,
+        **_roles(entry.roles),
     }
 
 

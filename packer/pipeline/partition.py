@@ -1,8 +1,8 @@
 """The task of one partition: its bytes become a document shard, the traits of its rows, or both, and a journal entry.
 
 The shard is a pure function of the partition's bytes, how its rows are read, and the documents half of the recipe; the
-traits, of the first two and what is asked of rows. A journal entry (`.packer/partitions/<key>.json`, and
-`.packer/traits/<key>.json`) is written after each file, so a build that is killed finds what it finished.
+traits, of the first two and what is asked of rows. A journal entry (:data:`JOURNALS`) is written after each file, so a
+build that is killed finds what it finished.
 """
 
 from collections import Counter
@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -31,9 +32,6 @@ from packer.store.folder import PRIVATE
 from packer.store.manifest import Shard, StoredTable
 from packer.store.row_tables import write_table
 from packer.store.writing import write_documents
-
-JOURNAL = f"{PRIVATE}/partitions"
-TRAITS_JOURNAL = f"{PRIVATE}/traits"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +86,12 @@ class PartitionResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     shard: Shard
     rejected: tuple[RejectedRow, ...]
+
+
+Finished = TypeVar("Finished", PartitionResult, StoredTable)
+
+JOURNALS: Mapping[type, str] = {PartitionResult: f"{PRIVATE}/partitions", StoredTable: f"{PRIVATE}/traits"}
+"""Where it is noted that a shard is finished, or the traits of a partition: a file for each key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +176,7 @@ class PartitionWork:
         if task.traits is not None:
             with self._clock.of("write"):
                 stored = write_table(self._folder, traits, kind="traits", key=task.traits.key)
-                write_traits_journal(self._folder, stored)
+                write_journal(self._folder, task.traits.key, stored)
         return Made(result=result, traits=stored, seconds=self._clock.take())
 
     def _with_traits(
@@ -233,31 +237,16 @@ def run_partition(
     return result
 
 
-def write_journal(folder: Path, key: str, result: PartitionResult) -> None:
-    """Say that a partition is finished; its shard is there already."""
-    CacheFiles(folder).write(f"{JOURNAL}/{key}.json", msgspec.json.encode(result))
+def write_journal(folder: Path, key: str, finished: PartitionResult | StoredTable) -> None:
+    """Note that a shard or a table of traits is finished; its file is there already."""
+    CacheFiles(folder).write(f"{JOURNALS[type(finished)]}/{key}.json", msgspec.json.encode(finished))
 
 
-def write_traits_journal(folder: Path, traits: StoredTable) -> None:
-    """Say that the traits of a partition are finished; their file is there already."""
-    CacheFiles(folder).write(f"{TRAITS_JOURNAL}/{traits.key}.json", msgspec.json.encode(traits))
-
-
-def read_traits_journal(folder: Path) -> dict[str, StoredTable]:
-    """Traits of a build that did not finish, by key; entries that cannot be read are as good as missing."""
-    entries: dict[str, StoredTable] = {}
+def read_journal(folder: Path, kind: type[Finished]) -> dict[str, Finished]:
+    """What a build that did not end had finished, by key; entries that cannot be read are as good as missing."""
+    entries: dict[str, Finished] = {}
     files = CacheFiles(folder)
-    for name in files.names(TRAITS_JOURNAL, ".json"):
+    for name in files.names(JOURNALS[kind], ".json"):
         with suppress(StorageError, msgspec.MsgspecError):
-            entries[PurePosixPath(name).stem] = msgspec.json.decode(files.read(name), type=StoredTable)
-    return entries
-
-
-def read_journal(folder: Path) -> dict[str, PartitionResult]:
-    """Results of a build that did not finish, by key; entries that cannot be read are as good as missing."""
-    entries: dict[str, PartitionResult] = {}
-    files = CacheFiles(folder)
-    for name in files.names(JOURNAL, ".json"):
-        with suppress(StorageError, msgspec.MsgspecError):
-            entries[PurePosixPath(name).stem] = msgspec.json.decode(files.read(name), type=PartitionResult)
+            entries[PurePosixPath(name).stem] = msgspec.json.decode(files.read(name), type=kind)
     return entries

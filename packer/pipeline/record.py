@@ -118,7 +118,7 @@ def _left_out_lines(
         return
     documents = left_out.documents
     columns = (*documents.origins(), documents.doc_ids(), documents.lengths())
-    reasons = zip(left_out.codes(), left_out.reasons(inputs, shards), strict=True)
+    reasons = left_out.reasons(inputs, shards)
     for source, row, doc_id, length, (code, reason) in zip(*(c.tolist() for c in columns), reasons, strict=True):
         path = inputs[source].path
         yield (

@@ -16,13 +16,7 @@ from packer.pipeline.engine import resolve_engine
 from packer.pipeline.identity import RULES_VERSION, Provenance, model_digests
 from packer.pipeline.input_resolution import SourceFile, tokenizer_place
 from packer.pipeline.packing import BlockRange
-from packer.pipeline.partition import (
-    PartitionResult,
-    PartitionTask,
-    RejectedRow,
-    read_journal,
-    read_traits_journal,
-)
+from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow, read_journal
 from packer.pipeline.plan import resolve_sources
 from packer.pipeline.progress import Progress
 from packer.recipe import Recipe, to_json
@@ -73,20 +67,19 @@ def is_as_committed(folder: Path, manifest: Manifest) -> bool:
     return all(files.size(path) == size for path, size in sizes)
 
 
-def reusable(folder: Path, manifest: Manifest | None, *, repair: bool) -> dict[str, PartitionResult]:
-    """Results that are there, by key: of a build that did not finish, and of the cache that is there."""
-    results = read_journal(folder)
+def reusable(
+    folder: Path, manifest: Manifest | None, *, repair: bool
+) -> tuple[dict[str, PartitionResult], dict[str, StoredTable]]:
+    """Results and traits that are there, by key: of a build that did not end, and of the cache that is there."""
+    results, traits = read_journal(folder, PartitionResult), read_journal(folder, StoredTable)
     if manifest is not None:
         results |= {key: result for result in committed(folder, manifest) if (key := result.shard.key) is not None}
-    return {key: result for key, result in results.items() if _is_whole(folder, result.shard, every_byte=repair)}
-
-
-def reusable_traits(folder: Path, manifest: Manifest | None, *, repair: bool) -> dict[str, StoredTable]:
-    """Traits that are there, by key."""
-    traits = read_traits_journal(folder)
     if manifest is not None and manifest.selection is not None:
         traits |= {each.key: each for each in manifest.selection.traits if each.key is not None}
-    return {key: each for key, each in traits.items() if _is_whole(folder, each, every_byte=repair)}
+    return (
+        {key: result for key, result in results.items() if _is_whole(folder, result.shard, every_byte=repair)},
+        {key: each for key, each in traits.items() if _is_whole(folder, each, every_byte=repair)},
+    )
 
 
 def committed(folder: Path, manifest: Manifest) -> list[PartitionResult]:

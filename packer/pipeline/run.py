@@ -37,7 +37,6 @@ from packer.pipeline.partition import (
     PartitionTask,
     PartitionWork,
     write_journal,
-    write_traits_journal,
 )
 from packer.pipeline.plan import BuildPlan, plan_build, resolve_sources
 from packer.pipeline.progress import Clock, Profile, Progress, Silent
@@ -48,7 +47,6 @@ from packer.pipeline.reuse import (
     refuse_foreign,
     reusable,
     reusable_blocks,
-    reusable_traits,
     reuse,
     up_to_date,
 )
@@ -171,7 +169,7 @@ def make_cache(folder: Path, source: Source, options: Options, progress: Progres
             made = source.documents(found)
         results, shards = made.results, [result.shard for result in made.results]
         with clock.of("rows") if wanted.recipe.row_rules.asks else nullcontext():
-            selection = select(folder, wanted, shards, made.traits, progress.note)
+            selection = select(folder, wanted, shards, made.traits)
         with clock.of("blocks"):
             there = reusable_blocks(folder, found, wanted, shards, repair=options.repair)
             jobs = options.jobs or jobs_for_packing(shards)
@@ -232,7 +230,7 @@ def _nothing_to_do(folder: Path, found: Manifest, options: Options) -> BuildResu
 def _dry_run(folder: Path, found: Manifest | None, plan: BuildPlan, options: Options) -> BuildResult:
     if found is not None and not options.repair and up_to_date(folder, found, plan.provenance):
         return _nothing_to_do(folder, found, options)
-    there = reusable(folder, found, repair=options.repair)
+    there, _ = reusable(folder, found, repair=options.repair)
     missing = sum(task.key not in there for task in plan.tasks)
     return BuildResult(
         folder=folder,
@@ -288,14 +286,13 @@ class _Rows:
     def documents(self, found: Manifest | None) -> Documents:
         """The result of every partition, in order: reused where it is there, made where it is not."""
         plan = self._plan
-        there = reusable(self._folder, found, repair=self._options.repair)
-        tables = reusable_traits(self._folder, found, repair=self._options.repair)
+        there, tables = reusable(self._folder, found, repair=self._options.repair)
         results: dict[int, PartitionResult] = {}
         traits: dict[int, StoredTable] = {}
         for number, task in enumerate(plan.tasks):
             if task.traits is not None and task.traits.key in tables:
                 traits[number] = tables[task.traits.key]
-                write_traits_journal(self._folder, traits[number])
+                write_journal(self._folder, task.traits.key, traits[number])
             if task.key in there:
                 results[number] = reuse(self._folder, there[task.key], task)
                 write_journal(self._folder, task.key, results[number])

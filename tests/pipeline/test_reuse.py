@@ -18,7 +18,7 @@ from packer.pipeline.engine import Engine
 from packer.pipeline.identity import Provenance
 from packer.pipeline.inputs import refuse_changed
 from packer.pipeline.packing import finish_if_free
-from packer.pipeline.partition import JOURNAL
+from packer.pipeline.partition import JOURNALS, PartitionResult
 from packer.pipeline.reuse import committed, reusable_blocks
 from packer.recipe import Pack, Supervision, load_recipe, make_recipe, to_json
 from packer.source.partition import FileStatus
@@ -133,7 +133,7 @@ def test_a_journal_entry_that_cannot_be_read_costs_its_partition_alone(left, sta
         patch.setattr(run, "pack_documents", dies)
         with pytest.raises(StorageError):
             again(starter, cache)
-    entries = sorted((cache / JOURNAL).iterdir())
+    entries = sorted((cache / JOURNALS[PartitionResult]).iterdir())
     assert len(entries) == 5
     entries[2].write_bytes(left)
     result = again(starter, cache)
