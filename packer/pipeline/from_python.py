@@ -184,7 +184,9 @@ def _asked(data: Any, options: dict[str, Any]) -> _Asked:
 def _of_rows(options: dict[str, Any], data: Mapping[Any, Any], of_sources: dict[str, Any]) -> _Asked:
     """Rows by split, and a recipe that shows what is wrong with the options before any row is read."""
     rows = {str(split): _rows(rows) for split, rows in data.items()}
-    return _Asked({**options, "sources": [{**of_sources, "path": "rows"}]}, rows, of_sources)
+    return _Asked(
+        {**options, "sources": [{**of_sources, "path": "rows", "split": each} for each in rows]}, rows, of_sources
+    )
 
 
 def _recipe_values(data: Any) -> dict[str, Any] | None:

@@ -362,7 +362,7 @@ def test_fields_are_the_same_in_every_format(rows, starter, tmp_path):
     ("overrides", "error", "words"),
     [
         (["filters=[{name: a, field: nope, min: 1}]"], InputError, "no row has a field 'nope'"),
-        (["split.group=meta.nope"], NothingKeptError, "89 × no_group"),
+        (["split.group=meta.nope"], NothingKeptError, "60 × no_group"),
         (["filters=[{name: a, of: answers, matches: '(?=x)'}]"], RecipeError, "RE2"),
         (["filters=[{name: a, of: answers, chars: {min: 1000}}]"], NothingKeptError, "89 × filtered"),
         (["split.shares.validation=0.8", "split.shares.test=0.2"], RecipeError, "leave nothing to train on"),

@@ -350,7 +350,7 @@ class Tokenizer:
         (ROWS, {"pack": 2048}, RecipeError, "pack: expected", "packer explain recipe"),
         (ROWS, {"schema": "alpca"}, RecipeError, "schema: expected", "packer explain recipe"),
         (ROWS, {"limit": 0}, RecipeError, "limit: expected", "packer explain recipe"),
-        (ROWS, {"split": "a/b"}, ValueError, "split is 'a/b'", None),
+        (ROWS, {"split": "a/b"}, RecipeError, "split: expected the name of a split", "packer explain recipe"),
         ({"train": ROWS}, {"split": "x"}, RecipeError, "by split already", "leave it out"),
         ("nowhere.jsonl", {}, InputError, "nowhere.jsonl: no such file", "looked in"),
     ],
