@@ -178,18 +178,17 @@ def _line(row: Any, number: int) -> bytes:
     try:
         text = json.dumps(row, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
-        row = _plain(row, number)
         try:
-            text = json.dumps(row, ensure_ascii=False)
-        except TypeError as error:
-            raise _no_row(f"row {number}: {error}") from None
+            row = _plain(row, number)
+        except RecursionError:
+            raise _no_row(f"row {number} is nested too deeply, or holds itself") from None
+        text = json.dumps(row, ensure_ascii=False)
     try:
         return text.encode() + b"\n"
     except UnicodeEncodeError:
         return json.dumps(row).encode() + b"\n"  # half a surrogate pair: the build rejects the row
 
 
-_DEEPEST = 100
 _EXAMPLE = '{"messages": [{"role": "user", "content": "…"}, …]}'
 
 
@@ -209,9 +208,9 @@ def _plain(value: Any, number: int, place: str = "") -> Any:
         TypeError: JSON cannot hold it; names its place.
 
     """
-    if place.count(".") + place.count("[") > _DEEPEST:
-        raise _no_row(f"row {number} is nested too deeply, or holds itself")
     if isinstance(value, Mapping):
+        if odd := [key for key in value if not isinstance(key, str | int | float | None)]:
+            raise _no_row(f"row {number}, {place}: key {reprlib.repr(odd[0])} is nothing JSON has")
         return {key: _plain(item, number, f"{place}.{key}" if place else str(key)) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, number, f"{place}[{i}]") for i, item in enumerate(value)]
