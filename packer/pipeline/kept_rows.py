@@ -176,7 +176,7 @@ def _line(row: Any, number: int) -> bytes:
     if not isinstance(row, Mapping):
         raise _no_row(f"row {number} is {reprlib.repr(row)}; expected a dict such as {_EXAMPLE}")
     try:
-        text = json.dumps(row, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(row, ensure_ascii=False, allow_nan=False, default=_own)
     except (TypeError, ValueError, RecursionError):
         try:
             row = _plain(row, number)
@@ -201,8 +201,17 @@ def _no_row(message: str) -> TypeError:
     return error
 
 
+def _own(value: Any) -> Any:
+    """What Python has in place of a mapping of another kind, or of a number or an array of a library."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if callable(tolist := getattr(value, "tolist", None)):
+        return tolist()
+    raise TypeError
+
+
 def _plain(value: Any, number: int, place: str = "") -> Any:
-    """A value of a row as JSON has it: mappings, numbers and arrays of libraries as Python's own, a NaN as None.
+    """A value of a row as JSON has it, with a NaN as None.
 
     Raises:
         TypeError: JSON cannot hold it; names its place.
@@ -214,8 +223,8 @@ def _plain(value: Any, number: int, place: str = "") -> Any:
         return {key: _plain(item, number, f"{place}.{key}" if place else str(key)) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, number, f"{place}[{i}]") for i, item in enumerate(value)]
-    if callable(tolist := getattr(value, "tolist", None)):
-        return _plain(tolist(), number, place)
+    if hasattr(value, "tolist"):
+        return _plain(_own(value), number, place)
     if isinstance(value, float) and math.isnan(value):
         return None
     if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
