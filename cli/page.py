@@ -8,7 +8,8 @@ page reads the same without colour, in a pipe, and in ASCII.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from packer_cli.output import lines_of, percent, plural, signs, stdout, wrap, wrap_words
+from packer.display import percent, plural
+from packer_cli.output import lines_of, signs, stdout, wrap, wrap_words
 
 if TYPE_CHECKING:
     from packer.audit import BlockView, DocumentView, RowView, Run

@@ -35,8 +35,8 @@ from packer.pipeline.executor import local_executor
 from packer.pipeline.identity import RULES_VERSION
 from packer.pipeline.input_resolution import input_place
 from packer.pipeline.kept_tokenizer import kept_model
-from packer.pipeline.progress import Progress
 from packer.pipeline.stages import Stages, named_row, overruns_at, with_role_markers
+from packer.progress import Progress
 from packer.recipe import Recipe, make_recipe
 from packer.source import SCHEMAS, Partition, partition_file
 from packer.source.partition import Format

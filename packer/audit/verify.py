@@ -34,7 +34,7 @@ from packer.audit.verify_report import Checked, Finding, Level, VerifyReport
 from packer.errors import CheckError, PackerError, RecipeError, UsageError
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.executor import default_jobs
-from packer.pipeline.progress import Progress, Silent
+from packer.progress import Progress, Silent
 from packer.recipe import make_recipe
 from packer.source import STANDARD_INPUT, place_of
 from packer.store.cache import check_conservation, content_fingerprint

@@ -10,8 +10,8 @@ from packer.audit.view import find_inputs
 from packer.curate.row_words import said
 from packer.errors import UsageError
 from packer.pipeline.benchmarks import read_rule
-from packer.pipeline.progress import Silent
 from packer.pipeline.selecting import RowPlaces
+from packer.progress import Silent
 from packer.recipe import Recipe, make_recipe
 from packer.rejections import ROW_REASONS
 from packer.store.cache import Cache

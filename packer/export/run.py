@@ -22,7 +22,7 @@ from packer.errors import BusyError, UsageError
 from packer.export.formats import FORMATS, Unit, format_of
 from packer.export.writer import ExportedFile, Files, Writer, blocks_of, documents_of, is_weighted
 from packer.limits import storage_errors
-from packer.pipeline.progress import Progress, Silent
+from packer.progress import Progress, Silent
 from packer.store.cache import Cache
 from packer.store.exported import RECORD, read_record
 from packer.store.folder import TEMPORARY_PREFIX, lock, sync_folder

@@ -7,7 +7,7 @@ keyword options are its keys.
 import os
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, Unpack
 
@@ -15,10 +15,10 @@ from packer.errors import CheckError, InputError, RecipeError
 from packer.named_templates import template_key
 from packer.pipeline.build_result import BuildResult
 from packer.pipeline.kept_rows import ArrowData, brings_arrow, keep_rows, remove_rows, rows_folder
-from packer.pipeline.progress import Progress
 from packer.pipeline.python_hints import python_hints
 from packer.pipeline.reuse import refuse_foreign
 from packer.pipeline.run import build as build_recipe
+from packer.progress import Lines, Progress, Silent
 from packer.recipe import Recipe, load_recipe, make_recipe, to_json
 from packer.source.schema import VOTING_FIELDS
 
@@ -111,7 +111,8 @@ def build(
 
     """
     folder = Path(_path("out", out, "the folder of a cache"))
-    with python_hints(), _listener(progress) as listener:
+    listener = (Lines() if progress else Silent()) if isinstance(progress, bool) else progress
+    with python_hints():
         asked = _asked(data, dict(options))
         recipe = make_recipe(asked.values)
         if asked.rows:
@@ -293,9 +294,3 @@ def _wrong(message: str, hint: str) -> TypeError:
     error = TypeError(message)
     error.add_note(f"hint: {hint}")
     return error
-
-
-def _listener(progress: bool | Progress) -> AbstractContextManager[Progress]:  # noqa: FBT001 - as its caller was asked
-    from packer_cli.progress import listener  # noqa: PLC0415 - of the command line, and not to be loaded with packer
-
-    return listener(quiet=not progress) if isinstance(progress, bool) else nullcontext(progress)

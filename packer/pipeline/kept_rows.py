@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from packer.errors import InputError
 from packer.limits import storage_errors
-from packer.pipeline.progress import Progress
+from packer.progress import Progress
 from packer.store.folder import AtomicFile, sweep_temporary
 
 _ROWS_OF_A_BATCH = 1000

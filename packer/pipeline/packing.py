@@ -13,9 +13,9 @@ from packer.pipeline.executor import jobs_for, local_executor
 from packer.pipeline.identity import Provenance
 from packer.pipeline.losses import refuse_losses
 from packer.pipeline.partition import PartitionResult
-from packer.pipeline.progress import Progress
 from packer.pipeline.record import make_manifest, rejected_lines
 from packer.pipeline.selecting import Selected
+from packer.progress import Progress
 from packer.rejections import CODES
 from packer.store.cache import Cache, check_conservation
 from packer.store.document_shards import DocumentShards

@@ -22,8 +22,8 @@ from packer.curate import Questions, TraitMaker, TraitRules
 from packer.errors import StorageError
 from packer.model import Model
 from packer.pipeline.benchmarks import questions_of
-from packer.pipeline.progress import Clock
 from packer.pipeline.stages import Stages, named_row, overruns_at
+from packer.pipeline.timing import Clock
 from packer.recipe import Recipe
 from packer.source import Partition, read_rows, unused_keys
 from packer.source.partition import Format

@@ -16,10 +16,10 @@ from packer.pipeline.input_resolution import SourceFile, source_files, tokenizer
 from packer.pipeline.inputs import note_unread, open_inputs
 from packer.pipeline.kept_tokenizer import model_record
 from packer.pipeline.partition import PartitionTask
-from packer.pipeline.progress import Progress
 from packer.pipeline.row_questions import RowQuestions
 from packer.pipeline.stages import with_role_markers
 from packer.pipeline.suggestions import templates_hint
+from packer.progress import Progress
 from packer.recipe import Recipe
 from packer.source import (
     SCHEMAS,

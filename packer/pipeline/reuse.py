@@ -18,7 +18,7 @@ from packer.pipeline.input_resolution import SourceFile, tokenizer_place
 from packer.pipeline.packing import BlockRange
 from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow, read_journal
 from packer.pipeline.plan import resolve_sources
-from packer.pipeline.progress import Progress
+from packer.progress import Progress
 from packer.recipe import Recipe, to_json
 from packer.source.file_bytes import unreadable
 from packer.store.digest import digest_file

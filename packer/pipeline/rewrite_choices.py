@@ -11,8 +11,8 @@ from packer.batches import RowBatch, Sample
 from packer.model import Model
 from packer.pipeline.input_resolution import source_files
 from packer.pipeline.inputs import open_inputs
-from packer.pipeline.progress import Silent
 from packer.pipeline.stages import turn_end_marker
+from packer.progress import Silent
 from packer.recipe import Recipe
 from packer.render import Renderer, RenderRules
 from packer.render.reasoning import reasoning_of

@@ -39,7 +39,6 @@ from packer.pipeline.partition import (
     write_journal,
 )
 from packer.pipeline.plan import BuildPlan, plan_build, resolve_sources
-from packer.pipeline.progress import Clock, Profile, Progress, Silent
 from packer.pipeline.rejected_inputs import RejectedInput, rejected_inputs
 from packer.pipeline.reuse import (
     existing,
@@ -54,6 +53,8 @@ from packer.pipeline.rewrite_cost import check_rewrite_cost, refuse_early, sampl
 from packer.pipeline.row_report import row_report
 from packer.pipeline.selecting import select
 from packer.pipeline.suggestions import way_out
+from packer.pipeline.timing import Clock, Profile
+from packer.progress import Progress, Silent
 from packer.recipe import Recipe
 from packer.source import smallest_partition
 from packer.store.folder import lock, refuse_busy, sweep_temporary

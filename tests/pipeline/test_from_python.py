@@ -24,8 +24,8 @@ from packer.errors import InputError, NothingKeptError, RecipeError, UsageError
 from packer.pipeline import build as build_recipe
 from packer.pipeline.from_python import SOURCE_KEYS, Options
 from packer.pipeline.kept_rows import keep_rows, rows_folder
-from packer.pipeline.progress import Silent
 from packer.pipeline.python_hints import in_python
+from packer.progress import Silent
 from packer.recipe import Recipe, Source, load_recipe, make_recipe, to_json
 from packer_cli.progress import listener
 
@@ -442,7 +442,7 @@ def test_a_result_prints_what_the_command_prints(starter, tmp_path, monkeypatch)
 
 def test_progress_where_no_terminal_is_comes_in_lines(monkeypatch, capsys):
     clock = iter(range(0, 1000, 3))
-    monkeypatch.setattr("packer_cli.progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("packer.progress.time.monotonic", lambda: next(clock))
     with listener(quiet=False) as progress:
         progress.stage("rows", 0, "rows")
         progress.advance(1000)

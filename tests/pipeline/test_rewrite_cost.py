@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from packer.pipeline import build, rewrite_cost
 from packer.pipeline.partition import PartitionResult, read_journal
 from packer.pipeline.plan import plan_build
-from packer.pipeline.progress import Silent
 from packer.pipeline.rewrite_cost import CLEARLY, RewrittenError, refuse_early, sampled_tasks
+from packer.progress import Silent
 from packer.recipe import load_recipe, make_recipe, to_json
 
 COUNTING = (

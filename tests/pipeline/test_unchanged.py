@@ -9,8 +9,8 @@ import pytest
 from packer.errors import InputError, UsageError
 from packer.pipeline import build, run
 from packer.pipeline.plan import plan_build
-from packer.pipeline.progress import Silent
 from packer.pipeline.reuse import is_unchanged, up_to_date
+from packer.progress import Silent
 from packer.recipe import load_recipe, make_recipe, to_json
 from packer.store.manifest import read_manifest
 

@@ -7,7 +7,7 @@ from typing import cast, get_args
 from packer.batches import RowBatch, Sample
 from packer.errors import PackerError
 from packer.pipeline.input_resolution import input_place
-from packer.pipeline.progress import Progress
+from packer.progress import Progress
 from packer.recipe import Recipe
 from packer.source import SCHEMAS, Partition, partition_file, read_rows
 from packer.source.partition import Format

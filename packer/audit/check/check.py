@@ -16,7 +16,7 @@ from packer.batches import Sample
 from packer.curate.contamination import Questions
 from packer.curate.row_words import said
 from packer.pipeline.benchmarks import Benchmark
-from packer.pipeline.progress import Progress, Silent
+from packer.progress import Progress, Silent
 from packer.recipe import make_recipe
 from packer.store.cache import Cache
 

@@ -19,7 +19,7 @@ from packer.curate import Questions, TraitMaker, TraitRules
 from packer.curate.select import column, digests
 from packer.curate.signatures import Signatures, signatures_in
 from packer.pipeline.executor import jobs_for, local_executor
-from packer.pipeline.progress import Progress
+from packer.progress import Progress
 from packer.store.cache import Cache
 
 NGRAM = 3

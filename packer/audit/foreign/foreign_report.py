@@ -18,7 +18,7 @@ from packer.audit.stats import Lengths, count_lengths
 from packer.audit.text_runs import Run
 from packer.batches import Int64
 from packer.errors import UsageError
-from packer.pipeline.progress import Progress, Silent
+from packer.progress import Progress, Silent
 
 _BEFORE, _AFTER, _MOST = 16, 8, 24
 """Tokens shown before a mark and behind it, and of it."""
