@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from packer.errors import UsageError
-from packer.starter.families import FAMILIES
+from packer.starter import FAMILIES
 from packer_cli.options import HELP_OPTIONS, output_options
 from packer_cli.output import print_json, stdout
 
@@ -42,7 +42,7 @@ def _print_schema(context: click.Context, _parameter: click.Parameter, asked: bo
     help="Of a dataset_info.json, an entry to take, or A,B [all].",
 )
 @click.option(
-    "--for", "family", type=click.Choice([*FAMILIES]), help="Write the recipe of a family of models, for rows of yours."
+    "--for", "family", type=click.Choice(FAMILIES), help="Write the recipe of a family of models, for rows of yours."
 )
 @click.option(
     "--schema",

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 from packer.errors import ResourceError
-from packer.limits import memory_limits
 from packer.preload import TOKENIZER, asked
 from packer.watchdog import end_if_stuck
 
@@ -223,15 +222,15 @@ def _death_named(process: BaseProcess) -> Iterator[None]:
 
 def _ended(exit_code: int | None) -> str:
     if exit_code is None:
-        return f"ended before its work was done, most often for want of memory or threads{memory_limits()}"
+        return "ended before its work was done, most often for want of memory or threads"
     if exit_code >= 0:
         return f"ended with exit code {exit_code}; what it printed stands above"
     if exit_code == -signal.SIGKILL:
-        return f"was killed, most often for want of memory{memory_limits()}"
+        return "was killed, most often for want of memory"
     if exit_code == -signal.SIGPROF:
         return "was ended: the chat template, or a row in it, took a minute for a single step"
     name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else f"signal {-exit_code}"
-    return f"was ended by {name}, most often for want of memory or threads{memory_limits()}"
+    return f"was ended by {name}, most often for want of memory or threads"
 
 
 @contextmanager

@@ -1,13 +1,16 @@
-"""The starter folder that `packer init` writes: a recipe, samples in five forms, a small tokenizer."""
+"""What `packer init` writes: a recipe, samples in five forms and a small tokenizer, or the recipe of a family."""
 
 from pathlib import Path
 
 from packer.errors import StorageError, UsageError
-from packer.starter.families import family_recipe
 
 RECIPE_FILE = "recipe.yaml"
 
 _FILES = Path(__file__).parent / "files"
+_FAMILIES = Path(__file__).parent / "families"
+
+FAMILIES = tuple(sorted(path.stem for path in _FAMILIES.glob("*.yaml")))
+"""Families of models with a recipe: what their templates need, so that rows of several turns build at the first try."""
 
 
 def write_starter(folder: Path) -> tuple[Path, ...]:
@@ -33,7 +36,7 @@ def write_starter(folder: Path) -> tuple[Path, ...]:
 
 
 def write_family(name: str, folder: Path) -> tuple[Path, ...]:
-    """Write the recipe of a family of :data:`packer.starter.families.FAMILIES` into `folder`, new or empty.
+    """Write the recipe of a family of :data:`FAMILIES` into `folder`, new or empty.
 
     Raises:
         UsageError: `folder` is a file, or holds something.
@@ -43,7 +46,7 @@ def write_family(name: str, folder: Path) -> tuple[Path, ...]:
     _check_free(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / RECIPE_FILE).write_text(family_recipe(name), "utf-8")
+        (folder / RECIPE_FILE).write_bytes((_FAMILIES / f"{name}.yaml").read_bytes())
     except OSError as error:
         raise StorageError(f"cannot write the recipe to {folder}: {error}") from error
     return (folder / RECIPE_FILE,)

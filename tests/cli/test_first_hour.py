@@ -19,7 +19,7 @@ from packer.audit.lint import CODES as LINT_CODES
 from packer.errors import InputError
 from packer.recipe import Recipe, load_recipe, make_recipe, to_json
 from packer.rejections import CODES, rejection_hint
-from packer.starter.families import FAMILIES
+from packer.starter import FAMILIES
 from packer.starter.recipe_schema import recipe_schema
 from packer_cli.main import COMMANDS
 
