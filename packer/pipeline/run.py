@@ -6,8 +6,7 @@ does not name are removed, and rejected.jsonl is renamed into place.
 Until the commit the cache that was there stays as it was, and finished partitions are found again whatever happens.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from packer.backend import load_fast_meanwhile
-from packer.errors import InputError, NothingKeptError
+from packer.errors import InputError
 from packer.limits import path_errors
 from packer.model import TOKENIZER_FILE, read_model_files
 from packer.pipeline import engine
@@ -52,7 +51,6 @@ from packer.pipeline.reuse import (
 from packer.pipeline.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
 from packer.pipeline.row_report import row_report
 from packer.pipeline.selecting import select
-from packer.pipeline.suggestions import way_out
 from packer.pipeline.timing import Clock, Profile
 from packer.progress import Progress, Silent
 from packer.recipe import Recipe
@@ -316,9 +314,8 @@ class _Rows:
             shard = results[number].shard
             self._progress.advance(shard.num_input_rows, 0 if made.result is None else shard.num_tokens)
         ordered = [results[number] for number in range(len(plan.tasks))]
-        self._check_kept(ordered)
-        check_rewrite_cost(plan, [result.shard for result in ordered])
         self.rejected_inputs = rejected_inputs(plan, ordered)
+        check_rewrite_cost(plan, [result.shard for result in ordered])
         return Documents(results=ordered, traits=[traits[number] for number in sorted(traits)], num_built=num_built)
 
     def _make(self, wanted: Mapping[int, PartitionTask]) -> Iterator[tuple[int, Made]]:
@@ -354,19 +351,3 @@ class _Rows:
             f"{place}: {first.code}: {first.reason} (row {number})",
             hint="without --on-error fail such rows are left out and listed in rejected.jsonl",
         )
-
-    def _check_kept(self, results: Sequence[PartitionResult]) -> None:
-        if any(result.shard.num_rows for result in results):
-            return
-        codes = Counter(row.code for result in results for row in result.rejected)
-        examples = {row.code: row.reason for result in reversed(results) for row in reversed(result.rejected)}
-        counted = "; ".join(f"{count} × {code} ({examples[code]})" for code, count in codes.most_common(3))
-        lost = sorted(code.removeprefix("dropped_") for code in codes if code.startswith("dropped_"))
-        code = codes.most_common(1)[0][0]
-        task = next(task for task, result in zip(self._plan.tasks, results, strict=True) if code in _codes(result))
-        hint = way_out(code, examples[code], task, self._plan.recipe, lost=lost)
-        raise NothingKeptError(f"nothing kept: all {sum(codes.values())} rows were rejected: {counted}", hint=hint)
-
-
-def _codes(result: PartitionResult) -> set[str]:
-    return {row.code for row in result.rejected}
