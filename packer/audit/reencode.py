@@ -31,7 +31,7 @@ from packer.limits import out_of
 from packer.model import TOKENIZER_FILE, Model
 from packer.permute import permutation_key, permute
 from packer.pipeline.engine import resolve_engine
-from packer.pipeline.executor import local_executor
+from packer.pipeline.executor import run_tasks
 from packer.pipeline.identity import RULES_VERSION
 from packer.pipeline.input_resolution import input_place
 from packer.pipeline.kept_tokenizer import kept_model
@@ -155,8 +155,7 @@ class Reencoding:
         tasks = tasks if sample is None else _sampled(tasks, sample)
         progress.stage("re-encoding", sum(task.num_rows for task in tasks), "rows")
         results: dict[int, _Compared] = {}
-        executor = local_executor(min(jobs, len(tasks)))
-        for number, result in executor.run(_worker, (self._folder, recipe, model), tasks):
+        for number, result in run_tasks(_worker, (self._folder, recipe, model), tasks, jobs=jobs):
             results[number] = result
             progress.advance(tasks[number].num_rows, result.num_tokens)
         found = (finding for number in range(len(tasks)) for finding in results[number].findings)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from packer.errors import BusyError, CheckError, InputError, NothingKeptError, PackerError, StorageError
 from packer.pack import REASONS
 from packer.pipeline.blocks import BlockForm, PackedSplit, block_worker, pack_split
-from packer.pipeline.executor import jobs_for, local_executor
+from packer.pipeline.executor import jobs_for, run_tasks
 from packer.pipeline.identity import Provenance
 from packer.pipeline.losses import refuse_losses
 from packer.pipeline.partition import PartitionResult
@@ -88,8 +88,8 @@ def pack_documents(
     shards = [there.get((task.split, task.first_row, task.plan.num_blocks)) for task in tasks]
     missing = [number for number, shard in enumerate(shards) if shard is None]
     progress.stage("blocks", sum(tasks[number].plan.num_blocks for number in missing), "blocks")
-    executor = local_executor(min(jobs, len(missing)))
-    for number, shard in executor.run(block_worker, (folder, documents, form), [tasks[number] for number in missing]):
+    wanted = [tasks[number] for number in missing]
+    for number, shard in run_tasks(block_worker, (folder, documents, form), wanted, jobs=jobs):
         shards[missing[number]] = shard
         progress.advance(shard.num_rows, shard.num_tokens)
     return Packed(shards=tuple(shard for shard in shards if shard is not None), splits=packed)

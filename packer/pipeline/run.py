@@ -22,7 +22,7 @@ from packer.pipeline import engine
 from packer.pipeline.benchmarks import pin_benchmarks
 from packer.pipeline.build_result import BuildResult
 from packer.pipeline.changes import Changes, changes
-from packer.pipeline.executor import fork_server, jobs_for, local_executor
+from packer.pipeline.executor import fork_server, jobs_for, run_tasks
 from packer.pipeline.identity import Provenance
 from packer.pipeline.input_resolution import pin_recipe, tokenizer_place
 from packer.pipeline.inputs import note_unused_keys, refuse_changed
@@ -336,7 +336,7 @@ class _Rows:
         few = sum(sizes.values()) < engine.WORTH_LOADING_BYTES
         recipe = _by_reference(plan.recipe) if few and jobs == 1 else plan.recipe
         tasks = [wanted[number] for number in missing]
-        for i, made in local_executor(jobs).run(PartitionWork, (self._folder, recipe, plan.model), tasks):
+        for i, made in run_tasks(PartitionWork, (self._folder, recipe, plan.model), tasks, jobs=jobs):
             yield missing[i], made
 
     def _check_rejected(self, result: PartitionResult) -> None:

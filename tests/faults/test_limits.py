@@ -16,7 +16,7 @@ from faults.test_kill import CODE
 
 from packer.errors import InputError, RecipeError, ResourceError
 from packer.limits import out_of, path_errors, storage_errors
-from packer.pipeline.executor import Processes, WorkerDiedError
+from packer.pipeline.executor import WorkerDiedError, run_tasks
 from packer.recipe import load_recipe
 from packer.source import table_files
 from packer.source.tables import table_rows
@@ -82,7 +82,7 @@ def aborts() -> object:
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system does not tell how a copy ended")
 def test_a_worker_that_is_aborted_is_reported_by_its_signal() -> None:
     with pytest.raises(WorkerDiedError, match="was ended by SIGABRT, most often for want of memory or threads"):
-        list(Processes(2).run(aborts, (), [1, 2, 3, 4]))
+        list(run_tasks(aborts, (), [1, 2, 3, 4], jobs=2))
 
 
 def bombs(folder: Path, num_bytes: int) -> dict[str, Path]:
