@@ -43,26 +43,6 @@ _NO_THREAD = re.compile("can't start new thread|ThreadPoolBuildError|failed to s
 """Python's words, rayon's and Rust's."""
 
 
-def refuse_little_memory() -> None:
-    """Refuse to begin where libraries would not even start their threads: some of them then abort the process.
-
-    Raises:
-        ResourceError: the limit on memory is lower than any command needs.
-
-    """
-    import resource  # noqa: PLC0415 - whoever imports this may have no use for it
-
-    value = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if value != resource.RLIM_INFINITY and value < _LEAST_BYTES:
-        raise ResourceError(
-            f"{value // 2**20} MiB of memory are too little (`ulimit -v` is {value // 1024})",
-            hint=f"raise it to {_LEAST_BYTES // 1024} at least; most of it is address space that is never used",
-        )
-
-
-_LEAST_BYTES = 512 * 2**20
-
-
 _HINTS: dict[int, str | None] = {
     errno.ENOSPC: "free some space, or build into a folder on another disk",
     errno.EDQUOT: "the disk quota is used up: free some space, or build into a folder on another disk",

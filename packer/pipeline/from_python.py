@@ -5,6 +5,7 @@ keyword options are its keys.
 """
 
 import os
+import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,11 +14,10 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
-from packer.errors import CheckError, InputError, RecipeError
+from packer.errors import CheckError, InputError, PackerError, RecipeError
 from packer.named_templates import template_key
 from packer.pipeline.build_result import BuildResult
 from packer.pipeline.kept_rows import ArrowData, brings_arrow, keep_rows, remove_rows, rows_folder
-from packer.pipeline.python_hints import python_hints
 from packer.pipeline.reuse import refuse_foreign
 from packer.pipeline.run import build as build_recipe
 from packer.progress import Lines, Progress, Silent
@@ -114,7 +114,7 @@ def build(
     """
     folder = Path(_path("out", out, "the folder of a cache"))
     listener = (Lines() if progress else Silent()) if isinstance(progress, bool) else progress
-    with python_hints():
+    with _hints_for_python():
         values, rows = _asked(data, dict(options))
         recipe = make_recipe(values)
         if rows:
@@ -136,6 +136,23 @@ def build(
             if rows and result.manifest is not None and not dry_run:
                 remove_rows(rows_folder(folder), but=[entry.path for entry in result.manifest.inputs])
             return result
+
+
+@contextmanager
+def _hints_for_python() -> Iterator[None]:
+    """Hints name options of the command line, where most are read: say how a call has them."""
+    try:
+        yield
+    except PackerError as error:
+        if error.hint is not None and re.search(r"(?<!\w)--?[a-z]", error.hint):
+            error.add_note(_OPTIONS_IN_PYTHON)
+        raise
+
+
+_OPTIONS_IN_PYTHON = (
+    "in packer.build(…), --set pack.block_len=N and --block-len N are pack={'block_len': N}, --force is force=True, "
+    "-j N is jobs=N and -o is `out`"
+)
 
 
 def _asked(data: Any, options: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:

@@ -1,7 +1,7 @@
 """What is there already: whether a cache is up to date, and which partitions need no work."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from packer.names import refuse_address
 from packer.pipeline.engine import resolve_engine
 from packer.pipeline.identity import RULES_VERSION, Provenance, model_digests
 from packer.pipeline.input_resolution import SourceFile, tokenizer_place
-from packer.pipeline.packing import BlockRange
 from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow, read_journal
 from packer.pipeline.plan import resolve_sources
 from packer.progress import Progress
@@ -105,27 +104,6 @@ def committed(folder: Path, manifest: Manifest) -> list[PartitionResult]:
             return []
         results.append(PartitionResult(shard=shard, rejected=own))
     return results
-
-
-def reusable_blocks(
-    folder: Path, manifest: Manifest | None, wanted: Provenance, documents: Sequence[Shard], *, repair: bool
-) -> dict[BlockRange, Shard]:
-    """Block shards that are there and would be the same again.
-
-    They are where the same version packed the same documents by the same rules.
-    """
-    if manifest is None or manifest.recipe_fingerprint != wanted.recipe_fingerprint:
-        return {}
-    if manifest.versions.get("packer") != __version__:
-        return {}
-    before = [(shard.split, shard.sha256) for shard in manifest.shards if shard.kind == "documents"]
-    if before != [(shard.split, shard.sha256) for shard in documents]:
-        return {}
-    return {
-        (shard.split, shard.first_row, shard.num_rows): shard
-        for shard in manifest.shards
-        if shard.kind == "blocks" and _is_whole(folder, shard, every_byte=repair)
-    }
 
 
 def _is_whole(folder: Path, shard: Shard | StoredTable, *, every_byte: bool) -> bool:

@@ -44,7 +44,6 @@ from packer.pipeline.reuse import (
     is_unchanged,
     refuse_foreign,
     reusable,
-    reusable_blocks,
     reuse,
     up_to_date,
 )
@@ -170,9 +169,8 @@ def make_cache(folder: Path, source: Source, options: Options, progress: Progres
         with clock.of("rows") if wanted.recipe.row_rules.asks else nullcontext():
             selection = select(folder, wanted, shards, made.traits)
         with clock.of("blocks"):
-            there = reusable_blocks(folder, found, wanted, shards, repair=options.repair)
             jobs = options.jobs or jobs_for_packing(shards)
-            packed = pack_documents(folder, selection.documents, wanted, there=there, jobs=jobs, progress=progress)
+            packed = pack_documents(folder, selection.documents, wanted, jobs=jobs, progress=progress)
         with clock.of("commit"):
             write_model(folder, wanted.model, source.model_files)
             source.refuse_changed()

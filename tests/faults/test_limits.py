@@ -33,15 +33,6 @@ def test_too_few_file_handles_are_reported_with_the_limit(num_files: int, tiny_j
     tally("too few file handles", tried=1, held=1)
 
 
-def test_too_little_memory_is_reported_before_a_library_aborts(tiny_job: Job, tmp_path: Path, tally) -> None:
-    limit = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({300 * 2**20}, {300 * 2**20})); "
-    words = tiny_job.command(tmp_path / "cache")
-    done = subprocess.run([sys.executable, "-c", limit + CODE, *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 5, done.stderr
-    assert "error: 300 MiB of memory are too little (`ulimit -v` is 307200)" in done.stderr
-    tally("too little memory", tried=1, held=1)
-
-
 @pytest.mark.parametrize(
     "error",
     [MemoryError(), pa.lib.ArrowMemoryError("malloc failed"), OSError(errno.ENOMEM, "no"), OSError(errno.EMFILE, "no")],
