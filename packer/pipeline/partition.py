@@ -25,8 +25,7 @@ from packer.pipeline.benchmarks import questions_of
 from packer.pipeline.stages import Stages, named_row, overruns_at
 from packer.pipeline.timing import Clock
 from packer.recipe import Recipe
-from packer.source import Partition, read_rows, unused_keys
-from packer.source.partition import Format
+from packer.source import InputFile, Partition, read_rows, unused_keys
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
 from packer.store.manifest import Shard, StoredTable
@@ -47,11 +46,12 @@ class PartitionTask:
     """One partition to be made into a shard."""
 
     partition: Partition
-    schema: str
-    columns: dict[str, str | None]
-    roles: Mapping[str, str]
-    split: str
+    file: InputFile
+    """How its rows are read, and the split they are in."""
+
     source: int
+    """Number of the file among the inputs."""
+
     index: int
     """Number of the shard in its split."""
 
@@ -61,14 +61,6 @@ class PartitionTask:
 
     has_documents: bool = False
     """Whether the shard is there, and the traits alone are to be made."""
-
-    @property
-    def path(self) -> Path:
-        return self.partition.path
-
-    @property
-    def format(self) -> Format:
-        return self.partition.format
 
 
 class RejectedRow(msgspec.Struct, frozen=True, array_like=True):
@@ -158,10 +150,10 @@ class PartitionWork:
         with overruns_at(lambda row: named_row(task.partition, row, self._recipe)):
             batches = read_rows(
                 task.partition,
-                schema=task.schema,
-                columns=task.columns,
-                roles=task.roles,
-                max_row_bytes=self._recipe.rows.max_bytes,
+                schema=task.file.schema,
+                columns=task.file.columns,
+                roles=task.file.roles,
+                max_row_bytes=task.file.max_row_bytes,
                 fields=() if task.traits is None else task.traits.rules.fields,
             )
             batches = self._clock.each("read", batches)
@@ -218,7 +210,7 @@ def run_partition(
         num_skipped += done.num_skipped
     with stages.clock.of("write"):
         special_ids = np.array(model.special_ids, np.int32)
-        written = write_documents(folder, documents, special_ids=special_ids, split=task.split, index=task.index)
+        written = write_documents(folder, documents, special_ids=special_ids, split=task.file.split, index=task.index)
     shard = msgspec.structs.replace(
         written,
         first_row=task.partition.first_row,

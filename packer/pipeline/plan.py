@@ -91,10 +91,7 @@ def plan_build(recipe: Recipe, progress: Progress, *, before: str | None = None)
             tasks.append(
                 PartitionTask(
                     partition=partition,
-                    schema=file.schema,
-                    columns=entry.columns,
-                    roles=entry.roles,
-                    split=each.split,
+                    file=file,
                     source=len(inputs),
                     index=index,
                     key=partition_key(partition, entry, documents),

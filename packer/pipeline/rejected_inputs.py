@@ -62,4 +62,4 @@ def _most(plan: BuildPlan, rows: Sequence[tuple[PartitionTask, RejectedRow]]) ->
     code = codes.most_common(1)[0][0]
     task, first = next((task, row) for task, row in rows if row.code == code)
     lost = sorted(each.removeprefix("dropped_") for each in codes if each.startswith("dropped_"))
-    return code, first.reason, way_out(code, first.reason, task, plan.recipe, lost=lost)
+    return code, first.reason, way_out(code, first.reason, task.file, plan.recipe, lost=lost)
