@@ -11,7 +11,7 @@ from packer_cli.output import can_draw, fields_of, print_json, print_table, stdo
 from packer_cli.result import print_lines
 
 if TYPE_CHECKING:
-    from packer.audit import SplitStats, Stats
+    from packer.audit.stats import SplitStats, Stats
 
 _BAR = 32
 

@@ -13,7 +13,7 @@ from packer_cli.output import fields_of, print_table, signs, stdout
 from packer_cli.progress import listener
 
 if TYPE_CHECKING:
-    from packer.audit import Checked, Finding, VerifyReport
+    from packer.audit.verify_report import Checked, Finding, VerifyReport
 
 _SHOWN = 20
 _NAMES = {"rejected": "rejected.jsonl", "model": "tokenizer files", "manifest": "manifest.json"}

@@ -119,7 +119,7 @@ def select(folder: Path, wanted: Provenance, shards: Sequence[Shard], traits: Se
     rules = wanted.recipe.row_rules
     if not rules.asks:
         return Selected(documents=split_documents(folder, shards, None), record=None, left_out=None)
-    rows = decide(folder, rules, wanted.inputs, shards, traits)
+    rows = decide(folder, rules, wanted.inputs, shards, read_traits(folder, traits))
     if not rows.splits:
         counts = np.bincount(rows.reason, minlength=len(ROW_REASONS) + 1)[1:].tolist()
         found = ", ".join(f"{count:,} × {code}" for code, count in zip(ROW_REASONS, counts, strict=True) if count)
@@ -135,17 +135,26 @@ def select(folder: Path, wanted: Provenance, shards: Sequence[Shard], traits: Se
     )
 
 
-def decide(
-    folder: Path, rules: RowRules, inputs: Sequence[Input], shards: Sequence[Shard], traits: Sequence[StoredTable]
-) -> SelectedRows:
-    """Make the selection of a cache from its traits, a table for each partition in their order, and its documents.
+def read_traits(folder: Path, traits: Sequence[StoredTable]) -> pa.Table:
+    """The traits of all rows, in the order of the partitions.
 
     Raises:
         CheckError: a file is damaged.
 
     """
-    table = pa.concat_tables([read_table(folder, each) for each in traits])
-    return select_rows(_input_rows(folder, inputs, shards), table, rules)
+    return pa.concat_tables([read_table(folder, each) for each in traits])
+
+
+def decide(
+    folder: Path, rules: RowRules, inputs: Sequence[Input], shards: Sequence[Shard], traits: pa.Table
+) -> SelectedRows:
+    """Make the selection of a cache from its traits and documents.
+
+    Raises:
+        CheckError: a file is damaged.
+
+    """
+    return select_rows(_input_rows(folder, inputs, shards), traits, rules)
 
 
 def _input_rows(folder: Path, inputs: Sequence[Input], shards: Sequence[Shard]) -> InputRows:
