@@ -14,8 +14,6 @@ from packer_cli.output import print_json, stdout
 if TYPE_CHECKING:
     from packer.recipe_from import Converted
 
-_KINDS = {"training": "not about rows, by their names", "unknown": "not known to packer, and may be about rows"}
-
 
 def _print_schema(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
     if asked:
@@ -126,18 +124,15 @@ def _from_config(
 
 def _print_keys(converted: "Converted", *, verbose: bool) -> None:
     """Print how keys were converted: a line for each that is not carried over as it is."""
-    differs = [note for note in converted.notes if note.kind == "differs"]
     if verbose and converted.carried:
         stdout().line()
         stdout().sentence(f"carried over: {', '.join(converted.carried)}")
-    if differs:
+    if converted.differences:
         stdout().line()
         stdout().sentence("not carried over as they are; these lines stand in the recipe, too")
-    for note in differs:
+    for note in converted.differences:
         stdout().sentence(note.shown, indent=2)
         stdout().sentence(note.says, indent=6)
-    for kind, says in _KINDS.items():
-        keys = [note.key for note in converted.notes if note.kind == kind]
-        if keys:
-            stdout().line()
-            stdout().sentence(f"{says}: {', '.join(keys)}")
+    for sentence in converted.others:
+        stdout().line()
+        stdout().sentence(sentence)
