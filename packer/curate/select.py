@@ -36,7 +36,8 @@ def select_rows(rows: InputRows, traits: pa.Table, rules: RowRules) -> SelectedR
 
     """
     verdicts = Verdicts(rows)
-    _Filters(rows, traits, rules).apply(verdicts)
+    for rule, failed in _failures(rows, traits, rules):
+        verdicts.drop("filtered", np.flatnonzero(failed), detail=rule)
     if rules.decontaminate is not None:
         verdicts.drop_lost("contaminated", _contaminated(verdicts, traits))
     _deduplicate(verdicts, traits, rules.deduplicate or Deduplicate())
@@ -106,38 +107,25 @@ class Verdicts:
         )
 
 
-class _Filters:
-    """Which rows pass the conditions of their source and the filters."""
-
-    def __init__(self, rows: InputRows, traits: pa.Table, rules: RowRules) -> None:
-        self._rows = rows
-        self._rules = rules
-        self._failed = column(traits, "failed")
-        self._asked = [TraitRules.of(rules, source) for source in range(max(1, len(rules.where)))]
-
-    def apply(self, verdicts: Verdicts) -> None:
-        """Leave out what does not pass, each row for the first rule: conditions of its source before filters."""
-        for rule, failed in self._failures():
-            verdicts.drop("filtered", np.flatnonzero(failed), detail=rule)
-
-    def _failures(self) -> Iterator[tuple[int, Bool]]:
-        """Number of each rule, and the rows that fail it."""
-        source, rules = self._rows.source, self._rules
-        number = len(rules.filters)
-        for i, asked in enumerate(self._asked):
-            for bit in range(len(asked.where)):
-                yield number, (source == i) & _bit(self._failed, np.uint64(bit))
-                number += 1
-        num_where = np.array([len(asked.where) for asked in self._asked], np.uint64)[source]
-        bit = 0
-        for number, each in enumerate(rules.filters):
-            if each.tokens is None:
-                yield number, _bit(self._failed, num_where + np.uint64(bit))
-                bit += 1
-            else:
-                tokens = self._rows.num_tokens
-                least, most = each.tokens.min or 0, each.tokens.max
-                yield number, (tokens < least) | (tokens > (tokens if most is None else most))
+def _failures(rows: InputRows, traits: pa.Table, rules: RowRules) -> Iterator[tuple[int, Bool]]:
+    """Number of each rule, and the rows that fail it: conditions of each source before filters."""
+    source, failed = rows.source, column(traits, "failed")
+    asked = [TraitRules.of(rules, i) for i in range(max(1, len(rules.where)))]
+    number = len(rules.filters)
+    for i, own in enumerate(asked):
+        for bit in range(len(own.where)):
+            yield number, (source == i) & _bit(failed, np.uint64(bit))
+            number += 1
+    num_where = np.array([len(own.where) for own in asked], np.uint64)[source]
+    bit = 0
+    for number, each in enumerate(rules.filters):
+        if each.tokens is None:
+            yield number, _bit(failed, num_where + np.uint64(bit))
+            bit += 1
+        else:
+            tokens = rows.num_tokens
+            least, most = each.tokens.min or 0, each.tokens.max
+            yield number, (tokens < least) | (tokens > (tokens if most is None else most))
 
 
 def _contaminated(verdicts: Verdicts, traits: pa.Table) -> Lost:
