@@ -150,8 +150,8 @@ def _hints_for_python() -> Iterator[None]:
 
 
 _OPTIONS_IN_PYTHON = (
-    "in packer.build(…), --set pack.block_len=N and --block-len N are pack={'block_len': N}, --force is force=True, "
-    "-j N is jobs=N and -o is `out`"
+    "in a call of packer.build, --set pack.block_len=N and --block-len N are pack={'block_len': N}, "
+    "--set sources.limit=N is limit=N, --template NAME is template='NAME', --force is force=True, -o is `out`"
 )
 
 
