@@ -15,9 +15,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from packer.display import HIDDEN, one_line, visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
@@ -222,6 +225,13 @@ def stdout() -> Output:
 def stderr() -> Output:
     """Where errors, notes and progress go."""
     return Output(sys.stderr)
+
+
+def bars_console() -> "Console":
+    """What progress bars are drawn on: stderr, past its guard, since they hold packer's own words alone."""
+    from rich.console import Console  # noqa: PLC0415 - rich is for bars alone
+
+    return Console(file=stderr().stream)
 
 
 def print_json(**fields: Any) -> None:

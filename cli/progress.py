@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from packer.display import one_line
 from packer.progress import Lines, Progress, Silent
-from packer_cli.output import stderr
+from packer_cli.output import bars_console, stderr
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -43,12 +43,9 @@ def listener(*, quiet: bool) -> Iterator[Progress]:
     elif not stderr().has_cursor:
         yield Lines()
     else:
-        from rich.console import Console  # noqa: PLC0415 - rich is for bars alone
-        from rich.progress import BarColumn, TextColumn  # noqa: PLC0415 - as above
+        from rich.progress import BarColumn, TextColumn  # noqa: PLC0415 - rich is for bars alone
         from rich.progress import Progress as RichProgress  # noqa: PLC0415 - as above
 
         columns = BarColumn(bar_width=16), TextColumn("{task.description}", markup=False)
-        # Past the guard of stderr: what they draw are packer's own words.
-        console = Console(file=stderr().stream)
-        with RichProgress(*columns, console=console, transient=True, redirect_stderr=False) as bars:
+        with RichProgress(*columns, console=bars_console(), transient=True, redirect_stderr=False) as bars:
             yield Bars(bars)
