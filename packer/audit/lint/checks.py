@@ -13,8 +13,8 @@ from packer.audit.lint.prompts import find_bos, find_clock, find_modes, find_ope
 from packer.audit.lint.subject import Subject
 from packer.audit.lint.usable import find_losses, find_rejected_shapes, find_usable
 from packer.pipeline.input_resolution import pin_recipe
-from packer.pipeline.progress import Silent
 from packer.pipeline.stages import named_template, overruns_at
+from packer.progress import Silent
 from packer.recipe import Recipe
 from packer.source import SCHEMAS
 

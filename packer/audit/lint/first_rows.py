@@ -11,11 +11,10 @@ from packer.batches import RowBatch
 from packer.model import Model
 from packer.pipeline.inputs import open_inputs
 from packer.pipeline.plan import resolve_sources
-from packer.pipeline.progress import Silent
-from packer.pipeline.rewrite_choices import choices_hint
-from packer.pipeline.rewrite_cost import LIMIT, last_tokens
+from packer.pipeline.rewrite_cost import LIMIT, choices_hint, last_tokens
 from packer.pipeline.stages import Stages, overruns_at
 from packer.pipeline.suggestions import way_out
+from packer.progress import Silent
 from packer.recipe import Recipe
 from packer.source import InputFile
 
