@@ -95,7 +95,7 @@ def _copies(plan: PackPlan, place: Int64, columns: DocumentColumns) -> list[tupl
 
 def _copy(copies: list[tuple[int, ...]], chunks: tuple[npt.NDArray[Any], ...], blocks: npt.NDArray[Any]) -> None:
     # A slice of a memoryview costs half of one of an array, and most documents are short.
-    sources, flat = [memoryview(chunk) for chunk in chunks], memoryview(blocks.reshape(-1))
+    sources, flat = [chunk.data for chunk in chunks], blocks.reshape(-1).data
     for number, start, end, place, place_end in copies:
         flat[place:place_end] = sources[number][start:end]
 
