@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,8 @@ from packer.audit import Stats
 from packer.audit.stats import count_lengths
 from packer.batches import Int32, Int64
 from packer.store.cache import Cache
+
+T = TypeVar("T", bound=np.generic)
 
 BATCH = 8
 """Documents of a batch, where padding is compared with that of trainers that do not pack."""
@@ -126,7 +129,7 @@ def histograms(cache: Cache, found: Stats, documents: Documents) -> list[Histogr
         shares = documents.trained / np.maximum(documents.length, 1)
         q10, q50, q90 = np.quantile(shares, (0.1, 0.5, 0.9)).tolist()
         caption = f"half have up to {q50:.0%} trained, a tenth up to {q10:.0%}, a tenth {q90:.0%} or more"
-        plots.append(_shares("Trained share of documents", caption.replace("%", " %"), "documents", shares))
+        plots.append(_shares("Trained share of documents", caption, "documents", shares))
     if found.blocks:
         filled = np.concatenate(
             [
@@ -135,7 +138,7 @@ def histograms(cache: Cache, found: Stats, documents: Documents) -> list[Histogr
             ]
         )
         under = int((filled < 0.9 * found.block_len).sum())
-        caption = f"{under:,} of {found.blocks:,} blocks {'is' if under == 1 else 'are'} less than 90 % full"
+        caption = f"{under:,} of {found.blocks:,} blocks {'is' if under == 1 else 'are'} less than 90% full"
         plots.append(_shares("Fill of blocks", caption, "blocks", filled / found.block_len))
     return plots
 
@@ -166,9 +169,10 @@ def _batched(lengths: Int64) -> int:
 
 def _shares(title: str, caption: str, of: str, shares: npt.NDArray[np.float64]) -> Histogram:
     counts = np.histogram(shares, bins=20, range=(0.0, 1.0))[0].tolist()
-    edges = tuple(f"{5 * edge} %" for edge in range(21))
+    edges = tuple(f"{5 * edge}\N{NO-BREAK SPACE}%" for edge in range(21))
+    caption = caption.replace("%", "\N{NO-BREAK SPACE}%")
     return Histogram(title=title, caption=caption, unit="share", of=of, edges=edges, counts=tuple(counts))
 
 
-def _joined(parts: Sequence[npt.NDArray[np.generic]], dtype: type[np.generic]) -> npt.NDArray[np.generic]:
+def _joined(parts: Sequence[npt.NDArray[T]], dtype: type[T]) -> npt.NDArray[T]:
     return np.concatenate([np.zeros(0, dtype), *parts])

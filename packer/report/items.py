@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, cast, get_args
 from urllib.parse import parse_qsl, urlencode
 
 import msgspec
@@ -106,7 +106,7 @@ class Name(NamedTuple):
 
     @property
     def key(self) -> str:
-        return urlencode({self.kind: self.value})
+        return urlencode([(self.kind, self.value)])
 
 
 def names_of(chosen: Chosen, cache: Cache) -> list[Name]:
@@ -155,9 +155,8 @@ def parse_key(key: str) -> Name:
 
     """
     pairs = parse_qsl(key)
-    if len(pairs) == 1 and pairs[0][0] in ("block", "row", "doc"):
-        kind: Kind = pairs[0][0]  # type: ignore[assignment] - the line above
-        return Name(kind, pairs[0][1])
+    if len(pairs) == 1 and pairs[0][0] in get_args(Kind):
+        return Name(cast("Kind", pairs[0][0]), pairs[0][1])
     raise UsageError(f"'{key}' names no block, row or document", hint="block train:0, row FILE:0 and doc ID do")
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import cast
 
 from packer.errors import PackerError
 from packer.pipeline.input_resolution import input_place
@@ -9,6 +10,7 @@ from packer.pipeline.selecting import RowPlaces
 from packer.recipe import make_recipe
 from packer.rejections import CODES, ROW_REASONS, rejection_hint
 from packer.source import InputFile
+from packer.source.partition import Format
 from packer.store.cache import Cache
 from packer.store.rejected import Rejected, read_rejected
 from packer.store.selected import read_selection
@@ -130,7 +132,7 @@ class LeftOut:
                 name=entry.path,
                 path=path,
                 split=entry.split,
-                format=entry.format,  # type: ignore[arg-type] - another one is an InputError below
+                format=cast("Format", entry.format),
                 schema=entry.schema,
                 columns=entry.columns,
                 limit=None,

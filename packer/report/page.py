@@ -90,7 +90,7 @@ def render(
 
     """
     style, script = _file("page.css"), _file("page.js")
-    html = _template().render(
+    html: str = _template().render(
         policy=content_security_policy(live=live),
         style=Markup(style),  # noqa: S704 - a file of this package
         script=Markup(script),  # noqa: S704 - as above
@@ -138,7 +138,7 @@ def percent(share: float) -> str:
     shown = f"{share:.1%}"
     if shown == "100.0%" and share < 1:
         shown = "99.9%"
-    return ("<0.1%" if shown == "0.0%" and share > 0 else shown).replace("%", " %")
+    return ("<0.1%" if shown == "0.0%" and share > 0 else shown).replace("%", "\N{NO-BREAK SPACE}%")
 
 
 @functools.cache

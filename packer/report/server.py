@@ -86,7 +86,7 @@ class PageServer:
         try:
             with self._reading:
                 tokens = read_item(self._cache, parse_key(parts.query))
-                packed = pack_tokens(TokenTable(self._cache), [tokens], 0)
+                packed = pack_tokens(TokenTable.of(self._cache), [tokens], 0)
         except UsageError as error:
             return _text(HTTPStatus.NOT_FOUND, error.message)
         except PackerError as error:

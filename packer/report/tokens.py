@@ -13,13 +13,14 @@ Both are compressed with deflate, without a header, and written in base64.
 import base64
 import codecs
 import zlib
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Self
 
 import msgspec
 import numpy as np
 
 from packer.batches import Int32
+from packer.model import Model
 from packer.pipeline.kept_tokenizer import kept_model
 from packer.recipe import make_recipe
 from packer.report.items import Item, ItemTokens
@@ -38,20 +39,24 @@ class TokenTable:
     letters. Where an id ends within a character, the character belongs to the token that completes it.
     """
 
-    def __init__(self, cache: Cache) -> None:
-        """Load the kept tokenizer.
+    def __init__(self, model: Model, control_ids: Iterable[int]) -> None:
+        self._spelling = Spelling(model)
+        self._names = {id_: text for text, id_ in model.control.items()}
+        self._control = frozenset(control_ids)
+        self._number_of = np.full(model.vocab_size, _UNSEEN, np.int32)
+        self._numbers: dict[tuple[int, str], int] = {}
+
+    @classmethod
+    def of(cls, cache: Cache) -> Self:
+        """An empty table for the tokenizer that a cache keeps.
 
         Raises:
-            CheckError: it is missing or damaged.
+            CheckError: its files are missing or damaged.
 
         """
         manifest = cache.manifest
-        model = kept_model(cache.folder, manifest, make_recipe(manifest.recipe, where="the manifest's recipe"))
-        self._spelling = Spelling(model)
-        self._names = {id_: text for text, id_ in model.control.items()}
-        self._control = frozenset(manifest.model.control_ids)
-        self._number_of = np.full(model.vocab_size, _UNSEEN, np.int32)
-        self._numbers: dict[tuple[int, str], int] = {}
+        recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
+        return cls(kept_model(cache.folder, manifest, recipe), manifest.model.control_ids)
 
     @property
     def tokens(self) -> list[tuple[int, str]]:
@@ -120,7 +125,8 @@ def pack_tokens(table: TokenTable, items: Sequence[ItemTokens], room: int) -> Pa
     place = np.zeros(len(counts), np.int32)
     place[order] = np.arange(len(order))
     written = _compressed(table.json(order))
-    left, streams = room - len(written), []
+    left = room - len(written)
+    streams: list[tuple[Item, str]] = []
     for tokens, own in zip(items, numbers, strict=True):
         header = msgspec.json.encode(tokens.item)
         header += b" " * (-len(header) % 4)

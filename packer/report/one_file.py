@@ -51,7 +51,7 @@ def report(folder: Path | str, output: Path | str, *, chosen: Chosen | None = No
         found = _read(cache, names)
         shown = [tokens.item for tokens in found]
         shell = len(render(facts, shown, note=_note(len(shown), len(names), sampled=not chosen)))
-        packed = pack_tokens(TokenTable(cache), found, MAX_BYTES - shell - 100 * len(shown))
+        packed = pack_tokens(TokenTable.of(cache), found, MAX_BYTES - shell - 100 * len(shown))
     held = [item for item, _ in packed.streams]
     page = render(
         facts,
