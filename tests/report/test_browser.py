@@ -174,10 +174,12 @@ def _check_accessibility(page):
         return
     page.evaluate(Path(AXE).read_text("utf-8"))
     found = page.evaluate("axe.run(document, {resultTypes: ['violations', 'incomplete']})")
+    # Behind text in SVG and in what scrolls axe cannot see; the palette is checked by itself, in test_report.py.
     told = [
         (entry["id"], node["html"][:200], node.get("failureSummary", ""))
         for kind in ("violations", "incomplete")
         for entry in found[kind]
         for node in entry["nodes"]
+        if (kind, entry["id"]) != ("incomplete", "color-contrast")
     ]
     assert told == []

@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib import resources
 from urllib.parse import urlencode
 
 import numpy as np
@@ -90,6 +91,24 @@ def test_the_policy_names_exactly_the_script_and_style_of_the_page(hostile_cache
     assert [policy["script-src"], policy["style-src"]] == page.hashes()
     assert policy["default-src"] == policy["base-uri"] == policy["form-action"] == "'none'"
     assert "connect-src" not in policy and policy["require-trusted-types-for"] == "'script'"
+
+
+def test_text_has_a_contrast_of_four_and_a_half_in_light_and_dark():
+    style = (resources.files("packer.report") / "page.css").read_text("utf-8")
+    colours = dict(re.findall(r"--(\w+): light-dark\(([^)]*)\)", style))
+    pairs = [(text, back) for text in ("ink", "soft") for back in ("paper", "faint", "trained", "hit")]
+    pairs += [("link", "paper"), ("warn", "paper")]
+    for text, back in pairs:
+        for light in (0, 1):
+            bright = sorted(_luminance(colours[name].split(", ")[light]) for name in (text, back))
+            assert (bright[1] + 0.05) / (bright[0] + 0.05) >= 4.5, (text, back, light)
+
+
+def _luminance(colour):
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def test_a_page_stays_within_its_bytes_and_says_what_it_left_out(starter_cache, tmp_path, monkeypatch):
