@@ -13,7 +13,6 @@ from packer.recipe import to_json
 from packer.rejections import CODES
 from packer.store.arrow_columns import BlockRows
 from packer.store.cache import Cache
-from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard
 from packer.store.numbered_rows import Chunks
@@ -245,10 +244,11 @@ def _split_stats(cache: Cache, split: str) -> SplitStats:
     num_blocks = sum(shard.num_rows for shard in blocks)
     packed = sum(shard.num_tokens for shard in blocks)
     slots = num_blocks * int(cache.manifest.recipe["pack"]["block_len"])
-    rows, kept = _rows_of(cache, split, documents)
+    kept = kept_rows(cache, split)
+    rejected = sum(shard.num_rejected for shard in documents.shards) if cache.manifest.selection is None else 0
     return SplitStats(
         split=split,
-        rows=rows,
+        rows=kept + rejected,
         kept=kept,
         documents=len(lengths),
         tokens=documents.num_tokens,
@@ -261,14 +261,18 @@ def _split_stats(cache: Cache, split: str) -> SplitStats:
     )
 
 
-def _rows_of(cache: Cache, split: str, documents: DocumentShards) -> tuple[int, int]:
-    """Rows of the inputs that a split has, and those of them that have documents; with a selection, all have."""
+def kept_rows(cache: Cache, split: str) -> int:
+    """Rows of the inputs that have documents in a split.
+
+    Raises:
+        CheckError: the selection or a shard is damaged.
+        UsageError: no such split.
+
+    """
     selection = cache.manifest.selection
-    if selection is not None:
-        rows = int((read_selection(cache.folder, selection).split == selection.splits.index(split)).sum())
-        return rows, rows
-    rows = sum(shard.num_input_rows for shard in documents.shards)
-    return rows, rows - sum(shard.num_rejected for shard in documents.shards)
+    if selection is None:
+        return sum(shard.num_kept for shard in cache.documents(split).shards)
+    return int((read_selection(cache.folder, selection).split == selection.splits.index(split)).sum())
 
 
 def _rewriting(shards: tuple[Shard, ...]) -> float:
