@@ -7,8 +7,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from packer.audit import Stats
-from packer.audit.stats import count_lengths
+from packer.audit.stats import Stats, count_lengths
 from packer.batches import Int32, Int64
 from packer.store.cache import Cache
 

@@ -8,7 +8,9 @@ from urllib.parse import parse_qsl, urlencode
 import msgspec
 import numpy as np
 
-from packer.audit import DocumentView, Run, view_block, view_document, view_row
+from packer.audit import view_block, view_document, view_row
+from packer.audit.text_runs import Run
+from packer.audit.view import DocumentView
 from packer.batches import Int32
 from packer.errors import UsageError
 from packer.report.facts import Documents

@@ -18,7 +18,7 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from packer import __version__
-from packer.audit import Stats, stats
+from packer.audit.stats import Stats, stats
 from packer.report.facts import Documents, Histogram, Padding, SourceFacts, histograms, padding, source_facts
 from packer.report.items import Item
 from packer.report.left_out import LeftOut, ReasonFacts
