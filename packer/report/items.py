@@ -18,8 +18,8 @@ from packer.store.cache import Cache
 
 Kind: TypeAlias = Literal["block", "row", "doc"]
 
-SAMPLE_TOKENS = 300_000
-"""Tokens of the blocks that are shown where none are named, at least a block of each split."""
+SAMPLE_BLOCKS, SAMPLE_TOKENS = 32, 300_000
+"""Blocks that are shown where none are named, and their tokens: at most about so many, and one of each split."""
 
 _LETTERS = {"trained": "t", "masked": "m", "separator": "s", "padding": "p"}
 
@@ -134,7 +134,8 @@ def sample(cache: Cache, documents: Documents) -> list[Name]:
     names = []
     for split in splits:
         number = len(cache.blocks(split))
-        wanted = max(1, SAMPLE_TOKENS // cache.blocks(split).block_len * number // total)
+        most = min(SAMPLE_BLOCKS, SAMPLE_TOKENS // cache.blocks(split).block_len)
+        wanted = max(1, most * number // total)
         places = np.linspace(0, number - 1, min(wanted, number)).round().astype(int).tolist()
         names += [Name("block", f"{split}:{index}") for index in dict.fromkeys(places)]
     if len(documents.length):

@@ -84,5 +84,5 @@ def _read(cache: Cache, names: list[Name]) -> list[ItemTokens]:
 
 def _note(held: int, chosen: int, *, sampled: bool) -> str:
     if held < chosen:
-        return f"The first {held:,} of {chosen:,} that were chosen; the others did not fit into the page."
+        return f"The first {held:,} of {chosen:,} that were chosen; a page has no room for more."
     return "A sample: blocks spread evenly over each split, and the documents at the edges." if sampled else ""

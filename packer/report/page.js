@@ -218,7 +218,7 @@
 
   // Search.
 
-  async function textOf(found) {
+  function textOf(found) {
     if (!found.whole) {
       const parts = Array.from(found.places, (place) => found.table.texts[place]);
       found.starts = [];
@@ -237,8 +237,8 @@
     const pattern = id ? null : new RegExp(query.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), "giu");
     const list = make("ol");
     let total = 0;
-    for (const key of new Set([...Array.from(pick.options, (option) => option.value), ...opened.keys()])) {
-      const found = await open(key);
+    const keys = new Set([...Array.from(pick.options, (option) => option.value), ...opened.keys()]);
+    for (const found of await Promise.all(Array.from(keys, open))) {
       const add = (token, before, match, after) => {
         total++;
         if (list.children.length >= MOST_HITS) return;
@@ -257,7 +257,7 @@
         });
         continue;
       }
-      const whole = await textOf(found), line = (part) => part.replace(/\s+/g, " ");
+      const whole = textOf(found), line = (part) => part.replace(/\s+/g, " ");
       for (const match of whole.matchAll(pattern)) {
         const end = match.index + match[0].length;
         // Of equal starts the last: a token that ends within a character has no text.

@@ -26,8 +26,8 @@ from packer.report.plots import HEIGHT, WIDTH, block_bar, draw
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest
 
-SOURCES = 20
-"""Inputs that are listed; the rest is summed up."""
+SOURCES, BARS = 20, 100
+"""Inputs that are listed (the rest is summed up), and blocks that are drawn."""
 
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
@@ -90,6 +90,7 @@ def render(
 
     """
     style, script = _file("page.css"), _file("page.js")
+    blocks = [item for item in items if item.kind == "block"]
     html: str = _template().render(
         policy=content_security_policy(live=live),
         style=Markup(style),  # noqa: S704 - a file of this package
@@ -99,7 +100,8 @@ def render(
         found=facts.stats,
         recipe=json.dumps(facts.manifest.recipe, indent=2, ensure_ascii=False),
         plots=[(number, histogram, draw(histogram)) for number, histogram in enumerate(facts.histograms)],
-        bars=[(item, block_bar(item, facts.stats.block_len)) for item in items if item.kind == "block"],
+        bars=[(item, block_bar(item, facts.stats.block_len)) for item in blocks[:BARS]],
+        num_blocks=len(blocks),
         items=items,
         note=note,
         table=table,
