@@ -246,7 +246,7 @@
         button.type = "button";
         button.append(make("b", "", `${found.item.title}, token ${grouped.format(token)}`));
         button.append(show(make("span"), before), show(make("mark"), match), show(make("span"), after));
-        button.addEventListener("click", () => { marked = new Set([token]); display(key, token); });
+        button.addEventListener("click", () => { marked = new Set([token]); display(found.item.key, token); });
         const entry = make("li");
         entry.append(button);
         list.append(entry);
