@@ -1,5 +1,6 @@
 """`packer view`: a cache in the browser."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -31,4 +32,5 @@ def command(
 
     with PageServer(cache, port=port) as server:
         print_json(command="view", url=server.url) if as_json else stdout().line(f"open {server.url} (Ctrl-C ends)")
-        server.serve()
+        with suppress(KeyboardInterrupt):
+            server.serve()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Literal, NamedTuple, TypeAlias, cast, get_args
 from urllib.parse import parse_qsl, urlencode
 
@@ -178,7 +179,9 @@ def read_item(cache: Cache, name: Name) -> ItemTokens:
         source, _, row = name.value.rpartition(":")
         found = view_row(cache, source, _number(row))
         note = "; ".join([name.note, *(f"left out, {line.code}: {line.reason}" for line in found.rejected)])
-        return _item(name, f"{found.source} row {found.row:,}", note.removeprefix("; "), found.documents)
+        return _item(
+            name, f"{PurePosixPath(found.source).name} row {found.row:,}", note.removeprefix("; "), found.documents
+        )
     document = view_document(cache, _number(name.value))
     return _item(name, f"document {document.doc_id}", name.note, [document])
 

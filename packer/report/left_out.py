@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 from packer.errors import PackerError
-from packer.pipeline.input_resolution import input_place
 from packer.pipeline.selecting import RowPlaces
 from packer.recipe import make_recipe
 from packer.rejections import CODES, ROW_REASONS, rejection_hint
@@ -30,7 +30,7 @@ class ShownRow:
     source: str
     row: int
     text: str | None
-    """Cut to :data:`_CHARACTERS`; None where the file is not there, was changed, or the row lies far into it."""
+    """Cut to :data:`_CHARACTERS`; None where there is no such file, it was changed, or the row lies far into it."""
 
     num_more: int = 0
     """Characters behind the cut."""
@@ -124,8 +124,8 @@ class LeftOut:
 
     def _text(self, number: int, row: int) -> str | None:
         entry = self._cache.manifest.inputs[number]
+        path = Path(entry.path)  # as a file alone: looking at a cache reads no standard input and fetches nothing
         try:
-            path = input_place(entry.path)
             if path.stat().st_size != entry.num_bytes:
                 return None
             file = InputFile(

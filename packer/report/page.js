@@ -151,6 +151,7 @@
     const padding = item.num_padding ? `, ${grouped.format(item.num_padding)} padding` : "";
     const left = item.documents.length ? ` · ${plural(item.documents.length, "document")}, ${plural(item.num_tokens, "token")}, ${grouped.format(item.num_trained)} trained${padding}` : "";
     find("about").replaceChildren(make("strong", "", item.title), left, item.note ? ` · ${item.note}` : "");
+    if (!Array.from(pick.options).some((option) => option.value === key)) pick.add(new Option(item.title, key));
     pick.value = key;
     if (token >= 0) choose(token, true);
     else details.replaceChildren(make("p", "soft", "Choose a token to see its id, label, position, document and row."));
@@ -237,8 +238,7 @@
     const pattern = id ? null : new RegExp(query.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), "giu");
     const list = make("ol");
     let total = 0;
-    const keys = new Set([...Array.from(pick.options, (option) => option.value), ...opened.keys()]);
-    for (const found of await Promise.all(Array.from(keys, open))) {
+    for (const found of await Promise.all(Array.from(pick.options, (option) => open(option.value)))) {
       const add = (token, before, match, after) => {
         total++;
         if (list.children.length >= MOST_HITS) return;

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hostile_rows import HOSTILE
+from hostile_rows import FILE_NAME, HOSTILE
 
 from packer.report import Chosen, PageServer, report
 from packer.store.cache import Cache
@@ -157,10 +157,10 @@ def test_a_served_page_opens_what_is_asked_for(hostile_cache, opened):
         thread.start()
         try:
             page = opened(server.url)
-            page.locator("#wanted").fill("block train:0")
+            page.locator("#wanted").fill(f"row {FILE_NAME}:4")
             page.locator("#open button").click()
-            page.locator("#about strong:text-is('train block 0')").wait_for()
-            page.keyboard.press("Escape")
+            page.locator("#about strong:has-text('row 4')").wait_for()
+            assert "row 4" in page.locator("#pick option:checked").inner_text()
             page.locator("#text").focus()
             page.keyboard.press("ArrowRight")
             page.locator("#details dl").wait_for()

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import numpy as np
 import pytest
+from command_line import assert_refused, fields, run
 from report_page import Page, read_stream
 
 from packer.report import PageServer
@@ -71,3 +72,17 @@ def test_a_browser_gets_the_page_under_its_policy_and_nothing_is_written(server,
         connection.request("POST", urlsplit(server.url).path, b"x")
         assert connection.getresponse().status == 501
     assert sorted((path, path.stat().st_mtime_ns) for path in starter_cache.rglob("*")) == before
+
+
+def test_the_command_prints_the_address_and_ends_at_ctrl_c(starter_cache, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PageServer, "serve", interrupted)
+    assert "open http://127.0.0.1:" in run("view", starter_cache).stdout
+    address = urlsplit(fields("view", starter_cache)["url"])
+    assert (address.hostname, len(address.path) > 20) == ("127.0.0.1", True)
+
+
+def test_a_port_that_is_taken_is_named(server, starter_cache):
+    assert_refused(str(server.port), "view", starter_cache, "--port", server.port, exit_code=5)
