@@ -5,8 +5,9 @@ from typing import TypeAlias
 
 import click
 
+from packer.display import number, plural, size
 from packer_cli.options import HELP_OPTIONS, cache_argument, output_options
-from packer_cli.output import fields_of, number, plural, print_json, size, stdout
+from packer_cli.output import fields_of, print_json, stdout
 
 Places: TypeAlias = tuple[tuple[str, int], ...]
 

@@ -8,7 +8,6 @@ import base64
 import functools
 import hashlib
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -19,6 +18,7 @@ from markupsafe import Markup
 
 from packer import __version__
 from packer.audit.stats import Stats, stats
+from packer.display import number, percent, size, visible
 from packer.report.facts import Documents, Histogram, Padding, SourceFacts, histograms, padding, source_facts
 from packer.report.items import Item
 from packer.report.left_out import LeftOut, ReasonFacts
@@ -28,12 +28,6 @@ from packer.store.manifest import Manifest
 
 SOURCES, BARS = 20, 100
 """Inputs that are listed (the rest is summed up), and blocks that are drawn."""
-
-_HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
-    "\ufff9-\ufffb\U000e0000-\U000e007f]"
-)
-"""What is not seen, or turns the direction of what follows, but for newlines, tabs and joiners."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +93,7 @@ def render(
         facts=facts,
         found=facts.stats,
         recipe=json.dumps(facts.manifest.recipe, indent=2, ensure_ascii=False),
-        plots=[(number, histogram, draw(histogram)) for number, histogram in enumerate(facts.histograms)],
+        plots=[(histogram, draw(histogram)) for histogram in facts.histograms],
         bars=[(item, block_bar(item, facts.stats.block_len)) for item in blocks[:BARS]],
         num_blocks=len(blocks),
         items=items,
@@ -130,19 +124,6 @@ def content_security_policy(*, live: bool) -> str:
     return "; ".join(directives)
 
 
-def visible(text: Any) -> str:
-    """Text with what :data:`_HIDDEN` matches written out, as `⟨U+202E⟩`."""
-    return _HIDDEN.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", str(text))
-
-
-def percent(share: float) -> str:
-    """One decimal; what is not all does not look like all."""
-    shown = f"{share:.1%}"
-    if shown == "100.0%" and share < 1:
-        shown = "99.9%"
-    return ("<0.1%" if shown == "0.0%" and share > 0 else shown).replace("%", "\N{NO-BREAK SPACE}%")
-
-
 @functools.cache
 def _template() -> Any:
     environment = Environment(
@@ -152,8 +133,12 @@ def _template() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"visible": visible, "percent": percent, "number": "{:,}".format}
+    environment.filters |= {"visible": visible, "percent": _percent, "number": number, "size": size}
     return environment.get_template("page")
+
+
+def _percent(share: float) -> str:
+    return percent(share).replace(" ", "\N{NO-BREAK SPACE}")
 
 
 @functools.cache

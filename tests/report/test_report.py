@@ -77,8 +77,8 @@ def test_hostile_rows_names_and_reasons_are_text(hostile_cache, tmp_path):
     for _, attributes in page.elements:
         assert not [name for name in attributes if name.startswith("on") or name in ("style", "srcdoc", "src")]
         assert (attributes.get("href") or "#").startswith("#")
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069]", content.decode())
-    assert "cache <b>" in page.text() and "⟨U+202E⟩&amp;.jsonl" in page.text()
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", content.decode())
+    assert "cache <b>" in page.text() and "\\u202e&amp;.jsonl" in page.text()
     texts = [text for _, _, tokens in held for text in ["".join(text for _, text in tokens)] if text]
     for text in HOSTILE:
         assert any(text in each for each in texts)
@@ -170,7 +170,7 @@ def test_reasons_are_counted_and_shown_with_rows_as_their_file_has_them(hostile_
         assert re.search(rf"{code}\s*{reasons.count(code)} rows", text), code
     assert '{"broken ' in text and '"\\xff\\xfe"' in text
     assert "It lost to" in text
-    assert FILE_NAME.replace("\u202e", "⟨U+202E⟩") in text
+    assert FILE_NAME.replace("\u202e", "\\u202e") in text
 
 
 def test_rows_of_an_input_that_changed_are_not_shown(hostile_cache, tmp_path):
