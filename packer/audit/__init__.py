@@ -14,6 +14,7 @@ from packer.audit.view import (
     Run,
     view_block,
     view_document,
+    view_pieces,
     view_row,
 )
 from packer.audit.why import WhyView, why
@@ -53,6 +54,7 @@ __all__ = [
     "verify",
     "view_block",
     "view_document",
+    "view_pieces",
     "view_row",
     "why",
 ]

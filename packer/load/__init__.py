@@ -8,6 +8,7 @@
     loader, step               what a training loop imports
     dataset, step_dataset      the same for frameworks with a sampler or a loop of their own
     adapters, attention        micro-batches as particular libraries and kernels take them
+    contract, batch_view          whether a batch is what a model expects; the one of some step, with its documents
     poison, seeds              whether a model keeps documents apart; random numbers that belong to a document
     trainers/                  the same in trainers that bring a loop of their own
 
@@ -18,6 +19,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from packer.load.batch_view import view_batch
+    from packer.load.contract import check_batch
     from packer.load.dataset import PackedDataset, collate
     from packer.load.loader import PackedLoader
     from packer.load.mixture import Mixture
@@ -33,10 +36,12 @@ __all__ = [
     "PackedLoader",
     "Step",
     "StepDataset",
+    "check_batch",
     "collate",
     "example_seed",
     "poison_test",
     "shift_labels",
+    "view_batch",
 ]
 
 _HOME = {
@@ -46,10 +51,12 @@ _HOME = {
     "PackedLoader": "loader",
     "Step": "step",
     "StepDataset": "step_dataset",
+    "check_batch": "contract",
     "collate": "dataset",
     "example_seed": "seeds",
     "poison_test": "poison",
     "shift_labels": "step",
+    "view_batch": "batch_view",
 }
 
 

@@ -255,7 +255,11 @@ class PackedLoader:
 
     def summary(self) -> EpochSummary:
         """What iterating from here gives, counted without reading rows."""
-        return self._reader.summary(self._plans(last_epoch=self._state.epoch))
+        return self._reader.summary(self.plans(last_epoch=self._state.epoch))
+
+    def plans(self, *, last_epoch: int | None) -> Iterator[StepPlan]:
+        """The steps from here to the end of an epoch, or without end, as plans: no row is read for them."""
+        return self._source.steps(self._state, size_of=self._size_of, last_epoch=last_epoch)
 
     def __iter__(self) -> Iterator[Step]:
         return self._steps(through_epochs=False)
@@ -358,7 +362,7 @@ class PackedLoader:
         iteration = self._iteration = object()
         last_epoch = None if through_epochs else self._state.epoch
         while True:  # once, and once more after each change of the batch size
-            made = self._reader.steps(self._plans(last_epoch=last_epoch), self._state)
+            made = self._reader.steps(self.plans(last_epoch=last_epoch), self._state)
             ahead = self._ahead = Prefetch(made, depth=self._prefetch)
             try:
                 for step, state in ahead:
@@ -379,9 +383,6 @@ class PackedLoader:
             self._epoch_end = self._state
             taken = self._source.taken_before(last_epoch + 1, self._state)
             self._state = msgspec.structs.replace(self._state, epoch=last_epoch + 1, cursor=0, taken=taken)
-
-    def _plans(self, *, last_epoch: int | None) -> Iterator[StepPlan]:
-        return self._source.steps(self._state, size_of=self._size_of, last_epoch=last_epoch)
 
     def _schedule_size(self, schedule: Schedule, index: int, size: int) -> int:
         return self._divisible(whole("the schedule's size", schedule(index, size), most=MOST))

@@ -47,7 +47,7 @@ class RowSource:
         self._seed, self._order_kind, self._end = seed, order, end
         self._by_tokens = isinstance(batching, TokenBudget)
         self.rows = Rows(self._caches, split, kind=self._kind, cutoff_len=cutoff_len)
-        self.pad_id = _pad_id(self._caches[0].manifest)
+        self.pad_id = pad_id_of(self._caches[0].manifest)
         self.fingerprint = self._mixture.fingerprint if self._mixture else self._caches[0].manifest.content_fingerprint
         self.shares = None if self._mixture is None else tuple(str(share) for share in self._mixture.shares)
         self.num_items = self.order_from().num_items
@@ -215,7 +215,7 @@ def _check_longest(rows: Rows, longest: int, reason: str) -> None:
         )
 
 
-def _pad_id(manifest: Manifest) -> int:
-    """The id blocks are padded with: the recipe's, else the tokenizer's."""
+def pad_id_of(manifest: Manifest) -> int:
+    """The id micro-batches are padded with: the recipe's, else the tokenizer's."""
     named = manifest.recipe.get("pack", {}).get("pad_id")
     return manifest.model.pad_id if named is None else int(named)
