@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from packer.layout import MASKED
 from packer_cli.failures import end_check
 from packer_cli.options import Function
 from packer_cli.output import MARKS, can_draw, plural, print_table, signs, stdout
@@ -176,8 +175,8 @@ def _part_rows(view: "BatchView", documents: "list[DocumentView]") -> Iterator[t
     left = iter(enumerate(documents, 1))
     for part in view.parts:
         length = len(part.labels)
-        slots, positions = (f"{start}-{start + length - 1}" for start in (part.start, part.first_position))
-        place = (f"{part.row}: {slots}" if has_rows else slots, positions)
+        slots = f"{part.start}-{part.start + length - 1}"
+        place = (f"{part.row}: {slots}" if has_rows else slots, "-".join(map(str, dict.fromkeys(part.positions))))
         if part.doc_id is None:
             yield "", *place, f"0 of {length}", "", part.kind
             continue
@@ -193,6 +192,8 @@ def _part_rows(view: "BatchView", documents: "list[DocumentView]") -> Iterator[t
 
 def _strip(part: "Part", longest: int) -> str:
     """A document as cells, as many as it is long beside the longest, marked where any of it is trained."""
+    from packer.layout import MASKED  # noqa: PLC0415 - not for --help
+
     trained, context = ("█", "·") if can_draw() else ("#", ".")
     num_cells = max(1, round(_CELLS * len(part.labels) / longest))
     bounds = [len(part.labels) * cell // num_cells for cell in range(num_cells + 1)]
@@ -221,7 +222,7 @@ def _fields(view: "BatchView", documents: "list[DocumentView]", *, with_ids: boo
     for part in view.parts:
         document = None if part.doc_id is None else next(left, None)
         parts.append(
-            {name: getattr(part, name) for name in ("row", "start", "sequence", "first_position", "kind", "doc_id")}
+            {name: getattr(part, name) for name in ("row", "start", "sequence", "positions", "kind", "doc_id")}
             | {"length": len(part.labels), "document": document and view_fields(document, with_ids=with_ids)}
         )
     return {

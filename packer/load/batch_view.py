@@ -11,6 +11,7 @@ import numpy as np
 
 from packer.batches import Int32, Int64
 from packer.errors import InputError, UsageError
+from packer.layout import concatenated_ranges
 from packer.load.attention import documents_of
 from packer.load.batching import name_of, named
 from packer.load.contract import BatchCheck, check_batch
@@ -34,7 +35,9 @@ class Part:
     sequence: int
     """Attention keeps sequences apart; they are numbered through the micro-batch."""
 
-    first_position: int
+    positions: tuple[int, int]
+    """The first and the last one."""
+
     kind: Literal["document", "separator", "padding"]
     """A separator is the EOS behind a document in mode ``eos``."""
 
@@ -194,49 +197,53 @@ def _step_at(loader: PackedLoader, state: dict[str, Any]) -> Step:
 def _num_rows(micro_batch: MicroBatch, shards: BlockShards | DocumentShards) -> int:
     """Blocks or documents of a micro-batch, padding rows among them."""
     if isinstance(shards, BlockShards):
-        return micro_batch["input_ids"].numel() // shards.block_len
+        return int(micro_batch["input_ids"].numel()) // shards.block_len
     return len(micro_batch["cu_seq_lens_q"]) - 1 if "cu_seq_lens_q" in micro_batch else len(micro_batch["input_ids"])
 
 
 def _parts(
     micro_batch: MicroBatch, rows: Int64, shards: BlockShards | DocumentShards, *, separated: bool
 ) -> Iterator[Part]:
-    """The parts of a micro-batch of some rows, in order."""
-    shape = tuple(micro_batch["input_ids"].shape)
-    columns = {name: micro_batch[name].numpy() for name in ("input_ids", "labels", "position_ids")}
-    numbers = np.arange(shape[0])[:, None] if "attention_mask" in micro_batch else documents_of(micro_batch).numpy()
-    sequences = np.broadcast_to(numbers, shape).reshape(-1)
-    real = rows != PADDING_ROW
-    found = shards.locate(rows[real])
-    owners = np.full(shape, -1, np.int64).reshape(-1)  # number of the piece in each slot
+    """The parts of a micro-batch of some rows, in order; of blocks, what follows a document may be its separator."""
+    num_rows, width = micro_batch["input_ids"].shape
+    names = ("input_ids", "labels", "position_ids")
+    columns = [micro_batch[name].numpy().reshape(-1) for name in names]
+    is_padded = "attention_mask" in micro_batch
+    numbers = np.arange(num_rows)[:, None] if is_padded else documents_of(micro_batch).numpy()
+    sequences = np.broadcast_to(numbers, (num_rows, width)).reshape(-1)
     if isinstance(shards, BlockShards):
-        batch = shards.read(rows[real])
-        doc_ids, piece_starts = batch.doc_ids, batch.doc_starts
-        blocks = np.repeat(np.flatnonzero(real), np.diff(batch.doc_offsets)) * shards.block_len
-        for number, (start, length) in enumerate(zip(blocks + batch.doc_places, batch.doc_lengths, strict=True)):
-            owners[start : start + length] = number
+        owners, doc_ids, piece_starts = _pieces_of_blocks(rows, shards)
     else:
-        doc_ids, piece_starts = np.concatenate([np.zeros(0, np.int64), *found.doc_ids()]), np.zeros(len(rows), np.int32)
-        is_document = real[sequences]
-        if "attention_mask" in micro_batch:
-            is_document &= micro_batch["attention_mask"].numpy().reshape(-1) != 0
-        owners[is_document] = (np.cumsum(real) - 1)[sequences[is_document]]
+        real = rows != PADDING_ROW
+        owners = np.where(real, np.cumsum(real) - 1, -1)[sequences]
+        if is_padded:
+            owners[micro_batch["attention_mask"].numpy().reshape(-1) == 0] = -1
+        doc_ids = np.concatenate([np.zeros(0, np.int64), *shards.locate(rows[real]).doc_ids()])
+        piece_starts, separated = np.zeros(len(doc_ids), np.int32), False
     changes = (np.diff(owners) != 0) | (np.diff(sequences) != 0)
-    changes[shape[1] - 1 :: shape[1]] = True
-    bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), owners.size]
-    for start, stop in pairwise(bounds):
-        owner = int(owners[start])
-        ids, labels, positions = (columns[name].reshape(-1)[start:stop] for name in columns)
-        is_behind = separated and start > 0 and sequences[start - 1] == sequences[start]
-        document: dict[str, Any] = {"kind": "separator" if is_behind else "padding"}
+    changes[width - 1 :: width] = True
+    for start, stop in pairwise([0, *(np.flatnonzero(changes) + 1).tolist(), len(owners)]):
+        ids, labels, positions = (column[start:stop] for column in columns)
+        owner, goes_on = int(owners[start]), start > 0 and sequences[start - 1] == sequences[start]
+        document: dict[str, Any] = {"kind": "separator" if separated and goes_on else "padding"}
         if owner >= 0:
             document = {"kind": "document", "doc_id": int(doc_ids[owner]), "piece_start": int(piece_starts[owner])}
         yield Part(
-            row=start // shape[1],
-            start=start % shape[1],
+            row=start // width,
+            start=start % width,
             sequence=int(sequences[start]),
-            first_position=int(positions[0]),
+            positions=(int(positions[0]), int(positions[-1])),
             **document,
             input_ids=ids.astype(np.int32),
             labels=labels.astype(np.int32),
         )
+
+
+def _pieces_of_blocks(rows: Int64, shards: BlockShards) -> tuple[Int64, Int64, Int32]:
+    """Which piece lies in each slot of some blocks, -1 for none; of each piece its doc_id and where it begins there."""
+    real = np.flatnonzero(rows != PADDING_ROW)
+    batch = shards.read(rows[real])
+    firsts = np.repeat(real, np.diff(batch.doc_offsets)) * shards.block_len + batch.doc_places
+    owners = np.full(len(rows) * shards.block_len, -1, np.int64)
+    owners[concatenated_ranges(firsts, batch.doc_lengths)] = np.repeat(np.arange(len(firsts)), batch.doc_lengths)
+    return owners, batch.doc_ids, batch.doc_starts

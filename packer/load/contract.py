@@ -112,8 +112,8 @@ def check_batch(
     read = [_Columns(columns, pad_id) for columns in batches]
     lines: list[ContractLine] = []
     for code, (check, holds) in _LINES.items():
-        if code == "labels" and any(line.level == "failure" for line in lines):
-            break
+        if code in ("shapes", "labels") and lines[-1].level == "failure":
+            break  # nothing more can be read from columns of these dtypes or shapes
         lines.append(_line(code, check, holds, read))
     else:
         lines.append(_num_items(read, num_items_in_batch))
@@ -180,9 +180,10 @@ class _Columns:
     def padding(self) -> Bool:
         """Where the mask is 0; without a mask, sequences of nothing but the pad id.  # bool[B, T]"""
         if self.mask is not None:
-            return self.mask == 0
+            hidden: Bool = self.mask == 0
+            return hidden
         starts = np.flatnonzero(self.firsts)
-        is_padding = np.logical_and.reduceat(self.ids.reshape(-1) == self.pad_id, starts)
+        is_padding: Bool = np.logical_and.reduceat(self.ids.reshape(-1) == self.pad_id, starts)
         return np.repeat(is_padding, np.diff(starts, append=self.ids.size)).reshape(self.ids.shape)
 
     def unlike(self, shift: int) -> Bool:
@@ -190,7 +191,8 @@ class _Columns:
         labels = self[self.label_column]
         ids = np.full(labels.shape, MASKED, np.int64)
         ids[:, : max(labels.shape[1] - shift, 0)] = self.ids[:, shift:]
-        return (labels != MASKED) & (labels != ids)
+        wrong: Bool = (labels != MASKED) & (labels != ids)
+        return wrong
 
     @cached_property
     def shift(self) -> int | None:
