@@ -283,7 +283,7 @@ def _positions(batch: _Columns) -> int:
 
 def _mask(batch: _Columns) -> int | str:
     if batch.mask is None and batch.boundaries is not None:
-        return f"there is none: attention goes by {batch.boundaries}"
+        return f"none, as attention goes by {batch.boundaries}"
     if batch.mask is None:
         raise _Absent("no 2-D attention_mask")
     if not np.isin(batch.mask, (0, 1)).all():
@@ -335,7 +335,7 @@ _LINES: dict[str, tuple[Callable[[_Columns], int | str], str]] = {
     "shapes": (_shapes, ""),
     "labels": (_labels, "{:,} labels are the ids at their places, the others are -100"),
     "shift": (_shift, ""),
-    "first_targets": (_first_targets, "no target begins one of {:,} sequences"),
+    "first_targets": (_first_targets, "none of {:,} sequences begins with a target"),
     "positions": (_positions, "they count from 0 in each of {:,} sequences"),
     "mask": (_mask, "1 on tokens, 0 on {:,} slots of padding"),
     "padding_targets": (_padding_targets, "no target on {:,} slots of padding"),
